@@ -1,0 +1,1 @@
+"""Raw tables to events, tokens, SeqSet shards and labels. Knows no torch and no Dagster."""

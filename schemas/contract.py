@@ -1,0 +1,88 @@
+"""The one way a table is checked, written and read between rooms."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.errors import ContractError
+
+
+def contract_name(schema: pa.Schema) -> str:
+    """Return the contract's name and number, e.g. `events/1`."""
+    return (schema.metadata or {}).get(b"contract", b"table").decode()
+
+
+def conform(table: pa.Table, schema: pa.Schema, *, made_by: str) -> pa.Table:
+    """Return `table` in the schema's column order, types and metadata, or say why it cannot be.
+
+    Raises:
+        ContractError: a column is missing, holds nulls it may not hold, or has a type that will not cast.
+    """
+    name = contract_name(schema)
+    missing = [field.name for field in schema if field.name not in table.column_names]
+    if missing:
+        raise ContractError(
+            f"{name}: no column {', '.join(missing)} in the output of {made_by}; it has "
+            f"{', '.join(table.column_names)}. Select or rename it there."
+        )
+    columns = []
+    for field in schema:
+        column = table[field.name]
+        if column.null_count and not field.nullable:
+            raise ContractError(
+                f"{name}.{field.name}: {column.null_count:,} of {len(table):,} rows are null after {made_by}. "
+                "Drop them there, or make the field nullable in schemas and raise the version."
+            )
+        try:
+            columns.append(column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # Arrow's own message quotes the value
+            raise ContractError(
+                f"{name}.{field.name}: {made_by} wrote {column.type}, which will not cast to {field.type}. "
+                "Parse it there."
+            ) from None
+    return pa.table(columns, schema=schema)
+
+
+def write_table(
+    table: pa.Table, path: Path, schema: pa.Schema, *, made_by: str, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Conform and write a Parquet file: aside, then renamed, so a killed run leaves the old file whole."""
+    conformed = conform(table, schema, made_by=made_by)
+    extra = {key.encode(): value.encode() for key, value in (metadata or {}).items()}
+    conformed = conformed.replace_schema_metadata({**(schema.metadata or {}), **extra})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        pq.write_table(conformed, part, compression="zstd", store_schema=True)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise ContractError(
+            f"{contract_name(schema)}: cannot write {path} ({error.strerror or type(error).__name__}). "
+            "Free space or mend the folder's permissions and run again; the earlier file is untouched."
+        ) from None
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """Read a Parquet file (or every Parquet file of a folder) written under `schema`'s contract.
+
+    Raises:
+        ContractError: there is no such file, or it was written under another contract.
+    """
+    name = contract_name(schema)
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files or not files[0].exists():
+        raise ContractError(f"{name}: no file {path}; materialize the asset that writes it first.")
+    for file in files:
+        found = (pq.read_schema(file).metadata or {}).get(b"contract", b"none").decode()
+        if found != name:
+            raise ContractError(f"{file}: contract is {found}, expected {name}; materialize its asset again.")
+    return pa.concat_tables([pq.read_table(file).select(schema.names) for file in files])
+
+
+def table_metadata(path: Path) -> dict[str, str]:
+    """Return the text metadata of a Parquet file, the contract and ours beside it."""
+    pairs = (pq.read_schema(path).metadata or {}).items()
+    return {key.decode(): value.decode() for key, value in pairs if key != b"ARROW:schema"}

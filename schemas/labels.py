@@ -1,0 +1,74 @@
+"""Labels of a cohort and predictions of a model: one row per index encounter."""
+
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+LabelType = Literal["bool", "class", "list"]
+
+_TIME = pa.timestamp("us")
+_ARROW: dict[str, pa.DataType] = {"bool": pa.bool_(), "class": pa.string(), "list": pa.list_(pa.string())}
+
+
+class Features(BaseModel):
+    """What of a subject's history a model may see, applied by `nest_model.features` and by nothing else.
+
+    Every set up to the index (by start, encounter_id); in them the events whose `clock` lies before `predict_at`
+    (`available_at`: at or before; `time`: strictly before), less `drop_types` everywhere and less `drop_from_index` in
+    the index set.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clock: Literal["available_at", "time"] = "available_at"
+    drop_from_index: tuple[str, ...] = ()
+    drop_types: tuple[str, ...] = ()
+    since_us: int | None = None  # microseconds before predict_at; None: everything
+
+
+class Task(BaseModel):
+    """The metadata of a label table: what is predicted, when, and from what. Stored as JSON under the key `task`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cohort: str
+    about: str
+    label_type: LabelType
+    classes: tuple[str, ...]  # bool: ("false", "true"); fitted on the training split where the label is open
+    features: Features
+    predict_at: str  # as written in the cohort file
+    cohort_sha256: str
+
+
+def labels_schema(label_type: LabelType) -> pa.Schema:
+    """Return labels/1 for a label type: bool, one class, or a list of classes."""
+    return pa.schema(
+        [
+            pa.field("subject_id", pa.int64(), nullable=False),
+            pa.field("index_encounter", pa.int64(), nullable=False),
+            pa.field("index_start", _TIME, nullable=False),
+            pa.field("predict_at", _TIME, nullable=False),
+            pa.field("label", _ARROW[label_type], nullable=False),
+            pa.field("outcome_time", _TIME),
+            pa.field("follow_up_days", pa.float64()),
+            pa.field("split", pa.string(), nullable=False),
+        ],
+        metadata={"contract": "labels/1"},
+    )
+
+
+def predictions_schema(label_type: LabelType) -> pa.Schema:
+    """Return predictions/1: as labels, with a probability per class of the task (bool: of true alone)."""
+    return pa.schema(
+        [
+            pa.field("subject_id", pa.int64(), nullable=False),
+            pa.field("encounter_id", pa.int64(), nullable=False),
+            pa.field("predict_at", _TIME, nullable=False),
+            pa.field("label", _ARROW[label_type]),  # null: not known, a new patient
+            pa.field("probability", pa.list_(pa.float32()), nullable=False),
+            pa.field("split", pa.string(), nullable=False),  # "new" for a new patient
+            pa.field("model", pa.string(), nullable=False),
+        ],
+        metadata={"contract": "predictions/1"},
+    )

@@ -1,0 +1,82 @@
+"""Settings from the environment (prefix NEST_), and the two presets of data rules."""
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from schemas.errors import NestError
+
+
+class DataRules(BaseModel):
+    """The choices the paper leaves open; a preset sets them all. See docs/clock.md and docs/data_rules in README."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fit_on: Literal["train", "all"] = "train"  # top labs, cuts, drug lookup, vocabulary
+    min_count: int = Field(default=5, ge=1)  # of a token in the fitted-on subjects
+    med_link: Literal["name", "pharmacy"] = "name"
+    top_labs: int = Field(default=200, ge=1)
+    clock: Literal["available_at", "time"] = "available_at"  # what a cohort cuts on
+    pretrain_split: tuple[float, float] = (0.70, 0.85)  # train below, val below, test from
+    cse_position: Literal["days_since_first", "days_since_prior", "index"] = "days_since_first"
+
+
+PRESETS: dict[str, DataRules] = {
+    "default": DataRules(),
+    "paper": DataRules(
+        fit_on="all",
+        min_count=1,
+        clock="time",
+        pretrain_split=(0.80, 0.90),
+        cse_position="days_since_prior",
+    ),
+}
+
+TASK_SPLIT = (0.70, 0.85)
+
+
+class Settings(BaseSettings):
+    """Where the input lies and which rules apply; every field is an environment variable `NEST_<FIELD>`.
+
+    Raises:
+        NestError: an environment variable starts with NEST_ and is none of ours.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="NEST_", env_ignore_empty=True, extra="forbid", frozen=True)
+
+    data_dir: Path = Path("data")
+    mimic_dir: Path | None = None  # the folder that holds `hosp`, or `hosp` itself; None: synthetic
+    vocab_dir: Path | None = None  # the crosswalks; None: those of the synthetic input
+    preset: Literal["default", "paper"] = "default"
+    model: Literal["auto", "tiny", "paper"] = "auto"
+    seed: int = 42
+    synthetic_patients: int = Field(default=2000, ge=1)
+    synthetic_tokens_per_set: int = Field(default=120, ge=1)  # median
+
+    @property
+    def rules(self) -> DataRules:
+        return PRESETS[self.preset]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_names(cls, values: Any) -> Any:
+        known = [f"NEST_{name.upper()}" for name in cls.model_fields]
+        for name in os.environ:
+            if name.upper().startswith("NEST_") and name.upper() not in known:
+                near = difflib.get_close_matches(name.upper(), known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}."
+                raise NestError(f"{name}: unknown setting; {hint}")
+        return values
+
+    @model_validator(mode="after")
+    def _crosswalks_with_real_input(self) -> Self:
+        if self.mimic_dir is not None and self.vocab_dir is None:
+            raise NestError(
+                "NEST_MIMIC_DIR is set but NEST_VOCAB_DIR is not; set it to the folder with the crosswalks "
+                "(icd_cm_9_to_10_mapping, icd_pcs_9_to_10_mapping, gsn_atc_ndc_mapping)."
+            )
+        return self
