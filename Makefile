@@ -1,0 +1,32 @@
+# `make mimic_full` takes a fresh checkout to a report; `make test` proves it.
+PYTHON ?= python3.11
+BIN := .venv/bin
+
+.PHONY: setup mimic_full test test-long ui lint clean
+
+setup: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+mimic_full: setup
+	$(BIN)/dagster job execute -j mimic_full
+	$(BIN)/python -m assets.results mimic
+
+test: setup
+	$(BIN)/python -m pytest -m 'not long'
+
+test-long: setup
+	$(BIN)/python -m pytest
+
+ui: setup
+	$(BIN)/dagster dev --host 127.0.0.1 --port 3000
+
+lint: setup
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/deptry .
+
+clean:
+	rm -rf .venv .dagster data

@@ -1,0 +1,28 @@
+"""Lets `dagster job execute -j mimic_full` work word for word from a checkout, activated or not.
+
+Dagster's `job execute`, `asset materialize` and `asset list` read no project file, only these variables. This module is
+imported by `nest_environment.pth` whenever the environment's Python starts, so it is standard library alone, sets
+defaults only, and does nothing unless a `dagster.yaml` stands beside the environment.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+_MODULE_VARIABLES = (  # not DAGSTER_MODULE_NAME: it breaks `-f` and `-w`
+    "DAGSTER_CLI_JOB_EXECUTE_MODULE_NAME",
+    "DAGSTER_CLI_ASSET_MATERIALIZE_MODULE_NAME",
+    "DAGSTER_CLI_ASSET_LIST_MODULE_NAME",
+)
+
+
+def settle() -> None:
+    """Set Dagster's defaults for the checkout this environment belongs to, leaving what the user set alone."""
+    root = Path(sys.prefix).parent
+    if not (root / "dagster.yaml").is_file() or not (root / "assets" / "definitions.py").is_file():
+        return
+    for name in _MODULE_VARIABLES:
+        os.environ.setdefault(name, "assets.definitions")
+    os.environ.setdefault("DAGSTER_HOME", str(root))
+    os.environ.setdefault("DAGSTER_NEST_STORAGE", str(root / ".dagster"))
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")

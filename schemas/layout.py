@@ -1,0 +1,69 @@
+"""Where the files of one source lie under the data folder, and the only place that knows.
+
+The asset's name, the table's name and the file's name are one: `mimic_events` is `<data>/mimic/events/`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folder of one source, e.g. `data/mimic`. Nothing is created here."""
+
+    root: Path
+
+    @property
+    def raw(self) -> Path:
+        """Synthetic or downloaded input; a user's own input is read where it lies."""
+        return self.root / "raw"
+
+    @property
+    def planted(self) -> Path:
+        """What the synthetic generator knows and the data do not say: outcome probabilities."""
+        return self.root / "planted.parquet"
+
+    @property
+    def cards(self) -> Path:
+        """`<step>.card.json` of every step: counts and hashes."""
+        return self.root / "cards"
+
+    @property
+    def subjects(self) -> Path:
+        return self.root / "subjects.parquet"
+
+    @property
+    def encounters(self) -> Path:
+        return self.root / "encounters.parquet"
+
+    @property
+    def events(self) -> Path:
+        """A folder of Parquet parts, whole subjects per part."""
+        return self.root / "events"
+
+    @property
+    def drug_lookup(self) -> Path:
+        return self.root / "drug_lookup.parquet"
+
+    @property
+    def vocab(self) -> Path:
+        return self.root / "vocab.parquet"
+
+    @property
+    def seqset(self) -> Path:
+        """A folder of Parquet shards with a card beside each."""
+        return self.root / "seqset"
+
+    def cohort(self, name: str) -> Path:
+        """labels.parquet, attrition.csv, cohort.lock.yaml."""
+        return self.root / "cohorts" / name
+
+    def labels(self, name: str) -> Path:
+        return self.cohort(name) / "labels.parquet"
+
+    def model(self, name: str) -> Path:
+        return self.root / "models" / name
+
+    def report(self, name: str) -> Path:
+        """metrics.json, predictions.parquet, report.html."""
+        return self.root / "reports" / name
