@@ -1,0 +1,31 @@
+"""Everything Dagster sees, put together in one function."""
+
+import dagster as dg
+
+from assets.checks import cohort_checks, mimic_checks
+from assets.cohorts import labels, read_cohorts, unreadable
+from assets.jobs import JOBS
+from assets.mimic import MIMIC_ASSETS
+from assets.resources import Workspace
+from assets.training import fine_tuned, lightgbm, mimic_nest, report
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    cohorts, unreadable_files = read_cohorts()
+    names = [cohort.cohort for cohort in cohorts]
+    return dg.Definitions(
+        assets=[
+            *MIMIC_ASSETS,
+            *map(labels, cohorts),
+            *(unreadable(name, error) for name, error in unreadable_files.items()),
+            mimic_nest,
+            *map(fine_tuned, names),
+            *map(lightgbm, names),
+            report(names),
+        ],
+        asset_checks=[*mimic_checks(), *(check for name in names for check in cohort_checks(name))],
+        jobs=JOBS,
+        resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
+        executor=dg.in_process_executor,
+    )

@@ -1,5 +1,6 @@
 """What a step says of itself beside its output: counts and hashes, never a row."""
 
+import hashlib
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,6 +33,11 @@ class StepCard(BaseModel):
     shares: dict[str, float] = {}
     hashes: dict[str, str] = {}  # inputs, config, vocabulary: sha256
     warnings: list[str] = []  # sentences for the WARN checks
+
+    @property
+    def version(self) -> str:
+        """What the card says, as 16 hexadecimal digits."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def write(self, folder: Path) -> None:
         part = folder / f".{self.step}.card.json.part"

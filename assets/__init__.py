@@ -1,0 +1,1 @@
+"""The rim: when, where and with what. The only room that knows Dagster; no logic lives here."""

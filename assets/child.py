@@ -1,0 +1,105 @@
+"""Runs `python -m nest_model …` beside Dagster: its memory lives and dies with it, its progress shows while it runs."""
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.errors import DagsterPipesExecutionError
+
+from schemas.errors import NestError
+
+POLL_SECONDS = 1.0
+
+
+def run_nest_model(
+    context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient, out: Path, *arguments: str | Path
+) -> dict[str, Any]:
+    """Run one nest_model command to its end and return its `result` (or `not_trainable`) event.
+
+    Every line it appends to `<out>/metrics.jsonl` becomes a log line or, for an evaluation, an observation of the asset.
+
+    Raises:
+        NestError: the command failed; the message is the command's own.
+    """
+    command = [sys.executable, "-m", "nest_model", *map(str, arguments), "--out", str(out), "--die-with-parent"]
+    tail = _Tail(context, out / "metrics.jsonl")
+    try:
+        with tail.following():
+            pipes.run(command=command, context=context)
+    except DagsterPipesExecutionError:
+        raise NestError(
+            tail.last.get("error", {}).get("message")
+            or f"nest_model {arguments[0]} ended without a word (killed, or out of memory?); see its stderr."
+        ) from None
+    return tail.last.get("not_trainable") or tail.last["result"]
+
+
+class _Tail:
+    """Follows a metrics.jsonl from where it ends now, and keeps the last event of each sort."""
+
+    def __init__(self, context: dg.AssetExecutionContext, file: Path) -> None:
+        self._context = context
+        self._file = file
+        self._position = file.stat().st_size if file.exists() else 0
+        self.last: dict[str, dict[str, Any]] = {}
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        stop = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(stop,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _follow(self, stop: threading.Event) -> None:
+        while not stop.wait(POLL_SECONDS):
+            self._read()
+        self._read()
+
+    def _read(self) -> None:
+        if not self._file.exists():
+            return
+        with self._file.open("rb") as stream:
+            stream.seek(self._position)
+            for line in stream:
+                if not line.endswith(b"\n"):  # half written; next time
+                    break
+                self._position += len(line)
+                self._tell(json.loads(line))
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        self.last[event["event"]] = event
+        if event["event"] == "evaluation":
+            numbers = {name: float(value) for name, value in event["metrics"].items() if value is not None}
+            self._context.log_event(
+                dg.AssetObservation(self._context.asset_key, metadata={"epoch": event["epoch"], **numbers})
+            )
+        self._context.log.log(logging.INFO, sentence(event))
+
+
+def sentence(event: dict[str, Any]) -> str:
+    """Return one line for a person: what is done, how fast, how long it will take."""
+    match event["event"]:
+        case "progress":
+            return (
+                f"{event['stage']}: {event['step']:,} of {event['total']:,}, {event['rate']:,.1f} {event['unit']}, "
+                f"{event['seconds_left']:,.0f} s left"
+            )
+        case "evaluation":
+            numbers = " · ".join(f"{name} {value:.4g}" for name, value in event["metrics"].items() if value is not None)
+            return f"epoch {event['epoch']}: {numbers}"
+        case "not_trainable":
+            return f"not trainable: {event['reason']}"
+        case "error":
+            return event["message"]
+        case _:
+            return f"{event['event']}: {json.dumps(event.get('metrics', {}))[:500]}"

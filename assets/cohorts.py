@@ -1,0 +1,61 @@
+"""One loop: a cohort file in `assets/cohorts/` becomes its labels, its models and its checks."""
+
+from pathlib import Path
+
+import dagster as dg
+
+from assets.materialize import plainly, table_result
+from assets.resources import Workspace
+from pipelines.cohorts import write_labels
+from schemas.cohort import Cohort, CohortError, parse_cohort
+
+FOLDER = Path(__file__).parent / "cohorts"
+
+
+def read_cohorts(folder: Path = FOLDER) -> tuple[list[Cohort], dict[str, CohortError]]:
+    """Return the good cohort files of a folder, and what is wrong with the others by file name."""
+    good, bad = [], {}
+    for file in sorted(folder.glob("*.y*ml")):
+        try:
+            good.append(parse_cohort(file))
+        except CohortError as error:
+            bad[file.stem] = error
+    return good, bad
+
+
+def labels(cohort: Cohort) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_labels`: one row per index encounter, with its attrition."""
+
+    @dg.asset(
+        name=f"{cohort.cohort}_labels",
+        deps=["mimic_subjects", "mimic_encounters", "mimic_events", "mimic_drug_lookup"],
+        group_name="mimic_cohorts",
+        kinds={"yaml", "parquet"},
+        owners=["team:clinicians"],
+        description=cohort.about,
+    )
+    @plainly
+    def cohort_labels(workspace: Workspace) -> dg.MaterializeResult:
+        layout = workspace.layout("mimic")
+        card = write_labels(cohort, layout, workspace.settings.rules)
+        return table_result(card, layout.labels(cohort.cohort))
+
+    return cohort_labels
+
+
+def unreadable(name: str, error: CohortError) -> dg.AssetChecksDefinition | dg.AssetsDefinition:
+    """Return an asset in place of a cohort file that cannot be read; its run ends with what is wrong with the file."""
+
+    @dg.asset(
+        name=f"{name}_labels",
+        group_name="mimic_cohorts",
+        kinds={"yaml"},
+        owners=["team:clinicians"],
+        description=f"This cohort file cannot be read.\n\n```\n{error}\n```",
+        check_specs=[dg.AssetCheckSpec("cohort_file", asset=f"{name}_labels", blocking=True)],
+    )
+    def broken_cohort():
+        yield dg.AssetCheckResult(passed=False, metadata={"what_to_mend": dg.MetadataValue.md(f"```\n{error}\n```")})
+        raise dg.Failure(description=str(error), allow_retries=False)
+
+    return broken_cohort

@@ -1,0 +1,92 @@
+"""What every asset of ours does alike: faults become one clear message, cards become metadata."""
+
+import base64
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.cards import Flow, StepCard
+from schemas.errors import NestError
+
+
+def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn a fault the user can mend into the run's message, without the traceback behind it."""
+
+    @functools.wraps(compute)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return compute(*args, **kwargs)
+        except NestError as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from None
+
+    return wrapped
+
+
+def table_result(card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None) -> dg.MaterializeResult:
+    """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures."""
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    metadata = {
+        "dagster/row_count": sum(pq.read_metadata(file).num_rows for file in files),
+        "dagster/column_schema": column_schema(pq.read_schema(files[0])),
+        "dagster/uri": path.as_uri(),
+        "contract": card.contract,
+        **card_metadata(card),
+        **{name: picture(png) for name, png in (pictures or {}).items()},
+    }
+    return dg.MaterializeResult(metadata=metadata, data_version=content_version(files))
+
+
+def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
+    """Return a card's counts and flows for the UI; flows and warnings only where there are any."""
+    metadata: dict[str, dg.MetadataValue] = {
+        name: dg.MetadataValue.int(count) for name, count in card.counts.items()
+    }
+    metadata |= {name: dg.MetadataValue.float(share) for name, share in card.shares.items()}
+    if card.flows:
+        metadata["rows"] = dg.MetadataValue.md(flows_markdown(card.flows))
+    if card.warnings:
+        metadata["warnings"] = dg.MetadataValue.md("\n".join(f"- {warning}" for warning in card.warnings))
+    return metadata
+
+
+def flows_markdown(flows: Mapping[str, Flow]) -> str:
+    """Return a table: rows read, kept, dropped by reason."""
+    lines = ["| from | source rows | kept | dropped |", "|---|--:|--:|---|"]
+    for name, flow in flows.items():
+        reasons = " · ".join(f"{rows:,} {reason}" for reason, rows in flow.dropped.items() if rows) or "–"
+        lines.append(f"| {name} | {flow.source_rows:,} | {flow.kept_rows:,} | {reasons} |")
+    return "\n".join(lines)
+
+
+def column_schema(schema: pa.Schema) -> dg.TableSchema:
+    """Return an Arrow schema as the UI shows it."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                name=field.name,
+                type=str(field.type),
+                constraints=dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema
+        ]
+    )
+
+
+def picture(png: bytes) -> dg.MetadataValue:
+    """Return a PNG as metadata the UI renders."""
+    return dg.MetadataValue.md(f"![](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def content_version(files: list[Path]) -> dg.DataVersion:
+    """Return the data version of an output: what its files hold, whenever and however often they were written."""
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return dg.DataVersion(digest.hexdigest()[:16])

@@ -1,0 +1,45 @@
+"""The workspace: the settings of this run, and where its files lie."""
+
+from pathlib import Path
+from typing import Literal
+
+import dagster as dg
+
+from pipelines.mimic import MimicSource, find_source
+from schemas.layout import Layout
+from schemas.settings import Settings
+
+
+class Workspace(dg.ConfigurableResource):
+    """Settings from the environment (`NEST_…`), each of which a run's config may override."""
+
+    data_dir: str | None = None
+    mimic_dir: str | None = None
+    vocab_dir: str | None = None
+    preset: Literal["default", "paper"] | None = None
+    model: Literal["auto", "tiny", "paper"] | None = None
+    seed: int | None = None
+    synthetic_patients: int | None = None
+    synthetic_tokens_per_set: int | None = None
+
+    @property
+    def settings(self) -> Settings:
+        overrides = {name: getattr(self, name) for name in type(self).model_fields}
+        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+
+    def layout(self, source: str) -> Layout:
+        """Return the layout of one source; the data folder is made with access for its owner alone."""
+        root = self.settings.data_dir.expanduser().resolve()
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = root / source
+        folder.mkdir(exist_ok=True, mode=0o700)
+        return Layout(folder)
+
+    def mimic_source(self) -> MimicSource:
+        """Return the MIMIC-IV tables of this run: the user's own, or the synthetic ones in the data folder."""
+        raw = self.layout("mimic").raw
+        settings = self.settings
+        return find_source(settings.mimic_dir or raw, settings.vocab_dir or raw / "vocab")
+
+    def path_of(self, relative: str) -> Path:
+        return self.settings.data_dir / relative

@@ -1,0 +1,126 @@
+"""Pretraining, and for each cohort a fine-tuned NEST, the LightGBM yardstick, and the report over all."""
+
+import dagster as dg
+
+from assets.child import run_nest_model
+from assets.materialize import content_version, plainly
+from assets.pictures import task_pictures, training_pictures
+from assets.resources import Workspace
+
+MODELS = {"owners": ["team:research"]}
+
+
+@dg.asset(deps=["mimic_subjects", "mimic_vocab", "mimic_seqset"], group_name="mimic_models", kinds={"pytorch"}, **MODELS)
+@plainly
+def mimic_nest(
+    context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+) -> dg.MaterializeResult:
+    """NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."""
+    layout, settings = workspace.layout("mimic"), workspace.settings
+    out = layout.model("mimic_nest")
+    arguments = ["--seqset", layout.seqset, "--subjects", layout.subjects, "--vocab", layout.vocab]
+    arguments += ["--model", settings.model, "--position", settings.rules.cse_position, "--seed", str(settings.seed)]
+    result = run_nest_model(context, pipes, out, "pretrain", *arguments)
+    return dg.MaterializeResult(
+        metadata={**numbers(result), **training_pictures(out)},
+        data_version=content_version([out / "model.safetensors"]),
+    )
+
+
+def fine_tuned(cohort: str) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_nest`: NEST fine-tuned on the cohort's labels."""
+
+    @dg.asset(
+        name=f"{cohort}_nest",
+        deps=["mimic_nest", f"{cohort}_labels"],
+        group_name="mimic_models",
+        kinds={"pytorch"},
+        description=f"NEST fine-tuned on the labels of {cohort}, with predictions for every split.",
+        **MODELS,
+    )
+    @plainly
+    def nest(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult:
+        layout = workspace.layout("mimic")
+        arguments = ["--pretrained", layout.model("mimic_nest")]
+        return _task_model(context, workspace, pipes, "finetune", cohort, "nest", arguments)
+
+    return nest
+
+
+def lightgbm(cohort: str) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_lightgbm`: the honest yardstick on counts."""
+
+    @dg.asset(
+        name=f"{cohort}_lightgbm",
+        deps=["mimic_seqset", "mimic_vocab", f"{cohort}_labels"],
+        group_name="mimic_models",
+        kinds={"lightgbm"},
+        description=f"LightGBM on token counts for {cohort}: the same patients, the same cut, tuned on validation.",
+        **MODELS,
+    )
+    @plainly
+    def boosted(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult:
+        arguments = ["--vocab", workspace.layout("mimic").vocab]
+        return _task_model(context, workspace, pipes, "lightgbm", cohort, "lightgbm", arguments)
+
+    return boosted
+
+
+def report(cohorts: list[str]) -> dg.AssetsDefinition:
+    """Return the asset `mimic_report` over the models of these cohorts."""
+
+    @dg.asset(
+        deps=[f"{cohort}_{model}" for cohort in cohorts for model in ("nest", "lightgbm")],
+        group_name="mimic_report",
+        kinds={"html"},
+        owners=["team:research"],
+    )
+    @plainly
+    def mimic_report(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult:
+        """One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."""
+        layout, settings = workspace.layout("mimic"), workspace.settings
+        out = layout.report("mimic")
+        arguments = ["--root", layout.root, "--cohorts", ",".join(cohorts), "--preset", settings.preset]
+        result = run_nest_model(context, pipes, out, "report", *arguments)
+        return dg.MaterializeResult(
+            metadata={**numbers(result), "report": dg.MetadataValue.path(out / "report.html")},
+            data_version=content_version([out / "metrics.json"]),
+        )
+
+    return mimic_report
+
+
+def numbers(event: dict) -> dict[str, dg.MetadataValue]:
+    """Return the numbers of a result as metadata."""
+    return {
+        name: dg.MetadataValue.float(float(value))
+        for name, value in event.get("metrics", {}).items()
+        if isinstance(value, int | float)
+    }
+
+
+def _task_model(
+    context: dg.AssetExecutionContext,
+    workspace: Workspace,
+    pipes: dg.PipesSubprocessClient,
+    command: str,
+    cohort: str,
+    model: str,
+    arguments: list,
+) -> dg.MaterializeResult:
+    layout = workspace.layout("mimic")
+    name = f"{cohort}_{model}"
+    predictions = layout.report(name) / "predictions.parquet"
+    arguments += ["--labels", layout.labels(cohort), "--seqset", layout.seqset, "--predictions", predictions]
+    arguments += ["--seed", str(workspace.settings.seed)]
+    result = run_nest_model(context, pipes, layout.model(name), command, *arguments)
+    return dg.MaterializeResult(
+        metadata={**numbers(result), **task_pictures(layout, name)},
+        data_version=content_version([predictions] if predictions.exists() else []),
+    )
