@@ -1,0 +1,138 @@
+"""The one function that decides what a model may see of a patient before a prediction, whatever the model.
+
+Torch-free, vectorised, and on whole microseconds: no float hour ever decides what was known.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from nest_model.data import SeqSets, expand_ranges, offsets_of
+from nest_model.selection import Selection
+from schemas.errors import InputError
+from schemas.events import KINDS
+from schemas.labels import Features
+
+_EVENTS_PER_CHUNK = 4_000_000  # bounds the working memory to a few hundred MB
+
+
+def select(
+    seqsets: SeqSets,
+    features: Features,
+    subject_id: np.ndarray,
+    encounter_id: np.ndarray,
+    predict_at_us: np.ndarray,
+) -> Selection:
+    """Select the history of each (subject, index encounter) as it was known at `predict_at_us`.
+
+    Sets up to the index in (start, encounter_id) order; in them the events with `available_at <= predict_at`
+    (clock `time`: `time < predict_at`), without `drop_types`, and without `drop_from_index` in the index set.
+    Under `since` only events in (predict_at - since, predict_at], and no leading set that neither starts nor
+    keeps an event there. The index set stays even when nothing is left in it.
+
+    Raises:
+        InputError: an encounter is not in the shards, or a prediction lies before its encounter's start.
+    """
+    target = seqsets.locate(subject_id, encounter_id)
+    early = np.count_nonzero(predict_at_us < seqsets.start_us[target])
+    if early:
+        raise InputError(
+            f"{early:,} of {len(target):,} predictions lie before the start of their index encounter; "
+            "predict at its start or later."
+        )
+    first = seqsets.first_set[target]
+    chunks = [
+        _select_chunk(seqsets, features, first[chunk], target[chunk], predict_at_us[chunk])
+        for chunk in _chunks(seqsets.event_offsets[target + 1] - seqsets.event_offsets[first])
+    ]
+    return _concatenate(chunks)
+
+
+def leak_count(seqsets: SeqSets, selection: Selection, features: Features, predict_at_us: np.ndarray) -> int:
+    """Count the examples whose selection holds an event later than its prediction, or one of a dropped kind.
+
+    Looks at what was selected, not at how: the latest clock of each example against its prediction, and the
+    kinds found, so that a mistake in `select` shows here.
+    """
+    clock = seqsets.available_us if features.clock == "available_at" else seqsets.times_us
+    bounds = selection.event_offsets[selection.set_offsets]
+    has_events = np.flatnonzero(np.diff(bounds))
+    leaks = np.zeros(len(selection), dtype=bool)
+    if len(has_events):
+        latest = np.maximum.reduceat(clock[selection.events], bounds[has_events])
+        limit = predict_at_us[has_events]
+        leaks[has_events] = latest > limit if features.clock == "available_at" else latest >= limit
+    owner = np.searchsorted(bounds, np.arange(len(selection.events)), side="right") - 1
+    home = np.searchsorted(seqsets.event_offsets, selection.events, side="right") - 1
+    kinds = seqsets.kinds[selection.events]
+    dropped = np.isin(kinds, [KINDS.index(kind) for kind in features.drop_types])
+    in_index = home == selection.target_set[owner]
+    dropped |= in_index & np.isin(kinds, [KINDS.index(kind) for kind in features.drop_from_index])
+    leaks[owner[dropped | (home > selection.target_set[owner])]] = True
+    return int(np.count_nonzero(leaks))
+
+
+def _select_chunk(
+    seqsets: SeqSets, features: Features, first: np.ndarray, target: np.ndarray, predict_at_us: np.ndarray
+) -> Selection:
+    counts_of_sets = target - first + 1
+    sets = expand_ranges(first, counts_of_sets)
+    example = np.repeat(np.arange(len(target)), counts_of_sets)  # of each pair
+    counts = seqsets.event_offsets[sets + 1] - seqsets.event_offsets[sets]
+    events = expand_ranges(seqsets.event_offsets[sets], counts)
+    pair = np.repeat(np.arange(len(sets)), counts)  # of each event
+    limit_us = predict_at_us[example][pair]
+    kind = seqsets.kinds[events]
+
+    if features.clock == "available_at":
+        clock_us = seqsets.available_us[events]
+        keep = clock_us <= limit_us
+    else:
+        clock_us = seqsets.times_us[events]
+        keep = clock_us < limit_us
+    keep &= ~_is_kind(features.drop_types)[kind]
+    is_index = sets == target[example]
+    keep &= ~(_is_kind(features.drop_from_index)[kind] & is_index[pair])
+    if features.since_us is not None:
+        keep &= clock_us > limit_us - features.since_us
+
+    kept = np.bincount(pair[keep], minlength=len(sets))
+    selection = Selection(first, target, offsets_of(kept), events[keep])
+    if features.since_us is None:
+        return selection
+    starts_inside = seqsets.start_us[sets] > predict_at_us[example] - features.since_us
+    return _without_leading(selection, keep_pair=starts_inside | (kept > 0) | is_index)
+
+
+def _without_leading(selection: Selection, *, keep_pair: np.ndarray) -> Selection:
+    """Drop the sets before an example's first one to keep; they hold no event."""
+    position = np.where(keep_pair, selection.sets, np.iinfo(np.int64).max)
+    first = np.minimum.reduceat(position, selection.set_offsets[:-1])
+    lengths = selection.target_set - first + 1
+    pairs = expand_ranges(selection.set_offsets[1:] - lengths, lengths)
+    return Selection(first, selection.target_set, offsets_of(selection.event_counts[pairs]), selection.events)
+
+
+def _is_kind(kinds: tuple[str, ...]) -> np.ndarray:
+    """[256] whether a stored kind is one of these names."""
+    table = np.zeros(256, dtype=bool)
+    table[[KINDS.index(kind) for kind in kinds]] = True
+    return table
+
+
+def _chunks(sizes: np.ndarray) -> Iterator[slice]:
+    """Cut examples into runs of about `_EVENTS_PER_CHUNK` events."""
+    run = np.cumsum(sizes) // _EVENTS_PER_CHUNK
+    bounds = np.r_[0, np.flatnonzero(np.diff(run)) + 1, len(sizes)]
+    return (slice(start, end) for start, end in pairwise(bounds))
+
+
+def _concatenate(chunks: list[Selection]) -> Selection:
+    counts = np.concatenate([chunk.event_counts for chunk in chunks])
+    return Selection(
+        np.concatenate([chunk.first_set for chunk in chunks]),
+        np.concatenate([chunk.target_set for chunk in chunks]),
+        offsets_of(counts),
+        np.concatenate([chunk.events for chunk in chunks]),
+    )
