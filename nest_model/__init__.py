@@ -1,0 +1,1 @@
+"""NEST itself: shards to batches, pretraining, fine-tuning, scores. Knows no polars, DuckDB or Dagster."""

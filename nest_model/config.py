@@ -1,0 +1,106 @@
+"""The model's whole shape in one frozen object, stored beside its weights."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self
+
+from schemas.errors import NestError
+from schemas.vocab import SPECIALS
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes, positions, limits and masking shares of a NEST model.
+
+    Raises:
+        NestError: sizes that do not fit together, or a choice that is none of ours.
+    """
+
+    vocab_size: int  # specials included
+    d_model: int = 64
+    heads: int = 4
+    d_ff: int = 192
+    layers: int = 2  # each a set-wise block and a cross-set block
+
+    max_set_rows: int = 512  # [CLS] included; longer sets keep their first events
+    max_sets: int = 64  # of a subject; more sets keep the last
+
+    set_position: Literal["hours"] | None = "hours"  # RoPE inside a set, hours since its start
+    cse_position: Literal["days_since_first", "days_since_prior", "index"] = "days_since_first"
+    time2vec: Literal["hours", "days", "hours+days"] | None = None  # additive; see layers.Time2Vec
+    time2vec_scale: float = 1.0
+
+    mlm_weight: float = 1.0  # 0: no token is masked
+    msm_weight: float = 1.0  # 0: no set is masked, the paper's MLM-only
+    token_mask_share: float = 0.20  # of the tokens of the sets that are not masked
+    set_mask_share: float = 0.40  # of the non-empty sets
+
+    def __post_init__(self) -> None:
+        for fault, hint in _faults(self):
+            if fault:
+                raise NestError(f"model config: {hint}")
+
+    @classmethod
+    def preset(cls, name: str, vocab_size: int, **changes: Any) -> Self:
+        """Return a preset's sizes for a vocabulary, with the given fields changed."""
+        if name not in PRESETS:
+            raise NestError(f"model preset {name!r} is unknown; known are {', '.join(PRESETS)}.")
+        return cls(vocab_size=vocab_size, **(PRESETS[name] | changes))
+
+    def to_json(self) -> str:
+        """Return every field, in the order above."""
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            NestError: not JSON, an unknown key, or a missing one.
+        """
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise NestError(f"model config: not JSON (line {error.lineno}).") from None
+        if not isinstance(values, dict):
+            raise NestError("model config: not a JSON object; it must hold the model's fields.")
+        known = [field.name for field in fields(cls)]
+        unknown, missing = set(values) - set(known), set(known) - set(values)
+        if unknown or missing:
+            raise NestError(
+                f"model config: unknown keys {sorted(unknown)}, missing keys {sorted(missing)}; it was "
+                "written by another version of this package. Train again, or mend the file by hand."
+            )
+        return cls(**values)
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"d_model": 64, "heads": 4, "d_ff": 192, "layers": 2},
+    "paper": {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8},
+}
+
+
+def _faults(config: ModelConfig) -> list[tuple[bool, str]]:
+    sizes = (config.d_model, config.heads, config.d_ff, config.layers, config.max_sets)
+    shares = (config.token_mask_share, config.set_mask_share)
+    weights = (config.mlm_weight, config.msm_weight)
+    return [
+        (min(sizes) < 1, "d_model, heads, d_ff, layers and max_sets must be at least 1."),
+        (config.vocab_size <= len(SPECIALS), f"vocab_size must exceed the {len(SPECIALS)} special tokens."),
+        (config.max_set_rows < 2, "max_set_rows must be at least 2, a [CLS] and one event."),
+        (
+            config.heads > 0 and config.d_model % (2 * config.heads) != 0,
+            "d_model must be a multiple of 2 · heads.",
+        ),
+        (config.set_position not in ("hours", None), "set_position must be hours or null."),
+        (
+            config.cse_position not in ("days_since_first", "days_since_prior", "index"),
+            "cse_position must be days_since_first, days_since_prior or index.",
+        ),
+        (
+            config.time2vec not in ("hours", "days", "hours+days", None),
+            "time2vec must be hours, days, hours+days or null.",
+        ),
+        (min(shares) < 0 or max(shares) > 1, "token_mask_share and set_mask_share must lie in 0 … 1."),
+        (min(weights) < 0, "mlm_weight and msm_weight must not be negative."),
+    ]
