@@ -1,0 +1,349 @@
+"""Every picture of the project in one style: `matplotlib.figure.Figure` only, so nothing is global and nothing leaks.
+
+Colours are Okabe and Ito's, told apart by marker and dash as well. `svg` writes text as text and paints ink with
+`currentColor`, so a figure set into a page follows its font and its light or dark side; `png` is for everything else.
+"""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+P = ParamSpec("P")
+
+INK, FAINT = "#24292f", "#8c959f"  # words and marks; grid and guides
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one model is drawn, everywhere."""
+
+    label: str
+    colour: str
+    marker: str
+    dash: str | tuple[int, tuple[float, ...]] = "-"
+
+
+LOOKS = {
+    "nest": Look("NEST", "#0072b2", "o"),
+    "lightgbm": Look("LightGBM", "#d55e00", "s", (0, (5, 2))),
+    "best": Look("Best possible", "#009e73", "D", (0, (1.5, 1.5))),
+}
+_OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+
+STYLE = {
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 9,
+    "axes.edgecolor": FAINT,
+    "axes.linewidth": 0.8,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.7,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "legend.handlelength": 1.9,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "nest",
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Run a drawing function under the one style."""
+
+    @wraps(draw)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with matplotlib.rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return inside
+
+
+def png(figure: Figure, *, dots_per_inch: int = 144) -> bytes:
+    """Return the figure as a PNG on white."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(
+            buffer, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None}
+        )
+    return buffer.getvalue()
+
+
+def svg(figure: Figure, *, alt: str) -> str:
+    """Return the figure as an `<svg>` element to set into a page; `alt` is what a screen reader says."""
+    buffer = io.StringIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    drawing = buffer.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
+    drawing = re.sub(r"font: (\d[\d.]*px) [^;\"]*", r"font-size: \1", drawing)
+    drawing = re.sub(r"font: bold (\d[\d.]*px) [^;\"]*", r"font-weight: bold; font-size: \1", drawing)
+    drawing = re.sub(
+        r' id="(?:figure|axes|patch|text|line2d|matplotlib\.axis|xtick|ytick|legend)_\d+"', "", drawing
+    )
+    drawing = drawing.replace(INK, "currentColor").replace(FAINT, "var(--faint, #8c959f)")
+    return drawing.replace("<svg ", f'<svg role="img" aria-label="{_attribute(alt)}" ', 1).strip()
+
+
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+
+
+# --- curves of one task -------------------------------------------------------------------------------------------
+
+
+@styled
+def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """ROC of each model, given as (truth, probability) [rows]. Ask `evaluate.curve_allowed` first."""
+    from sklearn.metrics import roc_curve
+
+    figure, axes = _square("ROC", "1 − specificity", "Sensitivity")
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.9)
+    for name, (truth, probability) in models.items():
+        false_share, true_share, _ = roc_curve(truth, probability)
+        _line(axes, name, false_share, true_share)
+    axes.legend(loc="lower right")
+    return figure
+
+
+@styled
+def precision_recall(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Precision over recall of each model, given as (truth, probability) [rows]; the guide is the prevalence."""
+    from sklearn.metrics import precision_recall_curve
+
+    figure, axes = _square("Precision and recall", "Recall (sensitivity)", "Precision")
+    prevalence = float(np.mean(next(iter(models.values()))[0]))
+    axes.axhline(prevalence, color=FAINT, linewidth=0.9)
+    axes.annotate("prevalence", (0.01, prevalence), (0, 3), textcoords="offset points", color=INK, fontsize=8)
+    for name, (truth, probability) in models.items():
+        precision, recall, _ = precision_recall_curve(truth, probability)
+        # a step: precision between two thresholds is not on the line between them
+        axes.step(recall, precision, where="post", **_drawn(name))
+    axes.legend(loc="upper right")
+    return figure
+
+
+@styled
+def reliability(models: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """Observed share over mean probability per bin, as `evaluate.reliability` gives it, for each model."""
+    figure, axes = _square("Reliability", "Mean probability in the bin", "Observed share")
+    top = max(max(*points["expected"], *points["observed"]) for points in models.values())
+    top = min(1.0, top * 1.08)
+    axes.plot([0, top], [0, top], color=FAINT, linewidth=0.9)
+    axes.set(xlim=(-0.02 * top, top), ylim=(-0.02 * top, top))
+    for name, points in models.items():
+        look = LOOKS[name]
+        axes.plot(points["expected"], points["observed"], marker=look.marker, markersize=4.5, **_drawn(name))
+    axes.legend(loc="upper left")
+    return figure
+
+
+def _square(title: str, x: str, y: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(3.9, 3.7), layout="constrained")
+    axes = figure.add_subplot(title=title, xlabel=x, ylabel=y, xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+    axes.set_aspect("equal", adjustable="box")
+    axes.grid(True)
+    return figure, axes
+
+
+def _drawn(name: str) -> dict[str, Any]:
+    look = LOOKS[name]
+    return {"label": look.label, "color": look.colour, "linestyle": look.dash}
+
+
+def _line(axes: Axes, name: str, x: np.ndarray, y: np.ndarray) -> None:
+    axes.plot(x, y, **_drawn(name))
+
+
+# --- results with intervals ---------------------------------------------------------------------------------------
+
+
+@styled
+def results_overview(
+    rows: Sequence[Mapping[str, Any]], *, metric: str, chance: float | None = None
+) -> Figure:
+    """Dot and interval per task and model.
+
+    Args:
+        rows: task (its name) and, per model of LOOKS, {"value", "low", "high"} or nothing.
+        metric: words under the axis.
+        chance: where a coin would score, drawn as a guide.
+    """
+    figure = Figure(figsize=(8.2, 0.9 + 0.52 * len(rows)), layout="constrained")
+    axes = figure.add_subplot(xlabel=metric)
+    if chance is not None:
+        axes.axvline(chance, color=FAINT, linewidth=0.9)
+    drawn = [name for name in LOOKS if any(row.get(name) for row in rows)]
+    for position, row in enumerate(rows):
+        for place, name in enumerate(drawn):
+            if row.get(name):
+                y = position + 0.22 * (place - (len(drawn) - 1) / 2)
+                _dot(axes, y, row[name], LOOKS[name], label=position == _first_with(rows, name))
+    _rows_down(axes, [row["task"] for row in rows])
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
+    return figure
+
+
+def _first_with(rows: Sequence[Mapping[str, Any]], name: str) -> int:
+    return next(i for i, row in enumerate(rows) if row.get(name))
+
+
+@styled
+def forest(
+    groups: Sequence[Mapping[str, Any]], overall: Mapping[str, Any], *, title: str, metric: str
+) -> Figure:
+    """Subgroups under one another, attribute by attribute; the dashed guide is the value over all.
+
+    Args:
+        groups: attribute, group, rows (as shown), score ({"value", "low", "high"}, value None where withheld).
+    """
+    lines = _with_headings(groups)
+    figure = Figure(figsize=(6.4, 0.9 + 0.27 * len(lines)), layout="constrained")
+    axes = figure.add_subplot(title=title, xlabel=metric)
+    axes.axvline(overall["value"], color=LOOKS["nest"].colour, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7)
+    for y, line in enumerate(lines):
+        if "score" not in line:
+            continue
+        if line["score"]["value"] is None:
+            axes.annotate(
+                "too few to show", (0.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8
+            )
+        else:
+            _dot(axes, y, line["score"], LOOKS["nest"])
+        axes.annotate(
+            str(line["rows"]),
+            (1.01, y),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8,
+            annotation_clip=False,
+        )
+    axes.annotate(
+        "rows", (1.01, -1), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False
+    )
+    _rows_down(axes, [line["words"] for line in lines])
+    for label, line in zip(axes.get_yticklabels(), lines, strict=True):
+        label.set_fontweight("normal" if "score" in line else "bold")
+    return figure
+
+
+def _with_headings(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    for group in groups:
+        if not lines or lines[-1]["attribute"] != group["attribute"]:
+            lines.append({"attribute": group["attribute"], "words": group["attribute"]})
+        lines.append({**group, "words": group["group"]})
+    return lines
+
+
+def _dot(axes: Axes, y: float, score: Mapping[str, Any], look: Look, *, label: bool = False) -> None:
+    if score["low"] is not None:
+        axes.plot(
+            [score["low"], score["high"]], [y, y], color=look.colour, linewidth=1.8, solid_capstyle="round"
+        )
+    axes.plot(
+        score["value"],
+        y,
+        look.marker,
+        color=look.colour,
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.7,
+        label=look.label if label else None,
+    )
+
+
+def _rows_down(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.spines["left"].set_visible(False)
+    axes.grid(True, axis="x")
+
+
+# --- training and data --------------------------------------------------------------------------------------------
+
+
+@styled
+def training_curve(
+    series: Mapping[str, Sequence[tuple[float, float]]], *, title: str, y: str, x: str = "Epoch"
+) -> Figure:
+    """Lines over epochs, named at their ends; `series` maps a name to its (epoch, value) points."""
+    figure = Figure(figsize=(5.2, 3.2), layout="constrained")
+    axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
+    axes.grid(True, axis="y")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    dashes = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
+    for place, (name, points) in enumerate(series.items()):
+        colour = _OTHERS[place % len(_OTHERS)]
+        epochs, values = zip(*points, strict=True)
+        marker = "o" if len(points) < 25 else None
+        axes.plot(
+            epochs, values, color=colour, linestyle=dashes[place % 4], marker=marker, markersize=3, label=name
+        )
+    axes.legend(loc="best")
+    return figure
+
+
+@styled
+def histogram(bars: Sequence[tuple[str, int | None]], *, title: str, x: str, y: str) -> Figure:
+    """Bars from counts already gathered: (words under the bar, count; None where it is under 11 and withheld)."""
+    figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+    axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
+    axes.bar(range(len(bars)), [count or 0 for _, count in bars], color=LOOKS["nest"].colour, width=0.86)
+    for place, (_, count) in enumerate(bars):
+        if count is None:
+            axes.annotate("< 11", (place, 0), (0, 2), textcoords="offset points", ha="center", fontsize=7.5)
+    axes.set_xticks(range(len(bars)), [words for words, _ in bars], fontsize=8)
+    axes.tick_params(axis="x", length=0)
+    axes.grid(True, axis="y")
+    axes.spines["left"].set_visible(False)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    return figure
+
+
+@styled
+def attrition(steps: Sequence[tuple[str, int | None, str]], *, title: str) -> Figure:
+    """The index rows left after each step, as bars under one another.
+
+    Args:
+        steps: name of the step, rows left (None where withheld), words beside the bar.
+    """
+    figure = Figure(figsize=(6.4, 0.65 + 0.42 * len(steps)), layout="constrained")
+    axes = figure.add_subplot(title=title)
+    colour = LOOKS["nest"].colour
+    for y, (_, rows, words) in enumerate(steps):
+        last = y == len(steps) - 1
+        axes.barh(y, rows or 0, height=0.62, color=colour, alpha=1.0 if last else 0.45)
+        axes.annotate(words, (rows or 0, y), (5, 0), textcoords="offset points", va="center", fontsize=8.5)
+    axes.set_yticks(range(len(steps)), [name for name, _, _ in steps])
+    axes.set_ylim(len(steps) - 0.4, -0.6)
+    axes.set_xlim(0, 1.32 * max((rows or 0 for _, rows, _ in steps), default=1) or 1)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xticks([])
+    axes.spines[["left", "bottom"]].set_visible(False)
+    return figure

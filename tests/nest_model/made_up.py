@@ -1,0 +1,225 @@
+"""A data folder nobody lived in: predictions, cards and curves as the other rooms write them, made from a seed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.cards import Flow, StepCard
+from schemas.contract import write_table
+from schemas.events import ENCOUNTERS, SUBJECTS
+from schemas.labels import Features, Task, predictions_schema
+from schemas.layout import Layout
+
+FIRST_SUBJECT = 918_273_000  # recognisable, so that a leaked id is found
+CHAPTERS = ("I", "II", "IX", "X", "XXII")
+COHORTS = {"mimic_mortality": "bool", "mimic_icd_chapter": "class", "mimic_icd_category": "list"}
+
+
+def task(cohort: str, label_type: str, classes: tuple[str, ...]) -> Task:
+    return Task(
+        cohort=cohort,
+        about="made up",
+        label_type=label_type,
+        classes=classes,
+        features=Features(drop_from_index=("DX",)),
+        predict_at="index.start + 24 hours",
+        predict_anchor="index.start",
+        predict_offset_us=24 * 3600 * 10**6,
+        cohort_sha256="0" * 64,
+    )
+
+
+def write_predictions(
+    path: Path,
+    *,
+    subject_id,
+    encounter_id,
+    label,
+    probability,
+    split,
+    model="nest",
+    cohort="mimic_mortality",
+    label_type="bool",
+    classes=("false", "true"),
+) -> None:
+    """Write predictions/1 from columns; probability is [rows, columns]."""
+    schema = predictions_schema(label_type)
+    rows = len(subject_id)
+    columns = {
+        "subject_id": np.asarray(subject_id, dtype=np.int64),
+        "encounter_id": np.asarray(encounter_id, dtype=np.int64),
+        "predict_at": pa.array([0] * rows, pa.timestamp("us")),
+        "label": pa.array(label, schema.field("label").type),
+        "probability": pa.array([list(row) for row in probability], pa.list_(pa.float32())),
+        "split": list(split) if not isinstance(split, str) else [split] * rows,
+        "model": [model] * rows,
+    }
+    metadata = {"task": task(cohort, label_type, tuple(classes)).model_dump_json()}
+    write_table(pa.table(columns), path, schema, made_by="the test", metadata=metadata)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def write_layout(
+    root: Path, *, subjects: int = 900, seed: int = 0, cohorts: dict[str, str] = COHORTS
+) -> Layout:
+    """Write a whole made-up data folder, as small as the report needs it."""
+    rng = np.random.default_rng(seed)
+    layout = Layout(root)
+    stays = rng.geometric(0.4, subjects)
+    subject = FIRST_SUBJECT + np.repeat(np.arange(subjects), stays)
+    encounter = 727_364_000 + np.arange(len(subject))
+    u = np.repeat(rng.random(subjects), stays)
+    split = np.where(u < 0.6, "train", np.where(u < 0.7, "val", "test"))
+    _write_people(layout, rng, subject, encounter, split)
+    planted = []
+    for cohort, label_type in cohorts.items():
+        logit = rng.normal(-1.5, 1.3, len(subject))
+        if label_type == "bool":
+            planted.append((cohort, sigmoid(logit)))
+        for model, noise in (("nest", 0.8), ("lightgbm", 1.2)):
+            label, probability, classes = _answers(label_type, logit, noise, seed)
+            write_predictions(
+                layout.report(f"{cohort}_{model}") / "predictions.parquet",
+                subject_id=subject,
+                encounter_id=encounter,
+                label=label,
+                probability=probability,
+                split=split,
+                model=model,
+                cohort=cohort,
+                label_type=label_type,
+                classes=classes,
+            )
+        _write_attrition(layout, cohort, len(subject), subjects)
+    _write_planted(layout, subject, encounter, planted)
+    _write_cards(layout, rng, subjects, stays)
+    _write_pretraining(layout)
+    return layout
+
+
+def _answers(label_type, logit, noise, seed):
+    """Labels that do not depend on the model, and its noisy probabilities."""
+    truth = np.random.default_rng(seed + 1)
+    rng = np.random.default_rng(seed + int(10 * noise))
+    rows = len(logit)
+    if label_type == "bool":
+        return (
+            truth.random(rows) < sigmoid(logit),
+            sigmoid(logit + rng.normal(0, noise, rows))[:, None],
+            ("false", "true"),
+        )
+    strength = logit[:, None] * np.linspace(0.2, 1, 5)[None] + truth.normal(0, 1, (rows, 5))
+    strength[:, 4] -= 30  # nobody has the last class
+    noisy = strength + rng.normal(0, noise, strength.shape)
+    if label_type == "class":
+        odds = np.exp(noisy - noisy.max(axis=1, keepdims=True))
+        return (
+            [CHAPTERS[k] for k in strength.argmax(axis=1)],
+            odds / odds.sum(axis=1, keepdims=True),
+            CHAPTERS,
+        )
+    labels = [[CHAPTERS[k] for k in np.flatnonzero(row > 0)] for row in strength]
+    return labels, sigmoid(noisy), CHAPTERS
+
+
+def _write_people(layout, rng, subject, encounter, split) -> None:
+    distinct, first = np.unique(subject, return_index=True)
+    people = pa.table(
+        {
+            "subject_id": distinct,
+            "birth_date": pa.nulls(len(distinct), pa.timestamp("us")),
+            "death_date": pa.nulls(len(distinct), pa.timestamp("us")),
+            "sex": rng.choice(["F", "M"], len(distinct)),
+            "split": split[first],
+            "pretrain_split": split[first],
+        }
+    )
+    write_table(people, layout.subjects, SUBJECTS, made_by="the test")
+    rows = len(subject)
+    start = pa.array(np.arange(rows), pa.timestamp("us"))
+    stays = pa.table(
+        {
+            "subject_id": subject,
+            "encounter_id": encounter,
+            "start": start,
+            "end": start,
+            "type": pa.nulls(rows, pa.string()),
+            "discharge_status": pa.nulls(rows, pa.string()),
+            "died": np.zeros(rows, dtype=bool),
+            "age_years": rng.uniform(18, 95, rows),
+            "race": rng.choice(
+                ["WHITE", "WHITE - RUSSIAN", "BLACK/AFRICAN AMERICAN", "UNKNOWN"],
+                rows,
+                p=[0.6, 0.1, 0.29, 0.01],
+            ),
+            "insurance": rng.choice(["Medicare", "Medicaid", "Other"], rows),
+            "admission_type": pa.nulls(rows, pa.string()),
+        }
+    )
+    write_table(stays, layout.encounters, ENCOUNTERS, made_by="the test")
+
+
+def _write_attrition(layout, cohort, rows, subjects) -> None:
+    folder = layout.cohort(cohort)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        "step,index_rows,patients,dropped,dropped_percent",
+        f"all encounters,{rows + 304},{subjects},0,0.0",
+        f"still in hospital,{rows},{subjects - 3},304,{30400 / (rows + 304):.2f}",
+    ]
+    (folder / "attrition.csv").write_text("\n".join(lines) + "\n")
+
+
+def _write_planted(layout, subject, encounter, planted) -> None:
+    parts = [
+        pa.table(
+            {
+                "subject_id": subject,
+                "encounter_id": encounter,
+                "cohort": [cohort] * len(subject),
+                "probability": p,
+            }
+        )
+        for cohort, p in planted
+    ]
+    if parts:
+        pq.write_table(pa.concat_tables(parts), layout.planted)
+
+
+def _write_cards(layout, rng, subjects, stays) -> None:
+    layout.cards.mkdir(parents=True, exist_ok=True)
+    StepCard(
+        step="mimic_events",
+        contract="events/1",
+        flows={
+            "emar": Flow(
+                source_rows=1000, kept_rows=700, dropped={"event_txt is not Administered": 297, "no ATC": 3}
+            )
+        },
+    ).write(layout.cards)
+    StepCard(
+        step="mimic_seqset",
+        contract="seqset/1",
+        counts={"subjects": subjects, "sets": int(stays.sum()), "tokens": 120 * int(stays.sum())},
+        shares={"unk": 0.012, "backed_off": 0.034},
+    ).write(layout.cards)
+
+
+def _write_pretraining(layout) -> None:
+    folder = layout.model("mimic_nest")
+    folder.mkdir(parents=True, exist_ok=True)
+    events = [
+        {
+            "event": "evaluation",
+            "epoch": epoch,
+            "metrics": {"val_mlm": 6 - 2 * (1 - 0.8**epoch), "val_msm": 4 - 1.5 * (1 - 0.7**epoch)},
+        }
+        for epoch in range(1, 16)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
