@@ -1,0 +1,147 @@
+"""What the model must guess: whole sets for MSM, single tokens of the other sets for MLM.
+
+A masked set keeps two rows, its [CLS] and one [MASK] with key bias log(n - 1), exactly as if its n - 1 event
+rows were all [MASK] at time 0: n is the config's `max_set_rows`, never the set's own length, which would tell
+how much to guess. [UNK] and the other specials are never a target.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+
+from nest_model.batch import PackedBatch, offsets
+from nest_model.config import ModelConfig
+from schemas.vocab import MASK, SPECIALS
+
+FIRST_TOKEN = len(SPECIALS)
+TO_MASK, TO_RANDOM = 0.8, 0.1  # of the chosen tokens (Devlin et al. 2019); the rest stay as they are
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """A batch as the model sees it, and what it hides."""
+
+    batch: PackedBatch
+    mlm_rows: Tensor  # i64 [masked tokens], rising, rows of `batch`
+    mlm_targets: Tensor  # i64 [masked tokens]
+    masked_sets: (
+        Tensor  # i64 [masked sets], rising, sets of `batch`; a set of [UNK] alone is masked but not here
+    )
+    target_sets: Tensor  # i64 [targets], rising, indices into `masked_sets`
+    target_tokens: Tensor  # i64 [targets], rising within a set, each token of the set once
+    target_shares: Tensor  # f64 [targets], of the set's tokens, [UNK] left out; they sum to 1 in each set
+
+    def slice_subjects(self, first: int, end: int) -> Self:
+        """Return the subjects `first` … `end - 1` as a masked batch of their own."""
+        first_set, end_set = self.batch.subject_offsets[[first, end]].tolist()
+        first_row, end_row = self.batch.set_offsets[[first_set, end_set]].tolist()
+        tokens = _between(self.mlm_rows, first_row, end_row)
+        sets = _between(self.masked_sets, first_set, end_set)
+        targets = _between(self.target_sets, sets.start, sets.stop)
+        return type(self)(
+            batch=self.batch.slice_subjects(first, end),
+            mlm_rows=self.mlm_rows[tokens] - first_row,
+            mlm_targets=self.mlm_targets[tokens],
+            masked_sets=self.masked_sets[sets] - first_set,
+            target_sets=self.target_sets[targets] - sets.start,
+            target_tokens=self.target_tokens[targets],
+            target_shares=self.target_shares[targets],
+        )
+
+    def micro_batches(self, max_rows: int) -> list[Self]:
+        """Cut into runs of whole subjects of at most `max_rows` rows each; a larger subject goes alone."""
+        ends = self.batch.set_offsets[self.batch.subject_offsets].tolist()
+        cuts = [0]
+        for subject in range(1, self.batch.subjects):
+            if ends[subject + 1] - ends[cuts[-1]] > max_rows:
+                cuts.append(subject)
+        cuts.append(self.batch.subjects)
+        return [self.slice_subjects(first, end) for first, end in pairwise(cuts)]
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the batch with every tensor on `device`."""
+        return type(self)(**{name: value.to(device) for name, value in vars(self).items()})
+
+
+def mask_batch(batch: PackedBatch, generator: Generator, config: ModelConfig) -> MaskedBatch:
+    """Mask one step's subjects for pretraining; an objective of weight 0 masks nothing.
+
+    Mask the whole step, then cut it with `micro_batches`: then the cut changes nothing of what is drawn.
+
+    Args:
+        batch: on the generator's device, its key biases 0.
+        generator: the only source of chance.
+    """
+    return _mask(
+        batch,
+        generator,
+        config,
+        set_share=config.set_mask_share if config.msm_weight else 0.0,
+        token_share=config.token_mask_share if config.mlm_weight else 0.0,
+    )
+
+
+def mask_sets(batch: PackedBatch, generator: Generator, config: ModelConfig) -> MaskedBatch:
+    """Mask sets alone, whatever the weights: for judging set prediction."""
+    return _mask(batch, generator, config, set_share=config.set_mask_share, token_share=0.0)
+
+
+def _mask(
+    batch: PackedBatch, generator: Generator, config: ModelConfig, *, set_share: float, token_share: float
+) -> MaskedBatch:
+    lengths, set_of_row = batch.set_offsets.diff(), batch.set_of_row
+    set_masked = (_uniform(batch.sets, generator) < set_share) & (lengths > 1)
+    is_event = torch.ones_like(batch.tokens, dtype=torch.bool)
+    is_event[batch.cls_rows] = False
+    hidden = set_masked[set_of_row] & is_event
+    guessable = is_event & (batch.tokens >= FIRST_TOKEN)
+
+    chosen = guessable & ~hidden & (_uniform(len(batch.tokens), generator) < token_share)
+    mask_rows = batch.cls_rows[set_masked] + 1
+    tokens = _corrupt(batch.tokens, chosen, generator, config.vocab_size)
+    tokens[mask_rows] = MASK
+    hours = batch.hours.index_fill(0, mask_rows, 0.0)
+    key_bias = batch.key_bias.double().index_fill(0, mask_rows, math.log(config.max_set_rows - 1))
+    kept = (~hidden).index_fill(0, mask_rows, True)
+
+    return MaskedBatch(
+        PackedBatch(
+            tokens=tokens[kept],
+            hours=hours[kept],
+            key_bias=key_bias[kept],
+            set_offsets=offsets(lengths.masked_fill(set_masked, 2)),
+            subject_offsets=batch.subject_offsets,
+            days=batch.days,
+        ),
+        (kept.cumsum(0) - 1)[chosen],
+        batch.tokens[chosen],
+        *_count_tokens(batch.tokens, set_of_row, hidden & guessable, config.vocab_size),
+    )
+
+
+def _corrupt(tokens: Tensor, chosen: Tensor, generator: Generator, vocab_size: int) -> Tensor:
+    fate = _uniform(len(tokens), generator)
+    other = torch.randint(FIRST_TOKEN, vocab_size, tokens.shape, generator=generator, device=generator.device)
+    corrupted = torch.where(chosen & (fate < TO_MASK), MASK, tokens)
+    return torch.where(chosen & (fate >= TO_MASK) & (fate < TO_MASK + TO_RANDOM), other, corrupted)
+
+
+def _count_tokens(
+    tokens: Tensor, set_of_row: Tensor, counted: Tensor, vocab_size: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    pairs, counts = torch.unique(set_of_row[counted] * vocab_size + tokens[counted], return_counts=True)
+    sets, set_of_pair = torch.unique_consecutive(pairs // vocab_size, return_inverse=True)
+    totals = torch.zeros_like(sets).index_add_(0, set_of_pair, counts)
+    return sets, set_of_pair, pairs % vocab_size, counts.double() / totals[set_of_pair]
+
+
+def _uniform(size: int, generator: Generator) -> Tensor:
+    return torch.rand(size, generator=generator, device=generator.device)
+
+
+def _between(rising: Tensor, first: int, end: int) -> slice:
+    return slice(*torch.searchsorted(rising, rising.new_tensor([first, end])).tolist())
