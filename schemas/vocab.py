@@ -1,5 +1,8 @@
 """The vocabulary: one table a person can open, the cuts of the laboratory deciles included."""
 
+import hashlib
+import json
+
 import pyarrow as pa
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -16,7 +19,16 @@ VOCAB = pa.schema(
         pa.field("low", pa.float64()),  # of a decile: low < value <= high; null at the open ends
         pa.field("high", pa.float64()),
         pa.field("parent", pa.string()),  # the token it backs off to; null: [UNK]
-        pa.field("count_train", pa.int64(), nullable=False),  # in the fitted-on subjects, own and backed off to it
+        pa.field(
+            "count_train", pa.int64(), nullable=False
+        ),  # in the fitted-on subjects, own and backed off to it
     ],
     metadata={"contract": "vocab/1"},
 )
+
+
+def content_sha256(vocab: pa.Table) -> str:
+    """Return the hash of what the vocabulary says, row by row; the same however the Parquet file was written."""
+    rows = vocab.select(VOCAB.names).to_pylist()
+    lines = (json.dumps(list(row.values()), ensure_ascii=False, separators=(",", ":")) for row in rows)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

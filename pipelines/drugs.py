@@ -1,0 +1,52 @@
+"""Drug names to ATC codes through the prescriptions' GSN: the lookup is fitted, and a table anyone can open."""
+
+import polars as pl
+
+
+def clean_name(column: str) -> pl.Expr:
+    """Stripped and lower-cased; null when nothing is left."""
+    name = pl.col(column).str.strip_chars().str.to_lowercase()
+    return pl.when(name != "").then(name)
+
+
+def prescription_atc(prescriptions: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:
+    """Return one row per prescription row and distinct ATC code of its GSNs, which are split on blanks.
+
+    Args:
+        prescriptions: gsn and what is to be kept beside `atc`.
+        gsn_to_atc: gsn, atc; a GSN may have several.
+    """
+    pairs = gsn_to_atc.select(
+        gsn=pl.col("gsn").str.strip_chars(), atc=pl.col("atc").str.strip_chars()
+    ).unique()
+    return (
+        prescriptions.with_row_index("row")
+        .with_columns(pl.col("gsn").str.extract_all(r"\S+"))
+        .explode("gsn")
+        .drop_nulls("gsn")
+        .join(pairs, on="gsn")
+        .drop("gsn")
+        .unique(["row", "atc"])
+        .drop("row")
+    )
+
+
+def commonest_atc(coded: pl.LazyFrame, key: list[str]) -> pl.LazyFrame:
+    """Return key, atc, rows: the ATC code with most prescription rows, ties by the lexicographic minimum."""
+    return (
+        coded.group_by(*key, "atc")
+        .agg(rows=pl.len().cast(pl.Int64))
+        .sort(*key, "rows", "atc", descending=[*[False for _ in key], True, False])
+        .group_by(key, maintain_order=True)
+        .first()
+    )
+
+
+def fit_lookup(prescriptions: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:
+    """Return drug_lookup/1 (name, atc, rows), sorted by name, from the fitted-on subjects' prescriptions.
+
+    Args:
+        prescriptions: drug (as recorded), gsn.
+    """
+    named = prescriptions.select(name=clean_name("drug"), gsn="gsn").drop_nulls()
+    return commonest_atc(prescription_atc(named, gsn_to_atc), ["name"])
