@@ -38,12 +38,10 @@ class Attention(nn.Module):
         self.out = nn.Linear(d_model, d_model, bias=False)
 
     def forward(self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None) -> Tensor:
-        projected = self.query_key_value(rows).unflatten(-1, (3, self.heads, -1))  # [rows, 3, heads, d_head]
-        query_key, value = projected[:, :2], projected[:, 2]
+        query, key, value = self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
         if rotation is not None:
-            query_key = rotate(query_key, rotation)
-        attended = plan.attend(query_key[:, 0], query_key[:, 1], value)
-        return self.out(attended.flatten(-2))
+            query, key = rotate(query, rotation), rotate(key, rotation)
+        return self.out(plan.attend(query, key, value).flatten(-2))
 
 
 class GeGLU(nn.Module):
@@ -75,10 +73,10 @@ def rotation(positions: Tensor, d_head: int, dtype: torch.dtype) -> Tensor:
 
 
 def rotate(rows: Tensor, turn: Tensor) -> Tensor:
-    """Turn the pairs (2j, 2j + 1) of the last axis of [rows, any, heads, d_head] by [rows, d_head / 2]."""
+    """Turn the pairs (2j, 2j + 1) of the last axis of [rows, heads, d_head] by [rows, d_head / 2]."""
     real = rows if rows.dtype == torch.float64 else rows.float()
     pairs = torch.view_as_complex(real.unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * turn[:, None, None]).flatten(-2).to(rows.dtype)
+    return torch.view_as_real(pairs * turn[:, None]).flatten(-2).to(rows.dtype)
 
 
 class Time2Vec(nn.Module):

@@ -47,8 +47,9 @@ def pretraining_loss(
         msm_count: masked sets of the whole step, likewise.
     """
     hidden = model(masked.batch)
-    token_sum = _token_loss(model.token_logits(hidden[masked.mlm_rows]), masked.mlm_targets)
-    set_sum = _set_loss(model.msm_logits(hidden[masked.batch.cls_rows[masked.masked_sets]]), masked)
+    set_rows = masked.batch.cls_rows[masked.masked_sets]
+    token_sum = _token_loss(model.token_logits(hidden.index_select(0, masked.mlm_rows)), masked.mlm_targets)
+    set_sum = _set_loss(model.msm_logits(hidden.index_select(0, set_rows)), masked)
     mlm = token_sum / max(len(masked.mlm_rows) if mlm_count is None else mlm_count, 1)
     msm = set_sum / max(len(masked.masked_sets) if msm_count is None else msm_count, 1)
     total = model.config.mlm_weight * mlm + model.config.msm_weight * msm
