@@ -1,7 +1,7 @@
 """Intervals by resampling patients, not rows: the stays of one patient are not independent.
 
-AUROC and AP of many resamples are computed at once from one sort of the scores; a resample is a vector of row weights
-(how often the row's patient was drawn). The tests hold both equal to scikit-learn's with `sample_weight` to 1e-12.
+AUROC and AP of many resamples come at once from one sort of the scores; a resample is a vector of row weights, how
+often the row's patient was drawn. The tests hold both equal to scikit-learn's with `sample_weight` to 1e-12.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Resamples:
         return cls(subjects, np.array(counts, dtype=np.uint16).reshape(count, len(subjects)))
 
     def apply(self, metric: Callable[[np.ndarray], np.ndarray], subject_id: np.ndarray) -> np.ndarray:
-        """Return metric(weights [block, rows]) -> [block] for every resample, a block of resamples at a time."""
+        """Return metric(weights [block, rows]) -> [block] of every resample, block by block."""
         columns = np.searchsorted(self.subjects, subject_id)
         block = max(1, _BLOCK_CELLS // max(1, len(columns)))
         starts = range(0, len(self.draws), block)
@@ -39,7 +39,7 @@ class Resamples:
 
 
 def weighted_auroc(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """AUROC [resamples] of truth and score [rows] under weights [resamples, rows]; NaN without both classes."""
+    """AUROC [resamples] under weights [resamples, rows]; NaN where one lacks a class."""
     true_weight, false_weight = _weight_at_or_above(truth, score, weights)
     width = np.diff(false_weight, axis=1, prepend=0.0)
     height = true_weight - np.diff(true_weight, axis=1, prepend=0.0) / 2  # ties count one half
@@ -61,7 +61,7 @@ def weighted_average_precision(truth: np.ndarray, score: np.ndarray, weights: np
 def _weight_at_or_above(
     truth: np.ndarray, score: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weight of positives and of negatives at or above each distinct score, highest first: [resamples, scores]."""
+    """Weight of positives and negatives at or above each distinct score, highest first."""
     order = np.argsort(-score, kind="stable")
     last_of_ties = np.append(np.flatnonzero(np.diff(score[order])), len(score) - 1)
     ordered = weights[:, order]

@@ -1,31 +1,24 @@
-"""How good a model's predictions are: discrimination and calibration, each with a patient-bootstrap 95 % interval.
+"""How good predictions are: discrimination and calibration, each with a patient-bootstrap 95 % interval.
 
-Points come from scikit-learn. AUROC and AP of class and list tasks are macro averages, one class against the rest; a
-class without positives (or without negatives) in the rows scored is left out and counted. Brier is the mean squared
-error of the probability (bool, list: averaged over rows and classes, 0–1; class: summed over the classes, 0–2, as
-scikit-learn does). ECE has ten bins of equal mass; it reads the probability of true (bool), of the class thought most
-likely (class), of every row-and-class pair (list); its bins stay fixed while patients are resampled.
+Points come from scikit-learn. AUROC and AP of class and list tasks are macro averages, one class against the
+rest; a class without positives (or negatives) among the rows is left out and counted. Brier is the mean squared
+error of the probability (bool, list: over rows and classes, 0 to 1; class: summed over the classes, 0 to 2, as
+scikit-learn does). ECE has ten bins of equal mass; it reads the probability of true (bool), of the likeliest
+class (class), of every row and class (list); its bins stay fixed while patients are resampled.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from nest_model.bootstrap import Resamples, weighted_auroc, weighted_average_precision
-from schemas.contract import read_table, table_metadata
-from schemas.errors import InputError
-from schemas.labels import Task, predictions_schema
+from nest_model.predictions import Predictions, read_predictions
+from schemas.suppress import SMALLEST_SHOWN, shown_count
 
 METRICS = ("auroc", "average_precision", "brier", "ece")
-
-SMALLEST_COUNT = 11
-"""A count under this is shown as `< 11`, and no curve is drawn from fewer positives."""
 
 MIN_PATIENTS = 5
 """With fewer positive (or negative) patients a percentile interval means nothing, and none is given."""
@@ -33,93 +26,6 @@ MIN_PATIENTS = 5
 BINS = 10
 
 SPLIT = "test"
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """Labels and probabilities of one model, row by row; bool tasks have one column, others one per class."""
-
-    task: Task
-    classes: tuple[str, ...]  # of the columns; bool: ("true",)
-    model: str
-    subject_id: np.ndarray  # i64 [rows]
-    encounter_id: np.ndarray  # i64 [rows]
-    split: np.ndarray  # str [rows]
-    truth: np.ndarray  # bool [rows, classes]
-    probability: np.ndarray  # f64 [rows, classes]
-
-    def of(self, split: str) -> Self:
-        return self.rows(self.split == split)
-
-    def rows(self, chosen: np.ndarray) -> Self:
-        names = ("subject_id", "encounter_id", "split", "truth", "probability")
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
-
-    def only(self, classes: Sequence[str]) -> Self:
-        """Keep these classes (in this order); one the model does not know is an error."""
-        columns = [self.classes.index(name) for name in classes]
-        return replace(
-            self,
-            classes=tuple(classes),
-            truth=self.truth[:, columns],
-            probability=self.probability[:, columns],
-        )
-
-    @cached_property
-    def positives(self) -> np.ndarray:
-        """Positive rows per class [classes]."""
-        return self.truth.sum(axis=0)
-
-    @cached_property
-    def scorable(self) -> np.ndarray:
-        """Columns with a positive and a negative row."""
-        return np.flatnonzero((self.positives > 0) & (self.positives < len(self.truth)))
-
-
-def read_predictions(path: Path) -> Predictions:
-    """Read predictions/1; rows without a label (new patients) are left out.
-
-    Raises:
-        InputError: the file does not say what its probabilities are of, or their number differs from its classes.
-    """
-    metadata = table_metadata(path) if path.exists() else {}
-    if "task" not in metadata and path.exists():
-        raise InputError(f"{path}: no `task` in the file's metadata; write it again with this version.")
-    task = Task.model_validate_json(metadata["task"]) if metadata else None
-    table = read_table(path, predictions_schema(task.label_type if task else "bool"))
-    assert task is not None  # read_table has refused a missing file
-    table = table.filter(pc.is_valid(table["label"])).combine_chunks()
-    classes = ("true",) if task.label_type == "bool" else task.classes
-    probability = pc.list_flatten(table["probability"]).to_numpy().astype(np.float64)
-    if len(probability) != len(table) * len(classes):
-        raise InputError(
-            f"{path}: {len(probability):,} probabilities for {len(table):,} rows × {len(classes)} classes."
-        )
-    return Predictions(
-        task=task,
-        classes=classes,
-        model=table["model"][0].as_py() if len(table) else "",
-        subject_id=table["subject_id"].to_numpy(),
-        encounter_id=table["encounter_id"].to_numpy(),
-        split=np.array(table["split"].to_pylist(), dtype=object),
-        truth=_truth(table["label"], task.label_type, classes),
-        probability=probability.reshape(len(table), len(classes)),
-    )
-
-
-def _truth(label: pa.ChunkedArray, label_type: str, classes: tuple[str, ...]) -> np.ndarray:
-    """Labels as bool [rows, classes]; a class no model knows is in no column."""
-    truth = np.zeros((len(label), len(classes)), dtype=bool)
-    if label_type == "bool":
-        truth[:, 0] = label.to_numpy()
-        return truth
-    row = np.arange(len(label))
-    if label_type == "list":
-        row = pc.list_parent_indices(label).to_numpy()
-        label = pc.list_flatten(label)
-    column = pc.fill_null(pc.index_in(label, value_set=pa.array(classes, pa.string())), -1).to_numpy()
-    truth[row[column >= 0], column[column >= 0]] = True
-    return truth
 
 
 @dataclass(frozen=True)
@@ -161,7 +67,7 @@ def combine(scores: Sequence[Score], how: Callable[[Sequence[Any]], Any]) -> Sco
 
 def score(predictions: Predictions, resamples: Resamples) -> dict[str, Score]:
     """Return a Score for each of METRICS."""
-    if len(predictions.truth) == 0:
+    if len(predictions) == 0:
         return {name: missing("no rows to score") for name in METRICS}
     if len(predictions.scorable) == 0:
         none_true = not predictions.truth.any()
@@ -207,20 +113,29 @@ def _ranking(predictions: Predictions, resamples: Resamples, name: str) -> Score
 def _mean_of_defined(values: np.ndarray) -> np.ndarray:
     """Mean over the first axis of what is not NaN; NaN where nothing is."""
     defined = np.isfinite(values)
-    count = defined.sum(axis=0)
-    total = np.where(defined, values, 0.0).sum(axis=0)
-    return np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+    return _share(np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0))
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """part / whole; NaN where whole is 0: a resample that drew none of these patients."""
+    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
 
 
 def _brier(predictions: Predictions, resamples: Resamples) -> Score:
     squares = (predictions.probability - predictions.truth) ** 2
     error = squares.sum(axis=1) if predictions.task.label_type == "class" else squares.mean(axis=1)
-    samples = resamples.apply(lambda weights: weights @ error / weights.sum(axis=1), predictions.subject_id)
-    return Score(float(error.mean()), samples)
+
+    def mean(weights: np.ndarray) -> np.ndarray:
+        return _share(weights @ error, weights.sum(axis=1))
+
+    return Score(float(error.mean()), resamples.apply(mean, predictions.subject_id))
 
 
 def confidence(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
-    """What calibration looks at: probability and truth [rows, pairs] (bool 1, class 1: the likeliest, list: all)."""
+    """Return the probability and truth [rows, pairs] calibration looks at.
+
+    Pairs: one (bool), the likeliest class (class), every class (list).
+    """
     if predictions.task.label_type != "class":
         return predictions.probability, predictions.truth
     likeliest = predictions.probability.argmax(axis=1)[:, None]
@@ -228,7 +143,7 @@ def confidence(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bin_of(probability: np.ndarray) -> np.ndarray:
-    """Bin 0–9 of each probability, equal mass, equal values together: scikit-learn's `strategy="quantile"`."""
+    """Bin 0 to 9 of each probability, equal mass, ties together: scikit-learn's `strategy="quantile"`."""
     edges = np.percentile(probability, np.linspace(0, 100, BINS + 1))
     return np.searchsorted(edges[1:-1], probability)
 
@@ -240,7 +155,7 @@ def _calibration_error(predictions: Predictions, resamples: Resamples) -> Score:
     per_row = np.stack([(gap * (bins == k)).sum(axis=1) for k in range(BINS)], axis=1)  # [rows, bins]
 
     def error(weights: np.ndarray) -> np.ndarray:
-        return np.abs(weights @ per_row).sum(axis=1) / (weights.sum(axis=1) * gap.shape[1])
+        return _share(np.abs(weights @ per_row).sum(axis=1), weights.sum(axis=1) * gap.shape[1])
 
     value = error(np.ones((1, len(gap))))[0]
     return Score(float(value), resamples.apply(error, predictions.subject_id))
@@ -260,38 +175,40 @@ def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
 
 
 def evaluate(path: Path, *, seed: int = 42) -> dict[str, Any]:
-    """Score a predictions file on its test rows: counts (suppressed), and a value with its interval for each metric.
-
-    Returns:
-        What `metrics.json` of a model holds; no NaN, no id, no count under 11.
-    """
+    """Score a predictions file on its test rows: a model's `metrics.json`, without NaN, id or count under 11."""
     predictions = read_predictions(path).of(SPLIT)
     return summary(predictions, score(predictions, Resamples.of(predictions.subject_id, seed=seed)))
 
 
 def summary(predictions: Predictions, scores: dict[str, Score]) -> dict[str, Any]:
     """Return counts and scores as JSON."""
-    scored = len(predictions.scorable)
-    counts = {
-        "rows": shown(len(predictions.truth)),
-        "patients": shown(len(np.unique(predictions.subject_id))),
-    }
-    if predictions.task.label_type == "bool":
-        positives = int(predictions.positives[0])
-        open_counts = curve_allowed(predictions.truth)
-        counts |= {
-            "positives": shown(positives) if open_counts else HIDDEN,
-            "prevalence": round(positives / len(predictions.truth), 4) if open_counts else None,
-        }
-    else:
-        counts |= {"classes_scored": scored, "classes_left_out": len(predictions.classes) - scored}
     return {
         "model": predictions.model,
         "split": SPLIT,
-        **counts,
+        **counts(predictions),
         **{name: one.json() for name, one in scores.items()},
         "reliability": reliability(predictions),
     }
+
+
+def counts(predictions: Predictions) -> dict[str, int | float | str | None]:
+    """Return rows, patients and, of a bool task, positives and prevalence; of others, classes. Suppressed."""
+    rows, scored = len(predictions), len(predictions.scorable)
+    found: dict[str, int | float | str | None] = {
+        "rows": countable(rows),
+        "patients": countable(predictions.patients),
+    }
+    if predictions.task.label_type != "bool":
+        return found | {"classes_scored": scored, "classes_left_out": len(predictions.classes) - scored}
+    positives = countable(int(predictions.positives[0]), rows)
+    known = rows > 0 and isinstance(positives, int)
+    return found | {"positives": positives, "prevalence": round(positives / rows, 4) if known else None}
+
+
+def countable(count: int, of: int | None = None) -> int | str:
+    """Return the count itself where it may be shown, else what stands for it (`< 11`)."""
+    shown = shown_count(count, of)
+    return count if shown == f"{count:,}" else shown
 
 
 def headline(metrics: dict[str, Any]) -> dict[str, float]:
@@ -299,13 +216,6 @@ def headline(metrics: dict[str, Any]) -> dict[str, float]:
     return {name: metrics[name]["value"] for name in METRICS if metrics[name]["value"] is not None}
 
 
-HIDDEN = f"< {SMALLEST_COUNT}"
-
-
-def shown(count: int) -> int | str:
-    return HIDDEN if count < SMALLEST_COUNT else count
-
-
 def curve_allowed(truth: np.ndarray) -> bool:
-    """Whether a curve over these rows gives away no count under 11."""
-    return min(int(truth.sum()), int((~truth).sum())) >= SMALLEST_COUNT
+    """Whether there are the eleven positives (and negatives) under which no curve is drawn."""
+    return min(int(truth.sum()), int((~truth).sum())) >= SMALLEST_SHOWN

@@ -1,7 +1,7 @@
-"""Every picture of the project in one style: `matplotlib.figure.Figure` only, so nothing is global and nothing leaks.
+"""Every picture of the project in one style; `matplotlib.figure.Figure` only, so nothing is global, nothing leaks.
 
 Colours are Okabe and Ito's, told apart by marker and dash as well. `svg` writes text as text and paints ink with
-`currentColor`, so a figure set into a page follows its font and its light or dark side; `png` is for everything else.
+`currentColor`: set into a page, a figure follows its font and its light or dark side. `png` is for all else.
 """
 
 import io
@@ -112,9 +112,6 @@ def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
-# --- curves of one task -------------------------------------------------------------------------------------------
-
-
 @styled
 def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     """ROC of each model, given as (truth, probability) [rows]. Ask `evaluate.curve_allowed` first."""
@@ -131,7 +128,7 @@ def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
 
 @styled
 def precision_recall(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Precision over recall of each model, given as (truth, probability) [rows]; the guide is the prevalence."""
+    """Precision over recall of each model, given as (truth, probability) [rows]; prevalence is the guide."""
     from sklearn.metrics import precision_recall_curve
 
     figure, axes = _square("Precision and recall", "Recall (sensitivity)", "Precision")
@@ -178,9 +175,6 @@ def _line(axes: Axes, name: str, x: np.ndarray, y: np.ndarray) -> None:
     axes.plot(x, y, **_drawn(name))
 
 
-# --- results with intervals ---------------------------------------------------------------------------------------
-
-
 @styled
 def results_overview(
     rows: Sequence[Mapping[str, Any]], *, metric: str, chance: float | None = None
@@ -218,7 +212,7 @@ def forest(
     """Subgroups under one another, attribute by attribute; the dashed guide is the value over all.
 
     Args:
-        groups: attribute, group, rows (as shown), score ({"value", "low", "high"}, value None where withheld).
+        groups: attribute, group, rows (as shown), score (value, low, high; value None where withheld).
     """
     lines = _with_headings(groups)
     figure = Figure(figsize=(6.4, 0.9 + 0.27 * len(lines)), layout="constrained")
@@ -284,9 +278,6 @@ def _rows_down(axes: Axes, names: Sequence[str]) -> None:
     axes.grid(True, axis="x")
 
 
-# --- training and data --------------------------------------------------------------------------------------------
-
-
 @styled
 def training_curve(
     series: Mapping[str, Sequence[tuple[float, float]]], *, title: str, y: str, x: str = "Epoch"
@@ -310,7 +301,7 @@ def training_curve(
 
 @styled
 def histogram(bars: Sequence[tuple[str, int | None]], *, title: str, x: str, y: str) -> Figure:
-    """Bars from counts already gathered: (words under the bar, count; None where it is under 11 and withheld)."""
+    """Bars from counts: (words under the bar, count; None where it is under 11 and withheld)."""
     figure = Figure(figsize=(4.6, 3.0), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
     axes.bar(range(len(bars)), [count or 0 for _, count in bars], color=LOOKS["nest"].colour, width=0.86)
