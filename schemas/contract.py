@@ -11,7 +11,8 @@ from schemas.errors import ContractError
 
 def contract_name(schema: pa.Schema) -> str:
     """Return the contract's name and number, e.g. `events/1`."""
-    return (schema.metadata or {}).get(b"contract", b"table").decode()
+    name: bytes = (schema.metadata or {}).get(b"contract", b"table")
+    return name.decode()
 
 
 def conform(table: pa.Table, schema: pa.Schema, *, made_by: str) -> pa.Table:
@@ -32,8 +33,8 @@ def conform(table: pa.Table, schema: pa.Schema, *, made_by: str) -> pa.Table:
         column = table[field.name]
         if column.null_count and not field.nullable:
             raise ContractError(
-                f"{name}.{field.name}: {column.null_count:,} of {len(table):,} rows are null after {made_by}. "
-                "Drop them there, or make the field nullable in schemas and raise the version."
+                f"{name}.{field.name}: {column.null_count:,} of {len(table):,} rows are null after "
+                f"{made_by}. Drop them there, or make the field nullable in schemas and raise the version."
             )
         try:
             columns.append(column.cast(field.type))
@@ -65,21 +66,41 @@ def write_table(
         ) from None
 
 
-def read_table(path: Path, schema: pa.Schema) -> pa.Table:
-    """Read a Parquet file (or every Parquet file of a folder) written under `schema`'s contract.
+def contract_files(path: Path, schema: pa.Schema) -> list[Path]:
+    """Return the Parquet file (or all those of a folder) at `path`, written under `schema`'s contract.
 
     Raises:
-        ContractError: there is no such file, or it was written under another contract.
+        ContractError: there is none, one is no whole Parquet file or was written under another contract.
     """
     name = contract_name(schema)
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not files[0].exists():
         raise ContractError(f"{name}: no file {path}; materialize the asset that writes it first.")
     for file in files:
-        found = (pq.read_schema(file).metadata or {}).get(b"contract", b"none").decode()
+        try:
+            found = (pq.read_schema(file).metadata or {}).get(b"contract", b"none").decode()
+        except (pa.ArrowInvalid, OSError):
+            raise ContractError(f"{file}: is no whole Parquet file; materialize its asset again.") from None
         if found != name:
             raise ContractError(f"{file}: contract is {found}, expected {name}; materialize its asset again.")
-    return pa.concat_tables([pq.read_table(file).select(schema.names) for file in files])
+    return files
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """Read a Parquet file (or every Parquet file of a folder) written under `schema`'s contract.
+
+    Raises:
+        ContractError: see `contract_files`; or a column of the contract is not there.
+    """
+    tables = []
+    for file in contract_files(path, schema):
+        missing = set(schema.names) - set(pq.read_schema(file).names)
+        if missing:
+            raise ContractError(
+                f"{file}: no column {', '.join(sorted(missing))}; materialize its asset again."
+            )
+        tables.append(pq.read_table(file, columns=schema.names))
+    return pa.concat_tables(tables)
 
 
 def table_metadata(path: Path) -> dict[str, str]:

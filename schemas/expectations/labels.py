@@ -1,0 +1,100 @@
+"""What must hold of a cohort's labels: the leak guard's times above all."""
+
+from schemas.contract import table_metadata
+from schemas.errors import ContractError
+from schemas.events import ENCOUNTERS, SPLITS, SUBJECTS
+from schemas.expectations.suite import (
+    Rule,
+    Severity,
+    Suite,
+    Table,
+    View,
+    after,
+    between,
+    holds,
+    not_null_as_in,
+    one_of,
+    unique,
+)
+from schemas.labels import Task, labels_schema
+from schemas.layout import Layout
+
+
+def labels(layout: Layout, cohort: str) -> Suite:
+    """Return the suite of labels/1 for one cohort, held against subjects/1 and encounters/1.
+
+    Under the clock `time` (preset `paper`) indexes whose prediction comes after the stay or its outcome are
+    kept, so there these are WARN.
+
+    Raises:
+        ContractError: there are no labels, or they say nothing of their task.
+    """
+    task = _task(layout, cohort)
+    kept_in_paper: Severity = "ERROR" if task.features.clock == "available_at" else "WARN"
+    contract = labels_schema(task.label_type)
+    rules = (
+        *not_null_as_in(contract),
+        unique("subject_id", "index_encounter"),
+        one_of("split", SPLITS),
+        after("predict_at", "index_start", or_equal=True),
+        after("outcome_time", "predict_at", severity=kept_in_paper),
+        between("follow_up_days", 0, severity=kept_in_paper),
+        *_label_rules(task),
+    )
+    against = (
+        holds("split_is_that_of_its_subject", "split = subject_split", "split"),
+        holds("index_is_an_encounter", "start IS NOT NULL", "index_encounter", "subject_id"),
+        holds("index_starts_with_its_encounter", "index_start = start", "index_start"),
+        holds(
+            "index_has_an_end", 'CASE WHEN start IS NOT NULL THEN "end" IS NOT NULL END', "index_encounter"
+        ),
+        holds("prediction_is_within_the_stay", 'predict_at <= "end"', "predict_at", severity=kept_in_paper),
+    )
+    query = """
+        SELECT l.split, l.index_start, l.predict_at, s.split AS subject_split, e.start, e.end
+        FROM labels l LEFT JOIN subjects s USING (subject_id)
+        LEFT JOIN encounters e ON l.subject_id = e.subject_id AND l.index_encounter = e.encounter_id"""
+    tables = (
+        Table("labels", layout.labels(cohort), contract),
+        Table("subjects", layout.subjects, SUBJECTS),
+        Table("encounters", layout.encounters, ENCOUNTERS),
+    )
+    views = (
+        View("labels_rules", "FROM labels", rules),
+        View("labels_in_stays", query, against),
+        _splits(task),
+    )
+    return Suite(f"{cohort}_labels", tables, views, no_rows="WARN")
+
+
+def _task(layout: Layout, cohort: str) -> Task:
+    path = layout.labels(cohort)
+    if not path.exists():
+        raise ContractError(f"labels/1: no file {path}; materialize {cohort}_labels first.")
+    written = table_metadata(path).get("task")
+    if written is None:
+        raise ContractError(f"{path}: does not say which task it is of; materialize {cohort}_labels again.")
+    return Task.model_validate_json(written)
+
+
+def _label_rules(task: Task) -> tuple[Rule, ...]:
+    if task.label_type == "class":
+        return (one_of("label", task.classes),)
+    if task.label_type == "list":
+        classes = "[" + ", ".join("'" + name.replace("'", "''") + "'" for name in task.classes) + "]"
+        return (
+            holds("labels_are_classes_of_the_task", f"list_has_all({classes}, label)", "label"),
+            holds("no_label_is_named_twice", "len(label) = len(list_distinct(label))", "label"),
+        )
+    return ()
+
+
+def _splits(task: Task) -> View:
+    """One row per split; a model needs at least two classes (of a list: one) in each."""
+    label, needed = ("unnest(label)", 1) if task.label_type == "list" else ("label", 2)
+    rule = holds("split_has_classes_to_tell_apart", f"classes >= {needed}", "label", "split", severity="WARN")
+    query = f"""
+        SELECT split, count(DISTINCT label) AS classes
+        FROM (SELECT unnest({list(SPLITS)}) AS split) LEFT JOIN (SELECT split, {label} AS label FROM labels)
+        USING (split) GROUP BY split"""
+    return View("labels_by_split", query, (rule,), private=False)

@@ -1,0 +1,130 @@
+"""The parts of a suite: rules on views over Parquet tables, each rule an ERROR or a WARN."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+Severity = Literal["ERROR", "WARN"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A Parquet file, or a folder of them, under a contract; the suite's SQL knows it by its name."""
+
+    name: str
+    path: Path
+    contract: pa.Schema
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One expectation on a view.
+
+    `name` says what must hold; `holds` is its SQL (null: does not apply to this row), for which the view gets
+    a boolean column of that name. Without SQL the rule is an expectation of Great Expectations' own with its
+    arguments. `at_least` is the share of rows, of those it applies to, that must keep it.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    holds: str | None = None
+    expectation: str = "expect_column_values_to_be_in_set"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    severity: Severity = "ERROR"
+    at_least: float = 1.0
+
+    @property
+    def claim(self) -> str:
+        """The name in words."""
+        return self.name.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class View:
+    """Rules on the rows of one query over the suite's tables.
+
+    `private`: its rows are about people, so small counts of them are not shown.
+    """
+
+    name: str
+    query: str
+    rules: tuple[Rule, ...]
+    private: bool = True
+
+    @property
+    def sql(self) -> str:
+        """The query with one boolean column for each rule that is written in SQL."""
+        written = [f'({rule.holds}) AS "{rule.name}"' for rule in self.rules if rule.holds]
+        return f"SELECT {', '.join(['*', *written])} FROM ({self.query})"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What must hold of the first of `tables`; the others are what it is held against."""
+
+    name: str
+    tables: tuple[Table, ...]
+    views: tuple[View, ...]
+    no_rows: Severity = "ERROR"  # what an empty table is
+
+    @property
+    def table(self) -> Table:
+        return self.tables[0]
+
+
+def holds(name: str, sql: str, *columns: str, severity: Severity = "ERROR", at_least: float = 1.0) -> Rule:
+    """Return a rule written in SQL; null where it does not apply."""
+    return Rule(name, columns, holds=sql, severity=severity, at_least=at_least)
+
+
+def not_null(*columns: str, severity: Severity = "ERROR", at_least: float = 1.0) -> list[Rule]:
+    """Return a rule for each column: no value is missing."""
+    expectation = "expect_column_values_to_not_be_null"
+    return [
+        Rule(f"{name}_is_given", (name,), None, expectation, {"column": name}, severity, at_least)
+        for name in columns
+    ]
+
+
+def not_null_as_in(contract: pa.Schema) -> list[Rule]:
+    """Return `not_null` of every column its contract does not let be null."""
+    return not_null(*(field.name for field in contract if not field.nullable))
+
+
+def unique(*columns: str) -> Rule:
+    """Return the rule that no two rows share these columns; rows where they are all null do not count."""
+    name = f"{'_and_'.join(columns)}_is_unique"
+    if len(columns) == 1:
+        return Rule(name, columns, None, "expect_column_values_to_be_unique", {"column": columns[0]})
+    return Rule(name, columns, None, "expect_compound_columns_to_be_unique", {"column_list": list(columns)})
+
+
+def one_of(column: str, values: Iterable[str]) -> Rule:
+    """Return the rule that a column holds only these values, or null."""
+    arguments = {"column": column, "value_set": list(values)}
+    return Rule(f"{column}_is_one_of_its_values", (column,), None, Rule.expectation, arguments)
+
+
+def between(column: str, low: float, high: float | None = None, severity: Severity = "ERROR") -> Rule:
+    """Return the rule that low <= column <= high, or the column is null."""
+    arguments = {"column": column, "min_value": low, "max_value": high}
+    return Rule(
+        f"{column}_is_in_range", (column,), None, "expect_column_values_to_be_between", arguments, severity
+    )
+
+
+def after(later: str, earlier: str, *, or_equal: bool = False, severity: Severity = "ERROR") -> Rule:
+    """Return the rule that one column is greater than another where both are given."""
+    arguments = {
+        "column_A": later,
+        "column_B": earlier,
+        "or_equal": or_equal,
+        "ignore_row_if": "either_value_is_missing",
+    }
+    name = f"{later}_is_not_before_{earlier}" if or_equal else f"{later}_is_after_{earlier}"
+    return Rule(
+        name, (later, earlier), None, "expect_column_pair_values_a_to_be_greater_than_b", arguments, severity
+    )

@@ -1,0 +1,157 @@
+"""What must hold of the extracted tables: subjects, encounters, events, the drug lookup."""
+
+from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
+from schemas.expectations.suite import (
+    Rule,
+    Suite,
+    Table,
+    View,
+    after,
+    between,
+    holds,
+    not_null,
+    not_null_as_in,
+    one_of,
+    unique,
+)
+from schemas.layout import Layout
+
+SEXES = ("F", "M", "A", "NI", "UN", "OT")  # PCORnet's value set, of which MIMIC uses the first two
+ODD_STAYS = 0.01  # the share of stays without an end after their start that is an ERROR
+VOCABS_OF_KIND = {
+    "DX": ("icd10cm", "icd9cm"),
+    "PR": ("icd10pcs", "icd9pcs", "cpt"),
+    "MED": ("name", "rxnorm", "atc"),
+    "LAB": ("itemid", "loinc"),
+}
+_PLAUSIBLE = (
+    "BETWEEN TIMESTAMP '1900-01-01' AND TIMESTAMP '2300-01-01'"  # MIMIC's dates are shifted past 2100
+)
+
+
+def subjects(layout: Layout) -> Suite:
+    """Return the suite of subjects/1."""
+    rules = (
+        *not_null_as_in(SUBJECTS),
+        unique("subject_id"),
+        one_of("split", SPLITS),
+        one_of("pretrain_split", SPLITS),
+        one_of("sex", SEXES),
+        holds(
+            "tested_subject_is_not_trained_on",
+            "NOT (split = 'test' AND pretrain_split = 'train')",
+            "split",
+            "pretrain_split",
+        ),
+        *not_null("sex", "birth_date", severity="WARN", at_least=0.99),
+        after("death_date", "birth_date", or_equal=True, severity="WARN"),
+    )
+    table = Table("subjects", layout.subjects, SUBJECTS)
+    return Suite("subjects", (table,), (View("subjects_rules", "FROM subjects", rules),))
+
+
+def encounters(layout: Layout) -> Suite:
+    """Return the suite of encounters/1, held against subjects/1."""
+    rules = (
+        *not_null_as_in(ENCOUNTERS),
+        unique("encounter_id"),
+        after("end", "start"),
+        holds("subject_is_known", "known IS NOT NULL", "subject_id"),
+        holds("end_is_given_but_for_a_few", '"end" IS NOT NULL', "end", at_least=1 - ODD_STAYS),
+        *not_null("end", severity="WARN"),
+        between("age_years", 0, 130),
+        *not_null("age_years", severity="WARN", at_least=0.99),
+        holds("start_is_plausible", f"start {_PLAUSIBLE}", "start", severity="WARN"),
+    )
+    query = "SELECT e.*, s.subject_id AS known FROM encounters e LEFT JOIN subjects s USING (subject_id)"
+    tables = (
+        Table("encounters", layout.encounters, ENCOUNTERS),
+        Table("subjects", layout.subjects, SUBJECTS),
+    )
+    return Suite("encounters", tables, (View("encounters_rules", query, rules),))
+
+
+def events(layout: Layout) -> Suite:
+    """Return the suite of events/1, held against subjects/1 and encounters/1.
+
+    `available_at` is never before `time`, odd stays included: their diagnoses count as known at their start.
+    """
+    kinds = " ".join(f"WHEN '{kind}' THEN vocab IN {vocabs}" for kind, vocabs in VOCABS_OF_KIND.items())
+    own = (
+        *not_null_as_in(EVENTS),
+        one_of("kind", KINDS),
+        holds("vocab_fits_kind", f"CASE kind {kinds} END", "kind", "vocab"),
+        holds("code_is_trimmed_and_not_empty", "code = trim(code) AND code <> ''", "code"),
+        holds(
+            "icd_code_is_bare",
+            "CASE WHEN vocab LIKE 'icd%' THEN regexp_full_match(code, '[A-Z0-9]+') END",
+            "code",
+        ),
+        holds("value_is_finite", "isfinite(value)", "value"),
+        holds("laboratory_item_has_value", "CASE WHEN vocab = 'itemid' THEN value IS NOT NULL END", "value"),
+        after("available_at", "time", or_equal=True),
+        holds("time_is_plausible", f"time {_PLAUSIBLE}", "time", severity="WARN"),
+        _share("diagnosis_is_mapped", "DX", "mapped", 0.95),
+        _share("procedure_is_mapped", "PR", "mapped", 0.95),
+        _share("laboratory_unit_is_given", "LAB", "unit", 0.80),
+        _share("drug_is_given_in_a_stay", "MED", "encounter_id", 0.90),
+    )
+    against = (
+        holds("subject_is_known", "known IS NOT NULL", "subject_id"),
+        holds(
+            "stay_is_known_and_of_its_subject",
+            "CASE WHEN encounter_id IS NOT NULL THEN stay_subject IS NOT DISTINCT FROM subject_id END",
+            "encounter_id",
+            "subject_id",
+        ),
+        holds(
+            "diagnosis_is_known_from_the_end_on",
+            "CASE WHEN kind = 'DX' THEN available_at >= coalesce(stay_end, stay_start) END",
+            "available_at",
+            "encounter_id",
+        ),
+    )
+    query = """
+        SELECT v.subject_id, v.encounter_id, v.kind, v.available_at, s.subject_id AS known,
+            e.subject_id AS stay_subject, e.start AS stay_start, e.end AS stay_end
+        FROM events v LEFT JOIN subjects s USING (subject_id) LEFT JOIN encounters e USING (encounter_id)"""
+    tables = (
+        Table("events", layout.events, EVENTS),
+        Table("subjects", layout.subjects, SUBJECTS),
+        Table("encounters", layout.encounters, ENCOUNTERS),
+    )
+    views = (View("events_rules", "FROM events", own), View("events_in_stays", query, against))
+    return Suite("events", tables, views)
+
+
+def drug_lookup(layout: Layout) -> Suite:
+    """Return the suite of drug_lookup/1, and the share of the drugs given that it leaves unmapped."""
+    rules = (
+        *not_null_as_in(DRUG_LOOKUP),
+        unique("name"),
+        holds("name_is_trimmed_lower_case", "name = lower(trim(name)) AND name <> ''", "name"),
+        holds(
+            "atc_looks_like_atc",
+            "regexp_full_match(atc, '[A-Z]([0-9]{2}([A-Z]([A-Z]([0-9]{2})?)?)?)?')",
+            "atc",
+        ),
+        between("rows", 1),
+    )
+    mapped = holds(
+        "drug_given_has_an_atc", "coalesce(mapped, atc) IS NOT NULL", "atc", severity="WARN", at_least=0.60
+    )
+    query = "SELECT mapped, atc FROM events v LEFT JOIN drug_lookup d ON v.code = d.name WHERE kind = 'MED'"
+    tables = (
+        Table("drug_lookup", layout.drug_lookup, DRUG_LOOKUP),
+        Table("events", layout.events, EVENTS),
+    )
+    views = (
+        View("drug_lookup_rules", "FROM drug_lookup", rules, private=False),
+        View("drugs_given", query, (mapped,)),
+    )
+    return Suite("drug_lookup", tables, views, no_rows="WARN")
+
+
+def _share(name: str, kind: str, column: str, at_least: float) -> Rule:
+    sql = f"CASE WHEN kind = '{kind}' THEN {column} IS NOT NULL END"
+    return holds(name, sql, "kind", column, severity="WARN", at_least=at_least)

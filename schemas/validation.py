@@ -1,0 +1,253 @@
+"""Runs a suite with Great Expectations on DuckDB views over Parquet: counts and shares, never a value.
+
+Import this only where a suite is run: Great Expectations costs three seconds and 200 MB. Three things keep
+values out: its results are asked for with no unexpected values (`LIMIT 0` in SQL), its own messages are never
+passed on, and small counts are not shown.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.contract import contract_files
+from schemas.errors import ContractError
+from schemas.expectations.suite import Rule, Severity, Suite, View, holds
+from schemas.suppress import shown_count, shown_share
+
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read once, when Great Expectations is imported
+
+import great_expectations as gx
+from great_expectations.execution_engine import sqlalchemy_execution_engine
+
+_SEVERITY = {"ERROR": "critical", "WARN": "warning"}
+_COUNTS_ONLY = {"result_format": "BASIC", "partial_unexpected_count": 0}
+
+
+class _PersistedDialect(StrEnum):
+    DUCKDB = "duckdb"
+
+
+def keep_duckdb_connected() -> None:
+    """Let Great Expectations keep one DuckDB connection open while it reads results.
+
+    Version 1.24 closes the connection of a dialect it does not know before it fetches from it. Its list of
+    dialects to keep connected is compared by name, so one more str enum member makes DuckDB known.
+    `tests/schemas/test_validation.py` fails on the day this is no longer needed.
+    """
+    engine: Any = sqlalchemy_execution_engine
+    if _PersistedDialect.DUCKDB not in engine._PERSISTED_CONNECTION_DIALECTS:
+        engine._PERSISTED_CONNECTION_DIALECTS += (_PersistedDialect.DUCKDB,)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one rule came out on the `rows` rows it applies to, `unexpected` of which broke it.
+
+    `unexpected` is None for a rule on the whole table, and for one that could not be `computed`.
+    """
+
+    rule: Rule
+    passed: bool
+    unexpected: int | None
+    rows: int
+    computed: bool = True
+    private: bool = True
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """The count and its share as they may leave the data folder."""
+        if self.unexpected is None:
+            return ("–" if self.computed else "not computed"), "–"
+        if self.private:
+            return shown_count(self.unexpected, self.rows), shown_share(self.unexpected, self.rows)
+        return f"{self.unexpected:,}", f"{self.unexpected / max(self.rows, 1):.2%}"
+
+    def line(self) -> str:
+        """Return the outcome as a row of the table in `Validation.markdown`."""
+        allowed = f"{1 - self.rule.at_least:.0%}" if self.rule.at_least < 1 else "none"
+        cells = (
+            "✓" if self.passed else "✗",
+            self.rule.severity,
+            self.rule.claim,
+            ", ".join(self.rule.columns),
+            self.rule.expectation,
+            *self.shown,
+            allowed,
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The outcomes of a suite on a table of `rows` rows."""
+
+    suite: str
+    rows: int
+    outcomes: tuple[Outcome, ...]
+
+    def of(self, severity: Severity) -> tuple[Outcome, ...]:
+        return tuple(outcome for outcome in self.outcomes if outcome.rule.severity == severity)
+
+    def failed(self, severity: Severity) -> tuple[Outcome, ...]:
+        return tuple(outcome for outcome in self.of(severity) if not outcome.passed)
+
+    def passed(self, severity: Severity) -> bool:
+        return not self.failed(severity)
+
+    def markdown(self, severity: Severity | None = None) -> str:
+        """Return the outcomes as a table, the failed ones first."""
+        chosen = self.outcomes if severity is None else self.of(severity)
+        head = "| | severity | what must hold | columns | expectation | against it | share | allowed |"
+        lines = [outcome.line() for outcome in sorted(chosen, key=lambda outcome: outcome.passed)]
+        return "\n".join([head, "|---|---|---|---|---|--:|--:|--:|", *lines])
+
+    def message(self, severity: Severity) -> str:
+        """Return one line: how many expectations of this severity fail, which, and on how many rows."""
+        failed, all_ = self.failed(severity), self.of(severity)
+        if not failed:
+            return f"{self.suite}: all {len(all_)} {severity} expectations hold on {shown_count(self.rows)} rows."
+        which = "; ".join(
+            f"{outcome.rule.claim} ({', '.join(outcome.rule.columns)}; against it: {outcome.shown[0]})"
+            for outcome in failed
+        )
+        count = f"{len(failed)} of {len(all_)} {severity} expectations fail on {shown_count(self.rows)} rows"
+        return f"{self.suite}: {count}: {which}"
+
+
+def validate(suite: Suite) -> Validation:
+    """Run a suite: the table's columns and types, then, where these are right, every rule.
+
+    Raises:
+        ContractError: a table of the suite is missing, no whole Parquet file or under another contract.
+    """
+    keep_duckdb_connected()
+    outcomes = _run(suite, shape(suite))
+    if all(outcome.passed or outcome.rule.severity == "WARN" for outcome in outcomes):
+        outcomes += _run(suite, suite.views)
+    files = contract_files(suite.table.path, suite.table.contract)
+    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    return Validation(suite.name, rows, tuple(outcomes))
+
+
+def shape(suite: Suite) -> tuple[View, View]:
+    """Return the rules every table has: the contract's columns in their order, their types, and a row."""
+    name, contract = suite.table.name, suite.table.contract
+    columns = tuple(contract.names)
+    order = Rule(
+        "columns_are_those_of_the_contract",
+        (f"all {len(columns)}",),
+        expectation="expect_table_columns_to_match_ordered_list",
+        arguments={"column_list": list(columns)},
+    )
+    some = Rule(
+        "there_are_rows",
+        (),
+        expectation="expect_table_row_count_to_be_between",
+        arguments={"min_value": 1},
+        severity=suite.no_rows,
+    )
+    types = tuple(
+        holds(f"{column}_is_{kind}", f"coalesce(\"{column}\" = '{kind}', false)", column)
+        for column, kind in _duckdb_types(contract).items()
+    )
+    found = ", ".join(
+        f"max(data_type) FILTER (column_name = '{column}') AS \"{column}\"" for column in columns
+    )
+    types_query = f"SELECT {found} FROM duckdb_columns() WHERE table_name = '{name}'"
+    return (
+        View(f"{name}_columns", f"FROM {name}", (order, some)),
+        View(f"{name}_types", types_query, types, private=False),
+    )
+
+
+def _duckdb_types(contract: pa.Schema) -> dict[str, str]:
+    with duckdb.connect() as connection:
+        connection.register("contract", contract.empty_table())
+        return {name: kind for name, kind, *_ in connection.execute("DESCRIBE contract").fetchall()}
+
+
+def _run(suite: Suite, views: Iterable[View]) -> list[Outcome]:
+    """Create the views in a database of their own and run their rules with Great Expectations."""
+    with tempfile.TemporaryDirectory(prefix="nest_validation_") as folder:
+        database = Path(folder) / "views.duckdb"
+        with duckdb.connect(str(database)) as connection:
+            _create_tables(connection, suite)
+            for view in views:
+                connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
+        # left alone DuckDB takes 80 % of the memory and spills into the working directory
+        config = {"memory_limit": "2GB", "temp_directory": f"{folder}/spill"}
+        context: Any = gx.get_context(mode="ephemeral")  # its stubs know neither `kwargs` nor a dict
+        context.variables.progress_bars = {"globally": False}
+        source = context.data_sources.add_sql(
+            suite.name,
+            connection_string=f"duckdb:///{database}",
+            kwargs={"connect_args": {"config": config}},
+        )
+        try:
+            return [outcome for view in views for outcome in _run_view(context, source, view)]
+        finally:
+            source.get_execution_engine().close()
+
+
+def _create_tables(connection: duckdb.DuckDBPyConnection, suite: Suite) -> None:
+    """Create a view per table, and one with file and row number beside it."""
+    for table in suite.tables:
+        files = contract_files(table.path, table.contract)
+        if table != suite.table:  # of which missing columns are an outcome, not a fault
+            _require_columns(files, table.contract)
+        listed = "[" + ", ".join("'" + str(file).replace("'", "''") + "'" for file in files) + "]"
+        connection.execute(f"CREATE VIEW {table.name} AS FROM read_parquet({listed})")
+        connection.execute(
+            f"CREATE VIEW {table.name}_files AS "
+            f"FROM read_parquet({listed}, filename = true, file_row_number = true)"
+        )
+
+
+def _require_columns(files: list[Path], contract: pa.Schema) -> None:
+    for file in files:
+        missing = set(contract.names) - set(pq.read_schema(file).names)
+        if missing:
+            names = ", ".join(sorted(missing))
+            raise ContractError(f"{file}: no column {names}; materialize its asset again.")
+
+
+def _run_view(context: Any, source: Any, view: View) -> list[Outcome]:
+    batch = source.add_table_asset(view.name, table_name=view.name).add_batch_definition_whole_table("all")
+    suite = context.suites.add(expectation_suite(view))
+    definition = gx.ValidationDefinition(name=view.name, data=batch, suite=suite)
+    results = context.validation_definitions.add(definition).run(result_format=_COUNTS_ONLY).results
+    by_name = {result.expectation_config.meta["rule"]: result for result in results}
+    return [_outcome(rule, by_name[rule.name], view.private) for rule in view.rules]
+
+
+def expectation_suite(view: View) -> gx.ExpectationSuite:
+    """Return a view's rules as Great Expectations has them, in its severities `critical` and `warning`."""
+    expectations = []
+    for rule in view.rules:
+        arguments = {"column": rule.name, "value_set": [True]} if rule.holds else rule.arguments
+        mostly = {"mostly": rule.at_least} if rule.at_least < 1 else {}
+        expectations.append(
+            {
+                "type": rule.expectation,
+                "kwargs": {**arguments, **mostly},
+                "severity": _SEVERITY[rule.severity],
+                "meta": {"rule": rule.name},
+            }
+        )
+    return gx.ExpectationSuite(name=view.name, expectations=expectations)
+
+
+def _outcome(rule: Rule, result: Any, private: bool) -> Outcome:
+    counts = result.result or {}
+    unexpected = counts.get("unexpected_count")
+    rows = counts.get("element_count", 0) - (counts.get("missing_count") or 0)
+    computed = bool(counts)
+    return Outcome(rule, bool(result.success), unexpected, rows, computed, private)
