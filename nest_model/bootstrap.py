@@ -1,7 +1,7 @@
 """Intervals by resampling patients, not rows: the stays of one patient are not independent.
 
-AUROC and AP of many resamples come at once from one sort of the scores; a resample is a vector of row weights, how
-often the row's patient was drawn. The tests hold both equal to scikit-learn's with `sample_weight` to 1e-12.
+AUROC and AP of many resamples come at once from one sort of the scores; a resample is a vector of row
+weights, how often the row's patient was drawn. The tests hold both equal to scikit-learn's.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 """How good predictions are: discrimination and calibration, each with a patient-bootstrap 95 % interval.
 
 Points come from scikit-learn. AUROC and AP of class and list tasks are macro averages, one class against the
-rest; a class without positives (or negatives) among the rows is left out and counted. Brier is the mean squared
-error of the probability (bool, list: over rows and classes, 0 to 1; class: summed over the classes, 0 to 2, as
-scikit-learn does). ECE has ten bins of equal mass; it reads the probability of true (bool), of the likeliest
-class (class), of every row and class (list); its bins stay fixed while patients are resampled.
+rest; a class without positives (or negatives) among the rows is left out and counted. Brier is the mean
+squared error of the probability (bool, list: over rows and classes, 0 to 1; class: summed over the classes, 0
+to 2, as scikit-learn does). ECE has ten bins of equal mass; it reads the probability of true (bool), of the
+likeliest class (class), of every row and class (list); its bins stay fixed while patients are resampled.
 """
 
 from collections.abc import Callable, Sequence
@@ -175,7 +175,7 @@ def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
 
 
 def evaluate(path: Path, *, seed: int = 42) -> dict[str, Any]:
-    """Score a predictions file on its test rows: a model's `metrics.json`, without NaN, id or count under 11."""
+    """Score a predictions file on its test rows, as JSON without NaN, id or count under 11."""
     predictions = read_predictions(path).of(SPLIT)
     return summary(predictions, score(predictions, Resamples.of(predictions.subject_id, seed=seed)))
 

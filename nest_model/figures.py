@@ -1,7 +1,7 @@
-"""Every picture of the project in one style; `matplotlib.figure.Figure` only, so nothing is global, nothing leaks.
+"""Every picture of the project in one style; `matplotlib.figure.Figure` only, so nothing is global.
 
-Colours are Okabe and Ito's, told apart by marker and dash as well. `svg` writes text as text and paints ink with
-`currentColor`: set into a page, a figure follows its font and its light or dark side. `png` is for all else.
+Colours are Okabe and Ito's, told apart by marker and dash as well. `svg` writes text as text and paints ink
+with `currentColor`: set into a page, a figure follows its font and its light or dark side.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Labels in and predictions out, as arrays: what every model is fitted to, writes, and is scored on."""
+"""Predictions of one model as arrays: what every metric and every picture is made from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,32 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.contract import read_table, table_metadata, write_table
+from schemas.contract import read_table, table_metadata
 from schemas.errors import ContractError, InputError
-from schemas.labels import Task, labels_schema, predictions_schema
-
-
-@dataclass(frozen=True)
-class Labels:
-    """One row per index encounter, in the file's order."""
-
-    task: Task
-    subject_id: np.ndarray  # i64 [rows]
-    encounter_id: np.ndarray  # i64 [rows]
-    predict_at: pa.Array  # timestamp[us] [rows]
-    label: pa.Array  # [rows] of the task's type
-    split: np.ndarray  # str [rows]
-
-    def __len__(self) -> int:
-        return len(self.subject_id)
-
-    @property
-    def predict_at_us(self) -> np.ndarray:
-        return self.predict_at.cast(pa.int64()).to_numpy()
-
-    def truth(self, classes: Sequence[str]) -> np.ndarray:
-        """Return bool [rows, classes]; a bool task has one column, "true"."""
-        return truth_table(self.label, self.task.label_type, classes)
+from schemas.labels import Task, predictions_schema
 
 
 @dataclass(frozen=True)
@@ -88,53 +65,6 @@ def classes_of(task: Task) -> tuple[str, ...]:
     return ("true",) if task.label_type == "bool" else task.classes
 
 
-def read_labels(path: Path) -> Labels:
-    """Read labels/1 with its task.
-
-    Raises:
-        ContractError: there is no such file, or it was written under another contract.
-    """
-    task = _task(path, "labels/1")
-    table = read_table(path, labels_schema(task.label_type)).combine_chunks()
-    return Labels(
-        task=task,
-        subject_id=table["subject_id"].to_numpy(),
-        encounter_id=table["index_encounter"].to_numpy(),
-        predict_at=_one_chunk(table["predict_at"]),
-        label=_one_chunk(table["label"]),
-        split=np.array(table["split"].to_pylist(), dtype=object),
-    )
-
-
-def write_predictions(
-    path: Path, labels: Labels, probability: np.ndarray, *, classes: Sequence[str], model: str
-) -> None:
-    """Write predictions/1 for every row of `labels`.
-
-    Args:
-        probability: [rows, classes]; a bool task has one column.
-        classes: those scored, a part of the task's or all; they go into the file's metadata with the task.
-    """
-    task = labels.task
-    if task.label_type != "bool":
-        task = task.model_copy(update={"classes": tuple(classes)})
-    rows, width = probability.shape
-    offsets = np.arange(rows + 1, dtype=np.int32) * width
-    table = pa.table(
-        {
-            "subject_id": labels.subject_id,
-            "encounter_id": labels.encounter_id,
-            "predict_at": labels.predict_at,
-            "label": labels.label,
-            "probability": pa.ListArray.from_arrays(offsets, probability.astype(np.float32).ravel()),
-            "split": pa.array(labels.split, pa.string()),
-            "model": pa.array([model] * rows, pa.string()),
-        }
-    )
-    schema = predictions_schema(task.label_type)
-    write_table(table, path, schema, made_by=model, metadata={"task": task.model_dump_json()})
-
-
 def read_predictions(path: Path) -> Predictions:
     """Read predictions/1; rows without a label (new patients) are left out.
 
@@ -142,7 +72,7 @@ def read_predictions(path: Path) -> Predictions:
         ContractError: there is no such file, or it was written under another contract.
         InputError: a row has more or fewer probabilities than there are classes.
     """
-    task = _task(path, "predictions/1")
+    task = _task(path)
     table = read_table(path, predictions_schema(task.label_type))
     table = table.filter(pc.is_valid(table["label"])).combine_chunks()
     classes = classes_of(task)
@@ -166,7 +96,7 @@ def read_predictions(path: Path) -> Predictions:
     )
 
 
-def truth_table(label: pa.Array, label_type: str, classes: Sequence[str]) -> np.ndarray:
+def truth_table(label: pa.Array | pa.ChunkedArray, label_type: str, classes: Sequence[str]) -> np.ndarray:
     """Return labels as bool [rows, classes]; a class that is none of `classes` has no column."""
     truth = np.zeros((len(label), len(classes)), dtype=bool)
     if label_type == "bool":
@@ -181,9 +111,9 @@ def truth_table(label: pa.Array, label_type: str, classes: Sequence[str]) -> np.
     return truth
 
 
-def _task(path: Path, contract: str) -> Task:
+def _task(path: Path) -> Task:
     if not path.exists():
-        raise ContractError(f"{contract}: no file {path}; materialize the asset that writes it first.")
+        raise ContractError(f"predictions/1: no file {path}; materialize the asset that writes it first.")
     metadata = table_metadata(path)
     if "task" not in metadata:
         raise ContractError(f"{path}: its metadata name no task; materialize its asset again.")

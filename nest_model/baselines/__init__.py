@@ -1,0 +1,1 @@
+"""Honest yardsticks: other models on the same patients, the same cut, the same metrics."""

@@ -1,0 +1,179 @@
+"""Boosters for one task: a small stated grid, each point stopped early and judged on the validation split.
+
+Every booster stops on the validation log loss; the grid point with the best validation AP (macro over
+classes) is kept. Classes stay as unbalanced as they are: weights would bend the probabilities, and calibration
+is judged too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from nest_model.labels import Labels
+from nest_model.predictions import truth_table
+from nest_model.telemetry import Progress, Telemetry
+
+if TYPE_CHECKING:
+    import lightgbm as lgb
+
+LABELS = 50
+"""So many of a list task's labels, the commonest, get a booster each."""
+
+TUNING_LABELS = 8
+"""Of those, the commonest the grid of a list task is tuned on, jointly."""
+
+MIN_ROWS = 20
+"""Rows in a leaf, and training rows a column must be in."""
+
+ROUNDS, PATIENCE = 600, 30
+
+COMMON = {
+    "min_data_in_leaf": MIN_ROWS,
+    "max_bin": 63,
+    "feature_pre_filter": False,  # the data set is shared by grid points
+    "deterministic": True,
+    "force_col_wise": True,
+    "num_threads": 1,  # two spin against each other on a busy machine: 18 s where one takes 2
+    "verbosity": -1,
+}
+
+GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
+    "bool": (
+        {"learning_rate": 0.05, "num_leaves": 4, "feature_fraction": 0.3},
+        {"learning_rate": 0.05, "num_leaves": 8, "feature_fraction": 0.1},
+        {"learning_rate": 0.05, "num_leaves": 8, "feature_fraction": 0.5},
+        {"learning_rate": 0.05, "num_leaves": 24, "feature_fraction": 0.2},
+    ),
+    "class": (
+        {"learning_rate": 0.1, "num_leaves": 4, "feature_fraction": 0.2},
+        {"learning_rate": 0.1, "num_leaves": 8, "feature_fraction": 0.2},
+    ),
+    "list": (
+        {"learning_rate": 0.15, "num_leaves": 4, "feature_fraction": 0.2},
+        {"learning_rate": 0.15, "num_leaves": 8, "feature_fraction": 0.1},
+    ),
+}
+
+OBJECTIVES = {
+    "bool": {"objective": "binary", "metric": "binary_logloss"},
+    "class": {"objective": "multiclass", "metric": "multi_logloss"},
+    "list": {"objective": "binary", "metric": "binary_logloss"},
+}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The boosters of one task: one, or one per label of a list task."""
+
+    boosters: "list[lgb.Booster]"
+    classes: tuple[str, ...]
+    grid_point: dict[str, Any]
+    validation: dict[str, float | None]
+
+
+def fit(labels: Labels, features: sparse.csr_array, *, seed: int, telemetry: Telemetry) -> Fitted:
+    """Tune on the validation split and return the boosters of the best grid point."""
+    label_type = labels.task.label_type
+    classes = commonest_labels(labels) if label_type == "list" else labels.task.classes
+    truth = labels_truth(labels, classes)
+    data = _Data.of(features, truth, labels.split, label_type)
+    columns = [None] if label_type == "class" else list(range(truth.shape[1]))
+    tuned, later = columns[:TUNING_LABELS], columns[TUNING_LABELS:]
+    grid = GRIDS[label_type]
+    total = len(grid) * len(tuned) + len(later)
+    progress = telemetry.progress("lightgbm", total=total, unit="boosters/s")
+    settings = COMMON | OBJECTIVES[label_type] | {"seed": seed}
+    if label_type == "class":
+        settings["num_class"] = len(classes)
+    trials = []
+    for number, point in enumerate(grid):
+        boosters = [data.boost(settings | point, column, progress) for column in tuned]
+        trials.append(Fitted(boosters, tuple(classes), point, data.judge(boosters, tuned)))
+        telemetry.evaluation(number, trials[-1].validation)
+    best = max(trials, key=_merit)
+    rest = [data.boost(settings | best.grid_point, column, progress) for column in later]
+    return replace(best, boosters=best.boosters + rest)
+
+
+def _merit(trial: Fitted) -> tuple[float, float]:
+    """Order trials by AP, then by log loss; without a positive in validation by log loss alone."""
+    ap, log_loss = trial.validation["average_precision"], trial.validation["log_loss"]
+    return (-1.0 if ap is None else ap), -log_loss
+
+
+def commonest_labels(labels: Labels) -> tuple[str, ...]:
+    """Return the labels of a list task with most training rows, ties in the task's order."""
+    classes = labels.task.classes
+    in_train = labels.split == "train"
+    positives = labels_truth(labels, classes)[in_train].sum(axis=0)
+    learnable = [k for k in np.argsort(-positives, kind="stable") if 0 < positives[k] < in_train.sum()]
+    return tuple(classes[k] for k in learnable[:LABELS])
+
+
+def labels_truth(labels: Labels, classes: tuple[str, ...]) -> np.ndarray:
+    """Return bool [rows, classes]; of a bool task [rows, 1]."""
+    columns = ("true",) if labels.task.label_type == "bool" else classes
+    return truth_table(labels.label, labels.task.label_type, columns)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Training and validation rows, binned once; only the labels change from booster to booster."""
+
+    train: "lgb.Dataset"
+    val: "lgb.Dataset"
+    val_features: sparse.csr_array
+    train_truth: np.ndarray  # bool [rows, classes]
+    val_truth: np.ndarray
+
+    @classmethod
+    def of(cls, features: sparse.csr_array, truth: np.ndarray, split: np.ndarray, label_type: str) -> Self:
+        import lightgbm as lgb
+
+        known = truth.any(axis=1) | (label_type != "class")  # a class no training row has cannot be learnt
+        train, val = (np.flatnonzero((split == name) & known) for name in ("train", "val"))
+        train_set = lgb.Dataset(features[train], np.zeros(len(train)), params=COMMON).construct()
+        val_set = lgb.Dataset(
+            features[val], np.zeros(len(val)), params=COMMON, reference=train_set
+        ).construct()
+        return cls(train_set, val_set, features[val], truth[train], truth[val])
+
+    def boost(self, settings: Mapping[str, Any], column: int | None, progress: Progress) -> "lgb.Booster":
+        """Fit one booster on one column of the truth or, for None, on all columns as one class."""
+        import lightgbm as lgb
+
+        self.train.set_label(_target(self.train_truth, column))
+        self.val.set_label(_target(self.val_truth, column))
+        stop = lgb.early_stopping(PATIENCE, verbose=False)
+        booster = lgb.train(dict(settings), self.train, ROUNDS, valid_sets=[self.val], callbacks=[stop])
+        progress.advance(1)
+        return booster
+
+    def judge(
+        self, boosters: "Sequence[lgb.Booster]", columns: Sequence[int | None]
+    ) -> dict[str, float | None]:
+        """Return AP (macro over the classes validation can tell apart) and log loss on validation."""
+        from sklearn.metrics import average_precision_score
+
+        truth = self.val_truth if columns == [None] else self.val_truth[:, columns]
+        probability = probabilities(boosters, self.val_features)
+        scorable = np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))
+        scores = [average_precision_score(truth[:, k], probability[:, k]) for k in scorable]
+        return {
+            "average_precision": float(np.mean(scores)) if scores else None,
+            "log_loss": float(np.mean([next(iter(b.best_score["valid_0"].values())) for b in boosters])),
+            "rounds": float(np.mean([booster.best_iteration for booster in boosters])),
+        }
+
+
+def _target(truth: np.ndarray, column: int | None) -> np.ndarray:
+    return truth.argmax(axis=1) if column is None else truth[:, column].astype(int)
+
+
+def probabilities(boosters: "Sequence[lgb.Booster]", features: sparse.csr_array) -> np.ndarray:
+    """Return [rows, classes]: the classes of one booster, or a column of each."""
+    found = [booster.predict(features) for booster in boosters]
+    return found[0] if found[0].ndim == 2 else np.stack(found, axis=1)

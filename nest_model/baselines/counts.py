@@ -1,0 +1,40 @@
+"""What LightGBM sees of a patient: counts of what the one selector lets through, and nothing else."""
+
+import numpy as np
+from scipy import sparse
+
+from nest_model.data import SeqSets
+from nest_model.selection import Selection
+
+SIZES = ("sets", "days_since_prior", "tokens_in_target", "tokens_in_history")
+
+
+def count_features(seqsets: SeqSets, selection: Selection, vocab_size: int) -> sparse.csr_array:
+    """Return f32 [examples, 2 × vocab_size + 4], see `feature_names`."""
+    examples, last_pair = len(selection), selection.set_offsets[1:] - 1
+    pair = np.repeat(np.arange(len(selection.sets)), selection.event_counts)  # of each event
+    example = np.repeat(np.arange(examples), np.diff(selection.set_offsets))[pair]
+    in_target = pair == last_pair[example]
+    token = seqsets.tokens[selection.events].astype(np.int64)
+    column = np.where(in_target, token, token + vocab_size)
+    ones = np.ones(len(column), dtype=np.float32)
+    counts = sparse.coo_array((ones, (example, column)), shape=(examples, 2 * vocab_size)).tocsr()
+    in_target_count = np.bincount(example[in_target], minlength=examples)
+    sizes = [
+        np.diff(selection.set_offsets),
+        seqsets.days_since_prior[selection.target_set],
+        in_target_count,
+        np.bincount(example, minlength=examples) - in_target_count,
+    ]
+    dense = sparse.csr_array(np.stack(sizes, axis=1).astype(np.float32))
+    return sparse.hstack([counts, dense], format="csr", dtype=np.float32)
+
+
+def feature_names(tokens: list[str]) -> list[str]:
+    """Name the columns of `count_features`; tokens in the order of their ids."""
+    return [f"target {t}" for t in tokens] + [f"history {t}" for t in tokens] + list(SIZES)
+
+
+def common_columns(train: sparse.csr_array, at_least: int) -> np.ndarray:
+    """Return the columns not 0 in at least so many training rows; a rarer one can split nothing off."""
+    return np.flatnonzero(np.bincount(train.indices, minlength=train.shape[1]) >= at_least)

@@ -1,0 +1,142 @@
+"""LightGBM on counts: the honest yardstick, with the patients, the cut and the care that NEST gets."""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from nest_model.baselines.boosting import COMMON, GRIDS, MIN_ROWS, OBJECTIVES, Fitted, fit, probabilities
+from nest_model.baselines.counts import common_columns, count_features, feature_names
+from nest_model.data import SeqSets
+from nest_model.evaluate import evaluate, headline
+from nest_model.features import select
+from nest_model.files import write_json, write_text
+from nest_model.labels import Labels, why_not_trainable, write_predictions
+from nest_model.telemetry import Telemetry
+from schemas.contract import read_table
+from schemas.errors import InputError
+from schemas.labels import Task
+from schemas.suppress import shown_count
+from schemas.vocab import VOCAB
+
+log = logging.getLogger("nest")
+
+
+def run(
+    *, labels: Path, seqset: Path, vocab: Path, out: Path, predictions: Path, seed: int, telemetry: Telemetry
+) -> None:
+    """Tune, fit and score one task; write its folder and the predictions of every split.
+
+    `out` gets one LightGBM text file per booster, `config.json`, `metrics.json` and a card. A task that cannot
+    be learnt writes `not_trainable.json` and no model, and is no error.
+
+    Raises:
+        NestError: inputs that do not belong together.
+    """
+    table = Labels.read(labels)
+    reason = why_not_trainable(table)
+    if reason is not None:
+        _give_up(table, reason, out, predictions, telemetry)
+        return
+    seqsets = SeqSets.read(seqset)
+    names = feature_names(_tokens(vocab, seqsets.vocab_sha256))
+    selection = select(
+        seqsets, table.task.features, table.subject_id, table.encounter_id, table.predict_at_us
+    )
+    features = count_features(seqsets, selection, len(names) // 2 - 2)
+    columns = common_columns(features[np.flatnonzero(table.split == "train")], MIN_ROWS)
+    features = features[:, columns]
+    fitted = fit(table, features, seed=seed, telemetry=telemetry)
+    about = {
+        "columns": [names[column] for column in columns],
+        "training_rows": shown_count(int((table.split == "train").sum())),
+        "validation_rows": shown_count(int((table.split == "val").sum())),
+        "seed": seed,
+        "vocab_sha256": seqsets.vocab_sha256,
+    }
+    save(out, fitted, table.task, about)
+    write_predictions(
+        predictions,
+        table.task.model_copy(update={"classes": fitted.classes}),
+        f"{table.task.cohort}_lightgbm",
+        subject_id=table.subject_id,
+        encounter_id=table.encounter_id,
+        predict_at_us=table.predict_at_us,
+        label=table.label,
+        probability=probabilities(fitted.boosters, features),
+        split=table.split,
+    )
+    metrics = evaluate(predictions, seed=seed)
+    write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics})
+    (out / "not_trainable.json").unlink(missing_ok=True)
+    telemetry.result(fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()})
+
+
+def _give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetry: Telemetry) -> None:
+    """Say why nothing was fitted, and leave nothing of an earlier run that could pass for a result."""
+    for stale in (*out.glob("model*.txt"), out / "config.json", out / "README.md", predictions):
+        stale.unlink(missing_ok=True)
+    write_json(out / "not_trainable.json", {"cohort": labels.task.cohort, "reason": reason})
+    telemetry.write("not_trainable", reason=reason)
+    log.warning("%s: not trainable: %s", labels.task.cohort, reason)
+
+
+def _tokens(vocab: Path, vocab_sha256: str) -> list[str]:
+    """Return the tokens in the order of their ids, of the vocabulary the shards were written with."""
+    if hashlib.sha256(vocab.read_bytes()).hexdigest() != vocab_sha256:
+        raise InputError(
+            f"{vocab}: not the vocabulary the shards were written with ({vocab_sha256[:8]}…); "
+            "materialize the shards again."
+        )
+    table = read_table(vocab, VOCAB)
+    table = table.filter(pc.is_valid(table["token_id"])).sort_by("token_id")
+    return table["token"].to_pylist()
+
+
+def save(out: Path, fitted: Fitted, task: Task, about: dict[str, Any]) -> None:
+    """Write the boosters as LightGBM text, `config.json` and a card."""
+    out.mkdir(parents=True, exist_ok=True)
+    for stale in out.glob("model*.txt"):
+        stale.unlink()
+    single = len(fitted.boosters) == 1
+    names = ["model.txt"] if single else [f"model_{k:02}.txt" for k in range(len(fitted.boosters))]
+    for name, booster in zip(names, fitted.boosters, strict=True):
+        write_text(out / name, booster.model_to_string(num_iteration=booster.best_iteration))
+    config = {
+        "cohort": task.cohort,
+        "label_type": task.label_type,
+        "classes": fitted.classes,
+        "boosters": names,
+        "settings": COMMON | OBJECTIVES[task.label_type],
+        "grid": GRIDS[task.label_type],
+        "grid_point": fitted.grid_point,
+        "validation": fitted.validation,
+        **about,
+    }
+    write_text(out / "README.md", _card(config, task))
+    write_json(out / "config.json", config)
+
+
+def _card(config: dict[str, Any], task: Task) -> str:
+    validation = {name: value for name, value in config["validation"].items() if value is not None}
+    return "\n".join(
+        [
+            f"# LightGBM on counts: {task.cohort}",
+            f"{task.about}\n",
+            "The yardstick for NEST on the same rows: counts per token in the index set and in the history "
+            "before it, number of sets, days since the prior one, tokens in each. What may be counted is "
+            "decided by the selector NEST uses.\n",
+            f"- columns: {len(config['columns']):,}, those present in at least {MIN_ROWS} training rows",
+            f"- classes: {len(config['classes'])}, boosters: {len(config['boosters'])}",
+            f"- rows: training {config['training_rows']}, validation {config['validation_rows']}",
+            f"- grid point: {json.dumps(config['grid_point'])}, of {len(config['grid'])} the best by AP",
+            f"- validation: {', '.join(f'{name} {value:.4g}' for name, value in validation.items())}",
+            f"- seed {config['seed']}, vocabulary sha256 `{config['vocab_sha256']}`\n",
+            "Classes are left as unbalanced as they are. Not a medical device; no prediction of it may "
+            "change the care of a patient.\n",
+        ]
+    )
