@@ -1,0 +1,59 @@
+"""Every encounter as a possible index, with all a cohort's times can be counted from.
+
+A candidate has: subject_id, index_encounter, start, end, type, discharge_status, died, birth_date,
+end_of_data, death, split, predict_at. Requirements become one boolean column each, never a filter, so that
+one pass over the tables gives labels and attrition alike.
+"""
+
+import polars as pl
+
+from schemas.cohort import TimePoint
+
+KEY = ("subject_id", "index_encounter")
+
+_ANCHORS = {
+    "index.start": "start",
+    "index.end": "end",
+    "predict_at": "predict_at",
+    "birth": "birth_date",
+    "end_of_data": "end_of_data",
+}
+
+
+def time_of(point: TimePoint) -> pl.Expr:
+    """Return a point in time as an expression over candidates.
+
+    Months are calendar ones: 31 January + 1 month = 28 (29) February.
+    """
+    anchor = pl.col(_ANCHORS[point.anchor])
+    if point.offset.months:
+        return anchor.dt.offset_by(f"{point.sign * point.offset.months}mo")
+    return anchor + pl.duration(microseconds=point.sign * point.offset.microseconds, time_unit="us")
+
+
+def candidates(subjects: pl.LazyFrame, encounters: pl.LazyFrame, predict_at: TimePoint) -> pl.LazyFrame:
+    """Return one row per encounter: its prediction time, its subject's birth, death, end of data, split."""
+    return (
+        encounters.rename({"encounter_id": "index_encounter"})
+        .join(subjects.select("subject_id", "birth_date", "death_date", "split"), on="subject_id", how="left")
+        .join(_observed(encounters), on="subject_id", how="left")
+        .with_columns(death=pl.coalesce("died_in_hospital", pl.col("death_date").dt.offset_by("1d")))
+        .with_columns(predict_at=time_of(predict_at))
+    )
+
+
+def follow_up_days() -> pl.Expr:
+    """Days from predict_at to the end of data or to death, whichever comes first; never negative.
+
+    A death known only as a date counts as the end of that day.
+    """
+    followed = pl.min_horizontal("end_of_data", "death") - pl.col("predict_at")
+    return (followed.dt.total_microseconds() / 86_400_000_000).clip(lower_bound=0)
+
+
+def _observed(encounters: pl.LazyFrame) -> pl.LazyFrame:
+    """Return per subject the last discharge: in MIMIC, dates are shifted per patient, it ends their data."""
+    return encounters.group_by("subject_id").agg(
+        end_of_data=pl.col("end").max(),
+        died_in_hospital=pl.col("end").filter(pl.col("died")).max(),
+    )

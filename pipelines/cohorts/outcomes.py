@@ -1,0 +1,98 @@
+"""Each outcome of the language over candidates: the time it came true, or the stay's classes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+
+from pipelines.cohorts.candidates import KEY, time_of
+from pipelines.cohorts.chapters import CLASS_MAPS
+from pipelines.cohorts.conditions import in_stay, stayed_longer_than
+from pipelines.cohorts.tables import Tables, event_times, other_starts, within_window
+from schemas.cohort import (
+    AnyEncounter,
+    AnyEvent,
+    ClassOf,
+    EncountersWith,
+    IndexDied,
+    IndexLongerThan,
+    LabelsOf,
+    TimePoint,
+)
+
+_NO_TIME = pl.lit(None, dtype=pl.Datetime("us"))
+
+
+def add_outcome_time(rows: pl.LazyFrame, outcome: Any, tables: Tables) -> pl.LazyFrame:
+    """Add `outcome_time`: when the outcome came true, null where it did not or has no time."""
+    if isinstance(outcome, ClassOf | LabelsOf):
+        return rows.with_columns(outcome_time=_NO_TIME)
+    return _TIMED[type(outcome)](rows, outcome, tables)
+
+
+def classes_of(outcome: ClassOf | LabelsOf, tables: Tables) -> pl.LazyFrame:
+    """Return subject_id, index_encounter, label: each stay's classes, once each; one alone under `class_of`.
+
+    Several diagnoses of one rank in a stay: the first by vocabulary and code.
+    """
+    diagnoses = in_stay(tables.events.filter(pl.col("kind") == "DX"))
+    if isinstance(outcome, ClassOf):
+        diagnoses = diagnoses.filter(pl.col("rank") == outcome.rank)
+        diagnoses = diagnoses.sort(*KEY, "vocab", "code").unique(KEY, keep="first")
+    found = diagnoses.select(*KEY, label=CLASS_MAPS[outcome.map]())
+    return found.filter(pl.col("label").is_not_null()).unique().sort(*KEY, "label")
+
+
+def _index_died(rows: pl.LazyFrame, _: IndexDied, __: Tables) -> pl.LazyFrame:
+    """A death in the stay is timed at its end: the tables hold no other time of it."""
+    return rows.with_columns(outcome_time=pl.when(pl.col("died")).then("end").otherwise(_NO_TIME))
+
+
+def _index_longer_than(rows: pl.LazyFrame, outcome: IndexLongerThan, _: Tables) -> pl.LazyFrame:
+    reached = time_of(TimePoint("index.start", 1, outcome.index_longer_than))
+    longer = stayed_longer_than(outcome.index_longer_than)
+    return rows.with_columns(outcome_time=pl.when(longer).then(reached).otherwise(_NO_TIME))
+
+
+def _any_encounter(rows: pl.LazyFrame, outcome: AnyEncounter, tables: Tables) -> pl.LazyFrame:
+    moments = other_starts(tables.encounters_of(outcome.any_encounter))
+    found = within_window(rows, moments, pl.col("predict_at"), _window_end(outcome))
+    return _nth(rows, found, 1)
+
+
+def _any_event(rows: pl.LazyFrame, outcome: AnyEvent, tables: Tables) -> pl.LazyFrame:
+    moments = event_times(tables.events_of(outcome.any_event))
+    return _nth(rows, within_window(rows, moments, pl.col("predict_at"), _window_end(outcome)), 1)
+
+
+def _encounters_with(rows: pl.LazyFrame, outcome: EncountersWith, tables: Tables) -> pl.LazyFrame:
+    with_codes = tables.events_of(outcome.encounters_with).select("subject_id", "encounter_id")
+    moments = other_starts(tables.encounters.join(with_codes, on=["subject_id", "encounter_id"], how="semi"))
+    found = within_window(rows, moments, pl.col("predict_at"), _window_end(outcome))
+    if outcome.on_distinct_days:
+        day = pl.col("moment").dt.truncate("1d")
+        found = found.group_by(*KEY, day.alias("day")).agg(pl.col("moment").min())
+    return _nth(rows, found, outcome.at_least)
+
+
+def _window_end(outcome: AnyEncounter | AnyEvent | EncountersWith) -> pl.Expr:
+    if outcome.until is not None:
+        return time_of(outcome.until)
+    if outcome.within is None or outcome.within == "end_of_data":
+        return time_of(TimePoint("end_of_data"))
+    return time_of(TimePoint("predict_at", 1, outcome.within))
+
+
+def _nth(rows: pl.LazyFrame, found: pl.LazyFrame, count: int) -> pl.LazyFrame:
+    """Add the time of the `count`-th moment found; null where there are fewer."""
+    nth = pl.col("moment").sort().get(count - 1, null_on_oob=True)
+    return rows.join(found.group_by(KEY).agg(outcome_time=nth), on=KEY, how="left")
+
+
+_TIMED: dict[type, Callable[[pl.LazyFrame, Any, Tables], pl.LazyFrame]] = {
+    IndexDied: _index_died,
+    IndexLongerThan: _index_longer_than,
+    AnyEncounter: _any_encounter,
+    AnyEvent: _any_event,
+    EncountersWith: _encounters_with,
+}

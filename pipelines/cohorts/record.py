@@ -1,0 +1,111 @@
+"""What is said of a derived cohort: the task in the labels' metadata, the step's card, the lock."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from pipelines.cohorts.derive import Labels
+from pipelines.cohorts.warn import ResolvedCodes
+from schemas.cards import Flow, StepCard
+from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf
+from schemas.events import SPLITS
+from schemas.labels import Features, Task
+from schemas.layout import Layout
+from schemas.settings import DataRules
+
+
+def task_of(cohort: Cohort, labels: Labels, rules: DataRules) -> Task:
+    """Return what a model needs to know of a cohort."""
+    rule = cohort.features
+    return Task(
+        cohort=cohort.cohort,
+        about=cohort.about,
+        label_type=labels.label_type,
+        classes=labels.classes,
+        features=Features(
+            clock=rules.clock,
+            drop_from_index=rule.drop_from_index,
+            drop_types=rule.drop_types,
+            since_us=None if rule.since is None else rule.since.microseconds,
+        ),
+        predict_at=str(cohort.predict_at),
+        predict_anchor=cast(Any, cohort.predict_at.anchor),
+        predict_months=cohort.predict_at.offset.months,
+        predict_offset_us=cohort.predict_at.offset.microseconds,
+        cohort_sha256=cohort.sha256,
+    )
+
+
+def card_of(cohort: Cohort, labels: Labels, contract: str, warnings: list[str]) -> StepCard:
+    """Return the counts of the step: attrition as one flow, rows and labels per split."""
+    first, last = labels.steps[0], labels.steps[-1]
+    dropped = {step.step: step.dropped for step in labels.steps[1:]}
+    flow = Flow(source_rows=first.index_rows, kept_rows=last.index_rows, dropped=dropped, noted=labels.noted)
+    return StepCard(
+        step=f"{cohort.cohort}_labels",
+        contract=contract,
+        flows={"encounters": flow},
+        counts=_counts(labels),
+        hashes={"cohort": cohort.sha256},
+        warnings=warnings,
+    )
+
+
+def _counts(labels: Labels) -> dict[str, int]:
+    rows = labels.rows
+    counts = {"rows": rows.height, "subjects": rows["subject_id"].n_unique()}
+    for split in SPLITS:
+        part = rows.filter(pl.col("split") == split)
+        counts |= {f"rows_{split}": part.height, f"subjects_{split}": part["subject_id"].n_unique()}
+        counts |= {f"{name}_{split}": count for name, count in _per_class(part, labels).items()}
+    return counts
+
+
+def _per_class(part: pl.DataFrame, labels: Labels) -> dict[str, int]:
+    if labels.label_type == "bool":
+        return {"positives": int(part["label"].sum())}
+    each = part["label"].explode() if labels.label_type == "list" else part["label"]
+    found = dict(each.drop_nulls().value_counts().iter_rows())
+    return {f"class_{name}": found.get(name, 0) for name in labels.classes}
+
+
+def lock_of(
+    cohort: Cohort, labels: Labels, rules: DataRules, codes: ResolvedCodes, layout: Layout
+) -> dict[str, Any]:
+    """Return what was run, on what, and what its names stood for: enough to tell two runs apart."""
+    return {
+        "cohort": cohort.cohort,
+        "spec": cohort.normalized(),
+        "spec_sha256": cohort.sha256,
+        "rules": {"clock": rules.clock, "fit_on": rules.fit_on},
+        "data_sha256": _data_hashes(cohort, layout),
+        "codes": codes,
+        "label_type": labels.label_type,
+        "classes": list(labels.classes),
+        "counts": _counts(labels),
+        "noted": labels.noted,
+    }
+
+
+def _data_hashes(cohort: Cohort, layout: Layout) -> dict[str, str]:
+    hashes = {"subjects": _sha256(layout.subjects), "encounters": _sha256(layout.encounters)}
+    if _reads_events(cohort):
+        hashes["events"] = _sha256(*sorted(layout.events.glob("*.parquet")))
+        hashes["drug_lookup"] = _sha256(layout.drug_lookup)
+    return hashes
+
+
+def _reads_events(cohort: Cohort) -> bool:
+    principal = any(isinstance(condition, IndexHas) for _, condition in cohort.requirements)
+    return bool(cohort.codes) or principal or isinstance(cohort.outcome, ClassOf | LabelsOf)
+
+
+def _sha256(*files: Path) -> str:
+    """Return the hash of the files' own hashes, in the order given."""
+    digests = []
+    for path in files:
+        with path.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -1,0 +1,78 @@
+"""The tables a cohort is derived from, and where among them something is looked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from pipelines.cohorts.candidates import KEY
+from schemas.cohort import CodeList, EncounterFilter
+
+
+@dataclass(frozen=True)
+class Tables:
+    """subjects/1, encounters/1 and events/1 (`mapped` filled) and the cohort's code lists."""
+
+    subjects: pl.LazyFrame
+    encounters: pl.LazyFrame
+    events: pl.LazyFrame
+    codes: Mapping[str, CodeList]
+
+    def events_of(self, name: str) -> pl.LazyFrame:
+        """Return the events a code list names."""
+        return self.events.filter(matches(self.codes[name]))
+
+    def encounters_of(self, wanted: EncounterFilter) -> pl.LazyFrame:
+        """Return the encounters a filter lets through."""
+        found = self.encounters
+        if wanted.type is not None:
+            found = found.filter(pl.col("type").is_in(wanted.type))
+        if wanted.discharge_status is not None:
+            found = found.filter(pl.col("discharge_status").is_in(wanted.discharge_status))
+        if wanted.with_ is not None:
+            found = found.join(self.events_of(wanted.with_), on=["subject_id", "encounter_id"], how="semi")
+        return found
+
+
+def matches(codes: CodeList) -> pl.Expr:
+    """Return whether an event's code fits a pattern of its vocabulary; ATC is looked up in `mapped`."""
+    found = []
+    for vocab, patterns in codes.patterns.items():
+        column = pl.col("mapped") if vocab == "atc" else pl.col("code")
+        kind = pl.col("kind") == "MED" if vocab == "atc" else pl.col("vocab") == vocab
+        found += [kind & pattern_expr(column, pattern) for pattern in patterns]
+    return pl.any_horizontal(found).fill_null(False)
+
+
+def pattern_expr(column: pl.Expr, pattern: str) -> pl.Expr:
+    """Return whether a code is the pattern, or starts with it where it ends in `*`."""
+    return column.str.starts_with(pattern[:-1]) if pattern.endswith("*") else column == pattern
+
+
+def within_window(
+    rows: pl.LazyFrame, moments: pl.LazyFrame, after: pl.Expr | None, until: pl.Expr | None
+) -> pl.LazyFrame:
+    """Return the (candidate, moment) pairs of one subject with after < moment <= until.
+
+    Args:
+        rows: candidates.
+        moments: subject_id, encounter_id, moment.
+        after, until: over candidates; None leaves that side open.
+    """
+    bounds = rows.select(*KEY, after=after, until=until)
+    found = bounds.join(moments, on="subject_id", how="inner")
+    if after is not None:
+        found = found.filter(pl.col("moment") > pl.col("after"))
+    if until is not None:
+        found = found.filter(pl.col("moment") <= pl.col("until"))
+    return found
+
+
+def other_starts(encounters: pl.LazyFrame) -> pl.LazyFrame:
+    """Return encounters as moments: their starts."""
+    return encounters.select("subject_id", "encounter_id", moment="start")
+
+
+def event_times(events: pl.LazyFrame) -> pl.LazyFrame:
+    """Return events as moments: when they happened."""
+    return events.select("subject_id", "encounter_id", moment="time")

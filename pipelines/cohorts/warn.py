@@ -1,0 +1,107 @@
+"""What a clinician should know before trusting a cohort: sentences, with counts under 11 withheld."""
+
+import difflib
+
+import polars as pl
+
+from pipelines.cohorts.candidates import time_of
+from pipelines.cohorts.derive import Labels
+from pipelines.cohorts.tables import Tables, matches, pattern_expr
+from schemas.cohort import ClassOf, Cohort, Duration, LabelsOf, TimePoint
+from schemas.events import SPLITS
+from schemas.suppress import shown
+
+ResolvedCodes = dict[str, dict[str, dict[str, int]]]
+"""code list -> vocabulary -> code -> events."""
+
+
+def resolved_codes(cohort: Cohort, tables: Tables) -> ResolvedCodes:
+    """Return the codes each list of the file stands for in these data, with their number of events."""
+    return {name: _codes_of(name, cohort, tables) for name in cohort.codes}
+
+
+def _codes_of(name: str, cohort: Cohort, tables: Tables) -> dict[str, dict[str, int]]:
+    code_list = cohort.codes[name]
+    is_atc = (pl.col("kind") == "MED") & pl.lit("atc" in code_list.patterns)
+    found = (
+        tables.events.filter(matches(code_list))
+        .select(
+            vocab=pl.when(is_atc).then(pl.lit("atc")).otherwise("vocab"),
+            code=pl.when(is_atc).then("mapped").otherwise("code"),
+        )
+        .group_by("vocab", "code")
+        .agg(events=pl.len())
+        .sort("vocab", "code")
+        .collect()
+    )
+    resolved: dict[str, dict[str, int]] = {vocab: {} for vocab in code_list.patterns}
+    for vocab, code, events in found.iter_rows():
+        resolved.setdefault(vocab, {})[code] = events
+    return resolved
+
+
+def warnings_of(cohort: Cohort, labels: Labels, tables: Tables, codes: ResolvedCodes) -> list[str]:
+    """Return the warnings of a derived cohort, those about the file first."""
+    return [
+        *cohort.warnings(),
+        *_unmatched_patterns(cohort, tables, codes),
+        *_uncovered_windows(cohort, labels, tables),
+        *_not_trainable(cohort, labels),
+    ]
+
+
+def _unmatched_patterns(cohort: Cohort, tables: Tables, codes: ResolvedCodes) -> list[str]:
+    found = []
+    for name, code_list in cohort.codes.items():
+        for vocab, patterns in code_list.patterns.items():
+            present = pl.Series("code", list(codes[name].get(vocab, {})), dtype=pl.String).to_frame()
+            for pattern in patterns:
+                if present.filter(pattern_expr(pl.col("code"), pattern)).is_empty():
+                    near = _nearest(pattern, vocab, tables)
+                    found.append(f"codes.{name}.{vocab}: '{pattern}' matches no event{near}")
+    return found
+
+
+def _nearest(pattern: str, vocab: str, tables: Tables) -> str:
+    column, of_vocab = "code", pl.col("vocab") == vocab
+    if vocab == "atc":
+        column, of_vocab = "mapped", pl.col("kind") == "MED"
+    existing = tables.events.filter(of_vocab).select(pl.col(column).unique().sort()).drop_nulls().collect()
+    codes = existing.to_series().to_list()
+    near = difflib.get_close_matches(pattern.removesuffix("*"), codes, n=3, cutoff=0.5)
+    if near:
+        return f"; the nearest that exist are {', '.join(near)}"
+    return f"; the data hold no {vocab} code like it"
+
+
+def _uncovered_windows(cohort: Cohort, labels: Labels, tables: Tables) -> list[str]:
+    """Count the negative rows whose window reaches past the patient's data."""
+    within = getattr(cohort.outcome, "within", None)
+    if not isinstance(within, Duration):
+        return []
+    end = tables.encounters.group_by("subject_id").agg(end_of_data=pl.col("end").max())
+    late = time_of(TimePoint("predict_at", 1, within)) > pl.col("end_of_data")
+    rows = labels.rows.lazy().filter(~pl.col("label")).join(end, on="subject_id").filter(late)
+    count = rows.select(pl.len()).collect().item()
+    return [f"{shown(count)} negative rows are followed for less than {within}"] if count else []
+
+
+def _not_trainable(cohort: Cohort, labels: Labels) -> list[str]:
+    if labels.rows.is_empty():
+        return ["not trainable: the cohort is empty; see where its rows go in the attrition table"]
+    if isinstance(cohort.outcome, LabelsOf):
+        if not labels.classes:
+            return [f"not trainable: no category has {cohort.outcome.min_index} admissions"]
+        return []
+    found = []
+    for split in SPLITS:
+        classes = labels.rows.filter(pl.col("split") == split)["label"].n_unique()
+        if classes < 2:
+            what = "has one class only" if classes else "has no rows"
+            consequence = "not trainable: " if split == "train" else ""
+            found.append(f"{consequence}the {split} split {what}")
+    if isinstance(cohort.outcome, ClassOf):
+        absent = len(set(labels.classes) - set(labels.rows["label"]))
+        if absent:
+            found.append(f"{absent} of {len(labels.classes)} classes have no row")
+    return found

@@ -1,0 +1,95 @@
+"""YAML read with its lines kept, so that every fault can say where it stands."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.constructor import SafeConstructor
+
+from schemas.cohort.faults import Fault
+
+Path = tuple[str | int, ...]
+
+
+@dataclass
+class Document:
+    """A YAML file as plain data, the line of every key, and the text of every scalar not read as text."""
+
+    data: Any = None
+    lines: dict[Path, int] = field(default_factory=dict)
+    written: dict[Path, str] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def line(self, path: Path) -> int:
+        """Return the line of a path, or of the nearest part of it that stands in the file."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def where(path: Path) -> str:
+    """Return the keys of a path with dots, positions in lists left out: `codes.aom.icd9cm`."""
+    return ".".join(key for key in path if isinstance(key, str))
+
+
+def read_document(text: str) -> Document:
+    """Read one YAML document; syntax errors, repeated keys and aliases become faults."""
+    document = Document()
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        document.faults.append(Fault(line, "", f"not readable as YAML: {error.problem}"))
+        return document
+    except yaml.YAMLError:
+        document.faults.append(Fault(1, "", "not readable as YAML; is it a plain text file in UTF-8?"))
+        return document
+    if node is not None:
+        document.data = _read(node, (), document, set())
+    return document
+
+
+def _read(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> Any:
+    line = node.start_mark.line + 1
+    document.lines.setdefault(path, line)
+    if id(node) in seen:
+        document.faults.append(
+            Fault(line, where(path), "anchors and aliases (&, *) are not read; write it out")
+        )
+        return None
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        return _read_mapping(node, path, document, seen)
+    if isinstance(node, yaml.SequenceNode):
+        return [_read(item, (*path, place), document, seen) for place, item in enumerate(node.value)]
+    return _read_scalar(node, path, document)
+
+
+def _read_mapping(node: yaml.MappingNode, path: Path, document: Document, seen: set[int]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            document.faults.append(Fault(line, where(path), "a key must be a word, not a list or a mapping"))
+            continue
+        key = key_node.value
+        if key in data:
+            first = document.lines[(*path, key)]
+            document.faults.append(Fault(line, where(path), f"'{key}' stands twice, first in line {first}"))
+            continue
+        document.lines[(*path, key)] = line
+        data[key] = _read(value_node, (*path, key), document, seen)
+    return data
+
+
+def _read_scalar(node: yaml.Node, path: Path, document: Document) -> Any:
+    try:
+        value = SafeConstructor().construct_object(node)
+    except (ValueError, yaml.YAMLError):
+        document.faults.append(
+            Fault(node.start_mark.line + 1, where(path), f"'{node.value}' cannot be read; put it in quotes")
+        )
+        return node.value
+    if not isinstance(value, str):
+        document.written[path] = node.value
+    return value

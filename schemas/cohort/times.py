@@ -1,0 +1,111 @@
+"""Lengths of time and points in time as a cohort file writes them: `18 months`, `index.end + 30 days`."""
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, Literal, cast, get_args
+
+from pydantic import BeforeValidator, PlainSerializer
+from pydantic_core import PydanticCustomError
+
+from schemas.cohort.faults import did_you_mean
+
+Anchor = Literal["index.start", "index.end", "predict_at", "birth", "end_of_data"]
+ANCHORS: tuple[str, ...] = get_args(Anchor)
+
+_UNITS = {"hour": "hours", "day": "days", "month": "months", "year": "years"}
+_DURATION = re.compile(r"(\d+) +(hour|day|month|year)s?")
+_TIME = re.compile(r"([a-z_.]+)(?: *([+-]) *(.+))?")
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A length of time: calendar months, then exact microseconds. Years are twelve months."""
+
+    count: int
+    unit: Literal["hours", "days", "months", "years"]
+
+    @property
+    def months(self) -> int:
+        return self.count * {"months": 1, "years": 12}.get(self.unit, 0)
+
+    @property
+    def microseconds(self) -> int:
+        exact = {"hours": timedelta(hours=1), "days": timedelta(days=1)}.get(self.unit, timedelta())
+        return self.count * (exact // _MICROSECOND)
+
+    def is_at_least(self, other: "Duration") -> bool:
+        """Whether this is surely as long: a month counts as 28 days here and as 31 in `other`."""
+        day = timedelta(days=1) // _MICROSECOND
+        shortest = self.microseconds + 28 * day * self.months
+        longest = other.microseconds + 31 * day * other.months
+        return self == other or shortest >= longest
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.unit.removesuffix('s') if self.count == 1 else self.unit}"
+
+
+@dataclass(frozen=True)
+class TimePoint:
+    """An anchor, and a length of time after (sign 1) or before (sign -1) it."""
+
+    anchor: Anchor
+    sign: Literal[1, -1] = 1
+    offset: Duration = Duration(0, "days")
+
+    def __str__(self) -> str:
+        if not self.offset.count:
+            return self.anchor
+        return f"{self.anchor} {'+' if self.sign > 0 else '-'} {self.offset}"
+
+
+def _duration(value: Any) -> Duration:
+    if isinstance(value, Duration):
+        return value
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise PydanticCustomError("duration", "'{written}' is not a length of time; write e.g. '30 days'")
+    return Duration(int(match[1]), cast(Any, _UNITS[match[2]]))
+
+
+def _window(value: Any) -> Duration | Literal["end_of_data"]:
+    if value == "end_of_data":
+        return "end_of_data"
+    length = _duration(value)
+    if not length.count:
+        raise PydanticCustomError("window", "'{written}' is an empty window; write e.g. '30 days'")
+    return length
+
+
+def _time(value: Any) -> TimePoint:
+    if isinstance(value, TimePoint):
+        return value
+    match = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise PydanticCustomError("time", "'{written}' is not a time; write e.g. 'index.end + 30 days'")
+    if match[1] not in ANCHORS:
+        raise PydanticCustomError("time", f"'{match[1]}' is not a time{did_you_mean(match[1], ANCHORS)}")
+    sign: Literal[1, -1] = -1 if match[2] == "-" else 1
+    if match[3] is None:
+        return TimePoint(cast(Anchor, match[1]))
+    length = _DURATION.fullmatch(match[3].strip())
+    if length is None:
+        raise PydanticCustomError("time", f"'{match[3]}' is not a length of time; write e.g. '30 days'")
+    return TimePoint(cast(Anchor, match[1]), sign, _duration(match[3]))
+
+
+def _predict_at(value: Any) -> TimePoint:
+    time = _time(value)
+    if time.anchor not in ("index.start", "index.end") or time.sign < 0:
+        raise PydanticCustomError(
+            "time",
+            "'{written}' is not a prediction time; write index.start or index.end, optionally + a length",
+        )
+    return time
+
+
+DurationField = Annotated[Duration, BeforeValidator(_duration), PlainSerializer(str)]
+WindowField = Annotated[Duration | Literal["end_of_data"], BeforeValidator(_window), PlainSerializer(str)]
+TimeField = Annotated[TimePoint, BeforeValidator(_time), PlainSerializer(str)]
+PredictAtField = Annotated[TimePoint, BeforeValidator(_predict_at), PlainSerializer(str)]
