@@ -1,4 +1,4 @@
-"""Codes as recorded to codes as tokenized: ICD-9 to ICD-10 by the CMS equivalence tables, drug names to ATC."""
+"""Codes as recorded to codes as tokenized: ICD-9 to ICD-10 by the CMS tables, drug names to ATC."""
 
 import polars as pl
 

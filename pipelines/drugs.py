@@ -1,4 +1,4 @@
-"""Drug names to ATC codes through the prescriptions' GSN: the lookup is fitted, and a table anyone can open."""
+"""Drug names to ATC codes through the GSN of prescriptions: a fitted table that anyone can open."""
 
 import polars as pl
 

@@ -1,28 +1,27 @@
-"""The steps from raw MIMIC-IV tables to SeqSet shards: each reads files, calls transforms, writes files and its card."""
+"""The steps from raw MIMIC-IV tables to shards: each reads files, calls transforms, writes files."""
 
-import hashlib
+import logging
+import time
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 
-from pipelines import drugs, seqsets, tokens
+from pipelines import data_card, drugs, seqsets, shards, tokens
 from pipelines.codes import code_events
 from pipelines.flows import sift
-from pipelines.shards import file_sha256, write_events, write_shards
-from pipelines.sources import mimic as source_tables
-from pipelines.sources.mimic import CROSSWALKS, TABLES, MimicSource, find_source
+from pipelines.sources import mimic as rows_of
+from pipelines.sources.mimic_tables import READ, MimicSource, find_source
 from pipelines.sources.raw import require_columns
 from pipelines.split import assign_split
 from pipelines.values import fit_cuts
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
-from schemas.errors import InputError
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
 from schemas.settings import TASK_SPLIT, DataRules
-from schemas.vocab import UNK, VOCAB, content_sha256
+from schemas.vocab import VOCAB, content_sha256
 
 __all__ = [
     "MimicSource",
@@ -36,199 +35,194 @@ __all__ = [
     "write_seqset",
 ]
 
-MOST_ODD_STAYS_SHARE = 0.01
 TABLE_OF_KIND = {"DX": "diagnoses_icd", "PR": "procedures_icd", "MED": "emar", "LAB": "labevents"}
+
+log = logging.getLogger("nest")
 
 
 def inspect_raw(source: MimicSource, layout: Layout) -> StepCard:
-    """Say which files were found, their sizes and hashes; refuse what lacks a table or a column."""
-    paths = {name: source.path(name) for name in (*TABLES, *CROSSWALKS)}
+    """Say which files there are, their sizes and hashes; refuse a table that is missing or lacks a column."""
+    paths = {name: source.path(name) for name in READ}
     for name, path in paths.items():
-        require_columns(path, {**TABLES, **CROSSWALKS}[name])
+        require_columns(path, READ[name])
     card = StepCard(
         step="raw",
         contract="mimic-iv/hosp",
         counts={f"bytes_{name}": path.stat().st_size for name, path in paths.items()},
-        hashes={name: file_sha256(path) for name, path in paths.items()},
+        hashes={name: shards.file_sha256(path) for name, path in paths.items()},
     )
-    return _finish(card, layout)
+    return shards.write_card(card, layout)
 
 
 def extract_subjects(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write subjects/1: who, and in which split."""
-    patients = source.read("patients")
-    found = source_tables.subjects(patients)
+    found = rows_of.subjects(source.read("patients"))
+    ids = found["subject_id"]
     split = found.with_columns(
-        split=assign_split(found["subject_id"], *TASK_SPLIT),
-        pretrain_split=assign_split(found["subject_id"], *rules.pretrain_split),
+        assign_split(ids, *TASK_SPLIT).alias("split"),
+        assign_split(ids, *rules.pretrain_split).alias("pretrain_split"),
     )
     write_table(split.to_arrow(), layout.subjects, SUBJECTS, made_by="extract_subjects")
     card = StepCard(
         step="subjects",
         contract=contract_name(SUBJECTS),
-        flows={"patients": Flow(source_rows=patients.height, kept_rows=split.height)},
+        flows={"patients": Flow(source_rows=found.height, kept_rows=split.height)},
         counts={
             f"{column}_{name}": count
             for column in ("split", "pretrain_split")
             for name, count in sorted(split[column].value_counts().iter_rows())
         },
+        hashes={"config": shards.config_sha256(rules)},
     )
-    return _finish(card, layout)
+    return shards.write_card(card, layout)
 
 
 def extract_encounters(source: MimicSource, layout: Layout) -> StepCard:
-    """Write encounters/1, one per admission.
-
-    Raises:
-        InputError: above the bound on stays that do not end after they start.
-    """
-    stays = source_tables.encounters(source.read("admissions"), source.read("patients"))
-    odd = stays["end"].null_count()
-    said = f"admissions: column dischtime: {odd:,} of {stays.height:,} stays do not end after their admittime"
-    if odd > MOST_ODD_STAYS_SHARE * stays.height:
-        raise InputError(f"{said} (more than {MOST_ODD_STAYS_SHARE:.0%}). Mend or re-export the table.")
+    """Write encounters/1, one per admission."""
+    stays, flow = rows_of.encounters(source.read("admissions"), source.read("patients"))
     write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by="extract_encounters")
+    odd = flow.noted["no_end"]
+    said = f"{rows_of.odd_stays_sentence(odd, stays.height)}; kept, never an index, and they contain no time."
     card = StepCard(
         step="encounters",
         contract=contract_name(ENCOUNTERS),
-        flows={"admissions": Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": odd})},
+        flows={"admissions": flow},
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
-        warnings=[f"{said}; they are kept, contain no time and are never an index."] if odd else [],
+        warnings=[said] if odd else [],
     )
-    return _finish(card, layout)
+    return shards.write_card(card, layout)
 
 
 def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write events/1: every diagnosis and procedure, what was administered, every finite laboratory value."""
     stays, known = _read(layout.encounters, ENCOUNTERS), _read(layout.subjects, SUBJECTS)
-    by_pharmacy = None
-    if rules.med_link == "pharmacy":
-        own, _ = source_tables.own_prescriptions(source.read("prescriptions"), stays)
-        by_pharmacy = source_tables.pharmacy_atc(own, source.read("gsn_atc_ndc_mapping"))
-    made = {
-        "diagnoses_icd": source_tables.diagnoses(
-            source.read("diagnoses_icd"), stays, source.read("icd_cm_9_to_10_mapping")
-        ),
-        "procedures_icd": source_tables.procedures(
-            source.read("procedures_icd"), stays, source.read("icd_pcs_9_to_10_mapping")
-        ),
-        "emar": source_tables.medications(source.read("emar"), stays, known, by_pharmacy),
-        "labevents": source_tables.labs(source.read("labevents"), stays, known),
-    }
-    columns = ["rank", "code", "encounter_id", "value", "unit", "mapped", "vocab", "available_at"]
-    events = pl.concat(rows for rows, _ in made.values()).sort(
-        "subject_id", "time", seqsets.KIND_CODE, *columns, nulls_last=True
-    )
-    write_events(events, layout.events)
-    flows = {table: flow for table, (_, flow) in made.items()}
+    parts: list[pl.DataFrame] = []
+    flows: dict[str, Flow] = {}
+    for kind, table in TABLE_OF_KIND.items():
+        started = time.monotonic()
+        rows, flows[table] = _events_of(kind, source, stays, known, rules)
+        parts.append(rows)
+        rate = flows[table].source_rows / (time.monotonic() - started)
+        log.info("mimic_events: %s, %s rows, %.0f rows/s", table, f"{flows[table].source_rows:,}", rate)
+    events = shards.in_event_order(pl.concat(parts))
+    shards.write_events(events, layout.events)
     card = StepCard(
         step="events",
         contract=contract_name(EVENTS),
         flows=flows,
         counts={
             "events": events.height,
-            **{f"events_{kind}": n for kind, n in sorted(events["kind"].value_counts().iter_rows())},
+            **{f"events_{kind}": flows[t].kept_rows for kind, t in TABLE_OF_KIND.items()},
         },
-        warnings=[
-            _foreign_warning(table, flow) for table, flow in flows.items() if flow.dropped["foreign_hadm_id"]
-        ],
+        hashes={"config": shards.config_sha256(rules)},
+        warnings=_foreign(flows),
     )
-    return _finish(card, layout)
+    return shards.write_card(card, layout)
+
+
+def _events_of(
+    kind: str, source: MimicSource, stays: pl.DataFrame, known: pl.DataFrame, rules: DataRules
+) -> rows_of.Sifted:
+    rows = source.read(TABLE_OF_KIND[kind])
+    if kind == "DX":
+        return rows_of.diagnoses(rows, stays, source.read("icd_cm_9_to_10_mapping"))
+    if kind == "PR":
+        return rows_of.procedures(rows, stays, source.read("icd_pcs_9_to_10_mapping"))
+    if kind == "LAB":
+        return rows_of.laboratory(rows, stays, known)
+    by_pharmacy = None
+    if rules.med_link == "pharmacy":
+        prescribed, _ = rows_of.prescriptions(source.read("prescriptions"), stays)
+        by_pharmacy = rows_of.pharmacy_atc(prescribed, source.read("gsn_atc_ndc_mapping"))
+    return rows_of.medications(rows, stays, known, by_pharmacy)
 
 
 def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write drug_lookup/1 from the prescriptions of the fitted-on subjects."""
-    stays = _read(layout.encounters, ENCOUNTERS)
-    own, flow = source_tables.own_prescriptions(source.read("prescriptions"), stays)
-    fitted = own.join(_fitted_on(layout, rules), on="subject_id", how="semi")
+    prescribed, flow = rows_of.prescriptions(
+        source.read("prescriptions"), _read(layout.encounters, ENCOUNTERS)
+    )
+    fitted = prescribed.join(_fitted_on(layout, rules), on="subject_id", how="semi")
     lookup = drugs.fit_lookup(fitted.lazy(), source.read("gsn_atc_ndc_mapping").lazy()).collect()
     write_table(lookup.to_arrow(), layout.drug_lookup, DRUG_LOOKUP, made_by="fit_drug_lookup")
+    names = fitted.select(drugs.clean_name("drug").n_unique()).item() if fitted.height else 0
     card = StepCard(
         step="drug_lookup",
         contract=contract_name(DRUG_LOOKUP),
         flows={"prescriptions": flow},
-        counts={"fitted_rows": fitted.height, "names": lookup.height, "atc_codes": lookup["atc"].n_unique()},
-        warnings=[_foreign_warning("prescriptions", flow)] if flow.dropped["foreign_hadm_id"] else [],
+        counts={
+            "fitted_rows": fitted.height,
+            "fitted_names": names,
+            "names": lookup.height,
+            "atc_codes": lookup["atc"].n_unique(),
+        },
+        hashes={"config": shards.config_sha256(rules)},
+        warnings=_foreign({"prescriptions": flow}),
     )
-    return _finish(card, layout)
+    return shards.write_card(card, layout)
 
 
 def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
-    """Write vocab/1: top laboratory items and their cuts over all valued rows, counts over what lies in sets."""
-    events = pl.scan_parquet(layout.events / "*.parquet")
-    fitted = events.join(_fitted_on(layout, rules).lazy(), on="subject_id", how="semi")
-    labs = fitted.filter(pl.col("kind") == "LAB")
+    """Write vocab/1: laboratory items and cuts over all valued rows, counts over what lies in sets."""
+    events = _events(layout).join(_fitted_on(layout, rules).lazy(), on="subject_id", how="semi")
+    labs = events.filter(pl.col("kind") == "LAB")
     cuts = fit_cuts(labs, top=rules.top_labs).collect()
-    coded = code_events(fitted, _read(layout.drug_lookup, DRUG_LOOKUP).lazy())
-    written = tokens.write_tokens(coded.drop_nulls("encounter_id"), cuts.lazy()).drop_nulls("token")
+    in_sets = code_events(events.drop_nulls("encounter_id"), _read(layout.drug_lookup, DRUG_LOOKUP).lazy())
+    written = tokens.write_tokens(in_sets, cuts.lazy()).drop_nulls("token")
     vocab = tokens.fit_vocab(written, cuts, min_count=rules.min_count)
     table = vocab.to_arrow()
     write_table(table, layout.vocab, VOCAB, made_by="fit_vocab", metadata={"rules": rules.model_dump_json()})
     lab_rows = labs.select(pl.len()).collect().item()
-    sizes = vocab.drop_nulls("token_id")["kind"].value_counts().iter_rows()
     card = StepCard(
         step="vocab",
         contract=contract_name(VOCAB),
-        counts={
-            "size": vocab["token_id"].count(),
-            **{f"size_{kind}": count for kind, count in sorted(sizes)},
-            "rows_below_min_count": vocab["token_id"].null_count(),
-            "lab_rows": lab_rows,
-            "lab_items": cuts.height,
-        },
+        counts={**tokens.vocab_counts(vocab), "lab_rows": lab_rows, "lab_items": cuts.height},
         shares={"lab_rows_in_top_items": cuts["rows"].sum() / max(lab_rows, 1)},
-        hashes={"vocab": content_sha256(table), "config": config_sha256(rules)},
+        hashes={"vocab": content_sha256(table), "config": shards.config_sha256(rules)},
     )
-    return _finish(card, layout)
+    return shards.write_card(card, layout)
 
 
 def write_seqset(layout: Layout, rules: DataRules, frozen: Layout | None = None) -> StepCard:
-    """Write seqset/1 shards; with `frozen`, by another layout's vocabulary, cuts and drug lookup."""
+    """Write seqset/1 shards; with `frozen`, by the vocabulary, cuts and drug lookup another layout holds."""
     fitted = frozen or layout
     vocab = _read(fitted.vocab, VOCAB)
-    coded = code_events(
-        pl.scan_parquet(layout.events / "*.parquet"), _read(fitted.drug_lookup, DRUG_LOOKUP).lazy()
-    )
-    written = tokens.write_tokens(coded, tokens.cuts_of(vocab).lazy()).collect()
-    extracted = StepCard.read(layout.cards, "events").flows
-    kept, flows = _sift_kinds(written, extracted)
+    coded = code_events(_events(layout), _read(fitted.drug_lookup, DRUG_LOOKUP).lazy())
+    kept, written = _sift_kinds(tokens.write_tokens(coded, tokens.cuts_of(vocab).lazy()).collect())
     encoded = tokens.encode(kept.lazy(), vocab).collect()
     sets = seqsets.number_sets(_read(layout.encounters, ENCOUNTERS).lazy())
     gathered = seqsets.gather_sets(sets, encoded.lazy()).collect()
-    hashes = {"vocab": content_sha256(vocab.to_arrow()), "config": config_sha256(rules)}
-    shards = write_shards(
-        gathered, layout.seqset, vocab_sha256=hashes["vocab"], config_sha256=hashes["config"]
-    )
+    hashes = {"vocab": content_sha256(vocab.to_arrow()), "config": shards.config_sha256(rules)}
+    cards = shards.write_shards(gathered, layout.seqset, hashes)
+    extracted = StepCard.read(layout.cards, "events").flows
+    flows = {
+        kind: data_card.tokenized_flow(extracted[TABLE_OF_KIND[kind]], flow) for kind, flow in written.items()
+    }
+    counts = data_card.shard_counts(gathered, encoded)
+    shares = data_card.shard_shares(counts, flows)
     card = StepCard(
         step="seqset",
         contract=contract_name(SEQSET),
         flows=flows,
-        counts={
-            "subjects": gathered["subject_id"].n_unique(),
-            "sets": gathered.height,
-            "tokens": encoded.height,
-            "distinct_tokens": encoded["token_id"].n_unique(),
-            "shards": len(shards),
-        },
-        shares={"unk": (encoded["token_id"] == UNK).mean() or 0.0},
+        counts={"shards": len(cards), **counts},
+        shares=shares,
         hashes=hashes,
+        warnings=data_card.odd_shares(flows, shares),
     )
-    return _finish(card, layout)
+    return shards.write_card(card, layout)
 
 
-def config_sha256(rules: DataRules) -> str:
-    return hashlib.sha256(rules.model_dump_json().encode()).hexdigest()
-
-
-def _sift_kinds(written: pl.DataFrame, extracted: dict[str, Flow]) -> tuple[pl.DataFrame, dict[str, Flow]]:
-    unmapped = {"DX": "no_icd10", "PR": "no_icd10", "MED": "no_atc", "LAB": "not_top_lab"}
-    kept, flows = [], {}
-    for kind, reason in unmapped.items():
-        reasons = {reason: pl.col("token").is_null(), "no_stay": pl.col("encounter_id").is_null()}
-        rows, flow = sift(written.filter(pl.col("kind") == kind), reasons)
-        kept.append(rows)
-        flows[kind] = flow
-    return pl.concat(kept), flows
+def _sift_kinds(written: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, Flow]]:
+    """Drop what is no token or lies in no set, kind by kind."""
+    unwritten = {"DX": "unmapped", "PR": "unmapped", "MED": "no_atc", "LAB": "not_top_lab"}
+    sifted = {
+        kind: sift(
+            written.filter(pl.col("kind") == kind),
+            {reason: pl.col("token").is_null(), "no_stay": pl.col("encounter_id").is_null()},
+        )
+        for kind, reason in unwritten.items()
+    }
+    return pl.concat(rows for rows, _ in sifted.values()), {kind: flow for kind, (_, flow) in sifted.items()}
 
 
 def _fitted_on(layout: Layout, rules: DataRules) -> pl.DataFrame:
@@ -236,18 +230,17 @@ def _fitted_on(layout: Layout, rules: DataRules) -> pl.DataFrame:
     return (known if rules.fit_on == "all" else known.filter(pl.col("split") == "train")).select("subject_id")
 
 
-def _foreign_warning(table: str, flow: Flow) -> str:
-    return (
-        f"{table}: column hadm_id: {flow.dropped['foreign_hadm_id']:,} of {flow.source_rows:,} rows name another "
-        "patient's admission or none; dropped."
-    )
+def _foreign(flows: dict[str, Flow]) -> list[str]:
+    return [
+        f"{rows_of.foreign_sentence(table, flow)}; dropped."
+        for table, flow in flows.items()
+        if flow.dropped["foreign_hadm_id"]
+    ]
+
+
+def _events(layout: Layout) -> pl.LazyFrame:
+    return pl.LazyFrame(read_table(layout.events, EVENTS))
 
 
 def _read(path: Path, schema: pa.Schema) -> pl.DataFrame:
     return pl.DataFrame(read_table(path, schema))
-
-
-def _finish(card: StepCard, layout: Layout) -> StepCard:
-    layout.cards.mkdir(parents=True, exist_ok=True)
-    card.write(layout.cards)
-    return card

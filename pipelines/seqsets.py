@@ -16,8 +16,8 @@ def number_sets(encounters: pl.LazyFrame) -> pl.LazyFrame:
     """Return one row per encounter, by (start, encounter_id), with its place in time.
 
     Returns:
-        subject_id, set_index, encounter_id, start, end, days_since_prior, days_since_first (start to start, 0 for
-        the first), flags.
+        subject_id, set_index, encounter_id, start, end, days_since_prior and days_since_first (start to
+        start, 0 for the first), flags.
     """
     start_us = pl.col("start").cast(pl.Int64)
     days = {

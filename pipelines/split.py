@@ -1,4 +1,4 @@
-"""One split per patient for everything, from a keyed hash of the id alone: stable under any seed, machine or order."""
+"""One split per patient for everything, by a hash of the id alone: the same under any seed or order."""
 
 from hashlib import blake2b
 

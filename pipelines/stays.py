@@ -1,4 +1,4 @@
-"""Which stay does a time without a stay of its own belong to? Answered once per time span, not once per row."""
+"""Which stay does a time without a stay belong to? Answered once per span of time, not once per row."""
 
 import polars as pl
 
@@ -8,15 +8,15 @@ ONE_MICROSECOND = pl.duration(microseconds=1)
 def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.LazyFrame:
     """Return spans of each subject's time with the stay a row in them is attached to.
 
-    The stay with start <= t <= end (the earliest, if several), else the earliest with start - lookback <= t < start;
-    earliest by (start, encounter_id). A stay without an end contains no time.
+    The stay with start <= t <= end (the earliest, if several), else the earliest with
+    start - lookback <= t < start; earliest by (start, encounter_id). A stay without an end contains no time.
 
     Args:
         encounters: subject_id, encounter_id, start, end?.
         lookback_hours: 0 for none.
 
     Returns:
-        subject_id, since, attached (encounter_id; null: no stay), sorted; a span lasts until the next one's `since`.
+        subject_id, since, attached (encounter_id; null: no stay), sorted; a span lasts to the next `since`.
     """
     stays = encounters.select("subject_id", "encounter_id", "start", "end").sort(
         "subject_id", "start", "encounter_id"
@@ -58,7 +58,12 @@ def attach(rows: pl.LazyFrame, spans: pl.LazyFrame) -> pl.LazyFrame:
     return (
         rows.sort("time")
         .join_asof(
-            spans.sort("since"), left_on="time", right_on="since", by="subject_id", strategy="backward"
+            spans.sort("since"),
+            left_on="time",
+            right_on="since",
+            by="subject_id",
+            strategy="backward",
+            check_sortedness=False,  # both sides are sorted here; polars cannot see it within `by`
         )
         .with_columns(encounter_id=pl.coalesce("encounter_id", "attached"))
         .drop("since", "attached")

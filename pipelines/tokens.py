@@ -1,6 +1,6 @@
-"""Events to tokens: the text a token is written as, the vocabulary that is fitted on it, and the way down to ids.
+"""Events to tokens: the text a token is written as, the vocabulary fitted on it, and the way down to ids.
 
-A code that is rare, or was never seen, backs off to its parent level by level; one without a parent becomes [UNK].
+A code that is rare, or was never seen, backs off to its parent level by level; one without becomes [UNK].
 """
 
 import polars as pl
@@ -29,15 +29,15 @@ def write_tokens(events: pl.LazyFrame, cuts: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def parent_token(token: pl.Expr) -> pl.Expr:
-    """Return the token one level up: ICD-10-CM one character shorter down to 3, ATC the next shorter level, or null."""
+    """Return the token one level up, or null: ICD-10-CM a character shorter down to 3, ATC the next level."""
     length = token.str.len_chars().cast(pl.Int64)
     is_dx, is_med = token.str.starts_with("DX:"), token.str.starts_with("MED:")
-    parent = pl.when(is_dx & (length > len("DX:") + ICD_CATEGORY_LENGTH)).then(token.str.head(length - 1))
-    for level in ATC_LEVELS[1:]:
-        parent = parent.when(is_med & (length > len("MED:") + level)).then(
-            token.str.head(len("MED:") + level)
-        )
-    return parent.otherwise(None)
+    category = pl.when(is_dx & (length > len("DX:") + ICD_CATEGORY_LENGTH)).then(token.str.head(length - 1))
+    levels = [
+        pl.when(is_med & (length > len("MED:") + level)).then(token.str.head(len("MED:") + level))
+        for level in ATC_LEVELS[1:]
+    ]
+    return pl.coalesce(category, *levels)
 
 
 def roll_up(own: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
@@ -83,7 +83,7 @@ def nearest_token(tokens: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
 
 
 def fit_vocab(tokens: pl.LazyFrame, cuts: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
-    """Return vocab/1: specials, then kind by kind in the order of the codes, ten rows for each laboratory item.
+    """Return vocab/1: specials, then kind by kind in the order of codes, ten rows for each laboratory item.
 
     Args:
         tokens: token, of the events that lie in sets of the fitted-on subjects.
@@ -104,6 +104,16 @@ def fit_vocab(tokens: pl.LazyFrame, cuts: pl.DataFrame, *, min_count: int) -> pl
     return pl.concat([_special_rows(), numbered], how="diagonal").select(
         "token_id", "token", "kind", "code", "unit", "low", "high", "parent", "count_train"
     )
+
+
+def vocab_counts(vocab: pl.DataFrame) -> dict[str, int]:
+    """Return how many tokens have an id, by kind, and how many rows are too rare for one."""
+    sizes = vocab.drop_nulls("token_id")["kind"].value_counts().iter_rows()
+    return {
+        "size": vocab["token_id"].count(),
+        **{f"size_{kind}": count for kind, count in sorted(sizes)},
+        "rows_below_min_count": vocab["token_id"].null_count(),
+    }
 
 
 def _special_rows() -> pl.DataFrame:

@@ -1,7 +1,7 @@
 """Laboratory values as deciles: fit the frequent items and their cuts, then apply them.
 
-The cuts are interpolated by an integer rule of our own: numpy's and polars' quantiles differ from it, and from each
-other, in the last bit, which moves values that equal a cut.
+The cuts are interpolated by an integer rule of our own: numpy's and polars' quantiles differ from it, and
+from each other, in the last bit, which moves values that equal a cut.
 """
 
 import polars as pl
@@ -23,7 +23,7 @@ def _cut(k: int) -> pl.Expr:
 
 
 def fit_cuts(labs: pl.LazyFrame, *, top: int) -> pl.LazyFrame:
-    """Return the `top` most frequent items (ties by the item as text) with their nine cuts and commonest unit.
+    """Return the `top` most frequent items (ties by the item as text) with nine cuts and the commonest unit.
 
     Args:
         labs: code (the item), value (finite), unit; every valued row of the fitted-on subjects.

@@ -28,7 +28,7 @@ VOCAB = pa.schema(
 
 
 def content_sha256(vocab: pa.Table) -> str:
-    """Return the hash of what the vocabulary says, row by row; the same however the Parquet file was written."""
+    """Return the hash of what the vocabulary says, row by row; the same however its file was written."""
     rows = vocab.select(VOCAB.names).to_pylist()
     lines = (json.dumps(list(row.values()), ensure_ascii=False, separators=(",", ":")) for row in rows)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -76,9 +76,11 @@ def require_columns(path: Path, table: Table) -> None:
     found = column_names(path)
     missing = [name for name in table.columns if name not in found]
     if missing:
+        # only names we expect are said: the first line of a file without a header is a row
+        present = [name for name in table.columns if name in found]
         raise InputError(
-            f"{path.name}: no column {', '.join(missing)}; it has {', '.join(found)}. "
-            "Give the table as its provider publishes it."
+            f"{path.name}: no column {', '.join(missing)}; it has {', '.join(present) or 'none we read'}. "
+            f"Give the table as its provider publishes it ({path})."
         )
 
 
@@ -86,8 +88,8 @@ def read(path: Path, table: Table) -> pl.DataFrame:
     """Return the declared columns in their types.
 
     Raises:
-        InputError: a column is missing, holds what its type does not allow, or is null where it may not be; the
-            table has no rows; the file is damaged. The message names file, column and count, never a value.
+        InputError: a column is missing, holds what its type does not allow, or is null where it may not be;
+            the table has no rows; the file is damaged. It names file, column and count, never a value.
     """
     require_columns(path, table)
     with rewording(path):
@@ -113,21 +115,22 @@ def _typed(name: str, stored: pl.DataType, wanted: pl.DataType, path: Path) -> p
     if stored == pl.Null or isinstance(stored, pl.Categorical | pl.Enum) or _same_family(stored, wanted):
         return column.cast(wanted, strict=False)
     raise InputError(
-        f"{path.name}: column {name} is stored as {stored}, but {_WORDS[wanted]} is needed. Write it again in that type."
+        f"{path.name}: column {name} is stored as {stored}, but {_WORDS[wanted]} is needed. "
+        "Write it again in that type."
     )
 
 
 def _same_family(stored: pl.DataType, wanted: pl.DataType) -> bool:
     if wanted in (INTEGER, NUMBER):
         return stored.is_numeric() or stored == pl.Boolean
-    if isinstance(stored, pl.Datetime) and stored.time_zone:
-        return False
-    return stored.is_temporal() and wanted in (TIME, DATE) and stored in (pl.Date, pl.Datetime)
+    if isinstance(stored, pl.Datetime):
+        return wanted in (TIME, DATE) and stored.time_zone is None
+    return wanted == DATE and stored == pl.Date
 
 
 def _parse(column: pl.Expr, wanted: pl.DataType) -> pl.Expr:
     if wanted == TEXT:
-        return column
+        return pl.when(column != "").then(column)
     as_time = column.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False)
     if wanted == TIME:
         return as_time
@@ -141,7 +144,7 @@ def _is_fault(name: str, stored: pl.DataType, wanted: pl.DataType) -> pl.Expr:
     column = pl.col(name)
     present = column.is_not_null()
     if stored == pl.String:
-        fault = present & (column != "") & _parse(column, wanted).is_null()
+        fault = (column != "") & _parse(column, wanted).is_null()
     elif wanted == INTEGER and stored.is_float():
         whole = column.cast(INTEGER, strict=False)
         fault = present & (whole.is_null() | (whole.cast(stored) != column))

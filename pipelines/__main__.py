@@ -1,0 +1,84 @@
+"""`python -m pipelines tokenize`: new patients of a source, by the vocabulary, cuts and lookup of a run."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from pipelines import mimic
+from pipelines.shards import writing
+from schemas.cards import StepCard
+from schemas.contract import table_metadata
+from schemas.errors import NestError
+from schemas.layout import Layout
+from schemas.settings import DataRules
+
+
+def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepCard:
+    """Write subjects, encounters, events and shards of the patients in `hosp` under `out`.
+
+    Raises:
+        NestError: an input cannot be used, or `frozen` holds no vocabulary of this version.
+    """
+    if out.root.resolve() == frozen.root.resolve():
+        raise NestError(
+            f"{out.root}: --out is the fitted run itself. Give another folder, so that it stays whole."
+        )
+    rules = frozen_rules(frozen)
+    source = mimic.find_source(hosp, crosswalks)
+    with writing(out.root):
+        out.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mimic.inspect_raw(source, out)
+    mimic.extract_subjects(source, out, rules)
+    mimic.extract_encounters(source, out)
+    mimic.extract_events(source, out, rules)
+    return mimic.write_seqset(out, rules, frozen=frozen)
+
+
+def frozen_rules(frozen: Layout) -> DataRules:
+    """Return the rules the vocabulary was fitted under; it carries them itself."""
+    if not frozen.vocab.exists():
+        raise NestError(
+            f"{frozen.vocab}: no such file. Give --frozen the data folder of the source, e.g. data/mimic."
+        )
+    return DataRules.model_validate_json(table_metadata(frozen.vocab)["rules"])
+
+
+def table_of(card: StepCard) -> str:
+    """Return the counts of a seqset card as a small table."""
+    lines = [f"{'kind':<6}{'source rows':>14}{'tokens':>12}{'dropped':>12}"]
+    for kind, flow in card.flows.items():
+        lines.append(
+            f"{kind:<6}{flow.source_rows:>14,}{flow.kept_rows:>12,}{sum(flow.dropped.values()):>12,}"
+        )
+    counts = card.counts
+    lines.append(f"{counts['subjects']:,} subjects, {counts['sets']:,} sets, {counts['tokens']:,} tokens")
+    lines.append(f"{card.shares['unk']:.1%} [UNK], {card.shares['backed_off']:.1%} backed off to a parent")
+    return "\n".join([*lines, *(f"WARN {warning}" for warning in card.warnings)])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines")
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("tokenize", help="new patients, by a fitted vocabulary")
+    command.add_argument(
+        "--hosp", type=Path, required=True, help="MIMIC-IV hosp, or the folder that holds it"
+    )
+    command.add_argument("--crosswalks", type=Path, required=True, help="folder with GEM and GSN tables")
+    command.add_argument(
+        "--frozen", type=Path, required=True, help="data folder of the fitted run, e.g. data/mimic"
+    )
+    command.add_argument("--out", type=Path, required=True, help="where the new shards go: <out>/seqset")
+    given = parser.parse_args(arguments)
+    try:
+        card = tokenize(given.hosp, given.crosswalks, Layout(given.frozen), Layout(given.out))
+    except NestError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(table_of(card))
+    print(f"shards: {Layout(given.out).seqset}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

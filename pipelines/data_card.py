@@ -1,0 +1,106 @@
+"""What the data card says of the shards: counts, shares and histograms, to draw figures from without rows."""
+
+from itertools import pairwise
+
+import polars as pl
+
+from schemas.cards import Flow
+from schemas.vocab import UNK
+
+MOST_SHARE_OF_SOURCE = {"NoDx": 0.05, "NoPCS": 0.05, "not_in_gem": 0.02, "no_atc": 0.10, "not_top_lab": 0.10}
+MOST_UNK_SHARE = 0.05
+
+
+def tokenized_flow(extracted: Flow, written: Flow) -> Flow:
+    """Chain two flows: from the source table's rows to tokens, each reason counted once.
+
+    `unmapped` of the second is told apart by what the first noted: NoDx, NoPCS or not in the table at all.
+    """
+    reasons = dict(written.dropped)
+    if sum(extracted.noted.values()) == reasons.get("unmapped", -1):
+        reasons = {**extracted.noted, **{name: rows for name, rows in reasons.items() if name != "unmapped"}}
+    return Flow(
+        source_rows=extracted.source_rows,
+        kept_rows=written.kept_rows,
+        dropped={**extracted.dropped, **reasons},
+    )
+
+
+def histogram(name: str, sizes: pl.Series) -> dict[str, int]:
+    """Return `name[low,high)` -> how many sizes lie there, in bins 0, 1, 2-3, 4-7, … without gaps."""
+    largest = int(sizes.max() or 0)  # type: ignore[arg-type]
+    edges = [0, *(2**power for power in range(largest.bit_length() + 1))]
+    bins = {
+        f"{name}[{low},{high})": sizes.is_between(low, high, closed="left") for low, high in pairwise(edges)
+    }
+    return {label: int(inside.sum()) for label, inside in bins.items()}
+
+
+def shard_counts(sets: pl.DataFrame, encoded: pl.DataFrame) -> dict[str, int]:
+    """Return the counts of the data card.
+
+    Args:
+        sets: seqset/1.
+        encoded: kind, token, token_id, backed_off of every token in a set.
+    """
+    sizes = sets["tokens"].list.len()
+    counts = {
+        "subjects": sets["subject_id"].n_unique(),
+        "sets": sets.height,
+        "empty_sets": int((sizes == 0).sum()),
+        "sets_without_end": int((sets["flags"] != 0).sum()),
+        "tokens": encoded.height,
+        "distinct_tokens": encoded["token_id"].n_unique(),
+        "unk_tokens": int((encoded["token_id"] == UNK).sum()),
+        "backed_off_tokens": int(encoded["backed_off"].sum()),
+    }
+    by_kind = encoded.group_by("kind").agg(
+        tokens=pl.len(),
+        distinct_codes=pl.col("token").n_unique(),
+        distinct_tokens=pl.col("token_id").filter(pl.col("token_id") != UNK).n_unique(),
+        unk_tokens=(pl.col("token_id") == UNK).sum(),
+        backed_off_tokens=pl.col("backed_off").sum(),
+    )
+    for row in by_kind.sort("kind").iter_rows(named=True):
+        kind = row.pop("kind")
+        counts |= {f"{name}_{kind}": count for name, count in row.items()}
+    per_subject = sets.group_by("subject_id").agg(sets=pl.len(), tokens=pl.col("tokens").list.len().sum())
+    return {
+        **counts,
+        **histogram("tokens_per_set", sizes),
+        **histogram("sets_per_subject", per_subject["sets"]),
+        **histogram("tokens_per_subject", per_subject["tokens"]),
+    }
+
+
+def shard_shares(counts: dict[str, int], flows: dict[str, Flow]) -> dict[str, float]:
+    """Return the shares of the data card, each between 0 and 1."""
+    tokens = max(counts["tokens"], 1)
+    labs = flows["LAB"]
+    valued = labs.kept_rows + labs.dropped["not_top_lab"] + labs.dropped["no_stay"]
+    return {
+        "unk": counts["unk_tokens"] / tokens,
+        "backed_off": counts["backed_off_tokens"] / tokens,
+        "lab_rows_in_vocabulary": 1 - labs.dropped["not_top_lab"] / max(valued, 1),
+        "empty_sets": counts["empty_sets"] / max(counts["sets"], 1),
+    }
+
+
+def odd_shares(flows: dict[str, Flow], shares: dict[str, float]) -> list[str]:
+    """Return a sentence for each share that is merely odd: nothing need be wrong, but someone should look."""
+    said = []
+    for kind, flow in flows.items():
+        reached = flow.kept_rows + sum(
+            flow.dropped.get(reason, 0) for reason in (*MOST_SHARE_OF_SOURCE, "no_stay")
+        )
+        for reason, most in MOST_SHARE_OF_SOURCE.items():
+            share = flow.dropped.get(reason, 0) / max(reached, 1)
+            if share > most:
+                said.append(
+                    f"{kind}: {share:.1%} of {reached:,} rows dropped as {reason} (usual: below {most:.0%})."
+                )
+    if shares["unk"] > MOST_UNK_SHARE:
+        said.append(f"{shares['unk']:.1%} of all tokens are [UNK] (usual: below {MOST_UNK_SHARE:.0%}).")
+    if shares["empty_sets"] > 0.5:
+        said.append(f"{shares['empty_sets']:.1%} of all sets hold no token.")
+    return said
