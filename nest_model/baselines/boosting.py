@@ -1,8 +1,8 @@
 """Boosters for one task: a small stated grid, each point stopped early and judged on the validation split.
 
 Every booster stops on the validation log loss; the grid point with the best validation AP (macro over
-classes) is kept. Classes stay as unbalanced as they are: weights would bend the probabilities, and calibration
-is judged too.
+classes) is kept. Classes stay as unbalanced as they are: weights would bend the probabilities, and those
+are judged too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class Fitted:
     validation: dict[str, float | None]
 
 
-def fit(labels: Labels, features: sparse.csr_array, *, seed: int, telemetry: Telemetry) -> Fitted:
+def fit(labels: Labels, features: sparse.csr_matrix, *, seed: int, telemetry: Telemetry) -> Fitted:
     """Tune on the validation split and return the boosters of the best grid point."""
     label_type = labels.task.label_type
     classes = commonest_labels(labels) if label_type == "list" else labels.task.classes
@@ -125,12 +125,12 @@ class _Data:
 
     train: "lgb.Dataset"
     val: "lgb.Dataset"
-    val_features: sparse.csr_array
+    val_features: sparse.csr_matrix
     train_truth: np.ndarray  # bool [rows, classes]
     val_truth: np.ndarray
 
     @classmethod
-    def of(cls, features: sparse.csr_array, truth: np.ndarray, split: np.ndarray, label_type: str) -> Self:
+    def of(cls, features: sparse.csr_matrix, truth: np.ndarray, split: np.ndarray, label_type: str) -> Self:
         import lightgbm as lgb
 
         known = truth.any(axis=1) | (label_type != "class")  # a class no training row has cannot be learnt
@@ -173,7 +173,7 @@ def _target(truth: np.ndarray, column: int | None) -> np.ndarray:
     return truth.argmax(axis=1) if column is None else truth[:, column].astype(int)
 
 
-def probabilities(boosters: "Sequence[lgb.Booster]", features: sparse.csr_array) -> np.ndarray:
+def probabilities(boosters: "Sequence[lgb.Booster]", features: sparse.csr_matrix) -> np.ndarray:
     """Return [rows, classes]: the classes of one booster, or a column of each."""
     found = [booster.predict(features) for booster in boosters]
     return found[0] if found[0].ndim == 2 else np.stack(found, axis=1)

@@ -9,7 +9,7 @@ from nest_model.selection import Selection
 SIZES = ("sets", "days_since_prior", "tokens_in_target", "tokens_in_history")
 
 
-def count_features(seqsets: SeqSets, selection: Selection, vocab_size: int) -> sparse.csr_array:
+def count_features(seqsets: SeqSets, selection: Selection, vocab_size: int) -> sparse.csr_matrix:
     """Return f32 [examples, 2 × vocab_size + 4], see `feature_names`."""
     examples, last_pair = len(selection), selection.set_offsets[1:] - 1
     pair = np.repeat(np.arange(len(selection.sets)), selection.event_counts)  # of each event
@@ -18,7 +18,7 @@ def count_features(seqsets: SeqSets, selection: Selection, vocab_size: int) -> s
     token = seqsets.tokens[selection.events].astype(np.int64)
     column = np.where(in_target, token, token + vocab_size)
     ones = np.ones(len(column), dtype=np.float32)
-    counts = sparse.coo_array((ones, (example, column)), shape=(examples, 2 * vocab_size)).tocsr()
+    counts = sparse.coo_matrix((ones, (example, column)), shape=(examples, 2 * vocab_size)).tocsr()
     in_target_count = np.bincount(example[in_target], minlength=examples)
     sizes = [
         np.diff(selection.set_offsets),
@@ -26,7 +26,7 @@ def count_features(seqsets: SeqSets, selection: Selection, vocab_size: int) -> s
         in_target_count,
         np.bincount(example, minlength=examples) - in_target_count,
     ]
-    dense = sparse.csr_array(np.stack(sizes, axis=1).astype(np.float32))
+    dense = sparse.csr_matrix(np.stack(sizes, axis=1).astype(np.float32))
     return sparse.hstack([counts, dense], format="csr", dtype=np.float32)
 
 
@@ -35,6 +35,6 @@ def feature_names(tokens: list[str]) -> list[str]:
     return [f"target {t}" for t in tokens] + [f"history {t}" for t in tokens] + list(SIZES)
 
 
-def common_columns(train: sparse.csr_array, at_least: int) -> np.ndarray:
+def common_columns(train: sparse.csr_matrix, at_least: int) -> np.ndarray:
     """Return the columns not 0 in at least so many training rows; a rarer one can split nothing off."""
     return np.flatnonzero(np.bincount(train.indices, minlength=train.shape[1]) >= at_least)

@@ -1,6 +1,5 @@
 """LightGBM on counts: the honest yardstick, with the patients, the cut and the care that NEST gets."""
 
-import hashlib
 import json
 import logging
 from pathlib import Path
@@ -21,7 +20,7 @@ from schemas.contract import read_table
 from schemas.errors import InputError
 from schemas.labels import Task
 from schemas.suppress import shown_count
-from schemas.vocab import VOCAB
+from schemas.vocab import VOCAB, content_sha256
 
 log = logging.getLogger("nest")
 
@@ -31,8 +30,8 @@ def run(
 ) -> None:
     """Tune, fit and score one task; write its folder and the predictions of every split.
 
-    `out` gets one LightGBM text file per booster, `config.json`, `metrics.json` and a card. A task that cannot
-    be learnt writes `not_trainable.json` and no model, and is no error.
+    `out` gets one LightGBM text file per booster, `config.json`, `metrics.json` and a card. A task that
+    cannot be learnt writes `not_trainable.json` and no model, and is no error.
 
     Raises:
         NestError: inputs that do not belong together.
@@ -87,12 +86,12 @@ def _give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetr
 
 def _tokens(vocab: Path, vocab_sha256: str) -> list[str]:
     """Return the tokens in the order of their ids, of the vocabulary the shards were written with."""
-    if hashlib.sha256(vocab.read_bytes()).hexdigest() != vocab_sha256:
+    table = read_table(vocab, VOCAB)
+    if content_sha256(table) != vocab_sha256:
         raise InputError(
             f"{vocab}: not the vocabulary the shards were written with ({vocab_sha256[:8]}…); "
             "materialize the shards again."
         )
-    table = read_table(vocab, VOCAB)
     table = table.filter(pc.is_valid(table["token_id"])).sort_by("token_id")
     return table["token"].to_pylist()
 
