@@ -1,0 +1,143 @@
+"""`python -m nest_model <command>`: pretrain, fine-tune, predict, the yardstick, the report."""
+
+import argparse
+import errno
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from nest_model.telemetry import Stopped, StopRequest, Telemetry, die_with_parent, sole_writer
+from schemas.errors import NestError
+
+STOPPED = 143  # what a shell calls an end by SIGTERM
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; 0, or 2 after one clear line on stderr, or 143 when asked to stop (state saved)."""
+    options = vars(parser().parse_args(arguments))
+    run: Callable[..., None] = options.pop("run")
+    if options.pop("die_with_parent"):
+        die_with_parent()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    folder: Path = options["out"] if options["out"].suffix != ".parquet" else options["out"].parent
+    try:
+        with sole_writer(folder), StopRequest().listening() as stop:
+            telemetry = Telemetry(folder)
+            return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
+    except NestError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop: StopRequest) -> int:
+    """Turn the faults a user can mend into one line, on stderr and in metrics.jsonl."""
+    try:
+        run(stop=stop, **options)
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return STOPPED
+    except NestError as error:
+        message = str(error)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+            raise
+        message = f"{error.filename or options['out']}: {error.strerror}; earlier outputs are untouched."
+    else:
+        return 0
+    telemetry.write("error", message=message)
+    print(f"error: {message}", file=sys.stderr)
+    return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the commands and their flags."""
+    top = argparse.ArgumentParser(prog="python -m nest_model", description=__doc__)
+    commands = top.add_subparsers(required=True, metavar="command")
+
+    pretrain = _command(commands, "pretrain", _pretrain, "pretrain on shards: MLM and MSM")
+    _paths(pretrain, "seqset", "subjects", "vocab", "out")
+    pretrain.add_argument("--model", choices=("auto", "tiny", "paper"), default="auto")
+    positions = ("days_since_first", "days_since_prior", "index")
+    pretrain.add_argument("--position", choices=positions, default="days_since_first")
+    _device(pretrain)
+
+    finetune = _command(commands, "finetune", _finetune, "fine-tune a pretrained model on a cohort's labels")
+    _paths(finetune, "pretrained", "labels", "seqset", "out", "predictions")
+    _device(finetune)
+
+    lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same features")
+    _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
+    lightgbm.add_argument("--seed", type=int, default=42)
+
+    predict = _command(commands, "predict", _predict, "score new patients with a fine-tuned model")
+    _paths(predict, "model", "seqset", "out")
+    predict.add_argument(
+        "--index", type=Path, help="subject_id, encounter_id, predict_at; without: last sets"
+    )
+    _device(predict)
+
+    report = _command(commands, "report", _report, "one page over every model of some cohorts")
+    _paths(report, "root", "out")
+    report.add_argument("--cohorts", type=lambda names: names.split(","), required=True)
+    report.add_argument("--preset", required=True)
+    return top
+
+
+def _command(commands: argparse._SubParsersAction, name: str, run: Callable[..., None], text: str):
+    command = commands.add_parser(name, help=text, description=text)
+    command.set_defaults(run=run)
+    command.add_argument("--die-with-parent", action="store_true", help="end when the calling process ends")
+    return command
+
+
+def _paths(command: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        command.add_argument(f"--{name}", type=Path, required=True)
+
+
+def _device(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--seed", type=int, default=42)
+    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    command.add_argument("--precision", choices=("auto", "32-true", "bf16-mixed", "16-mixed"), default="auto")
+    command.add_argument(
+        "--threads", type=int, default=2, help="of the CPU; part of what makes a run repeatable"
+    )
+
+
+# Each imports what it needs itself: `--help` and a wrong flag should not wait for torch.
+def _pretrain(*, device: str, precision: str, threads: int, **options) -> None:
+    from nest_model import train
+    from nest_model.device import start
+
+    train.pretrain(fabric=start(device, precision, threads=threads), **options)
+
+
+def _finetune(*, device: str, precision: str, threads: int, **options) -> None:
+    from nest_model import finetune
+    from nest_model.device import start
+
+    finetune.finetune(fabric=start(device, precision, threads=threads), **options)
+
+
+def _predict(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
+    from nest_model import predict
+    from nest_model.device import start
+
+    predict.predict(fabric=start(device, precision, threads=threads), **options)
+
+
+def _lightgbm(*, stop: StopRequest, **options) -> None:
+    from nest_model.baselines import lightgbm
+
+    lightgbm.run(**options)
+
+
+def _report(*, stop: StopRequest, telemetry: Telemetry, **options) -> None:
+    from nest_model.report import write_report
+
+    write_report(telemetry=telemetry, **options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""Fine-tuning: a cohort's labels, the history the leak guard allows, and all weights trained for the task."""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from sklearn.metrics import average_precision_score
+from torch import Tensor, nn
+
+from nest_model import checkpoint
+from nest_model.batches import micro_batches, pack
+from nest_model.classifier import Classifier, loss_sum, probabilities, score, targets_of
+from nest_model.data import SeqSets
+from nest_model.evaluate import evaluate, headline
+from nest_model.features import leak_count, select
+from nest_model.files import write_json
+from nest_model.labels import Labels, why_not_trainable, write_predictions
+from nest_model.loop import Parcel, Recipe, fit
+from nest_model.model import NestModel
+from nest_model.readme import classifier_readme
+from nest_model.selection import Cut, Selection, limit_context
+from nest_model.state import StateFolder
+from nest_model.telemetry import StopRequest, Telemetry
+from schemas.errors import NestError
+
+log = logging.getLogger("nest")
+
+DROPOUT = 0.1
+RECIPES = {
+    "tiny": Recipe(
+        learning_rate=5e-4, epochs=8, patience=3, weight_decay=1e-3, warmup_share=0.1, cosine=True
+    ),
+    "paper": Recipe(
+        learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, cosine=True
+    ),
+}
+
+
+def finetune(
+    *,
+    pretrained: Path,
+    labels: Path,
+    seqset: Path,
+    out: Path,
+    predictions: Path,
+    seed: int,
+    fabric: Fabric,
+    telemetry: Telemetry,
+    stop: StopRequest,
+    recipe: Recipe | None = None,
+) -> None:
+    """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
+
+    A task that cannot be learnt writes `not_trainable.json` and no model, and is no error.
+
+    Raises:
+        NestError: a foreign vocabulary, features later than their prediction, or a disk that is full.
+        Stopped: asked to end; the state is saved.
+    """
+    began = time.monotonic()
+    table = Labels.read(labels)
+    reason = why_not_trainable(table)
+    if reason is not None:
+        _give_up(table, reason, out, predictions, telemetry)
+        return
+    seqsets = SeqSets.read(seqset)
+    encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
+    recipe = recipe or RECIPES[parent.training["preset"]]
+    torch.manual_seed(seed)
+    trainee = FineTuning(table, seqsets, encoder, recipe, fabric)
+    states = StateFolder(out / "state", _run_key(trainee, pretrained, recipe, seed))
+    log.info("%s: %s", table.task.cohort, trainee.words)
+    position = fit(trainee, recipe, seed=seed, fabric=fabric, states=states, telemetry=telemetry, stop=stop)
+
+    probability = trainee.predict()
+    metrics, _ = trainee.evaluate(trainee.module)
+    summary: dict[str, Any] = trainee.summary() | {
+        "seed": seed,
+        "recipe": asdict(recipe),
+        "preset": parent.training["preset"],
+        "epochs": len(position.history),
+        "best_epoch": position.best_epoch,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    card = checkpoint.ModelCard(encoder.config, seqsets.vocab_sha256, summary, table.task, DROPOUT)
+    checkpoint.save(out, trainee.module, card, classifier_readme(card, metrics))
+    write_predictions(
+        predictions,
+        table.task,
+        f"{table.task.cohort}_nest",
+        subject_id=table.subject_id,
+        encounter_id=table.encounter_id,
+        predict_at_us=table.predict_at_us,
+        label=table.label,
+        probability=probability,
+        split=table.split,
+    )
+    judged = evaluate(predictions, seed=seed)
+    write_json(
+        out / "metrics.json", {"validation": metrics, "test": judged, **summary, "history": position.history}
+    )
+    write_json(predictions.parent / "metrics.json", judged)
+    (out / "not_trainable.json").unlink(missing_ok=True)
+    states.clear()
+    telemetry.result(headline(judged) | {"epochs": summary["epochs"], "seconds": summary["seconds"]})
+
+
+class FineTuning:
+    """The trainee of a task: one example is one index encounter with the history known at its prediction."""
+
+    stage = "finetune"
+
+    def __init__(
+        self, labels: Labels, seqsets: SeqSets, encoder: NestModel, recipe: Recipe, fabric: Fabric
+    ) -> None:
+        self._labels, self._seqsets, self._recipe, self._fabric = labels, seqsets, recipe, fabric
+        self._type = labels.task.label_type
+        self._targets = targets_of(labels)
+        self._selection, self._cut = select_examples(labels, seqsets, encoder)
+        self._train = np.flatnonzero(labels.split == "train")
+        self._val = np.flatnonzero(labels.split == "val")
+        self.module = Classifier(encoder, len(labels.task.classes), DROPOUT)
+        encoder.set_head.requires_grad_(False)
+        self.rows = self._selection.rows[self._train]
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{len(self._train):,} examples, {self.rows.sum():,} rows a pass; the context leaves out "
+            f"{self._cut.sets_share:.1%} of the sets and, in them or in over-long ones, "
+            f"{self._cut.events_in_cut_sets_share + self._cut.events_in_long_sets_share:.1%} of the events"
+        )
+
+    def content(self) -> bytes:
+        """Return what is read and what is to be learnt from it, so that a run knows its data again."""
+        chosen = self._selection
+        tokens, hours = self._seqsets.tokens[chosen.events], self._seqsets.hours[chosen.events]
+        arrays = (chosen.first_set, chosen.target_set, chosen.event_offsets, tokens, hours, self._train)
+        return b"".join(array.tobytes() for array in arrays) + self._targets.numpy().tobytes()
+
+    def losses(self, module: nn.Module, examples: np.ndarray, step_seed: int) -> Iterator[dict[str, Tensor]]:
+        torch.manual_seed(step_seed)  # dropout
+        chosen = self._train[examples]
+        for run in micro_batches(self._selection.rows[chosen], self._recipe.row_budget):
+            part = chosen[run]
+            batch = pack(self._seqsets, self._selection.take(part), self.module.encoder.config)
+            device = self._fabric.device
+            logits = module(Parcel(batch.to(device)))
+            loss = loss_sum(logits, self._targets[part].to(device), self._type)
+            yield {"loss": loss / len(chosen)}
+
+    def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
+        """Return the validation loss and AP; what should fall is the negative AP, or without one the loss."""
+        logits = self._score(module, self._val)
+        targets = self._targets[self._val]
+        loss = float(loss_sum(logits, targets, self._type)) / len(self._val)
+        precision = mean_average_precision(targets.numpy(), probabilities(logits, self._type), self._type)
+        if precision is None:
+            return {"val_loss": loss}, loss
+        return {"val_loss": loss, "val_average_precision": precision}, -precision
+
+    def predict(self) -> np.ndarray:
+        """Return the probabilities of every row of the labels."""
+        return probabilities(self._score(self.module, np.arange(len(self._labels))), self._type)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the model card tells of the examples: counts, never a row."""
+        splits = {
+            split: int(np.count_nonzero(self._labels.split == split)) for split in ("train", "val", "test")
+        }
+        return {f"{split}_rows": rows for split, rows in splits.items()} | {"context_cut": asdict(self._cut)}
+
+    def _score(self, module: nn.Module, examples: np.ndarray) -> Tensor:
+        return score(
+            module,
+            self._seqsets,
+            self._selection.take(examples),
+            self._fabric,
+            row_budget=self._recipe.row_budget,
+        )
+
+
+def select_examples(labels: Labels, seqsets: SeqSets, encoder: NestModel) -> tuple[Selection, Cut]:
+    """Select each row's history as its task allows, prove it, and cut it to the model's context.
+
+    Raises:
+        NestError: a row's features hold something later than its prediction.
+    """
+    features = labels.task.features
+    chosen = select(seqsets, features, labels.subject_id, labels.encounter_id, labels.predict_at_us)
+    leaks = leak_count(seqsets, chosen, features, labels.predict_at_us)
+    if leaks:
+        raise NestError(
+            f"{labels.task.cohort}: the features of {leaks:,} of {len(labels):,} rows reach past their "
+            "prediction; nothing was trained. This is a bug in the selector: report it."
+        )
+    config = encoder.config
+    return limit_context(chosen, max_sets=config.max_sets, max_set_rows=config.max_set_rows)
+
+
+def mean_average_precision(targets: np.ndarray, probability: np.ndarray, label_type: str) -> float | None:
+    """Return AP, the mean over classes that vary; None: none does."""
+    if label_type == "bool":
+        targets = targets[:, None]
+    elif label_type == "class":
+        targets = targets[:, None] == np.arange(probability.shape[1])
+    varies = targets.any(axis=0) & ~targets.all(axis=0)
+    if not varies.any():
+        return None
+    return float(average_precision_score(targets[:, varies], probability[:, varies], average="macro"))
+
+
+def _give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetry: Telemetry) -> None:
+    """Say why nothing is learnt, and leave nothing of an earlier run that could pass for a result."""
+    for stale in (out / "model.safetensors", out / "config.json", out / "README.md", predictions):
+        stale.unlink(missing_ok=True)
+    write_json(out / "not_trainable.json", {"cohort": labels.task.cohort, "reason": reason})
+    write_json(predictions.parent / "metrics.json", {"not_trainable": reason})
+    telemetry.write("not_trainable", reason=reason)
+    log.warning("%s: not trainable: %s", labels.task.cohort, reason)
+
+
+def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int) -> str:
+    digest = hashlib.sha256((pretrained / "config.json").read_bytes())  # holds the hash of the weights
+    digest.update(json.dumps([asdict(recipe), seed]).encode())
+    digest.update(trainee.content())
+    return digest.hexdigest()

@@ -1,0 +1,113 @@
+"""A label table as arrays, and predictions/1 written from it: who, when, what is true, and which split."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pydantic import ValidationError
+
+from nest_model.predictions import classes_of, truth_table
+from schemas.contract import read_table, table_metadata, write_table
+from schemas.errors import ContractError
+from schemas.labels import Task, labels_schema, predictions_schema
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Rows of labels/1 of one task; `label` stays the Arrow column, to be handed on as it is."""
+
+    task: Task
+    subject_id: np.ndarray
+    encounter_id: np.ndarray
+    predict_at_us: np.ndarray
+    label: pa.ChunkedArray | None  # None: not known, new patients
+    split: np.ndarray  # str
+
+    @classmethod
+    def read(cls, path: Path) -> "Labels":
+        """Read labels.parquet and the task in its metadata.
+
+        Raises:
+            ContractError: no such file, another contract, or no task in it.
+        """
+        task = _task(path)
+        table = read_table(path, labels_schema(task.label_type))
+        return cls(
+            task=task,
+            subject_id=table["subject_id"].to_numpy(),
+            encounter_id=table["index_encounter"].to_numpy(),
+            predict_at_us=table["predict_at"].cast(pa.int64()).to_numpy(),
+            label=table["label"],
+            split=np.array(table["split"].to_pylist(), dtype=object),
+        )
+
+    def __len__(self) -> int:
+        return len(self.subject_id)
+
+    def truth(self, classes: Sequence[str]) -> np.ndarray:
+        """Return bool [rows, classes]; a bool task has one column, "true"."""
+        return truth_table(_one_array(self.label), self.task.label_type, classes)
+
+
+def why_not_trainable(labels: Labels) -> str | None:
+    """Say why nothing can be learnt or judged from these labels; None: it can."""
+    for split in ("train", "val", "test"):
+        if not (labels.split == split).any():
+            return f"no row in the {split} split"
+    classes = classes_of(labels.task)
+    if not classes:
+        return "no class is frequent enough"
+    truth = labels.truth(classes)[labels.split == "train"]
+    if (truth.any(axis=0) & ~truth.all(axis=0)).any():
+        return None
+    return "one class only in the train split"
+
+
+def write_predictions(
+    path: Path,
+    task: Task,
+    model: str,
+    *,
+    subject_id: np.ndarray,
+    encounter_id: np.ndarray,
+    predict_at_us: np.ndarray,
+    label: pa.ChunkedArray | pa.Array | None,
+    probability: np.ndarray,
+    split: np.ndarray,
+) -> None:
+    """Write predictions/1, the task in its metadata.
+
+    Args:
+        task: of the classes scored, which may be a part of the label's.
+        label: None where none is known. probability: [rows, classes], of a bool [rows, 1]: of true.
+    """
+    schema = predictions_schema(task.label_type)
+    rows, classes = probability.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * classes
+    table = pa.table(
+        {
+            "subject_id": subject_id,
+            "encounter_id": encounter_id,
+            "predict_at": pa.array(predict_at_us).cast(pa.timestamp("us")),
+            "label": pa.nulls(rows, schema.field("label").type) if label is None else label,
+            "probability": pa.ListArray.from_arrays(offsets, probability.astype(np.float32).ravel()),
+            "split": pa.array(split, pa.string()),
+            "model": pa.array([model] * rows, pa.string()),
+        }
+    )
+    write_table(table, path, schema, made_by=model, metadata={"task": task.model_dump_json()})
+
+
+def _task(path: Path) -> Task:
+    if not path.exists():
+        raise ContractError(f"labels/1: no file {path}; materialize the asset that writes it first.")
+    try:
+        return Task.model_validate_json(table_metadata(path).get("task", ""))
+    except ValidationError:
+        raise ContractError(f"{path}: no task in its metadata; materialize the labels again.") from None
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -1,0 +1,257 @@
+"""The one training loop, for pretraining and for every task: steps, validation, early stopping, saved states.
+
+All that is random in a step is seeded from (seed, epoch, step), and the learning rate is a function of the
+step, so a state is weights, optimiser and a few numbers, and a killed run ends with the very same weights.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from nest_model.batches import epoch_steps
+from nest_model.state import StateFolder, TrainingState
+from nest_model.telemetry import Stopped, StopRequest, Telemetry
+from schemas.errors import NestError
+
+log = logging.getLogger("nest")
+SECONDS_BETWEEN_STATES = 30.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a module is optimised (AdamW) and when it is done."""
+
+    learning_rate: float
+    epochs: int
+    patience: int  # epochs without a better validation before the training ends
+    weight_decay: float = 0.01
+    warmup_share: float = 0.0  # of all steps, linear
+    cosine: bool = False  # after the warm-up, down to 0 at the last epoch; else constant
+    examples_per_step: int = 36
+    row_budget: int = 16_384  # rows of a micro-batch; changes memory, not the result
+
+    def rate(self, step: int, steps: int) -> float:
+        """Return the learning rate of a step (from 0) out of all `steps`."""
+        warmup = self.warmup_share * steps
+        if step < warmup:
+            return self.learning_rate * (step + 1) / (warmup + 1)
+        if not self.cosine:
+            return self.learning_rate
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+class Parcel:
+    """A batch on its way into a module that Fabric wraps.
+
+    Fabric casts every float tensor it finds in a call's arguments, and positions in days must stay float64.
+    """
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+class Trainee(Protocol):
+    """What the loop trains."""
+
+    module: nn.Module
+    stage: str  # for the progress line
+    rows: np.ndarray  # [examples] rows of each training example; their sum is the unit of progress
+
+    def losses(self, module: nn.Module, examples: np.ndarray, step_seed: int) -> Iterator[dict[str, Tensor]]:
+        """Yield each micro-batch's part of a step; `loss` is differentiable, the parts add up to means."""
+        ...
+
+    def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
+        """Return the validation metrics, and the one number that should fall."""
+        ...
+
+
+@dataclass
+class Position:
+    """Where a run stands."""
+
+    epoch: int = 0
+    step: int = 0  # the next one of this epoch
+    best: float = math.inf
+    best_epoch: int = -1
+    waited: int = 0
+    sums: dict[str, float] = field(default_factory=dict)  # of the losses of this epoch's steps
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def fit(
+    trainee: Trainee,
+    recipe: Recipe,
+    *,
+    seed: int,
+    fabric: Fabric,
+    states: StateFolder,
+    telemetry: Telemetry,
+    stop: StopRequest,
+    seconds_between_states: float = SECONDS_BETWEEN_STATES,
+) -> Position:
+    """Train until the validation stops improving; leave the best epoch's weights in `trainee.module`.
+
+    Raises:
+        NestError: the loss is not finite, or a state cannot be written.
+        Stopped: `stop` was asked for; the state is saved.
+    """
+    run = _Run(trainee, recipe, seed, fabric, states, telemetry, stop, seconds_between_states)
+    run.resume()
+    while run.position.epoch < recipe.epochs and run.position.waited < recipe.patience:
+        run.epoch()
+    trainee.module.load_state_dict(run.best_weights)
+    return run.position
+
+
+class _Run:
+    def __init__(
+        self,
+        trainee: Trainee,
+        recipe: Recipe,
+        seed: int,
+        fabric: Fabric,
+        states: StateFolder,
+        telemetry: Telemetry,
+        stop: StopRequest,
+        seconds_between_states: float,
+    ) -> None:
+        self._trainee, self._recipe, self._seed, self._fabric = trainee, recipe, seed, fabric
+        self._states, self._telemetry, self._stop = states, telemetry, stop
+        self._seconds_between_states = seconds_between_states
+        trained = [weight for weight in trainee.module.parameters() if weight.requires_grad]
+        optimizer = torch.optim.AdamW(
+            trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+        )
+        self._module, self._optimizer = fabric.setup(trainee.module, optimizer)
+        self.position = Position()
+        self.best_weights = _copy_of(trainee.module.state_dict())
+        self._saved_at = time.monotonic()
+        self._steps_per_epoch = math.ceil(len(trainee.rows) / recipe.examples_per_step)
+
+    def resume(self) -> None:
+        """Go on from the newest saved state, if there is one."""
+        state = self._states.load()
+        if state is not None:
+            self._restore(state)
+            log.info("going on from epoch %d, step %d.", self.position.epoch, self.position.step)
+        position = self.position
+        done = position.epoch * int(self._trainee.rows.sum()) + self._rows_done()
+        self._progress = self._telemetry.progress(
+            self._trainee.stage,
+            total=self._recipe.epochs * int(self._trainee.rows.sum()),
+            unit="rows/s",
+            done=done,
+        )
+
+    def epoch(self) -> None:
+        """Run the rest of this epoch, validate, save."""
+        position = self.position
+        self._module.train()
+        for examples in self._steps()[position.step :]:
+            self._step(examples)
+            position.step += 1
+            if self._stop.asked:
+                self._save()
+                raise Stopped(
+                    f"stopped at epoch {position.epoch}, step {position.step}; the state is saved, "
+                    "run the same command to go on."
+                )
+            if time.monotonic() - self._saved_at >= self._seconds_between_states:
+                self._save()
+            self._progress.advance(int(self._trainee.rows[examples].sum()))
+        self._validate()
+        position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
+        self._save()
+
+    def _step(self, examples: np.ndarray) -> None:
+        position, recipe = self.position, self._recipe
+        step = position.epoch * self._steps_per_epoch + position.step
+        for group in self._optimizer.param_groups:
+            group["lr"] = recipe.rate(step, recipe.epochs * self._steps_per_epoch)
+        self._optimizer.zero_grad()
+        step_seed = seed_of(self._seed, position.epoch, position.step)
+        totals: dict[str, float] = {}
+        for part in self._trainee.losses(self._module, examples, step_seed):
+            self._fabric.backward(part["loss"])
+            for name, value in part.items():
+                totals[name] = totals.get(name, 0.0) + float(value.detach())
+        if not math.isfinite(totals["loss"]):
+            raise NestError(
+                f"{self._trainee.stage}: the loss is not finite at epoch {position.epoch}, step "
+                f"{position.step}; lower the learning rate. The last good state is kept."
+            )
+        self._optimizer.step()
+        for name, value in totals.items():
+            position.sums[name] = position.sums.get(name, 0.0) + value
+
+    def _validate(self) -> None:
+        position = self.position
+        self._module.eval()
+        with torch.no_grad():
+            metrics, objective = self._trainee.evaluate(self._module)
+        trained = {f"train_{name}": total / self._steps_per_epoch for name, total in position.sums.items()}
+        metrics = trained | metrics
+        position.history.append({"epoch": position.epoch, **metrics})
+        self._telemetry.evaluation(position.epoch, metrics)
+        position.waited += 1
+        if objective < position.best:
+            position.best, position.best_epoch, position.waited = objective, position.epoch, 0
+            self.best_weights = _copy_of(self._trainee.module.state_dict())
+
+    def _steps(self) -> list[np.ndarray]:
+        return epoch_steps(
+            len(self._trainee.rows),
+            self._recipe.examples_per_step,
+            seed=self._seed,
+            epoch=self.position.epoch,
+        )
+
+    def _rows_done(self) -> int:
+        done = self._steps()[: self.position.step]
+        return int(sum(self._trainee.rows[examples].sum() for examples in done))
+
+    def _save(self) -> None:
+        began = time.monotonic()
+        tensors = {f"module.{name}": tensor for name, tensor in self._trainee.module.state_dict().items()}
+        tensors |= {f"best.{name}": tensor for name, tensor in self.best_weights.items()}
+        for index, moments in self._optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
+        self._states.save(TrainingState(tensors, vars(self.position)))
+        self._saved_at = time.monotonic()
+        # a state of a large model takes seconds to write: never more than a twentieth of the time
+        self._seconds_between_states = max(self._seconds_between_states, 20 * (self._saved_at - began))
+
+    def _restore(self, state: TrainingState) -> None:
+        self._trainee.module.load_state_dict(_under(state.tensors, "module."))
+        self.best_weights = _under(state.tensors, "best.")
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in _under(state.tensors, "optimizer.").items():
+            index, moment = name.split(".", 1)
+            moments.setdefault(int(index), {})[moment] = tensor
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.position = Position(**state.numbers)
+
+
+def seed_of(*numbers: int) -> int:
+    """Return a 63-bit seed from a few whole numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _copy_of(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}

@@ -1,0 +1,95 @@
+"""The model card, made from the run: what a person needs before using the weights."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from schemas.suppress import shown_count
+
+if TYPE_CHECKING:
+    from nest_model.checkpoint import ModelCard
+
+_LIMITS = """\
+## Intended use
+Research on de-identified hospital data, by people who may see the data it was trained on. Not a medical
+device: no prediction of it may change the care of a patient.
+
+## Limits
+- It reads tokens of one vocabulary, made with one set of laboratory cuts and one drug lookup; shards of
+  another are refused.
+- Trained on one hospital's patients, or on synthetic ones; others code, measure and treat differently.
+- Weights of models trained on patient data can reveal some of it. Share them under the data's agreement only.
+- Probabilities are as the training left them; look at the calibration before reading them as risks.
+"""
+
+
+def pretrained_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
+    """Return the README of a pretrained model."""
+    training = card.training
+    return "\n".join(
+        [
+            "# NEST, pretrained",
+            "An encoder of sequences of multisets that learnt to guess masked tokens (MLM) and sets (MSM).\n",
+            *_model(card),
+            *_data(training),
+            *_run(training),
+            *_table("## On the validation patients", metrics),
+            _LIMITS,
+        ]
+    )
+
+
+def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
+    """Return the README of a fine-tuned model."""
+    task, training = card.task, card.training
+    assert task is not None
+    return "\n".join(
+        [
+            f"# NEST, fine-tuned: {task.cohort}",
+            f"{task.about}\n",
+            f"Predicts at `{task.predict_at}`; {task.label_type} over {len(task.classes)} classes. "
+            f"It sees events by `{task.features.clock}`"
+            + (
+                f", without {', '.join(task.features.drop_from_index)} of the index stay.\n"
+                if task.features.drop_from_index
+                else ".\n"
+            ),
+            *_model(card),
+            *_data(training),
+            *_run(training),
+            *_table("## On the validation rows", metrics),
+            _LIMITS,
+        ]
+    )
+
+
+def _model(card: "ModelCard") -> list[str]:
+    model = card.model
+    return [
+        "## Model",
+        f"{model.layers} layers, d {model.d_model}, {model.heads} heads, feed-forward {model.d_ff}, "
+        f"vocabulary {model.vocab_size:,}; positions {model.cse_position} across sets, "
+        f"{model.set_position or 'none'} within. "
+        f"Context: the last {model.max_sets} sets, {model.max_set_rows} rows each.",
+        f"Vocabulary sha256 `{card.vocab_sha256}`.\n",
+    ]
+
+
+def _data(training: Mapping[str, Any]) -> list[str]:
+    names = [name for name in training if name.startswith(("train_", "val_", "test_"))]
+    return ["## Data", *(f"- {name.replace('_', ' ')}: {shown_count(training[name])}" for name in names), ""]
+
+
+def _run(training: Mapping[str, Any]) -> list[str]:
+    recipe = training["recipe"]
+    return [
+        "## Training",
+        f"AdamW {recipe['learning_rate']:g}, weight decay {recipe['weight_decay']:g}, "
+        f"{recipe['examples_per_step']} examples a step, seed {training['seed']}; {training['epochs']} epochs "
+        f"(at most {recipe['epochs']}, patience {recipe['patience']}), the best is number "
+        f"{training['best_epoch'] + 1}.\n",
+    ]
+
+
+def _table(title: str, metrics: Mapping[str, float]) -> list[str]:
+    rows = [f"| {name} | {value:.4g} |" for name, value in metrics.items()]
+    return [title, "| metric | value |", "|---|---|", *rows, ""]
