@@ -1,0 +1,188 @@
+"""The facts the generator draws from: codes, drugs, laboratory items and what a condition does to them.
+
+They are small CSV files in `catalog/`, read once; `catalog/README.md` says where each comes from.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Texts = npt.NDArray[np.object_]
+
+FOLDER = Path(__file__).parent / "catalog"
+FACTORS = (
+    "renal",
+    "hepatic",
+    "inflammation",
+    "anemia",
+    "cardiac",
+    "glucose",
+    "clotting",
+    "acidosis",
+    "nutrition",
+)
+CROSSWALKS = ("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping", "gsn_atc_ndc_mapping", "atc_coding")
+ANY = "any"  # the condition every stay has
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What patients have. C conditions, F factors."""
+
+    names: list[str]
+    chronic_share: Floats  # [C]
+    acute_weight: Floats  # [C] as the reason for a stay
+    age_slope: Floats  # [C] change of the log-odds over 18 years of age
+    female_only: Bools  # [C]
+    loadings: Floats  # [C, F]
+
+
+@dataclass(frozen=True)
+class CodeBook:
+    """The codes of one table in one ICD version. K codes."""
+
+    codes: Texts  # [K]
+    weights: Floats  # [C + 1, K]; the last row is of every stay
+    mapped: Bools  # [K] has a target in the crosswalk (always true in version 10)
+
+
+@dataclass(frozen=True)
+class Drugs:
+    """D drugs as the pharmacy names them."""
+
+    names: list[str]
+    interval_hours: Floats  # [D]
+    gsn_groups: list[list[str]]  # per drug and ATC code: GSNs, blank-separated
+    atc: list[list[str]]  # per drug: its ATC codes, in the order of gsn_groups
+    orders: pl.DataFrame  # route, dose_val_rx, dose_unit_rx, form_rx
+    weights: Floats  # [C + 1, D]
+
+
+@dataclass(frozen=True)
+class Labs:
+    """I laboratory items in P panels, the rows of one panel together."""
+
+    rows: pl.DataFrame  # itemid, valueuom, ref_range_lower, ref_range_upper, label
+    mean: Floats  # [I] of the value, or of its logarithm
+    sd: Floats
+    decimals: Ints
+    is_log: Bools
+    loadings: Floats  # [I, F]
+    panels: list[str]
+    first_item: Ints  # [P + 1] offsets into the items
+    first_draw: Floats  # [P] probability in the first draw of a stay
+    later_draw: Floats
+    gain: Floats  # [P, F] on the log-odds
+
+
+@dataclass(frozen=True)
+class Catalog:
+    conditions: Conditions
+    diagnoses: dict[int, CodeBook]  # by ICD version
+    procedures: dict[int, CodeBook]
+    drugs: Drugs
+    labs: Labs
+
+
+@cache
+def catalog() -> Catalog:
+    """Read the catalog; the same object every time."""
+    conditions = _conditions()
+    return Catalog(
+        conditions=conditions,
+        diagnoses=_code_books("diagnoses", "icd_cm_9_to_10_mapping", conditions.names),
+        procedures=_code_books("procedures", "icd_pcs_9_to_10_mapping", conditions.names),
+        drugs=_drugs(conditions.names),
+        labs=_labs(),
+    )
+
+
+def read(name: str) -> pl.DataFrame:
+    """Read one catalog file, every column as text."""
+    return pl.read_csv(FOLDER / f"{name}.csv", infer_schema=False)
+
+
+def _floats(table: pl.DataFrame, column: str) -> Floats:
+    return table[column].cast(pl.Float64).fill_null(0.0).to_numpy().copy()
+
+
+def _conditions() -> Conditions:
+    table = read("conditions")
+    return Conditions(
+        names=table["condition"].to_list(),
+        chronic_share=_floats(table, "chronic_share"),
+        acute_weight=_floats(table, "acute_weight"),
+        age_slope=_floats(table, "age_slope"),
+        female_only=table["female_only"].to_numpy() == "1",
+        loadings=np.stack([_floats(table, factor) for factor in FACTORS], axis=1),
+    )
+
+
+def _weights(table: pl.DataFrame, columns: list[str], of: str, conditions: list[str]) -> Floats:
+    """Return [C + 1, len(columns)]: the weight of each column's thing under each condition."""
+    row = {name: index for index, name in enumerate([*conditions, ANY])}
+    column = {name: index for index, name in enumerate(columns)}
+    weights = np.zeros((len(row), len(column)))
+    rows = [row[name] for name in table["condition"]]
+    np.add.at(weights, (rows, [column[name] for name in table[of]]), _floats(table, "weight"))
+    return weights
+
+
+def _code_books(name: str, crosswalk: str, conditions: list[str]) -> dict[int, CodeBook]:
+    table, targets = read(name), read(crosswalk)
+    known = set(targets.filter(~pl.col("icd_10").is_in(["NoDx", "NoPCS"]))["icd_9"])
+    books = {}
+    for version in (9, 10):
+        part = table.filter(pl.col("icd_version") == str(version))
+        codes = part["icd_code"].unique(maintain_order=True).to_list()
+        books[version] = CodeBook(
+            codes=np.array(codes, dtype=object),
+            weights=_weights(part, codes, "icd_code", conditions),
+            mapped=np.array([version == 10 or code in known for code in codes]),
+        )
+    return books
+
+
+def _drugs(conditions: list[str]) -> Drugs:
+    table, uses = read("drugs"), read("drug_uses")
+    atc_of = dict(read("gsn_atc_ndc_mapping").select("gsn", "atc").iter_rows())
+    groups = [text.split("|") if text else [] for text in table["gsn"].fill_null("")]
+    names = table["drug"].to_list()
+    return Drugs(
+        names=names,
+        interval_hours=_floats(table, "interval_hours"),
+        gsn_groups=groups,
+        atc=[[atc_of[group.split()[0]] for group in of_drug] for of_drug in groups],
+        orders=table.select("route", "dose_val_rx", "dose_unit_rx", "form_rx"),
+        weights=_weights(uses, names, "drug", conditions),
+    )
+
+
+def _labs() -> Labs:
+    panels = read("panels")
+    order = {name: index for index, name in enumerate(panels["panel"])}
+    rows = read("labs").with_columns(panel_index=pl.col("panel").replace_strict(order, return_dtype=pl.Int64))
+    rows = rows.sort("panel_index", maintain_order=True)
+    factor_of = [FACTORS.index(factor) if factor else 0 for factor in panels["factor"].fill_null("")]
+    gain = np.zeros((len(order), len(FACTORS)))
+    gain[np.arange(len(order)), factor_of] = _floats(panels, "gain")
+    return Labs(
+        rows=rows,
+        mean=_floats(rows, "mean"),
+        sd=_floats(rows, "sd"),
+        decimals=rows["decimals"].cast(pl.Int64).to_numpy().copy(),
+        is_log=rows["scale"].to_numpy() == "log",
+        loadings=np.stack([_floats(rows, factor) for factor in FACTORS], axis=1),
+        panels=panels["panel"].to_list(),
+        first_item=np.searchsorted(rows["panel_index"].to_numpy(), np.arange(len(order) + 1)),
+        first_draw=_floats(panels, "first_draw"),
+        later_draw=_floats(panels, "later_draw"),
+        gain=gain,
+    )
