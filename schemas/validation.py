@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from schemas.contract import contract_files
 from schemas.errors import ContractError
 from schemas.expectations.suite import Rule, Severity, Suite, View, holds
-from schemas.suppress import shown_count, shown_share
+from schemas.suppress import shown_count
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read once, when Great Expectations is imported
 
@@ -66,9 +66,9 @@ class Outcome:
         """The count and its share as they may leave the data folder."""
         if self.unexpected is None:
             return ("–" if self.computed else "not computed"), "–"
-        if self.private:
-            return shown_count(self.unexpected, self.rows), shown_share(self.unexpected, self.rows)
-        return f"{self.unexpected:,}", f"{self.unexpected / max(self.rows, 1):.2%}"
+        exact = f"{self.unexpected:,}"
+        count = shown_count(self.unexpected, self.rows) if self.private else exact
+        return count, f"{self.unexpected / max(self.rows, 1):.2%}" if count == exact else "–"
 
     def line(self) -> str:
         """Return the outcome as a row of the table in `Validation.markdown`."""
@@ -111,14 +111,14 @@ class Validation:
 
     def message(self, severity: Severity) -> str:
         """Return one line: how many expectations of this severity fail, which, and on how many rows."""
-        failed, all_ = self.failed(severity), self.of(severity)
+        failed, all_, rows = self.failed(severity), self.of(severity), shown_count(self.rows)
         if not failed:
-            return f"{self.suite}: all {len(all_)} {severity} expectations hold on {shown_count(self.rows)} rows."
+            return f"{self.suite}: all {len(all_)} {severity} expectations hold on {rows} rows."
         which = "; ".join(
             f"{outcome.rule.claim} ({', '.join(outcome.rule.columns)}; against it: {outcome.shown[0]})"
             for outcome in failed
         )
-        count = f"{len(failed)} of {len(all_)} {severity} expectations fail on {shown_count(self.rows)} rows"
+        count = f"{len(failed)} of {len(all_)} {severity} expectations fail on {rows} rows"
         return f"{self.suite}: {count}: {which}"
 
 
