@@ -27,7 +27,15 @@ def run_nest_model(
     Raises:
         NestError: the command failed; the message is the command's own.
     """
-    command = [sys.executable, "-m", "nest_model", *map(str, arguments), "--out", str(out), "--die-with-parent"]
+    command = [
+        sys.executable,
+        "-m",
+        "nest_model",
+        *map(str, arguments),
+        "--out",
+        str(out),
+        "--die-with-parent",
+    ]
     tail = _Tail(context, out / "metrics.jsonl")
     try:
         with tail.following():
@@ -95,7 +103,9 @@ def sentence(event: dict[str, Any]) -> str:
                 f"{event['seconds_left']:,.0f} s left"
             )
         case "evaluation":
-            numbers = " · ".join(f"{name} {value:.4g}" for name, value in event["metrics"].items() if value is not None)
+            numbers = " · ".join(
+                f"{name} {value:.4g}" for name, value in event["metrics"].items() if value is not None
+            )
             return f"epoch {event['epoch']}: {numbers}"
         case "not_trainable":
             return f"not trainable: {event['reason']}"

@@ -55,7 +55,9 @@ def unreadable(name: str, error: CohortError) -> dg.AssetChecksDefinition | dg.A
         check_specs=[dg.AssetCheckSpec("cohort_file", asset=f"{name}_labels", blocking=True)],
     )
     def broken_cohort():
-        yield dg.AssetCheckResult(passed=False, metadata={"what_to_mend": dg.MetadataValue.md(f"```\n{error}\n```")})
+        yield dg.AssetCheckResult(
+            passed=False, metadata={"what_to_mend": dg.MetadataValue.md(f"```\n{error}\n```")}
+        )
         raise dg.Failure(description=str(error), allow_retries=False)
 
     return broken_cohort

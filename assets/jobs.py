@@ -2,7 +2,6 @@
 
 import dagster as dg
 
-
 JOBS = [
     dg.define_asset_job(
         "mimic_full",

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from schemas.cards import Flow, StepCard
 from schemas.errors import NestError
+from schemas.suppress import is_small, shown_count, shown_parts
 
 
 def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,7 +29,9 @@ def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def table_result(card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None) -> dg.MaterializeResult:
+def table_result(
+    card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None
+) -> dg.MaterializeResult:
     """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     metadata = {
@@ -45,7 +48,9 @@ def table_result(card: StepCard, path: Path, pictures: Mapping[str, bytes] | Non
 def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
     """Return a card's counts and flows for the UI; flows and warnings only where there are any."""
     metadata: dict[str, dg.MetadataValue] = {
-        name: dg.MetadataValue.int(count) for name, count in card.counts.items()
+        name: shown(count)
+        for name, count in card.counts.items()
+        if "[" not in name  # a histogram's bin
     }
     metadata |= {name: dg.MetadataValue.float(share) for name, share in card.shares.items()}
     if card.flows:
@@ -56,12 +61,19 @@ def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
 
 
 def flows_markdown(flows: Mapping[str, Flow]) -> str:
-    """Return a table: rows read, kept, dropped by reason."""
+    """Return a table: rows read, kept, dropped by reason; no part under 11 is shown or follows from the others."""
     lines = ["| from | source rows | kept | dropped |", "|---|--:|--:|---|"]
     for name, flow in flows.items():
-        reasons = " · ".join(f"{rows:,} {reason}" for reason, rows in flow.dropped.items() if rows) or "–"
-        lines.append(f"| {name} | {flow.source_rows:,} | {flow.kept_rows:,} | {reasons} |")
+        parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
+        kept = parts.pop("kept")
+        reasons = " · ".join(f"{rows} {reason}" for reason, rows in parts.items() if rows != "0") or "–"
+        lines.append(f"| {name} | {flow.source_rows:,} | {kept} | {reasons} |")
     return "\n".join(lines)
+
+
+def shown(count: int) -> dg.MetadataValue:
+    """Return a count as it may be seen in the UI: a number the UI can plot, or `< 11`."""
+    return dg.MetadataValue.text(shown_count(count)) if is_small(count) else dg.MetadataValue.int(count)
 
 
 def column_schema(schema: pa.Schema) -> dg.TableSchema:

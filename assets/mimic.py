@@ -56,7 +56,11 @@ def mimic_drug_lookup(workspace: Workspace) -> dg.MaterializeResult:
     return table_result(card, layout.drug_lookup)
 
 
-@dg.asset(deps=[mimic_subjects, mimic_encounters, mimic_events, mimic_drug_lookup], kinds={"polars", "parquet"}, **ETL)
+@dg.asset(
+    deps=[mimic_subjects, mimic_encounters, mimic_events, mimic_drug_lookup],
+    kinds={"polars", "parquet"},
+    **ETL,
+)
 @plainly
 def mimic_vocab(workspace: Workspace) -> dg.MaterializeResult:
     """Every token with its count, its parent and, for laboratory deciles, its cuts."""
@@ -65,7 +69,11 @@ def mimic_vocab(workspace: Workspace) -> dg.MaterializeResult:
     return table_result(card, layout.vocab)
 
 
-@dg.asset(deps=[mimic_subjects, mimic_encounters, mimic_events, mimic_drug_lookup, mimic_vocab], kinds={"polars", "parquet"}, **ETL)
+@dg.asset(
+    deps=[mimic_subjects, mimic_encounters, mimic_events, mimic_drug_lookup, mimic_vocab],
+    kinds={"polars", "parquet"},
+    **ETL,
+)
 @plainly
 def mimic_seqset(workspace: Workspace) -> dg.MaterializeResult:
     """SeqSet shards: one row per admission, its tokens in order, and the data card of the corpus."""

@@ -10,7 +10,12 @@ from assets.resources import Workspace
 MODELS = {"owners": ["team:research"]}
 
 
-@dg.asset(deps=["mimic_subjects", "mimic_vocab", "mimic_seqset"], group_name="mimic_models", kinds={"pytorch"}, **MODELS)
+@dg.asset(
+    deps=["mimic_subjects", "mimic_vocab", "mimic_seqset"],
+    group_name="mimic_models",
+    kinds={"pytorch"},
+    **MODELS,
+)
 @plainly
 def mimic_nest(
     context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
@@ -19,7 +24,14 @@ def mimic_nest(
     layout, settings = workspace.layout("mimic"), workspace.settings
     out = layout.model("mimic_nest")
     arguments = ["--seqset", layout.seqset, "--subjects", layout.subjects, "--vocab", layout.vocab]
-    arguments += ["--model", settings.model, "--position", settings.rules.cse_position, "--seed", str(settings.seed)]
+    arguments += [
+        "--model",
+        settings.model,
+        "--position",
+        settings.rules.cse_position,
+        "--seed",
+        str(settings.seed),
+    ]
     result = run_nest_model(context, pipes, out, "pretrain", *arguments)
     return dg.MaterializeResult(
         metadata={**numbers(result), **training_pictures(out)},

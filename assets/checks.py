@@ -1,0 +1,154 @@
+"""Checks beside their assets: ERROR stops what hangs below, WARN shows yellow. Counts and shares, never a value."""
+
+from collections.abc import Callable, Iterator
+
+import dagster as dg
+import pyarrow.compute as pc
+
+from assets.materialize import flows_markdown, plainly
+from assets.resources import Workspace
+from nest_model.leak_guard import count_leaks
+from schemas.cards import StepCard
+from schemas.contract import read_table
+from schemas.events import SUBJECTS
+from schemas.expectations import TABLE_SUITES, Suite
+from schemas.expectations import labels as labels_suite
+from schemas.layout import Layout
+from schemas.suppress import shown_count
+
+WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+
+
+def mimic_checks() -> list[dg.AssetChecksDefinition]:
+    """Return the checks of every table from the raw input to the shards."""
+    tables = [table_checks(f"mimic_{name}", name, suite) for name, suite in TABLE_SUITES.items()]
+    return [card_checks("mimic_raw", "raw"), *tables, no_test_patient_was_trained_on]
+
+
+def cohort_checks(cohort: str) -> list[dg.AssetChecksDefinition]:
+    """Return the checks of one cohort's labels."""
+
+    def suite(layout: Layout) -> Suite:
+        return labels_suite(layout, cohort)
+
+    return [table_checks(f"{cohort}_labels", f"{cohort}_labels", suite), leak_check(cohort)]
+
+
+def table_checks(asset: str, step: str, suite: Callable[[Layout], Suite]) -> dg.AssetChecksDefinition:
+    """Return the checks of one table: its Great Expectations suite in both severities, and its card's."""
+
+    @dg.multi_asset_check(
+        name=f"{asset}_checks",
+        specs=[
+            dg.AssetCheckSpec(
+                "contract", asset=asset, blocking=True, description="What must hold of every row."
+            ),
+            dg.AssetCheckSpec("plausible", asset=asset, description="What should hold of nearly every row."),
+            *_card_specs(asset),
+        ],
+    )
+    @plainly
+    def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
+        from schemas.validation import validate  # Great Expectations: 3 s and 200 MB, only where it runs
+
+        layout = workspace.layout("mimic")
+        outcome = validate(suite(layout))
+        for name, severity in (("contract", "ERROR"), ("plausible", "WARN")):
+            yield dg.AssetCheckResult(
+                asset_key=asset,
+                check_name=name,
+                passed=outcome.passed(severity),
+                severity=dg.AssetCheckSeverity[severity],
+                description=outcome.message(severity),
+                metadata={"expectations": dg.MetadataValue.md(outcome.markdown(severity))},
+            )
+        yield from _card_results(asset, StepCard.read(layout.cards, step))
+
+    return checks
+
+
+def card_checks(asset: str, step: str) -> dg.AssetChecksDefinition:
+    """Return the checks of a step that has counts but no table of its own."""
+
+    @dg.multi_asset_check(name=f"{asset}_checks", specs=_card_specs(asset))
+    @plainly
+    def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
+        yield from _card_results(asset, StepCard.read(workspace.layout("mimic").cards, step))
+
+    return checks
+
+
+@dg.asset_check(asset="mimic_subjects", blocking=True)
+@plainly
+def no_test_patient_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
+    """No patient of the tasks' test split is in the training split of the pretraining."""
+    table = read_table(workspace.layout("mimic").subjects, SUBJECTS)
+    tested = pc.equal(table["split"], "test")
+    overlap = {
+        name: pc.sum(pc.and_(tested, pc.equal(table["pretrain_split"], name))).as_py() or 0
+        for name in ("train", "val", "test")
+    }
+    return dg.AssetCheckResult(
+        passed=overlap["train"] == 0,
+        description=f"{shown_count(overlap['train'])} patients of the tasks' test split were trained on.",
+        metadata={
+            f"test_patients_in_pretraining_{name}": shown_count(count) for name, count in overlap.items()
+        },
+    )
+
+
+def leak_check(cohort: str) -> dg.AssetChecksDefinition:
+    """Return the check that no feature of the cohort was known only after its prediction."""
+
+    @dg.asset_check(
+        asset=f"{cohort}_labels",
+        name="no_feature_after_prediction",
+        additional_deps=["mimic_seqset"],
+        blocking=True,
+    )
+    @plainly
+    def no_feature_after_prediction(workspace: Workspace) -> dg.AssetCheckResult:
+        """Every event the models will see was known at the prediction time, row by row."""
+        layout = workspace.layout("mimic")
+        late, rows = count_leaks(layout.seqset, layout.labels(cohort))
+        return dg.AssetCheckResult(
+            passed=late == 0,
+            description=f"{shown_count(late, rows)} of {shown_count(rows)} predictions would see what came later.",
+        )
+
+    return no_feature_after_prediction
+
+
+def _card_specs(asset: str) -> list[dg.AssetCheckSpec]:
+    return [
+        dg.AssetCheckSpec(
+            "rows_reconcile",
+            asset=asset,
+            blocking=True,
+            description="Source rows = kept rows + dropped by reason.",
+        ),
+        dg.AssetCheckSpec(
+            "nothing_odd", asset=asset, description="Shares that are merely odd are told, not fatal."
+        ),
+    ]
+
+
+def _card_results(asset: str, card: StepCard) -> Iterator[dg.AssetCheckResult]:
+    lost = [name for name, flow in card.flows.items() if not flow.reconciles]
+    yield dg.AssetCheckResult(
+        asset_key=asset,
+        check_name="rows_reconcile",
+        passed=not lost,
+        severity=ERROR,
+        description=f"rows of {', '.join(lost)} do not add up"
+        if lost
+        else "every source row is accounted for",
+        metadata={"rows": dg.MetadataValue.md(flows_markdown(card.flows))},
+    )
+    yield dg.AssetCheckResult(
+        asset_key=asset,
+        check_name="nothing_odd",
+        passed=not card.warnings,
+        severity=WARN,
+        description=" ".join(card.warnings) or "nothing odd",
+    )

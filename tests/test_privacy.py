@@ -1,0 +1,137 @@
+"""The canary: one patient whose ids, value, codes and dates nobody else has, searched for wherever a person looks."""
+
+import csv
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.runs import Run, run
+
+SUBJECT, STAY = "918273645918", "827364591827"
+VALUE = "31415.92653"
+CANARIES = (SUBJECT, STAY, VALUE, "31415.9", "canarimycin", "2177-07-07")
+
+
+def add_rows(table: Path, rows: list[dict[str, str]]) -> None:
+    """Append rows to a csv.gz; columns not named stay empty."""
+    with gzip.open(table, "rt", newline="") as stream:
+        found = list(csv.DictReader(stream))
+    columns = list(found[0])
+    with gzip.open(table, "wt", newline="") as stream:
+        writer = csv.DictWriter(stream, columns, restval="")
+        writer.writeheader()
+        writer.writerows([*found, *rows])
+
+
+def add_canary(hosp: Path) -> None:
+    """Add the canary patient: one stay with a diagnosis, a procedure, a drug and a value of their own."""
+    ids = {"subject_id": SUBJECT, "hadm_id": STAY}
+    patient = {"subject_id": SUBJECT, "gender": "F", "anchor_age": "50", "anchor_year": "2177"}
+    add_rows(hosp / "patients.csv.gz", [patient | {"anchor_year_group": "2011 - 2013"}])
+    stay = {
+        "admittime": "2177-07-07 07:07:07",
+        "dischtime": "2177-07-17 17:17:17",
+        "admission_type": "URGENT",
+    }
+    add_rows(hosp / "admissions.csv.gz", [ids | stay | {"hospital_expire_flag": "0"}])
+    code = {"seq_num": "1", "icd_code": "I10", "icd_version": "10"}
+    add_rows(hosp / "diagnoses_icd.csv.gz", [ids | code])
+    lab = {"labevent_id": "777777777", "itemid": "50912", "charttime": "2177-07-07 09:00:00"}
+    add_rows(
+        hosp / "labevents.csv.gz", [ids | lab | {"value": VALUE, "valuenum": VALUE, "valueuom": "mg/dL"}]
+    )
+    given = {"emar_id": f"{SUBJECT}-1", "emar_seq": "1", "charttime": "2177-07-07 10:00:00"}
+    add_rows(hosp / "emar.csv.gz", [ids | given | {"medication": "Canarimycin", "event_txt": "Administered"}])
+
+
+@pytest.fixture(scope="module")
+def input_with_canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("input")
+    made = run(
+        "python", "-m", "pipelines.sources.synthetic", "mimic", "--patients", "120", "--seed", "7", "--out", str(folder),
+        folder=folder,
+    )  # fmt: skip
+    assert made.returncode == 0, made.output
+    add_canary(folder / "hosp")
+    return folder
+
+
+def where_people_look(result: Run) -> dict[str, bytes]:
+    """Return everything a person or a log collector sees: output, the instance's files, pages, checkpoints, cards."""
+    seen = {"stdout and stderr": result.output.encode()}
+    for pattern in (
+        "dagster/**/*",
+        "data/mimic/models/**/*",
+        "data/mimic/cards/*",
+        "data/mimic/reports/**/*",
+    ):
+        for file in result.data.parent.glob(pattern):
+            if (
+                file.is_file() and file.name != "predictions.parquet"
+            ):  # of the data folder, one row per person
+                seen[str(file.relative_to(result.data.parent))] = file.read_bytes()
+    return seen
+
+
+def canaries_in(seen: dict[str, bytes]) -> list[tuple[str, str]]:
+    return [(place, canary) for place, text in seen.items() for canary in CANARIES if canary.encode() in text]
+
+
+@pytest.fixture(scope="module")
+def canary_run(input_with_canary: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(
+        "dagster", "job", "execute", "-j", "mimic_full",
+        folder=tmp_path_factory.mktemp("canary"),
+        NEST_MIMIC_DIR=str(input_with_canary),
+        NEST_VOCAB_DIR=str(input_with_canary / "vocab"),
+    )  # fmt: skip
+
+
+def test_no_id_date_drug_or_value_of_a_patient_is_seen_after_a_whole_run(canary_run: Run):
+    assert canary_run.returncode == 0, canary_run.output[-3000:]
+    seen = where_people_look(canary_run)
+    assert any(place.endswith(".db") for place in seen), "the run database was not looked at"
+    assert any(place.endswith("report.html") for place in seen)
+    assert any(place.endswith("model.safetensors") for place in seen)
+    assert canaries_in(seen) == []
+
+
+def test_the_search_would_find_a_canary(canary_run: Run):
+    events = b"".join(file.read_bytes() for file in (canary_run.data / "mimic" / "events").glob("*.parquet"))
+    assert events, "the canary's own events are in the data folder"
+    assert canaries_in({"a log": f"subject {SUBJECT}".encode()}) == [("a log", SUBJECT)]
+
+
+SPOILT = {
+    "a text where a value stands": ("labevents", "valuenum", f"{VALUE}canarimycin"),
+    "a date that is none": ("admissions", "dischtime", "2177-07-07 canarimycin"),
+    "an id that is none": ("diagnoses_icd", "hadm_id", f"{STAY}canarimycin"),
+    "an unknown icd_version": ("diagnoses_icd", "icd_version", "918273645918"),
+    "a duplicated stay": ("admissions", "hadm_id", STAY),
+}
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=list(SPOILT))
+def test_no_failing_run_quotes_the_row_it_fails_on(spoilt: str, input_with_canary: Path, tmp_path: Path):
+    table, column, value = SPOILT[spoilt]
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for name in ("hosp", "vocab"):
+        (folder / name).mkdir()
+        for file in (input_with_canary / name).iterdir():
+            (folder / name / file.name).write_bytes(file.read_bytes())
+    whole = {"subject_id": SUBJECT, "hadm_id": STAY, "admittime": "2177-07-07 07:07:07", "icd_code": "I10"}
+    add_rows(folder / "hosp" / f"{table}.csv.gz", [whole | {column: value}])
+
+    result = run(
+        "dagster", "asset", "materialize", "--select", "mimic_raw,mimic_subjects,mimic_encounters,mimic_events",
+        folder=tmp_path,
+        NEST_MIMIC_DIR=str(folder),
+        NEST_VOCAB_DIR=str(folder / "vocab"),
+    )  # fmt: skip
+
+    assert result.returncode != 0
+    assert f"{table}" in result.output
+    assert column in result.output
+    assert canaries_in(where_people_look(result)) == []
