@@ -166,7 +166,7 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
     """Write vocab/1: laboratory items and cuts over all valued rows, counts over what lies in sets."""
     events = _events(layout).join(_fitted_on(layout, rules).lazy(), on="subject_id", how="semi")
     labs = events.filter(pl.col("kind") == "LAB")
-    cuts = fit_cuts(labs, top=rules.top_labs).collect()
+    cuts = fit_cuts(labs, top=rules.top_labs)
     in_sets = code_events(events.drop_nulls("encounter_id"), _read(layout.drug_lookup, DRUG_LOOKUP).lazy())
     written = tokens.write_tokens(in_sets, cuts.lazy()).drop_nulls("token")
     vocab = tokens.fit_vocab(written, cuts, min_count=rules.min_count)

@@ -4,26 +4,17 @@ The cuts are interpolated by an integer rule of our own: numpy's and polars' qua
 from each other, in the last bit, which moves values that equal a cut.
 """
 
+import numpy as np
 import polars as pl
 
 DECILES = range(1, 11)
 CUTS = [f"cut_{k}" for k in range(1, 10)]
 
 
-def _cut(k: int) -> pl.Expr:
-    """Cut k of a group of values v[0..n): q, r = divmod(k(n-1), 10); v[q] + (v[q+1] - v[q]) r / 10."""
-    values = pl.col("value").sort()
-    position = (pl.len().cast(pl.Int64) - 1) * k
-    at, remainder = position // 10, position % 10
-    low = values.get(at)
-    # at the last value the remainder is 0 and there is no next one
-    high = values.get(pl.min_horizontal(at + 1, pl.len().cast(pl.Int64) - 1))
-    between = low + (high - low) * remainder.cast(pl.Float64) / 10
-    return pl.when(remainder == 0).then(low).otherwise(between)
-
-
-def fit_cuts(labs: pl.LazyFrame, *, top: int) -> pl.LazyFrame:
+def fit_cuts(labs: pl.LazyFrame, *, top: int) -> pl.DataFrame:
     """Return the `top` most frequent items (ties by the item as text) with nine cuts and the commonest unit.
+
+    Cut k of an item's n sorted values v: q, r = divmod(k (n - 1), 10); v[q] + (v[q+1] - v[q]) r / 10.
 
     Args:
         labs: code (the item), value (finite), unit; every valued row of the fitted-on subjects.
@@ -31,21 +22,50 @@ def fit_cuts(labs: pl.LazyFrame, *, top: int) -> pl.LazyFrame:
     Returns:
         code, rows, unit, cut_1 … cut_9 (rising, may be equal), in order of frequency.
     """
-    frequent = labs.group_by("code").agg(rows=pl.len()).sort(["rows", "code"], descending=[True, False])
-    units = (
+    frequent = (
+        labs.group_by("code").agg(rows=pl.len()).sort(["rows", "code"], descending=[True, False]).head(top)
+    )
+    neighbours = labs.group_by("code").agg(
+        *(_value_at(_place(k)[0]).alias(f"low_{k}") for k in range(1, 10)),
+        *(_value_at(_place(k)[0] + 1).alias(f"high_{k}") for k in range(1, 10)),
+        *(_place(k)[1].alias(f"remainder_{k}") for k in range(1, 10)),
+    )
+    fitted = (
+        frequent.join(_commonest_unit(labs), on="code", how="left")
+        .join(neighbours, on="code")
+        .sort(["rows", "code"], descending=[True, False])
+        .collect()
+    )
+    return fitted.select("code", "rows", "unit").with_columns(
+        pl.Series(name, _interpolate(fitted, k), dtype=pl.Float64) for k, name in enumerate(CUTS, start=1)
+    )
+
+
+def _place(k: int) -> tuple[pl.Expr, pl.Expr]:
+    steps = (pl.len().cast(pl.Int64) - 1) * k
+    return steps // 10, steps % 10
+
+
+def _value_at(place: pl.Expr) -> pl.Expr:
+    # past the last value the remainder is 0, and any value does
+    last = pl.len().cast(pl.Int64) - 1
+    return pl.col("value").sort().get(pl.min_horizontal(place, last))
+
+
+def _interpolate(fitted: pl.DataFrame, k: int) -> np.ndarray:
+    """Return cut k [items]; in numpy, because polars divides by a constant by way of its reciprocal."""
+    low, high, remainder = (fitted[f"{part}_{k}"].to_numpy() for part in ("low", "high", "remainder"))
+    return np.asarray(np.where(remainder == 0, low, low + (high - low) * remainder / 10))
+
+
+def _commonest_unit(labs: pl.LazyFrame) -> pl.LazyFrame:
+    return (
         labs.drop_nulls("unit")
         .group_by("code", "unit")
         .len()
-        .sort(["len", "unit"], descending=[True, False])
+        .sort(["code", "len", "unit"], descending=[False, True, False])
         .group_by("code", maintain_order=True)
         .agg(pl.col("unit").first())
-    )
-    cuts = labs.group_by("code").agg(_cut(k).alias(name) for k, name in enumerate(CUTS, start=1))
-    return (
-        frequent.head(top)
-        .join(units, on="code", how="left", maintain_order="left")
-        .join(cuts, on="code", how="left", maintain_order="left")
-        .select("code", "rows", "unit", *CUTS)
     )
 
 

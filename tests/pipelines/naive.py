@@ -1,0 +1,262 @@
+"""The same derivation again, in plain loops and from the rules alone: what the pipeline must agree with."""
+
+import csv
+import gzip
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from hashlib import blake2b
+from io import StringIO
+from pathlib import Path
+
+DAY, LOOKBACK = timedelta(days=1), timedelta(hours=24)
+
+
+@dataclass
+class Token:
+    text: str
+    kind: str
+    time: datetime
+    available: datetime
+    order: tuple  # within its set
+
+
+@dataclass
+class Derived:
+    """What the rules give: sets with their tokens as written and as encoded, cuts, counts, drops."""
+
+    subjects_split: dict[int, tuple[str, str]]
+    stays: list[tuple]  # subject, hadm, start, end?
+    sets: dict[int, list[Token]]
+    encoded: dict[int, list[str]]  # hadm -> token texts, [UNK] where there is none
+    kept: dict[str, int]  # token -> count, only those with an id
+    rare: dict[str, str | None]  # token -> the one it backs off to
+    cuts: dict[str, list[float]]
+    units: dict[str, str | None]
+    lookup: dict[str, tuple[str, int]]
+    dropped: Counter = field(default_factory=Counter)
+
+
+def rows(folder: Path, table: str) -> list[dict]:
+    path = next(p for p in (folder / f"{table}.csv.gz", folder / f"{table}.csv") if p.exists())
+    packed = path.read_bytes()
+    text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode()
+    return [
+        {k: v if v != "" else None for k, v in row.items()}
+        for row in csv.DictReader(StringIO(text, newline=""))
+    ]
+
+
+def split_of(subject: int, low: float, high: float) -> str:
+    u = int.from_bytes(blake2b(f"42:{subject}".encode(), digest_size=8).digest(), "big") / 2**64
+    return "train" if u < low else "val" if u < high else "test"
+
+
+def cuts_of(values: list[float]) -> list[float]:
+    v, n, cuts = sorted(values), len(values), []
+    for k in range(1, 10):
+        q, r = divmod(k * (n - 1), 10)
+        cuts.append(v[q] if r == 0 else v[q] + (v[q + 1] - v[q]) * r / 10)
+    return cuts
+
+
+def parent(token: str) -> str | None:
+    kind, code = token.split(":", 1)
+    if kind == "DX" and len(code) > 3:
+        return token[:-1]
+    if kind == "MED":
+        shorter = [level for level in (7, 5, 4, 3, 1) if level < len(code)]
+        return f"MED:{code[: shorter[0]]}" if shorter else None
+    return None
+
+
+def ancestors(token: str) -> list[str]:
+    chain = []
+    while (token := parent(token)) is not None:  # type: ignore[assignment, arg-type]
+        chain.append(token)
+    return chain
+
+
+def gem(folder: Path, table: str) -> dict[str, str | None]:
+    targets = defaultdict(list)
+    for row in rows(folder, table):
+        targets[row["icd_9"]].append(row["icd_10"])
+    chosen = {}
+    for code, found in targets.items():
+        real = sorted((t for t in found if t not in ("NoDx", "NoPCS")), key=lambda t: (len(t), t))
+        chosen[code] = real[0] if real else None
+    return chosen
+
+
+def derive(hosp: Path, crosswalks: Path, *, fit_on="all", min_count=1, med_link="name", top=200) -> Derived:
+    patients = rows(hosp, "patients")
+    fitted = {
+        int(p["subject_id"])
+        for p in patients
+        if fit_on == "all" or split_of(int(p["subject_id"]), 0.70, 0.85) == "train"
+    }
+    known = {int(p["subject_id"]) for p in patients}
+    stays, of_subject = {}, defaultdict(list)
+    for row in rows(hosp, "admissions"):
+        start, end = at(row["admittime"]), at(row["dischtime"])
+        end = end if end is not None and end > start else None
+        stays[int(row["hadm_id"])] = (int(row["subject_id"]), int(row["hadm_id"]), start, end)
+    for stay in sorted(stays.values(), key=lambda s: (s[0], s[2], s[1])):
+        of_subject[stay[0]].append(stay)
+
+    dropped: Counter = Counter()
+    sets: dict[int, list[Token]] = {hadm: [] for hadm in stays}
+
+    def is_foreign(row, kind):
+        hadm = row["hadm_id"]
+        if hadm is not None and (int(hadm) not in stays or stays[int(hadm)][0] != int(row["subject_id"])):
+            dropped[kind, "foreign_hadm_id"] += 1
+            return True
+        return False
+
+    for kind, table, crosswalk in (
+        ("DX", "diagnoses_icd", "icd_cm_9_to_10_mapping"),
+        ("PR", "procedures_icd", "icd_pcs_9_to_10_mapping"),
+    ):
+        targets = gem(crosswalks, crosswalk)
+        for row in rows(hosp, table):
+            if is_foreign(row, kind):
+                continue
+            code = row["icd_code"].replace(".", "").replace(" ", "").upper()
+            if row["icd_version"] == "9":
+                if code not in targets:
+                    dropped[kind, "not_in_gem"] += 1
+                    continue
+                code = targets[code]
+                if code is None:
+                    dropped[kind, "NoDx" if kind == "DX" else "NoPCS"] += 1
+                    continue
+            _, hadm, start, end = stays[int(row["hadm_id"])]
+            seq = int(row["seq_num"])
+            if kind == "DX":
+                sets[hadm].append(Token(f"DX:{code}", kind, start, end or start, (0, start, 0, seq, code)))
+            else:
+                day = datetime.combine(date.fromisoformat(row["chartdate"]), datetime.min.time())
+                sets[hadm].append(Token(f"PR:{code}", kind, day, day + DAY, (1, day, 1, seq, code)))
+
+    gsn_atc = defaultdict(set)
+    for row in rows(crosswalks, "gsn_atc_ndc_mapping"):
+        gsn_atc[row["gsn"]].add(row["atc"])
+    by_name, by_pharmacy = defaultdict(Counter), defaultdict(Counter)
+    for row in rows(hosp, "prescriptions"):
+        subject = int(row["subject_id"])
+        if is_foreign(row, "prescriptions"):
+            continue
+        atcs = {atc for gsn in (row["gsn"] or "").split() for atc in gsn_atc.get(gsn, ())}
+        name = (row["drug"] or "").strip().lower()
+        if subject in fitted and name:
+            by_name[name].update(atcs)
+        if row["pharmacy_id"] is not None:
+            by_pharmacy[subject, row["pharmacy_id"]].update(atcs)
+    lookup = {name: commonest(counts) for name, counts in by_name.items() if counts}
+
+    for row in rows(hosp, "emar"):
+        if is_foreign(row, "MED"):
+            continue
+        if row["event_txt"] != "Administered":
+            dropped["MED", "event_txt"] += 1
+            continue
+        name = (row["medication"] or "").strip().lower()
+        if not name:
+            dropped["MED", "no_name"] += 1
+            continue
+        own = (
+            by_pharmacy.get((int(row["subject_id"]), row["pharmacy_id"])) if med_link == "pharmacy" else None
+        )
+        atc = commonest(own)[0] if own else lookup.get(name, (None,))[0]
+        if atc is None:
+            dropped["MED", "no_atc"] += 1
+            continue
+        time = at(row["charttime"])
+        hadm = row["hadm_id"] or containing(of_subject[int(row["subject_id"])], time)
+        if hadm is None:
+            dropped["MED", "no_stay"] += 1
+            continue
+        order = (1, time, 2, int(row["emar_seq"]), name)
+        sets[int(hadm)].append(Token(f"MED:{atc}", "MED", time, time, order))
+
+    valued, frequency, units = defaultdict(list), Counter(), defaultdict(Counter)
+    labs = []
+    for row in rows(hosp, "labevents"):
+        if is_foreign(row, "LAB"):
+            continue
+        if row["valuenum"] is None:
+            dropped["LAB", "no_valuenum"] += 1
+            continue
+        value = float(row["valuenum"])
+        if value != value or abs(value) == float("inf"):
+            dropped["LAB", "not_finite"] += 1
+            continue
+        if int(row["subject_id"]) not in known:
+            dropped["LAB", "unknown_subject"] += 1
+            continue
+        labs.append((row, value))
+        if int(row["subject_id"]) in fitted:
+            frequency[row["itemid"]] += 1
+            valued[row["itemid"]].append(value)
+            if row["valueuom"] is not None:
+                units[row["itemid"]][row["valueuom"]] += 1
+    items = sorted(frequency, key=lambda item: (-frequency[item], item))[:top]
+    cuts = {item: cuts_of(valued[item]) for item in items}
+    for row, value in labs:
+        item = row["itemid"]
+        if item not in cuts:
+            dropped["LAB", "not_top_lab"] += 1
+            continue
+        time, stored = at(row["charttime"]), at(row["storetime"])
+        mine = of_subject[int(row["subject_id"])]
+        hadm = row["hadm_id"] or containing(mine, time) or soon(mine, time)
+        if hadm is None:
+            dropped["LAB", "no_stay"] += 1
+            continue
+        decile = 1 + bisect_left(cuts[item], value)
+        known_at = time if stored is None else max(time, stored)
+        order = (1, time, 3, int(row["labevent_id"]), item)
+        sets[int(hadm)].append(Token(f"LAB:{item}_Q{decile}", "LAB", time, known_at, order))
+
+    for held in sets.values():
+        held.sort(key=lambda token: token.order)
+    written = Counter(t.text for hadm, held in sets.items() if stays[hadm][0] in fitted for t in held)
+    totals = Counter(written)
+    for token in sorted({*written, *(a for t in written for a in ancestors(t))}, key=len, reverse=True):
+        if 0 < totals[token] < min_count and (above := parent(token)) is not None:
+            totals[above] += totals[token]
+    kept = {token: count for token, count in totals.items() if count >= min_count}
+
+    def nearest(token):
+        return next((t for t in (token, *ancestors(token)) if t in kept), None)
+
+    return Derived(
+        subjects_split={s: (split_of(s, 0.70, 0.85), split_of(s, 0.80, 0.90)) for s in known},
+        stays=[stay for subject in sorted(of_subject) for stay in of_subject[subject]],
+        sets=sets,
+        encoded={hadm: [nearest(t.text) or "[UNK]" for t in held] for hadm, held in sets.items()},
+        kept=kept,
+        rare={token: nearest(token) for token in totals if token not in kept},
+        cuts=cuts,
+        units={i: commonest(units[i])[0] if units[i] else None for i in items},
+        lookup=lookup,
+        dropped=dropped,
+    )
+
+
+def at(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def commonest(counts: Counter) -> tuple[str, int]:
+    return min(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def containing(stays: list[tuple], time: datetime) -> int | None:
+    return next((hadm for _, hadm, start, end in stays if end is not None and start <= time <= end), None)
+
+
+def soon(stays: list[tuple], time: datetime) -> int | None:
+    return next((hadm for _, hadm, start, _ in stays if start - LOOKBACK <= time < start), None)

@@ -1,0 +1,61 @@
+"""On the open MIMIC-IV demo the chain gives the printed figures, and what a second, naive derivation gives."""
+
+import polars as pl
+import pytest
+
+from pipelines import mimic
+from schemas.cards import StepCard
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+from tests.pipelines.agreement import assert_agreement, run_all
+from tests.runs import CROSSWALKS, DEMO
+
+pytestmark = [
+    pytest.mark.demo,
+    pytest.mark.skipif(not DEMO.is_dir(), reason="the MIMIC-IV demo is not beside the repository"),
+]
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    layout = Layout(tmp_path_factory.mktemp("demo_paper"))
+    run_all(mimic.find_source(DEMO, CROSSWALKS), layout, PRESETS["paper"])
+    return layout
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "dropped", "tokens", "distinct"),
+    [
+        ("DX", 4506, {"NoDx": 30}, 4476, 1135),
+        ("PR", 722, {"NoPCS": 12}, 710, 324),
+        ("MED", 35835, {"event_txt": 12730, "no_name": 166, "no_atc": 259, "no_stay": 629}, 22051, 303),
+    ],
+)
+def test_the_paper_preset_gives_the_printed_figures(paper, kind, source, dropped, tokens, distinct):
+    card = StepCard.read(paper.cards, "seqset")
+    flow = card.flows[kind]
+    assert flow.source_rows == source
+    assert {reason: rows for reason, rows in flow.dropped.items() if rows} == dropped
+    assert flow.kept_rows == card.counts[f"tokens_{kind}"] == tokens
+    assert card.counts[f"distinct_tokens_{kind}"] == distinct
+
+
+def test_the_paper_preset_agrees_with_the_naive_derivation(paper):
+    assert_agreement(paper, DEMO / "hosp", CROSSWALKS, PRESETS["paper"])
+
+
+@pytest.mark.parametrize("changed", [{}, {"med_link": "pharmacy"}])
+def test_the_default_preset_agrees_with_the_naive_derivation(tmp_path, changed):
+    rules = PRESETS["default"].model_copy(update=changed)
+    run_all(mimic.find_source(DEMO / "hosp", CROSSWALKS), Layout(tmp_path), rules)
+    assert_agreement(Layout(tmp_path), DEMO / "hosp", CROSSWALKS, rules)
+
+
+def test_a_value_equal_to_the_seventh_point_one_cut_of_item_50976_stays_in_the_lower_decile(paper):
+    rows = pl.read_parquet(paper.vocab).filter(pl.col("code") == "50976")
+    lower = rows.filter(pl.col("high") == 7.1)
+    assert lower.height == 1  # numpy's own quantile gives 7.1000000000000005
+    values = pl.read_parquet(paper.events / "*.parquet").filter(
+        pl.col("code") == "50976", pl.col("value") == 7.1
+    )
+    assert values.height > 0
