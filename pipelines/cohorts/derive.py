@@ -5,12 +5,13 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.cohorts.attrition import Step, count_steps
+from pipelines.cohorts.attrition import count_steps
 from pipelines.cohorts.candidates import KEY, candidates, follow_up_days, time_of
 from pipelines.cohorts.chapters import CHAPTERS
 from pipelines.cohorts.conditions import add_condition, in_stay, mark
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of
 from pipelines.cohorts.tables import Tables
+from schemas.attrition import Step
 from schemas.cohort import ClassOf, Cohort, EncounterFilter, IndexLongerThan, Keep, LabelsOf, TimePoint
 from schemas.labels import LabelType
 from schemas.settings import DataRules

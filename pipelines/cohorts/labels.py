@@ -8,11 +8,11 @@ import pyarrow as pa
 import yaml
 
 from pipelines.codes import code_events
-from pipelines.cohorts.attrition import to_csv
 from pipelines.cohorts.derive import Labels, derive
 from pipelines.cohorts.record import card_of, lock_of, task_of
 from pipelines.cohorts.tables import Tables
 from pipelines.cohorts.warn import resolved_codes, warnings_of
+from schemas.attrition import attrition_csv
 from schemas.cards import StepCard
 from schemas.cohort import Cohort
 from schemas.contract import contract_files, contract_name, read_table, write_table
@@ -77,7 +77,7 @@ def _write_together(
             metadata={"task": task_of(cohort, labels, rules).model_dump_json()},
         )
         lock_text = yaml.safe_dump(lock, sort_keys=False, allow_unicode=True, width=110)
-        (aside / "attrition.csv").write_text(to_csv(labels.steps), encoding="utf-8")
+        (aside / "attrition.csv").write_text(attrition_csv(labels.steps), encoding="utf-8")
         (aside / "cohort.lock.yaml").write_text(lock_text, encoding="utf-8")
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("labels.parquet", "attrition.csv", "cohort.lock.yaml"):

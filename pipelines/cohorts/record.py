@@ -28,7 +28,7 @@ def task_of(cohort: Cohort, labels: Labels, rules: DataRules) -> Task:
             clock=rules.clock,
             drop_from_index=rule.drop_from_index,
             drop_types=rule.drop_types,
-            since_us=None if rule.since is None else rule.since.microseconds,
+            since_us=None if rule.since is None else rule.since.offset.microseconds,
         ),
         predict_at=str(cohort.predict_at),
         predict_anchor=cast(Any, cohort.predict_at.anchor),

@@ -23,7 +23,7 @@ from schemas.cohort.conditions import Condition, EncounterFilter, Outcome
 from schemas.cohort.document import Document, Path, where
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.parts import Known, Part, one_or_more
-from schemas.cohort.times import Duration, DurationField, PredictAtField
+from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField
 
 Source = Literal["mimic", "pcornet", "meds"]
 SOURCES: tuple[str, ...] = get_args(Source)
@@ -83,7 +83,9 @@ def _keep(value: Any) -> Keep:
     if value in ("every", "first"):
         return Keep(value)
     match = (
-        re.fullmatch(r"nearest +(\d+) +(hour|day|month|year)s?", value) if isinstance(value, str) else None
+        re.fullmatch(r"nearest +(\d{1,6}) +(hour|day|month|year)s?", value)
+        if isinstance(value, str)
+        else None
     )
     if match is None:
         raise PydanticCustomError("keep", "'{written}' is none of every, first, nearest <length of time>")
@@ -114,9 +116,20 @@ class FeatureRule(Part):
     """What a model may see: events known by `predict_at`, less the dropped kinds."""
 
     until: Literal["predict_at"]
-    since: DurationField | None = None  # before predict_at
+    since: TimeField | None = None
     drop_from_index: EventKinds = ()
     drop_types: EventKinds = ()
+
+    @model_validator(mode="after")
+    def _since_is_exact(self) -> Self:
+        since = self.since
+        if since and (since.anchor != "predict_at" or since.sign > 0 or since.offset.months):
+            raise PydanticCustomError(
+                "since",
+                "'since: {since}' is not supported yet; write e.g. 'predict_at - 365 days'",
+                {"since": str(since)},
+            )
+        return self
 
 
 class Split(Part):

@@ -14,7 +14,7 @@ Anchor = Literal["index.start", "index.end", "predict_at", "birth", "end_of_data
 ANCHORS: tuple[str, ...] = get_args(Anchor)
 
 _UNITS = {"hour": "hours", "day": "days", "month": "months", "year": "years"}
-_DURATION = re.compile(r"(\d+) +(hour|day|month|year)s?")
+_DURATION = re.compile(r"(\d{1,6}) +(hour|day|month|year)s?")
 _TIME = re.compile(r"([a-z_.]+)(?: *([+-]) *(.+))?")
 _MICROSECOND = timedelta(microseconds=1)
 
