@@ -207,8 +207,8 @@ def counts(predictions: Predictions) -> dict[str, int | float | str | None]:
 
 def countable(count: int, of: int | None = None) -> int | str:
     """Return the count itself where it may be shown, else what stands for it (`< 11`)."""
-    shown = shown_count(count, of)
-    return count if shown == f"{count:,}" else shown
+    words = shown_count(count, of)
+    return count if words == f"{count:,}" else words
 
 
 def headline(metrics: dict[str, Any]) -> dict[str, float]:

@@ -1,0 +1,110 @@
+"""Who the model serves better or worse: the binary tasks by sex, age, race and insurance."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from nest_model.bootstrap import Resamples
+from nest_model.evaluate import Score, curve_allowed, missing, score
+from nest_model.predictions import Predictions
+from schemas.contract import read_table
+from schemas.events import ENCOUNTERS, SUBJECTS
+from schemas.suppress import WITHHELD, shown_count, shown_parts
+
+METRICS = ("auroc", "average_precision")
+
+_AGES = ((18, "under 18"), (45, "18–44"), (65, "45–64"), (80, "65–79"), (float("inf"), "80 and over"))
+_RACES = (  # the first word of MIMIC-IV's 33 values that decides
+    ("WHITE", "White"),
+    ("BLACK", "Black"),
+    ("HISPANIC", "Hispanic"),
+    ("SOUTH AMERICAN", "Hispanic"),
+    ("ASIAN", "Asian"),
+    ("UNKNOWN", "not known"),
+    ("UNABLE", "not known"),
+    ("PATIENT DECLINED", "not known"),
+)
+
+
+def attributes(
+    subjects: Path, encounters: Path, subject_id: np.ndarray, encounter_id: np.ndarray
+) -> dict[str, list[str]]:
+    """Return for each row the group it belongs to, by attribute."""
+    wanted = pa.table(
+        {"subject_id": subject_id, "encounter_id": encounter_id, "row": np.arange(len(subject_id))}
+    )
+    people = read_table(subjects, SUBJECTS).select(["subject_id", "sex"])
+    stays = read_table(encounters, ENCOUNTERS)
+    stays = stays.select(["subject_id", "encounter_id", "age_years", "race", "insurance"])
+    joined = wanted.join(stays, ["subject_id", "encounter_id"]).join(people, "subject_id").sort_by("row")
+    return {
+        "Sex": [sex or "not known" for sex in joined["sex"].to_pylist()],
+        "Age": [age_band(age) for age in joined["age_years"].to_pylist()],
+        "Race": [race_group(race) for race in joined["race"].to_pylist()],
+        "Insurance": [insurance or "not known" for insurance in joined["insurance"].to_pylist()],
+    }
+
+
+def age_band(age_years: float | None) -> str:
+    if age_years is None:
+        return "not known"
+    return next(name for end, name in _AGES if age_years < end)
+
+
+def race_group(race: str | None) -> str:
+    if not race:
+        return "not known"
+    return next((group for start, group in _RACES if race.upper().startswith(start)), "other")
+
+
+def score_groups(
+    predictions: Predictions, groups: Mapping[str, Sequence[str]], *, seed: int
+) -> list[dict[str, Any]]:
+    """Score each group of each attribute on its own rows.
+
+    Returns:
+        attribute, group, rows, positives (as shown), auroc, average_precision (value None: withheld).
+    """
+    found = []
+    for attribute, group_of_row in groups.items():
+        group_of_row = np.array(group_of_row, dtype=object)
+        names = sorted(set(group_of_row), key=_place)
+        parts = {name: predictions.rows(group_of_row == name) for name in names}
+        rows, positives = _counts(parts)
+        for name, part in parts.items():
+            scores = _score(part, seed)
+            found.append(
+                {"attribute": attribute, "group": name, "rows": rows[name], "positives": positives[name]}
+                | {metric: scores[metric].json() for metric in METRICS}
+            )
+    return found
+
+
+def _counts(parts: Mapping[str, Predictions]) -> tuple[dict[str, str], dict[str, str]]:
+    """Rows and positives per group of one attribute; rows, positives, negatives give one another away."""
+    sizes = {name: len(part) for name, part in parts.items()}
+    true = {name: int(part.positives[0]) for name, part in parts.items()}
+    rows, positives = shown_parts(sizes), shown_parts(true)
+    negatives = shown_parts({name: sizes[name] - true[name] for name in parts})
+    for name, count in true.items():
+        if positives[name] == f"{count:,}" and f"{sizes[name]:,}" != rows[name]:
+            positives[name] = WITHHELD
+        elif positives[name] == f"{count:,}" and negatives[name] != f"{sizes[name] - count:,}":
+            small = shown_count(count, sizes[name])
+            positives[name] = WITHHELD if small == positives[name] else small
+    return rows, positives
+
+
+def _score(part: Predictions, seed: int) -> dict[str, Score]:
+    if not curve_allowed(part.truth):
+        return dict.fromkeys(METRICS, missing("too few to show"))
+    return score(part, Resamples.of(part.subject_id, seed=seed))
+
+
+def _place(name: str) -> tuple[bool, int, str]:
+    """Ages from young to old, the rest by name, the unknown last."""
+    ages = [band for _, band in _AGES]
+    return name in ("not known", "other"), ages.index(name) if name in ages else 0, name
