@@ -1,6 +1,8 @@
 """Checks beside their assets: ERROR stops what hangs below, WARN shows yellow. Counts and shares, never a value."""
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import dagster as dg
 import pyarrow.compute as pc
@@ -11,12 +13,13 @@ from nest_model.leak_guard import count_leaks
 from schemas.cards import StepCard
 from schemas.contract import read_table
 from schemas.events import SUBJECTS
-from schemas.expectations import TABLE_SUITES, Suite
+from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
 from schemas.layout import Layout
 from schemas.suppress import shown_count
 
-WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+if TYPE_CHECKING:
+    from schemas.validation import Validation
 
 
 def mimic_checks() -> list[dg.AssetChecksDefinition]:
@@ -48,21 +51,16 @@ def table_checks(asset: str, step: str, suite: Callable[[Layout], Suite]) -> dg.
         ],
     )
     @plainly
-    def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
+    def checks(workspace: Workspace):
         from schemas.validation import validate  # Great Expectations: 3 s and 200 MB, only where it runs
 
         layout = workspace.layout("mimic")
         outcome = validate(suite(layout))
-        for name, severity in (("contract", "ERROR"), ("plausible", "WARN")):
-            yield dg.AssetCheckResult(
-                asset_key=asset,
-                check_name=name,
-                passed=outcome.passed(severity),
-                severity=dg.AssetCheckSeverity[severity],
-                description=outcome.message(severity),
-                metadata={"expectations": dg.MetadataValue.md(outcome.markdown(severity))},
-            )
-        yield from _card_results(asset, StepCard.read(layout.cards, step))
+        return told(
+            _suite_result(asset, "contract", outcome, "ERROR"),
+            _suite_result(asset, "plausible", outcome, "WARN"),
+            *_card_results(asset, StepCard.read(layout.cards, step)),
+        )
 
     return checks
 
@@ -72,8 +70,8 @@ def card_checks(asset: str, step: str) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(name=f"{asset}_checks", specs=_card_specs(asset))
     @plainly
-    def checks(workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
-        yield from _card_results(asset, StepCard.read(workspace.layout("mimic").cards, step))
+    def checks(workspace: Workspace):
+        return told(*_card_results(asset, StepCard.read(workspace.layout("mimic").cards, step)))
 
     return checks
 
@@ -88,13 +86,15 @@ def no_test_patient_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
         name: pc.sum(pc.and_(tested, pc.equal(table["pretrain_split"], name))).as_py() or 0
         for name in ("train", "val", "test")
     }
-    return dg.AssetCheckResult(
+    result = dg.AssetCheckResult(
+        check_name="no_test_patient_was_trained_on",
         passed=overlap["train"] == 0,
         description=f"{shown_count(overlap['train'])} patients of the tasks' test split were trained on.",
         metadata={
-            f"test_patients_in_pretraining_{name}": shown_count(count) for name, count in overlap.items()
+            f"test_patients_in_pretraining_{name}": shown_count(rows) for name, rows in overlap.items()
         },
     )
+    return told(result)[0]
 
 
 def leak_check(cohort: str) -> dg.AssetChecksDefinition:
@@ -111,12 +111,23 @@ def leak_check(cohort: str) -> dg.AssetChecksDefinition:
         """Every event the models will see was known at the prediction time, row by row."""
         layout = workspace.layout("mimic")
         late, rows = count_leaks(layout.seqset, layout.labels(cohort))
-        return dg.AssetCheckResult(
+        result = dg.AssetCheckResult(
+            check_name="no_feature_after_prediction",
             passed=late == 0,
             description=f"{shown_count(late, rows)} of {shown_count(rows)} predictions would see what came later.",
         )
+        return told(result)[0]
 
     return no_feature_after_prediction
+
+
+def told(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ...]:
+    """Return the results as they are, each that failed told in the log, so that a terminal shows it too."""
+    for result in results:
+        if not result.passed:
+            level = logging.ERROR if result.severity is dg.AssetCheckSeverity.ERROR else logging.WARNING
+            dg.AssetCheckExecutionContext.get().log.log(level, f"{result.check_name}: {result.description}")
+    return results
 
 
 def _card_specs(asset: str) -> list[dg.AssetCheckSpec]:
@@ -133,22 +144,35 @@ def _card_specs(asset: str) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def _card_results(asset: str, card: StepCard) -> Iterator[dg.AssetCheckResult]:
-    lost = [name for name, flow in card.flows.items() if not flow.reconciles]
-    yield dg.AssetCheckResult(
+def _suite_result(asset: str, name: str, outcome: "Validation", severity: Severity) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
         asset_key=asset,
-        check_name="rows_reconcile",
-        passed=not lost,
-        severity=ERROR,
-        description=f"rows of {', '.join(lost)} do not add up"
-        if lost
-        else "every source row is accounted for",
-        metadata={"rows": dg.MetadataValue.md(flows_markdown(card.flows))},
+        check_name=name,
+        passed=outcome.passed(severity),
+        severity=dg.AssetCheckSeverity[severity],
+        description=outcome.message(severity),
+        metadata={"expectations": dg.MetadataValue.md(outcome.markdown(severity))},
     )
-    yield dg.AssetCheckResult(
-        asset_key=asset,
-        check_name="nothing_odd",
-        passed=not card.warnings,
-        severity=WARN,
-        description=" ".join(card.warnings) or "nothing odd",
+
+
+def _card_results(asset: str, card: StepCard) -> tuple[dg.AssetCheckResult, dg.AssetCheckResult]:
+    lost = [name for name, flow in card.flows.items() if not flow.reconciles]
+    return (
+        dg.AssetCheckResult(
+            asset_key=asset,
+            check_name="rows_reconcile",
+            passed=not lost,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=f"rows of {', '.join(lost)} do not add up"
+            if lost
+            else "every source row is accounted for",
+            metadata={"rows": dg.MetadataValue.md(flows_markdown(card.flows))},
+        ),
+        dg.AssetCheckResult(
+            asset_key=asset,
+            check_name="nothing_odd",
+            passed=not card.warnings,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=" ".join(card.warnings) or "nothing odd",
+        ),
     )

@@ -22,7 +22,7 @@ def run_nest_model(
 ) -> dict[str, Any]:
     """Run one nest_model command to its end and return its `result` (or `not_trainable`) event.
 
-    Every line it appends to `<out>/metrics.jsonl` becomes a log line or, for an evaluation, an observation of the asset.
+    Every line it appends to `<out>/metrics.jsonl` is logged; an evaluation becomes an observation too.
 
     Raises:
         NestError: the command failed; the message is the command's own.
@@ -98,10 +98,9 @@ def sentence(event: dict[str, Any]) -> str:
     """Return one line for a person: what is done, how fast, how long it will take."""
     match event["event"]:
         case "progress":
-            return (
-                f"{event['stage']}: {event['step']:,} of {event['total']:,}, {event['rate']:,.1f} {event['unit']}, "
-                f"{event['seconds_left']:,.0f} s left"
-            )
+            left = "?" if event["seconds_left"] is None else f"{event['seconds_left']:,.0f}"
+            done = f"{event['step']:,} of {event['total']:,}"
+            return f"{event['stage']}: {done}, {event['rate']:,.0f} {event['unit']}, {left} s left"
         case "evaluation":
             numbers = " · ".join(
                 f"{name} {value:.4g}" for name, value in event["metrics"].items() if value is not None

@@ -34,8 +34,10 @@ def table_result(
 ) -> dg.MaterializeResult:
     """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    dg.AssetExecutionContext.get().log.info(f"{rows:,} rows under {card.contract}")
     metadata = {
-        "dagster/row_count": sum(pq.read_metadata(file).num_rows for file in files),
+        "dagster/row_count": rows,
         "dagster/column_schema": column_schema(pq.read_schema(files[0])),
         "dagster/uri": path.as_uri(),
         "contract": card.contract,

@@ -1,7 +1,6 @@
 """The workspace: the settings of this run, and where its files lie."""
 
 from pathlib import Path
-from typing import Literal
 
 import dagster as dg
 
@@ -16,8 +15,8 @@ class Workspace(dg.ConfigurableResource):
     data_dir: str | None = None
     mimic_dir: str | None = None
     vocab_dir: str | None = None
-    preset: Literal["default", "paper"] | None = None
-    model: Literal["auto", "tiny", "paper"] | None = None
+    preset: str | None = None  # default | paper
+    model: str | None = None  # auto | tiny | paper
     seed: int | None = None
     synthetic_patients: int | None = None
     synthetic_tokens_per_set: int | None = None

@@ -3,13 +3,16 @@
 import argparse
 import errno
 import logging
+import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from nest_model.telemetry import Stopped, StopRequest, Telemetry, die_with_parent, sole_writer
 from schemas.errors import NestError
 
+PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster for a process it starts
 STOPPED = 143  # what a shell calls an end by SIGTERM
 
 
@@ -19,15 +22,26 @@ def main(arguments: list[str] | None = None) -> int:
     run: Callable[..., None] = options.pop("run")
     if options.pop("die_with_parent"):
         die_with_parent()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    piped = PIPES in os.environ  # the parent tells the progress then
+    level = logging.WARNING if piped else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     folder: Path = options["out"] if options["out"].suffix != ".parquet" else options["out"].parent
     try:
-        with sole_writer(folder), StopRequest().listening() as stop:
+        with _pipe(piped), sole_writer(folder), StopRequest().listening() as stop:
             telemetry = Telemetry(folder)
             return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _pipe(piped: bool) -> AbstractContextManager:
+    """Return the session with the Dagster process that started this one, where one did."""
+    if not piped:
+        return nullcontext()
+    from dagster_pipes import open_dagster_pipes
+
+    return open_dagster_pipes()
 
 
 def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop: StopRequest) -> int:
