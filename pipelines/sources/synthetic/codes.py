@@ -29,7 +29,7 @@ def draw_diagnoses(catalog: Catalog, stays: Stays, rng: np.random.Generator) -> 
     parts, told = [], np.zeros((count, conditions), dtype=bool)
     for version, book in catalog.diagnoses.items():
         rows = np.flatnonzero(stays.icd_version == version)
-        weights = stays.active[rows] @ (0.55 * book.weights)
+        weights = stays.active[rows] @ (0.36 * book.weights)
         chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
         principal = one_of(book.weights[stays.acute[rows]], rng)
         chosen[np.arange(len(rows)), principal] = True
@@ -44,8 +44,8 @@ def draw_procedures(catalog: Catalog, stays: Stays, hours: Floats, rng: np.rando
     parts = []
     for version, book in catalog.procedures.items():
         rows = np.flatnonzero(stays.icd_version == version)
-        weights = stays.active[rows] @ (0.13 * book.weights)
-        weights += 0.35 * book.weights[stays.acute[rows]]
+        weights = stays.active[rows] @ (0.06 * book.weights)
+        weights += 0.22 * book.weights[stays.acute[rows]]
         chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
         parts.append(_ranked(rows, chosen, None, book, rng))
     codes = _together(parts)

@@ -66,7 +66,7 @@ def join_administrations(parts: list[Administrations]) -> Administrations:
 def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.Generator) -> Orders:
     """Draw what is ordered in each stay from the conditions at work in it."""
     wanted = stays.active @ catalog.drugs.weights
-    wanted *= 0.42 * np.minimum(stays.intensity, 2.5)[:, None]
+    wanted *= 0.36 * np.minimum(stays.intensity, 2.5)[:, None]
     stay, drug = np.nonzero(rng.random(wanted.shape) < 1 - np.exp(-wanted))
     count = len(stay)
     later = rng.random(count) < 0.3

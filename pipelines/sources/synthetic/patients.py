@@ -55,7 +55,7 @@ def draw_patients(catalog: Catalog, count: int, seed: int, block: int) -> Patien
     odds = odds + conditions.age_slope * (age[:, None] - 60) / 18 + 0.5 * frailty[:, None]
     chronic = rng.random(odds.shape) < sigmoid(odds)
     chronic &= female[:, None] | ~conditions.female_only
-    stays = np.exp(-0.1 + 1.3 * (0.5 * frailty + 0.87 * rng.normal(size=count)))
+    stays = np.exp(-0.05 + 1.62 * (0.5 * frailty + 0.87 * rng.normal(size=count)))
     era, change = rng.random(count), rng.geometric(0.35, count)
     icd9_stays = np.where(era < 0.35, MAX_STAYS, np.where(era < 0.55, change, 0))
     return Patients(

@@ -51,9 +51,9 @@ class Effects:
 
 
 EFFECTS = {
-    "mimic_mortality": Effects(intercept=-3.6, main=0.9, within=0.9, trend=0.9, history=0.8),
-    "mimic_long_stay": Effects(intercept=-1.3, main=0.9, within=0.9, trend=0.9, history=0.8),
-    "mimic_readmission": Effects(intercept=-1.0, main=0.8, within=0.8, trend=1.1, history=0.9),
+    "mimic_mortality": Effects(intercept=-4.0, main=1.6, within=1.2, trend=1.5, history=1.1),
+    "mimic_long_stay": Effects(intercept=-2.0, main=1.9, within=1.1, trend=1.9, history=1.2),
+    "mimic_readmission": Effects(intercept=-1.9, main=1.6, within=1.1, trend=2.0, history=1.2),
 }
 
 
@@ -109,8 +109,9 @@ def parts_at_discharge(record: Record, hours: Floats) -> Parts:
     more = record.told[:, [names.index(name) for name in READMITTED_MORE]].sum(axis=1)
     less = record.told[:, [names.index(name) for name in READMITTED_LESS]].sum(axis=1)
     acute = _panel(record, labs, ("inflammation", "acidosis"))
+    chronic = _panel(record, labs, ("hepatic", "cardiac", "clotting"))
     return Parts(
-        main=0.8 * more - 0.7 * less,
+        main=1.2 * chronic + 0.6 * more - 0.5 * less,
         within=_within(record, labs, given, split_minute=limit // 2, acute=acute),
         trend=_trend(record),
         history=_history(record, given),
@@ -191,7 +192,7 @@ def _history(record: Record, given: Administrations) -> Floats:
     total = np.zeros(len(ordinal))
     for drug_class, conditions in INTERACTIONS_WITH_HISTORY:
         had = before[:, [names.index(name) for name in conditions]].any(axis=1)
-        total += _given(record, given, drug_class) * np.where(had, 1.0, -1.0)
+        total += _given(record, given, drug_class) * np.where(had, 1.0, -0.5)
     return np.where(ordinal > 0, total, 0.0)
 
 
