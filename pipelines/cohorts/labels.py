@@ -10,6 +10,7 @@ import yaml
 from pipelines.codes import code_events
 from pipelines.cohorts.derive import Labels, derive
 from pipelines.cohorts.record import card_of, lock_of, task_of
+from pipelines.cohorts.refuse import refuse_empty_columns, refuse_source
 from pipelines.cohorts.tables import Tables
 from pipelines.cohorts.warn import resolved_codes, warnings_of
 from schemas.attrition import attrition_csv
@@ -30,10 +31,9 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
         CohortError: the file asks for what this source cannot answer.
         ContractError: an input table is missing or of another contract, or a file cannot be written.
     """
-    if cohort.source != "mimic":
-        later = f"cohorts on '{cohort.source}' are not supported yet; supported is mimic"
-        raise cohort.fault(("source",), later)
+    refuse_source(cohort)
     tables = read_tables(cohort, layout)
+    refuse_empty_columns(cohort, tables)
     labels = derive(cohort, tables, rules)
     codes = resolved_codes(cohort, tables)
     contract = contract_name(labels_schema(labels.label_type))

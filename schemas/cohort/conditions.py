@@ -137,6 +137,7 @@ class LabelsOf(Part):
 
 
 NOT_YET_SUPPORTED = ("episodes_of",)
+TAG = "⟨kind⟩"  # before pydantic's name for a kind of condition, which is no key of the file
 
 
 def _spelled_out(value: Any) -> Any:
@@ -147,7 +148,7 @@ def _spelled_out(value: Any) -> Any:
 def _key(value: Any, heads: tuple[str, ...]) -> str | None:
     keys = value if isinstance(value, dict) else type(value).model_fields
     found = [head for head in heads if head in keys]
-    return f"<{found[0]}>" if len(found) == 1 else None
+    return TAG + found[0] if len(found) == 1 else None
 
 
 def _one_of(heads: tuple[str, ...], what: str) -> Any:
@@ -196,26 +197,26 @@ OUTCOME_KEYS = (
 )
 
 Condition = Annotated[
-    Annotated[IndexHas, Tag("<index_has>")]
-    | Annotated[IndexWithout, Tag("<index_without>")]
-    | Annotated[IndexLongerThan, Tag("<index_longer_than>")]
-    | Annotated[IndexAlive, Tag("<index_alive>")]
-    | Annotated[DataUntil, Tag("<data_until>")]
-    | Annotated[EventSeen, Tag("<event>")]
-    | Annotated[EventNotSeen, Tag("<no_event>")]
-    | Annotated[EncounterSeen, Tag("<any_encounter>")],
+    Annotated[IndexHas, Tag(TAG + "index_has")]
+    | Annotated[IndexWithout, Tag(TAG + "index_without")]
+    | Annotated[IndexLongerThan, Tag(TAG + "index_longer_than")]
+    | Annotated[IndexAlive, Tag(TAG + "index_alive")]
+    | Annotated[DataUntil, Tag(TAG + "data_until")]
+    | Annotated[EventSeen, Tag(TAG + "event")]
+    | Annotated[EventNotSeen, Tag(TAG + "no_event")]
+    | Annotated[EncounterSeen, Tag(TAG + "any_encounter")],
     Discriminator(lambda value: _key(value, CONDITION_KEYS)),
     BeforeValidator(_one_of(CONDITION_KEYS, "a condition")),
 ]
 
 Outcome = Annotated[
-    Annotated[IndexDied, Tag("<index_died>")]
-    | Annotated[IndexLongerThan, Tag("<index_longer_than>")]
-    | Annotated[AnyEncounter, Tag("<any_encounter>")]
-    | Annotated[EncountersWith, Tag("<encounters_with>")]
-    | Annotated[AnyEvent, Tag("<any_event>")]
-    | Annotated[ClassOf, Tag("<class_of>")]
-    | Annotated[LabelsOf, Tag("<labels_of>")],
+    Annotated[IndexDied, Tag(TAG + "index_died")]
+    | Annotated[IndexLongerThan, Tag(TAG + "index_longer_than")]
+    | Annotated[AnyEncounter, Tag(TAG + "any_encounter")]
+    | Annotated[EncountersWith, Tag(TAG + "encounters_with")]
+    | Annotated[AnyEvent, Tag(TAG + "any_event")]
+    | Annotated[ClassOf, Tag(TAG + "class_of")]
+    | Annotated[LabelsOf, Tag(TAG + "labels_of")],
     Discriminator(lambda value: _key(value, OUTCOME_KEYS)),
     BeforeValidator(_one_of(OUTCOME_KEYS, "an outcome")),
 ]

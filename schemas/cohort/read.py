@@ -5,13 +5,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from schemas.cohort.conditions import Outcome
-from schemas.cohort.document import Document, Path, read_document, where
+from schemas.cohort.conditions import CONDITION_KEYS, IndexLongerThan, Outcome
+from schemas.cohort.document import Document, read_document
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.leaks import leaks
 from schemas.cohort.model import Cohort, FeatureRule
 from schemas.cohort.parts import Known
 from schemas.cohort.times import PredictAtField
+from schemas.cohort.wording import ITEM, fault_of
 
 
 class _Clock(BaseModel):
@@ -47,7 +48,9 @@ def parse_text(text: str, *, file: str) -> Cohort:
     known = Known(source=str(data.get("source", "")), code_lists=tuple(_mapping(data.get("codes"))))
     cohort, faults = _validate(data, known, document)
     faults += document.faults + _leak_faults(data, known, document)
-    faults += _repeated_requirements(data, document)
+    faults += _requirement_faults(data, document)
+    if cohort is not None:
+        faults += _late_predictions(cohort, document)
     if cohort is None or faults:
         raise CohortError(file, faults)
     cohort._file, cohort._document = file, document
@@ -58,7 +61,7 @@ def _validate(data: dict[str, Any], known: Known, document: Document) -> tuple[C
     try:
         return Cohort.model_validate(data, context=known), []
     except ValidationError as error:
-        return None, [_fault(detail, document) for detail in error.errors(include_url=False)]
+        return None, [fault_of(detail, document) for detail in error.errors(include_url=False)]
 
 
 def _leak_faults(data: dict[str, Any], known: Known, document: Document) -> list[Fault]:
@@ -70,20 +73,37 @@ def _leak_faults(data: dict[str, Any], known: Known, document: Document) -> list
     return [Fault(document.line(path), "", f"LEAK: {message}") for path, message in found]
 
 
-def _repeated_requirements(data: dict[str, Any], document: Document) -> list[Fault]:
+def _late_predictions(cohort: Cohort, document: Document) -> list[Fault]:
+    """Ask for a stay that lasts until its prediction: one after discharge or death is no prediction."""
+    offset = cohort.predict_at.offset
+    if cohort.source != "mimic" or cohort.predict_at.anchor == "index.end" or not offset.count:
+        return []
+    lengths = [condition for _, condition in cohort.requirements if isinstance(condition, IndexLongerThan)]
+    if any(length.index_longer_than.is_at_least(offset) for length in lengths):
+        return []
+    message = (
+        f"{cohort.predict_at} can fall after the stay; "
+        f"add '- still in the stay: {{index_longer_than: {offset}}}' to require"
+    )
+    return [Fault(document.line(("predict_at",)), "predict_at", message)]
+
+
+def _requirement_faults(data: dict[str, Any], document: Document) -> list[Fault]:
     """Hold requirements to `- name: condition`, every name once: each is a row of the attrition table."""
     faults, names = [], set[str]()
     items = data.get("require")
     for place, item in enumerate(items if isinstance(items, list) else []):
         line = document.line(("require", place))
         if isinstance(item, dict) and len(item) != 1:
-            faults.append(
-                Fault(line, "require", "each item is one '- name: condition'; start a new '-' for each")
-            )
+            faults.append(Fault(line, "require", ITEM))
         for name in _mapping(item):
             if name in names:
                 faults.append(
                     Fault(line, "require", f"two requirements are named '{name}'; name each differently")
+                )
+            if name in CONDITION_KEYS:
+                faults.append(
+                    Fault(line, "require", f"'{name}' stands where the requirement's name belongs; {ITEM}")
                 )
             names.add(name)
     return faults
@@ -91,58 +111,3 @@ def _repeated_requirements(data: dict[str, Any], document: Document) -> list[Fau
 
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-_SHAPES = {
-    "tuple_type": "a list, e.g. [a, b]",
-    "dict_type": "a mapping, e.g. {key: value}",
-    "model_type": "a mapping, e.g. {key: value}",
-    "model_attributes_type": "a mapping, e.g. {key: value}",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "date_type": "a date, e.g. 2016-01-01",
-    "date_from_datetime_parsing": "a date, e.g. 2016-01-01",
-}
-
-
-def _fault(detail: Any, document: Document) -> Fault:
-    """Turn one of pydantic's errors into a sentence for the one who wrote the file."""
-    path: Path = tuple(key for key in detail["loc"] if not str(key).startswith("<"))
-    kind = detail["type"]
-    if kind == "missing":
-        return Fault(document.line(path[:-1]), where(path[:-1]), f"key '{path[-1]}' is missing")
-    line = document.line(path)
-    if kind == "unknown_key":
-        return Fault(line, where(path[:-1]), detail["msg"])
-    written = document.written.get(path, str(detail["input"]))
-    if detail["input"] is None:
-        return Fault(line, where(path), "is empty")
-    if kind in ("string_type", "literal_error") and path in document.written:
-        return Fault(line, where(path), _misread(detail["input"], written))
-    return Fault(line, where(path), _sentence(detail, kind, written))
-
-
-def _sentence(detail: Any, kind: str, written: str) -> str:
-    if kind in _SHAPES:
-        shown = f"'{written}'" if not isinstance(detail["input"], dict | list) else "this"
-        return f"{shown} is not {_SHAPES[kind]}"
-    if kind == "string_type":
-        return "is not a word or text"
-    if kind == "literal_error":
-        return f"'{written}' is not {detail['ctx']['expected'].replace(chr(39), '')}"
-    if kind == "string_pattern_mismatch":
-        return f"'{written}' is not a name: lower-case letters, digits and _, a letter first"
-    message: str = detail["msg"]
-    return message.replace("{written}", written)
-
-
-def _misread(value: Any, written: str) -> str:
-    """Say how YAML read an unquoted word."""
-    if isinstance(value, bool):
-        return f"{written} was read as {str(value).lower()}; put it in quotes"
-    if isinstance(value, int | float):
-        lost = ", or a trailing zero is lost" if "." in written else ""
-        return f"{written} was read as a number; put it in quotes{lost}"
-    return f"{written} was read as a date; put it in quotes"

@@ -1,7 +1,7 @@
 """What is shown of small numbers: an attacker who knows the rule and sees the output must be left guessing."""
 
 from collections import defaultdict
-from itertools import product
+from itertools import pairwise, product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ from schemas.suppress import SMALL, WITHHELD, shown, shown_parts
 
 
 def table(*counts):
-    rows = [counts[0][0], *(before[0] - now[0] for before, now in zip(counts, counts[1:], strict=False))]
+    rows = [counts[0][0], *(before[0] - now[0] for before, now in pairwise(counts))]
     dropped = [0, *rows[1:]]
     return [Step(f"step {place}", *count, dropped[place]) for place, count in enumerate(counts)]
 

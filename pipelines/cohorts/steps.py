@@ -1,0 +1,103 @@
+"""The steps from all encounters to a cohort's index rows: one boolean column each, so that all are counted at once."""
+
+import polars as pl
+
+from pipelines.cohorts.candidates import time_of
+from pipelines.cohorts.conditions import add_condition, in_stay, mark
+from pipelines.cohorts.tables import Tables
+from schemas.attrition import Step
+from schemas.cohort import Cohort, EncounterFilter, IndexLongerThan, Keep, TimePoint
+
+START = "all encounters"
+
+
+class Steps:
+    """Candidates with a boolean column per step so far."""
+
+    def __init__(self, rows: pl.LazyFrame) -> None:
+        self.rows = rows
+        self._columns: dict[str, str] = {}
+        self._lenient: dict[str, str] = {}
+
+    @property
+    def next_column(self) -> str:
+        return f"step_{len(self._columns)}"
+
+    def add(self, name: str, rows: pl.LazyFrame, *, drops: bool = True) -> None:
+        """Take over rows that carry the next step's column; null counts as false.
+
+        A step that does not drop keeps every row, and how many it would have dropped is noted.
+        """
+        if name in self._columns:
+            name = f"{name} ({len(self._columns)})"
+        column = self.next_column
+        holds = pl.col(column).fill_null(False)
+        if not drops:
+            rows = rows.with_columns((~holds).alias(f"fails_{column}"))
+            self._lenient[name] = f"fails_{column}"
+            holds = pl.lit(True)
+        self.rows = rows.with_columns(holds.alias(column))
+        self._columns[name] = column
+
+    def add_expr(self, name: str, holds: pl.Expr, *, drops: bool = True) -> None:
+        """Add a step that needs nothing but the candidates."""
+        self.add(name, self.rows.with_columns(holds.alias(self.next_column)), drops=drops)
+
+    @property
+    def passed(self) -> pl.Expr:
+        return pl.all_horizontal([pl.lit(True), *map(pl.col, self._columns.values())])
+
+    def count(self, rows: pl.DataFrame) -> list[Step]:
+        """Return the attrition table of the collected rows."""
+        found = [Step(START, rows.height, rows["subject_id"].n_unique(), 0)]
+        for name, column in self._columns.items():
+            left = rows.filter(pl.col(column))
+            found.append(Step(name, left.height, left["subject_id"].n_unique(), rows.height - left.height))
+            rows = left
+        return found
+
+    def count_lenient(self, kept: pl.DataFrame) -> dict[str, int]:
+        """Return how many of the kept rows each step that does not drop would have dropped."""
+        return {name: int(kept[column].sum()) for name, column in self._lenient.items()}
+
+
+def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
+    """Filter, open stays, dates, age, then keep: in that order."""
+    index = cohort.index
+    if index.encounter != EncounterFilter():
+        wanted = in_stay(tables.encounters_of(index.encounter))
+        steps.add("matches the index filter", mark(steps.rows, wanted, steps.next_column))
+    steps.add_expr("has an end after its start", pl.col("end").is_not_null())
+    if index.from_ is not None:
+        steps.add_expr(f"from {index.from_}", pl.col("start") >= pl.lit(index.from_).cast(pl.Datetime("us")))
+    if index.to is not None:
+        next_day = pl.lit(index.to).cast(pl.Datetime("us")).dt.offset_by("1d")
+        steps.add_expr(f"to {index.to}", pl.col("start") < next_day)
+    if index.age is not None:
+        youngest, oldest = (time_of(TimePoint("birth", 1, age)) for age in index.age)
+        aged = (pl.col("start") >= youngest) & (pl.col("start") < oldest)
+        steps.add_expr(f"age {index.age[0]} to {index.age[1]}", aged)
+    if index.keep.which != "every":
+        steps.add(f"keep {index.keep}", _keep_one(steps, index.keep))
+
+
+def add_requirements(steps: Steps, cohort: Cohort, tables: Tables, *, lenient: bool) -> None:
+    """Add the requirements in order; `lenient`: `index_longer_than` drops nothing."""
+    for name, condition in cohort.requirements:
+        flagged = add_condition(steps.rows, condition, tables, steps.next_column)
+        steps.add(name, flagged, drops=not (lenient and isinstance(condition, IndexLongerThan)))
+
+
+def _keep_one(steps: Steps, keep: Keep) -> pl.LazyFrame:
+    """Flag a subject's first candidate so far, or the one nearest to an age; the earlier of two as near."""
+    near = pl.lit(0)
+    if keep.age is not None:
+        near = (pl.col("start") - time_of(TimePoint("birth", 1, keep.age))).abs()
+    chosen = (
+        steps.rows.filter(steps.passed)
+        .with_columns(near=near)
+        .filter(pl.col("near").is_not_null())
+        .sort("near", "start", "index_encounter")
+        .unique("subject_id", keep="first", maintain_order=True)
+    )
+    return mark(steps.rows, chosen, steps.next_column)

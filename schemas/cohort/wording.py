@@ -1,0 +1,65 @@
+"""Pydantic's errors as sentences for the one who wrote the file."""
+
+from typing import Any
+
+from schemas.cohort.conditions import TAG
+from schemas.cohort.document import Document, Path, where
+from schemas.cohort.faults import Fault
+
+ITEM = "each item is one '- name: condition'"
+
+_SHAPES = {
+    "tuple_type": "a list, e.g. [a, b]",
+    "dict_type": "a mapping, e.g. {key: value}",
+    "model_type": "a mapping, e.g. {key: value}",
+    "model_attributes_type": "a mapping, e.g. {key: value}",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "date_type": "a date, e.g. 2016-01-01",
+    "date_from_datetime_parsing": "a date, e.g. 2016-01-01",
+}
+
+
+def fault_of(detail: Any, document: Document) -> Fault:
+    """Turn one of pydantic's errors into a sentence for the one who wrote the file."""
+    path: Path = tuple(key for key in detail["loc"] if not str(key).startswith(TAG))
+    kind = detail["type"]
+    if kind == "missing":
+        return Fault(document.line(path[:-1]), where(path[:-1]), f"key '{path[-1]}' is missing")
+    line = document.line(path)
+    if kind == "unknown_key":
+        return Fault(line, where(path[:-1]), detail["msg"])
+    written = document.written.get(path, str(detail["input"]))
+    if detail["input"] is None:
+        return Fault(line, where(path), "is empty")
+    if kind in ("string_type", "literal_error") and path in document.written:
+        return Fault(line, where(path), _misread(detail["input"], written))
+    if kind == "dict_type" and path[0] == "require" and len(path) == 2:
+        return Fault(line, "require", ITEM)
+    return Fault(line, where(path), _sentence(detail, kind, written))
+
+
+def _sentence(detail: Any, kind: str, written: str) -> str:
+    if kind in _SHAPES:
+        shown = f"'{written}'" if not isinstance(detail["input"], dict | list) else "this"
+        return f"{shown} is not {_SHAPES[kind]}"
+    if kind == "string_type":
+        return "is not a word or text"
+    if kind == "literal_error":
+        return f"'{written}' is not {detail['ctx']['expected'].replace(chr(39), '')}"
+    if kind == "string_pattern_mismatch":
+        return f"'{written}' is not a name: lower-case letters, digits and _, a letter first"
+    message: str = detail["msg"]
+    return message.replace("{written}", written)
+
+
+def _misread(value: Any, written: str) -> str:
+    """Say how YAML read an unquoted word."""
+    if isinstance(value, bool):
+        return f"{written} was read as {str(value).lower()}; put it in quotes"
+    if isinstance(value, int | float):
+        lost = ", or a trailing zero is lost" if "." in written else ""
+        return f"{written} was read as a number; put it in quotes{lost}"
+    return f"{written} was read as a date; put it in quotes"
