@@ -26,7 +26,7 @@ def run_all(source: MimicSource, layout: Layout, rules: DataRules) -> None:
 
 
 def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRules) -> None:
-    """Fail unless vocabulary, cuts, lookup, drops and every set, token by token, are as the naive rules say."""
+    """Fail unless vocabulary, cuts, lookup, drops and each set, token by token, are what naive rules give."""
     naive = derive(
         hosp,
         crosswalks,

@@ -1,0 +1,34 @@
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.split import assign_split, unit_interval
+
+IDS = st.lists(st.integers(1, 2**62), min_size=1, unique=True)
+
+
+def test_the_hash_is_the_published_one():
+    # printf '42:10000032' | b2sum -l 64
+    assert unit_interval(10000032) == 0xCDEEA1FABD663B12 / 2**64
+
+
+def test_bounds_belong_to_the_upper_split():
+    u = unit_interval(7)
+    subject = pl.Series([7])
+    assert assign_split(subject, u, 1.0).to_list() == ["val"]
+    assert assign_split(subject, 0.0, u).to_list() == ["test"]
+    assert assign_split(subject, u + 2**-50, 1.0).to_list() == ["train"]
+
+
+@given(IDS)
+def test_a_subject_keeps_its_split_whoever_stands_beside_it(ids):
+    together = assign_split(pl.Series(ids), 0.7, 0.85).to_list()
+    alone = [assign_split(pl.Series([subject]), 0.7, 0.85).item() for subject in ids]
+    assert together == alone
+
+
+@given(IDS)
+def test_a_wider_training_split_only_takes_subjects_in(ids):
+    narrow = assign_split(pl.Series(ids), 0.70, 0.85).to_list()
+    wide = assign_split(pl.Series(ids), 0.80, 0.90).to_list()
+    assert all(w == "train" for n, w in zip(narrow, wide, strict=True) if n == "train")

@@ -1,0 +1,75 @@
+from bisect import bisect_left
+from fractions import Fraction
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.values import CUTS, apply_cuts, fit_cuts
+from tests.pipelines.naive import cuts_of
+
+TENTHS = st.integers(-500, 500).map(lambda tenth: tenth / 10)
+VALUES = st.lists(TENTHS | st.floats(-1e6, 1e6), min_size=1, max_size=80)
+
+
+def labs(values: list[float], code: str = "1", unit: str | None = None) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"code": [code] * len(values), "value": values, "unit": [unit] * len(values)},
+        schema={"code": pl.String, "value": pl.Float64, "unit": pl.String},
+    )
+
+
+def fitted(values: list[float]) -> list[float]:
+    return list(fit_cuts(labs(values).lazy(), top=1).select(CUTS).row(0))
+
+
+def deciles(values: list[float], cuts: list[float]) -> list[int]:
+    table = pl.DataFrame([["1", *cuts]], schema=["code", *CUTS], orient="row")
+    return apply_cuts(labs(values).lazy(), table.lazy()).collect()["decile"].to_list()
+
+
+@given(VALUES)
+def test_cuts_are_those_of_the_rule_to_the_last_bit(values):
+    assert fitted(values) == cuts_of(values)
+
+
+@given(VALUES)
+def test_cuts_are_the_linear_quantiles_in_exact_arithmetic(values):
+    exact, n = sorted(map(Fraction, values)), len(values)
+    for k, cut in enumerate(fitted(values), start=1):
+        at, remainder = divmod(k * (n - 1), 10)
+        above = exact[min(at + 1, n - 1)]
+        quantile = exact[at] + (above - exact[at]) * remainder / 10
+        assert cut == pytest.approx(float(quantile), rel=1e-12, abs=1e-9)
+
+
+@given(VALUES, st.lists(TENTHS, min_size=1, max_size=30))
+def test_a_decile_is_one_more_than_the_cuts_strictly_below(values, seen):
+    cuts = cuts_of(values)
+    assert deciles(seen, cuts) == [1 + bisect_left(cuts, value) for value in seen]
+
+
+def test_a_value_on_a_cut_falls_in_the_lower_decile():
+    assert deciles([1.0, 1.5, 9.0, 9.5], [float(k) for k in range(1, 10)]) == [1, 2, 9, 10]
+
+
+def test_equal_cuts_keep_their_rank():
+    assert deciles([1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]) == [1, 4, 10]
+
+
+def test_an_item_without_cuts_has_no_decile():
+    known = pl.LazyFrame([["2", *range(9)]], schema=["code", *CUTS], orient="row")
+    assert apply_cuts(labs([1.0]).lazy(), known).collect()["decile"].to_list() == [None]
+
+
+def test_the_most_frequent_items_are_taken_and_ties_go_by_the_item_as_text():
+    rows = pl.concat([labs([1.0] * 3, "9"), labs([1.0] * 2, "30"), labs([1.0] * 2, "4"), labs([1.0], "5")])
+    assert fit_cuts(rows.lazy(), top=2)["code"].to_list() == ["9", "30"]
+
+
+def test_the_unit_is_the_commonest_one_and_none_where_there_is_none():
+    rows = pl.concat(
+        [labs([1.0] * 2, "1", "mg"), labs([1.0], "1", "g"), labs([1.0] * 5, "1"), labs([1.0], "2")]
+    )
+    assert dict(fit_cuts(rows.lazy(), top=2).select("code", "unit").iter_rows()) == {"1": "mg", "2": None}
