@@ -57,9 +57,9 @@ def fresh_folder(target: Path) -> Iterator[Path]:
 
 def whole_subjects(rows: pl.DataFrame, weight: pl.Expr, most: int) -> Iterator[pl.DataFrame]:
     """Yield rows in runs of whole subjects of about `most` in `weight`; rows are sorted by subject."""
-    before = weight.cum_sum() - weight
-    part = (before // most).cast(pl.Int64).first().over("subject_id")
-    yield from rows.with_columns(part=part).partition_by("part", maintain_order=True, include_key=False)
+    placed = rows.with_columns(part=(weight.cum_sum() - weight) // most)
+    whole = placed.with_columns(pl.col("part").first().over("subject_id"))
+    yield from whole.partition_by("part", maintain_order=True, include_key=False)
 
 
 def in_event_order(events: pl.DataFrame) -> pl.DataFrame:

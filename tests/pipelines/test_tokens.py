@@ -1,0 +1,119 @@
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.tokens import cuts_of, encode, fit_vocab, nearest_token, parent_token, roll_up, write_tokens
+from pipelines.values import CUTS
+from schemas.vocab import SPECIALS, UNK
+from tests.pipelines import naive
+
+NO_CUTS = pl.DataFrame(schema={"code": pl.String, "unit": pl.String, **dict.fromkeys(CUTS, pl.Float64)})
+ONE_ITEM = pl.DataFrame([["50912", "mg/dL", *map(float, range(1, 10))]], schema=NO_CUTS.schema, orient="row")
+
+icd = st.text("A1", min_size=3, max_size=7).map(lambda code: f"DX:{code}")
+atc = (
+    st.sampled_from([1, 3, 4, 5, 7])
+    .flatmap(lambda n: st.text("A1", min_size=n, max_size=n))
+    .map("MED:{}".format)
+)
+procedure = st.text("0D", min_size=7, max_size=7).map(lambda code: f"PR:{code}")
+TOKENS = st.lists(icd | atc | procedure, min_size=1, max_size=60)
+
+
+def vocab_of(tokens: list[str], *, min_count: int, cuts: pl.DataFrame = NO_CUTS) -> pl.DataFrame:
+    return fit_vocab(pl.LazyFrame({"token": tokens}, schema={"token": pl.String}), cuts, min_count=min_count)
+
+
+@given(icd | atc | procedure)
+def test_a_parent_is_one_level_up(token):
+    assert pl.select(parent_token(pl.lit(token))).item() == naive.parent(token)
+
+
+def test_levels_end_at_the_category_and_the_anatomical_group():
+    tokens = ["DX:I10", "MED:B", "PR:0DTJ4ZZ", "LAB:50912_Q3"]
+    assert pl.select(parent_token(pl.Series(tokens))).to_series().to_list() == [None] * 4
+
+
+@given(TOKENS, st.integers(1, 6))
+def test_no_count_is_lost_on_the_way_up(tokens, min_count):
+    own = pl.Series("token", tokens).value_counts()
+    rolled = roll_up(own, min_count=min_count)
+    at_rest = (pl.col("count") >= min_count) | parent_token(pl.col("token")).is_null()
+    assert rolled.filter(at_rest)["count"].sum() == len(tokens)
+    assert rolled["token"].is_duplicated().sum() == 0
+
+
+def test_a_parent_counts_its_own_and_what_backs_off_to_it():
+    rows = vocab_of(["DX:I2510"] * 2 + ["DX:I2511"] + ["DX:I251"] * 2 + ["DX:I259"], min_count=5)
+    counts = dict(rows.filter(pl.col("kind") == "DX").select("token", "count_train").iter_rows())
+    assert counts == {"DX:I25": 1, "DX:I251": 5, "DX:I2510": 2, "DX:I2511": 1, "DX:I259": 1}
+    assert rows.drop_nulls("token_id")["token"].to_list() == [*SPECIALS, "DX:I251"]
+
+
+def test_a_rare_code_names_the_token_it_backs_off_to_and_none_for_unk():
+    rows = vocab_of(["DX:I2510", "DX:I25", "DX:J10", "MED:B01AC06", "MED:B01AX"], min_count=2)
+    parents = dict(rows.filter(pl.col("token_id").is_null()).select("token", "parent").iter_rows())
+    assert parents["DX:I2510"] == parents["DX:I251"] == "DX:I25"
+    assert parents["MED:B01AC06"] == parents["MED:B01AX"] == "MED:B01A"
+    assert parents["DX:J10"] is None
+
+
+@given(TOKENS, st.integers(1, 6))
+def test_what_counts_enough_is_a_token_and_the_ids_run_without_gaps(tokens, min_count):
+    rows = vocab_of(tokens, min_count=min_count)
+    with_id = rows.drop_nulls("token_id")
+    assert with_id["token_id"].to_list() == list(range(with_id.height))
+    assert rows["token"].to_list()[: len(SPECIALS)] == list(SPECIALS)
+    assert with_id["count_train"].to_list()[len(SPECIALS) :] >= [min_count] * (with_id.height - len(SPECIALS))
+
+
+@given(TOKENS, st.integers(1, 4), st.randoms())
+def test_the_order_of_the_events_does_not_change_the_vocabulary(tokens, min_count, chance):
+    shuffled = chance.sample(tokens, len(tokens))
+    assert vocab_of(tokens, min_count=min_count).equals(vocab_of(shuffled, min_count=min_count))
+
+
+def test_a_laboratory_item_always_has_ten_rows_with_its_cuts():
+    rows = vocab_of(["LAB:50912_Q2"] * 3, min_count=2, cuts=ONE_ITEM).filter(pl.col("kind") == "LAB")
+    assert rows["token"].to_list() == [f"LAB:50912_Q{decile}" for decile in range(1, 11)]
+    assert rows["low"].to_list() == [None, *map(float, range(1, 10))]
+    assert rows["high"].to_list() == [*map(float, range(1, 10)), None]
+    assert rows["token_id"].to_list() == [None, len(SPECIALS), *[None] * 8]
+    assert cuts_of(rows).equals(ONE_ITEM.drop("unit"))
+
+
+@given(TOKENS, TOKENS, st.integers(1, 4))
+def test_a_code_never_seen_backs_off_to_its_nearest_ancestor_or_unk(seen, new, min_count):
+    vocab = vocab_of(seen, min_count=min_count)
+    ids = dict(vocab.drop_nulls("token_id").select("token", "token_id").iter_rows())
+    events = pl.LazyFrame({"token": new}).with_row_index("place")
+    encoded = encode(events, vocab).collect().sort("place")
+    expected = [next((ids[t] for t in (token, *naive.ancestors(token)) if t in ids), UNK) for token in new]
+    assert encoded["token_id"].to_list() == expected
+    moved = [i != UNK and i != ids.get(token) for token, i in zip(new, expected, strict=True)]
+    assert encoded["backed_off"].to_list() == moved
+
+
+def test_a_token_without_ancestors_in_the_vocabulary_has_no_nearest():
+    tokens = pl.DataFrame({"token": ["DX:I2510", "PR:0DTJ4ZZ"]})
+    found = nearest_token(tokens, pl.DataFrame({"token": ["DX:I25"]}))
+    assert dict(found.iter_rows()) == {"DX:I2510": "DX:I25", "PR:0DTJ4ZZ": None}
+
+
+def test_a_code_that_looks_like_a_laboratory_item_is_not_one():
+    events = pl.LazyFrame(
+        {
+            "kind": ["LAB", "DX", "LAB", "MED"],
+            "code": ["50912", "50912", "1", "x"],
+            "mapped": [None, "I10", None, None],
+            "value": [1.5, None, 1.0, None],
+        }
+    )
+    written = write_tokens(events, ONE_ITEM.lazy()).collect()
+    found = {(kind, code): token for kind, code, token in written.select("kind", "code", "token").iter_rows()}
+    assert found == {
+        ("LAB", "50912"): "LAB:50912_Q2",
+        ("DX", "50912"): "DX:I10",
+        ("LAB", "1"): None,
+        ("MED", "x"): None,
+    }
