@@ -29,10 +29,10 @@ def draw_diagnoses(catalog: Catalog, stays: Stays, rng: np.random.Generator) -> 
     parts, told = [], np.zeros((count, conditions), dtype=bool)
     for version, book in catalog.diagnoses.items():
         rows = np.flatnonzero(stays.icd_version == version)
-        weights = stays.active[rows] @ (0.36 * book.weights)
+        weights = stays.active[rows] @ (0.5 * book.weights)
         chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
         principal = one_of(book.weights[stays.acute[rows]], rng)
-        chosen[np.arange(len(rows)), principal] = True
+        chosen[np.arange(len(rows)), principal] = ~stays.is_blank[rows]
         readable = (chosen & book.mapped).astype(np.float64) @ (book.weights[:-1] > 0).T.astype(np.float64)
         told[rows] = readable > 0
         parts.append(_ranked(rows, chosen, principal, book, rng))
@@ -45,7 +45,7 @@ def draw_procedures(catalog: Catalog, stays: Stays, hours: Floats, rng: np.rando
     for version, book in catalog.procedures.items():
         rows = np.flatnonzero(stays.icd_version == version)
         weights = stays.active[rows] @ (0.06 * book.weights)
-        weights += 0.22 * book.weights[stays.acute[rows]]
+        weights += 0.22 * book.weights[stays.acute[rows]] * ~stays.is_blank[rows, None]
         chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
         parts.append(_ranked(rows, chosen, None, book, rng))
     codes = _together(parts)

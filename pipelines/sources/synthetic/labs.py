@@ -48,10 +48,10 @@ def early_labs(catalog: Catalog, stays: Stays, density: float, rng: np.random.Ge
     """Draw the rows of the first 48 hours and, for half the stays, of the emergency room before them."""
     count = len(stays.patient)
     mean_draws = 1.7 * density * stays.intensity * stays.first_hours / 48
-    draws = np.where(rng.random(count) < 0.04, 0, 1 + rng.poisson(mean_draws))
+    draws = np.where(stays.is_blank | (rng.random(count) < 0.04), 0, 1 + rng.poisson(mean_draws))
     stay, index = spread(draws)
     hour = np.where(index == 0, rng.uniform(0, 2, len(stay)), rng.uniform(0.5, stays.first_hours[stay]))
-    before = np.flatnonzero(rng.random(count) < 0.5)
+    before = np.flatnonzero((rng.random(count) < 0.5) & ~stays.is_blank)
     inside = rows_of_draws(
         catalog,
         stays,

@@ -36,7 +36,8 @@ class Stays:
     ordinal: Ints
     icd_version: Ints
     acute: Ints  # the condition that brings the patient in
-    active: Bools  # [S, C + 1], the last column is true
+    active: Bools  # [S, C + 1], the last column is of every stay that is not blank
+    is_blank: Bools  # nothing was done or written: an empty set
     factors: Floats  # [S, F]
     slope: Floats  # how fast inflammation and acidosis rise over the first two days
     length: Ints  # SHORT, MIDDLE or LONG
@@ -77,12 +78,14 @@ def draw_stays(catalog: Catalog, patients: Patients, seed: int, block: int) -> S
     length = np.digitize(rng.random(count) + 0.06 * np.tanh(patients.frailty[patient]), [0.14, 0.28])
     first_hours = np.where(length == SHORT, rng.uniform(3, 24, count), rng.uniform(24.5, 47.5, count))
     early = rng.random(count) < 0.12
+    is_blank = (length == SHORT) & (rng.random(count) < 0.03)
     return Stays(
         patient=patient,
         ordinal=ordinal,
         icd_version=np.where(ordinal < patients.icd9_stays[patient], 9, 10),
         acute=acute,
-        active=np.column_stack([active, np.ones(count, dtype=bool)]),
+        active=np.column_stack([active, np.ones(count, dtype=bool)]) & ~is_blank[:, None],
+        is_blank=is_blank,
         factors=_factors(catalog, active, acute, patient, ordinal, rng),
         slope=rng.normal(size=count),
         length=length,
