@@ -1,0 +1,160 @@
+"""From raw files to shards: golden tables, agreement with the naive rules, and what must not change the outcome."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines import mimic
+from pipelines.mimic import MimicSource, find_source
+from schemas.cards import StepCard
+from schemas.layout import Layout
+from schemas.settings import PRESETS, DataRules
+from tests.pipelines.agreement import assert_agreement, run_all
+from tests.pipelines.raw_tables import make_tables, write_tables
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "mimic"
+GOLDEN_RULES = DataRules(fit_on="all", min_count=2, top_labs=2)
+TABLES = ("subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
+
+
+def lines_of(layout: Layout) -> dict[str, list[str]]:
+    """Return every output table as JSON lines."""
+    made = {}
+    for table in TABLES:
+        path = getattr(layout, table)
+        frame = pl.read_parquet(path / "*.parquet" if path.is_dir() else path)
+        made[table] = frame.write_ndjson().splitlines()
+    return made
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_golden_tables_come_out_of_golden_tables(tmp_path, table):
+    run_all(MimicSource(GOLDEN / "hosp", GOLDEN / "vocab"), Layout(tmp_path), GOLDEN_RULES)
+    expected = (GOLDEN / "expected" / f"{table}.ndjson").read_text().splitlines()
+    made = lines_of(Layout(tmp_path))[table]
+    assert [json.loads(line) for line in made] == [json.loads(line) for line in expected]
+
+
+def test_the_golden_tables_are_what_the_naive_rules_give(tmp_path):
+    run_all(MimicSource(GOLDEN / "hosp", GOLDEN / "vocab"), Layout(tmp_path), GOLDEN_RULES)
+    assert_agreement(Layout(tmp_path), GOLDEN / "hosp", GOLDEN / "vocab", GOLDEN_RULES)
+
+
+RULES = st.builds(
+    DataRules,
+    fit_on=st.sampled_from(["train", "all"]),
+    min_count=st.sampled_from([1, 3, 8, 40]),
+    med_link=st.sampled_from(["name", "pharmacy"]),
+    top_labs=st.sampled_from([2, 4, 200]),
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000), rules=RULES)
+def test_invented_tables_with_every_oddity_agree_with_the_naive_rules(tmp_path_factory, seed, rules):
+    folder = tmp_path_factory.mktemp("invented")
+    hosp, crosswalks = write_tables(folder / "raw", make_tables(seed))
+    run_all(find_source(folder / "raw", crosswalks), Layout(folder), rules)
+    assert_agreement(Layout(folder), hosp, crosswalks, rules)
+
+
+@pytest.fixture(scope="module")
+def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """raw/hosp, raw/vocab and data, the outcome under the default preset."""
+    folder = tmp_path_factory.mktemp("invented")
+    write_tables(folder / "raw", make_tables(1))
+    run_all(
+        find_source(folder / "raw", folder / "raw" / "vocab"), Layout(folder / "data"), PRESETS["default"]
+    )
+    return folder
+
+
+def outcome(source: MimicSource, folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every output but the hashes of the raw files."""
+    run_all(source, Layout(folder), PRESETS["default"])
+    return {name: data for name, data in files_of(folder).items() if name != "cards/raw.card.json"}
+
+
+def as_csv(path: Path, folder: Path) -> None:
+    (folder / path.name.removesuffix(".gz")).write_bytes(gzip.decompress(path.read_bytes()))
+
+
+def as_parquet(path: Path, folder: Path) -> None:
+    rows = pl.read_csv(
+        path, infer_schema_length=None, null_values=[""], schema_overrides=TEXT_COLUMNS, try_parse_dates=True
+    )
+    rows.write_parquet(folder / path.name.replace(".csv.gz", ".parquet"))
+
+
+TEXT_COLUMNS = dict.fromkeys(
+    ("icd_code", "gsn", "atc", "icd_9", "icd_10", "value", "comments", "dod"), pl.String
+)
+
+
+def shuffled(path: Path, folder: Path) -> None:
+    rows = pl.read_csv(path, infer_schema=False).sample(fraction=1, shuffle=True, seed=3)
+    columns = random.Random(3).sample(rows.columns, len(rows.columns))
+    (folder / path.name).write_bytes(gzip.compress(rows.select(columns).write_csv().encode()))
+
+
+@pytest.mark.parametrize("rewrite", [as_csv, as_parquet, shuffled])
+def test_layout_and_order_of_the_files_do_not_change_a_byte(invented, tmp_path, rewrite):
+    for name in ("hosp", "vocab"):
+        (tmp_path / "raw" / name).mkdir(parents=True)
+        for path in (invented / "raw" / name).iterdir():
+            rewrite(path, tmp_path / "raw" / name)
+    made = outcome(find_source(tmp_path / "raw" / "hosp", tmp_path / "raw" / "vocab"), tmp_path / "data")
+    clean = files_of(invented / "data")
+    clean.pop("cards/raw.card.json")
+    assert made == clean
+
+
+def test_every_flow_reconciles_from_source_rows_to_tokens(invented):
+    layout = Layout(invented / "data")
+    cards = [
+        StepCard.read(layout.cards, step)
+        for step in ("subjects", "encounters", "events", "drug_lookup", "seqset")
+    ]
+    assert all(flow.reconciles for card in cards for flow in card.flows.values())
+    seqset = cards[-1]
+    assert sum(flow.kept_rows for flow in seqset.flows.values()) == seqset.counts["tokens"]
+    sized = {name: count for name, count in seqset.counts.items() if name.startswith("tokens_per_set[")}
+    assert sum(sized.values()) == seqset.counts["sets"]
+
+
+def test_odd_stays_and_foreign_rows_below_the_bounds_are_said(invented):
+    layout = Layout(invented / "data")
+    (odd,) = StepCard.read(layout.cards, "encounters").warnings
+    assert odd.startswith("admissions: column dischtime: 1 of ")
+    foreign = StepCard.read(layout.cards, "events").warnings
+    assert [sentence.split(":")[0] for sentence in foreign] == [
+        "diagnoses_icd",
+        "procedures_icd",
+        "emar",
+        "labevents",
+    ]
+
+
+def test_every_subject_is_in_one_split_and_the_pretraining_split_follows_the_rules(invented, tmp_path):
+    source = find_source(invented / "raw", invented / "raw" / "vocab")
+    mimic.extract_subjects(source, Layout(tmp_path), PRESETS["paper"])
+    default = pl.read_parquet(Layout(invented / "data").subjects)
+    paper = pl.read_parquet(Layout(tmp_path).subjects)
+    assert default["subject_id"].is_unique().all()
+    assert default["split"].equals(default["pretrain_split"])
+    assert paper["split"].equals(default["split"])
+    assert not paper["pretrain_split"].equals(paper["split"])
