@@ -1,0 +1,52 @@
+import pytest
+
+from pipelines.__main__ import main
+from pipelines.mimic import find_source
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+from tests.pipelines.agreement import run_all
+from tests.pipelines.raw_tables import make_tables, write_tables
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("fitted")
+    write_tables(folder / "raw", make_tables(1))
+    run_all(
+        find_source(folder / "raw", folder / "raw" / "vocab"), Layout(folder / "mimic"), PRESETS["default"]
+    )
+    return folder
+
+
+def tokenize(raw, frozen, out) -> int:
+    flags = {"--hosp": raw, "--crosswalks": raw / "vocab", "--frozen": frozen, "--out": out}
+    return main(["tokenize", *(str(part) for pair in flags.items() for part in pair)])
+
+
+def test_the_same_patients_give_the_same_shards_by_the_frozen_vocabulary(fitted, tmp_path, capsys):
+    assert tokenize(fitted / "raw", fitted / "mimic", tmp_path / "new") == 0
+    printed = capsys.readouterr().out
+    assert "LAB" in printed
+    assert "[UNK]" in printed
+    shards = [folder / "seqset" / "shard-00000.parquet" for folder in (fitted / "mimic", tmp_path / "new")]
+    assert shards[0].read_bytes() == shards[1].read_bytes()
+
+
+def test_new_patients_never_change_what_was_fitted(fitted, tmp_path):
+    before = {path: path.read_bytes() for path in (fitted / "mimic").rglob("*") if path.is_file()}
+    write_tables(tmp_path / "raw", make_tables(2))
+    assert tokenize(tmp_path / "raw", fitted / "mimic", tmp_path / "new") == 0
+    assert not (tmp_path / "new" / "vocab.parquet").exists()
+    assert {path: path.read_bytes() for path in (fitted / "mimic").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("frozen", "out", "said"),
+    [("nothing", "new", "Give --frozen"), ("mimic", "mimic", "--out is the fitted run itself")],
+)
+def test_a_wrong_folder_is_one_line_and_exit_code_two(fitted, capsys, frozen, out, said):
+    assert tokenize(fitted / "raw", fitted / frozen, fitted / out) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
