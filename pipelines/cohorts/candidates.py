@@ -9,6 +9,7 @@ import polars as pl
 
 from schemas.cohort import TimePoint
 
+MICROSECONDS_PER_DAY = 86_400_000_000
 KEY = ("subject_id", "index_encounter")
 
 _ANCHORS = {
@@ -42,13 +43,17 @@ def candidates(subjects: pl.LazyFrame, encounters: pl.LazyFrame, predict_at: Tim
     )
 
 
-def follow_up_days() -> pl.Expr:
-    """Days from predict_at to the end of data or to death, whichever comes first; never negative.
+def with_follow_up(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add follow_up_days: from predict_at to the end of data or to death, whichever is first; never negative.
 
-    A death known only as a date counts as the end of that day.
+    A death known only as a date counts as the end of that day. The division is numpy's: polars multiplies a column
+    by the divisor's reciprocal but divides a single row, and the last bit of a label would depend on its neighbours.
     """
     followed = pl.min_horizontal("end_of_data", "death") - pl.col("predict_at")
-    return (followed.dt.total_microseconds() / 86_400_000_000).clip(lower_bound=0)
+    microseconds = rows.select(followed.dt.total_microseconds().clip(lower_bound=0)).to_series()
+    return rows.with_columns(
+        follow_up_days=pl.Series(microseconds.to_numpy() / MICROSECONDS_PER_DAY, dtype=pl.Float64)
+    )
 
 
 def _observed(encounters: pl.LazyFrame) -> pl.LazyFrame:

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.cohorts.candidates import KEY, candidates, follow_up_days
+from pipelines.cohorts.candidates import KEY, candidates, with_follow_up
 from pipelines.cohorts.chapters import CHAPTERS
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of
 from pipelines.cohorts.steps import Steps, add_index_steps, add_requirements
@@ -42,8 +42,8 @@ def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> Labels:
     add_index_steps(steps, cohort, tables)
     add_requirements(steps, cohort, tables, lenient=lenient)
     _add_outcome(steps, cohort.outcome, tables, lenient=lenient)
-    rows = steps.rows.with_columns(index_start="start", follow_up_days=follow_up_days()).collect()
-    kept = rows.filter(steps.passed)
+    rows = steps.rows.with_columns(index_start="start").collect()
+    kept = with_follow_up(rows.filter(steps.passed))
     labelled, label_type, classes = _label(kept, cohort.outcome, tables, rules)
     sorted_rows = labelled.select(COLUMNS).sort("subject_id", "index_start", "index_encounter")
     return Labels(sorted_rows, label_type, classes, steps.count(rows), steps.count_lenient(kept))
