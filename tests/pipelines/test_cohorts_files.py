@@ -1,0 +1,256 @@
+"""What a cohort leaves on disk: labels with their task, attrition, lock, card; and the check that blocks bad labels."""
+
+import json
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipelines.cohorts import check_labels, write_labels
+from schemas.attrition import read_attrition
+from schemas.cards import StepCard
+from schemas.cohort import CohortError, parse_text
+from schemas.contract import read_table, write_table
+from schemas.errors import ContractError
+from schemas.labels import Features, Task, labels_schema
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+from tests.pipelines.cohort_tables import DAY, DAY_ZERO, diagnosis, mimic, stay, subject, write
+
+RULES = PRESETS["default"]
+TASKS = ("mortality", "long_stay", "readmission", "icd_chapter", "icd_category")
+FILES = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")
+
+
+def people(count=12):
+    """Each with a stay of nine days, dying in it if odd, and another a month later."""
+    splits = ("train", "train", "val", "test")
+    subjects = [subject(number, splits[number % 4]) for number in range(1, count + 1)]
+    encounters, events = [], []
+    for number in range(1, count + 1):
+        start = DAY_ZERO + number * DAY
+        died = number % 2 == 1
+        encounters.append(stay(number * 10, start, start + 9 * DAY, died=died, of=number))
+        encounters.append(stay(number * 10 + 1, start + 20 * DAY, start + 21 * DAY, of=number))
+        events.append(diagnosis(number * 10, "4019", "I10", of=number))
+        events.append(diagnosis(number * 10 + 1, "25000", "E119", of=number))
+    return subjects, encounters, events
+
+
+@pytest.fixture
+def layout(tmp_path):
+    layout = Layout(tmp_path / "mimic")
+    write(layout, *people())
+    return layout
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_writes_its_three_files_and_its_card(layout, task):
+    card = write_labels(mimic(task), layout, RULES)
+    assert sorted(path.name for path in layout.cohort(f"mimic_{task}").iterdir()) == sorted(FILES)
+    assert StepCard.read(layout.cards, f"mimic_{task}_labels") == card
+    assert card.flows["encounters"].reconciles
+    assert card.counts["rows"] == card.flows["encounters"].kept_rows
+    assert not any(check_labels(layout, f"mimic_{task}").values())
+
+
+def test_the_labels_carry_their_task(layout):
+    write_labels(mimic("mortality"), layout, RULES)
+    metadata = pq.read_schema(layout.labels("mimic_mortality")).metadata
+    assert metadata[b"contract"] == b"labels/1"
+    assert Task.model_validate_json(metadata[b"task"]) == Task(
+        cohort="mimic_mortality",
+        about="death in the hospital stay, predicted 24 hours after admission",
+        label_type="bool",
+        classes=("false", "true"),
+        features=Features(clock="available_at", drop_from_index=("DX",)),
+        predict_at="index.start + 24 hours",
+        predict_anchor="index.start",
+        predict_offset_us=86_400_000_000,
+        cohort_sha256=mimic("mortality").sha256,
+    )
+
+
+def test_under_paper_the_task_cuts_on_time(layout):
+    write_labels(mimic("mortality"), layout, PRESETS["paper"])
+    task = json.loads(pq.read_schema(layout.labels("mimic_mortality")).metadata[b"task"])
+    assert task["features"]["clock"] == "time"
+
+
+def test_a_rerun_is_byte_identical(layout):
+    first = []
+    for _ in range(2):
+        for task in TASKS:
+            write_labels(mimic(task), layout, RULES)
+        first.append([(layout.cohort(f"mimic_{t}") / name).read_bytes() for t in TASKS for name in FILES])
+    assert first[0] == first[1]
+
+
+def test_the_order_of_the_tables_rows_means_nothing(layout, tmp_path):
+    other = Layout(tmp_path / "shuffled")
+    write(other, *(rows[::-1] for rows in people()))
+    for task in TASKS:
+        for where in (layout, other):
+            write_labels(mimic(task), where, RULES)
+        assert layout.labels(f"mimic_{task}").read_bytes() == other.labels(f"mimic_{task}").read_bytes()
+
+
+def test_the_attrition_file_reads_back_as_the_steps(layout):
+    write_labels(mimic("readmission"), layout, RULES)
+    steps = read_attrition(layout.cohort("mimic_readmission") / "attrition.csv")
+    assert [(row.step, row.index_rows, row.dropped) for row in steps] == [
+        ("all encounters", 24, 0),
+        ("has an end after its start", 24, 0),
+        ("discharged alive", 18, 6),
+        ("admitted again later", 6, 12),
+        ("no outcome by predict_at", 6, 0),
+    ]
+
+
+def test_the_lock_says_what_was_run_on_what(layout):
+    cohort = mimic("icd_chapter")
+    write_labels(cohort, layout, RULES)
+    lock = yaml.safe_load((layout.cohort("mimic_icd_chapter") / "cohort.lock.yaml").read_text())
+    assert lock["spec"] == cohort.normalized()
+    assert lock["spec_sha256"] == cohort.sha256
+    assert set(lock["data_sha256"]) == {"subjects", "encounters", "events", "drug_lookup"}
+    assert len(lock["classes"]) == 22
+
+
+def test_the_lock_knows_when_the_data_change(layout):
+    def data():
+        write_labels(mimic("icd_chapter"), layout, RULES)
+        lock = yaml.safe_load((layout.cohort("mimic_icd_chapter") / "cohort.lock.yaml").read_text())
+        return lock["data_sha256"]
+
+    before = data()
+    write(layout, *people(13))
+    assert all(before[table] != after for table, after in data().items() if table != "drug_lookup")
+
+
+def test_the_lock_resolves_code_lists_and_an_unmatched_pattern_is_a_warning(layout):
+    text = mimic("mortality").normalized() | {
+        "codes": {"heart": {"icd9cm": ["401*", "4028"], "atc": ["B01*"]}},
+        "index": {"encounter": {"with": "heart"}},
+    }
+    card = write_labels(parse_text(yaml.safe_dump(text), file="c.yaml"), layout, RULES)
+    lock = yaml.safe_load((layout.cohort("mimic_mortality") / "cohort.lock.yaml").read_text())
+    assert lock["codes"] == {"heart": {"icd9cm": {"4019": 12}, "atc": {}}}
+    assert card.counts["rows"] == 12
+    assert card.warnings[:2] == [
+        "codes.heart.icd9cm: '4028' matches no event; the nearest that exist are 4019",
+        "codes.heart.atc: 'B01*' matches no event; the data hold no atc code like it",
+    ]
+
+
+def test_an_empty_cohort_still_writes_labels_and_says_it_is_not_trainable(layout):
+    card = write_labels(mimic("readmission", ("index_alive", "{index_longer_than: 9 years}")), layout, RULES)
+    labels = read_table(layout.labels("mimic_readmission"), labels_schema("bool"))
+    assert len(labels) == 0
+    assert card.warnings == [
+        "not trainable: the cohort is empty; see where its rows go in the attrition table"
+    ]
+
+
+def test_categories_too_rare_are_not_trainable(layout):
+    card = write_labels(mimic("icd_category"), layout, RULES)
+    assert card.warnings == ["not trainable: no category has 100 admissions"]
+    labels = pl.from_arrow(read_table(layout.labels("mimic_icd_category"), labels_schema("list")))
+    assert labels["label"].to_list() == [[]] * 24
+
+
+def test_a_split_with_one_class_is_a_warning(tmp_path):
+    layout = Layout(tmp_path)
+    write(layout, [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + 9 * DAY)], [])
+    assert write_labels(mimic("mortality"), layout, RULES).warnings == [
+        "not trainable: the train split has one class only",
+        "the val split has no rows",
+        "the test split has no rows",
+    ]
+
+
+def test_a_filter_on_an_empty_column_is_refused_where_it_stands(layout):
+    cohort = mimic("readmission", ("{any_encounter: {}, within", "{any_encounter: {type: IP}, within"))
+    with pytest.raises(CohortError) as caught:
+        write_labels(cohort, layout, RULES)
+    assert str(caught.value) == (
+        "mimic_readmission.yaml:10: outcome.any_encounter.type: every encounter's type is empty in these data; "
+        "take this filter out"
+    )
+
+
+def test_a_source_not_derived_yet_is_refused_where_it_stands(layout):
+    with pytest.raises(
+        CohortError, match=r"mimic_readmission.yaml:3: source: cohorts on 'meds' are not derived yet"
+    ):
+        write_labels(mimic("readmission", ("source: mimic", "source: meds")), layout, RULES)
+
+
+def test_a_full_disk_leaves_the_earlier_files_as_they_were(layout, monkeypatch):
+    cohort = mimic("mortality")
+    write_labels(cohort, layout, RULES)
+    before = [(layout.cohort(cohort.cohort) / name).read_bytes() for name in FILES]
+    write(layout, *people(20))
+
+    def full(*_args, **_keywords):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(ContractError, match="No space left on device"):
+        write_labels(cohort, layout, RULES)
+    assert [(layout.cohort(cohort.cohort) / name).read_bytes() for name in FILES] == before
+    assert sorted(path.name for path in layout.cohort(cohort.cohort).parent.iterdir()) == [cohort.cohort]
+
+
+def test_labels_not_made_yet_name_their_asset_to_run(layout):
+    with pytest.raises(ContractError, match="materialize the asset"):
+        check_labels(layout, "mimic_mortality")
+
+
+def shift(rule):
+    """Return how to break one row of labels, by the rule it breaks."""
+    first = pl.int_range(pl.len()) == 0
+    later = pl.col("predict_at") + pl.duration(days=30)
+    return {
+        "index is no stay of the patient": {
+            "index_encounter": pl.when(first).then(999).otherwise("index_encounter")
+        },
+        "predicted before the stay": {
+            "predict_at": pl.when(first).then(pl.col("index_start") - DAY).otherwise("predict_at")
+        },
+        "predicted after the stay": {"predict_at": pl.when(first).then(later).otherwise("predict_at")},
+        "split is not the patient's": {"split": pl.when(first).then(pl.lit("other")).otherwise("split")},
+        "outcome at or before the prediction": {
+            "outcome_time": pl.when(first).then("predict_at").otherwise("outcome_time")
+        },
+    }[rule]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "index is no stay of the patient",
+        "predicted before the stay",
+        "predicted after the stay",
+        "split is not the patient's",
+        "outcome at or before the prediction",
+    ],
+)
+def test_a_broken_label_row_is_counted_under_its_rule(layout, rule):
+    write_labels(mimic("mortality"), layout, RULES)
+    _rewrite(layout, lambda rows: rows.with_columns(**shift(rule)))
+    assert check_labels(layout, "mimic_mortality")[rule] == 1
+
+
+def test_an_index_that_stands_twice_is_counted(layout):
+    write_labels(mimic("mortality"), layout, RULES)
+    _rewrite(layout, lambda rows: pl.concat([rows, rows.head(1)]))
+    assert check_labels(layout, "mimic_mortality")["index stands twice"] == 2
+
+
+def _rewrite(layout, change):
+    path, schema = layout.labels("mimic_mortality"), labels_schema("bool")
+    task = pq.read_schema(path).metadata[b"task"].decode()
+    rows = change(pl.from_arrow(read_table(path, schema)))
+    write_table(rows.to_arrow(), path, schema, made_by="test", metadata={"task": task})
