@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads: threads that wait do not spin
+
 from nest_model.telemetry import Stopped, StopRequest, Telemetry, die_with_parent, sole_writer
 from schemas.errors import NestError
 
@@ -75,10 +77,12 @@ def parser() -> argparse.ArgumentParser:
     positions = ("days_since_first", "days_since_prior", "index")
     pretrain.add_argument("--position", choices=positions, default="days_since_first")
     _device(pretrain)
+    _training(pretrain)
 
     finetune = _command(commands, "finetune", _finetune, "fine-tune a pretrained model on a cohort's labels")
     _paths(finetune, "pretrained", "labels", "seqset", "out", "predictions")
     _device(finetune)
+    _training(finetune)
 
     lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same features")
     _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
@@ -117,6 +121,11 @@ def _device(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--threads", type=int, default=2, help="of the CPU; part of what makes a run repeatable"
     )
+
+
+def _training(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--epochs", type=int, help="at most; without: as the model's recipe says")
+    command.add_argument("--seconds-between-states", type=float, default=30.0)
 
 
 # Each imports what it needs itself: `--help` and a wrong flag should not wait for torch.

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from nest_model.evaluate import evaluate, headline
 from nest_model.features import leak_count, select
 from nest_model.files import write_json
 from nest_model.labels import Labels, why_not_trainable, write_predictions
-from nest_model.loop import Parcel, Recipe, fit
+from nest_model.loop import SECONDS_BETWEEN_STATES, Parcel, Recipe, fit
 from nest_model.model import NestModel
 from nest_model.readme import classifier_readme
 from nest_model.selection import Cut, Selection, limit_context
@@ -56,6 +56,8 @@ def finetune(
     telemetry: Telemetry,
     stop: StopRequest,
     recipe: Recipe | None = None,
+    epochs: int | None = None,
+    seconds_between_states: float = SECONDS_BETWEEN_STATES,
 ) -> None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
@@ -74,11 +76,21 @@ def finetune(
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
     recipe = recipe or RECIPES[parent.training["preset"]]
+    recipe = replace(recipe, epochs=epochs or recipe.epochs)
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, recipe, fabric)
     states = StateFolder(out / "state", _run_key(trainee, pretrained, recipe, seed))
     log.info("%s: %s", table.task.cohort, trainee.words)
-    position = fit(trainee, recipe, seed=seed, fabric=fabric, states=states, telemetry=telemetry, stop=stop)
+    position = fit(
+        trainee,
+        recipe,
+        seed=seed,
+        fabric=fabric,
+        states=states,
+        telemetry=telemetry,
+        stop=stop,
+        seconds_between_states=seconds_between_states,
+    )
 
     probability = trainee.predict()
     metrics, _ = trainee.evaluate(trainee.module)

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from nest_model.batches import pack
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.files import write_json
-from nest_model.loop import Parcel, Position, Recipe, fit, seed_of
+from nest_model.loop import SECONDS_BETWEEN_STATES, Parcel, Position, Recipe, fit, seed_of
 from nest_model.masking import MaskedBatch, mask_batch, mask_sets
 from nest_model.model import NestModel
 from nest_model.objectives import pretraining_loss, set_prediction
@@ -86,6 +86,8 @@ def pretrain(
     telemetry: Telemetry,
     stop: StopRequest,
     recipe: Recipe | None = None,
+    epochs: int | None = None,
+    seconds_between_states: float = SECONDS_BETWEEN_STATES,
     **changes: Any,
 ) -> None:
     """Pretrain a model and write its folder: weights, config, card, `metrics.json`.
@@ -93,7 +95,7 @@ def pretrain(
     Args:
         model: "tiny", "paper", or "auto" (tiny on a CPU, paper on a GPU).
         position: the config's `cse_position`.
-        recipe: None: the preset's own.
+        recipe: None: the preset's own. epochs: at most, in the recipe's place.
         changes: of the preset's model config.
 
     Raises:
@@ -108,12 +110,20 @@ def pretrain(
         model, vocab_size(vocab, patients.seqsets.vocab_sha256), cse_position=position, **changes
     )
     recipe = recipe or RECIPES[model]
+    recipe = replace(recipe, epochs=epochs or recipe.epochs)
     torch.manual_seed(seed)
     trainee = Pretraining(patients, config, recipe, fabric.device)
     states = StateFolder(out / "state", run_key(config, recipe, seed, patients))
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     position_reached = fit(
-        trainee, recipe, seed=seed, fabric=fabric, states=states, telemetry=telemetry, stop=stop
+        trainee,
+        recipe,
+        seed=seed,
+        fabric=fabric,
+        states=states,
+        telemetry=telemetry,
+        stop=stop,
+        seconds_between_states=seconds_between_states,
     )
 
     metrics = {**trainee.evaluate(trainee.module)[0], **trainee.set_prediction()}

@@ -1,0 +1,161 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nest_model.device import start
+from nest_model.loop import Recipe
+from nest_model.telemetry import Stopped, StopRequest, Telemetry
+from nest_model.train import pretrain
+from schemas.errors import NestError
+from tests.nest_model.tiny_world import World, make_world, write_vocab
+
+RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+class StopAfter(StopRequest):
+    """Asks to stop after so many looks, one a step."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    @property
+    def asked(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+def train(world: World, out: Path, *, seed=42, recipe=RECIPE, stop=None, **changes) -> bytes:
+    """Pretrain a very small model and return its weights' file."""
+    options = {"seqset": world.seqset, "subjects": world.subjects, "vocab": world.vocab, "out": out}
+    pretrain(
+        **options,
+        model="tiny",
+        position="days_since_first",
+        seed=seed,
+        fabric=start("cpu", threads=1),
+        telemetry=Telemetry(out),
+        stop=stop or StopRequest(),
+        recipe=recipe,
+        **{"d_model": 16, "heads": 2, "d_ff": 16, **changes},
+    )
+    return (out / "model.safetensors").read_bytes()
+
+
+def test_the_same_seed_gives_the_same_weights_bit_for_bit_and_another_seed_others(world, tmp_path):
+    first = train(world, tmp_path / "a")
+
+    assert train(world, tmp_path / "b") == first
+    assert train(world, tmp_path / "c", seed=7) != first
+
+
+def test_the_row_budget_changes_the_micro_batches_and_not_the_result(world, tmp_path):
+    train(world, tmp_path / "whole")
+    train(world, tmp_path / "cut", recipe=Recipe(**{**vars(RECIPE), "row_budget": 20}))
+    whole, cut = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("whole", "cut"))
+
+    for name, value in whole["validation"].items():
+        assert cut["validation"][name] == pytest.approx(value, rel=1e-3), name
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 9])
+def test_a_run_stopped_at_any_step_ends_with_the_same_weights_and_leaves_no_state(world, tmp_path, steps):
+    undisturbed = train(world, tmp_path / "a")
+    out = tmp_path / "b"
+    with pytest.raises(Stopped, match="the state is saved"):
+        train(world, out, stop=StopAfter(steps))
+    assert list((out / "state").glob("*.safetensors"))
+
+    assert train(world, out) == undisturbed
+    assert not (out / "state").exists()
+
+
+def test_a_damaged_newest_state_costs_a_step_and_not_the_run(world, tmp_path):
+    undisturbed = train(world, tmp_path / "a")
+    out = tmp_path / "b"
+    for steps in (6, 1):
+        with pytest.raises(Stopped):
+            train(world, out, stop=StopAfter(steps))
+    newest = max((out / "state").glob("*.safetensors"))
+    newest.write_bytes(newest.read_bytes()[:2000])
+
+    assert train(world, out) == undisturbed
+
+
+def test_the_state_of_another_run_is_passed_over(world, tmp_path):
+    out = tmp_path / "a"
+    with pytest.raises(Stopped):
+        train(world, out, seed=7, stop=StopAfter(4))
+
+    assert train(world, out) == train(world, tmp_path / "b")
+
+
+def test_training_lowers_the_validation_loss_and_says_what_it_was_trained_on(world, tmp_path):
+    train(world, tmp_path, recipe=Recipe(**{**vars(RECIPE), "epochs": 8, "learning_rate": 1e-2}))
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+
+    assert metrics["validation"]["val_loss"] < metrics["history"][0]["val_loss"]
+    assert {"val_recall_at_10_cls", "val_ndcg_at_10_mask"} <= set(metrics["validation"])
+    assert "train patients: 24" in (tmp_path / "README.md").read_text()
+
+
+def test_training_stops_when_the_validation_has_not_improved_for_patience_epochs(world, tmp_path):
+    train(world, tmp_path, recipe=Recipe(learning_rate=0.0, epochs=9, patience=2))
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+
+    assert (metrics["epochs"], metrics["best_epoch"]) == (3, 0)
+
+
+def test_a_vocabulary_the_shards_were_not_written_with_is_refused(world, tmp_path):
+    write_vocab(tmp_path / "vocab.parquet", tokens=31)
+    other = World(world.root)
+    object.__setattr__(other, "vocab", tmp_path / "vocab.parquet")
+
+    with pytest.raises(NestError, match="not the vocabulary the shards were written with"):
+        train(other, tmp_path / "out")
+
+
+def command(world: World, out: Path) -> list[str]:
+    paths = [f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab")]
+    flags = ["--threads=1", "--epochs=5", "--seconds-between-states=0"]
+    return [sys.executable, "-m", "nest_model", "pretrain", *paths, f"--out={out}", "--model=tiny", *flags]
+
+
+def start_and_end_by(signal_number: int, world: World, out: Path) -> subprocess.Popen:
+    """Start a training in a process of its own and send it a signal once it has saved a few states."""
+    process = subprocess.Popen(command(world, out), stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not any(int(f.stem) > 2 for f in (out / "state").glob("0*.safetensors")):
+        time.sleep(0.005)
+    os.kill(process.pid, signal_number)
+    process.wait()
+    return process
+
+
+def test_a_training_killed_outright_ends_with_the_weights_of_one_left_alone(tmp_path):
+    world = make_world(tmp_path, subjects=200)
+    subprocess.run(command(world, tmp_path / "a"), check=True, capture_output=True)
+    killed = start_and_end_by(signal.SIGKILL, world, tmp_path / "b")
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "b" / "model.safetensors").exists()
+
+    subprocess.run(command(world, tmp_path / "b"), check=True, capture_output=True)
+    a, b = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b"))
+    assert a == b
+
+
+def test_a_training_asked_to_end_saves_its_state_and_says_so(tmp_path):
+    world = make_world(tmp_path, subjects=200)
+    asked = start_and_end_by(signal.SIGTERM, world, tmp_path / "out")
+
+    assert asked.returncode == 143
+    assert "the state is saved" in asked.stderr.read().splitlines()[-1]

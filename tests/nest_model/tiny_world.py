@@ -1,0 +1,114 @@
+"""A made-up source of a few dozen patients: shards, vocabulary, subjects and labels that can be learnt in seconds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.contract import read_table, write_table
+from schemas.events import SUBJECTS
+from schemas.labels import Features, Task, labels_schema
+from schemas.vocab import SPECIALS, VOCAB, content_sha256
+from tests.nest_model.seqsets import DAY_US, HOUR_US, set_row, write_shards
+
+TOKENS = 30
+SIGN = 7  # the token that says the outcome
+
+
+@dataclass(frozen=True)
+class World:
+    """Paths as the commands take them."""
+
+    root: Path
+
+    def __getattr__(self, name: str) -> Path:
+        return self.root / (name if name == "seqset" else f"{name}.parquet")
+
+
+def make_world(root: Path, *, subjects: int = 40, seed: int = 0) -> World:
+    """Write a world: patients 1 … n, one to three sets each, a bool label that the SIGN token gives away."""
+    world, rng = World(root), np.random.default_rng(seed)
+    rows, labels = [], []
+    for subject in range(1, subjects + 1):
+        for index in range(int(rng.integers(1, 4))):
+            start = index * 30 * DAY_US
+            tokens = rng.integers(SIGN + 1, len(SPECIALS) + TOKENS, size=rng.integers(3, 9)).tolist()
+            label = bool(rng.integers(2))
+            tokens += [SIGN] * label
+            events = [(token, 3, start + i * HOUR_US, start + i * HOUR_US) for i, token in enumerate(tokens)]
+            rows.append(
+                set_row(subject, index, 10 * subject + index, start, events, end_us=start + 5 * DAY_US)
+            )
+            labels.append((subject, 10 * subject + index, start, label))
+    write_vocab(world.vocab)
+    write_shards(world.seqset, rows, vocab_sha256=content_sha256(read_table(world.vocab, VOCAB)))
+    split = [
+        ("train", "val", "test")[subject % 5 // 3 + (subject % 5 == 4)] for subject in range(subjects + 1)
+    ]
+    write_subjects(world.subjects, split)
+    write_labels(world.labels, labels, split)
+    return world
+
+
+def write_vocab(path: Path, *, tokens: int = TOKENS) -> None:
+    names = [*SPECIALS, *(f"LAB:{number}" for number in range(tokens))]
+    empty = [None] * len(names)
+    table = pa.table(
+        {
+            "token_id": pa.array(range(len(names)), pa.uint32()),
+            "token": names,
+            "kind": ["LAB"] * len(names),
+            "code": pa.array(empty, pa.string()),
+            "unit": pa.array(empty, pa.string()),
+            "low": pa.array(empty, pa.float64()),
+            "high": pa.array(empty, pa.float64()),
+            "parent": pa.array(empty, pa.string()),
+            "count_train": [9] * len(names),
+        }
+    )
+    write_table(table, path, VOCAB, made_by="test")
+
+
+def write_subjects(path: Path, split: list[str]) -> None:
+    ids, empty = list(range(1, len(split))), [None] * (len(split) - 1)
+    table = pa.table(
+        {
+            "subject_id": ids,
+            "birth_date": pa.array(empty, pa.timestamp("us")),
+            "death_date": pa.array(empty, pa.timestamp("us")),
+            "sex": pa.array(empty, pa.string()),
+            "split": split[1:],
+            "pretrain_split": split[1:],
+        }
+    )
+    write_table(table, path, SUBJECTS, made_by="test")
+
+
+def write_labels(path: Path, labels: list[tuple[int, int, int, bool]], split: list[str], **changes) -> None:
+    """Write labels/1 of (subject, encounter, start_us, label), predicting a day after the start."""
+    task = Task(
+        cohort="mimic_made_up",
+        about="whether the sign was there",
+        label_type=changes.pop("label_type", "bool"),
+        classes=changes.pop("classes", ("false", "true")),
+        features=Features(),
+        predict_at="index.start + 24 hours",
+        predict_anchor="index.start",
+        predict_offset_us=DAY_US,
+        cohort_sha256="c" * 64,
+    )
+    starts = [label[2] for label in labels]
+    schema = labels_schema(task.label_type)
+    columns = {
+        "subject_id": [label[0] for label in labels],
+        "index_encounter": [label[1] for label in labels],
+        "index_start": starts,
+        "predict_at": [start + DAY_US for start in starts],
+        "label": [label[3] for label in labels],
+        "outcome_time": [None] * len(labels),
+        "follow_up_days": [None] * len(labels),
+        "split": [split[label[0]] for label in labels],
+    }
+    table = pa.table({name: pa.array(values, schema.field(name).type) for name, values in columns.items()})
+    write_table(table, path, schema, made_by="test", metadata={"task": task.model_dump_json()})
