@@ -47,11 +47,11 @@ def join_labs(parts: list[Labs]) -> Labs:
 def early_labs(catalog: Catalog, stays: Stays, density: float, rng: np.random.Generator) -> Labs:
     """Draw the rows of the first 48 hours and, for half the stays, of the emergency room before them."""
     count = len(stays.patient)
-    mean_draws = 1.7 * density * stays.intensity * stays.first_hours / 48
+    mean_draws = 1.2 * density * stays.intensity * stays.first_hours / 48 + max(density - 1, 0)
     draws = np.where(stays.is_blank | (rng.random(count) < 0.04), 0, 1 + rng.poisson(mean_draws))
     stay, index = spread(draws)
     hour = np.where(index == 0, rng.uniform(0, 2, len(stay)), rng.uniform(0.5, stays.first_hours[stay]))
-    before = np.flatnonzero((rng.random(count) < 0.5) & ~stays.is_blank)
+    before = np.flatnonzero((rng.random(count) < 0.4) & ~stays.is_blank)
     inside = rows_of_draws(
         catalog,
         stays,
@@ -82,7 +82,7 @@ def late_labs(
 ) -> Labs:
     """Draw the rows from 48 hours to the end of the stay; `hours` is its length."""
     span = np.where(stays.length == LONG, hours - 48, 0.0)
-    stay, _ = spread(rng.poisson(0.5 * density * stays.intensity * span / 24))
+    stay, _ = spread(rng.poisson(0.46 * density * stays.intensity * span / 24))
     hour = 48 + rng.random(len(stay)) * span[stay]
     linked = rng.random(len(stay)) > 0.06
     is_first = np.zeros(len(stay), dtype=bool)
