@@ -42,7 +42,7 @@ def table_result(
         "dagster/uri": path.as_uri(),
         "contract": card.contract,
         **card_metadata(card),
-        **{name: picture(png) for name, png in (pictures or {}).items()},
+        **pictures_metadata(pictures or {}),
     }
     return dg.MaterializeResult(metadata=metadata, data_version=content_version(files))
 
@@ -95,6 +95,11 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 def picture(png: bytes) -> dg.MetadataValue:
     """Return a PNG as metadata the UI renders."""
     return dg.MetadataValue.md(f"![](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def pictures_metadata(pictures: Mapping[str, bytes]) -> dict[str, dg.MetadataValue]:
+    """Return PNGs by title as metadata."""
+    return {title: picture(png) for title, png in pictures.items()}
 
 
 def content_version(files: list[Path]) -> dg.DataVersion:

@@ -3,7 +3,6 @@
 import dagster as dg
 
 from assets.materialize import card_metadata, plainly, table_result
-from assets.pictures import seqset_pictures
 from assets.resources import Workspace
 from pipelines import mimic
 from pipelines.sources.ready import ready_mimic
@@ -77,9 +76,11 @@ def mimic_vocab(workspace: Workspace) -> dg.MaterializeResult:
 @plainly
 def mimic_seqset(workspace: Workspace) -> dg.MaterializeResult:
     """SeqSet shards: one row per admission, its tokens in order, and the data card of the corpus."""
+    from nest_model import pictures  # matplotlib: only where it draws
+
     layout = workspace.layout("mimic")
     card = mimic.write_seqset(layout, workspace.settings.rules)
-    return table_result(card, layout.seqset, seqset_pictures(card))
+    return table_result(card, layout.seqset, pictures.of_seqset(card))
 
 
 MIMIC_ASSETS = [

@@ -3,8 +3,7 @@
 import dagster as dg
 
 from assets.child import run_nest_model
-from assets.materialize import content_version, plainly
-from assets.pictures import task_pictures, training_pictures
+from assets.materialize import content_version, pictures_metadata, plainly
 from assets.resources import Workspace
 
 MODELS = {"owners": ["team:research"]}
@@ -21,6 +20,8 @@ def mimic_nest(
     context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
 ) -> dg.MaterializeResult:
     """NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."""
+    from nest_model import pictures  # matplotlib: only where it draws
+
     layout, settings = workspace.layout("mimic"), workspace.settings
     out = layout.model("mimic_nest")
     arguments = ["--seqset", layout.seqset, "--subjects", layout.subjects, "--vocab", layout.vocab]
@@ -34,7 +35,7 @@ def mimic_nest(
     ]
     result = run_nest_model(context, pipes, out, "pretrain", *arguments)
     return dg.MaterializeResult(
-        metadata={**numbers(result), **training_pictures(out)},
+        metadata={**numbers(result), **pictures_metadata(pictures.of_training(out))},
         data_version=content_version([out / "model.safetensors"]),
     )
 
@@ -108,6 +109,12 @@ def report(cohorts: list[str]) -> dg.AssetsDefinition:
     return mimic_report
 
 
+def outcome(event: dict) -> dict[str, dg.MetadataValue]:
+    """Return what came of a task's model: its numbers, or why there is none."""
+    reason = event.get("reason")
+    return {"not_trainable": dg.MetadataValue.text(reason)} if reason else numbers(event)
+
+
 def numbers(event: dict) -> dict[str, dg.MetadataValue]:
     """Return the numbers of a result as metadata."""
     return {
@@ -126,13 +133,17 @@ def _task_model(
     model: str,
     arguments: list,
 ) -> dg.MaterializeResult:
+    from nest_model import pictures  # matplotlib: only where it draws
+
     layout = workspace.layout("mimic")
     name = f"{cohort}_{model}"
     predictions = layout.report(name) / "predictions.parquet"
     arguments += ["--labels", layout.labels(cohort), "--seqset", layout.seqset, "--predictions", predictions]
     arguments += ["--seed", str(workspace.settings.seed)]
-    result = run_nest_model(context, pipes, layout.model(name), command, *arguments)
+    out = layout.model(name)
+    result = run_nest_model(context, pipes, out, command, *arguments)
+    drawn = {**pictures.of_training(out), **pictures.of_predictions(predictions, model)}
     return dg.MaterializeResult(
-        metadata={**numbers(result), **task_pictures(layout, name)},
+        metadata={**outcome(result), **pictures_metadata(drawn)},
         data_version=content_version([predictions] if predictions.exists() else []),
     )

@@ -1,0 +1,73 @@
+"""The pictures shown beside an asset, as PNG by title: where people would rather look than read."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from nest_model import figures
+from nest_model.evaluate import curve_allowed, reliability
+from nest_model.predictions import read_predictions
+from schemas.cards import StepCard
+from schemas.suppress import is_small
+
+_BIN = re.compile(r"^(?P<what>\w+)\[(?P<low>\d+),(?P<high>\d+)\)$")
+
+
+def of_seqset(card: StepCard) -> dict[str, bytes]:
+    """Return how many sets a patient has, and how many tokens a set: from the card's bins, small ones withheld."""
+    titles = {
+        "sets_per_subject": ("Sets per patient", "sets", "patients"),
+        "tokens_per_set": ("Tokens per set", "tokens", "sets"),
+    }
+    return {
+        title: figures.png(figures.histogram(bars, title=title, x=x, y=y))
+        for what, (title, x, y) in titles.items()
+        if (bars := bars_of(card.counts, what))
+    }
+
+
+def bars_of(counts: Mapping[str, int], what: str) -> list[tuple[str, int | None]]:
+    """Return the bins `what[low,high)` of a card as (words under the bar, count; None where it is small)."""
+    found = [
+        (match, count)
+        for name, count in counts.items()
+        if (match := _BIN.match(name)) and match["what"] == what
+    ]
+    bars = []
+    for match, count in found:
+        low, last = int(match["low"]), int(match["high"]) - 1
+        bars.append((str(low) if low == last else f"{low}–{last}", None if is_small(count) else count))
+    while bars and bars[0][1] == 0:
+        bars.pop(0)
+    return bars
+
+
+def of_training(model: Path) -> dict[str, bytes]:
+    """Return the training curve of a model folder; nothing where the model was not trained."""
+    file = model / "metrics.json"
+    if not file.exists() or not (history := json.loads(file.read_text()).get("history")):
+        return {}
+    losses = {
+        name: [(epoch["epoch"] + 1, epoch[name]) for epoch in history if epoch.get(name) is not None]
+        for name in ("train_loss", "val_loss")
+    }
+    series = {name.replace("_", " "): points for name, points in losses.items() if points}
+    return {"Training curve": figures.png(figures.training_curve(series, title="Training curve", y="Loss"))}
+
+
+def of_predictions(file: Path, model: str) -> dict[str, bytes]:
+    """Return ROC and reliability on the test rows of a bool task; withheld under 11 positives or negatives.
+
+    Args:
+        model: its look, a key of `figures.LOOKS`.
+    """
+    if not file.exists():
+        return {}
+    test = read_predictions(file).of("test")
+    if test.task.label_type != "bool" or not curve_allowed(test.truth):
+        return {}
+    curves = {"ROC": figures.roc({model: (test.truth[:, 0], test.probability[:, 0])})}
+    if points := reliability(test):
+        curves["Reliability"] = figures.reliability({model: points})
+    return {title: figures.png(figure) for title, figure in curves.items()}
