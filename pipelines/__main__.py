@@ -1,6 +1,7 @@
 """`python -m pipelines tokenize`: new patients of a source, by the vocabulary, cuts and lookup of a run."""
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
@@ -70,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     command.add_argument("--out", type=Path, required=True, help="where the new shards go: <out>/seqset")
     given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         card = tokenize(given.hosp, given.crosswalks, Layout(given.frozen), Layout(given.out))
     except NestError as error:

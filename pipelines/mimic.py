@@ -98,12 +98,12 @@ def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> Ste
     stays, known = _read(layout.encounters, ENCOUNTERS), _read(layout.subjects, SUBJECTS)
     parts: list[pl.DataFrame] = []
     flows: dict[str, Flow] = {}
+    size = {table: source.path(table).stat().st_size for table in TABLE_OF_KIND.values()}
+    started = time.monotonic()
     for kind, table in TABLE_OF_KIND.items():
-        started = time.monotonic()
         rows, flows[table] = _events_of(kind, source, stays, known, rules)
         parts.append(rows)
-        rate = flows[table].source_rows / (time.monotonic() - started)
-        log.info("mimic_events: %s, %s rows, %.0f rows/s", table, f"{flows[table].source_rows:,}", rate)
+        _say_progress(flows, size, time.monotonic() - started)
     events = shards.in_event_order(pl.concat(parts))
     shards.write_events(events, layout.events)
     card = StepCard(
@@ -118,6 +118,15 @@ def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> Ste
         warnings=_foreign(flows),
     )
     return shards.write_card(card, layout)
+
+
+def _say_progress(flows: dict[str, Flow], size: dict[str, int], seconds: float) -> None:
+    """Log the rows so far, their rate, and the time the bytes still to read will take."""
+    rows, done = sum(flow.source_rows for flow in flows.values()), sum(size[table] for table in flows)
+    left = seconds * (sum(size.values()) - done) / done
+    log.info(
+        "mimic_events: %s rows read, %s rows/s, %.0f s left", f"{rows:,}", f"{rows / seconds:,.0f}", left
+    )
 
 
 def _events_of(

@@ -43,16 +43,18 @@ def fresh_folder(target: Path) -> Iterator[Path]:
     aside, old = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.old")
     try:
         with writing(target):
+            if old.exists() and not target.exists():
+                old.rename(target)  # an earlier run was killed between the two renames below
             shutil.rmtree(aside, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
             aside.mkdir(parents=True)
             yield aside
+            shutil.rmtree(old, ignore_errors=True)
             if target.exists():
                 target.rename(old)
             aside.rename(target)
+            shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def whole_subjects(rows: pl.DataFrame, weight: pl.Expr, most: int) -> Iterator[pl.DataFrame]:

@@ -106,6 +106,22 @@ def test_a_folder_that_cannot_be_made_is_an_input_error(tmp_path):
         pass
 
 
+def test_a_run_killed_between_the_renames_does_not_lose_what_stood_there(tmp_path):
+    (tmp_path / ".events.old").mkdir()
+    (tmp_path / ".events.old" / "old").write_text("old")
+
+    def fail_half_way():
+        with fresh_folder(tmp_path / "events"):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way()
+    assert [path.name for path in (tmp_path / "events").iterdir()] == ["old"]
+    with fresh_folder(tmp_path / "events") as aside:
+        (aside / "new").write_text("new")
+    assert [path.name for path in tmp_path.rglob("*")] == ["events", "new"]
+
+
 def test_a_fault_inside_leaves_what_stood_there(tmp_path):
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "old").write_text("old")

@@ -1,10 +1,11 @@
 import polars as pl
+import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.tokens import cuts_of, encode, fit_vocab, nearest_token, parent_token, roll_up, write_tokens
 from pipelines.values import CUTS
-from schemas.vocab import SPECIALS, UNK
+from schemas.vocab import SPECIALS, UNK, content_sha256
 from tests.pipelines import naive
 
 NO_CUTS = pl.DataFrame(schema={"code": pl.String, "unit": pl.String, **dict.fromkeys(CUTS, pl.Float64)})
@@ -117,3 +118,11 @@ def test_a_code_that_looks_like_a_laboratory_item_is_not_one():
         ("LAB", "1"): None,
         ("MED", "x"): None,
     }
+
+
+def test_the_hash_of_a_vocabulary_is_of_its_content_alone(tmp_path):
+    table = vocab_of(["DX:I10"] * 3, min_count=2, cuts=ONE_ITEM).to_arrow()
+    pq.write_table(table, tmp_path / "plain.parquet", compression="none", row_group_size=2)
+    assert content_sha256(pq.read_table(tmp_path / "plain.parquet")) == content_sha256(table)
+    other = vocab_of(["DX:I10"] * 4, min_count=2, cuts=ONE_ITEM).to_arrow()
+    assert content_sha256(other) != content_sha256(table)
