@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
+from itertools import dropwhile
 from pathlib import Path
 
 from nest_model import figures
 from nest_model.evaluate import curve_allowed, reliability
 from nest_model.predictions import read_predictions
 from schemas.cards import StepCard
-from schemas.suppress import is_small
+from schemas.suppress import shown_parts
 
 _BIN = re.compile(r"^(?P<what>\w+)\[(?P<low>\d+),(?P<high>\d+)\)$")
 
@@ -17,8 +18,8 @@ _BIN = re.compile(r"^(?P<what>\w+)\[(?P<low>\d+),(?P<high>\d+)\)$")
 def of_seqset(card: StepCard) -> dict[str, bytes]:
     """Return how many sets a patient has, and how many tokens a set: from the card's bins, small ones withheld."""
     titles = {
-        "sets_per_subject": ("Sets per patient", "sets", "patients"),
-        "tokens_per_set": ("Tokens per set", "tokens", "sets"),
+        "sets_per_subject": ("Sets per patient", "sets, each bar from its number up to the next", "patients"),
+        "tokens_per_set": ("Tokens per set", "tokens, each bar from its number up to the next", "sets"),
     }
     return {
         title: figures.png(figures.histogram(bars, title=title, x=x, y=y))
@@ -28,19 +29,15 @@ def of_seqset(card: StepCard) -> dict[str, bytes]:
 
 
 def bars_of(counts: Mapping[str, int], what: str) -> list[tuple[str, int | None]]:
-    """Return the bins `what[low,high)` of a card as (words under the bar, count; None where it is small)."""
-    found = [
-        (match, count)
+    """Return the bins `what[low,high)` of a card as (low, count); None where a count is withheld."""
+    found = {
+        match["low"]: count
         for name, count in counts.items()
         if (match := _BIN.match(name)) and match["what"] == what
-    ]
-    bars = []
-    for match, count in found:
-        low, last = int(match["low"]), int(match["high"]) - 1
-        bars.append((str(low) if low == last else f"{low}–{last}", None if is_small(count) else count))
-    while bars and bars[0][1] == 0:
-        bars.pop(0)
-    return bars
+    }
+    seen = shown_parts(found)
+    bars = [(low, count if seen[low] == f"{count:,}" else None) for low, count in found.items()]
+    return list(dropwhile(lambda bar: bar[1] == 0, bars))
 
 
 def of_training(model: Path) -> dict[str, bytes]:
