@@ -54,7 +54,7 @@ class CodeBook:
 
 
 @dataclass(frozen=True)
-class Drugs:
+class DrugList:
     """D drugs as the pharmacy names them."""
 
     names: list[str]
@@ -66,7 +66,7 @@ class Drugs:
 
 
 @dataclass(frozen=True)
-class Labs:
+class LabItems:
     """I laboratory items in P panels, the rows of one panel together."""
 
     rows: pl.DataFrame  # itemid, valueuom, ref_range_lower, ref_range_upper, label
@@ -87,8 +87,8 @@ class Catalog:
     conditions: Conditions
     diagnoses: dict[int, CodeBook]  # by ICD version
     procedures: dict[int, CodeBook]
-    drugs: Drugs
-    labs: Labs
+    drugs: DrugList
+    labs: LabItems
 
 
 @cache
@@ -150,12 +150,12 @@ def _code_books(name: str, crosswalk: str, conditions: list[str]) -> dict[int, C
     return books
 
 
-def _drugs(conditions: list[str]) -> Drugs:
+def _drugs(conditions: list[str]) -> DrugList:
     table, uses = read("drugs"), read("drug_uses")
     atc_of = dict(read("gsn_atc_ndc_mapping").select("gsn", "atc").iter_rows())
     groups = [text.split("|") if text else [] for text in table["gsn"].fill_null("")]
     names = table["drug"].to_list()
-    return Drugs(
+    return DrugList(
         names=names,
         interval_hours=_floats(table, "interval_hours"),
         gsn_groups=groups,
@@ -165,7 +165,7 @@ def _drugs(conditions: list[str]) -> Drugs:
     )
 
 
-def _labs() -> Labs:
+def _labs() -> LabItems:
     panels = read("panels")
     order = {name: index for index, name in enumerate(panels["panel"])}
     rows = read("labs").with_columns(panel_index=pl.col("panel").replace_strict(order, return_dtype=pl.Int64))
@@ -173,7 +173,7 @@ def _labs() -> Labs:
     factor_of = [FACTORS.index(factor) if factor else 0 for factor in panels["factor"].fill_null("")]
     gain = np.zeros((len(order), len(FACTORS)))
     gain[np.arange(len(order)), factor_of] = _floats(panels, "gain")
-    return Labs(
+    return LabItems(
         rows=rows,
         mean=_floats(rows, "mean"),
         sd=_floats(rows, "sd"),
