@@ -13,7 +13,7 @@ from nest_model.loop import Recipe
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
 from nest_model.train import pretrain
 from schemas.errors import NestError
-from tests.nest_model.tiny_world import World, make_world, write_vocab
+from tests.nest_model.tiny_world import StopAfter, World, make_world, write_vocab
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)
 
@@ -21,18 +21,6 @@ RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> World:
     return make_world(tmp_path_factory.mktemp("world"))
-
-
-class StopAfter(StopRequest):
-    """Asks to stop after so many looks, one a step."""
-
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
-
-    @property
-    def asked(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 def train(world: World, out: Path, *, seed=42, recipe=RECIPE, stop=None, **changes) -> bytes:

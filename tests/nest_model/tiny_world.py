@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from nest_model.telemetry import StopRequest
 from schemas.contract import read_table, write_table
 from schemas.events import SUBJECTS
 from schemas.labels import Features, Task, labels_schema
@@ -24,6 +25,18 @@ class World:
 
     def __getattr__(self, name: str) -> Path:
         return self.root / (name if name == "seqset" else f"{name}.parquet")
+
+
+class StopAfter(StopRequest):
+    """Asks to stop after so many looks, one a step."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    @property
+    def asked(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
 
 
 def make_world(root: Path, *, subjects: int = 40, seed: int = 0) -> World:

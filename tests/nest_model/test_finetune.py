@@ -1,0 +1,181 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from nest_model.classifier import loss_sum, targets_of
+from nest_model.device import start
+from nest_model.finetune import finetune, mean_average_precision
+from nest_model.labels import Labels
+from nest_model.loop import Recipe
+from nest_model.predictions import read_predictions
+from nest_model.telemetry import Stopped, StopRequest, Telemetry
+from nest_model.train import pretrain
+from schemas.contract import table_metadata
+from schemas.errors import NestError
+from tests.nest_model.tiny_world import StopAfter, World, make_world, write_labels
+
+RECIPE = Recipe(learning_rate=1e-2, epochs=6, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"), subjects=60)
+
+
+@pytest.fixture(scope="module")
+def pretrained(world, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("pretrained")
+    pretrain(
+        **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
+        out=out,
+        model="tiny",
+        position="days_since_first",
+        seed=42,
+        fabric=start("cpu", threads=1),
+        telemetry=Telemetry(out),
+        stop=StopRequest(),
+        epochs=1,
+        d_model=16,
+        heads=2,
+        d_ff=16,
+    )
+    return out
+
+
+def tune(world: World, pretrained: Path, root: Path, *, labels: Path | None = None, stop=None) -> Path:
+    finetune(
+        pretrained=pretrained,
+        labels=labels or world.labels,
+        seqset=world.seqset,
+        out=root / "model",
+        predictions=root / "report" / "predictions.parquet",
+        seed=42,
+        fabric=start("cpu", threads=1),
+        telemetry=Telemetry(root / "model"),
+        stop=stop or StopRequest(),
+        recipe=RECIPE,
+    )
+    return root
+
+
+def test_a_sign_in_the_set_is_learnt_and_every_row_is_predicted(world, pretrained, tmp_path):
+    tune(world, pretrained, tmp_path)
+    found = read_predictions(tmp_path / "report" / "predictions.parquet")
+
+    assert len(found) == len(Labels.read(world.labels))
+    assert set(found.split) == {"train", "val", "test"}
+    test = found.of("test")
+    assert test.probability[test.truth].min() > test.probability[~test.truth].max()
+
+
+def test_the_folder_carries_the_task_and_the_vocabulary_and_no_set_head(world, pretrained, tmp_path):
+    tune(world, pretrained, tmp_path)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    metadata = table_metadata(tmp_path / "report" / "predictions.parquet")
+
+    assert config["task"]["classes"] == ["false", "true"]
+    assert config["vocab_sha256"] == json.loads((pretrained / "config.json").read_text())["vocab_sha256"]
+    assert json.loads(metadata["task"]) == config["task"]
+    assert b"set_head" not in (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert not (tmp_path / "model" / "state").exists()
+
+
+def test_a_fine_tuning_stopped_on_the_way_ends_with_the_same_weights(world, pretrained, tmp_path):
+    tune(world, pretrained, tmp_path / "a")
+    with pytest.raises(Stopped):
+        tune(world, pretrained, tmp_path / "b", stop=StopAfter(7))
+    tune(world, pretrained, tmp_path / "b")
+    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("a", "b"))
+
+    assert a == b
+
+
+def rows_of(world: World) -> list[tuple[int, int, int, bool]]:
+    columns = pq.read_table(world.labels, columns=["subject_id", "index_encounter", "index_start", "label"])
+    return [(row[0], row[1], _us(row[2]), row[3]) for row in zip(*columns.to_pydict().values(), strict=True)]
+
+
+def _us(moment) -> int:
+    return int(np.datetime64(moment, "us").astype(np.int64))
+
+
+def splits_of(world: World) -> list[str]:
+    return ["", *pq.read_table(world.subjects)["split"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda rows, split: [(*row[:3], False) for row in rows], "one class only in the train split"),
+        (lambda rows, split: [row for row in rows if split[row[0]] != "val"], "no row in the val split"),
+        (lambda rows, split: [row for row in rows if split[row[0]] != "test"], "no row in the test split"),
+    ],
+)
+def test_a_task_that_cannot_be_learnt_says_why_and_leaves_no_older_model(
+    world, pretrained, tmp_path, change, reason
+):
+    tune(world, pretrained, tmp_path)
+    split = splits_of(world)
+    write_labels(tmp_path / "labels.parquet", change(rows_of(world), split), split)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+
+    assert json.loads((tmp_path / "model" / "not_trainable.json").read_text())["reason"] == reason
+    last = json.loads((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last == {"event": "not_trainable", "reason": reason}
+    assert not (tmp_path / "model" / "model.safetensors").exists()
+    assert not (tmp_path / "report" / "predictions.parquet").exists()
+
+
+def test_a_validation_split_without_positives_stops_early_on_the_loss(world, pretrained, tmp_path):
+    split = splits_of(world)
+    rows = [(*row[:3], row[3] and split[row[0]] != "val") for row in rows_of(world)]
+    write_labels(tmp_path / "labels.parquet", rows, split)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+
+    assert set(json.loads((tmp_path / "model" / "metrics.json").read_text())["validation"]) == {"val_loss"}
+
+
+@pytest.mark.parametrize("label_type", ["class", "list"])
+def test_several_classes_are_learnt_alike(world, pretrained, tmp_path, label_type):
+    names = ("absent", "present")
+    label = (lambda truth: names[truth]) if label_type == "class" else (lambda truth: ["present"] * truth)
+    rows = [(*row[:3], label(row[3])) for row in rows_of(world)]
+    write_labels(tmp_path / "labels.parquet", rows, splits_of(world), label_type=label_type, classes=names)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+    test = read_predictions(tmp_path / "report" / "predictions.parquet").of("test")
+
+    present = test.truth[:, 1]
+    assert test.probability.shape[1] == 2
+    assert test.probability[present, 1].min() > test.probability[~present, 1].max()
+
+
+def test_shards_of_another_vocabulary_are_refused(world, pretrained, tmp_path):
+    other = make_world(tmp_path / "other", subjects=20)
+    for card in other.seqset.glob("*.card.json"):
+        content = json.loads(card.read_text())
+        card.write_text(json.dumps(content | {"vocab_sha256": "b" * 64}))
+
+    with pytest.raises(NestError, match="reads another vocabulary"):
+        tune(other, pretrained, tmp_path)
+
+
+def test_a_class_the_training_split_has_not_carries_no_loss(world, tmp_path):
+    rows = [(*row[:3], name) for row, name in zip(rows_of(world), "abc" * 99, strict=False)]
+    write_labels(tmp_path / "labels.parquet", rows, splits_of(world), label_type="class", classes=("a", "b"))
+    targets = targets_of(Labels.read(tmp_path / "labels.parquet"))[:3]
+
+    assert targets.tolist() == [0, 1, -1]
+    logits = torch.zeros(3, 2)
+    assert loss_sum(logits, targets, "class").item() == pytest.approx(2 * np.log(2))
+
+
+def test_average_precision_leaves_out_a_class_that_does_not_vary():
+    targets = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 1]])
+    probability = np.array([[0.9, 0.1, 0.5], [0.8, 0.1, 0.5], [0.7, 0.1, 0.5]])
+
+    assert mean_average_precision(targets, probability, "list") == pytest.approx((1 + 2 / 3) / 2)
+    assert mean_average_precision(np.zeros(3, int), probability[:, :1], "bool") is None
