@@ -28,7 +28,8 @@ TUNING_LABELS = 8
 MIN_ROWS = 20
 """Rows in a leaf, and training rows a column must be in."""
 
-ROUNDS, PATIENCE = 600, 30
+ROUNDS = 600
+PATIENCE = {"bool": 30, "class": 20, "list": 20}
 
 COMMON = {
     "min_data_in_leaf": MIN_ROWS,
@@ -44,16 +45,24 @@ GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
     "bool": (
         {"learning_rate": 0.05, "num_leaves": 4, "feature_fraction": 0.3},
         {"learning_rate": 0.05, "num_leaves": 8, "feature_fraction": 0.1},
-        {"learning_rate": 0.05, "num_leaves": 8, "feature_fraction": 0.5},
+        {"learning_rate": 0.05, "num_leaves": 8, "feature_fraction": 0.2, "lambda_l2": 10},
+        {
+            "learning_rate": 0.05,
+            "num_leaves": 8,
+            "feature_fraction": 0.2,
+            "bagging_fraction": 0.7,
+            "bagging_freq": 1,
+        },
+        {"learning_rate": 0.05, "num_leaves": 16, "feature_fraction": 0.5, "min_data_in_leaf": 60},
         {"learning_rate": 0.05, "num_leaves": 24, "feature_fraction": 0.2},
     ),
     "class": (
-        {"learning_rate": 0.1, "num_leaves": 4, "feature_fraction": 0.2},
-        {"learning_rate": 0.1, "num_leaves": 8, "feature_fraction": 0.2},
+        {"learning_rate": 0.12, "num_leaves": 4, "feature_fraction": 0.15},
+        {"learning_rate": 0.2, "num_leaves": 6, "feature_fraction": 0.1},
     ),
     "list": (
         {"learning_rate": 0.15, "num_leaves": 4, "feature_fraction": 0.2},
-        {"learning_rate": 0.15, "num_leaves": 8, "feature_fraction": 0.1},
+        {"learning_rate": 0.15, "num_leaves": 8, "feature_fraction": 0.1, "lambda_l2": 10},
     ),
 }
 
@@ -128,6 +137,7 @@ class _Data:
     val_features: sparse.csr_matrix
     train_truth: np.ndarray  # bool [rows, classes]
     val_truth: np.ndarray
+    patience: int
 
     @classmethod
     def of(cls, features: sparse.csr_matrix, truth: np.ndarray, split: np.ndarray, label_type: str) -> Self:
@@ -139,7 +149,7 @@ class _Data:
         val_set = lgb.Dataset(
             features[val], np.zeros(len(val)), params=COMMON, reference=train_set
         ).construct()
-        return cls(train_set, val_set, features[val], truth[train], truth[val])
+        return cls(train_set, val_set, features[val], truth[train], truth[val], PATIENCE[label_type])
 
     def boost(self, settings: Mapping[str, Any], column: int | None, progress: Progress) -> "lgb.Booster":
         """Fit one booster on one column of the truth or, for None, on all columns as one class."""
@@ -147,7 +157,7 @@ class _Data:
 
         self.train.set_label(_target(self.train_truth, column))
         self.val.set_label(_target(self.val_truth, column))
-        stop = lgb.early_stopping(PATIENCE, verbose=False)
+        stop = lgb.early_stopping(self.patience, verbose=False)
         booster = lgb.train(dict(settings), self.train, ROUNDS, valid_sets=[self.val], callbacks=[stop])
         progress.advance(1)
         return booster
