@@ -12,6 +12,8 @@ from schemas.vocab import SPECIALS
 class ModelConfig:
     """Sizes, positions, limits and masking shares of a NEST model.
 
+    The encoder reads neither `cse_position` nor the limits: they say how its batches were packed.
+
     Raises:
         NestError: sizes that do not fit together, or a choice that is none of ours.
     """

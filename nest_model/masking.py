@@ -28,9 +28,7 @@ class MaskedBatch:
     batch: PackedBatch
     mlm_rows: Tensor  # i64 [masked tokens], rising, rows of `batch`
     mlm_targets: Tensor  # i64 [masked tokens]
-    masked_sets: (
-        Tensor  # i64 [masked sets], rising, sets of `batch`; a set of [UNK] alone is masked but not here
-    )
+    masked_sets: Tensor  # i64 [masked sets], rising, sets of `batch`; a masked set of [UNK] alone is left out
     target_sets: Tensor  # i64 [targets], rising, indices into `masked_sets`
     target_tokens: Tensor  # i64 [targets], rising within a set, each token of the set once
     target_shares: Tensor  # f64 [targets], of the set's tokens, [UNK] left out; they sum to 1 in each set
