@@ -18,16 +18,14 @@ def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.Laz
     Returns:
         subject_id, since, attached (encounter_id; null: no stay), sorted; a span lasts to the next `since`.
     """
-    stays = encounters.select("subject_id", "encounter_id", "start", "end").sort(
-        "subject_id", "start", "encounter_id"
-    )
-    inside = stays.drop_nulls("end").with_columns(since=pl.col("start"), until=pl.col("end"), order=pl.lit(0))
-    before = stays.with_columns(
+    # a stay around t starts at or before it and one to come starts after it, so the earliest start is the right one
+    reaches = encounters.select(
+        "subject_id",
+        "encounter_id",
+        "start",
         since=pl.col("start") - pl.duration(hours=lookback_hours),
-        until=pl.col("start") - ONE_MICROSECOND,
-        order=pl.lit(1),
-    )
-    reaches = pl.concat([inside, before]).filter(pl.col("since") <= pl.col("until"))
+        until=pl.coalesce("end", pl.col("start") - ONE_MICROSECOND),
+    ).filter(pl.col("since") <= pl.col("until"))
     edges = pl.concat(
         [
             reaches.select("subject_id", at="since"),
@@ -37,7 +35,7 @@ def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.Laz
     chosen = (
         edges.join(reaches, on="subject_id")
         .filter(pl.col("at").is_between("since", "until"))
-        .sort("order", "start", "encounter_id")
+        .sort("start", "encounter_id")
         .group_by("subject_id", "at", maintain_order=True)
         .agg(pl.col("encounter_id").first())
     )

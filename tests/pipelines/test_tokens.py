@@ -111,6 +111,7 @@ def test_a_code_that_looks_like_a_laboratory_item_is_not_one():
         }
     )
     written = write_tokens(events, ONE_ITEM.lazy()).collect()
+    assert written.height == 4
     found = {(kind, code): token for kind, code, token in written.select("kind", "code", "token").iter_rows()}
     assert found == {
         ("LAB", "50912"): "LAB:50912_Q2",
