@@ -54,21 +54,27 @@ def card_of(cohort: Cohort, labels: Labels, contract: str, warnings: list[str]) 
 
 
 def _counts(labels: Labels) -> dict[str, int]:
+    """Return rows and patients per split, and each class per split; of a list of classes only how many there are."""
     rows = labels.rows
     counts = {"rows": rows.height, "subjects": rows["subject_id"].n_unique()}
+    if labels.label_type == "list":
+        counts["classes"] = len(labels.classes)
     for split in SPLITS:
         part = rows.filter(pl.col("split") == split)
         counts |= {f"rows_{split}": part.height, f"subjects_{split}": part["subject_id"].n_unique()}
-        counts |= {f"{name}_{split}": count for name, count in _per_class(part, labels).items()}
+        if labels.label_type == "bool":
+            counts[f"positives_{split}"] = int(part["label"].sum())
+        elif labels.label_type == "class":
+            found = _per_class(part)
+            counts |= {f"class_{name}_{split}": found.get(name, 0) for name in labels.classes}
     return counts
 
 
-def _per_class(part: pl.DataFrame, labels: Labels) -> dict[str, int]:
-    if labels.label_type == "bool":
-        return {"positives": int(part["label"].sum())}
-    each = part["label"].explode() if labels.label_type == "list" else part["label"]
-    found = dict(each.drop_nulls().value_counts().iter_rows())
-    return {f"class_{name}": found.get(name, 0) for name in labels.classes}
+def _per_class(rows: pl.DataFrame) -> dict[Any, int]:
+    """Return the rows of every class, one after the other in the classes' order."""
+    label = rows["label"]
+    each = label.explode() if label.dtype == pl.List else label
+    return dict(sorted(each.drop_nulls().value_counts().iter_rows()))
 
 
 def lock_of(
@@ -85,6 +91,7 @@ def lock_of(
         "label_type": labels.label_type,
         "classes": list(labels.classes),
         "counts": _counts(labels),
+        "rows_per_class": _per_class(labels.rows),
         "noted": labels.noted,
     }
 
