@@ -158,3 +158,30 @@ def test_every_subject_is_in_one_split_and_the_pretraining_split_follows_the_rul
     assert default["split"].equals(default["pretrain_split"])
     assert paper["split"].equals(default["split"])
     assert not paper["pretrain_split"].equals(paper["split"])
+
+
+def test_rows_without_a_time_a_stay_or_a_known_subject_are_dropped_by_name(tmp_path):
+    tables = make_tables(1)
+
+    def first(table: str, **wanted: object) -> list:
+        header, rows = tables[table]
+        return next(
+            row for row in rows if all(row[header.index(name)] == value for name, value in wanted.items())
+        )
+
+    def change(table: str, row: list, **values: object) -> None:
+        for name, value in values.items():
+            row[tables[table][0].index(name)] = value
+
+    change("diagnoses_icd", first("diagnoses_icd"), hadm_id="")
+    change("procedures_icd", first("procedures_icd"), chartdate="")
+    change("labevents", first("labevents", valuenum="2"), charttime="")
+    change("labevents", first("labevents", valuenum="3", hadm_id=""), subject_id=10**9)
+    change("emar", first("emar", event_txt="Administered", medication="Heparin"), charttime="")
+    write_tables(tmp_path / "raw", tables)
+    run_all(find_source(tmp_path / "raw", tmp_path / "raw" / "vocab"), Layout(tmp_path), PRESETS["default"])
+    flows = StepCard.read(Layout(tmp_path).cards, "events").flows
+    assert flows["diagnoses_icd"].dropped["no_hadm_id"] == 1
+    assert flows["procedures_icd"].dropped["no_time"] == 1
+    assert flows["emar"].dropped["no_time"] == 1
+    assert flows["labevents"].dropped["no_time"] == flows["labevents"].dropped["unknown_subject"] == 1
