@@ -40,7 +40,7 @@ def keep_duckdb_connected() -> None:
 
     Version 1.24 closes the connection of a dialect it does not know before it fetches from it. Its list of
     dialects to keep connected is compared by name, so one more str enum member makes DuckDB known.
-    `tests/schemas/test_validation.py` fails on the day this is no longer needed.
+    `tests/schemas/test_expectations_run.py` fails on the day this is no longer needed.
     """
     engine: Any = sqlalchemy_execution_engine
     if _PersistedDialect.DUCKDB not in engine._PERSISTED_CONNECTION_DIALECTS:

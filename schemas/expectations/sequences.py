@@ -159,11 +159,16 @@ def _tokens() -> View:
 
 
 def _encounters() -> View:
+    both = "start IS NOT NULL AND set_start IS NOT NULL"
     rules = (
         holds("set_is_an_encounter", "start IS NOT NULL", "encounter_id"),
         holds("encounter_has_a_set", "set_start IS NOT NULL", "encounter_id"),
-        holds("set_starts_with_its_encounter", "start = set_start", "start"),
-        holds("set_ends_with_its_encounter", '"end" IS NOT DISTINCT FROM set_end', "end"),
+        holds("set_starts_with_its_encounter", f"CASE WHEN {both} THEN start = set_start END", "start"),
+        holds(
+            "set_ends_with_its_encounter",
+            f'CASE WHEN {both} THEN "end" IS NOT DISTINCT FROM set_end END',
+            "end",
+        ),
     )
     query = """
         SELECT e.start, e.end, s.start AS set_start, s.end AS set_end
