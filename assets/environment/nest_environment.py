@@ -25,4 +25,5 @@ def settle() -> None:
         os.environ.setdefault(name, "assets.definitions")
     os.environ.setdefault("DAGSTER_HOME", str(root))
     os.environ.setdefault("DAGSTER_NEST_STORAGE", str(root / ".dagster"))
+    os.environ.setdefault("NEST_DATA_DIR", str(root / "data"))
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
