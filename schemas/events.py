@@ -26,7 +26,7 @@ ENCOUNTERS = pa.schema(
         pa.field("subject_id", pa.int64(), nullable=False),
         pa.field("encounter_id", pa.int64(), nullable=False),
         pa.field("start", _TIME, nullable=False),
-        pa.field("end", _TIME),  # null: open, or not after its start; such a stay contains no time and is never an index
+        pa.field("end", _TIME),  # null: open, or not after its start; contains no time, is never an index
         pa.field("type", pa.string()),
         pa.field("discharge_status", pa.string()),
         pa.field("died", pa.bool_(), nullable=False),

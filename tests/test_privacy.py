@@ -48,10 +48,8 @@ def add_canary(hosp: Path) -> None:
 @pytest.fixture(scope="module")
 def input_with_canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("input")
-    made = run(
-        "python", "-m", "pipelines.sources.synthetic", "mimic", "--patients", "120", "--seed", "7", "--out", str(folder),
-        folder=folder,
-    )  # fmt: skip
+    arguments = ["--patients", "120", "--seed", "7", "--out", str(folder)]
+    made = run("python", "-m", "pipelines.sources.synthetic", "mimic", *arguments, folder=folder)
     assert made.returncode == 0, made.output
     add_canary(folder / "hosp")
     return folder

@@ -9,7 +9,7 @@ from schemas.settings import Settings
 def ready_mimic(settings: Settings, layout: Layout) -> MimicSource:
     """Return the MIMIC-IV of `NEST_MIMIC_DIR`, or make the synthetic one under `layout.raw`.
 
-    With a user's own input, planted probabilities of an earlier synthetic run are removed: they belong to other patients.
+    With a user's own input, planted probabilities of an earlier synthetic run are removed: they are of other patients.
     """
     if settings.mimic_dir is None:
         write_mimic(
