@@ -155,7 +155,7 @@ class Split(Part):
 
 
 class Cohort(Part):
-    """One cohort file, valid. `shared/spec` of the language: docs/cohorts.md."""
+    """One cohort file, valid; docs/cohorts.md says what its words mean."""
 
     cohort: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     about: Annotated[str, Field(min_length=1)]
