@@ -99,6 +99,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path: 
 def test_more_patients_leave_the_bytes_of_the_first_blocks_as_they_were(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(mimic, "BLOCK_PATIENTS", 20)
     few, many = _bytes(_write(tmp_path / "a", patients=40)), _bytes(_write(tmp_path / "b", patients=55))
+    assert pl.read_csv(tmp_path / "b" / "hosp" / "patients.csv.gz")["subject_id"].n_unique() == 55
     for name in COLUMNS:
         assert many[f"{name}.csv.gz"].startswith(few[f"{name}.csv.gz"])
         assert len(many[f"{name}.csv.gz"]) > len(few[f"{name}.csv.gz"])

@@ -94,13 +94,14 @@ def draw_calendar(
 
 
 def _at_time_of_day(end: Ints, gap_hours: Floats, minute_of_day: Ints, soon: Bools) -> Ints:
-    """Return the next admission, at its drawn time of day, on the same side of the 30 days as drawn."""
+    """Return the next admission at its own time of day: 12 hours to 30 days on if soon, else over 30 days.
+
+    The time of day moves it by less than a day, and gaps that are not soon are drawn from 31 days on.
+    """
     wanted = end + (gap_hours * 60).astype(np.int64)
     admit = wanted // 1440 * 1440 + minute_of_day
-    too_early = np.where(soon, end + 12 * 60, end + 30 * 1440 + 60)
-    too_late = end + 30 * 1440 - 60
-    admit = np.where(admit < too_early, admit + 1440, admit)
-    return np.where(soon & (admit > too_late), admit - 1440, admit)
+    admit = np.where(admit < end + 12 * 60, admit + 1440, admit)
+    return np.where(soon & (admit > end + 30 * 1440), admit - 1440, admit)
 
 
 def _odd(stays: Stays, rng: np.random.Generator) -> Bools:
