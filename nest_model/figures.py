@@ -207,7 +207,12 @@ def _first_with(rows: Sequence[Mapping[str, Any]], name: str) -> int:
 
 @styled
 def forest(
-    groups: Sequence[Mapping[str, Any]], overall: Mapping[str, Any], *, title: str, metric: str
+    groups: Sequence[Mapping[str, Any]],
+    overall: Mapping[str, Any],
+    *,
+    title: str,
+    metric: str,
+    model: str = "nest",
 ) -> Figure:
     """Subgroups under one another, attribute by attribute; the dashed guide is the value over all.
 
@@ -217,7 +222,7 @@ def forest(
     lines = _with_headings(groups)
     figure = Figure(figsize=(6.4, 0.9 + 0.27 * len(lines)), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=metric)
-    axes.axvline(overall["value"], color=LOOKS["nest"].colour, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7)
+    axes.axvline(overall["value"], color=LOOKS[model].colour, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7)
     for y, line in enumerate(lines):
         if "score" not in line:
             continue
@@ -226,7 +231,7 @@ def forest(
                 "too few to show", (0.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8
             )
         else:
-            _dot(axes, y, line["score"], LOOKS["nest"])
+            _dot(axes, y, line["score"], LOOKS[model])
         axes.annotate(
             str(line["rows"]),
             (1.01, y),
@@ -318,14 +323,14 @@ def histogram(bars: Sequence[tuple[str, int | None]], *, title: str, x: str, y: 
 
 
 @styled
-def attrition(steps: Sequence[tuple[str, int | None, str]], *, title: str) -> Figure:
+def attrition(steps: Sequence[tuple[str, int | None, str]]) -> Figure:
     """The index rows left after each step, as bars under one another.
 
     Args:
         steps: name of the step, rows left (None where withheld), words beside the bar.
     """
     figure = Figure(figsize=(6.4, 0.65 + 0.42 * len(steps)), layout="constrained")
-    axes = figure.add_subplot(title=title)
+    axes = figure.add_subplot()
     colour = LOOKS["nest"].colour
     for y, (_, rows, words) in enumerate(steps):
         last = y == len(steps) - 1

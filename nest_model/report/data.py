@@ -1,0 +1,137 @@
+"""The data card: what was read, what was dropped and why, what became a token, and who was trained on."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from nest_model.pictures import bars_of
+from schemas.cards import Flow, StepCard
+from schemas.contract import read_table
+from schemas.events import KINDS, SPLITS, SUBJECTS
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+from schemas.suppress import shown, shown_count, shown_parts
+
+STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
+PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
+
+
+def data_card(layout: Layout) -> dict[str, Any]:
+    """Return counts of the corpus, suppressed; parts whose card is missing are left out and named."""
+    cards = {step: card for step in STEPS if (card := _card(layout, step))}
+    found: dict[str, Any] = {"missing": [step for step in STEPS if step not in cards]}
+    if "seqset" in cards:
+        found |= _corpus(cards["seqset"])
+        found["flows"] = {name: shown_flow(flow) for name, flow in cards["seqset"].flows.items()}
+    if "events" in cards:
+        found["sources"] = {name: shown_flow(flow) for name, flow in cards["events"].flows.items()}
+    if "vocab" in cards:
+        found["vocabulary"] = {name: f"{count:,}" for name, count in cards["vocab"].counts.items()}
+        found["top_lab_share"] = cards["vocab"].shares.get("lab_rows_in_top_items")
+    found["warnings"] = {step: card.warnings for step, card in cards.items() if card.warnings}
+    if layout.subjects.exists():
+        found["splits"] = splits(layout)
+    return found
+
+
+def _card(layout: Layout, step: str) -> StepCard | None:
+    try:
+        return StepCard.read(layout.cards, step)
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def _corpus(card: StepCard) -> dict[str, Any]:
+    counts = card.counts
+    kinds = [kind for kind in KINDS if counts.get(f"tokens_{kind}")]
+    return {
+        "corpus": {name: shown(counts[name]) for name in ("subjects", "sets", "tokens") if name in counts},
+        "empty_sets": shown_count(counts.get("empty_sets", 0), counts.get("sets")),
+        "kinds": {
+            kind: {
+                "tokens": shown(counts[f"tokens_{kind}"]),
+                "distinct": shown(counts.get(f"distinct_tokens_{kind}", 0)),
+                "unk": _share(counts.get(f"unk_tokens_{kind}", 0), counts[f"tokens_{kind}"]),
+                "backed_off": _share(counts.get(f"backed_off_tokens_{kind}", 0), counts[f"tokens_{kind}"]),
+            }
+            for kind in kinds
+        },
+        "unk": _share(counts.get("unk_tokens", 0), counts.get("tokens", 0)),
+        "backed_off": _share(counts.get("backed_off_tokens", 0), counts.get("tokens", 0)),
+        "bins": {what: bars_of(counts, what) for what in ("sets_per_subject", "tokens_per_set")},
+    }
+
+
+def shown_flow(flow: Flow) -> dict[str, Any]:
+    """Return source rows, kept rows and drops by reason, so that no small drop can be worked out."""
+    parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
+    return {
+        "source_rows": shown(flow.source_rows),
+        "kept_rows": parts.pop("kept"),
+        "dropped": {reason: rows for reason, rows in parts.items() if rows != "0"},
+        "noted": {reason: rows for reason, rows in shown_parts(flow.noted).items() if rows != "0"},
+    }
+
+
+def splits(layout: Layout) -> dict[str, Any]:
+    """Return patients per split of the tasks and of the pretraining, and where the two overlap."""
+    table = read_table(layout.subjects, SUBJECTS)
+    task, pretrain = table["split"], table["pretrain_split"]
+
+    def patients(column: Any, name: str) -> Any:
+        return pc.equal(column, name)
+
+    def count(mask: Any) -> int:
+        return pc.sum(mask).as_py() or 0
+
+    sizes = {name: count(patients(task, name)) for name in SPLITS}
+    overlap = {
+        f"{before}_in_{after}": _overlap(
+            count(pc.and_(patients(pretrain, before), patients(task, after))), sizes[after]
+        )
+        for before, after in (("train", "test"), ("val", "test"), ("train", "val"))
+    }
+    return {
+        "task": shown_parts(sizes),
+        "pretrain": shown_parts({name: count(patients(pretrain, name)) for name in SPLITS}),
+        "overlap": overlap,
+    }
+
+
+def _overlap(patients: int, of: int) -> dict[str, str]:
+    return {"patients": shown_count(patients, of), "share": _share(patients, of)}
+
+
+def _share(count: int, of: int) -> str:
+    """A count's share in per cent, or a dash where the count itself may not be shown."""
+    return f"{count / of:.2%}" if of and shown_count(count, of) == f"{count:,}" else "–"
+
+
+def run_card(layout: Layout, preset: str) -> dict[str, Any]:
+    """Return what one needs to run it again: rules, hashes of inputs and vocabulary, versions."""
+    hashes = {}
+    for step in ("raw", "vocab", "seqset"):
+        card = _card(layout, step)
+        if card:
+            hashes |= {f"{step}: {name}": value[:16] for name, value in card.hashes.items()}
+    rules = PRESETS.get(preset)
+    return {
+        "preset": preset,
+        "rules": rules.model_dump(mode="json") if rules else {},
+        "synthetic": layout.planted.exists(),
+        "hashes": hashes,
+        "versions": {"Python": platform.python_version(), **_versions()},
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

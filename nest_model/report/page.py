@@ -1,0 +1,210 @@
+"""Draws the page: the numbers of `metrics.json` as words, tables and pictures, in one file that needs nothing else."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from nest_model import figures
+from nest_model.evaluate import SPLIT, curve_allowed
+from nest_model.report.table import LABELS, interval, number, result_rows
+from nest_model.report.tasks import TaskResults
+
+METRIC_NAMES = {
+    "auroc": "AUROC",
+    "average_precision": "AP",
+    "brier": "Brier",
+    "ece": "ECE",
+}
+
+
+VALIDATION_NAMES = {
+    "val_loss": "Loss, MLM + MSM as weighed",
+    "val_mlm": "MLM loss, nats a token",
+    "val_msm": "MSM loss (true KL), nats a set",
+    "val_recall_at_10_cls": "Set prediction: Recall@10 at [CLS]",
+    "val_ndcg_at_10_cls": "Set prediction: NDCG@10 at [CLS]",
+    "val_recall_at_10_mask": "Set prediction: Recall@10 at [MASK]",
+    "val_ndcg_at_10_mask": "Set prediction: NDCG@10 at [MASK]",
+}
+REASONS = {
+    "NoDx": "no ICD-10 target (NoDx)",
+    "NoPCS": "no ICD-10 target (NoPCS)",
+    "not_in_gem": "not in the GEM",
+    "foreign_hadm_id": "another patient's stay, or none",
+    "no_hadm_id": "no hadm_id",
+    "no_time": "no time",
+    "event_txt": "not administered",
+    "no_name": "no drug name",
+    "no_atc": "no ATC code",
+    "no_stay": "within no stay",
+    "unknown_subject": "unknown patient",
+    "no_valuenum": "no value",
+    "not_finite": "value not finite",
+    "not_top_lab": "not among the top items",
+}
+
+
+def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: Mapping[str, Any]) -> str:
+    """Return the page.
+
+    Args:
+        metrics: what `metrics.json` holds.
+        tasks: the rows behind it, for curves.
+        histories: epochs of each cohort's fine-tuning.
+    """
+    environment = Environment(
+        loader=PackageLoader("nest_model.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
+    pictures = {
+        task.cohort: task_pictures(task, metrics["tasks"][task.cohort], histories.get(task.cohort, []))
+        for task in tasks
+    }
+    return environment.get_template("page.html.j2").render(
+        metrics=metrics,
+        rows=result_rows(metrics),
+        labels=LABELS,
+        validation_names=VALIDATION_NAMES,
+        reasons=REASONS,
+        metric_names=METRIC_NAMES,
+        split=SPLIT,
+        overview=overview(metrics),
+        pictures=pictures,
+        pretraining_pictures=pretraining_pictures(metrics["pretraining"]),
+        data_pictures=data_pictures(metrics["data"]),
+    )
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
+
+
+def plain(value: Any) -> str:
+    """A setting as a person writes it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
+    return str(value)
+
+
+def _svg(figure: Figure, alt: str) -> Markup:
+    return Markup(figures.svg(figure, alt=alt))
+
+
+def overview(metrics: Mapping[str, Any]) -> list[Markup]:
+    """AUROC and AP of every task and model, dot and interval."""
+    pictures = []
+    for name, chance in (("auroc", 0.5), ("average_precision", None)):
+        lines = [
+            {"task": row["title"], **{model: one[name] for model, one in row["models"].items()}}
+            for row in result_rows(metrics)
+        ]
+        lines = [{key: value for key, value in line.items() if _has_value(value)} for line in lines]
+        lines = [line for line in lines if len(line) > 1]
+        if lines:
+            words = f"{METRIC_NAMES[name]} on the test rows, 95 % interval"
+            alt = f"{words}, per task and model; the same numbers are in the table above."
+            pictures.append(_svg(figures.results_overview(lines, metric=words, chance=chance), alt))
+    return pictures
+
+
+def _has_value(value: Any) -> bool:
+    return isinstance(value, str) or value["value"] is not None
+
+
+def task_pictures(
+    results: TaskResults, found: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
+) -> dict[str, Markup]:
+    """Curves, reliability, subgroups and fine-tuning of one task; what may not be drawn is left out."""
+    drawn: dict[str, Markup] = {}
+    title = results.title
+    if results.is_binary:
+        curves = {
+            name: (one.truth[:, 0], one.probability[:, 0])
+            for name, one in results.models.items()
+            if curve_allowed(one.truth)
+        }
+        if curves:
+            drawn["roc"] = _svg(figures.roc(curves), f"{title}: ROC curves of {_names(curves)}")
+            drawn["precision_recall"] = _svg(
+                figures.precision_recall(curves), f"{title}: precision-recall curves of {_names(curves)}"
+            )
+    points = {name: one["reliability"] for name, one in found["models"].items() if one["reliability"]}
+    if points:
+        alt = f"{title}: observed share over mean probability in ten bins, of {_names(points)}"
+        drawn["reliability"] = _svg(figures.reliability(points), alt)
+    for name, groups in found.get("subgroups", {}).items():
+        overall = found["models"][name]["auroc"]
+        if overall["value"] is not None and any(group["auroc"]["value"] is not None for group in groups):
+            lines = [{**group, "score": group["auroc"]} for group in groups]
+            figure = figures.forest(lines, overall, title=LABELS[name], metric="AUROC", model=name)
+            drawn[f"subgroups_{name}"] = _svg(figure, f"{title}: AUROC of {LABELS[name]} by subgroup")
+    if found["attrition"]:
+        drawn["attrition"] = _svg(
+            figures.attrition(_bars(found["attrition"])), f"{title}: stays left per step"
+        )
+    losses = _series(history, {"train_loss": "training", "val_loss": "validation"})
+    if losses:
+        figure = figures.training_curve(losses, title="Fine-tuning", y="Loss")
+        drawn["fine_tuning"] = _svg(figure, f"{title}: training and validation loss per epoch")
+    return drawn
+
+
+def _bars(steps: Sequence[Mapping[str, str]]) -> list[tuple[str, int | None, str]]:
+    """Return (step, rows left or None, words) of an attrition table as shown."""
+    bars = []
+    for step in steps:
+        rows = step["index_rows"].replace(",", "")
+        lost = "" if step["dropped"] in ("0", "withheld") else f"  (− {step['dropped']})"
+        bars.append((step["step"], int(rows) if rows.isdigit() else None, step["index_rows"] + lost))
+    return bars
+
+
+def _names(models: Mapping[str, Any]) -> str:
+    return ", ".join(LABELS[name] for name in models)
+
+
+def _series(history: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, list]:
+    """Return (epoch from 1, value) points of the named numbers that are there."""
+    found = {
+        words: [(epoch["epoch"] + 1, epoch[name]) for epoch in history if epoch.get(name) is not None]
+        for name, words in names.items()
+    }
+    return {words: points for words, points in found.items() if points}
+
+
+def pretraining_pictures(found: Mapping[str, Any] | None) -> list[Markup]:
+    if not found:
+        return []
+    drawn = []
+    losses = {"MLM": ("train_mlm", "val_mlm"), "MSM (true KL)": ("train_msm", "val_msm")}
+    for title, (train, val) in losses.items():
+        series = _series(found["history"], {train: "training", val: "validation"})
+        if series:
+            figure = figures.training_curve(series, title=title, y="Loss, nats")
+            drawn.append(_svg(figure, f"{title} loss of training and validation patients per epoch"))
+    if not drawn and (
+        series := _series(found["history"], {"train_loss": "training", "val_loss": "validation"})
+    ):
+        drawn.append(_svg(figures.training_curve(series, title="MLM + MSM", y="Loss"), "Loss per epoch"))
+    return drawn
+
+
+def data_pictures(found: Mapping[str, Any]) -> list[Markup]:
+    titles = {
+        "sets_per_subject": ("Sets per patient", "Sets, each bar up to the next", "Patients"),
+        "tokens_per_set": ("Tokens per set", "Tokens, each bar up to the next", "Sets"),
+    }
+    return [
+        _svg(figures.histogram(bars, title=title, x=x, y=y), f"Histogram: {title.lower()}")
+        for what, (title, x, y) in titles.items()
+        if (bars := found.get("bins", {}).get(what))
+    ]

@@ -1,0 +1,38 @@
+"""How the pretraining went: its losses epoch by epoch, and set prediction on validation sets."""
+
+import json
+from typing import Any
+
+from schemas.layout import Layout
+from schemas.suppress import shown
+
+_COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens", "weights", "epochs", "best_epoch")
+
+
+def pretraining(layout: Layout) -> dict[str, Any] | None:
+    """Return what the pretrained model's `metrics.json` says, counts suppressed; None where there is none."""
+    path = layout.model("mimic_nest") / "metrics.json"
+    if not path.exists():
+        return None
+    found = json.loads(path.read_text())
+    known = {
+        name: found.get(name) for name in ("preset", "device", "seed", "recipe", "context_cut", "seconds")
+    }
+    return {
+        "validation": found.get("validation", {}),
+        "history": found.get("history", []),
+        "counts": {name: shown(int(found[name])) for name in _COUNTS if name in found},
+        **{name: value for name, value in known.items() if value is not None},
+        "model": _config(layout),
+    }
+
+
+def _config(layout: Layout) -> dict[str, Any]:
+    path = layout.model("mimic_nest") / "config.json"
+    return json.loads(path.read_text()).get("model", {}) if path.exists() else {}
+
+
+def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:
+    """Return the epochs of a fine-tuned model; empty where there is none."""
+    path = layout.model(f"{cohort}_nest") / "metrics.json"
+    return json.loads(path.read_text()).get("history", []) if path.exists() else []

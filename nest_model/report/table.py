@@ -1,0 +1,67 @@
+"""The results as plain text, for a terminal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+LABELS = {"nest": "NEST", "lightgbm": "LightGBM", "best": "Best possible"}
+
+
+def results_table(metrics: Mapping[str, Any]) -> str:
+    """Return AUROC and AP of every task and model with their 95 % intervals, and the mean of the binary tasks."""
+    lines = [("Task", "Model", "Test rows", "AUROC", "AP")]
+    for row in result_rows(metrics):
+        for place, (model, summary) in enumerate(row["models"].items()):
+            lines.append(
+                (
+                    row["title"] if place == 0 else "",
+                    LABELS[model],
+                    number(summary["rows"]),
+                    interval(summary["auroc"]),
+                    interval(summary["average_precision"]),
+                )
+            )
+        for model, reason in row["missing"].items():
+            lines.append((row["title"] if not row["models"] else "", LABELS[model], reason, "", ""))
+    mean = metrics["mean_auroc"]
+    for place, (model, score) in enumerate(mean["models"].items()):
+        title = f"Mean of {len(mean['tasks'])} binary tasks" if place == 0 else ""
+        lines.append((title, LABELS[model], "", interval(score), ""))
+    if "difference" in mean:
+        lines.append(("", "NEST − LightGBM", "", interval(mean["difference"], signed=True), ""))
+    return "\n".join(_aligned(lines))
+
+
+def result_rows(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one row per task, and for a list task a second one on the labels both models know."""
+    rows = []
+    for task in metrics["tasks"].values():
+        row = {key: task.get(key) for key in ("title", "models", "missing", "difference", "label_type")}
+        if "common" in task:
+            row["models"] = {name: one for name, one in task["models"].items() if name != "lightgbm"}
+            rows.append({**row, "title": f"{task['title']}, all labels", "difference": None})
+            row = {**row, **task["common"], "missing": {}}
+            row["title"] = f"{task['title']}, the {task['common']['labels']} commonest"
+        rows.append(row)
+    return rows
+
+
+def interval(score: Mapping[str, Any], *, signed: bool = False) -> str:
+    """`0.812 (0.780 to 0.845)`; without an interval the value alone; a dash where there is none."""
+    if score["value"] is None:
+        return "–"
+    sign = "+" if signed else ""
+    if score["low"] is None:
+        return f"{score['value']:{sign}.3f}"
+    return f"{score['value']:{sign}.3f} ({score['low']:{sign}.3f} to {score['high']:{sign}.3f})"
+
+
+def number(count: int | str) -> str:
+    return f"{count:,}" if isinstance(count, int) else count
+
+
+def _aligned(lines: list[tuple[str, ...]]) -> list[str]:
+    free = [line for line in lines if line[3] or not line[2]]  # a reason may be long and pushes no column
+    widths = [max(len(line[k]) for line in free) for k in range(5)]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    text.insert(1, "  ".join("-" * width for width in widths))
+    return [line.rstrip() for line in text]

@@ -1,0 +1,204 @@
+"""The models of one task on the same test rows: scores, differences, subgroups, what patients were left out."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nest_model.bootstrap import Resamples
+from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
+from nest_model.predictions import Predictions, read_predictions
+from nest_model.subgroups import attributes, score_groups
+from schemas.attrition import read_attrition, shown_attrition
+from schemas.contract import table_metadata
+from schemas.labels import Task
+from schemas.layout import Layout
+from schemas.suppress import SMALLEST_SHOWN
+
+MODELS = ("nest", "lightgbm")
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """The test rows of one cohort as each model saw them; a model that is not there has a reason instead."""
+
+    cohort: str
+    task: Task | None  # None: not even labels
+    models: dict[str, Predictions]  # nest, lightgbm, best: only what there is
+    common: dict[str, Predictions]  # of a list task: on the labels LightGBM has boosters for
+    missing: dict[str, str]  # model -> why it has no predictions
+
+    @cached_property
+    def title(self) -> str:
+        return title_of(self.cohort)
+
+    @property
+    def is_binary(self) -> bool:
+        return self.task is not None and self.task.label_type == "bool"
+
+    @property
+    def subject_id(self) -> np.ndarray:
+        return np.concatenate([predictions.subject_id for predictions in self.models.values()])
+
+
+def title_of(cohort: str) -> str:
+    """`mimic_icd_chapter` -> `ICD chapter`."""
+    words = cohort.removeprefix("mimic_").replace("_", " ")
+    return (words[:1].upper() + words[1:]).replace("Icd", "ICD").replace("icd", "ICD")
+
+
+def load_task(layout: Layout, cohort: str) -> TaskResults:
+    """Read what the models of a cohort predicted for its test rows, and the planted probabilities of them."""
+    models, missing = {}, {}
+    for name in MODELS:
+        path = layout.report(f"{cohort}_{name}") / "predictions.parquet"
+        if path.exists():
+            models[name] = read_predictions(path).of(SPLIT)
+        else:
+            missing[name] = _why_missing(layout, f"{cohort}_{name}")
+    some = next(iter(models.values()), None)
+    best = planted(layout, cohort, some) if some else None
+    if best:
+        models["best"] = best
+    common = {}
+    if some and some.task.label_type == "list" and set(MODELS) <= models.keys():
+        labels = [name for name in models["lightgbm"].classes if name in models["nest"].classes]
+        common = {name: models[name].only(labels) for name in MODELS}
+    return TaskResults(cohort, some.task if some else _task(layout, cohort), models, common, missing)
+
+
+def _why_missing(layout: Layout, model: str) -> str:
+    note = layout.model(model) / "not_trainable.json"
+    if note.exists():
+        return f"not trainable: {json.loads(note.read_text())['reason']}"
+    return "no predictions: its asset has not been materialized"
+
+
+def _task(layout: Layout, cohort: str) -> Task | None:
+    labels = layout.labels(cohort)
+    return Task.model_validate_json(table_metadata(labels)["task"]) if labels.exists() else None
+
+
+def planted(layout: Layout, cohort: str, like: Predictions) -> Predictions | None:
+    """Return the generator's own probabilities for the same rows; None where it planted none for each of them."""
+    if not layout.planted.exists() or like.task.label_type != "bool":
+        return None
+    table = pq.read_table(layout.planted, columns=["encounter_id", "cohort", "probability"])
+    table = table.filter(pc.equal(table["cohort"], cohort)).sort_by("encounter_id")
+    known = table["encounter_id"].to_numpy()
+    if not np.isin(like.encounter_id, known).all() or not len(known):
+        return None
+    probability = table["probability"].to_numpy()[np.searchsorted(known, like.encounter_id)]
+    return replace(like, model="best", probability=probability[:, None].astype(np.float64))
+
+
+def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, Any]:
+    """Score one task: a summary per model, differences, subgroups, attrition, and why a model is not there."""
+    task = results.task
+    about = {} if task is None else {"about": task.about, "predict_at": task.predict_at}
+    found: dict[str, Any] = {
+        "title": results.title,
+        "label_type": None if task is None else task.label_type,
+        **about,
+        "missing": results.missing,
+        "attrition": _attrition(layout, results.cohort),
+        **_scored(results.models, seed),
+    }
+    if results.common:
+        found["common"] = {"labels": len(results.common["nest"].classes), **_scored(results.common, seed)}
+    if task is not None and task.label_type == "class":
+        found["per_class"] = per_class(results.models)
+    if results.is_binary and layout.subjects.exists() and layout.encounters.exists():
+        found["subgroups"] = {
+            name: _subgroups(layout, results.models[name], seed)
+            for name in MODELS
+            if name in results.models and len(results.models[name])
+        }
+    return found
+
+
+def _scored(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
+    """Summaries, and NEST less LightGBM on the same resamples where both saw the same rows and classes."""
+    resamples = {name: Resamples.of(one.subject_id, seed=seed) for name, one in models.items()}
+    scores = {name: score(one, resamples[name]) for name, one in models.items()}
+    found = {"models": {name: summary(models[name], scores[name]) for name in models}}
+    if set(MODELS) <= models.keys() and same_rows(models["nest"], models["lightgbm"]):
+        found["difference"] = {
+            metric: combine([scores["nest"][metric], scores["lightgbm"][metric]], _difference).json()
+            for metric in METRICS
+        }
+    return found
+
+
+def _difference(pair: Any) -> Any:
+    return pair[0] - pair[1]
+
+
+def same_rows(one: Predictions, other: Predictions) -> bool:
+    """Whether two models were scored on the same rows and classes, so that a difference means something."""
+    return (
+        one.classes == other.classes
+        and np.array_equal(one.encounter_id, other.encounter_id)
+        and np.array_equal(one.truth, other.truth)
+    )
+
+
+def mean_auroc(tasks: list[TaskResults], *, seed: int) -> dict[str, Any]:
+    """Mean test AUROC over the binary tasks per model, and NEST less LightGBM; patients resampled once for all.
+
+    Only tasks that every shown model was scored on count, so that the means are of the same tasks.
+    """
+    binary = [task for task in tasks if task.is_binary]
+    both = [task for task in binary if set(MODELS) <= task.models.keys()]
+    if not both:
+        return {"tasks": [], "models": {}}
+    resamples = Resamples.of(np.concatenate([task.subject_id for task in both]), seed=seed)
+    names = [*MODELS] + (["best"] if all("best" in task.models for task in both) else [])
+    scores = {name: [score(task.models[name], resamples)["auroc"] for task in both] for name in names}
+    defined = [k for k in range(len(both)) if all(scores[name][k].value is not None for name in names)]
+    means: dict[str, Score] = {
+        name: combine([scores[name][k] for k in defined], lambda values: np.mean(values, axis=0))
+        for name in names
+    }
+    return {
+        "tasks": [both[k].title for k in defined],
+        "left_out": [task.title for task in binary if task.title not in {both[k].title for k in defined}],
+        "models": {name: mean.json() for name, mean in means.items()},
+        "difference": combine([means["nest"], means["lightgbm"]], _difference).json(),
+    }
+
+
+def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:
+    """AUROC and AP of each class with at least eleven positive and negative test rows."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    rows = []
+    for name in next(iter(models.values())).classes if models else ():
+        row: dict[str, Any] = {"class": name}
+        for model, predictions in models.items():
+            one = predictions.only([name])
+            if min(one.positives[0], len(one) - one.positives[0]) < SMALLEST_SHOWN:
+                continue
+            pair = (one.truth[:, 0], one.probability[:, 0])
+            row[model] = {
+                "auroc": round(float(roc_auc_score(*pair)), 6),
+                "average_precision": round(float(average_precision_score(*pair)), 6),
+            }
+        if len(row) > 1:
+            rows.append(row)
+    return rows
+
+
+def _subgroups(layout: Layout, predictions: Predictions, seed: int) -> list[dict[str, Any]]:
+    groups = attributes(layout.subjects, layout.encounters, predictions.subject_id, predictions.encounter_id)
+    return score_groups(predictions, groups, seed=seed)
+
+
+def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:
+    path = layout.cohort(cohort) / "attrition.csv"
+    return shown_attrition(read_attrition(path)) if path.exists() else []
