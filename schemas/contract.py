@@ -1,5 +1,6 @@
 """The one way a table is checked, written and read between rooms."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,13 +54,14 @@ def write_table(
     conformed = conform(table, schema, made_by=made_by)
     extra = {key.encode(): value.encode() for key, value in (metadata or {}).items()}
     conformed = conformed.replace_schema_metadata({**(schema.metadata or {}), **extra})
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(conformed, part, compression="zstd", store_schema=True)
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
         raise ContractError(
             f"{contract_name(schema)}: cannot write {path} ({error.strerror or type(error).__name__}). "
             "Free space or mend the folder's permissions and run again; the earlier file is untouched."

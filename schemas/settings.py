@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import NestError
@@ -43,7 +43,7 @@ class Settings(BaseSettings):
     """Where the input lies and which rules apply; every field is an environment variable `NEST_<FIELD>`.
 
     Raises:
-        NestError: an environment variable starts with NEST_ and is none of ours.
+        NestError: an environment variable starts with NEST_ and is none of ours, or a value is none it may have.
     """
 
     model_config = SettingsConfigDict(env_prefix="NEST_", env_ignore_empty=True, extra="forbid", frozen=True)
@@ -56,6 +56,13 @@ class Settings(BaseSettings):
     seed: int = 42
     synthetic_patients: int = Field(default=2000, ge=1)
     synthetic_tokens_per_set: int = Field(default=120, ge=1)  # median
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:  # pydantic's message has several lines and an address
+            faults = (f"NEST_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
+            raise NestError("; ".join(faults)) from None
 
     @property
     def rules(self) -> DataRules:

@@ -265,21 +265,21 @@ def test_late_predictions_are_an_error_by_default_and_a_warning_under_the_clock_
         assert {outcome.rule.name for outcome in found.failed(severity)} == late
 
 
-def test_a_label_that_is_no_class_of_its_task_fails(tmp_path: Path) -> None:
-    for label_type, good, bad in (("class", "I", "XXIII"), ("list", ["I"], ["I", "I", "XXIII"])):
-        rows = tables()
-        task = mortality(label_type=label_type, classes=("I", "II"))
-        for number, row in enumerate(rows["labels"]):
-            row["label"] = bad if number == 0 else good
-        names = {
-            outcome.rule.name
-            for outcome in validate(SUITES["labels"](write(rows, tmp_path / label_type, task))).failed(
-                "ERROR"
-            )
-        }
-        assert names == {
-            "label_is_one_of_its_values" if label_type == "class" else "labels_are_classes_of_the_task"
-        }
+@pytest.mark.parametrize(
+    ("label_type", "good", "bad", "names"),
+    [
+        ("class", "I", "XXIII", {"label_is_one_of_its_values"}),
+        ("list", ["I"], ["I", "I", "XXIII"], {"labels_are_classes_of_the_task", "no_label_is_named_twice"}),
+    ],
+)
+def test_a_label_that_is_no_class_of_its_task_fails(
+    label_type: str, good: object, bad: object, names: set[str], tmp_path: Path
+) -> None:
+    rows = tables()
+    for number, row in enumerate(rows["labels"]):
+        row["label"] = bad if number == 0 else good
+    layout = write(rows, tmp_path, mortality(label_type=label_type, classes=("I", "II")))
+    assert {outcome.rule.name for outcome in validate(SUITES["labels"](layout)).failed("ERROR")} == names
 
 
 def test_small_shares_of_the_unusual_pass_and_large_ones_warn(tmp_path: Path) -> None:

@@ -1,0 +1,168 @@
+"""A table is written and read under its contract or refused in words that quote nothing."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.contract import ContractError, conform, read_table, table_metadata, write_table
+
+CANARY = "MRN-4711"
+THINGS = pa.schema(
+    [
+        pa.field("thing_id", pa.int64(), nullable=False),
+        pa.field("weight_kg", pa.float64()),
+        pa.field("counts", pa.list_(pa.uint8())),
+        pa.field("time", pa.timestamp("us")),
+    ],
+    metadata={"contract": "things/1"},
+)
+OTHERS = THINGS.with_metadata({"contract": "others/1"})
+
+
+def things(**columns: object) -> pa.Table:
+    sound = {"thing_id": [1, 2], "weight_kg": [0.5, None], "counts": [[1], []], "time": [None, None]}
+    return pa.table(sound | columns)
+
+
+def test_a_conformed_table_has_the_contract_s_order_types_and_metadata() -> None:
+    table = things(more=[0, 0]).select(["more", "time", "counts", "weight_kg", "thing_id"])
+    assert conform(table, THINGS, made_by="weigh").schema.equals(THINGS, check_metadata=True)
+
+
+def test_a_missing_column_names_itself_the_maker_and_what_is_there() -> None:
+    with pytest.raises(
+        ContractError, match=r"things/1: no column weight_kg, time in the output of weigh; it has"
+    ):
+        conform(things().drop_columns(["weight_kg", "time"]), THINGS, made_by="weigh")
+
+
+def test_a_null_key_is_refused_with_its_count() -> None:
+    with pytest.raises(ContractError, match=r"things/1\.thing_id: 1 of 2 rows are null after weigh"):
+        conform(things(thing_id=[None, 2]), THINGS, made_by="weigh")
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("thing_id", [CANARY, "2"]),
+        ("weight_kg", [CANARY, None]),
+        ("counts", [[4711], []]),
+        ("time", [CANARY, None]),
+        ("thing_id", [4711.5, 2.0]),
+        ("thing_id", [{"a": CANARY}, None]),
+        ("counts", [CANARY, None]),
+    ],
+)
+def test_what_will_not_cast_is_refused_by_column_and_type_without_its_value(
+    column: str, values: list[object]
+) -> None:
+    with pytest.raises(ContractError, match=rf"things/1\.{column}: ") as caught:
+        conform(things(**{column: values}), THINGS, made_by="weigh")
+    assert "4711" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@given(st.lists(st.text(min_size=1, alphabet="QWXZ0123456789"), min_size=2, max_size=2))
+def test_no_message_quotes_a_value(written: list[str]) -> None:
+    marked = [f"\u2603{text}\u2603" for text in written]
+    for column in THINGS.names:
+        with pytest.raises(ContractError) as caught:
+            conform(things(**{column: marked}), THINGS, made_by="weigh")
+        assert "\u2603" not in str(caught.value)
+
+
+def test_what_was_written_is_read_back_with_its_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "things.parquet"
+    write_table(things(), path, THINGS, made_by="weigh", metadata={"note": "ä"})
+    assert read_table(path, THINGS).equals(conform(things(), THINGS, made_by="weigh"))
+    assert table_metadata(path) == {"contract": "things/1", "note": "ä"}
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        write_table(things(), tmp_path / name, THINGS, made_by="weigh")
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+
+
+def test_a_table_that_does_not_conform_leaves_the_old_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "things.parquet"
+    write_table(things(), path, THINGS, made_by="weigh")
+    before = path.read_bytes()
+    with pytest.raises(ContractError):
+        write_table(things(thing_id=[None, 2]), path, THINGS, made_by="weigh")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("step", ["write", "rename"])
+def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "things.parquet"
+    write_table(things(), path, THINGS, made_by="weigh")
+    before = path.read_bytes()
+
+    def full(first: object, part: Path, *_: object, **__: object) -> None:
+        if step == "write":
+            Path(part).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(*((pq, "write_table", full) if step == "write" else (Path, "replace", full)))
+    with pytest.raises(
+        ContractError, match=r"cannot write .*things\.parquet \(No space left on device\)"
+    ) as caught:
+        write_table(things(weight_kg=[9.0, 9.0]), path, THINGS, made_by="weigh")
+    assert caught.value.__suppress_context__
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_may_not_be_made_is_a_contract_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ContractError, match="cannot write"):
+        write_table(things(), tmp_path / "file" / "things.parquet", THINGS, made_by="weigh")
+
+
+def test_every_part_of_a_folder_is_read_in_the_order_of_its_name(tmp_path: Path) -> None:
+    for name, ids in (("b", [3, 4]), ("a", [1, 2])):
+        write_table(things(thing_id=ids), tmp_path / f"{name}.parquet", THINGS, made_by="weigh")
+    assert read_table(tmp_path, THINGS)["thing_id"].to_pylist() == [1, 2, 3, 4]
+
+
+def test_a_foreign_contract_is_refused_in_whichever_part_it_lies(tmp_path: Path) -> None:
+    write_table(things(), tmp_path / "a.parquet", THINGS, made_by="weigh")
+    write_table(things(), tmp_path / "b.parquet", OTHERS, made_by="weigh")
+    with pytest.raises(ContractError, match=r"b\.parquet: contract is others/1, expected things/1"):
+        read_table(tmp_path, THINGS)
+
+
+def test_a_file_of_no_contract_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"thing_id": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(ContractError, match="contract is none, expected things/1"):
+        read_table(tmp_path, THINGS)
+
+
+def test_a_file_that_lacks_a_column_of_its_contract_is_refused(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"thing_id": [1]}).replace_schema_metadata(THINGS.metadata), tmp_path / "a.parquet"
+    )
+    with pytest.raises(ContractError, match="no column counts, time, weight_kg"):
+        read_table(tmp_path / "a.parquet", THINGS)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 3, 200])
+def test_a_truncated_file_is_refused(kept_bytes: int, tmp_path: Path) -> None:
+    path = tmp_path / "things.parquet"
+    write_table(things(), path, THINGS, made_by="weigh")
+    path.write_bytes(path.read_bytes()[:kept_bytes])
+    with pytest.raises(ContractError, match="no whole Parquet file"):
+        read_table(path, THINGS)
+
+
+def test_a_missing_file_or_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+    for path in (tmp_path / "things.parquet", tmp_path):
+        with pytest.raises(ContractError, match="materialize the asset that writes it first"):
+            read_table(path, THINGS)

@@ -1,0 +1,110 @@
+"""Settings are read from NEST_… alone, and a wrong one ends in one clean line."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.errors import NestError
+from schemas.settings import PRESETS, DataRules, Settings
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in [name for name in os.environ if name.upper().startswith("NEST_")]:
+        monkeypatch.delenv(name)
+
+
+def test_without_any_setting_the_input_is_synthetic_and_the_preset_the_default() -> None:
+    settings = Settings()
+    assert (settings.mimic_dir, settings.vocab_dir, settings.preset) == (None, None, "default")
+    assert settings.rules == DataRules()
+
+
+def test_an_empty_setting_is_none_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NEST_MIMIC_DIR", "NEST_VOCAB_DIR", "NEST_SEED", "NEST_PRESET"):
+        monkeypatch.setenv(name, "")
+    settings = Settings()
+    assert (settings.mimic_dir, settings.vocab_dir, settings.seed, settings.preset) == (
+        None,
+        None,
+        42,
+        "default",
+    )
+
+
+def test_settings_are_read_from_the_environment_and_overridden_in_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NEST_PRESET", "paper")
+    monkeypatch.setenv("NEST_SYNTHETIC_PATIENTS", "150")
+    assert (Settings().rules, Settings().synthetic_patients) == (PRESETS["paper"], 150)
+    assert Settings(preset="default").rules == PRESETS["default"]
+
+
+def test_the_preset_of_the_paper_fits_on_all_and_cuts_on_time() -> None:
+    paper = PRESETS["paper"]
+    assert (paper.fit_on, paper.min_count, paper.clock, paper.pretrain_split, paper.cse_position) == (
+        "all",
+        1,
+        "time",
+        (0.80, 0.90),
+        "days_since_prior",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("NEST_MIMC_DIR", "did you mean NEST_MIMIC_DIR?"),
+        ("NEST_PATIENTS", "did you mean NEST_SYNTHETIC_PATIENTS?|known are"),
+        ("NEST_XYZ", "known are NEST_DATA_DIR"),
+        ("nest_presett", "did you mean NEST_PRESET?"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_a_suggestion(
+    name: str, suggestion: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "anything")
+    with pytest.raises(NestError, match=suggestion.replace("?", r"\?").replace(r"\?|", "|")) as caught:
+        Settings()
+    assert "\n" not in str(caught.value)
+
+
+def test_real_input_without_crosswalks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEST_MIMIC_DIR", "somewhere")
+    with pytest.raises(NestError, match="NEST_VOCAB_DIR is not; set it to the folder with the crosswalks"):
+        Settings()
+    monkeypatch.setenv("NEST_VOCAB_DIR", "elsewhere")
+    assert (Settings().mimic_dir, Settings().vocab_dir) == (Path("somewhere"), Path("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("NEST_PRESET", "papper", "NEST_PRESET: .*'default' or 'paper'"),
+        ("NEST_SEED", "forty-two", "NEST_SEED: .*integer"),
+        ("NEST_SYNTHETIC_PATIENTS", "0", "NEST_SYNTHETIC_PATIENTS: .*greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_value_ends_in_one_line_that_names_the_setting(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(NestError, match=said) as caught:
+        Settings()
+    assert "\n" not in str(caught.value)
+
+
+def test_several_wrong_values_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEST_PRESET", "papper")
+    monkeypatch.setenv("NEST_SEED", "x")
+    with pytest.raises(NestError, match=r"NEST_PRESET: .*; NEST_SEED: "):
+        Settings()
+
+
+def test_settings_cannot_be_changed_once_read() -> None:
+    with pytest.raises(ValidationError):
+        Settings().seed = 1
