@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import dagster as dg
+import pyarrow.parquet as pq
 
-from assets.materialize import plainly, table_result
+from assets.materialize import column_schema, content_version, markdown_table, plainly
 from assets.resources import Workspace
 from pipelines.cohorts import write_labels
+from schemas.attrition import read_attrition, shown_attrition
+from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError, parse_cohort
+from schemas.label_counts import shown_label_counts
 
 FOLDER = Path(__file__).parent / "cohorts"
 
@@ -38,9 +42,31 @@ def labels(cohort: Cohort) -> dg.AssetsDefinition:
     def cohort_labels(workspace: Workspace) -> dg.MaterializeResult:
         layout = workspace.layout("mimic")
         card = write_labels(cohort, layout, workspace.settings.rules)
-        return table_result(card, layout.labels(cohort.cohort))
+        return labels_result(card, layout.cohort(cohort.cohort))
 
     return cohort_labels
+
+
+def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
+    """Return the materialization of a label table: people are counted here, so every small count is withheld."""
+    steps = read_attrition(folder / "attrition.csv")
+    counts, attrition = shown_label_counts(card.counts, steps), shown_attrition(steps)
+    dg.AssetExecutionContext.get().log.info(f"rows: {counts['rows']}, patients: {counts['subjects']}")
+    files = [folder / "labels.parquet"]
+    exact = {"dagster/row_count": card.counts["rows"]} if counts["rows"] == f"{card.counts['rows']:,}" else {}
+    return dg.MaterializeResult(
+        metadata={
+            **exact,
+            "dagster/column_schema": column_schema(pq.read_schema(files[0])),
+            "dagster/uri": files[0].as_uri(),
+            "contract": card.contract,
+            "attrition": dg.MetadataValue.md(markdown_table(attrition)),
+            "counts": dg.MetadataValue.md(
+                markdown_table([{"": name, "count": n} for name, n in counts.items()])
+            ),
+        },
+        data_version=content_version(files),
+    )
 
 
 def unreadable(name: str, error: CohortError) -> dg.AssetChecksDefinition | dg.AssetsDefinition:

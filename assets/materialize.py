@@ -3,7 +3,7 @@
 import base64
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +64,19 @@ def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
 
 def flows_markdown(flows: Mapping[str, Flow]) -> str:
     """Return a table: rows read, kept, dropped by reason; no part under 11 is shown or follows from the others."""
-    lines = ["| from | source rows | kept | dropped |", "|---|--:|--:|---|"]
+    rows = []
     for name, flow in flows.items():
         parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
         kept = parts.pop("kept")
-        reasons = " · ".join(f"{rows} {reason}" for reason, rows in parts.items() if rows != "0") or "–"
-        lines.append(f"| {name} | {flow.source_rows:,} | {kept} | {reasons} |")
-    return "\n".join(lines)
+        dropped = " · ".join(f"{count} {reason}" for reason, count in parts.items() if count != "0") or "–"
+        rows.append({"from": name, "source rows": f"{flow.source_rows:,}", "kept": kept, "dropped": dropped})
+    return markdown_table(rows)
+
+
+def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return rows of text, all with the same keys, as a table."""
+    lines = [f"| {' | '.join(row.values())} |" for row in rows]
+    return "\n".join([f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|", *lines]) if rows else "–"
 
 
 def shown(count: int) -> dg.MetadataValue:

@@ -13,6 +13,7 @@ from nest_model.labels import Labels
 from nest_model.loop import Parcel
 from nest_model.model import NestModel
 from nest_model.predictions import classes_of
+from nest_model.readout import read_sets
 from nest_model.selection import Selection
 from schemas.labels import LabelType
 
@@ -27,9 +28,8 @@ class Classifier(nn.Module):
 
     def forward(self, parcel: Parcel) -> Tensor:
         batch = parcel.content
-        hidden = self.encoder(batch)
         last_sets = batch.subject_offsets[1:] - 1
-        return self.head(hidden[batch.cls_rows[last_sets]]).float()
+        return self.head(read_sets(self.encoder, batch)[last_sets]).float()
 
 
 def targets_of(labels: Labels) -> Tensor:

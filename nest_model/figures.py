@@ -15,6 +15,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 P = ParamSpec("P")
@@ -37,6 +38,7 @@ LOOKS = {
     "lightgbm": Look("LightGBM", "#d55e00", "s", (0, (5, 2))),
     "best": Look("Best possible", "#009e73", "D", (0, (1.5, 1.5))),
 }
+_DOT = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.7}
 _OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
 STYLE = {
@@ -177,75 +179,60 @@ def _line(axes: Axes, name: str, x: np.ndarray, y: np.ndarray) -> None:
 
 @styled
 def results_overview(
-    rows: Sequence[Mapping[str, Any]], *, metric: str, chance: float | None = None
+    rows: Sequence[Mapping[str, Any]], *, panels: Mapping[str, str], chance: Mapping[str, float]
 ) -> Figure:
-    """Dot and interval per task and model.
+    """Dot and interval per task and model, one panel per metric beside another.
 
     Args:
-        rows: task (its name) and, per model of LOOKS, {"value", "low", "high"} or nothing.
-        metric: words under the axis.
-        chance: where a coin would score, drawn as a guide.
+        rows: task (its name) and, per model of LOOKS, {metric: {"value", "low", "high"}} or nothing.
+        panels: metric -> words under its axis.
+        chance: metric -> where a coin would score, drawn as a guide.
     """
-    figure = Figure(figsize=(8.2, 0.9 + 0.52 * len(rows)), layout="constrained")
-    axes = figure.add_subplot(xlabel=metric)
-    if chance is not None:
-        axes.axvline(chance, color=FAINT, linewidth=0.9)
-    drawn = [name for name in LOOKS if any(row.get(name) for row in rows)]
-    for position, row in enumerate(rows):
-        for place, name in enumerate(drawn):
-            if row.get(name):
-                y = position + 0.22 * (place - (len(drawn) - 1) / 2)
-                _dot(axes, y, row[name], LOOKS[name], label=position == _first_with(rows, name))
-    _rows_down(axes, [row["task"] for row in rows])
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
+    figure = Figure(figsize=(10.6, 0.9 + 0.5 * len(rows)), layout="constrained")
+    every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    models = [name for name in LOOKS if any(row.get(name) for row in rows)]
+    for axes, (metric, words) in zip(every, panels.items(), strict=True):
+        axes.set_xlabel(words)
+        if metric in chance:
+            axes.axvline(chance[metric], color=FAINT, linewidth=0.9)
+        for position, row in enumerate(rows):
+            _dots(axes, position, {name: row[name][metric] for name in models if row.get(name)}, models)
+        _rows_down(axes, [row["task"] for row in rows])
+    _legend_above(every[0], models)
     return figure
-
-
-def _first_with(rows: Sequence[Mapping[str, Any]], name: str) -> int:
-    return next(i for i, row in enumerate(rows) if row.get(name))
 
 
 @styled
 def forest(
-    groups: Sequence[Mapping[str, Any]],
-    overall: Mapping[str, Any],
-    *,
-    title: str,
-    metric: str,
-    model: str = "nest",
+    groups: Sequence[Mapping[str, Any]], overall: Mapping[str, Mapping[str, Any]], *, metric: str
 ) -> Figure:
-    """Subgroups under one another, attribute by attribute; the dashed guide is the value over all.
+    """Subgroups under one another, attribute by attribute; a dashed guide is a model's value over all rows.
 
     Args:
-        groups: attribute, group, rows (as shown), score (value, low, high; value None where withheld).
+        groups: attribute, group, rows (as shown), scores (model -> value, low, high; value None: withheld).
+        overall: model -> its score over all rows.
     """
     lines = _with_headings(groups)
-    figure = Figure(figsize=(6.4, 0.9 + 0.27 * len(lines)), layout="constrained")
-    axes = figure.add_subplot(title=title, xlabel=metric)
-    axes.axvline(overall["value"], color=LOOKS[model].colour, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7)
-    for y, line in enumerate(lines):
-        if "score" not in line:
-            continue
-        if line["score"]["value"] is None:
-            axes.annotate(
-                "too few to show", (0.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8
-            )
-        else:
-            _dot(axes, y, line["score"], LOOKS[model])
-        axes.annotate(
-            str(line["rows"]),
-            (1.01, y),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=8,
-            annotation_clip=False,
+    figure = Figure(figsize=(7.4, 0.95 + 0.3 * len(lines)), layout="constrained")
+    axes = figure.add_subplot(xlabel=metric)
+    models = [name for name in LOOKS if overall.get(name)]
+    for name in models:
+        axes.axvline(
+            overall[name]["value"], color=LOOKS[name].colour, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7
         )
-    axes.annotate(
-        "rows", (1.01, -1), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False
-    )
+    beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "annotation_clip": False}
+    axes.annotate("rows", (1.01, -0.9), **beside)
+    for y, line in enumerate(lines):
+        if "scores" not in line:
+            continue
+        _dots(axes, y, line["scores"], models)
+        axes.annotate(str(line["rows"]), (1.01, y), **beside)
+        if all(score["value"] is None for score in line["scores"].values()):
+            axes.annotate("too few to show", (0.01, y), **beside)
     _rows_down(axes, [line["words"] for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
-        label.set_fontweight("normal" if "score" in line else "bold")
+        label.set_fontweight("normal" if "scores" in line else "bold")
+    _legend_above(axes, models)
     return figure
 
 
@@ -258,20 +245,32 @@ def _with_headings(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
-def _dot(axes: Axes, y: float, score: Mapping[str, Any], look: Look, *, label: bool = False) -> None:
-    if score["low"] is not None:
-        axes.plot(
-            [score["low"], score["high"]], [y, y], color=look.colour, linewidth=1.8, solid_capstyle="round"
-        )
-    axes.plot(
-        score["value"],
-        y,
-        look.marker,
-        color=look.colour,
-        markersize=6,
-        markeredgecolor="white",
-        markeredgewidth=0.7,
-        label=look.label if label else None,
+def _dots(axes: Axes, y: float, scores: Mapping[str, Mapping[str, Any]], models: Sequence[str]) -> None:
+    """One dot with its interval per model, a little under one another."""
+    for place, name in enumerate(models):
+        score, look = scores.get(name), LOOKS[name]
+        if not score or score["value"] is None:
+            continue
+        at = y + 0.24 * (place - (len(models) - 1) / 2)
+        if score["low"] is not None:
+            axes.plot([score["low"], score["high"]], [at, at], color=look.colour, solid_capstyle="round")
+        axes.plot(score["value"], at, look.marker, **_DOT, color=look.colour)
+
+
+def _legend_above(axes: Axes, models: Sequence[str]) -> None:
+    dots = [
+        Line2D([], [], linestyle="", marker=LOOKS[name].marker, color=LOOKS[name].colour, **_DOT)
+        for name in models
+    ]
+    names = [LOOKS[name].label for name in models]
+    axes.legend(
+        dots,
+        names,
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1),
+        ncols=3,
+        borderaxespad=0.2,
+        handletextpad=0.2,
     )
 
 

@@ -12,12 +12,7 @@ from nest_model.evaluate import SPLIT, curve_allowed
 from nest_model.report.table import LABELS, interval, number, result_rows
 from nest_model.report.tasks import TaskResults
 
-METRIC_NAMES = {
-    "auroc": "AUROC",
-    "average_precision": "AP",
-    "brier": "Brier",
-    "ece": "ECE",
-}
+METRIC_NAMES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
 
 
 VALIDATION_NAMES = {
@@ -99,25 +94,20 @@ def _svg(figure: Figure, alt: str) -> Markup:
     return Markup(figures.svg(figure, alt=alt))
 
 
-def overview(metrics: Mapping[str, Any]) -> list[Markup]:
-    """AUROC and AP of every task and model, dot and interval."""
-    pictures = []
-    for name, chance in (("auroc", 0.5), ("average_precision", None)):
-        lines = [
-            {"task": row["title"], **{model: one[name] for model, one in row["models"].items()}}
-            for row in result_rows(metrics)
-        ]
-        lines = [{key: value for key, value in line.items() if _has_value(value)} for line in lines]
-        lines = [line for line in lines if len(line) > 1]
-        if lines:
-            words = f"{METRIC_NAMES[name]} on the test rows, 95 % interval"
-            alt = f"{words}, per task and model; the same numbers are in the table above."
-            pictures.append(_svg(figures.results_overview(lines, metric=words, chance=chance), alt))
-    return pictures
-
-
-def _has_value(value: Any) -> bool:
-    return isinstance(value, str) or value["value"] is not None
+def overview(metrics: Mapping[str, Any]) -> Markup | None:
+    """AUROC and AP of every task and model, dot and interval; None where nothing was scored."""
+    lines = []
+    for row in result_rows(metrics):
+        scored = {model: one for model, one in row["models"].items() if one["auroc"]["value"] is not None}
+        if scored:
+            lines.append({"task": row["title"], **scored})
+    if not lines:
+        return None
+    panels = {"auroc": "AUROC, 95 % interval", "average_precision": "AP, 95 % interval"}
+    figure = figures.results_overview(lines, panels=panels, chance={"auroc": 0.5})
+    return _svg(
+        figure, "AUROC and AP of each task and model with intervals; the numbers are in the table above"
+    )
 
 
 def task_pictures(
@@ -141,12 +131,8 @@ def task_pictures(
     if points:
         alt = f"{title}: observed share over mean probability in ten bins, of {_names(points)}"
         drawn["reliability"] = _svg(figures.reliability(points), alt)
-    for name, groups in found.get("subgroups", {}).items():
-        overall = found["models"][name]["auroc"]
-        if overall["value"] is not None and any(group["auroc"]["value"] is not None for group in groups):
-            lines = [{**group, "score": group["auroc"]} for group in groups]
-            figure = figures.forest(lines, overall, title=LABELS[name], metric="AUROC", model=name)
-            drawn[f"subgroups_{name}"] = _svg(figure, f"{title}: AUROC of {LABELS[name]} by subgroup")
+    if found.get("subgroups") and (figure := _forest(found)):
+        drawn["subgroups"] = _svg(figure, f"{title}: AUROC by subgroup; the numbers are in the table below")
     if found["attrition"]:
         drawn["attrition"] = _svg(
             figures.attrition(_bars(found["attrition"])), f"{title}: stays left per step"
@@ -156,6 +142,18 @@ def task_pictures(
         figure = figures.training_curve(losses, title="Fine-tuning", y="Loss")
         drawn["fine_tuning"] = _svg(figure, f"{title}: training and validation loss per epoch")
     return drawn
+
+
+def _forest(found: Mapping[str, Any]) -> Figure | None:
+    """AUROC by subgroup, the models beside one another; None where every group is too small."""
+    models = found["subgroups"]
+    overall = {name: found["models"][name]["auroc"] for name in models}
+    lines = [
+        {**groups[0], "scores": {name: group["auroc"] for name, group in zip(models, groups, strict=True)}}
+        for groups in zip(*models.values(), strict=True)
+    ]
+    shown = any(score["value"] is not None for line in lines for score in line["scores"].values())
+    return figures.forest(lines, overall, metric="AUROC, 95 % interval") if shown else None
 
 
 def _bars(steps: Sequence[Mapping[str, str]]) -> list[tuple[str, int | None, str]]:

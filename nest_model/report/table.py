@@ -24,7 +24,7 @@ def results_table(metrics: Mapping[str, Any]) -> str:
             lines.append((row["title"] if not row["models"] else "", LABELS[model], reason, "", ""))
     mean = metrics["mean_auroc"]
     for place, (model, score) in enumerate(mean["models"].items()):
-        title = f"Mean of {len(mean['tasks'])} binary tasks" if place == 0 else ""
+        title = f"Mean over {', '.join(mean['tasks']).lower()}" if place == 0 else ""
         lines.append((title, LABELS[model], "", interval(score), ""))
     if "difference" in mean:
         lines.append(("", "NEST − LightGBM", "", interval(mean["difference"], signed=True), ""))
@@ -49,10 +49,14 @@ def interval(score: Mapping[str, Any], *, signed: bool = False) -> str:
     """`0.812 (0.780 to 0.845)`; without an interval the value alone; a dash where there is none."""
     if score["value"] is None:
         return "–"
-    sign = "+" if signed else ""
-    if score["low"] is None:
-        return f"{score['value']:{sign}.3f}"
-    return f"{score['value']:{sign}.3f} ({score['low']:{sign}.3f} to {score['high']:{sign}.3f})"
+    value, low, high = (
+        None if score[k] is None else _number(score[k], signed) for k in ("value", "low", "high")
+    )
+    return f"{value}" if low is None else f"{value} ({low} to {high})"
+
+
+def _number(value: float, signed: bool) -> str:
+    return f"{value:{'+' if signed else ''}.3f}".replace("-", "−")
 
 
 def number(count: int | str) -> str:
