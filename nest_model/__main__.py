@@ -22,6 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; 0, or 2 after one clear line on stderr, or 143 when asked to stop (state saved)."""
     options = vars(parser().parse_args(arguments))
     run: Callable[..., None] = options.pop("run")
+    stop = StopRequest()
+    listening = stop.listening() if options.pop("stoppable", False) else nullcontext()
     if options.pop("die_with_parent"):
         die_with_parent()
     piped = PIPES in os.environ  # the parent tells the progress then
@@ -29,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     folder: Path = options["out"] if options["out"].suffix != ".parquet" else options["out"].parent
     try:
-        with _pipe(piped), sole_writer(folder), StopRequest().listening() as stop:
+        with _pipe(piped), sole_writer(folder), listening:
             telemetry = Telemetry(folder)
             return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
     except NestError as error:
@@ -126,6 +128,7 @@ def _device(command: argparse.ArgumentParser) -> None:
 def _training(command: argparse.ArgumentParser) -> None:
     command.add_argument("--epochs", type=int, help="at most; without: as the model's recipe says")
     command.add_argument("--seconds-between-states", type=float, default=30.0)
+    command.set_defaults(stoppable=True)  # looks for a request to end, and saves its state
 
 
 # Each imports what it needs itself: `--help` and a wrong flag should not wait for torch.
