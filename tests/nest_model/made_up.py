@@ -98,7 +98,7 @@ def write_layout(
             )
         _write_attrition(layout, cohort, len(subject), subjects)
     _write_planted(layout, subject, encounter, planted)
-    _write_cards(layout, rng, subjects, stays)
+    _write_cards(layout, subjects, stays)
     _write_pretraining(layout)
     return layout
 
@@ -169,9 +169,9 @@ def _write_attrition(layout, cohort, rows, subjects) -> None:
     folder = layout.cohort(cohort)
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
-        "step,index_rows,patients,dropped,dropped_percent",
-        f"all encounters,{rows + 304},{subjects},0,0.0",
-        f"still in hospital,{rows},{subjects - 3},304,{30400 / (rows + 304):.2f}",
+        "step,index_rows,patients,dropped,percent",
+        f"all encounters,{rows + 304},{subjects},0,0.00",
+        f"still in hospital,{rows},{subjects - 40},304,{30400 / (rows + 304):.2f}",
     ]
     (folder / "attrition.csv").write_text("\n".join(lines) + "\n")
 
@@ -192,34 +192,62 @@ def _write_planted(layout, subject, encounter, planted) -> None:
         pq.write_table(pa.concat_tables(parts), layout.planted)
 
 
-def _write_cards(layout, rng, subjects, stays) -> None:
+def _write_cards(layout, subjects, stays) -> None:
     layout.cards.mkdir(parents=True, exist_ok=True)
+    emar = Flow(source_rows=1000, kept_rows=700, dropped={"event_txt": 285, "no_atc": 11, "no_stay": 4})
+    StepCard(step="events", contract="events/1", flows={"emar": emar}).write(layout.cards)
+    sets, tokens = int(stays.sum()), 120 * int(stays.sum())
+    alone = int((stays == 1).sum())
     StepCard(
-        step="mimic_events",
-        contract="events/1",
-        flows={
-            "emar": Flow(
-                source_rows=1000, kept_rows=700, dropped={"event_txt is not Administered": 297, "no ATC": 3}
-            )
+        step="seqset",
+        contract="seqset/1",
+        flows={"MED": emar},
+        counts={
+            "subjects": subjects,
+            "sets": sets,
+            "tokens": tokens,
+            "tokens_MED": tokens,
+            "distinct_tokens_MED": 99,
+            "unk_tokens": tokens // 50,
+            "unk_tokens_MED": tokens // 50,
+            "sets_per_subject[0,1)": 0,
+            "sets_per_subject[1,2)": alone,
+            "sets_per_subject[2,4)": subjects - alone - 3,
+            "sets_per_subject[4,8)": 3,
         },
     ).write(layout.cards)
-    StepCard(
-        step="mimic_seqset",
-        contract="seqset/1",
-        counts={"subjects": subjects, "sets": int(stays.sum()), "tokens": 120 * int(stays.sum())},
-        shares={"unk": 0.012, "backed_off": 0.034},
-    ).write(layout.cards)
+    vocab = StepCard(
+        step="vocab",
+        contract="vocab/1",
+        counts={"size": 345, "lab_items": 200},
+        shares={"lab_rows_in_top_items": 0.987},
+        hashes={"vocab": "ab" * 32},
+    )
+    vocab.write(layout.cards)
 
 
 def _write_pretraining(layout) -> None:
     folder = layout.model("mimic_nest")
     folder.mkdir(parents=True, exist_ok=True)
-    events = [
+    history = [
         {
-            "event": "evaluation",
-            "epoch": epoch,
-            "metrics": {"val_mlm": 6 - 2 * (1 - 0.8**epoch), "val_msm": 4 - 1.5 * (1 - 0.7**epoch)},
+            "epoch": k,
+            "train_loss": 9 * 0.9**k,
+            "train_mlm": 6 * 0.9**k,
+            "val_mlm": 6 * 0.92**k,
+            "val_msm": 3 * 0.9**k,
         }
-        for epoch in range(1, 16)
+        for k in range(12)
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    content = {
+        "validation": {"val_mlm": history[-1]["val_mlm"], "val_recall_at_10_cls": 0.123, "val_msm": None},
+        "history": history,
+        "seed": 42,
+        "preset": "tiny",
+        "recipe": {"learning_rate": 2e-3},
+        "train_patients": 630,
+        "val_patients": 7,
+        "epochs": 12,
+        "best_epoch": 11,
+    }
+    (folder / "metrics.json").write_text(json.dumps(content))

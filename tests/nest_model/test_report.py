@@ -1,0 +1,221 @@
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from nest_model.report import results_table, write_report
+from nest_model.telemetry import Telemetry
+from tests.nest_model import made_up
+
+COHORTS = [*made_up.COHORTS, "mimic_readmission"]
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
+    return made_up.write_layout(tmp_path_factory.mktemp("data") / "mimic", subjects=500)
+
+
+@pytest.fixture(scope="module")
+def report(layout):
+    out = layout.report("mimic")
+    write_report(layout.root, COHORTS, out, "default", Telemetry(out))
+    return (out / "report.html").read_text(), json.loads((out / "metrics.json").read_text())
+
+
+def write(layout, out, cohorts=COHORTS, preset="default"):
+    write_report(layout.root, cohorts, out, preset)
+    return (out / "report.html").read_text(), json.loads((out / "metrics.json").read_text())
+
+
+class Page(HTMLParser):
+    """What of a page a test looks at: sections, links, text, and tags left open."""
+
+    VOID = {"meta", "br", "img", "hr"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.words, self.stack, self.labels = [], [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        if tag == "section":
+            self.ids.append(found["id"])
+        if tag == "a":
+            self.links.append(found["href"])
+        if tag == "svg":
+            self.labels.append(found.get("aria-label"))
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_page_is_whole_and_its_contents_lead_to_every_section(report):
+    page = Page(report[0])
+    assert page.stack == []
+    expected = ["results", *COHORTS, "pretraining", "data", "splits", "run", "limits"]
+    assert page.ids == expected
+    assert page.links == [f"#{name}" for name in expected]
+
+
+def test_every_picture_says_what_it_shows(report):
+    labels = Page(report[0]).labels
+    assert len(labels) > 8
+    assert all(labels)
+
+
+def test_the_page_needs_nothing_from_elsewhere(report):
+    links = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"')\s>]+)""", report[0])
+    assert [link for link in links if not link.startswith("#")] == []
+    assert "<script" not in report[0]
+    assert "@import" not in report[0]
+
+
+def test_no_id_reaches_the_page_the_numbers_or_the_telemetry(report, layout):
+    told = (layout.report("mimic") / "metrics.jsonl").read_text()
+    for text in (report[0], json.dumps(report[1]), told):
+        assert str(made_up.FIRST_SUBJECT)[:6] not in text
+        assert "727364" not in text
+
+
+def test_the_numbers_hold_no_nan_and_no_small_count(report):
+    json.dumps(report[1], allow_nan=False)
+    assert report[1]["pretraining"]["counts"]["val_patients"] == "< 11"
+    assert "no_stay 4" not in report[0]
+
+
+def test_a_drop_that_would_give_a_small_one_away_is_withheld(report):
+    flow = report[1]["data"]["sources"]["emar"]
+    assert flow["dropped"]["no_stay"] == "withheld"
+    assert flow["dropped"]["no_atc"] == "withheld"
+    assert flow["dropped"]["event_txt"] == "285"
+
+
+def test_nest_lightgbm_and_the_best_possible_stand_side_by_side(report):
+    models = report[1]["tasks"]["mimic_mortality"]["models"]
+    assert list(models) == ["nest", "lightgbm", "best"]
+    assert models["best"]["auroc"]["value"] > models["nest"]["auroc"]["value"]
+    assert {one["rows"] for one in models.values()} == {models["nest"]["rows"]}
+
+
+def test_a_difference_is_of_the_two_values_and_has_its_own_interval(report):
+    task = report[1]["tasks"]["mimic_mortality"]
+    nest, lightgbm = (task["models"][name]["auroc"]["value"] for name in ("nest", "lightgbm"))
+    difference = task["difference"]["auroc"]
+    assert difference["value"] == pytest.approx(nest - lightgbm, abs=2e-6)
+    assert difference["low"] < difference["value"] < difference["high"]
+
+
+def test_the_mean_is_over_the_binary_tasks_both_models_were_scored_on(report):
+    mean = report[1]["mean_auroc"]
+    assert mean["tasks"] == ["Mortality"]
+    value = report[1]["tasks"]["mimic_mortality"]["models"]["nest"]["auroc"]["value"]
+    assert mean["models"]["nest"]["value"] == value
+
+
+def test_nest_is_scored_on_all_labels_and_on_those_lightgbm_knows(layout, tmp_path):
+    copied = shutil.copytree(layout.root, tmp_path / "mimic")
+    path = type(layout)(copied).report("mimic_icd_category_lightgbm") / "predictions.parquet"
+    from nest_model.predictions import read_predictions
+
+    one = read_predictions(path)
+    two = one.only(["IX", "I"])
+    made_up.write_predictions(
+        path,
+        subject_id=two.subject_id,
+        encounter_id=two.encounter_id,
+        label=[[name for name, true in zip(one.classes, row, strict=True) if true] for row in one.truth],
+        probability=two.probability,
+        split=two.split,
+        cohort="mimic_icd_category",
+        label_type="list",
+        classes=two.classes,
+    )
+    page, metrics = write(type(layout)(copied), tmp_path / "out", ["mimic_icd_category"])
+    task = metrics["tasks"]["mimic_icd_category"]
+    assert task["models"]["nest"]["classes_scored"] == 4
+    assert task["common"]["labels"] == 2
+    assert {one["classes_scored"] for one in task["common"]["models"].values()} == {2}
+    assert "ICD category, the 2 commonest" in page
+
+
+def test_a_class_without_positives_is_counted_on_the_page(report):
+    assert report[1]["tasks"]["mimic_icd_chapter"]["models"]["nest"]["classes_left_out"] == 1
+    assert "1 left out (no positive or no negative test row)" in report[0]
+
+
+def test_without_planted_probabilities_there_is_no_best_possible(layout, tmp_path):
+    copied = shutil.copytree(layout.root, tmp_path / "mimic")
+    type(layout)(copied).planted.unlink()
+    page, metrics = write(type(layout)(copied), tmp_path / "out", ["mimic_mortality"])
+    assert "Best possible" not in page
+    assert "best" not in metrics["mean_auroc"]["models"]
+
+
+def test_an_empty_data_folder_is_said_not_crashed_on(tmp_path):
+    layout = type("Empty", (), {"root": tmp_path})
+    page, metrics = write(layout, tmp_path / "out")
+    assert page.count("its asset has not been materialized") >= 2 * len(COHORTS)
+    assert "There is no pretrained model" in page
+    assert metrics["mean_auroc"]["tasks"] == []
+    assert "no predictions" in results_table(metrics)
+
+
+def test_why_a_task_was_not_trainable_is_said(layout, tmp_path):
+    copied = type(layout)(shutil.copytree(layout.root, tmp_path / "mimic"))
+    (copied.report("mimic_mortality_nest") / "predictions.parquet").unlink()
+    folder = copied.model("mimic_mortality_nest")
+    folder.mkdir(parents=True)
+    (folder / "not_trainable.json").write_text(json.dumps({"cohort": "x", "reason": "one class only"}))
+    page, metrics = write(copied, tmp_path / "out", ["mimic_mortality"])
+    assert "not trainable: one class only" in page
+    assert "not trainable: one class only" in results_table(metrics)
+
+
+def test_curves_are_withheld_under_eleven_positives(tmp_path):
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=30, cohorts={"mimic_mortality": "bool"})
+    page, metrics = write(layout, tmp_path / "out", ["mimic_mortality"])
+    assert metrics["tasks"]["mimic_mortality"]["models"]["nest"]["positives"] == "< 11"
+    assert "ROC curves" not in page
+    assert "Curves and calibration are withheld" in page
+
+
+def test_both_overlaps_are_stated(report):
+    overlap = report[1]["data"]["splits"]["overlap"]
+    assert overlap["train_in_test"] == {"patients": "0", "share": "0.00%"}
+    assert set(overlap) == {"train_in_test", "val_in_test", "train_in_val"}
+    assert "fitted on the patients of the tasks' training split alone" in report[0].replace("&#39;", "'")
+
+
+def test_the_paper_preset_says_that_test_patients_were_fitted_on(layout, tmp_path):
+    page, _ = write(layout, tmp_path / "out", ["mimic_mortality"], preset="paper")
+    assert "those of the test split too, as in the paper" in page
+
+
+def test_the_same_files_give_the_same_report(layout, report, tmp_path):
+    page, metrics = write(layout, tmp_path / "again")
+    assert page == report[0]
+    assert metrics == report[1]
+
+
+def test_the_table_for_the_terminal_names_every_task_and_the_mean(report):
+    table = results_table(report[1])
+    for words in (
+        "Mortality",
+        "ICD chapter",
+        "ICD category, all labels",
+        "Mean over mortality",
+        "NEST − LightGBM",
+    ):
+        assert words in table
+    assert max(map(len, table.splitlines())) < 140
