@@ -162,14 +162,18 @@ def _calibration_error(predictions: Predictions, resamples: Resamples) -> Score:
 
 
 def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
-    """Mean probability and observed share per bin; None (withheld) under 11 positives or negatives."""
+    """Mean probability and observed share per bin; None (withheld) under 11 positives or negatives.
+
+    Bins of equal mass, as for ECE, but so few that each holds at least eleven rows: a share of six gives a count away.
+    """
     from sklearn.calibration import calibration_curve
 
     probability, truth = confidence(predictions)
     if not curve_allowed(truth):
         return None
+    bins = max(1, min(BINS, len(predictions) // SMALLEST_SHOWN))
     observed, expected = calibration_curve(
-        truth.ravel(), probability.ravel(), n_bins=BINS, strategy="quantile"
+        truth.ravel(), probability.ravel(), n_bins=bins, strategy="quantile"
     )
     return {"expected": [round(x, 4) for x in expected], "observed": [round(x, 4) for x in observed]}
 

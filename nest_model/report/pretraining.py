@@ -6,7 +6,7 @@ from typing import Any
 from schemas.layout import Layout
 from schemas.suppress import shown
 
-_COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens", "weights", "epochs", "best_epoch")
+_COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens")
 
 
 def pretraining(layout: Layout) -> dict[str, Any] | None:
@@ -16,12 +16,14 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
         return None
     found = json.loads(path.read_text())
     known = {
-        name: found.get(name) for name in ("preset", "device", "seed", "recipe", "context_cut", "seconds")
+        name: found.get(name)
+        for name in ("preset", "device", "seed", "weights", "recipe", "context_cut", "seconds")
     }
     return {
         "validation": found.get("validation", {}),
         "history": found.get("history", []),
         "counts": {name: shown(int(found[name])) for name in _COUNTS if name in found},
+        "epochs": len(found.get("history", [])),
         **{name: value for name, value in known.items() if value is not None},
         "model": _config(layout),
     }

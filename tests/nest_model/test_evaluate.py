@@ -136,6 +136,12 @@ def test_small_counts_and_their_complements_are_not_told():
     assert (told["positives"], told["prevalence"], told["reliability"]) == ("> 39", None, None)
 
 
+def test_no_bin_of_the_reliability_curve_holds_under_eleven_rows():
+    rng = np.random.default_rng(4)
+    one = predictions(rng.random(60) < 0.5, rng.random(60))
+    assert len(reliability(one)["observed"]) == 5
+
+
 def test_reliability_is_scikit_learns_calibration_curve():
     rng = np.random.default_rng(3)
     probability = rng.random(400).round(2)
