@@ -305,13 +305,13 @@ def training_curve(
 
 @styled
 def histogram(bars: Sequence[tuple[str, int | None]], *, title: str, x: str, y: str) -> Figure:
-    """Bars from counts: (words under the bar, count; None where it is under 11 and withheld)."""
+    """Bars from counts: (words under the bar, count; None where it may not be shown)."""
     figure = Figure(figsize=(4.6, 3.0), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
     axes.bar(range(len(bars)), [count or 0 for _, count in bars], color=LOOKS["nest"].colour, width=0.86)
     for place, (_, count) in enumerate(bars):
         if count is None:
-            axes.annotate("< 11", (place, 0), (0, 2), textcoords="offset points", ha="center", fontsize=7.5)
+            axes.annotate("hidden", (place, 0), (0, 2), textcoords="offset points", ha="center", fontsize=7.5)
     axes.set_xticks(range(len(bars)), [words for words, _ in bars], fontsize=8)
     axes.tick_params(axis="x", length=0)
     axes.grid(True, axis="y")

@@ -69,7 +69,7 @@ def run(
         probability=probabilities(fitted.boosters, features),
         split=table.split,
     )
-    metrics = evaluate(predictions, seed=seed)
+    metrics = evaluate(predictions)
     write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics})
     (out / "not_trainable.json").unlink(missing_ok=True)
     telemetry.result(fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()})

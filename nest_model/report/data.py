@@ -4,7 +4,6 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from nest_model.pictures import bars_of
@@ -13,7 +12,7 @@ from schemas.contract import read_table
 from schemas.events import KINDS, SPLITS, SUBJECTS
 from schemas.layout import Layout
 from schemas.settings import PRESETS
-from schemas.suppress import shown, shown_count, shown_parts
+from schemas.suppress import WITHHELD, is_small, shown, shown_count, shown_parts
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
@@ -77,32 +76,31 @@ def shown_flow(flow: Flow) -> dict[str, Any]:
 
 
 def splits(layout: Layout) -> dict[str, Any]:
-    """Return patients per split of the tasks and of the pretraining, and where the two overlap."""
+    """Return patients per split of the tasks and of the pretraining, and where the two overlap.
+
+    Both splits cut the same order of patients, so the sizes of both give the overlaps: where one of these is small,
+    the sizes of the pretraining's are withheld.
+    """
     table = read_table(layout.subjects, SUBJECTS)
-    task, pretrain = table["split"], table["pretrain_split"]
-
-    def patients(column: Any, name: str) -> Any:
-        return pc.equal(column, name)
-
-    def count(mask: Any) -> int:
-        return pc.sum(mask).as_py() or 0
-
-    sizes = {name: count(patients(task, name)) for name in SPLITS}
-    overlap = {
-        f"{before}_in_{after}": _overlap(
-            count(pc.and_(patients(pretrain, before), patients(task, after))), sizes[after]
-        )
+    task, pretrain = table["split"].to_numpy(), table["pretrain_split"].to_numpy()
+    sizes = {name: int((task == name).sum()) for name in SPLITS}
+    overlaps = {
+        (before, after): int(((pretrain == before) & (task == after)).sum())
         for before, after in (("train", "test"), ("val", "test"), ("train", "val"))
     }
+    small = any(is_small(count) or is_small(sizes[after] - count) for (_, after), count in overlaps.items())
+    before_sizes = shown_parts({name: int((pretrain == name).sum()) for name in SPLITS})
     return {
         "task": shown_parts(sizes),
-        "pretrain": shown_parts({name: count(patients(pretrain, name)) for name in SPLITS}),
-        "overlap": overlap,
+        "pretrain": dict.fromkeys(SPLITS, WITHHELD) if small else before_sizes,
+        "overlap": {
+            f"{before}_in_{after}": {
+                "patients": shown_count(count, sizes[after]),
+                "share": _share(count, sizes[after]),
+            }
+            for (before, after), count in overlaps.items()
+        },
     }
-
-
-def _overlap(patients: int, of: int) -> dict[str, str]:
-    return {"patients": shown_count(patients, of), "share": _share(patients, of)}
 
 
 def _share(count: int, of: int) -> str:

@@ -9,6 +9,8 @@ from schemas.layout import Layout
 
 log = logging.getLogger("nest")
 
+SEED = 42  # of the resamples, whatever the models' own seed: the same patients are drawn in every report
+
 
 def write_report(
     root: Path, cohorts: list[str], out: Path, preset: str, telemetry: Telemetry | None = None
@@ -27,17 +29,16 @@ def write_report(
 
     layout = Layout(root)
     progress = telemetry.progress("report", total=len(cohorts), unit="tasks/s") if telemetry else None
-    seed = 42
     tasks, results = [], {}
     for cohort in cohorts:
         tasks.append(load_task(layout, cohort))
-        results[cohort] = score_task(layout, tasks[-1], seed=seed)
+        results[cohort] = score_task(layout, tasks[-1], seed=SEED)
         log.info("%s: scored", cohort)
         if progress:
             progress.advance(1)
     metrics = {
         "preset": preset,
-        "mean_auroc": mean_auroc(tasks, seed=seed),
+        "mean_auroc": mean_auroc(tasks, seed=SEED),
         "tasks": results,
         "pretraining": pretraining(layout),
         "data": data_card(layout),

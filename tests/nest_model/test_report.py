@@ -219,3 +219,24 @@ def test_the_table_for_the_terminal_names_every_task_and_the_mean(report):
     ):
         assert words in table
     assert max(map(len, table.splitlines())) < 140
+
+
+def test_a_small_overlap_hides_the_sizes_it_could_be_worked_out_from(tmp_path):
+    from nest_model.report.data import splits
+    from schemas.contract import read_table, write_table
+    from schemas.events import SUBJECTS
+
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=200, cohorts={})
+    table = read_table(layout.subjects, SUBJECTS)
+    moved = 0
+    pretrain = []
+    for split in table["split"].to_pylist():
+        moved += split == "test"
+        pretrain.append("val" if split == "test" and moved <= 5 else split)
+    table = table.set_column(table.column_names.index("pretrain_split"), "pretrain_split", [pretrain])
+    write_table(table, layout.subjects, SUBJECTS, made_by="the test")
+
+    found = splits(layout)
+
+    assert found["overlap"]["val_in_test"] == {"patients": "< 11", "share": "–"}
+    assert set(found["pretrain"].values()) == {"withheld"}
