@@ -36,6 +36,7 @@ class Recipe:
     warmup_share: float = 0.0  # of all steps, linear
     cosine: bool = False  # after the warm-up, down to 0 at the last epoch; else constant
     examples_per_step: int = 36
+    thinning: float = 0.0  # share of the events left out of a training example, drawn anew every time
     row_budget: int = 8_192  # rows of a micro-batch; changes memory and speed, not the result
 
     def rate(self, step: int, steps: int) -> float:

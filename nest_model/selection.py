@@ -64,6 +64,14 @@ class Cut:
     events_in_long_sets_share: float
 
 
+def thin(selection: Selection, share: float, rng: np.random.Generator) -> Selection:
+    """Leave out each event with probability `share`; every set stays, if only as its [CLS]."""
+    kept = rng.random(len(selection.events)) >= share
+    before = np.concatenate([[0], np.cumsum(kept)])
+    offsets = before[selection.event_offsets]
+    return Selection(selection.first_set, selection.target_set, offsets, selection.events[kept])
+
+
 def whole_subjects(seqsets: SeqSets, subject_rows: np.ndarray) -> Selection:
     """Select every set and event of the given subjects: what pretraining sees."""
     first = seqsets.subject_offsets[subject_rows]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nest_model.data import NO_TIME, SeqSets, expand_ranges
-from nest_model.selection import limit_context, whole_subjects
+from nest_model.selection import limit_context, thin, whole_subjects
 from schemas.errors import ContractError, InputError
 from tests.nest_model.seqsets import DAY_US, read_rows, set_row, write_shards
 
@@ -116,3 +116,13 @@ def test_taking_examples_keeps_their_order_and_events(tmp_path):
     assert turned.events.tolist() == [3, 0, 1, 2]
     assert turned.rows.tolist() == [2, 5]
     assert turned.sets.tolist() == [2, 0, 1]
+
+
+def test_thinning_leaves_out_events_and_never_a_set(tmp_path):
+    everything = whole_subjects(read_rows(tmp_path, ROWS), np.array([0, 1]))
+    none, some, all_ = (thin(everything, share, np.random.default_rng(1)) for share in (0.0, 0.5, 1.0))
+
+    assert none.events.tolist() == everything.events.tolist()
+    assert 0 < len(some.events) < 4
+    assert some.event_offsets[-1] == len(some.events)
+    assert all_.rows.tolist() == [2, 1]
