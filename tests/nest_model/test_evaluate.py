@@ -51,11 +51,11 @@ def test_brier_is_the_mean_square_of_what_the_probability_missed():
 
 
 def test_ece_is_the_mean_gap_over_ten_bins_of_equal_mass():
-    # two rows to a bin, at 0.10 0.15 … 0.55; nobody has the outcome but the two of the last bin
-    probability = np.repeat(np.arange(10) / 20 + 0.1, 2)
-    truth = np.repeat(np.arange(10) == 9, 2)
-    expected = (sum(np.arange(9) / 20 + 0.1) + (1 - 0.55)) / 10
-    assert scored(predictions(truth, probability))["ece"].value == pytest.approx(expected)
+    # two rows to a bin, at 0.25 0.30 … 0.70; all of one bin have the outcome and none of the next
+    probability = np.repeat(np.arange(10) / 20 + 0.25, 2)
+    truth = np.repeat(np.arange(10) % 2 == 0, 2)
+    gaps = [0.75, 0.3, 0.65, 0.4, 0.55, 0.5, 0.45, 0.6, 0.35, 0.7]
+    assert scored(predictions(truth, probability))["ece"].value == pytest.approx(sum(gaps) / 10)
 
 
 def test_equal_probabilities_share_a_bin_and_an_honest_one_has_no_ece():
