@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads: threads that wait do not spin
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     piped = PIPES in os.environ  # the parent tells the progress then
     level = logging.WARNING if piped else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    folder: Path = options["out"] if options["out"].suffix != ".parquet" else options["out"].parent
+    folder: Path = options["out"].parent if options.pop("out_is_file", False) else options["out"]
     try:
         with _pipe(piped), sole_writer(folder), listening:
             telemetry = Telemetry(folder)
@@ -63,7 +63,8 @@ def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop
         message = f"{error.filename or options['out']}: {error.strerror}; earlier outputs are untouched."
     else:
         return 0
-    telemetry.write("error", message=message)
+    with suppress(OSError):  # the disk may be what is wrong
+        telemetry.write("error", message=message)
     print(f"error: {message}", file=sys.stderr)
     return 2
 
@@ -92,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
 
     predict = _command(commands, "predict", _predict, "score new patients with a fine-tuned model")
     _paths(predict, "model", "seqset", "out")
+    predict.set_defaults(out_is_file=True)
     predict.add_argument(
         "--index", type=Path, help="subject_id, encounter_id, predict_at; without: last sets"
     )

@@ -23,7 +23,9 @@ def world(tmp_path_factory) -> World:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def train(world: World, out: Path, *, seed=42, recipe=RECIPE, stop=None, **changes) -> bytes:
+def train(
+    world: World, out: Path, *, seed=42, recipe=RECIPE, stop=None, precision="auto", **changes
+) -> bytes:
     """Pretrain a very small model and return its weights' file."""
     options = {"seqset": world.seqset, "subjects": world.subjects, "vocab": world.vocab, "out": out}
     pretrain(
@@ -31,7 +33,7 @@ def train(world: World, out: Path, *, seed=42, recipe=RECIPE, stop=None, **chang
         model="tiny",
         position="days_since_first",
         seed=seed,
-        fabric=start("cpu", threads=1),
+        fabric=start("cpu", precision, threads=1),
         telemetry=Telemetry(out),
         stop=stop or StopRequest(),
         recipe=recipe,
@@ -102,6 +104,24 @@ def test_training_stops_when_the_validation_has_not_improved_for_patience_epochs
     metrics = json.loads((tmp_path / "metrics.json").read_text())
 
     assert (metrics["epochs"], metrics["best_epoch"]) == (3, 0)
+
+
+def test_a_loss_that_is_no_number_ends_the_training_and_says_where(world, tmp_path):
+    with pytest.raises(NestError, match="not finite at epoch 0, step 1; lower the learning rate"):
+        train(world, tmp_path, recipe=Recipe(learning_rate=1e30, epochs=2, patience=2, examples_per_step=6))
+
+
+def test_mixed_precision_trains_to_nearly_the_same_losses(world, tmp_path):
+    train(world, tmp_path / "32")
+    train(world, tmp_path / "16", precision="bf16-mixed")
+    exact, mixed = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("32", "16"))
+
+    assert mixed["validation"]["val_loss"] == pytest.approx(exact["validation"]["val_loss"], rel=0.01)
+
+
+def test_half_precision_is_refused_on_a_cpu_where_it_would_silently_be_another():
+    with pytest.raises(NestError, match="16-mixed needs CUDA"):
+        start("cpu", "16-mixed")
 
 
 def test_a_vocabulary_the_shards_were_not_written_with_is_refused(world, tmp_path):
