@@ -67,7 +67,7 @@ def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.G
     """Draw what is ordered in each stay from the conditions at work in it."""
     wanted = stays.active @ catalog.drugs.weights
     wanted *= 0.36 * np.minimum(stays.intensity, 2.5)[:, None]
-    stay, drug = np.nonzero(rng.random(wanted.shape) < 1 - np.exp(-wanted))
+    stay, drug = np.nonzero(_lots(stays, wanted.shape[1], rng) < 1 - np.exp(-wanted))
     count = len(stay)
     later = rng.random(count) < 0.3
     start = np.where(later, rng.uniform(6, 110, count), rng.exponential(5, count))
@@ -129,3 +129,10 @@ def _give(
         named=rng.random(count) > 0.03,
         linked=rng.random(count) > 0.01,
     )
+
+
+def _lots(stays: Stays, drugs: int, rng: np.random.Generator) -> Floats:
+    """Return [S, D], uniform: the lot of a patient's former stays in most cases, so that drugs are kept."""
+    own = rng.random((int(stays.patient[-1]) + 1, drugs))[stays.patient]
+    fresh = rng.random(own.shape)
+    return np.asarray(np.where(rng.random(own.shape) < 0.65, own, fresh))

@@ -159,7 +159,7 @@ def _measure(
     level = (stays.factors[stay] * catalog.labs.loadings[item]).sum(axis=1)
     rise = stays.slope[stay] * np.clip((hour - 20) / 24, -0.8, 1.2)
     level += 0.75 * rise * catalog.labs.loadings[item][:, _RISING].sum(axis=1)
-    level += rng.normal(0, 0.5, len(item))
+    level += stays.item_levels[stay, item] + rng.normal(0, 0.25, len(item))
     return Labs(
         stay=stay,
         item=item,

@@ -44,6 +44,9 @@ class Stays:
     first_hours: Floats  # length of the stay, at most 48: what is known before any outcome is drawn
     intensity: Floats  # how much is measured and given
     admit_minute: Ints  # of the day
+    item_levels: (
+        Floats  # [S, I] where the stay's values of each laboratory item lie beyond what the factors say
+    )
 
 
 def draw_patients(catalog: Catalog, count: int, seed: int, block: int) -> Patients:
@@ -91,6 +94,7 @@ def draw_stays(catalog: Catalog, patients: Patients, seed: int, block: int) -> S
         length=length,
         first_hours=np.where(length == LONG, 48.0, first_hours),
         intensity=np.exp(rng.normal(0, 0.45, count)),
+        item_levels=_item_levels(len(catalog.labs.mean), patient, rng),
         admit_minute=np.where(early, rng.integers(0, 480, count), rng.integers(480, 1440, count)),
     )
 
@@ -135,11 +139,17 @@ def _factors(
     loadings = catalog.conditions.loadings
     count, patients = len(acute), int(patient[-1]) + 1
     factors = 0.55 * (active @ loadings) + 0.5 * loadings[acute]
-    factors += rng.normal(0, 0.35, (patients, len(FACTORS)))[patient] + rng.normal(
-        0, 0.45, (count, len(FACTORS))
-    )
+    own = rng.normal(0, 0.35, (patients, len(FACTORS)))
+    own[:, _COURSE] *= 3.5
+    factors += own[patient] + rng.normal(0, 0.45, (count, len(FACTORS)))
     drift = rng.normal(0, 0.5, patients)[patient]
     steps = np.where(ordinal == 0, 0.0, drift + rng.normal(0, 0.8, count))
     course = 2.2 * np.tanh(running_sum(steps, ordinal) / 2.2)
     factors[:, _COURSE] += course[:, None]
     return np.asarray(factors)
+
+
+def _item_levels(items: int, patient: Ints, rng: np.random.Generator) -> Floats:
+    """Return [S, I]: a patient's own level of an item stays with them; a stay shifts it a little."""
+    own = rng.normal(0, 0.45, (int(patient[-1]) + 1, items))
+    return np.asarray(own[patient] + rng.normal(0, 0.2, (len(patient), items)))

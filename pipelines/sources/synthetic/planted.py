@@ -51,9 +51,9 @@ class Effects:
 
 
 EFFECTS = {
-    "mimic_mortality": Effects(intercept=-4.0, main=1.6, within=1.2, trend=1.5, history=1.1),
-    "mimic_long_stay": Effects(intercept=-2.0, main=1.9, within=1.1, trend=1.9, history=1.2),
-    "mimic_readmission": Effects(intercept=-1.9, main=1.6, within=1.1, trend=2.0, history=1.2),
+    "mimic_mortality": Effects(intercept=-4.2, main=1.4, within=1.2, trend=2.0, history=1.1),
+    "mimic_long_stay": Effects(intercept=-1.95, main=1.5, within=1.1, trend=2.4, history=1.2),
+    "mimic_readmission": Effects(intercept=-1.9, main=1.2, within=1.1, trend=2.6, history=1.2),
 }
 
 
