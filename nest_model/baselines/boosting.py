@@ -29,7 +29,7 @@ MIN_ROWS = 20
 """Rows in a leaf, and training rows a column must be in."""
 
 ROUNDS = 600
-PATIENCE = {"bool": 30, "class": 20, "list": 20}
+PATIENCE = {"bool": 30, "class": 12, "list": 12}
 
 COMMON = {
     "min_data_in_leaf": MIN_ROWS,
@@ -57,12 +57,12 @@ GRIDS: dict[str, tuple[dict[str, Any], ...]] = {
         {"learning_rate": 0.05, "num_leaves": 24, "feature_fraction": 0.2},
     ),
     "class": (
-        {"learning_rate": 0.12, "num_leaves": 4, "feature_fraction": 0.15},
+        {"learning_rate": 0.16, "num_leaves": 4, "feature_fraction": 0.15},
         {"learning_rate": 0.2, "num_leaves": 6, "feature_fraction": 0.1},
     ),
     "list": (
-        {"learning_rate": 0.15, "num_leaves": 4, "feature_fraction": 0.2},
-        {"learning_rate": 0.15, "num_leaves": 8, "feature_fraction": 0.1, "lambda_l2": 10},
+        {"learning_rate": 0.2, "num_leaves": 4, "feature_fraction": 0.15},
+        {"learning_rate": 0.2, "num_leaves": 8, "feature_fraction": 0.1, "lambda_l2": 10},
     ),
 }
 
