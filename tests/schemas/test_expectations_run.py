@@ -188,6 +188,23 @@ def test_great_expectations_still_closes_the_connection_before_it_reads(tmp_path
     )
 
 
+ONE_VALIDATION = """
+import sys
+from pathlib import Path
+from schemas import expectations
+from schemas.layout import Layout
+from schemas.validation import validate
+print(validate(expectations.subjects(Layout(Path(sys.argv[1])))).passed("ERROR"))
+"""
+
+
+def test_a_process_that_validated_ends_without_a_word_of_duckdb_s_bindings(tmp_path: Path) -> None:
+    write(tables(), tmp_path)
+    command = [sys.executable, "-c", ONE_VALIDATION, str(tmp_path)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (finished.returncode, finished.stdout.strip(), finished.stderr) == (0, "True", "")
+
+
 def test_no_connection_is_opened_to_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a validation opened a connection")
