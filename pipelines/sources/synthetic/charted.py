@@ -38,12 +38,12 @@ def labevents_table(catalog: Catalog, block: Block, rng: np.random.Generator) ->
         np.minimum(rng.integers(0, 36, count), len(COMMENTS))
     ]
     said = pl.Series(VALUE_TEXTS, dtype=pl.String)[rng.integers(0, len(VALUE_TEXTS), count)]
-    is_odd = block.calendar.is_odd[labs.stay]
+    in_odd_stay = block.calendar.is_odd[labs.stay] & (labs.minute > -24 * 60)
     return pl.DataFrame(
         {
             "labevent_id": row_ids(block.index, np.arange(count)),
             "subject_id": subject_ids(block.index, patient),
-            "hadm_id": masked(hadm_ids(block.index, labs.stay), labs.linked | is_odd),
+            "hadm_id": masked(hadm_ids(block.index, labs.stay), labs.linked | in_odd_stay),
             "specimen_id": row_ids(block.index, labs.specimen),
             "itemid": rows["itemid"].cast(pl.Int64),
             "order_provider_id": providers(count, rng, 0.8),
