@@ -18,6 +18,7 @@ import duckdb
 import duckdb_engine
 import pyarrow as pa
 import pyarrow.parquet as pq
+from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from schemas.contract import contract_files
 from schemas.errors import ContractError
@@ -50,11 +51,15 @@ def keep_duckdb_connected() -> None:
 
 
 def leave_quietly() -> None:
-    """Empty duckdb_engine when the interpreter ends.
+    """Let go of DuckDB when the interpreter ends.
 
-    Great Expectations 1.24 keeps that module alive to the very end, and DuckDB 2.0's bindings then print every
-    object of theirs as leaked: forty lines after the last line of a run.
+    Great Expectations loads jsonschema, whose registry the garbage collector cannot see into; it keeps SQLAlchemy
+    alive to the very end, and that its caches of dialects and duckdb_engine. DuckDB 2.0's bindings then print
+    every object of theirs as leaked: forty lines after the last line of a run.
     """
+    for member in vars(PGDialect).values():
+        if hasattr(member, "cache_clear"):
+            member.cache_clear()
     vars(duckdb_engine).clear()
 
 
