@@ -37,7 +37,9 @@ class Task(BaseModel):
     label_type: LabelType
     classes: tuple[str, ...]  # bool: ("false", "true"); fitted on the training split where the label is open
     features: Features
-    predict_at: str  # as written in the cohort file, e.g. "index.start + 24 hours"; the three below say it again
+    predict_at: (
+        str  # as written in the cohort file, e.g. "index.start + 24 hours"; the three below say it again
+    )
     predict_anchor: Literal["index.start", "index.end"]
     predict_months: int = 0  # calendar months after the anchor
     predict_offset_us: int = 0  # microseconds after that

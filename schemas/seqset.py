@@ -17,7 +17,9 @@ SEQSET = pa.schema(
         pa.field("days_since_prior", pa.float32(), nullable=False),  # start to start; 0 for the first
         pa.field("days_since_first", pa.float32(), nullable=False),
         pa.field("tokens", pa.list_(pa.uint32()), nullable=False),
-        pa.field("kinds", pa.list_(pa.uint8()), nullable=False),  # index into events.KINDS, known even for [UNK]
+        pa.field(
+            "kinds", pa.list_(pa.uint8()), nullable=False
+        ),  # index into events.KINDS, known even for [UNK]
         pa.field("hours", pa.list_(pa.float32()), nullable=False),  # since the set's start; may be negative
         pa.field("times", pa.list_(_TIME), nullable=False),  # exact, for cuts on time
         pa.field("available", pa.list_(_TIME), nullable=False),  # exact, for cuts on what was known

@@ -8,8 +8,8 @@ IDS = st.lists(st.integers(1, 2**62), min_size=1, unique=True)
 
 
 def test_the_hash_is_the_published_one():
-    # printf '42:10000032' | b2sum -l 64
-    assert unit_interval(10000032) == 0xCDEEA1FABD663B12 / 2**64
+    # printf '42:12345678' | b2sum -l 64
+    assert unit_interval(12345678) == 0x40E7D6C2DA176AD5 / 2**64
 
 
 def test_bounds_belong_to_the_upper_split():
