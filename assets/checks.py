@@ -56,7 +56,7 @@ def table_checks(asset: str, step: str, suite: Callable[[Layout], Suite]) -> dg.
 
         layout = workspace.layout("mimic")
         outcome = validate(suite(layout))
-        return told(
+        yield from told(
             _suite_result(asset, "contract", outcome, "ERROR"),
             _suite_result(asset, "plausible", outcome, "WARN"),
             *_card_results(asset, StepCard.read(layout.cards, step)),
@@ -71,7 +71,7 @@ def card_checks(asset: str, step: str) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(name=f"{asset}_checks", specs=_card_specs(asset))
     @plainly
     def checks(workspace: Workspace):
-        return told(*_card_results(asset, StepCard.read(workspace.layout("mimic").cards, step)))
+        yield from told(*_card_results(asset, StepCard.read(workspace.layout("mimic").cards, step)))
 
     return checks
 

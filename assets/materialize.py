@@ -3,7 +3,9 @@
 import base64
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +18,29 @@ from schemas.errors import NestError
 from schemas.suppress import is_small, shown_count, shown_parts
 
 
-def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
+@contextmanager
+def faults_as_failures() -> Iterator[None]:
     """Turn a fault the user can mend into the run's message, without the traceback behind it."""
+    try:
+        yield
+    except NestError as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an asset or a check, which may be a generator, in `faults_as_failures`."""
 
     @functools.wraps(compute)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
+    def returning(*args: Any, **kwargs: Any) -> Any:
+        with faults_as_failures():
             return compute(*args, **kwargs)
-        except NestError as error:
-            raise dg.Failure(description=str(error), allow_retries=False) from None
 
-    return wrapped
+    @functools.wraps(compute)
+    def yielding(*args: Any, **kwargs: Any) -> Any:
+        with faults_as_failures():
+            yield from compute(*args, **kwargs)
+
+    return yielding if inspect.isgeneratorfunction(compute) else returning
 
 
 def table_result(

@@ -1,0 +1,75 @@
+"""A check that fails must stop what hangs below, and must be seen."""
+
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from assets.checks import no_test_patient_was_trained_on, table_checks
+from assets.mimic import mimic_encounters, mimic_raw, mimic_subjects
+from assets.resources import Workspace
+from schemas.contract import write_table
+from schemas.events import SUBJECTS
+from schemas.expectations import TABLE_SUITES
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(data_dir=str(tmp_path), synthetic_patients=30)
+
+
+@pytest.fixture
+def subjects(workspace: Workspace) -> Path:
+    """The table of subjects of 30 synthetic patients."""
+    result = dg.materialize([mimic_raw, mimic_subjects, mimic_encounters], resources={"workspace": workspace})
+    assert result.success
+    return workspace.layout("mimic").subjects
+
+
+def evaluations(check: dg.AssetChecksDefinition, workspace: Workspace) -> dict[str, dg.AssetCheckEvaluation]:
+    """Run a check alone, on whatever lies in the data folder."""
+    job = dg.Definitions(
+        assets=[mimic_subjects, mimic_raw, mimic_encounters],
+        asset_checks=[check],
+        jobs=[dg.define_asset_job("checks", dg.AssetSelection.checks(check))],
+        resources={"workspace": workspace},
+    ).resolve_job_def("checks")
+    result = job.execute_in_process(raise_on_error=False)
+    return {found.check_name: found for found in result.get_asset_check_evaluations()}
+
+
+def test_a_table_as_promised_passes_all_its_checks(subjects: Path, workspace: Workspace):
+    found = evaluations(table_checks("mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace)
+    assert set(found) == {"contract", "plausible", "rows_reconcile", "nothing_odd"}
+    assert all(evaluation.passed for evaluation in found.values())
+
+
+def test_a_subject_twice_fails_the_contract_with_a_count_and_no_id(subjects: Path, workspace: Workspace):
+    table = pq.read_table(subjects)
+    write_table(pa.concat_tables([table, table.slice(0, 1)]), subjects, SUBJECTS, made_by="test")
+
+    found = evaluations(table_checks("mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace)
+
+    contract = found["contract"]
+    assert not contract.passed
+    assert contract.severity is dg.AssetCheckSeverity.ERROR
+    assert contract.blocking
+    assert "subject_id" in contract.description
+    assert str(table["subject_id"][0]) not in str(contract)
+
+
+def test_a_test_patient_in_the_training_of_the_encoder_is_an_error(subjects: Path, workspace: Workspace):
+    assert evaluations(no_test_patient_was_trained_on, workspace)["no_test_patient_was_trained_on"].passed
+    table = pq.read_table(subjects)
+    assert pc.any(pc.equal(table["split"], "test")).as_py(), "without a test patient nothing is tested"
+    place = table.schema.get_field_index("pretrain_split")
+    everybody = table.set_column(place, table.schema.field(place), pa.array(["train"] * len(table)))
+    write_table(everybody, subjects, SUBJECTS, made_by="test")
+
+    found = evaluations(no_test_patient_was_trained_on, workspace)["no_test_patient_was_trained_on"]
+
+    assert not found.passed
+    assert found.blocking
