@@ -12,6 +12,8 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
+from dagster._core.errors import DagsterUserCodeProcessError
+from dagster._utils.error import SerializableErrorInfo
 
 from schemas.cards import Flow, StepCard
 from schemas.errors import NestError
@@ -20,11 +22,16 @@ from schemas.suppress import is_small, shown_count, shown_parts
 
 @contextmanager
 def faults_as_failures() -> Iterator[None]:
-    """Turn a fault the user can mend into the run's message, without the traceback behind it."""
+    """Turn a fault the user can mend into the run's message, without a stack of Dagster's frames under it.
+
+    `dg.Failure` shows the frames between the message and the end; an error that says it comes from another process is
+    shown as it was told.
+    """
     try:
         yield
     except NestError as error:
-        raise dg.Failure(description=str(error), allow_retries=False) from None
+        told = SerializableErrorInfo(message=f"{error}\n", stack=[], cls_name=type(error).__name__)
+        raise DagsterUserCodeProcessError(str(error), user_code_process_error_infos=[told]) from None
 
 
 def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
