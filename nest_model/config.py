@@ -77,7 +77,7 @@ class ModelConfig:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"d_model": 64, "heads": 2, "d_ff": 192, "layers": 2, "max_sets": 8, "max_set_rows": 256},
+    "tiny": {"d_model": 64, "heads": 2, "d_ff": 192, "layers": 2, "max_sets": 8},
     "paper": {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8},
 }
 

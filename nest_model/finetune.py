@@ -36,12 +36,13 @@ log = logging.getLogger("nest")
 DROPOUT = 0.1
 RECIPES = {
     "tiny": Recipe(  # thinning: few hundred positives are learnt by heart in two epochs without it
-        learning_rate=1e-3,
+        learning_rate=3e-4,
         epochs=6,
         patience=3,
         weight_decay=1e-3,
         warmup_share=0.1,
         cosine=True,
+        examples_per_step=12,
         thinning=0.6,
     ),
     "paper": Recipe(

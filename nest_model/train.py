@@ -38,7 +38,9 @@ log = logging.getLogger("nest")
 VALIDATION_SEED = 2025  # of the validation masks: the same in every epoch and every run
 
 RECIPES = {
-    "tiny": Recipe(learning_rate=2e-3, epochs=10, patience=3, warmup_share=0.05, cosine=True),
+    "tiny": Recipe(  # chosen on the validation loss within a minute of two cores; small steps are worth more
+        learning_rate=4e-3, epochs=10, patience=3, warmup_share=0.05, cosine=True, examples_per_step=12
+    ),
     "paper": Recipe(learning_rate=5e-5, epochs=30, patience=10),
 }
 
