@@ -205,6 +205,11 @@ class _Run:
         metrics = trained | metrics
         position.history.append({"epoch": position.epoch, **metrics})
         self._telemetry.evaluation(position.epoch, metrics)
+        if not math.isfinite(objective):
+            raise NestError(
+                f"{self._trainee.stage}: the validation is not finite at epoch {position.epoch}; lower the learning "
+                "rate. The last good state is kept."
+            )
         position.waited += 1
         if objective < position.best:
             position.best, position.best_epoch, position.waited = objective, position.epoch, 0
