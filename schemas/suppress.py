@@ -39,3 +39,8 @@ def shown_parts(parts: Mapping[str, int]) -> dict[str, str]:
         return {name: shown(count) for name, count in parts.items()}
     hidden = small | {name for name, count in parts.items() if count == min(large, default=None)}
     return {name: WITHHELD if name in hidden else shown(count) for name, count in parts.items()}
+
+
+def shown_share(count: int, of: int) -> str:
+    """Return a count's share of `of` in per cent, or a dash where the count itself may not be shown."""
+    return f"{count / of:.2%}" if of and shown_count(count, of) == f"{count:,}" else "–"

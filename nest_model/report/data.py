@@ -9,10 +9,11 @@ from pydantic import ValidationError
 from nest_model.pictures import bars_of
 from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
-from schemas.events import KINDS, SPLITS, SUBJECTS
+from schemas.events import KINDS, SUBJECTS
 from schemas.layout import Layout
 from schemas.settings import PRESETS
-from schemas.suppress import WITHHELD, is_small, shown, shown_count, shown_parts
+from schemas.splits import shown_splits
+from schemas.suppress import shown, shown_parts
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
@@ -76,36 +77,8 @@ def shown_flow(flow: Flow) -> dict[str, Any]:
 
 
 def splits(layout: Layout) -> dict[str, Any]:
-    """Return patients per split of the tasks and of the pretraining, and where the two overlap.
-
-    Both splits cut the same order of patients, so the sizes of both give the overlaps: where one of these is small,
-    the sizes of the pretraining's are withheld.
-    """
-    table = read_table(layout.subjects, SUBJECTS)
-    task, pretrain = table["split"].to_numpy(), table["pretrain_split"].to_numpy()
-    sizes = {name: int((task == name).sum()) for name in SPLITS}
-    overlaps = {
-        (before, after): int(((pretrain == before) & (task == after)).sum())
-        for before, after in (("train", "test"), ("val", "test"), ("train", "val"))
-    }
-    small = any(is_small(count) or is_small(sizes[after] - count) for (_, after), count in overlaps.items())
-    before_sizes = shown_parts({name: int((pretrain == name).sum()) for name in SPLITS})
-    return {
-        "task": shown_parts(sizes),
-        "pretrain": dict.fromkeys(SPLITS, WITHHELD) if small else before_sizes,
-        "overlap": {
-            f"{before}_in_{after}": {
-                "patients": shown_count(count, sizes[after]),
-                "share": _share(count, sizes[after]),
-            }
-            for (before, after), count in overlaps.items()
-        },
-    }
-
-
-def _share(count: int, of: int) -> str:
-    """A count's share in per cent, or a dash where the count itself may not be shown."""
-    return f"{count / of:.2%}" if of and shown_count(count, of) == f"{count:,}" else "–"
+    """Return patients per split of the tasks and of the pretraining, and where the two overlap."""
+    return shown_splits(read_table(layout.subjects, SUBJECTS)).model_dump()
 
 
 def run_card(layout: Layout, preset: str) -> dict[str, Any]:
