@@ -1,9 +1,13 @@
 """Labels of a cohort and predictions of a model: one row per index encounter."""
 
+from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from schemas.contract import table_metadata
+from schemas.errors import ContractError
 
 LabelType = Literal["bool", "class", "list"]
 
@@ -44,6 +48,28 @@ class Task(BaseModel):
     predict_months: int = 0  # calendar months after the anchor
     predict_offset_us: int = 0  # microseconds after that
     cohort_sha256: str
+
+
+def read_task(path: Path) -> Task:
+    """Return the task that a table of labels or predictions was written under.
+
+    Raises:
+        ContractError: there is no such file, it is no whole Parquet file, or its metadata hold no valid task.
+    """
+    if not path.is_file():
+        raise ContractError(f"no file {path}; materialize the asset that writes it first.")
+    try:
+        written = table_metadata(path).get("task")
+    except (pa.ArrowInvalid, OSError):
+        raise ContractError(f"{path}: is no whole Parquet file; materialize its asset again.") from None
+    if written is None:
+        raise ContractError(f"{path}: does not say which task it is of; materialize its asset again.")
+    try:
+        return Task.model_validate_json(written)
+    except ValidationError:  # pydantic's message quotes what it found
+        raise ContractError(
+            f"{path}: its task is not one we can read; materialize its asset again."
+        ) from None
 
 
 def labels_schema(label_type: LabelType) -> pa.Schema:

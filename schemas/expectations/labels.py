@@ -1,7 +1,5 @@
 """What must hold of a cohort's labels: the leak guard's times above all."""
 
-from schemas.contract import table_metadata
-from schemas.errors import ContractError
 from schemas.events import ENCOUNTERS, SPLITS, SUBJECTS
 from schemas.expectations.suite import (
     Rule,
@@ -16,7 +14,7 @@ from schemas.expectations.suite import (
     one_of,
     unique,
 )
-from schemas.labels import Task, labels_schema
+from schemas.labels import Task, labels_schema, read_task
 from schemas.layout import Layout
 
 
@@ -29,7 +27,7 @@ def labels(layout: Layout, cohort: str) -> Suite:
     Raises:
         ContractError: there are no labels, or they say nothing of their task.
     """
-    task = _task(layout, cohort)
+    task = read_task(layout.labels(cohort))
     kept_in_paper: Severity = "ERROR" if task.features.clock == "available_at" else "WARN"
     contract = labels_schema(task.label_type)
     rules = (
@@ -65,16 +63,6 @@ def labels(layout: Layout, cohort: str) -> Suite:
         _splits(task),
     )
     return Suite(f"{cohort}_labels", tables, views, no_rows="WARN")
-
-
-def _task(layout: Layout, cohort: str) -> Task:
-    path = layout.labels(cohort)
-    if not path.exists():
-        raise ContractError(f"labels/1: no file {path}; materialize {cohort}_labels first.")
-    written = table_metadata(path).get("task")
-    if written is None:
-        raise ContractError(f"{path}: does not say which task it is of; materialize {cohort}_labels again.")
-    return Task.model_validate_json(written)
 
 
 def _label_rules(task: Task) -> tuple[Rule, ...]:
