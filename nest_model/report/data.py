@@ -13,7 +13,7 @@ from schemas.events import KINDS, SUBJECTS
 from schemas.layout import Layout
 from schemas.settings import PRESETS
 from schemas.splits import shown_splits
-from schemas.suppress import shown, shown_parts
+from schemas.suppress import shown, shown_count, shown_parts, shown_share
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
@@ -54,13 +54,13 @@ def _corpus(card: StepCard) -> dict[str, Any]:
             kind: {
                 "tokens": shown(counts[f"tokens_{kind}"]),
                 "distinct": shown(counts.get(f"distinct_tokens_{kind}", 0)),
-                "unk": _share(counts.get(f"unk_tokens_{kind}", 0), counts[f"tokens_{kind}"]),
-                "backed_off": _share(counts.get(f"backed_off_tokens_{kind}", 0), counts[f"tokens_{kind}"]),
+                "unk": shown_share(counts.get(f"unk_tokens_{kind}", 0), counts[f"tokens_{kind}"]),
+                "backed_off": shown_share(counts.get(f"backed_off_tokens_{kind}", 0), counts[f"tokens_{kind}"]),
             }
             for kind in kinds
         },
-        "unk": _share(counts.get("unk_tokens", 0), counts.get("tokens", 0)),
-        "backed_off": _share(counts.get("backed_off_tokens", 0), counts.get("tokens", 0)),
+        "unk": shown_share(counts.get("unk_tokens", 0), counts.get("tokens", 0)),
+        "backed_off": shown_share(counts.get("backed_off_tokens", 0), counts.get("tokens", 0)),
         "bins": {what: bars_of(counts, what) for what in ("sets_per_subject", "tokens_per_set")},
     }
 
