@@ -25,6 +25,7 @@ from nest_model.files import write_json
 from nest_model.labels import Labels, why_not_trainable, write_predictions
 from nest_model.loop import SECONDS_BETWEEN_STATES, Parcel, Recipe, fit
 from nest_model.model import NestModel
+from nest_model.not_trainable import give_up
 from nest_model.readme import classifier_readme
 from nest_model.selection import Cut, Selection, limit_context, thin
 from nest_model.state import StateFolder
@@ -78,7 +79,7 @@ def finetune(
     table = Labels.read(labels)
     reason = why_not_trainable(table)
     if reason is not None:
-        _give_up(table, reason, out, predictions, telemetry)
+        give_up(table, reason, out, predictions, telemetry)
         return
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
@@ -235,16 +236,6 @@ def mean_average_precision(targets: np.ndarray, probability: np.ndarray, label_t
     if not varies.any():
         return None
     return float(average_precision_score(targets[:, varies], probability[:, varies], average="macro"))
-
-
-def _give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetry: Telemetry) -> None:
-    """Say why nothing is learnt, and leave nothing of an earlier run that could pass for a result."""
-    for stale in (out / "model.safetensors", out / "config.json", out / "README.md", predictions):
-        stale.unlink(missing_ok=True)
-    write_json(out / "not_trainable.json", {"cohort": labels.task.cohort, "reason": reason})
-    write_json(predictions.parent / "metrics.json", {"not_trainable": reason})
-    telemetry.write("not_trainable", reason=reason)
-    log.warning("%s: not trainable: %s", labels.task.cohort, reason)
 
 
 def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int) -> str:

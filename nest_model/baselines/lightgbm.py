@@ -1,7 +1,6 @@
 """LightGBM on counts: the honest yardstick, with the patients, the cut and the care that NEST gets."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,13 @@ from nest_model.evaluate import evaluate, headline
 from nest_model.features import select
 from nest_model.files import write_json, write_text
 from nest_model.labels import Labels, why_not_trainable, write_predictions
+from nest_model.not_trainable import give_up
 from nest_model.telemetry import Telemetry
 from schemas.contract import read_table
 from schemas.errors import InputError
 from schemas.labels import Task
 from schemas.suppress import shown_count
 from schemas.vocab import VOCAB, content_sha256
-
-log = logging.getLogger("nest")
 
 
 def run(
@@ -39,7 +37,7 @@ def run(
     table = Labels.read(labels)
     reason = why_not_trainable(table)
     if reason is not None:
-        _give_up(table, reason, out, predictions, telemetry)
+        give_up(table, reason, out, predictions, telemetry)
         return
     seqsets = SeqSets.read(seqset)
     names = feature_names(_tokens(vocab, seqsets.vocab_sha256))
@@ -73,15 +71,6 @@ def run(
     write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics})
     (out / "not_trainable.json").unlink(missing_ok=True)
     telemetry.result(fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()})
-
-
-def _give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetry: Telemetry) -> None:
-    """Say why nothing was fitted, and leave nothing of an earlier run that could pass for a result."""
-    for stale in (*out.glob("model*.txt"), out / "config.json", out / "README.md", predictions):
-        stale.unlink(missing_ok=True)
-    write_json(out / "not_trainable.json", {"cohort": labels.task.cohort, "reason": reason})
-    telemetry.write("not_trainable", reason=reason)
-    log.warning("%s: not trainable: %s", labels.task.cohort, reason)
 
 
 def _tokens(vocab: Path, vocab_sha256: str) -> list[str]:

@@ -119,6 +119,8 @@ def test_a_task_that_cannot_be_learnt_says_why_and_leaves_no_older_model(
     world, pretrained, tmp_path, change, reason
 ):
     tune(world, pretrained, tmp_path)
+    with pytest.raises(Stopped):
+        tune(world, pretrained, tmp_path, stop=StopAfter(2))
     split = splits_of(world)
     write_labels(tmp_path / "labels.parquet", change(rows_of(world), split), split)
     tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
@@ -126,8 +128,8 @@ def test_a_task_that_cannot_be_learnt_says_why_and_leaves_no_older_model(
     assert json.loads((tmp_path / "model" / "not_trainable.json").read_text())["reason"] == reason
     last = json.loads((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last == {"event": "not_trainable", "reason": reason}
-    assert not (tmp_path / "model" / "model.safetensors").exists()
-    assert not (tmp_path / "report" / "predictions.parquet").exists()
+    assert {file.name for file in (tmp_path / "model").iterdir()} == {"not_trainable.json", "metrics.jsonl"}
+    assert list((tmp_path / "report").iterdir()) == []
 
 
 def test_a_validation_split_without_positives_stops_early_on_the_loss(world, pretrained, tmp_path):

@@ -1,0 +1,30 @@
+"""What a task that cannot be learnt leaves behind: the reason, and nothing of an earlier run."""
+
+import logging
+import shutil
+from pathlib import Path
+
+from nest_model.files import write_json
+from nest_model.labels import Labels
+from nest_model.telemetry import Telemetry
+
+log = logging.getLogger("nest")
+
+_OF_A_MODEL = ("model*.safetensors", "model*.txt", "config.json", "README.md", "metrics.json")
+
+
+def give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetry: Telemetry) -> None:
+    """Write `not_trainable.json` and remove every output of an earlier run that could pass for a result.
+
+    Args:
+        out: the model's folder; its weights, config, card, metrics and saved states go.
+        predictions: goes too, and the `metrics.json` beside it.
+    """
+    write_json(out / "not_trainable.json", {"cohort": labels.task.cohort, "reason": reason})
+    models = [file for pattern in _OF_A_MODEL for file in out.glob(pattern)]
+    for stale in (*models, predictions, predictions.parent / "metrics.json"):
+        stale.unlink(missing_ok=True)
+    if (out / "state").exists():
+        shutil.rmtree(out / "state")
+    telemetry.write("not_trainable", reason=reason)
+    log.warning("%s: not trainable: %s", labels.task.cohort, reason)
