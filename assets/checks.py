@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import dagster as dg
-import pyarrow.compute as pc
 
 from assets.materialize import flows_markdown, plainly
 from assets.resources import Workspace
@@ -16,6 +15,7 @@ from schemas.events import SUBJECTS
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
 from schemas.layout import Layout
+from schemas.splits import count_overlap, shown_splits
 from schemas.suppress import shown_count
 
 if TYPE_CHECKING:
@@ -81,18 +81,13 @@ def card_checks(asset: str, step: str) -> dg.AssetChecksDefinition:
 def no_test_patient_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
     """No patient of the tasks' test split is in the training split of the pretraining."""
     table = read_table(workspace.layout("mimic").subjects, SUBJECTS)
-    tested = pc.equal(table["split"], "test")
-    overlap = {
-        name: pc.sum(pc.and_(tested, pc.equal(table["pretrain_split"], name))).as_py() or 0
-        for name in ("train", "val", "test")
-    }
+    trained_on = count_overlap(table, "train", "test")
+    overlaps = shown_splits(table).overlap
     result = dg.AssetCheckResult(
         check_name="no_test_patient_was_trained_on",
-        passed=overlap["train"] == 0,
-        description=f"{shown_count(overlap['train'])} patients of the tasks' test split were trained on.",
-        metadata={
-            f"test_patients_in_pretraining_{name}": shown_count(rows) for name, rows in overlap.items()
-        },
+        passed=trained_on == 0,
+        description=f"{shown_count(trained_on)} patients of the tasks' test split were trained on.",
+        metadata={f"pretraining_{name}": overlap.patients for name, overlap in overlaps.items()},
     )
     return told(result)[0]
 

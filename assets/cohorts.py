@@ -10,21 +10,10 @@ from assets.resources import Workspace
 from pipelines.cohorts import write_labels
 from schemas.attrition import read_attrition, shown_attrition
 from schemas.cards import StepCard
-from schemas.cohort import Cohort, CohortError, parse_cohort
+from schemas.cohort import Cohort, CohortError
 from schemas.label_counts import shown_label_counts
 
 FOLDER = Path(__file__).parent / "cohorts"
-
-
-def read_cohorts(folder: Path = FOLDER) -> tuple[list[Cohort], dict[str, CohortError]]:
-    """Return the good cohort files of a folder, and what is wrong with the others by file name."""
-    good, bad = [], {}
-    for file in sorted(folder.glob("*.y*ml")):
-        try:
-            good.append(parse_cohort(file))
-        except CohortError as error:
-            bad[file.stem] = error
-    return good, bad
 
 
 def labels(cohort: Cohort) -> dg.AssetsDefinition:
@@ -69,21 +58,21 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
     )
 
 
-def unreadable(name: str, error: CohortError) -> dg.AssetChecksDefinition | dg.AssetsDefinition:
+def unreadable(name: str, error: CohortError) -> dg.AssetsDefinition:
     """Return an asset in place of a cohort file that cannot be read; its run ends with what is wrong with the file."""
+    message = dg.MetadataValue.md(f"```\n{error}\n```")
 
     @dg.asset(
         name=f"{name}_labels",
         group_name="mimic_cohorts",
         kinds={"yaml"},
         owners=["team:clinicians"],
-        description=f"This cohort file cannot be read.\n\n```\n{error}\n```",
+        description=f"This cohort file cannot be read.\n\n{message.value}",
         check_specs=[dg.AssetCheckSpec("cohort_file", asset=f"{name}_labels", blocking=True)],
     )
+    @plainly
     def broken_cohort():
-        yield dg.AssetCheckResult(
-            passed=False, metadata={"what_to_mend": dg.MetadataValue.md(f"```\n{error}\n```")}
-        )
-        raise dg.Failure(description=str(error), allow_retries=False)
+        yield dg.AssetCheckResult(passed=False, metadata={"what_to_mend": message})
+        raise error
 
     return broken_cohort

@@ -1,18 +1,27 @@
 """Everything Dagster sees, put together in one function."""
 
+from pathlib import Path
+
 import dagster as dg
 
 from assets.checks import cohort_checks, mimic_checks
-from assets.cohorts import labels, read_cohorts, unreadable
+from assets.cohorts import FOLDER, labels, unreadable
 from assets.jobs import JOBS
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from assets.training import fine_tuned, lightgbm, mimic_nest, report
+from schemas.cohort import read_folder
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    cohorts, unreadable_files = read_cohorts()
+    return build(FOLDER)
+
+
+def build(folder: Path) -> dg.Definitions:
+    """Return the definitions with the cohorts of a folder."""
+    taken = {key.to_user_string() for asset in (*MIMIC_ASSETS, mimic_nest, report([])) for key in asset.keys}
+    cohorts, unreadable_files = read_folder(folder, taken)
     names = [cohort.cohort for cohort in cohorts]
     return dg.Definitions(
         assets=[

@@ -51,9 +51,9 @@ def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def table_result(
-    card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None
+    card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None, **more: str
 ) -> dg.MaterializeResult:
-    """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures."""
+    """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures, and `more`."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     rows = sum(pq.read_metadata(file).num_rows for file in files)
     dg.AssetExecutionContext.get().log.info(f"{rows:,} rows under {card.contract}")
@@ -63,19 +63,25 @@ def table_result(
         "dagster/uri": path.as_uri(),
         "contract": card.contract,
         **card_metadata(card),
+        **more,
         **pictures_metadata(pictures or {}),
     }
     return dg.MaterializeResult(metadata=metadata, data_version=content_version(files))
 
 
 def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
-    """Return a card's counts and flows for the UI; flows and warnings only where there are any."""
+    """Return a card's counts, shares and flows for the UI: no small count, and no share that tells one."""
     metadata: dict[str, dg.MetadataValue] = {
         name: shown(count)
         for name, count in card.counts.items()
         if "[" not in name  # a histogram's bin
     }
-    metadata |= {name: dg.MetadataValue.float(share) for name, share in card.shares.items()}
+    hidden = tuple(name for name, count in card.counts.items() if is_small(count))
+    metadata |= {
+        f"share_{name}": dg.MetadataValue.float(share)
+        for name, share in card.shares.items()
+        if not any(count.startswith(name) for count in hidden)
+    }
     if card.flows:
         metadata["rows"] = dg.MetadataValue.md(flows_markdown(card.flows))
     if card.warnings:

@@ -2,10 +2,13 @@
 
 import dagster as dg
 
-from assets.materialize import card_metadata, plainly, table_result
+from assets.materialize import card_metadata, markdown_table, plainly, table_result
 from assets.resources import Workspace
 from pipelines import mimic
 from pipelines.sources.ready import ready_mimic
+from schemas.contract import read_table
+from schemas.events import SUBJECTS
+from schemas.splits import shown_splits
 
 ETL = {"group_name": "mimic_etl", "owners": ["team:data-engineering"]}
 
@@ -15,8 +18,18 @@ ETL = {"group_name": "mimic_etl", "owners": ["team:data-engineering"]}
 def mimic_raw(workspace: Workspace) -> dg.MaterializeResult:
     """The input: MIMIC-IV `hosp` tables and crosswalks found where the settings say, or made (synthetic)."""
     layout = workspace.layout("mimic")
-    card = mimic.inspect_raw(ready_mimic(workspace.settings, layout), layout)
-    return dg.MaterializeResult(metadata=card_metadata(card), data_version=dg.DataVersion(card.version))
+    source = ready_mimic(workspace.settings, layout)
+    card = mimic.inspect_raw(source, layout)
+    hashes = [{"file": name, "SHA-256": value[:16]} for name, value in card.hashes.items()]
+    return dg.MaterializeResult(
+        metadata={
+            "found_in": dg.MetadataValue.path(source.hosp),
+            "crosswalks": dg.MetadataValue.path(source.crosswalks),
+            **card_metadata(card),
+            "hashes": dg.MetadataValue.md(markdown_table(hashes)),
+        },
+        data_version=dg.DataVersion(card.version),
+    )
 
 
 @dg.asset(deps=[mimic_raw], kinds={"polars", "parquet"}, **ETL)
@@ -25,7 +38,10 @@ def mimic_subjects(workspace: Workspace) -> dg.MaterializeResult:
     """One row per patient: birth, death, sex, and the split that holds for everything."""
     layout = workspace.layout("mimic")
     card = mimic.extract_subjects(workspace.mimic_source(), layout, workspace.settings.rules)
-    return table_result(card, layout.subjects)
+    splits = shown_splits(read_table(layout.subjects, SUBJECTS))
+    sizes = {f"split_{name}": rows for name, rows in splits.task.items()}
+    sizes |= {f"pretrain_split_{name}": rows for name, rows in splits.pretrain.items()}
+    return table_result(card, layout.subjects, **sizes)
 
 
 @dg.asset(deps=[mimic_raw], kinds={"polars", "parquet"}, **ETL)

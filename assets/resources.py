@@ -1,10 +1,9 @@
 """The workspace: the settings of this run, and where its files lie."""
 
-from pathlib import Path
-
 import dagster as dg
 
 from pipelines.mimic import MimicSource, find_source
+from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
 
@@ -27,11 +26,20 @@ class Workspace(dg.ConfigurableResource):
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
 
     def layout(self, source: str) -> Layout:
-        """Return the layout of one source; the data folder is made with access for its owner alone."""
+        """Return the layout of one source; the data folder is made with access for its owner alone.
+
+        Raises:
+            NestError: the folder cannot be made.
+        """
         root = self.settings.data_dir.expanduser().resolve()
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = root / source
-        folder.mkdir(exist_ok=True, mode=0o700)
+        try:
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise NestError(
+                f"{folder}: cannot be made ({error.strerror}); set NEST_DATA_DIR to a folder you may write to."
+            ) from None
         return Layout(folder)
 
     def mimic_source(self) -> MimicSource:
@@ -39,6 +47,3 @@ class Workspace(dg.ConfigurableResource):
         raw = self.layout("mimic").raw
         settings = self.settings
         return find_source(settings.mimic_dir or raw, settings.vocab_dir or raw / "vocab")
-
-    def path_of(self, relative: str) -> Path:
-        return self.settings.data_dir / relative

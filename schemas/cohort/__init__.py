@@ -20,6 +20,7 @@ from schemas.cohort.conditions import (
     Outcome,
 )
 from schemas.cohort.faults import CohortError, Fault
+from schemas.cohort.folder import read_folder
 from schemas.cohort.model import CodeList, Cohort, Keep
 from schemas.cohort.read import parse_cohort, parse_text
 from schemas.cohort.times import Duration, TimePoint
@@ -51,4 +52,5 @@ __all__ = [
     "TimePoint",
     "parse_cohort",
     "parse_text",
+    "read_folder",
 ]

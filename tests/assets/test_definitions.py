@@ -1,11 +1,16 @@
 """What a person finds in the UI: every asset told, owned and checked."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 
-from assets.cohorts import read_cohorts, unreadable
-from assets.definitions import defs
+from assets.cohorts import FOLDER, unreadable
+from assets.definitions import build, defs
 from assets.jobs import JOBS
+from assets.materialize import card_metadata
+from schemas.cards import Flow, StepCard
+from schemas.cohort import read_folder
 
 REPOSITORY = defs().get_repository_def()
 SPECS = list(REPOSITORY.asset_graph.asset_nodes)
@@ -35,15 +40,52 @@ def test_the_jobs_are_the_whole_chain_and_its_stretches():
     assert full == {node.key for node in SPECS}
 
 
-def test_a_broken_cohort_file_shows_as_one_failing_asset_and_the_rest_loads(tmp_path):
-    source = next(iter(sorted((read_cohorts.__globals__["FOLDER"]).glob("mimic_mortality.yaml"))))
-    (tmp_path / "good.yaml").write_text(source.read_text())
-    (tmp_path / "broken.yaml").write_text(source.read_text().replace("predict_at:", "predicts_at:"))
+GOOD = (FOLDER / "mimic_mortality.yaml").read_text()
+BAD_FILES = {
+    "a wrong key": ("broken.yaml", GOOD.replace("predict_at:", "predicts_at:"), "predicts_at"),
+    "a copy whose name was not changed": ("zz_copy.yaml", GOOD, "name each differently"),
+    "broken beside the good one": ("mimic_mortality.yml", GOOD.replace("index:", "indexes:"), "indexes"),
+    "a name that is taken": (
+        "taken.yaml",
+        GOOD.replace("cohort: mimic_mortality", "cohort: mimic"),
+        "mimic_nest",
+    ),
+    "a blank in the file's name": ("my cohort.yaml", GOOD.replace("outcome:", "outcomes:"), "outcomes"),
+    "letters beyond ASCII": ("Übersicht.yaml", GOOD.replace("outcome:", "outcomes:"), "outcomes"),
+}
 
-    good, bad = read_cohorts(tmp_path)
 
-    assert [cohort.cohort for cohort in good] == ["mimic_mortality"]
-    result = dg.materialize([unreadable("broken", bad["broken"])], raise_on_error=False)
+@pytest.mark.parametrize("fault", BAD_FILES, ids=list(BAD_FILES))
+def test_a_bad_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str, tmp_path: Path):
+    name, text, said = BAD_FILES[fault]
+    (tmp_path / "mimic_mortality.yaml").write_text(GOOD)
+    (tmp_path / name).write_text(text)
+
+    repository = build(tmp_path).get_repository_def()
+
+    cohorts, bad = read_folder(tmp_path, {"mimic_nest"})
+    assert [cohort.cohort for cohort in cohorts] == ["mimic_mortality"]
+    ((asset, error),) = bad.items()
+    keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
+    assert {f"{asset}_labels", "mimic_mortality_labels", "mimic_mortality_nest", "mimic_report"} <= keys
+    assert said in str(error)
+    result = dg.materialize([unreadable(asset, error)], raise_on_error=False)
     (evaluation,) = result.get_asset_check_evaluations()
     assert not result.success
-    assert "predicts_at" in str(evaluation.metadata["what_to_mend"].value)
+    assert said in str(evaluation.metadata["what_to_mend"].value)
+
+
+def test_counts_of_a_card_hide_small_ones_and_the_shares_that_tell_them():
+    card = StepCard(
+        step="seqset",
+        contract="seqset/1",
+        flows={"DX": Flow(source_rows=1000, kept_rows=997, dropped={"NoDx": 3})},
+        counts={"sets": 275, "empty_sets": 3, "sets_per_subject[1,2)": 4},
+        shares={"empty_sets": 3 / 275, "unk": 0.034},
+    )
+    metadata = card_metadata(card)
+    assert metadata["sets"].value == 275
+    assert metadata["empty_sets"].value == "< 11"
+    assert set(metadata) == {"sets", "empty_sets", "share_unk", "rows"}
+    assert "997" not in metadata["rows"].value
+    assert " 3 " not in metadata["rows"].value
