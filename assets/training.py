@@ -1,9 +1,13 @@
 """Pretraining, and for each cohort a fine-tuned NEST, the LightGBM yardstick, and the report over all."""
 
+from pathlib import Path
+from typing import Any
+
 import dagster as dg
+import pyarrow.parquet as pq
 
 from assets.child import run_nest_model
-from assets.materialize import content_version, pictures_metadata, plainly
+from assets.materialize import column_schema, content_version, pictures_metadata, plainly
 from assets.resources import Workspace
 
 MODELS = {"owners": ["team:research"]}
@@ -97,16 +101,32 @@ def report(cohorts: list[str]) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
         """One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."""
+        from nest_model import pictures  # matplotlib: only where it draws
+
         layout, settings = workspace.layout("mimic"), workspace.settings
         out = layout.report("mimic")
         arguments = ["--root", layout.root, "--cohorts", ",".join(cohorts), "--preset", settings.preset]
         result = run_nest_model(context, pipes, out, "report", *arguments)
         return dg.MaterializeResult(
-            metadata={**numbers(result), "report": dg.MetadataValue.path(out / "report.html")},
+            metadata={
+                "report": dg.MetadataValue.path(out / "report.html"),
+                **pictures_metadata(pictures.of_report(out)),
+                **numbers(result),
+            },
             data_version=content_version([out / "metrics.json"]),
         )
 
     return mimic_report
+
+
+def written(predictions: Path) -> dict[str, Any]:
+    """Return where the predictions lie and what columns they have; how many they are, the labels tell."""
+    if not predictions.exists():
+        return {}
+    return {
+        "dagster/uri": predictions.as_uri(),
+        "dagster/column_schema": column_schema(pq.read_schema(predictions)),
+    }
 
 
 def outcome(event: dict) -> dict[str, dg.MetadataValue]:
@@ -144,6 +164,6 @@ def _task_model(
     result = run_nest_model(context, pipes, out, command, *arguments)
     drawn = {**pictures.of_training(out), **pictures.of_predictions(predictions, model)}
     return dg.MaterializeResult(
-        metadata={**outcome(result), **pictures_metadata(drawn)},
+        metadata={**outcome(result), **pictures_metadata(drawn), **written(predictions)},
         data_version=content_version([predictions] if predictions.exists() else []),
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from nest_model import figures
 from nest_model.evaluate import curve_allowed, reliability
 from nest_model.predictions import read_predictions
+from nest_model.report.page import overview_figure
 from schemas.cards import StepCard
 from schemas.suppress import shown_parts
 
@@ -68,3 +69,9 @@ def of_predictions(file: Path, model: str) -> dict[str, bytes]:
     if points := reliability(test):
         curves["Reliability"] = figures.reliability({model: points})
     return {title: figures.png(figure) for title, figure in curves.items()}
+
+
+def of_report(folder: Path) -> dict[str, bytes]:
+    """Return every task and model of a report at a glance; nothing where nothing was scored."""
+    figure = overview_figure(json.loads((folder / "metrics.json").read_text()))
+    return {} if figure is None else {"Results": figures.png(figure)}

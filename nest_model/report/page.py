@@ -94,7 +94,7 @@ def _svg(figure: Figure, alt: str) -> Markup:
     return Markup(figures.svg(figure, alt=alt))
 
 
-def overview(metrics: Mapping[str, Any]) -> Markup | None:
+def overview_figure(metrics: Mapping[str, Any]) -> Figure | None:
     """AUROC and AP of every task and model, dot and interval; None where nothing was scored."""
     lines = []
     for row in result_rows(metrics):
@@ -104,10 +104,14 @@ def overview(metrics: Mapping[str, Any]) -> Markup | None:
     if not lines:
         return None
     panels = {"auroc": "AUROC, 95 % interval", "average_precision": "AP, 95 % interval"}
-    figure = figures.results_overview(lines, panels=panels, chance={"auroc": 0.5})
-    return _svg(
-        figure, "AUROC and AP of each task and model with intervals; the numbers are in the table above"
-    )
+    return figures.results_overview(lines, panels=panels, chance={"auroc": 0.5})
+
+
+def overview(metrics: Mapping[str, Any]) -> Markup | None:
+    """The overview to set into the page."""
+    figure = overview_figure(metrics)
+    words = "AUROC and AP of each task and model with intervals; the numbers are in the table above"
+    return None if figure is None else _svg(figure, words)
 
 
 def task_pictures(
