@@ -1,19 +1,14 @@
 """The pictures shown beside an asset, as PNG by title: where people would rather look than read."""
 
 import json
-import re
-from collections.abc import Mapping
-from itertools import dropwhile
 from pathlib import Path
 
 from nest_model import figures
+from nest_model.bins import bars_of
 from nest_model.evaluate import curve_allowed, reliability
 from nest_model.predictions import read_predictions
 from nest_model.report.page import overview_figure
 from schemas.cards import StepCard
-from schemas.suppress import shown_parts
-
-_BIN = re.compile(r"^(?P<what>\w+)\[(?P<low>\d+),(?P<high>\d+)\)$")
 
 
 def of_seqset(card: StepCard) -> dict[str, bytes]:
@@ -27,18 +22,6 @@ def of_seqset(card: StepCard) -> dict[str, bytes]:
         for what, (title, x, y) in titles.items()
         if (bars := bars_of(card.counts, what))
     }
-
-
-def bars_of(counts: Mapping[str, int], what: str) -> list[tuple[str, int | None]]:
-    """Return the bins `what[low,high)` of a card as (low, count); None where a count is withheld."""
-    found = {
-        match["low"]: count
-        for name, count in counts.items()
-        if (match := _BIN.match(name)) and match["what"] == what
-    }
-    seen = shown_parts(found)
-    bars = [(low, count if seen[low] == f"{count:,}" else None) for low, count in found.items()]
-    return list(dropwhile(lambda bar: bar[1] == 0, bars))
 
 
 def of_training(model: Path) -> dict[str, bytes]:

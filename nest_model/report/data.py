@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nest_model.pictures import bars_of
+from nest_model.bins import bars_of
 from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
 from schemas.events import KINDS, SUBJECTS
