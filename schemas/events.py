@@ -30,6 +30,7 @@ ENCOUNTERS = pa.schema(
         pa.field("type", pa.string()),
         pa.field("discharge_status", pa.string()),
         pa.field("died", pa.bool_(), nullable=False),
+        pa.field("death_time", _TIME),  # in the stay, as recorded; may lie before its end, or be wrong
         pa.field("age_years", pa.float64()),
         pa.field("race", pa.string()),
         pa.field("insurance", pa.string()),

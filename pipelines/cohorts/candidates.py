@@ -1,6 +1,6 @@
 """Every encounter as a possible index, with all a cohort's times can be counted from.
 
-A candidate has: subject_id, index_encounter, start, end, type, discharge_status, died, birth_date,
+A candidate has: subject_id, index_encounter, start, end, type, discharge_status, died, death_time, birth_date,
 end_of_data, death, split, predict_at. Requirements become one boolean column each, never a filter, so that
 one pass over the tables gives labels and attrition alike.
 """
@@ -32,6 +32,14 @@ def time_of(point: TimePoint) -> pl.Expr:
     return anchor + pl.duration(microseconds=point.sign * point.offset.microseconds, time_unit="us")
 
 
+def death_in_stay() -> pl.Expr:
+    """Return when a patient died in a stay: at the time recorded, at the latest at its end; null where alive.
+
+    The discharge of the dead is often written hours after the death, and a stay may have no time of death.
+    """
+    return pl.when(pl.col("died")).then(pl.min_horizontal("death_time", "end"))
+
+
 def candidates(subjects: pl.LazyFrame, encounters: pl.LazyFrame, predict_at: TimePoint) -> pl.LazyFrame:
     """Return one row per encounter: its prediction time, its subject's birth, death, end of data, split."""
     return (
@@ -60,5 +68,5 @@ def _observed(encounters: pl.LazyFrame) -> pl.LazyFrame:
     """Return per subject the last discharge: in MIMIC, dates are shifted per patient, it ends their data."""
     return encounters.group_by("subject_id").agg(
         end_of_data=pl.col("end").max(),
-        died_in_hospital=pl.col("end").filter(pl.col("died")).max(),
+        died_in_hospital=death_in_stay().max(),
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.cohorts.candidates import KEY, time_of
+from pipelines.cohorts.candidates import KEY, death_in_stay, time_of
 from pipelines.cohorts.chapters import CLASS_MAPS
 from pipelines.cohorts.conditions import in_stay, stayed_longer_than
 from pipelines.cohorts.tables import Tables, event_times, other_starts, within_window
@@ -44,8 +44,7 @@ def classes_of(outcome: ClassOf | LabelsOf, tables: Tables) -> pl.LazyFrame:
 
 
 def _index_died(rows: pl.LazyFrame, _: IndexDied, __: Tables) -> pl.LazyFrame:
-    """A death in the stay is timed at its end: the tables hold no other time of it."""
-    return rows.with_columns(outcome_time=pl.when(pl.col("died")).then("end").otherwise(_NO_TIME))
+    return rows.with_columns(outcome_time=death_in_stay())
 
 
 def _index_longer_than(rows: pl.LazyFrame, outcome: IndexLongerThan, _: Tables) -> pl.LazyFrame:

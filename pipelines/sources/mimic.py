@@ -63,6 +63,7 @@ def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> Sifted:
         type=pl.lit(None, TEXT),
         discharge_status=pl.lit(None, TEXT),
         died=pl.col("hospital_expire_flag") == 1,
+        death_time="deathtime",
         age_years=years.cast(NUMBER),
         race="race",
         insurance="insurance",

@@ -19,6 +19,7 @@ TABLES: dict[str, Table] = {
             "hadm_id": INTEGER,
             "admittime": TIME,
             "dischtime": TIME,
+            "deathtime": TIME,
             "admission_type": TEXT,
             "insurance": TEXT,
             "race": TEXT,

@@ -59,6 +59,7 @@ def encounters(layout: Layout) -> Suite:
         holds("subject_is_known", "known IS NOT NULL", "subject_id"),
         holds("end_is_given_but_for_a_few", '"end" IS NOT NULL', "end", at_least=1 - ODD_STAYS),
         *not_null("end", severity="WARN"),
+        after("death_time", "start", or_equal=True, severity="WARN"),
         between("age_years", 0, 130),
         *not_null("age_years", severity="WARN", at_least=0.99),
         holds("start_is_plausible", f"start {_PLAUSIBLE}", "start", severity="WARN"),

@@ -152,6 +152,7 @@ def _write_people(layout, rng, subject, encounter, split) -> None:
             "type": pa.nulls(rows, pa.string()),
             "discharge_status": pa.nulls(rows, pa.string()),
             "died": np.zeros(rows, dtype=bool),
+            "death_time": pa.nulls(rows, pa.timestamp("us")),
             "age_years": rng.uniform(18, 95, rows),
             "race": rng.choice(
                 ["WHITE", "WHITE - RUSSIAN", "BLACK/AFRICAN AMERICAN", "UNKNOWN"],

@@ -56,6 +56,10 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
     assert counted == {key: n for key, n in naive.dropped.items() if key[0] in KINDS}
     assert all(flow.reconciles for flow in card.flows.values())
 
+    stays = pl.read_parquet(layout.encounters)
+    found = stays.select("encounter_id", "died", "death_time").iter_rows()
+    assert {number: (died, death) for number, died, death in found} == naive.deaths
+
     text_of = dict(vocab.drop_nulls("token_id").select("token_id", "token").iter_rows())
     sets = pl.read_parquet(layout.seqset / "*.parquet")
     assert sets.select("subject_id", "encounter_id", "start", "end").rows() == naive.stays

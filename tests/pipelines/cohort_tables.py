@@ -25,9 +25,18 @@ def subject(subject_id: int, split: str = "train", death_date: datetime | None =
     return {**row, "split": split, "pretrain_split": split}
 
 
-def stay(encounter_id: int, start: datetime, end: datetime | None, *, died: bool = False, of: int = 1) -> Row:
+def stay(
+    encounter_id: int,
+    start: datetime,
+    end: datetime | None,
+    *,
+    died: bool = False,
+    death_time: datetime | None = None,
+    of: int = 1,
+) -> Row:
     row: Row = dict.fromkeys(ENCOUNTERS.names)
-    return {**row, "subject_id": of, "encounter_id": encounter_id, "start": start, "end": end, "died": died}
+    row |= {"subject_id": of, "encounter_id": encounter_id, "start": start, "end": end}
+    return {**row, "died": died, "death_time": death_time}
 
 
 def diagnosis(
@@ -96,7 +105,9 @@ def patients(draw: st.DrawFn) -> tuple[list[Row], list[Row], list[Row]]:
             start, length = draw(st.sampled_from(STARTS)), draw(st.sampled_from(LENGTHS))
             end = None if length is None else start + length
             number = of * 100 + place
-            encounters.append(stay(number, start, end, died=draw(st.booleans()), of=of))
+            died, dead_after = draw(st.booleans()), draw(st.sampled_from(LENGTHS))
+            death_time = None if dead_after is None else start + dead_after
+            encounters.append(stay(number, start, end, died=died, death_time=death_time, of=of))
             for code, mapped in draw(st.lists(st.sampled_from(CODES), max_size=4)):
                 vocab = "icd10cm" if code == mapped else "icd9cm"
                 rank = draw(st.integers(1, 3))

@@ -28,6 +28,7 @@ class Derived:
 
     subjects_split: dict[int, tuple[str, str]]
     stays: list[tuple]  # subject, hadm, start, end?
+    deaths: dict[int, tuple[bool, datetime | None]]  # hadm -> died there, and when
     sets: dict[int, list[Token]]
     encoded: dict[int, list[str]]  # hadm -> token texts, [UNK] where there is none
     kept: dict[str, int]  # token -> count, only those with an id
@@ -97,10 +98,11 @@ def derive(hosp: Path, crosswalks: Path, *, fit_on="all", min_count=1, med_link=
         if fit_on == "all" or split_of(int(p["subject_id"]), 0.70, 0.85) == "train"
     }
     known = {int(p["subject_id"]) for p in patients}
-    stays, of_subject = {}, defaultdict(list)
+    stays, of_subject, deaths = {}, defaultdict(list), {}
     for row in rows(hosp, "admissions"):
         start, end = at(row["admittime"]), at(row["dischtime"])
         end = end if end is not None and end > start else None
+        deaths[int(row["hadm_id"])] = (row["hospital_expire_flag"] == "1", at(row["deathtime"]))
         stays[int(row["hadm_id"])] = (int(row["subject_id"]), int(row["hadm_id"]), start, end)
     for stay in sorted(stays.values(), key=lambda s: (s[0], s[2], s[1])):
         of_subject[stay[0]].append(stay)
@@ -235,6 +237,7 @@ def derive(hosp: Path, crosswalks: Path, *, fit_on="all", min_count=1, med_link=
     return Derived(
         subjects_split={s: (split_of(s, 0.70, 0.85), split_of(s, 0.80, 0.90)) for s in known},
         stays=[stay for subject in sorted(of_subject) for stay in of_subject[subject]],
+        deaths=deaths,
         sets=sets,
         encoded={hadm: [nearest(t.text) or "[UNK]" for t in held] for hadm, held in sets.items()},
         kept=kept,

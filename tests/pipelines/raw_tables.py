@@ -56,6 +56,7 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
                 "hadm_id",
                 "admittime",
                 "dischtime",
+                "deathtime",
                 "admission_type",
                 "insurance",
                 "language",
@@ -111,7 +112,9 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
         odd = hadm == 1007
         shown = start - timedelta(minutes=chance.choice([0, 30])) if odd else end
         flag = int(chance.random() < 0.1)
-        add["admissions"]([subject, hadm, start, shown, "URGENT", "Other", "?", "WHITE", flag])
+        is_timed = flag and hadm % 5  # of the others only the flag says it
+        dead = start + (end - start) * (hadm % 3) / 2 if is_timed else ""
+        add["admissions"]([subject, hadm, start, shown, dead, "URGENT", "Other", "?", "WHITE", flag])
     lab, sequence, pharmacy = 0, 0, 0
     for subject, hadm, start, _ in stays:
         for place in range(chance.randint(0, 24)):

@@ -52,6 +52,11 @@ def chapter(code, mapped):
     return by_ten[mapped[0]] if mapped else {"E": "XX", "V": "XXI"}[code[0]]
 
 
+def death_of(encounter):
+    times = [time for time in (encounter["death_time"], encounter["end"]) if time is not None]
+    return min(times) if encounter["died"] and times else None
+
+
 def plain(task, subjects, encounters, events, preset):
     paper = preset == "paper"
     person = {row["subject_id"]: row for row in subjects}
@@ -67,7 +72,7 @@ def plain(task, subjects, encounters, events, preset):
             predict_at = start + DAY
             if not paper and end <= predict_at:
                 continue
-            outcome_time = end if died else None
+            outcome_time = death_of(index)
             label = died
         elif task == "long_stay":
             predict_at = start + 2 * DAY
@@ -94,7 +99,7 @@ def plain(task, subjects, encounters, events, preset):
         if not paper and outcome_time is not None and outcome_time <= predict_at:
             continue
         ends = [other["end"] for other in own if other["end"]]
-        deaths = [other["end"] for other in own if other["end"] and other["died"]]
+        deaths = [death for other in own if (death := death_of(other))]
         dead = person[index["subject_id"]]["death_date"]
         death = max(deaths) if deaths else dead + DAY if dead else None
         follow_up = max(timedelta(0), min(filter(None, [max(ends), death])) - predict_at) / DAY
@@ -181,6 +186,38 @@ def test_a_death_in_the_stay_is_no_index_for_readmission():
 @pytest.mark.parametrize(("length", "expected"), [(DAY, {}), (DAY + MICROSECOND, {1: True})])
 def test_a_stay_of_exactly_a_day_has_no_prediction_a_day_in(length, expected):
     assert labels_of("mortality", [stay(1, DAY_ZERO, DAY_ZERO + length, died=True)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("died_after", "expected"),
+    [(20 * HOUR, {}), (DAY, {}), (DAY + MICROSECOND, {1: True}), (None, {1: True}), (30 * HOUR, {1: True})],
+)
+def test_a_patient_dead_by_the_prediction_is_no_index_though_discharged_later(died_after, expected):
+    death = None if died_after is None else DAY_ZERO + died_after
+    index = stay(1, DAY_ZERO, DAY_ZERO + 28 * HOUR, died=True, death_time=death)
+    assert labels_of("mortality", [index]) == expected
+
+
+def test_a_patient_dead_by_the_prediction_stays_under_paper_and_is_noted():
+    index = stay(1, DAY_ZERO, DAY_ZERO + 28 * HOUR, died=True, death_time=DAY_ZERO + 20 * HOUR)
+    found = derived("mortality", [subject(1)], [index], [], "paper")
+    assert found.rows.select("label", "follow_up_days").rows() == [(True, 0.0)]
+    assert found.noted == {"in hospital at 24 hours": 0, "no outcome by predict_at": 1}
+
+
+@pytest.mark.parametrize(("died_after", "timed"), [(2 * DAY, 2 * DAY), (9 * DAY, 3 * DAY), (None, 3 * DAY)])
+def test_a_death_is_timed_by_its_record_and_at_the_latest_at_the_stays_end(died_after, timed):
+    death = None if died_after is None else DAY_ZERO + died_after
+    index = stay(1, DAY_ZERO, DAY_ZERO + 3 * DAY, died=True, death_time=death)
+    rows = derived("mortality", [subject(1)], [index], []).rows
+    assert rows["outcome_time"].to_list() == [DAY_ZERO + timed]
+    assert rows["follow_up_days"].to_list() == [timed / DAY - 1]
+
+
+def test_a_time_of_death_in_a_stay_left_alive_is_no_death():
+    index = stay(1, DAY_ZERO, DAY_ZERO + 3 * DAY, death_time=DAY_ZERO + 2 * DAY)
+    rows = derived("mortality", [subject(1)], [index], []).rows
+    assert rows.select("label", "outcome_time", "follow_up_days").rows() == [(False, None, 2.0)]
 
 
 def test_a_death_at_the_prediction_stays_under_paper_and_is_noted():

@@ -83,6 +83,7 @@ FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
     ("encounters", put("encounter_id", 11), {"encounter_id_is_unique"}),
     ("encounters", shift("end", -4 * DAY), {"end_is_after_start"}),
     ("encounters", put("subject_id", 999), {"subject_is_known"}),
+    ("encounters", put("death_time", datetime(1900, 1, 1)), {"death_time_is_not_before_start"}),
     ("encounters", put("end", None), {"end_is_given", "end_is_given_but_for_a_few"}),
     ("encounters", put("age_years", -1.0), {"age_years_is_in_range"}),
     ("encounters", put("age_years", None), {"age_years_is_given"}),

@@ -106,6 +106,7 @@ def _encounter(subject: int, stay: int, start: datetime) -> Row:
         "type": None,
         "discharge_status": None,
         "died": False,
+        "death_time": None,
         "age_years": 49.7,
         "race": None,
         "insurance": None,
