@@ -94,6 +94,11 @@ def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, Mod
     return classifier, card
 
 
+def weights_sha256(folder: Path) -> str:
+    """Return the hash of a model's weights: the same weights, however long they took to train."""
+    return _sha256(folder / "model.safetensors")
+
+
 def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
     path = folder / "config.json"
     if not path.exists() or not (folder / "model.safetensors").exists():
@@ -105,7 +110,7 @@ def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
         raise NestError(f"{path}: not a model's config; train the model again.") from None
     if found != FORMAT:
         raise NestError(f"{path}: format {found}, this version reads {FORMAT}; train the model again.")
-    if content["weights_sha256"] != _sha256(folder / "model.safetensors"):
+    if content["weights_sha256"] != weights_sha256(folder):
         raise NestError(f"{folder}: config.json and model.safetensors are not of one run; train again.")
     if content["vocab_sha256"] != vocab_sha256:
         raise NestError(

@@ -108,7 +108,6 @@ def finetune(
         "preset": parent.training["preset"],
         "epochs": len(position.history),
         "best_epoch": position.best_epoch,
-        "seconds": round(time.monotonic() - began, 1),
     }
     card = checkpoint.ModelCard(encoder.config, seqsets.vocab_sha256, summary, table.task, DROPOUT)
     checkpoint.save(out, trainee.module, card, classifier_readme(card, metrics))
@@ -123,14 +122,15 @@ def finetune(
         probability=probability,
         split=table.split,
     )
-    judged = evaluate(predictions, seed=seed)
-    write_json(
-        out / "metrics.json", {"validation": metrics, "test": judged, **summary, "history": position.history}
-    )
+    judged = evaluate(predictions)
+    # only here and in the log: in all else the same run again gives the same bytes
+    took = {"seconds": round(time.monotonic() - began, 1)}
+    content = {"validation": metrics, "test": judged, **summary, **took, "history": position.history}
+    write_json(out / "metrics.json", content)
     write_json(predictions.parent / "metrics.json", judged)
     (out / "not_trainable.json").unlink(missing_ok=True)
     states.clear()
-    telemetry.result(headline(judged) | {"epochs": summary["epochs"], "seconds": summary["seconds"]})
+    telemetry.result(headline(judged) | {"epochs": summary["epochs"]} | took)
 
 
 class FineTuning:
@@ -239,7 +239,8 @@ def mean_average_precision(targets: np.ndarray, probability: np.ndarray, label_t
 
 
 def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int) -> str:
-    digest = hashlib.sha256((pretrained / "config.json").read_bytes())  # holds the hash of the weights
+    digest = hashlib.sha256(checkpoint.weights_sha256(pretrained).encode())
+    digest.update(trainee.module.encoder.config.to_json().encode())
     digest.update(json.dumps([asdict(recipe), seed]).encode())
     digest.update(trainee.content())
     return digest.hexdigest()

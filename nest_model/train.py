@@ -133,12 +133,14 @@ def pretrain(
         "preset": model,
         "device": fabric.device.type,
     }
-    summary["seconds"] = round(time.monotonic() - began, 1)
     card = checkpoint.ModelCard(config, patients.seqsets.vocab_sha256, summary)
     checkpoint.save(out, trainee.module.model, card, pretrained_readme(card, metrics))
-    write_json(out / "metrics.json", {"validation": metrics, **summary, "history": position_reached.history})
+    # only here and in the log: in all else the same run again gives the same bytes
+    took = {"seconds": round(time.monotonic() - began, 1)}
+    content = {"validation": metrics, **summary, **took, "history": position_reached.history}
+    write_json(out / "metrics.json", content)
     states.clear()
-    telemetry.result(metrics | {"epochs": len(position_reached.history), "seconds": summary["seconds"]})
+    telemetry.result(metrics | {"epochs": len(position_reached.history)} | took)
 
 
 class _PretrainingModule(nn.Module):

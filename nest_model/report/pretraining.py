@@ -16,8 +16,7 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
         return None
     found = json.loads(path.read_text())
     known = {
-        name: found.get(name)
-        for name in ("preset", "device", "seed", "weights", "recipe", "context_cut", "seconds")
+        name: found.get(name) for name in ("preset", "device", "seed", "weights", "recipe", "context_cut")
     }
     return {
         "validation": found.get("validation", {}),

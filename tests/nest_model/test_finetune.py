@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,29 @@ def test_a_fine_tuning_stopped_on_the_way_ends_with_the_same_weights(world, pret
     a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("a", "b"))
 
     assert a == b
+
+
+def test_the_same_run_again_differs_in_the_seconds_it_took_alone(world, pretrained, tmp_path):
+    for name in ("a", "b"):
+        tune(world, pretrained, tmp_path / name)
+    a, b = (json.loads((tmp_path / name / "model" / "metrics.json").read_text()) for name in ("a", "b"))
+
+    assert {key for key in a if a[key] != b[key]} <= {"seconds"}
+    for file in ("model/config.json", "model/README.md", "report/metrics.json", "report/predictions.parquet"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+        assert b"seconds" not in (tmp_path / "a" / file).read_bytes(), file
+
+
+def test_a_pretraining_that_came_to_the_same_weights_lets_a_fine_tuning_go_on(world, pretrained, tmp_path):
+    with pytest.raises(Stopped, match="epoch 1, step"):
+        tune(world, pretrained, tmp_path, stop=StopAfter(9))
+    same = Path(shutil.copytree(pretrained, tmp_path / "same"))
+    config = json.loads((same / "config.json").read_text())
+    config["training"]["epochs"] = 99
+    (same / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(Stopped, match="epoch 1, step"):
+        tune(world, same, tmp_path, stop=StopAfter(0))
 
 
 def rows_of(world: World) -> list[tuple[int, int, int, bool]]:
