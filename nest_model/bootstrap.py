@@ -11,6 +11,9 @@ import numpy as np
 
 RESAMPLES = 200
 
+SEED = 42
+"""Of the resamples, whatever seed a model had: the same patients are drawn for every model and in every report."""
+
 _BLOCK_CELLS = 2_000_000  # weights held at once: 16 MB
 
 
@@ -22,7 +25,7 @@ class Resamples:
     draws: np.ndarray  # uint16 [resamples, subjects]: how often each was drawn
 
     @classmethod
-    def of(cls, subject_id: np.ndarray, *, count: int = RESAMPLES, seed: int = 42) -> "Resamples":
+    def of(cls, subject_id: np.ndarray, *, count: int = RESAMPLES, seed: int = SEED) -> "Resamples":
         """Draw `count` resamples of the distinct subjects among `subject_id` [rows]."""
         subjects = np.unique(subject_id)
         rng = np.random.default_rng(seed)

@@ -178,10 +178,10 @@ def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
     return {"expected": [round(x, 4) for x in expected], "observed": [round(x, 4) for x in observed]}
 
 
-def evaluate(path: Path, *, seed: int = 42) -> dict[str, Any]:
+def evaluate(path: Path) -> dict[str, Any]:
     """Score a predictions file on its test rows, as JSON without NaN, id or count under 11."""
     predictions = read_predictions(path).of(SPLIT)
-    return summary(predictions, score(predictions, Resamples.of(predictions.subject_id, seed=seed)))
+    return summary(predictions, score(predictions, Resamples.of(predictions.subject_id)))
 
 
 def summary(predictions: Predictions, scores: dict[str, Score]) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 import logging
 from pathlib import Path
 
+from nest_model.bootstrap import SEED
 from nest_model.files import write_json, write_text
 from nest_model.telemetry import Telemetry
 from schemas.layout import Layout
 
 log = logging.getLogger("nest")
-
-SEED = 42  # of the resamples, whatever the models' own seed: the same patients are drawn in every report
 
 
 def write_report(
