@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pydantic import ValidationError
 
 from nest_model.predictions import classes_of, truth_table
-from schemas.contract import read_table, table_metadata, write_table
-from schemas.errors import ContractError
-from schemas.labels import Task, labels_schema, predictions_schema
+from schemas.contract import read_table, write_table
+from schemas.labels import Task, labels_schema, predictions_schema, read_task
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Labels:
         Raises:
             ContractError: no such file, another contract, or no task in it.
         """
-        task = _task(path)
+        task = read_task(path)
         table = read_table(path, labels_schema(task.label_type))
         return cls(
             task=task,
@@ -98,15 +96,6 @@ def write_predictions(
         }
     )
     write_table(table, path, schema, made_by=model, metadata={"task": task.model_dump_json()})
-
-
-def _task(path: Path) -> Task:
-    if not path.exists():
-        raise ContractError(f"labels/1: no file {path}; materialize the asset that writes it first.")
-    try:
-        return Task.model_validate_json(table_metadata(path).get("task", ""))
-    except ValidationError:
-        raise ContractError(f"{path}: no task in its metadata; materialize the labels again.") from None
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

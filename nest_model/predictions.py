@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.contract import read_table, table_metadata
-from schemas.errors import ContractError, InputError
-from schemas.labels import Task, predictions_schema
+from schemas.contract import read_table
+from schemas.errors import InputError
+from schemas.labels import Task, predictions_schema, read_task
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def read_predictions(path: Path) -> Predictions:
         ContractError: there is no such file, or it was written under another contract.
         InputError: a row has more or fewer probabilities than there are classes.
     """
-    task = _task(path)
+    task = read_task(path)
     table = read_table(path, predictions_schema(task.label_type))
     table = table.filter(pc.is_valid(table["label"])).combine_chunks()
     classes = classes_of(task)
@@ -109,15 +109,6 @@ def truth_table(label: pa.Array | pa.ChunkedArray, label_type: str, classes: Seq
     column = pc.fill_null(column, -1).to_numpy()
     truth[row[column >= 0], column[column >= 0]] = True
     return truth
-
-
-def _task(path: Path) -> Task:
-    if not path.exists():
-        raise ContractError(f"predictions/1: no file {path}; materialize the asset that writes it first.")
-    metadata = table_metadata(path)
-    if "task" not in metadata:
-        raise ContractError(f"{path}: its metadata name no task; materialize its asset again.")
-    return Task.model_validate_json(metadata["task"])
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -15,8 +15,7 @@ from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
 from nest_model.predictions import Predictions, read_predictions
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
-from schemas.contract import table_metadata
-from schemas.labels import Task
+from schemas.labels import Task, read_task
 from schemas.layout import Layout
 from schemas.suppress import SMALLEST_SHOWN
 
@@ -81,7 +80,7 @@ def _why_missing(layout: Layout, model: str) -> str:
 
 def _task(layout: Layout, cohort: str) -> Task | None:
     labels = layout.labels(cohort)
-    return Task.model_validate_json(table_metadata(labels)["task"]) if labels.exists() else None
+    return read_task(labels) if labels.exists() else None
 
 
 def planted(layout: Layout, cohort: str, like: Predictions) -> Predictions | None:
