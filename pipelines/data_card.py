@@ -5,6 +5,7 @@ from itertools import pairwise
 import polars as pl
 
 from schemas.cards import Flow
+from schemas.suppress import shown_count
 from schemas.vocab import UNK
 
 MOST_SHARE_OF_SOURCE = {"NoDx": 0.05, "NoPCS": 0.05, "not_in_gem": 0.02, "no_atc": 0.10, "not_top_lab": 0.10}
@@ -94,13 +95,18 @@ def odd_shares(flows: dict[str, Flow], shares: dict[str, float]) -> list[str]:
             flow.dropped.get(reason, 0) for reason in (*MOST_SHARE_OF_SOURCE, "no_stay")
         )
         for reason, most in MOST_SHARE_OF_SOURCE.items():
-            share = flow.dropped.get(reason, 0) / max(reached, 1)
-            if share > most:
-                said.append(
-                    f"{kind}: {share:.1%} of {reached:,} rows dropped as {reason} (usual: below {most:.0%})."
-                )
+            count = flow.dropped.get(reason, 0)
+            if count > most * reached:
+                some = f"{_share_or_count(count, reached)} of {shown_count(reached)} rows"
+                said.append(f"{kind}: {some} dropped as {reason} (usual: below {most:.0%}).")
     if shares["unk"] > MOST_UNK_SHARE:
         said.append(f"{shares['unk']:.1%} of all tokens are [UNK] (usual: below {MOST_UNK_SHARE:.0%}).")
     if shares["empty_sets"] > 0.5:
         said.append(f"{shares['empty_sets']:.1%} of all sets hold no token.")
     return said
+
+
+def _share_or_count(count: int, of: int) -> str:
+    """Return the share, or the count as it may be shown where the share would give a small one away."""
+    as_shown = shown_count(count, of)
+    return f"{count / of:.1%}" if as_shown == f"{count:,}" else as_shown

@@ -21,6 +21,7 @@ from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
 from schemas.settings import TASK_SPLIT, DataRules
+from schemas.suppress import shown_count
 from schemas.vocab import VOCAB, content_sha256
 
 __all__ = [
@@ -82,13 +83,13 @@ def extract_encounters(source: MimicSource, layout: Layout) -> StepCard:
     stays, flow = rows_of.encounters(source.read("admissions"), source.read("patients"))
     write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by="extract_encounters")
     odd = flow.noted["no_end"]
-    said = f"{rows_of.odd_stays_sentence(odd, stays.height)}; kept, never an index, and they contain no time."
+    sentence = rows_of.odd_stays_sentence(shown_count(odd, stays.height), stays.height)
     card = StepCard(
         step="encounters",
         contract=contract_name(ENCOUNTERS),
         flows={"admissions": flow},
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
-        warnings=[said] if odd else [],
+        warnings=[f"{sentence}; kept, never an index, and they contain no time."] if odd else [],
     )
     return shards.write_card(card, layout)
 
@@ -240,10 +241,11 @@ def _fitted_on(layout: Layout, rules: DataRules) -> pl.DataFrame:
 
 
 def _foreign(flows: dict[str, Flow]) -> list[str]:
+    """Return a sentence for each table with such rows, as it may be shown to anyone."""
     return [
-        f"{rows_of.foreign_sentence(table, flow)}; dropped."
+        f"{rows_of.foreign_sentence(table, shown_count(count, flow.source_rows), flow.source_rows)}; dropped."
         for table, flow in flows.items()
-        if flow.dropped["foreign_hadm_id"]
+        if (count := flow.dropped["foreign_hadm_id"])
     ]
 
 

@@ -9,7 +9,7 @@ from pipelines.cohorts.derive import Labels
 from pipelines.cohorts.tables import Tables, matches, pattern_expr
 from schemas.cohort import ClassOf, Cohort, Duration, LabelsOf, TimePoint
 from schemas.events import SPLITS
-from schemas.suppress import shown
+from schemas.suppress import shown_count
 
 ResolvedCodes = dict[str, dict[str, dict[str, int]]]
 """code list -> vocabulary -> code -> events."""
@@ -81,9 +81,13 @@ def _uncovered_windows(cohort: Cohort, labels: Labels, tables: Tables) -> list[s
         return []
     end = tables.encounters.group_by("subject_id").agg(end_of_data=pl.col("end").max())
     late = time_of(TimePoint("predict_at", 1, within)) > pl.col("end_of_data")
-    rows = labels.rows.lazy().filter(~pl.col("label")).join(end, on="subject_id").filter(late)
-    count = rows.select(pl.len()).collect().item()
-    return [f"{shown(count)} negative rows are followed for less than {within}"] if count else []
+    negative = labels.rows.filter(~pl.col("label"))
+    count = negative.lazy().join(end, on="subject_id").filter(late).select(pl.len()).collect().item()
+    return (
+        [f"{shown_count(count, negative.height)} negative rows are followed for less than {within}"]
+        if count
+        else []
+    )
 
 
 def _not_trainable(cohort: Cohort, labels: Labels) -> list[str]:

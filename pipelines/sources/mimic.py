@@ -72,22 +72,20 @@ def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> Sifted:
     odd = stays["end"].null_count()
     if odd > MOST_ODD_STAYS_SHARE * stays.height:
         raise InputError(
-            f"{odd_stays_sentence(odd, stays.height)} (more than {MOST_ODD_STAYS_SHARE:.0%}). "
+            f"{odd_stays_sentence(f'{odd:,}', stays.height)} (more than {MOST_ODD_STAYS_SHARE:.0%}). "
             "Mend or re-export the table."
         )
     return stays, Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": odd})
 
 
-def odd_stays_sentence(odd: int, stays: int) -> str:
-    """Say how many stays have a null dischtime or one that is not after their admittime."""
-    return f"admissions: column dischtime: {odd:,} of {stays:,} stays do not end after their admittime"
+def odd_stays_sentence(odd: str, stays: int) -> str:
+    """Say how many stays, exactly or as may be shown, have a null dischtime or one not after their admittime."""
+    return f"admissions: column dischtime: {odd} of {stays:,} stays do not end after their admittime"
 
 
-def foreign_sentence(table: str, flow: Flow) -> str:
-    """Say how many rows name an admission that is not their patient's."""
-    count = flow.dropped["foreign_hadm_id"]
-    rows = f"{count:,} of {flow.source_rows:,} rows"
-    return f"{table}: column hadm_id: {rows} name another patient's admission or none"
+def foreign_sentence(table: str, count: str, rows: int) -> str:
+    """Say how many rows, exactly or as may be shown, name an admission that is not their patient's."""
+    return f"{table}: column hadm_id: {count} of {rows:,} rows name another patient's admission or none"
 
 
 def diagnoses(rows: pl.DataFrame, stays: pl.DataFrame, gem: pl.DataFrame) -> Sifted:
@@ -178,9 +176,10 @@ def _own_stay(rows: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
 def _sift(table: str, rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> Sifted:
     """Drop foreign rows first, then by `reasons`; refuse more foreign rows than the bound."""
     kept, flow = sift(rows, {"foreign_hadm_id": pl.col("foreign"), **reasons})
-    if flow.dropped["foreign_hadm_id"] > MOST_FOREIGN_SHARE * flow.source_rows:
+    foreign = flow.dropped["foreign_hadm_id"]
+    if foreign > MOST_FOREIGN_SHARE * flow.source_rows:
         raise InputError(
-            f"{foreign_sentence(table, flow)} (more than {MOST_FOREIGN_SHARE:.1%}). "
+            f"{foreign_sentence(table, f'{foreign:,}', flow.source_rows)} (more than {MOST_FOREIGN_SHARE:.1%}). "
             "Give all tables of one release, whole."
         )
     return kept.drop("foreign"), flow

@@ -170,6 +170,20 @@ def test_a_split_with_one_class_is_a_warning(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("patients", "followed", "said"), [(5, 0, "< 11"), (20, 0, "20"), (20, 3, "> 12"), (20, 20, "20")]
+)
+def test_short_follow_up_is_said_without_a_small_count(tmp_path, patients, followed, said):
+    """Each patient's last stay is not followed at all; some have one before it that is."""
+    layout = Layout(tmp_path)
+    last = [stay(n, DAY_ZERO + 40 * DAY, DAY_ZERO + 41 * DAY, of=n) for n in range(1, patients + 1)]
+    before = [stay(100 + n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(1, followed + 1)]
+    write(layout, [subject(n) for n in range(1, patients + 1)], last + before, [])
+    later = "admitted again later: {any_encounter: {}, after: index.end}"
+    card = write_labels(mimic("readmission", (later, "ended: {index_has: end}")), layout, RULES)
+    assert card.warnings[0] == f"{said} negative rows are followed for less than 30 days"
+
+
 def test_a_filter_on_an_empty_column_is_refused_where_it_stands(layout):
     cohort = mimic("readmission", ("{any_encounter: {}, within", "{any_encounter: {type: IP}, within"))
     with pytest.raises(CohortError) as caught:

@@ -1,6 +1,7 @@
 import re
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,15 @@ def test_forty_percent_of_unmapped_drugs_is_a_sentence_with_the_figure():
     assert odd_shares({"MED": flow}, {"unk": 0.0, "empty_sets": 0.0}) == [
         "MED: 40.0% of 100 rows dropped as no_atc (usual: below 10%)."
     ]
+
+
+@pytest.mark.parametrize(
+    ("dropped", "said"), [(3, "< 11 of 20 rows"), (15, "> 9 of 20 rows"), (20, "100.0% of 20 rows")]
+)
+def test_a_share_that_would_give_a_small_count_away_is_not_said(dropped, said):
+    flow = Flow(source_rows=20, kept_rows=20 - dropped, dropped={"no_atc": dropped})
+    (sentence,) = odd_shares({"MED": flow}, {"unk": 0.0, "empty_sets": 0.0})
+    assert sentence.startswith(f"MED: {said} dropped as no_atc")
 
 
 def test_usual_shares_are_not_spoken_of():
