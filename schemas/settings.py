@@ -12,7 +12,7 @@ from schemas.errors import NestError
 
 
 class DataRules(BaseModel):
-    """The choices the paper leaves open; a preset sets them all. See docs/clock.md and docs/data_rules in README."""
+    """The choices the paper leaves open; a preset sets them all. See docs/clock.md and the settings in the README."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     mimic_dir: Path | None = None  # the folder that holds `hosp`, or `hosp` itself; None: synthetic
     vocab_dir: Path | None = None  # the crosswalks; None: those of the synthetic input
     preset: Literal["default", "paper"] = "default"
+    med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it
     model: Literal["auto", "tiny", "paper"] = "auto"
     seed: int = 42
     synthetic_patients: int = Field(default=2000, ge=1)
@@ -66,7 +67,9 @@ class Settings(BaseSettings):
 
     @property
     def rules(self) -> DataRules:
-        return PRESETS[self.preset]
+        """The preset's rules, with what is set apart from it."""
+        preset = PRESETS[self.preset]
+        return preset if self.med_link is None else preset.model_copy(update={"med_link": self.med_link})
 
     @model_validator(mode="before")
     @classmethod

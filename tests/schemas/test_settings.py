@@ -1,6 +1,7 @@
 """Settings are read from NEST_… alone, and a wrong one ends in one clean line."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pydantic import ValidationError
@@ -44,6 +45,16 @@ def test_settings_are_read_from_the_environment_and_overridden_in_code(
     assert Settings(preset="default").rules == PRESETS["default"]
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_link_of_drugs_is_set_over_the_preset_and_changes_nothing_else(
+    preset: Literal["default", "paper"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEST_PRESET", preset)
+    assert Settings().rules == PRESETS[preset]
+    monkeypatch.setenv("NEST_MED_LINK", "pharmacy")
+    assert Settings().rules == DataRules(**PRESETS[preset].model_dump() | {"med_link": "pharmacy"})
+
+
 def test_the_preset_of_the_paper_fits_on_all_and_cuts_on_time() -> None:
     paper = PRESETS["paper"]
     assert (paper.fit_on, paper.min_count, paper.clock, paper.pretrain_split, paper.cse_position) == (
@@ -85,6 +96,7 @@ def test_real_input_without_crosswalks_is_refused(monkeypatch: pytest.MonkeyPatc
     ("name", "value", "said"),
     [
         ("NEST_PRESET", "papper", "NEST_PRESET: .*'default' or 'paper'"),
+        ("NEST_MED_LINK", "gsn", "NEST_MED_LINK: .*'name' or 'pharmacy'"),
         ("NEST_SEED", "forty-two", "NEST_SEED: .*integer"),
         ("NEST_SYNTHETIC_PATIENTS", "0", "NEST_SYNTHETIC_PATIENTS: .*greater than or equal to 1"),
     ],
