@@ -1,7 +1,6 @@
 """`python -m nest_model <command>`: pretrain, fine-tune, predict, the yardstick, the report."""
 
 import argparse
-import errno
 import logging
 import os
 import sys
@@ -34,8 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
         with _pipe(piped), sole_writer(folder), listening:
             telemetry = Telemetry(folder)
             return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
-    except NestError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (NestError, OSError) as error:  # the folder could not be made, or is another run's
+        print(f"error: {_in_words(error, folder)}", file=sys.stderr)
         return 2
 
 
@@ -55,18 +54,22 @@ def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return STOPPED
-    except NestError as error:
-        message = str(error)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
-            raise
-        message = f"{error.filename or options['out']}: {error.strerror}; earlier outputs are untouched."
+    except (NestError, OSError) as error:
+        message = _in_words(error, options["out"])
     else:
         return 0
     with suppress(OSError):  # the disk may be what is wrong
         telemetry.write("error", message=message)
     print(f"error: {message}", file=sys.stderr)
     return 2
+
+
+def _in_words(error: NestError | OSError, out: Path) -> str:
+    """Return the one line a person is told."""
+    if isinstance(error, NestError):
+        return str(error)
+    fault = error.strerror or type(error).__name__
+    return f"{error.filename or out}: {fault}; mend the path or free space. Earlier outputs are untouched."
 
 
 def parser() -> argparse.ArgumentParser:

@@ -31,6 +31,7 @@ from nest_model.selection import Cut, Selection, limit_context, thin
 from nest_model.state import StateFolder
 from nest_model.telemetry import StopRequest, Telemetry
 from schemas.errors import NestError
+from schemas.suppress import shown_count
 
 log = logging.getLogger("nest")
 
@@ -154,8 +155,8 @@ class FineTuning:
     @property
     def words(self) -> str:
         return (
-            f"{len(self._train):,} examples, {self.rows.sum():,} rows a pass; the context leaves out "
-            f"{self._cut.sets_share:.1%} of the sets and, in them or in over-long ones, "
+            f"{shown_count(len(self._train))} examples, {shown_count(self.rows.sum())} rows a pass; the context "
+            f"leaves out {self._cut.sets_share:.1%} of the sets and, in them or in over-long ones, "
             f"{self._cut.events_in_cut_sets_share + self._cut.events_in_long_sets_share:.1%} of the events"
         )
 

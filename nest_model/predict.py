@@ -18,6 +18,7 @@ from nest_model.selection import limit_context
 from nest_model.telemetry import Telemetry
 from schemas.errors import InputError
 from schemas.labels import Task, predictions_schema
+from schemas.suppress import shown_count
 
 log = logging.getLogger("nest")
 ROW_BUDGET = 16_384
@@ -143,9 +144,9 @@ def last_sets(seqsets: SeqSets, task: Task) -> Labels:
     log.info(
         "%s: %s patients; left out: %s still there, %s gone before the prediction",
         task.cohort,
-        f"{np.count_nonzero(kept):,}",
-        f"{np.count_nonzero(open_end):,}",
-        f"{np.count_nonzero(gone):,}",
+        shown_count(np.count_nonzero(kept)),
+        shown_count(np.count_nonzero(open_end)),
+        shown_count(np.count_nonzero(gone)),
     )
     chosen = last[kept]
     return Labels(

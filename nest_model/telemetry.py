@@ -108,8 +108,11 @@ def die_with_parent() -> None:
 
     A training left behind would race the rerun; killed, it continues from its last state.
     """
+    parent = os.getppid()
     if hasattr(ctypes.CDLL(None), "prctl"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before it was watched
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from nest_model.telemetry import StopRequest, Telemetry
 from schemas.contract import read_table
 from schemas.errors import NestError
 from schemas.events import SUBJECTS
+from schemas.suppress import shown_count
 from schemas.vocab import VOCAB, content_sha256
 
 log = logging.getLogger("nest")
@@ -174,8 +175,8 @@ class Pretraining:
     @property
     def context_words(self) -> str:
         return (
-            f"{len(self._train):,} patients, {self._train.rows.sum():,} rows a pass; the context leaves out "
-            f"{self._cut.sets_share:.1%} of the sets, with them {self._cut.events_in_cut_sets_share:.1%} "
+            f"{shown_count(len(self._train))} patients, {shown_count(self.rows.sum())} rows a pass; the context "
+            f"leaves out {self._cut.sets_share:.1%} of the sets, with them {self._cut.events_in_cut_sets_share:.1%} "
             f"of the events, and {self._cut.events_in_long_sets_share:.1%} of the events in over-long sets"
         )
 

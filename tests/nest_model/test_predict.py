@@ -59,6 +59,15 @@ def test_a_patient_still_there_has_no_prediction_at_the_end(tmp_path):
     assert rows.predict_at_us.tolist() == [12 * DAY_US, 12 * HOUR_US]
 
 
+def test_counts_under_eleven_are_not_told(tmp_path, caplog):
+    with caplog.at_level("INFO", logger="nest"):
+        last_sets(read_rows(tmp_path, ROWS), TASK)
+
+    assert caplog.messages == [
+        "made_up: < 11 patients; left out: < 11 still there, 0 gone before the prediction"
+    ]
+
+
 def test_a_patient_who_left_before_the_prediction_is_left_out_unless_the_paper_keeps_them(tmp_path):
     after_a_day = {"predict_anchor": "index.start", "predict_offset_us": DAY_US}
     seqsets = read_rows(tmp_path, ROWS)

@@ -1,14 +1,16 @@
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import pytest
 
 from nest_model.__main__ import main
-from nest_model.telemetry import Telemetry, sole_writer
+from nest_model.telemetry import Telemetry, die_with_parent, sole_writer
 from schemas.errors import NestError
 from tests.nest_model.tiny_world import make_world
 
@@ -75,6 +77,38 @@ def test_a_fault_a_user_can_mend_is_one_last_line_and_an_event(tmp_path, capsys)
     assert "no card part-00000.card.json" in last
     assert lines(tmp_path / "out")[-1]["event"] == "error"
     assert lines(tmp_path / "out")[-1]["message"] in last
+
+
+def test_a_path_that_cannot_be_is_one_line_and_no_traceback(capsys):
+    code = main(["predict", "--model=m", "--seqset=s", "--out=/proc/nowhere/predictions.parquet"])
+
+    assert code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: /proc/nowhere: No such file or directory; mend the path or free space. "
+        "Earlier outputs are untouched."
+    ]
+
+
+def test_a_fault_of_the_system_is_one_line_whatever_its_number(tmp_path, capsys, monkeypatch):
+    def fault(**_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "a-shard")
+
+    monkeypatch.setattr("nest_model.__main__._lightgbm", fault)
+    flags = [f"--{name}=x" for name in ("labels", "seqset", "vocab", "predictions")]
+
+    assert main(["lightgbm", *flags, f"--out={tmp_path}"]) == 2
+    assert capsys.readouterr().err.startswith("error: a-shard: Input/output error; ")
+    assert lines(tmp_path)[-1]["event"] == "error"
+
+
+def test_a_parent_that_died_before_it_was_watched_ends_the_child_too(monkeypatch):
+    parents, killed = iter([4711, 1]), []
+    monkeypatch.setattr("nest_model.telemetry.os.getppid", lambda: next(parents))
+    monkeypatch.setattr("nest_model.telemetry.ctypes.CDLL", lambda _: mock.Mock())
+    monkeypatch.setattr("nest_model.telemetry.os.kill", lambda *call: killed.append(call))
+    die_with_parent()
+
+    assert killed == [(os.getpid(), signal.SIGKILL)]
 
 
 def test_a_training_ends_with_the_process_that_started_it(tmp_path):
