@@ -89,3 +89,12 @@ def test_counts_of_a_card_hide_small_ones_and_the_shares_that_tell_them():
     assert set(metadata) == {"sets", "empty_sets", "share_unk", "rows"}
     assert "997" not in metadata["rows"].value
     assert " 3 " not in metadata["rows"].value
+
+
+def test_every_check_that_guards_the_science_stops_what_hangs_below():
+    guards = {"contract", "rows_reconcile", "no_test_patient_was_trained_on", "no_feature_after_prediction"}
+    specs = [spec for check in defs().asset_checks for spec in check.check_specs]
+    assert {spec.name for spec in specs if spec.blocking} == guards
+    assert {spec.name for spec in specs if not spec.blocking} == {"plausible", "nothing_odd"}
+    labels = {spec.asset_key.to_user_string() for spec in specs if spec.name == "no_feature_after_prediction"}
+    assert labels == {f"{cohort}_labels" for cohort in COHORTS}
