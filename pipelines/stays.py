@@ -9,7 +9,8 @@ def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.Laz
     """Return spans of each subject's time with the stay a row in them is attached to.
 
     The stay with start <= t <= end (the earliest, if several), else the earliest with
-    start - lookback <= t < start; earliest by (start, encounter_id). A stay without an end contains no time.
+    start - lookback <= t < start; earliest by (start, encounter_id). A stay without an end contains no time,
+    but takes the lookback before it.
 
     Args:
         encounters: subject_id, encounter_id, start, end?.
