@@ -1,9 +1,12 @@
 """What a step says of itself beside its output: counts and hashes, never a row."""
 
+import contextlib
 import hashlib
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from schemas.errors import ContractError
 
 
 class Flow(BaseModel):
@@ -40,13 +43,38 @@ class StepCard(BaseModel):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def write(self, folder: Path) -> None:
-        part = folder / f".{self.step}.card.json.part"
-        part.write_text(self.model_dump_json(indent=2) + "\n")
-        part.replace(folder / f"{self.step}.card.json")
+        """Write aside, then rename.
+
+        Raises:
+            ContractError: the disk is full or the folder may not be written; the earlier card is untouched.
+        """
+        path, part = folder / f"{self.step}.card.json", folder / f".{self.step}.card.json.part"
+        try:
+            part.write_text(self.model_dump_json(indent=2) + "\n")
+            part.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise ContractError(
+                f"cannot write {path} ({error.strerror or type(error).__name__}). "
+                "Free space or mend the folder's permissions and run again; the earlier card is untouched."
+            ) from None
 
     @classmethod
     def read(cls, folder: Path, step: str) -> "StepCard":
-        return cls.model_validate_json((folder / f"{step}.card.json").read_text())
+        """Read the card of a step from a source's folder of cards.
+
+        Raises:
+            ContractError: there is none, or it is no whole card; with the asset that writes it.
+        """
+        path = folder / f"{step}.card.json"
+        asset = step if step.endswith("_labels") else f"{folder.parent.name}_{step}"
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            raise ContractError(f"no file {path}; materialize {asset} first.") from None
+        except ValidationError:
+            raise ContractError(f"{path}: is no whole card of a step; materialize {asset} again.") from None
 
 
 class ShardCard(BaseModel):

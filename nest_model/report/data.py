@@ -4,11 +4,10 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from pydantic import ValidationError
-
 from nest_model.bins import bars_of
 from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
+from schemas.errors import ContractError
 from schemas.events import KINDS, SUBJECTS
 from schemas.layout import Layout
 from schemas.settings import PRESETS
@@ -40,7 +39,7 @@ def data_card(layout: Layout) -> dict[str, Any]:
 def _card(layout: Layout, step: str) -> StepCard | None:
     try:
         return StepCard.read(layout.cards, step)
-    except (FileNotFoundError, ValidationError):
+    except ContractError:
         return None
 
 
@@ -55,7 +54,9 @@ def _corpus(card: StepCard) -> dict[str, Any]:
                 "tokens": shown(counts[f"tokens_{kind}"]),
                 "distinct": shown(counts.get(f"distinct_tokens_{kind}", 0)),
                 "unk": shown_share(counts.get(f"unk_tokens_{kind}", 0), counts[f"tokens_{kind}"]),
-                "backed_off": shown_share(counts.get(f"backed_off_tokens_{kind}", 0), counts[f"tokens_{kind}"]),
+                "backed_off": shown_share(
+                    counts.get(f"backed_off_tokens_{kind}", 0), counts[f"tokens_{kind}"]
+                ),
             }
             for kind in kinds
         },

@@ -1,0 +1,58 @@
+"""A step's card: written whole or not at all, and one that is missing names the asset to run."""
+
+from pathlib import Path
+
+import pytest
+
+from schemas.cards import Flow, StepCard
+from schemas.errors import ContractError
+from schemas.layout import Layout
+
+FLOW = Flow(source_rows=5, kept_rows=3, dropped={"no_time": 2})
+CARD = StepCard(step="events", contract="events/1", flows={"labevents": FLOW})
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> Path:
+    folder = Layout(tmp_path / "mimic").cards
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_card_comes_back_as_it_was_written_and_nothing_lies_beside_it(cards: Path) -> None:
+    CARD.write(cards)
+    assert StepCard.read(cards, "events") == CARD
+    assert [path.name for path in cards.iterdir()] == ["events.card.json"]
+
+
+@pytest.mark.parametrize(
+    ("step", "asset"), [("events", "mimic_events"), ("mimic_mortality_labels", "mimic_mortality_labels")]
+)
+def test_a_card_that_is_not_there_names_the_asset_to_materialize(cards: Path, step: str, asset: str) -> None:
+    with pytest.raises(ContractError, match=rf"{step}\.card\.json; materialize {asset} first"):
+        StepCard.read(cards, step)
+
+
+@pytest.mark.parametrize("written", [b"", b'{"step": "events"', b'{"step": "private text"}', b"\xff\xfe"])
+def test_a_card_that_is_not_whole_names_the_asset_to_materialize(cards: Path, written: bytes) -> None:
+    (cards / "events.card.json").write_bytes(written)
+    with pytest.raises(ContractError, match="materialize mimic_events again") as caught:
+        StepCard.read(cards, "events")
+    assert "private text" not in str(caught.value)
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_earlier_card_alone(
+    cards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CARD.write(cards)
+    write_text = Path.write_text
+
+    def half(path: Path, text: str) -> int:
+        write_text(path, text[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(ContractError, match=r"cannot write .*events\.card\.json \(No space left on device\)"):
+        CARD.model_copy(update={"counts": {"events": 1}}).write(cards)
+    assert [path.name for path in cards.iterdir()] == ["events.card.json"]
+    assert StepCard.read(cards, "events") == CARD
