@@ -1,4 +1,4 @@
-"""What a cohort leaves on disk: labels with their task, attrition, lock, card; and the check that blocks bad labels."""
+"""What a cohort leaves on disk: labels with their task, attrition, lock, card; and what blocks bad labels."""
 
 import json
 
@@ -7,16 +7,19 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.cohorts import check_labels, write_labels
+from pipelines.cohorts import write_labels
 from schemas.attrition import read_attrition
 from schemas.cards import StepCard
 from schemas.cohort import CohortError, parse_text
 from schemas.contract import read_table, write_table
 from schemas.errors import ContractError
+from schemas.expectations import labels
 from schemas.labels import Features, Task, labels_schema
 from schemas.layout import Layout
 from schemas.settings import PRESETS
+from schemas.validation import validate
 from tests.pipelines.cohort_tables import DAY, DAY_ZERO, diagnosis, mimic, stay, subject, write
+from tests.pipelines.oracle import broken_rules
 
 RULES = PRESETS["default"]
 TASKS = ("mortality", "long_stay", "readmission", "icd_chapter", "icd_category")
@@ -52,7 +55,7 @@ def test_every_task_writes_its_three_files_and_its_card(layout, task):
     assert StepCard.read(layout.cards, f"mimic_{task}_labels") == card
     assert card.flows["encounters"].reconciles
     assert card.counts["rows"] == card.flows["encounters"].kept_rows
-    assert not any(check_labels(layout, f"mimic_{task}").values())
+    assert not broken_rules(layout, f"mimic_{task}")
 
 
 def test_the_labels_carry_their_task(layout):
@@ -217,50 +220,32 @@ def test_a_full_disk_leaves_the_earlier_files_as_they_were(layout, monkeypatch):
     assert sorted(path.name for path in layout.cohort(cohort.cohort).parent.iterdir()) == [cohort.cohort]
 
 
-def test_labels_not_made_yet_name_their_asset_to_run(layout):
-    with pytest.raises(ContractError, match="materialize the asset"):
-        check_labels(layout, "mimic_mortality")
+FIRST = pl.int_range(pl.len()) == 0
 
 
-def shift(rule):
-    """Return how to break one row of labels, by the rule it breaks."""
-    first = pl.int_range(pl.len()) == 0
-    later = pl.col("predict_at") + pl.duration(days=30)
-    return {
-        "index is no stay of the patient": {
-            "index_encounter": pl.when(first).then(999).otherwise("index_encounter")
-        },
-        "predicted before the stay": {
-            "predict_at": pl.when(first).then(pl.col("index_start") - DAY).otherwise("predict_at")
-        },
-        "predicted after the stay": {"predict_at": pl.when(first).then(later).otherwise("predict_at")},
-        "split is not the patient's": {"split": pl.when(first).then(pl.lit("other")).otherwise("split")},
-        "outcome at or before the prediction": {
-            "outcome_time": pl.when(first).then("predict_at").otherwise("outcome_time")
-        },
-    }[rule]
+def of_first(column, value):
+    return lambda rows: rows.with_columns(pl.when(FIRST).then(value).otherwise(column).alias(column))
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "index is no stay of the patient",
-        "predicted before the stay",
-        "predicted after the stay",
-        "split is not the patient's",
-        "outcome at or before the prediction",
-    ],
-)
-def test_a_broken_label_row_is_counted_under_its_rule(layout, rule):
+FAULTS = {
+    "another patient's stay": of_first("index_encounter", 999),
+    "predicted before the stay": of_first("predict_at", pl.col("index_start") - DAY),
+    "predicted after the stay": of_first("predict_at", pl.col("predict_at") + 30 * DAY),
+    "another split": of_first("split", pl.lit("other")),
+    "outcome at the prediction": of_first("outcome_time", pl.col("predict_at")),
+    "an index twice": lambda rows: pl.concat([rows, rows.head(1)]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_expectations_count_the_label_rows_a_plain_count_finds_broken(layout, fault):
     write_labels(mimic("mortality"), layout, RULES)
-    _rewrite(layout, lambda rows: rows.with_columns(**shift(rule)))
-    assert check_labels(layout, "mimic_mortality")[rule] == 1
-
-
-def test_an_index_that_stands_twice_is_counted(layout):
-    write_labels(mimic("mortality"), layout, RULES)
-    _rewrite(layout, lambda rows: pl.concat([rows, rows.head(1)]))
-    assert check_labels(layout, "mimic_mortality")["index stands twice"] == 2
+    _rewrite(layout, FAULTS[fault])
+    failed = validate(labels(layout, "mimic_mortality")).failed("ERROR")
+    assert {outcome.rule.name: outcome.unexpected for outcome in failed} == broken_rules(
+        layout, "mimic_mortality"
+    )
+    assert failed
 
 
 def _rewrite(layout, change):
