@@ -47,7 +47,9 @@ def pretrained(world, tmp_path_factory) -> Path:
     return out
 
 
-def tune(world: World, pretrained: Path, root: Path, *, labels: Path | None = None, stop=None) -> Path:
+def tune(
+    world: World, pretrained: Path, root: Path, *, labels: Path | None = None, stop=None, epochs=None
+) -> Path:
     finetune(
         pretrained=pretrained,
         labels=labels or world.labels,
@@ -59,6 +61,7 @@ def tune(world: World, pretrained: Path, root: Path, *, labels: Path | None = No
         telemetry=Telemetry(root / "model"),
         stop=stop or StopRequest(),
         recipe=RECIPE,
+        epochs=epochs,
     )
     return root
 

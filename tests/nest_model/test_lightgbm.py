@@ -245,3 +245,37 @@ def test_labels_after_the_prediction_change_no_feature(folder):
     later = [(k, 0, row + [5] * 9, [0.0] * 8 + [2.0] * 9) for k, row in enumerate(tokens)]
     write_seqset(folder, later, write_vocab(folder))
     assert np.array_equal(read_predictions(fit(folder) / "predictions.parquet").probability, before)
+
+
+def test_the_test_split_trains_no_booster_and_chooses_no_column(folder):
+    """Its labels turned round and its stays full of a token that training lacks: the same model, byte for byte."""
+    folder, tokens = folder
+    tokens = [[min(token, 15) for token in row] for row in tokens]
+    label = [5 in row for row in tokens]
+    changed = [[16] * 8 if split == "test" else row for row, split in zip(tokens, SPLIT, strict=True)]
+    turned = [truth != (split == "test") for truth, split in zip(label, SPLIT, strict=True)]
+    models = []
+    for name, rows, truth in (("a", tokens, label), ("b", changed, turned)):
+        write_seqset(folder, [(k, 0, row, [0.0] * 8) for k, row in enumerate(rows)], write_vocab(folder))
+        write_labels(folder, truth, "bool", ("false", "true"), SPLIT)
+        models.append(fit(folder, name))
+
+    for file in ("model.txt", "config.json", "README.md"):
+        assert (models[0] / file).read_bytes() == (models[1] / file).read_bytes(), file
+
+
+def test_labels_of_the_validation_split_end_a_booster_and_grow_no_tree(folder, monkeypatch):
+    """Without early stopping a booster is of the training rows alone."""
+    from nest_model.baselines import boosting
+
+    monkeypatch.setattr(boosting, "GRIDS", boosting.GRIDS | {"bool": boosting.GRIDS["bool"][:1]})
+    monkeypatch.setattr(boosting, "ROUNDS", 1)
+    folder, tokens = folder
+    label = [5 in row for row in tokens]
+    models = []
+    for name, split in (("a", "none"), ("b", "val")):
+        truth = [one != (where == split) for one, where in zip(label, SPLIT, strict=True)]
+        write_labels(folder, truth, "bool", ("false", "true"), SPLIT)
+        models.append((fit(folder, name) / "model.txt").read_bytes())
+
+    assert models[0] == models[1]

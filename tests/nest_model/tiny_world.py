@@ -1,15 +1,20 @@
 """A made-up source of a few dozen patients: shards, vocabulary, subjects and labels that can be learnt in seconds."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from nest_model.telemetry import StopRequest
 from schemas.contract import read_table, write_table
 from schemas.events import SUBJECTS
 from schemas.labels import Features, Task, labels_schema
+from schemas.seqset import SEQSET
 from schemas.vocab import SPECIALS, VOCAB, content_sha256
 from tests.nest_model.seqsets import DAY_US, HOUR_US, set_row, write_shards
 
@@ -59,9 +64,33 @@ def make_world(root: Path, *, subjects: int = 40, seed: int = 0) -> World:
     split = [
         ("train", "val", "test")[subject % 5 // 3 + (subject % 5 == 4)] for subject in range(subjects + 1)
     ]
-    write_subjects(world.subjects, split)
+    pretrain_split = ["train" if subject % 10 < 7 else "val" for subject in range(subjects + 1)]
+    pretrain_split[9::10] = ["test"] * len(pretrain_split[9::10])
+    write_subjects(world.subjects, split, pretrain_split)
     write_labels(world.labels, labels, split)
     return world
+
+
+def changed_world(world: World, root: Path, change: Callable[[dict], None]) -> World:
+    """Copy a world, each row of its shards changed in place by `change`; shards hold times as whole microseconds."""
+    other = World(Path(shutil.copytree(world.root, root)))
+    for file in other.seqset.glob("*.parquet"):
+        table = pq.read_table(file)
+        rows = table.to_pylist()
+        for row in rows:
+            change(row)
+        write_table(pa.Table.from_pylist(rows, table.schema), file, SEQSET, made_by="test")
+    return other
+
+
+def with_labels_flipped(world: World, root: Path, split: str) -> World:
+    """Copy a world in which the labels of one split are all wrong."""
+    other = World(Path(shutil.copytree(world.root, root)))
+    table = pq.read_table(other.labels)
+    flipped = pc.xor(table["label"], pc.equal(table["split"], split))
+    table = table.set_column(table.column_names.index("label"), table.schema.field("label"), flipped)
+    pq.write_table(table, other.labels)
+    return other
 
 
 def write_vocab(path: Path, *, tokens: int = TOKENS) -> None:
@@ -83,7 +112,7 @@ def write_vocab(path: Path, *, tokens: int = TOKENS) -> None:
     write_table(table, path, VOCAB, made_by="test")
 
 
-def write_subjects(path: Path, split: list[str]) -> None:
+def write_subjects(path: Path, split: list[str], pretrain_split: list[str]) -> None:
     ids, empty = list(range(1, len(split))), [None] * (len(split) - 1)
     table = pa.table(
         {
@@ -92,7 +121,7 @@ def write_subjects(path: Path, split: list[str]) -> None:
             "death_date": pa.array(empty, pa.timestamp("us")),
             "sex": pa.array(empty, pa.string()),
             "split": split[1:],
-            "pretrain_split": split[1:],
+            "pretrain_split": pretrain_split[1:],
         }
     )
     write_table(table, path, SUBJECTS, made_by="test")
@@ -105,7 +134,7 @@ def write_labels(path: Path, labels: list[tuple[int, int, int, bool]], split: li
         about="whether the sign was there",
         label_type=changes.pop("label_type", "bool"),
         classes=changes.pop("classes", ("false", "true")),
-        features=Features(),
+        features=changes.pop("features", Features()),
         predict_at="index.start + 24 hours",
         predict_anchor="index.start",
         predict_offset_us=DAY_US,
