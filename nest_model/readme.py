@@ -8,6 +8,8 @@ from schemas.suppress import shown_count
 if TYPE_CHECKING:
     from nest_model.checkpoint import ModelCard
 
+PAPER_EXAMPLES_PER_STEP = 36
+
 _LIMITS = """\
 ## Intended use
 Research on de-identified hospital data, by people who may see the data it was trained on. Not a medical
@@ -81,12 +83,17 @@ def _data(training: Mapping[str, Any]) -> list[str]:
 
 def _run(training: Mapping[str, Any]) -> list[str]:
     recipe = training["recipe"]
+    thinning = recipe.get("thinning", 0.0)
+    ours = recipe["examples_per_step"] != PAPER_EXAMPLES_PER_STEP or thinning > 0
     return [
         "## Training",
         f"AdamW {recipe['learning_rate']:g}, weight decay {recipe['weight_decay']:g}, "
         f"{recipe['examples_per_step']} examples a step, seed {training['seed']}; {training['epochs']} epochs "
         f"(at most {recipe['epochs']}, patience {recipe['patience']}), the best is number "
-        f"{training['best_epoch'] + 1}.\n",
+        f"{training['best_epoch'] + 1}."
+        + (f" Each time a different {thinning:.0%} of the events is left out." if thinning else "")
+        + (f" The paper takes {PAPER_EXAMPLES_PER_STEP} a step and leaves none out." if ours else "")
+        + "\n",
     ]
 
 
