@@ -4,13 +4,15 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from pydantic import ValidationError
+
 from nest_model.bins import bars_of
 from schemas.cards import Flow, StepCard
-from schemas.contract import read_table
+from schemas.contract import read_table, table_metadata
 from schemas.errors import ContractError
 from schemas.events import KINDS, SUBJECTS
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.settings import PRESETS, DataRules
 from schemas.splits import shown_splits
 from schemas.suppress import shown, shown_count, shown_parts, shown_share
 
@@ -89,14 +91,31 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
         card = _card(layout, step)
         if card:
             hashes |= {f"{step}: {name}": value[:16] for name, value in card.hashes.items()}
-    rules = PRESETS.get(preset)
+    asked = PRESETS.get(preset)
+    used = rules_used(layout)
+    rules = used or asked
+    other = [
+        name for name in DataRules.model_fields if used and getattr(used, name) != getattr(asked, name, None)
+    ]
     return {
         "preset": preset,
         "rules": rules.model_dump(mode="json") if rules else {},
+        "rules_of": "vocabulary" if used else "preset",
+        "other_than_preset": other,
         "synthetic": layout.planted.exists(),
         "hashes": hashes,
         "versions": {"Python": platform.python_version(), **_versions()},
     }
+
+
+def rules_used(layout: Layout) -> DataRules | None:
+    """Return the rules the vocabulary was made under; None where it is not there or does not say."""
+    if not layout.vocab.exists():
+        return None
+    try:
+        return DataRules.model_validate_json(table_metadata(layout.vocab).get("rules", ""))
+    except ValidationError:
+        return None
 
 
 def _versions() -> dict[str, str]:

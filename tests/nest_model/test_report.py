@@ -7,6 +7,9 @@ import pytest
 
 from nest_model.report import results_table, write_report
 from nest_model.telemetry import Telemetry
+from schemas.contract import write_table
+from schemas.settings import PRESETS
+from schemas.vocab import VOCAB
 from tests.nest_model import made_up
 
 COHORTS = [*made_up.COHORTS, "mimic_readmission"]
@@ -202,6 +205,43 @@ def test_the_paper_preset_says_that_test_patients_were_fitted_on(layout, tmp_pat
     assert "those of the test split too, as in the paper" in page
 
 
+def with_rules_of(layout, preset):
+    metadata = {"rules": PRESETS[preset].model_dump_json()}
+    write_table(VOCAB.empty_table(), layout.vocab, VOCAB, made_by="the test", metadata=metadata)
+
+
+def words_of(page):
+    return " ".join(" ".join(Page(page).words).split())
+
+
+def test_the_header_claims_an_untouched_test_split_only_where_nothing_was_fitted_on_it(
+    layout, report, tmp_path
+):
+    claim = "which nothing was fitted or tuned on"
+    paper, _ = write(layout, tmp_path / "out", ["mimic_mortality"], preset="paper")
+
+    assert claim in words_of(report[0])
+    assert claim not in words_of(paper)
+    assert "drug lookup were fitted on all patients" in words_of(paper)
+
+
+def test_the_rules_told_are_those_the_data_was_made_under(layout, tmp_path):
+    copied = type(layout)(shutil.copytree(layout.root, tmp_path / "mimic"))
+    with_rules_of(copied, "paper")
+    other, metrics = write(copied, tmp_path / "other", ["mimic_mortality"], preset="default")
+    same, _ = write(copied, tmp_path / "same", ["mimic_mortality"], preset="paper")
+
+    assert metrics["run"]["rules"]["fit_on"] == "all"
+    assert {"fit_on", "clock"} <= set(metrics["run"]["other_than_preset"])
+    assert "The data was made under other rules than the preset's" in words_of(other)
+    assert "which nothing was fitted or tuned on" not in words_of(other)
+    assert "other rules than the preset's" not in words_of(same)
+
+
+def test_the_best_possible_says_how_its_strengths_were_chosen(report):
+    assert "shows that order can be used, not that NEST wins on real data" in words_of(report[0])
+
+
 def test_the_same_files_give_the_same_report(layout, report, tmp_path):
     trained = layout.model("mimic_nest") / "metrics.json"
     before = trained.read_text()
@@ -227,7 +267,7 @@ def test_the_table_for_the_terminal_names_every_task_and_the_mean(report):
 
 def test_a_small_overlap_hides_the_sizes_it_could_be_worked_out_from(tmp_path):
     from nest_model.report.data import splits
-    from schemas.contract import read_table, write_table
+    from schemas.contract import read_table
     from schemas.events import SUBJECTS
 
     layout = made_up.write_layout(tmp_path / "mimic", subjects=200, cohorts={})
