@@ -19,7 +19,7 @@ from schemas.contract import table_metadata
 from schemas.errors import NestError
 from tests.nest_model.tiny_world import StopAfter, World, make_world, write_labels
 
-RECIPE = Recipe(learning_rate=1e-2, epochs=6, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
+RECIPE = Recipe(learning_rate=1e-2, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
 
 
 @pytest.fixture(scope="module")
