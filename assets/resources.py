@@ -16,6 +16,7 @@ class Workspace(dg.ConfigurableResource):
     vocab_dir: str | None = None
     preset: str | None = None  # default | paper
     model: str | None = None  # auto | tiny | paper
+    med_link: str | None = None  # name | pharmacy
     seed: int | None = None
     synthetic_patients: int | None = None
     synthetic_tokens_per_set: int | None = None
