@@ -12,6 +12,16 @@ from assets.resources import Workspace
 from assets.training import fine_tuned, lightgbm, mimic_nest, report
 from schemas.cohort import read_folder
 
+TWO_AT_A_TIME = dg.multiprocess_executor.configured(
+    {
+        "max_concurrent": 2,
+        # forked from a process that has the heavy imports, a step starts in half a second
+        "start_method": {"forkserver": {"preload_modules": ["assets.definitions", "schemas.validation"]}},
+    },
+    name="two_at_a_time",
+)
+"""A small training does not fill two cores, two do; each is a process of its own and told to use one thread."""
+
 
 @dg.definitions
 def defs() -> dg.Definitions:
@@ -36,5 +46,5 @@ def build(folder: Path) -> dg.Definitions:
         asset_checks=[*mimic_checks(), *(check for name in names for check in cohort_checks(name))],
         jobs=JOBS,
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
-        executor=dg.in_process_executor,
+        executor=TWO_AT_A_TIME,
     )

@@ -60,7 +60,7 @@ def fine_tuned(cohort: str) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
         layout = workspace.layout("mimic")
-        arguments = ["--pretrained", layout.model("mimic_nest")]
+        arguments = ["--pretrained", layout.model("mimic_nest"), "--threads", "1"]  # two run side by side
         return _task_model(context, workspace, pipes, "finetune", cohort, "nest", arguments)
 
     return nest
