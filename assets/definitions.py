@@ -16,7 +16,11 @@ TWO_AT_A_TIME = dg.multiprocess_executor.configured(
     {
         "max_concurrent": 2,
         # forked from a process that has the heavy imports, a step starts in half a second
-        "start_method": {"forkserver": {"preload_modules": ["assets.definitions", "schemas.validation"]}},
+        "start_method": {
+            "forkserver": {
+                "preload_modules": ["assets.dies_with_run", "assets.definitions", "schemas.validation"]
+            }
+        },
     },
     name="two_at_a_time",
 )

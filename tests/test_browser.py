@@ -103,7 +103,10 @@ def test_the_asset_graph_shows_the_assets_and_one_is_materialized_from_it(
         expect(page.get_by_text(asset, exact=True).first).to_be_visible(timeout=40_000)
 
     page.get_by_text("mimic_raw", exact=True).first.click()
-    page.get_by_role("button", name="Materialize selected").click()
+    with page.expect_response(
+        lambda response: "Launch" in (response.request.post_data or "")
+    ):  # else goto aborts it
+        page.get_by_role("button", name="Materialize selected").click()
     page.goto(f"{address}/runs")
     expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=40_000)
     assert list((folder / "data" / "mimic" / "raw").rglob("admissions.csv.gz"))

@@ -4,6 +4,7 @@ import csv
 import gzip
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -110,7 +111,7 @@ def test_the_canary_went_all_the_way(canary_run: Run):
     assert set(own["kind"].to_pylist()) == {"DX", "LAB", "MED"}
     assert float(VALUE) in own["value"].to_pylist()
     assert "canarimycin" in own["code"].to_pylist()
-    sets = pq.read_table(root / "seqset")
+    sets = pa.concat_tables(map(pq.read_table, (root / "seqset").glob("*.parquet")))
     assert pc.sum(pc.equal(sets["encounter_id"], int(STAY))).as_py() == 1
     for file in (root / "cohorts").glob("*/labels.parquet"):
         assert int(SUBJECT) in pq.read_table(file)["subject_id"].to_pylist() or "readmission" in str(file)
