@@ -1,7 +1,7 @@
 """Checks beside their assets: ERROR stops what hangs below, WARN shows yellow. Counts and shares, never a value."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -22,22 +22,26 @@ if TYPE_CHECKING:
     from schemas.validation import Validation
 
 
-def mimic_checks() -> list[dg.AssetChecksDefinition]:
-    """Return the checks of every table from the raw input to the shards."""
-    tables = [table_checks(f"mimic_{name}", name, suite) for name, suite in TABLE_SUITES.items()]
-    return [card_checks("mimic_raw", "raw"), *tables, no_test_patient_was_trained_on]
+def source_checks(
+    source: str, suites: Mapping[str, Callable[[Layout], Suite]] = TABLE_SUITES
+) -> list[dg.AssetChecksDefinition]:
+    """Return the checks of a source's tables, from the raw input to the shards; `suites` by the table's name."""
+    tables = [table_checks(source, f"{source}_{name}", name, suite) for name, suite in suites.items()]
+    return [card_checks(source, f"{source}_raw", "raw"), *tables, split_check(source)]
 
 
-def cohort_checks(cohort: str) -> list[dg.AssetChecksDefinition]:
+def cohort_checks(source: str, cohort: str) -> list[dg.AssetChecksDefinition]:
     """Return the checks of one cohort's labels."""
 
     def suite(layout: Layout) -> Suite:
         return labels_suite(layout, cohort)
 
-    return [table_checks(f"{cohort}_labels", f"{cohort}_labels", suite), leak_check(cohort)]
+    return [table_checks(source, f"{cohort}_labels", f"{cohort}_labels", suite), leak_check(source, cohort)]
 
 
-def table_checks(asset: str, step: str, suite: Callable[[Layout], Suite]) -> dg.AssetChecksDefinition:
+def table_checks(
+    source: str, asset: str, step: str, suite: Callable[[Layout], Suite]
+) -> dg.AssetChecksDefinition:
     """Return the checks of one table: its Great Expectations suite in both severities, and its card's."""
 
     @dg.multi_asset_check(
@@ -54,7 +58,7 @@ def table_checks(asset: str, step: str, suite: Callable[[Layout], Suite]) -> dg.
     def checks(workspace: Workspace):
         from schemas.validation import validate  # Great Expectations: 3 s and 200 MB, only where it runs
 
-        layout = workspace.layout("mimic")
+        layout = workspace.layout(source)
         outcome = validate(suite(layout))
         yield from told(
             _suite_result(asset, "contract", outcome, "ERROR"),
@@ -65,46 +69,51 @@ def table_checks(asset: str, step: str, suite: Callable[[Layout], Suite]) -> dg.
     return checks
 
 
-def card_checks(asset: str, step: str) -> dg.AssetChecksDefinition:
+def card_checks(source: str, asset: str, step: str) -> dg.AssetChecksDefinition:
     """Return the checks of a step that has counts but no table of its own."""
 
     @dg.multi_asset_check(name=f"{asset}_checks", specs=_card_specs(asset))
     @plainly
     def checks(workspace: Workspace):
-        yield from told(*_card_results(asset, StepCard.read(workspace.layout("mimic").cards, step)))
+        yield from told(*_card_results(asset, StepCard.read(workspace.layout(source).cards, step)))
 
     return checks
 
 
-@dg.asset_check(asset="mimic_subjects", blocking=True)
-@plainly
-def no_test_patient_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
-    """No patient of the tasks' test split is in the training split of the pretraining."""
-    table = read_table(workspace.layout("mimic").subjects, SUBJECTS)
-    trained_on = count_overlap(table, "train", "test")
-    overlaps = shown_splits(table).overlap
-    result = dg.AssetCheckResult(
-        check_name="no_test_patient_was_trained_on",
-        passed=trained_on == 0,
-        description=f"{shown_count(trained_on)} patients of the tasks' test split were trained on.",
-        metadata={f"pretraining_{name}": overlap.patients for name, overlap in overlaps.items()},
-    )
-    return told(result)[0]
+def split_check(source: str) -> dg.AssetChecksDefinition:
+    """Return the check that nobody tested on was trained on."""
+
+    @dg.asset_check(asset=f"{source}_subjects", name="no_test_patient_was_trained_on", blocking=True)
+    @plainly
+    def no_test_patient_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
+        """No patient of the tasks' test split is in the training split of the pretraining."""
+        table = read_table(workspace.layout(source).subjects, SUBJECTS)
+        trained_on = count_overlap(table, "train", "test")
+        overlaps = shown_splits(table).overlap
+        result = dg.AssetCheckResult(
+            check_name="no_test_patient_was_trained_on",
+            passed=trained_on == 0,
+            description=f"{shown_count(trained_on)} patients of the tasks' test split were trained on.",
+            metadata={f"pretraining_{name}": overlap.patients for name, overlap in overlaps.items()},
+        )
+        return told(result)[0]
+
+    return no_test_patient_was_trained_on
 
 
-def leak_check(cohort: str) -> dg.AssetChecksDefinition:
+def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
     """Return the check that no feature of the cohort was known only after its prediction."""
 
     @dg.asset_check(
         asset=f"{cohort}_labels",
         name="no_feature_after_prediction",
-        additional_deps=["mimic_seqset"],
+        additional_deps=[f"{source}_seqset"],
         blocking=True,
     )
     @plainly
     def no_feature_after_prediction(workspace: Workspace) -> dg.AssetCheckResult:
         """Every event the models will see was known at the prediction time, row by row."""
-        layout = workspace.layout("mimic")
+        layout = workspace.layout(source)
         late, rows = count_leaks(layout.seqset, layout.labels(cohort))
         result = dg.AssetCheckResult(
             check_name="no_feature_after_prediction",

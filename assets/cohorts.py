@@ -16,20 +16,20 @@ from schemas.label_counts import shown_label_counts
 FOLDER = Path(__file__).parent / "cohorts"
 
 
-def labels(cohort: Cohort) -> dg.AssetsDefinition:
+def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
     """Return the asset `<cohort>_labels`: one row per index encounter, with its attrition."""
 
     @dg.asset(
         name=f"{cohort.cohort}_labels",
-        deps=["mimic_subjects", "mimic_encounters", "mimic_events", "mimic_drug_lookup"],
-        group_name="mimic_cohorts",
+        deps=[f"{source}_{table}" for table in ("subjects", "encounters", "events", "drug_lookup")],
+        group_name=f"{source}_cohorts",
         kinds={"yaml", "parquet"},
         owners=["team:clinicians"],
         description=cohort.about,
     )
     @plainly
     def cohort_labels(workspace: Workspace) -> dg.MaterializeResult:
-        layout = workspace.layout("mimic")
+        layout = workspace.layout(source)
         card = write_labels(cohort, layout, workspace.settings.rules)
         return labels_result(card, layout.cohort(cohort.cohort))
 
@@ -58,13 +58,13 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
     )
 
 
-def unreadable(name: str, error: CohortError) -> dg.AssetsDefinition:
+def unreadable(source: str, name: str, error: CohortError) -> dg.AssetsDefinition:
     """Return an asset in place of a cohort file that cannot be read; its run ends with what is wrong with the file."""
     message = dg.MetadataValue.md(f"```\n{error}\n```")
 
     @dg.asset(
         name=f"{name}_labels",
-        group_name="mimic_cohorts",
+        group_name=f"{source}_cohorts",
         kinds={"yaml"},
         owners=["team:clinicians"],
         description=f"This cohort file cannot be read.\n\n{message.value}",

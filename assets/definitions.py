@@ -4,12 +4,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.checks import cohort_checks, mimic_checks
+from assets.checks import cohort_checks, source_checks
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.jobs import JOBS
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
-from assets.training import fine_tuned, lightgbm, mimic_nest, report
+from assets.training import fine_tuned, lightgbm, pretrained, report
 from schemas.cohort import read_folder
 
 TWO_AT_A_TIME = dg.multiprocess_executor.configured(
@@ -34,20 +34,23 @@ def defs() -> dg.Definitions:
 
 def build(folder: Path) -> dg.Definitions:
     """Return the definitions with the cohorts of a folder."""
-    taken = {key.to_user_string() for asset in (*MIMIC_ASSETS, mimic_nest, report([])) for key in asset.keys}
+    mimic = [*MIMIC_ASSETS, pretrained("mimic")]
+    taken = {key.to_user_string() for asset in (*mimic, report("mimic", [])) for key in asset.keys}
     cohorts, unreadable_files = read_folder(folder, taken)
     names = [cohort.cohort for cohort in cohorts]
     return dg.Definitions(
         assets=[
-            *MIMIC_ASSETS,
-            *map(labels, cohorts),
-            *(unreadable(name, error) for name, error in unreadable_files.items()),
-            mimic_nest,
-            *map(fine_tuned, names),
-            *map(lightgbm, names),
-            report(names),
+            *mimic,
+            *(labels("mimic", cohort) for cohort in cohorts),
+            *(unreadable("mimic", name, error) for name, error in unreadable_files.items()),
+            *(fine_tuned("mimic", name) for name in names),
+            *(lightgbm("mimic", name) for name in names),
+            report("mimic", names),
         ],
-        asset_checks=[*mimic_checks(), *(check for name in names for check in cohort_checks(name))],
+        asset_checks=[
+            *source_checks("mimic"),
+            *(check for name in names for check in cohort_checks("mimic", name)),
+        ],
         jobs=JOBS,
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
         executor=TWO_AT_A_TIME,

@@ -1,33 +1,31 @@
-"""The jobs: the whole chain, and its three stretches."""
+"""The jobs of a source: the whole chain, and its three stretches."""
 
 import dagster as dg
 
 CONSOLE = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}  # Dagster's own events stay in the UI
 
-JOBS = [
-    dg.define_asset_job(
-        "mimic_full",
-        dg.AssetSelection.groups("mimic_etl", "mimic_cohorts", "mimic_models", "mimic_report"),
-        description="Raw MIMIC-IV to a report: extraction, tokens, cohorts, pretraining, fine-tuning, evaluation.",
-        config=CONSOLE,
-    ),
-    dg.define_asset_job(
-        "mimic_etl",
-        dg.AssetSelection.groups("mimic_etl", "mimic_cohorts"),
-        description="Raw MIMIC-IV to SeqSet shards and labels.",
-        config=CONSOLE,
-    ),
-    dg.define_asset_job(
-        "mimic_pretrain",
-        dg.AssetSelection.assets("mimic_nest"),
-        description="Pretrain NEST on shards that are there.",
-        config=CONSOLE,
-    ),
-    dg.define_asset_job(
-        "mimic_finetune",
-        (dg.AssetSelection.groups("mimic_models") - dg.AssetSelection.assets("mimic_nest"))
-        | dg.AssetSelection.groups("mimic_report"),
-        description="Fine-tune, boost and report on a pretrained NEST that is there.",
-        config=CONSOLE,
-    ),
-]
+
+def chain(source: str, provider: str) -> list:
+    """Return `<source>_full`, `_etl`, `_pretrain` and `_finetune`; `provider` is the input's name for people."""
+    etl = dg.AssetSelection.groups(f"{source}_etl", f"{source}_cohorts")
+    models, page = dg.AssetSelection.groups(f"{source}_models"), dg.AssetSelection.groups(f"{source}_report")
+    pretrained = dg.AssetSelection.assets(f"{source}_nest")
+    stretches = {
+        "full": (
+            etl | models | page,
+            f"Raw {provider} to a report: extraction, tokens, cohorts, pretraining, fine-tuning, evaluation.",
+        ),
+        "etl": (etl, f"Raw {provider} to SeqSet shards and labels."),
+        "pretrain": (pretrained, "Pretrain NEST on shards that are there."),
+        "finetune": (
+            (models - pretrained) | page,
+            "Fine-tune, boost and report on a pretrained NEST that is there.",
+        ),
+    }
+    return [
+        dg.define_asset_job(f"{source}_{name}", selection, description=description, config=CONSOLE)
+        for name, (selection, description) in stretches.items()
+    ]
+
+
+JOBS = chain("mimic", "MIMIC-IV")

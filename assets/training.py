@@ -13,44 +13,46 @@ from assets.resources import Workspace
 MODELS = {"owners": ["team:research"]}
 
 
-@dg.asset(
-    deps=["mimic_subjects", "mimic_vocab", "mimic_seqset"],
-    group_name="mimic_models",
-    kinds={"pytorch"},
-    **MODELS,
-)
-@plainly
-def mimic_nest(
-    context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-) -> dg.MaterializeResult:
-    """NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."""
-    from nest_model import pictures  # matplotlib: only where it draws
+def pretrained(source: str) -> dg.AssetsDefinition:
+    """Return the asset `<source>_nest`: NEST pretrained on the shards of a source."""
 
-    layout, settings = workspace.layout("mimic"), workspace.settings
-    out = layout.model("mimic_nest")
-    arguments = ["--seqset", layout.seqset, "--subjects", layout.subjects, "--vocab", layout.vocab]
-    arguments += [
-        "--model",
-        settings.model,
-        "--position",
-        settings.rules.cse_position,
-        "--seed",
-        str(settings.seed),
-    ]
-    result = run_nest_model(context, pipes, out, "pretrain", *arguments)
-    return dg.MaterializeResult(
-        metadata={**numbers(result), **pictures_metadata(pictures.of_training(out))},
-        data_version=content_version([out / "model.safetensors"]),
+    @dg.asset(
+        name=f"{source}_nest",
+        deps=[f"{source}_{table}" for table in ("subjects", "vocab", "seqset")],
+        group_name=f"{source}_models",
+        kinds={"pytorch"},
+        description=(
+            "NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."
+        ),
+        **MODELS,
     )
+    @plainly
+    def nest(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult:
+        from nest_model import pictures  # matplotlib: only where it draws
+
+        layout, settings = workspace.layout(source), workspace.settings
+        out = layout.model(f"{source}_nest")
+        arguments = ["--seqset", layout.seqset, "--subjects", layout.subjects, "--vocab", layout.vocab]
+        arguments += ["--model", settings.model, "--position", settings.rules.cse_position]
+        arguments += ["--seed", str(settings.seed)]
+        result = run_nest_model(context, pipes, out, "pretrain", *arguments)
+        return dg.MaterializeResult(
+            metadata={**numbers(result), **pictures_metadata(pictures.of_training(out))},
+            data_version=content_version([out / "model.safetensors"]),
+        )
+
+    return nest
 
 
-def fine_tuned(cohort: str) -> dg.AssetsDefinition:
+def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
     """Return the asset `<cohort>_nest`: NEST fine-tuned on the cohort's labels."""
 
     @dg.asset(
         name=f"{cohort}_nest",
-        deps=["mimic_nest", f"{cohort}_labels"],
-        group_name="mimic_models",
+        deps=[f"{source}_nest", f"{cohort}_labels"],
+        group_name=f"{source}_models",
         kinds={"pytorch"},
         description=f"NEST fine-tuned on the labels of {cohort}, with predictions for every split.",
         **MODELS,
@@ -59,20 +61,20 @@ def fine_tuned(cohort: str) -> dg.AssetsDefinition:
     def nest(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
-        layout = workspace.layout("mimic")
-        arguments = ["--pretrained", layout.model("mimic_nest"), "--threads", "1"]  # two run side by side
-        return _task_model(context, workspace, pipes, "finetune", cohort, "nest", arguments)
+        layout = workspace.layout(source)
+        arguments = ["--pretrained", layout.model(f"{source}_nest"), "--threads", "1"]  # two run side by side
+        return _task_model(context, workspace, pipes, "finetune", source, cohort, "nest", arguments)
 
     return nest
 
 
-def lightgbm(cohort: str) -> dg.AssetsDefinition:
+def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
     """Return the asset `<cohort>_lightgbm`: the honest yardstick on counts."""
 
     @dg.asset(
         name=f"{cohort}_lightgbm",
-        deps=["mimic_seqset", "mimic_vocab", f"{cohort}_labels"],
-        group_name="mimic_models",
+        deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
+        group_name=f"{source}_models",
         kinds={"lightgbm"},
         description=f"LightGBM on token counts for {cohort}: the same patients, the same cut, tuned on validation.",
         **MODELS,
@@ -81,30 +83,33 @@ def lightgbm(cohort: str) -> dg.AssetsDefinition:
     def boosted(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
-        arguments = ["--vocab", workspace.layout("mimic").vocab]
-        return _task_model(context, workspace, pipes, "lightgbm", cohort, "lightgbm", arguments)
+        arguments = ["--vocab", workspace.layout(source).vocab]
+        return _task_model(context, workspace, pipes, "lightgbm", source, cohort, "lightgbm", arguments)
 
     return boosted
 
 
-def report(cohorts: list[str]) -> dg.AssetsDefinition:
-    """Return the asset `mimic_report` over the models of these cohorts."""
+def report(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
+    """Return the asset `<source>_report` over the models of these cohorts."""
 
     @dg.asset(
+        name=f"{source}_report",
         deps=[f"{cohort}_{model}" for cohort in cohorts for model in ("nest", "lightgbm")],
-        group_name="mimic_report",
+        group_name=f"{source}_report",
         kinds={"html"},
+        description=(
+            "One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."
+        ),
         owners=["team:research"],
     )
     @plainly
-    def mimic_report(
+    def page(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
-        """One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."""
         from nest_model import pictures  # matplotlib: only where it draws
 
-        layout, settings = workspace.layout("mimic"), workspace.settings
-        out = layout.report("mimic")
+        layout, settings = workspace.layout(source), workspace.settings
+        out = layout.report(source)
         arguments = ["--root", layout.root, "--cohorts", ",".join(cohorts), "--preset", settings.preset]
         result = run_nest_model(context, pipes, out, "report", *arguments)
         return dg.MaterializeResult(
@@ -116,7 +121,7 @@ def report(cohorts: list[str]) -> dg.AssetsDefinition:
             data_version=content_version([out / "metrics.json"]),
         )
 
-    return mimic_report
+    return page
 
 
 def written(predictions: Path) -> dict[str, Any]:
@@ -149,13 +154,14 @@ def _task_model(
     workspace: Workspace,
     pipes: dg.PipesSubprocessClient,
     command: str,
+    source: str,
     cohort: str,
     model: str,
     arguments: list,
 ) -> dg.MaterializeResult:
     from nest_model import pictures  # matplotlib: only where it draws
 
-    layout = workspace.layout("mimic")
+    layout = workspace.layout(source)
     name = f"{cohort}_{model}"
     predictions = layout.report(name) / "predictions.parquet"
     arguments += ["--labels", layout.labels(cohort), "--seqset", layout.seqset, "--predictions", predictions]

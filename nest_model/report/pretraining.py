@@ -11,7 +11,7 @@ _COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens")
 
 def pretraining(layout: Layout) -> dict[str, Any] | None:
     """Return what the pretrained model's `metrics.json` says, counts suppressed; None where there is none."""
-    path = layout.model("mimic_nest") / "metrics.json"
+    path = layout.model(f"{layout.root.name}_nest") / "metrics.json"
     if not path.exists():
         return None
     found = json.loads(path.read_text())
@@ -29,7 +29,7 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
 
 
 def _config(layout: Layout) -> dict[str, Any]:
-    path = layout.model("mimic_nest") / "config.json"
+    path = layout.model(f"{layout.root.name}_nest") / "config.json"
     return json.loads(path.read_text()).get("model", {}) if path.exists() else {}
 
 

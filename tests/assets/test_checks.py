@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from assets.checks import no_test_patient_was_trained_on, table_checks
+from assets.checks import split_check, table_checks
 from assets.mimic import mimic_encounters, mimic_raw, mimic_subjects
 from assets.resources import Workspace
 from schemas.contract import write_table
@@ -42,7 +42,9 @@ def evaluations(check: dg.AssetChecksDefinition, workspace: Workspace) -> dict[s
 
 
 def test_a_table_as_promised_passes_all_its_checks(subjects: Path, workspace: Workspace):
-    found = evaluations(table_checks("mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace)
+    found = evaluations(
+        table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
+    )
     assert set(found) == {"contract", "plausible", "rows_reconcile", "nothing_odd"}
     assert all(evaluation.passed for evaluation in found.values())
 
@@ -51,7 +53,9 @@ def test_a_subject_twice_fails_the_contract_with_a_count_and_no_id(subjects: Pat
     table = pq.read_table(subjects)
     write_table(pa.concat_tables([table, table.slice(0, 1)]), subjects, SUBJECTS, made_by="test")
 
-    found = evaluations(table_checks("mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace)
+    found = evaluations(
+        table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
+    )
 
     contract = found["contract"]
     assert not contract.passed
@@ -62,14 +66,14 @@ def test_a_subject_twice_fails_the_contract_with_a_count_and_no_id(subjects: Pat
 
 
 def test_a_test_patient_in_the_training_of_the_encoder_is_an_error(subjects: Path, workspace: Workspace):
-    assert evaluations(no_test_patient_was_trained_on, workspace)["no_test_patient_was_trained_on"].passed
+    assert evaluations(split_check("mimic"), workspace)["no_test_patient_was_trained_on"].passed
     table = pq.read_table(subjects)
     assert pc.any(pc.equal(table["split"], "test")).as_py(), "without a test patient nothing is tested"
     place = table.schema.get_field_index("pretrain_split")
     everybody = table.set_column(place, table.schema.field(place), pa.array(["train"] * len(table)))
     write_table(everybody, subjects, SUBJECTS, made_by="test")
 
-    found = evaluations(no_test_patient_was_trained_on, workspace)["no_test_patient_was_trained_on"]
+    found = evaluations(split_check("mimic"), workspace)["no_test_patient_was_trained_on"]
 
     assert not found.passed
     assert found.blocking

@@ -69,7 +69,7 @@ def test_a_bad_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str, t
     keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
     assert {f"{asset}_labels", "mimic_mortality_labels", "mimic_mortality_nest", "mimic_report"} <= keys
     assert said in str(error)
-    result = dg.materialize([unreadable(asset, error)], raise_on_error=False)
+    result = dg.materialize([unreadable("mimic", asset, error)], raise_on_error=False)
     (evaluation,) = result.get_asset_check_evaluations()
     assert not result.success
     assert said in str(evaluation.metadata["what_to_mend"].value)

@@ -228,7 +228,7 @@ def _write_cards(layout, subjects, stays) -> None:
 
 
 def _write_pretraining(layout) -> None:
-    folder = layout.model("mimic_nest")
+    folder = layout.model(f"{layout.root.name}_nest")
     folder.mkdir(parents=True, exist_ok=True)
     history = [
         {

@@ -243,7 +243,7 @@ def test_the_best_possible_says_how_its_strengths_were_chosen(report):
 
 
 def test_the_same_files_give_the_same_report(layout, report, tmp_path):
-    trained = layout.model("mimic_nest") / "metrics.json"
+    trained = layout.model(f"{layout.root.name}_nest") / "metrics.json"
     before = trained.read_text()
     trained.write_text(json.dumps(json.loads(before) | {"seconds": 12.3}))  # as long as it took this time
     page, metrics = write(layout, tmp_path / "again")
