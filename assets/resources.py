@@ -18,6 +18,7 @@ class Workspace(dg.ConfigurableResource):
     model: str | None = None  # auto | tiny | paper
     med_link: str | None = None  # name | pharmacy
     seed: int | None = None
+    subjects_per_bucket: int | None = None
     synthetic_patients: int | None = None
     synthetic_tokens_per_set: int | None = None
 

@@ -19,9 +19,31 @@ class Flow(BaseModel):
     dropped: dict[str, int] = {}  # reason -> rows
     noted: dict[str, int] = {}  # kept, but worth knowing: reason -> rows
 
+    def __add__(self, other: "Flow") -> "Flow":
+        """Return the flow of both parts of one table."""
+        return Flow(
+            source_rows=self.source_rows + other.source_rows,
+            kept_rows=self.kept_rows + other.kept_rows,
+            dropped=_sum(self.dropped, other.dropped),
+            noted=_sum(self.noted, other.noted),
+        )
+
+    def then(self, later: "Flow") -> "Flow":
+        """Return the flow through this step and the one its kept rows went on to."""
+        return Flow(
+            source_rows=self.source_rows,
+            kept_rows=later.kept_rows,
+            dropped=_sum(self.dropped, later.dropped),
+            noted=_sum(self.noted, later.noted),
+        )
+
     @property
     def reconciles(self) -> bool:
         return self.source_rows == self.kept_rows + sum(self.dropped.values())
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in one | other}
 
 
 class StepCard(BaseModel):

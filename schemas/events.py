@@ -56,6 +56,15 @@ EVENTS = pa.schema(
     metadata={"contract": "events/1"},
 )
 
+BUCKETS = pa.schema(
+    [
+        pa.field("bucket", pa.int32(), nullable=False),  # 0, 1, …
+        pa.field("first_subject_id", pa.int64(), nullable=False),  # rising; a bucket ends where the next begins
+        pa.field("subjects", pa.int64(), nullable=False),
+    ],
+    metadata={"contract": "buckets/1"},
+)
+
 DRUG_LOOKUP = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),  # stripped, lower case

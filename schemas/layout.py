@@ -33,12 +33,17 @@ class Layout:
         return self.root / "subjects.parquet"
 
     @property
+    def buckets(self) -> Path:
+        """Ranges of subjects, each small enough to be worked on in memory."""
+        return self.root / "buckets.parquet"
+
+    @property
     def encounters(self) -> Path:
         return self.root / "encounters.parquet"
 
     @property
     def events(self) -> Path:
-        """A folder of Parquet parts, whole subjects per part."""
+        """A folder of Parquet files, one for each kind and bucket of subjects."""
         return self.root / "events"
 
     @property
@@ -51,7 +56,7 @@ class Layout:
 
     @property
     def seqset(self) -> Path:
-        """A folder of Parquet shards with a card beside each."""
+        """A folder of Parquet shards, one for each bucket of subjects, with a card beside each."""
         return self.root / "seqset"
 
     def cohort(self, name: str) -> Path:
