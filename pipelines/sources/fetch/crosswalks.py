@@ -1,0 +1,123 @@
+"""The crosswalks: CMS's General Equivalence Mappings out of their archives, and GSN → ATC from wherever one is."""
+
+import gzip
+import io
+import logging
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import requests
+
+from pipelines.shards import writing
+from pipelines.sources.fetch.download import Patience, aside_of, discard, download, keep, shown
+from pipelines.sources.fetch.files import address, alone_in
+from pipelines.sources.gem import NATIVE, find_gem, read_gem
+from pipelines.sources.mimic_tables import CROSSWALKS
+from pipelines.sources.raw import find_file
+from schemas.errors import InputError
+
+ARCHIVES = {
+    "icd_cm_9_to_10_mapping": "2018-icd-10-cm-general-equivalence-mappings.zip",
+    "icd_pcs_9_to_10_mapping": "2018-icd-10-pcs-general-equivalence-mappings.zip",
+}
+GSN = "gsn_atc_ndc_mapping"
+
+log = logging.getLogger("nest")
+
+
+@dataclass(frozen=True)
+class Crosswalks:
+    """What lies in the folder now."""
+
+    folder: Path
+    files: dict[str, Path]  # by crosswalk, of those that are there
+
+    @property
+    def missing(self) -> list[str]:
+        return [name for name in CROSSWALKS if name not in self.files]
+
+
+def fetch_crosswalks(
+    gem_url: str, gsn_url: str | None, folder: Path, patience: Patience | None = None
+) -> Crosswalks:
+    """Bring the two mappings of CMS into `folder` as its own text, and GSN → ATC from `gsn_url` if there is one.
+
+    CMS's files of 2018 are final: those that are there are kept. GSN → ATC is fetched each time; without an address
+    one that was laid into the folder by hand is kept.
+
+    Raises:
+        InputError: a file is refused, missing, or none of what it should be; the server cannot be reached; the disk
+            is full; another run fetches into the folder.
+    """
+    patience = patience or Patience()
+    with alone_in(folder), requests.Session() as session:
+        for crosswalk, archive in ARCHIVES.items():
+            text = folder / NATIVE[crosswalk]
+            if not text.is_file():
+                _fetch_gem(session, address(gem_url, archive), folder / archive, text, patience)
+            log.info("%s: %s rows", text.name, f"{read_gem(text).height:,}")
+        if gsn_url is not None:
+            _fetch_gsn(session, gsn_url, folder / f"{GSN}.csv.gz", patience)
+        found = {name: find_gem(folder, name) or find_file(folder, name) for name in CROSSWALKS}
+    return Crosswalks(folder, {name: path for name, path in found.items() if path is not None})
+
+
+def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path, patience: Patience) -> None:
+    """Fetch an archive, take the one file out of it, and leave nothing else."""
+    aside = download(session, url, archive, patience)
+    try:
+        text = _member(aside, target.name)
+        with writing(target):
+            aside_of(target).write_bytes(text)
+        read_gem(aside_of(target))
+        keep(target)
+    except InputError as error:
+        raise InputError(f"{shown(url)}: {error}") from None
+    finally:
+        discard(target)
+        discard(archive)
+
+
+def _member(archive: Path, name: str) -> bytes:
+    """Return a file of a zip archive, wherever in it it lies; its CRC is checked."""
+    try:
+        with zipfile.ZipFile(archive) as files:
+            found = [file for file in files.namelist() if Path(file).name.lower() == name.lower()]
+            if len(found) != 1:
+                raise InputError(
+                    f"the archive holds {len(found)} files {name}, and one is needed. Check the address."
+                )
+            return files.read(found[0])
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        raise InputError(
+            "what arrived is no whole zip archive, and was deleted. Open the address in a browser to see what it is, "
+            "or run again."
+        ) from None
+
+
+def _fetch_gsn(session: requests.Session, url: str, target: Path, patience: Patience) -> None:
+    """Fetch the table as CSV, compressed or not, and keep it compressed: one name, which is the first looked for."""
+    aside = download(session, url, target, patience)
+    try:
+        held = aside.read_bytes()
+        log.info("%s: %s rows", target.name, f"{_count_gsn(held, url):,}")
+        if not held.startswith(b"\x1f\x8b"):
+            with writing(target):
+                aside.write_bytes(gzip.compress(held, mtime=0))
+        keep(target)
+    finally:
+        discard(target)
+
+
+def _count_gsn(held: bytes, url: str) -> int:
+    """Return the rows of the table, or say that it is none."""
+    try:
+        return pl.read_csv(io.BytesIO(held), columns=["gsn", "atc"], infer_schema=False).height
+    except (OSError, pl.exceptions.PolarsError):
+        raise InputError(
+            f"{shown(url)}: is no comma-separated table with the columns gsn and atc. Check NEST_GSN_ATC_URL, or lay "
+            f"{GSN}.csv into the folder of the crosswalks by hand."
+        ) from None

@@ -1,0 +1,73 @@
+"""Whole files under their final names: verified before they get them, and one run at a time in a folder."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote
+
+import requests
+
+from pipelines.shards import file_sha256
+from pipelines.sources.fetch.download import Patience, discard, download, keep, shown
+from schemas.errors import InputError
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Make `folder` and let no other run fetch into it meanwhile; a killed run holds nothing.
+
+    Raises:
+        InputError: another run fetches into it; it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: cannot be made ({error.strerror}); set NEST_DATA_DIR to a folder you may write to."
+        ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InputError(f"{folder}: another run is fetching into it. Wait until it has ended.") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def address(base: str, name: str) -> str:
+    """Return the address of a file below a base address.
+
+    Raises:
+        InputError: the name leads out of the folder it would be written to.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\\" in name:
+        raise InputError(f"{shown(base)}: a file it lists would lie outside the folder. Check the address.")
+    return f"{base.rstrip('/')}/{quote(name)}"
+
+
+def fetch_verified(
+    session: requests.Session, url: str, target: Path, sha256: str, patience: Patience
+) -> bool:
+    """Have `target` hold the bytes with this hash; say whether they had to be fetched.
+
+    Raises:
+        InputError: as `download`, or what arrived has another hash; it is deleted then.
+    """
+    if target.is_file() and file_sha256(target) == sha256:
+        discard(target)
+        return False
+    aside = download(session, url, target, patience)
+    if file_sha256(aside) != sha256:
+        discard(target)
+        raise InputError(
+            f"{target.name}: what arrived from {shown(url)} has not the SHA-256 its list promises, and was deleted. "
+            "Run again; where it happens again, the list and the file there are of two versions: check the address."
+        )
+    keep(target)
+    return True

@@ -1,0 +1,69 @@
+"""MIMIC-IV's open demo, or whatever PhysioNet lays out as it does: files beside a SHA256SUMS.txt that promises them."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+from pipelines.sources.checksums import SUMS, read_sums
+from pipelines.sources.fetch.download import Patience, discard, download, keep, shown
+from pipelines.sources.fetch.files import address, alone_in, fetch_verified
+from pipelines.sources.mimic_tables import TABLES
+from schemas.errors import InputError
+
+log = logging.getLogger("nest")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What lies in the folder now."""
+
+    folder: Path
+    sums: dict[str, str]  # file name -> SHA-256, of the files that were wanted
+    arrived: int  # files that had to be fetched; the others were there
+
+    @property
+    def bytes(self) -> int:
+        return sum((self.folder / name).stat().st_size for name in self.sums)
+
+
+def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = None) -> Fetched:
+    """Bring `hosp` and the texts beside it into `folder`, each file verified; what is there and right is kept.
+
+    SHA256SUMS.txt gets its name last: where it lies, all it was asked for lies beside it.
+
+    Raises:
+        InputError: a file is refused, missing, or not what the list promises; the server cannot be reached; the disk
+            is full; another run fetches into the folder.
+    """
+    patience = patience or Patience()
+    with alone_in(folder), requests.Session() as session:
+        wanted = _wanted(session, base_url, folder / SUMS, patience)
+        arrived = 0
+        for number, (name, sha256) in enumerate(wanted.items(), start=1):
+            fresh = fetch_verified(session, address(base_url, name), folder / name, sha256, patience)
+            arrived += fresh
+            size = (folder / name).stat().st_size
+            state = "fetched and verified" if fresh else "is there"
+            log.info("%s: %s bytes, %s (%d of %d files)", name, f"{size:,}", state, number, len(wanted))
+        keep(folder / SUMS)
+    return Fetched(folder, wanted, arrived)
+
+
+def _wanted(session: requests.Session, base_url: str, sums: Path, patience: Patience) -> dict[str, str]:
+    """Return the files to fetch and their sums: those at the top, and `hosp`; nothing reads `icu`."""
+    text = download(session, address(base_url, SUMS), sums, patience).read_text(errors="replace")
+    wanted = {
+        name: digest
+        for name, digest in read_sums(text).items()
+        if Path(name).parent.as_posix() in (".", "hosp")
+    }
+    missing = [table for table in TABLES if f"hosp/{table}.csv.gz" not in wanted]
+    if missing:
+        discard(sums)
+        raise InputError(
+            f"{shown(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the folder "
+            "that holds hosp."
+        )
+    return wanted

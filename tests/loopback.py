@@ -1,0 +1,148 @@
+"""A real HTTP server on this machine that does to its clients what the net does."""
+
+import contextlib
+import hashlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True)
+class Breaks:
+    """The connection is reset after this many bytes of the body."""
+
+    after: int
+
+
+@dataclass(frozen=True)
+class FallsSilent:
+    """Nothing comes after this many bytes of the body, for so long."""
+
+    after: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A status without a file."""
+
+    status: int
+    retry_after: str | None = None
+
+
+Mishap = Breaks | FallsSilent | Answers
+
+
+@dataclass
+class Site:
+    """What lies on the server and how it behaves; tests change it while it runs."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    mishaps: dict[str, list[Mishap]] = field(default_factory=dict)  # by path, one per request, then none
+    always: dict[str, Mishap] = field(default_factory=dict)
+    ranges: bool = True
+    heeds_if_range: bool = True
+    tags: str = "strong"  # | weak | none
+    dates: bool = True
+    lengths: bool = True
+    headers: dict[str, str] = field(default_factory=dict)
+    resumes_at: int = 0  # so many bytes beside the one that was asked for
+    seen: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
+    sent_bytes: int = 0
+    url: str = ""
+
+    def ranges_of(self, path: str) -> list[str | None]:
+        return [asked for name, asked in self.seen if name == path]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    site: Site
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        site, path = self.site, self.path.split("?")[0]
+        site.seen.append((path, self.headers.get("Range")))
+        queue = site.mishaps.get(path)
+        mishap = queue.pop(0) if queue else site.always.get(path)
+        if isinstance(mishap, Answers):
+            return self._answer(mishap)
+        if path not in site.files:
+            return self._answer(Answers(404))
+        self._send(site.files[path], mishap)
+
+    def _answer(self, answer: Answers) -> None:
+        self.send_response(answer.status)
+        if answer.retry_after is not None:
+            self.send_header("Retry-After", answer.retry_after)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _send(self, held: bytes, mishap: Mishap | None) -> None:
+        site, tag = self.site, '"' + hashlib.md5(self.site.files[self.path.split("?")[0]]).hexdigest() + '"'
+        date = f"Mon, 0{1 + len(held) % 9} Jan 2024 00:00:00 GMT"
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        unchanged = self.headers.get("If-Range") in (None, tag, date) or not site.heeds_if_range
+        start = int(asked[1]) if asked and site.ranges and unchanged else None
+        if start is not None and start >= len(held):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(held)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200 if start is None else 206)
+        if start is not None:
+            start += site.resumes_at
+            self.send_header("Content-Range", f"bytes {start}-{len(held) - 1}/{len(held)}")
+        body = held[start or 0 :]
+        if site.tags != "none":
+            self.send_header("ETag", tag if site.tags == "strong" else "W/" + tag)
+        if site.dates:
+            self.send_header("Last-Modified", date)
+        if site.lengths:
+            self.send_header("Content-Length", str(len(body)))
+        else:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        for name, value in site.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self._pour(body, mishap)
+
+    def _pour(self, body: bytes, mishap: Mishap | None) -> None:
+        most = mishap.after if isinstance(mishap, Breaks | FallsSilent) else len(body)
+        with contextlib.suppress(OSError):  # the client may be killed meanwhile
+            for place in range(0, min(most, len(body)), 1 << 16):
+                self.wfile.write(body[place : min(place + (1 << 16), most)])
+                self.site.sent_bytes += min(1 << 16, most - place)
+            self.wfile.flush()
+        if isinstance(mishap, FallsSilent):
+            time.sleep(mishap.seconds)
+        if isinstance(mishap, Breaks):
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def serving(**behaviour: object) -> Iterator[Site]:
+    """Serve a site on a port of its own until the block ends."""
+    site = Site(**behaviour)
+    handler = type("Handler", (_Handler,), {"site": site})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    site.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield site
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
