@@ -69,10 +69,8 @@ def draw_block(catalog: Catalog, index: int, patients_count: int, density: float
     labs = early_labs(catalog, stays, density, stream(seed, index, "early labs"))
     orders = draw_orders(catalog, stays, density, stream(seed, index, "orders"))
     given = early_administrations(orders, stays, stream(seed, index, "early drugs"))
-    parts = {
-        cohort: parts_at_hour(Record(catalog, stays, labs, given, told), hour)
-        for cohort, hour in PREDICT_HOURS.items()
-    }
+    record = Record(catalog, stays, labs, given, told)
+    parts = {cohort: parts_at_hour(record, hour) for cohort, hour in PREDICT_HOURS.items()}
     deaths = draw_deaths(stays, parts["mimic_mortality"], stream(seed, index, "deaths"))
     lengths = draw_lengths(stays, parts["mimic_long_stay"], stream(seed, index, "lengths"))
     hours = lengths.hours

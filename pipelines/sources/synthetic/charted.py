@@ -25,11 +25,11 @@ def labevents_table(catalog: Catalog, block: Block, rng: np.random.Generator) ->
     labs = block.labs.take(block.deaths.happens[block.labs.stay])
     patient = block.stays.patient[labs.stay]
     minute = block.calendar.admit_minute[labs.stay] + labs.minute
-    order = np.lexsort((labs.item, minute, patient))
+    order = np.argsort(patient << 50 | minute << 12 | labs.item, kind="stable")
     labs, patient, minute = labs.take(order), patient[order], minute[order]
     count, item = len(minute), labs.item
-    rows = catalog.labs.rows[item]
-    low, high = (rows[f"ref_range_{end}"].cast(pl.Float64) for end in ("lower", "upper"))
+    rows = _lab_columns(catalog)[item]
+    low, high = rows["ref_range_lower"], rows["ref_range_upper"]
     written = pl.Series(labs.value + 0.0).cast(pl.String).str.strip_suffix(".0")
     value = pl.Series(labs.value)
     is_abnormal = ((value < low) | (value > high)).fill_null(False).to_numpy()
@@ -45,7 +45,7 @@ def labevents_table(catalog: Catalog, block: Block, rng: np.random.Generator) ->
             "subject_id": subject_ids(block.index, patient),
             "hadm_id": masked(hadm_ids(block.index, labs.stay), labs.linked | in_odd_stay),
             "specimen_id": row_ids(block.index, labs.specimen),
-            "itemid": rows["itemid"].cast(pl.Int64),
+            "itemid": rows["itemid"],
             "order_provider_id": providers(count, rng, 0.8),
             "charttime": times(minute),
             "storetime": times(
@@ -63,11 +63,17 @@ def labevents_table(catalog: Catalog, block: Block, rng: np.random.Generator) ->
     )
 
 
+def _lab_columns(catalog: Catalog) -> pl.DataFrame:
+    """Return what a row of labevents takes from its item, [I]."""
+    limits = pl.col("ref_range_lower", "ref_range_upper").cast(pl.Float64)
+    return catalog.labs.rows.select(pl.col("itemid").cast(pl.Int64), "valueuom", limits)
+
+
 def emar_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
     given = block.given.take(block.deaths.happens[block.given.stay])
     patient = block.stays.patient[given.stay]
     minute = block.calendar.admit_minute[given.stay] + given.minute
-    order = np.lexsort((given.drug, minute, patient))
+    order = np.argsort(patient << 50 | minute << 12 | given.drug, kind="stable")
     given, patient, minute = given.take(order), patient[order], minute[order]
     count, subject = len(minute), subject_ids(block.index, patient)
     sequence = np.arange(count) - np.searchsorted(patient, patient) + 1

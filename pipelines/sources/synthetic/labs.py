@@ -156,9 +156,9 @@ def _measure(
     delay = np.exp(rng.normal(np.log(70), 0.5, len(item)))
     delay = np.where(rng.random(len(item)) < 0.02, delay * 30, delay).astype(np.int64)
     stored = np.where(rng.random(len(item)) < 0.01, NOT_STORED, minute + delay)
-    level = (stays.factors[stay] * catalog.labs.loadings[item]).sum(axis=1)
     rise = stays.slope[stay] * np.clip((hour - 20) / 24, -0.8, 1.2)
-    level += 0.75 * rise * catalog.labs.loadings[item][:, _RISING].sum(axis=1)
+    level = _expected(catalog, stays, stay, item)
+    level += 0.75 * rise * catalog.labs.loadings[:, _RISING].sum(axis=1)[item]
     level += stays.item_levels[stay, item] + rng.normal(0, 0.25, len(item))
     return Labs(
         stay=stay,
@@ -170,6 +170,17 @@ def _measure(
         specimen=specimen,
         linked=linked,
     )
+
+
+def _expected(catalog: Catalog, stays: Stays, stay: Ints, item: Ints) -> Floats:
+    """Return what the stay's factors make of each row's item; most items hang on one or two of the nine."""
+    loadings = catalog.labs.loadings
+    most = int((loadings != 0).sum(axis=1).max())
+    level = np.zeros(len(item))
+    for factor in np.argsort(loadings == 0, axis=1, kind="stable")[:, :most].T:
+        weight = np.take_along_axis(loadings, factor[:, None], axis=1)[:, 0]
+        level += stays.factors[stay, factor[item]] * weight[item]
+    return level
 
 
 def _in_units(catalog: Catalog, item: Ints, level: Floats) -> Floats:

@@ -6,6 +6,7 @@ see has no effect.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -88,17 +89,40 @@ class Record:
     given: Administrations
     told: Bools  # [S, C] conditions that the stay's mapped diagnoses tell
 
+    @cached_property
+    def level(self) -> Floats:
+        """[rows of labs]: how far each value lies from its item's mean."""
+        return standardized(self.catalog, self.labs)
+
+    @cached_property
+    def trend(self) -> Floats:
+        """[S]: see `_trend`."""
+        return _trend(self)
+
+
+@dataclass(frozen=True)
+class Values:
+    """Laboratory rows that are known, as far as the outcomes need them."""
+
+    stay: Ints
+    item: Ints
+    minute: Ints
+    level: Floats
+
+    def take(self, rows: Bools) -> "Values":
+        return Values(self.stay[rows], self.item[rows], self.minute[rows], self.level[rows])
+
 
 def parts_at_hour(record: Record, hour: int) -> Parts:
     """Return the parts as they are `hour` hours after admission, the stay's own diagnoses left out."""
     limit = np.full(len(record.stays.patient), hour * 60, dtype=np.int64)
-    labs, given = _known(record, limit)
-    acute = _panel(record, labs, ("inflammation", "acidosis"))
+    values, given = _known(record, limit)
+    acute = _panel(record, values, ("inflammation", "acidosis"))
     support = _given(record, given, "pressor") + _given(record, given, "sedation")
     return Parts(
         main=1.3 * acute + 0.5 * support,
-        within=_within(record, labs, given, split_minute=limit // 3, acute=acute),
-        trend=_trend(record),
+        within=_within(record, values, given, split_minute=limit // 3, acute=acute),
+        trend=record.trend,
         history=_history(record, given),
     )
 
@@ -106,35 +130,40 @@ def parts_at_hour(record: Record, hour: int) -> Parts:
 def parts_at_discharge(record: Record, hours: Floats) -> Parts:
     """Return the parts as they are at discharge, own diagnoses included; `hours` is the stays' length."""
     limit = np.floor(hours * 60).astype(np.int64)
-    labs, given = _known(record, limit)
+    values, given = _known(record, limit)
     names = record.catalog.conditions.names
     more = record.told[:, [names.index(name) for name in READMITTED_MORE]].sum(axis=1)
     less = record.told[:, [names.index(name) for name in READMITTED_LESS]].sum(axis=1)
-    acute = _panel(record, labs, ("inflammation", "acidosis"))
-    chronic = _panel(record, labs, ("hepatic", "cardiac", "clotting"))
+    acute = _panel(record, values, ("inflammation", "acidosis"))
+    chronic = _panel(record, values, ("hepatic", "cardiac", "clotting"))
     return Parts(
         main=1.2 * chronic + 0.6 * more - 0.5 * less,
-        within=_within(record, labs, given, split_minute=limit // 2, acute=acute),
-        trend=_trend(record),
+        within=_within(record, values, given, split_minute=limit // 2, acute=acute),
+        trend=record.trend,
         history=_history(record, given),
     )
 
 
-def _known(record: Record, limit_minute: Ints) -> tuple[Labs, Administrations]:
+def _known(record: Record, limit_minute: Ints) -> tuple[Values, Administrations]:
     """Keep what a model may see at the limit: available, numeric; administered, named."""
-    labs, given = record.labs, record.given
-    labs = labs.take((labs.available_minute <= limit_minute[labs.stay]) & labs.has_number)
+    given = record.given
     is_given = (given.text == ADMINISTERED) & given.named & (given.minute <= limit_minute[given.stay])
-    return labs, given.take(is_given)
+    return _known_values(record, limit_minute), given.take(is_given)
 
 
-def _panel(record: Record, labs: Labs, factors: tuple[str, ...], *, least: float = 2.0) -> Floats:
+def _known_values(record: Record, limit_minute: Ints) -> Values:
+    labs = record.labs
+    known = (labs.available_minute <= limit_minute[labs.stay]) & labs.has_number
+    return Values(labs.stay, labs.item, labs.minute, record.level).take(known)
+
+
+def _panel(record: Record, values: Values, factors: tuple[str, ...], *, least: float = 2.0) -> Floats:
     """Return [S]: the mean standardized value of the factors' items, drawn to 0 by `least` rows."""
     loadings = record.catalog.labs.loadings[:, [FACTORS.index(name) for name in factors]].sum(axis=1)
-    weight = loadings[labs.item]
+    weight = loadings[values.item]
     count = len(record.stays.patient)
-    total = np.bincount(labs.stay, weight * standardized(record.catalog, labs), count)
-    size = np.bincount(labs.stay, np.abs(weight), count)
+    total = np.bincount(values.stay, weight * values.level, count)
+    size = np.bincount(values.stay, np.abs(weight), count)
     with np.errstate(invalid="ignore"):
         return np.asarray(total / (size + least))
 
@@ -154,14 +183,14 @@ def _given(record: Record, given: Administrations, name: str) -> Floats:
 
 
 def _within(
-    record: Record, labs: Labs, given: Administrations, *, split_minute: Ints, acute: Floats
+    record: Record, values: Values, given: Administrations, *, split_minute: Ints, acute: Floats
 ) -> Floats:
     """Return what only the set's inside tells: rising values, a drug beside a value, a late drug."""
-    late = labs.minute > split_minute[labs.stay]
-    after = _panel(record, labs.take(late), ("inflammation", "acidosis"), least=0.0)
-    before = _panel(record, labs.take(~late), ("inflammation", "acidosis"), least=0.0)
+    late = values.minute > split_minute[values.stay]
+    after = _panel(record, values.take(late), ("inflammation", "acidosis"), least=0.0)
+    before = _panel(record, values.take(~late), ("inflammation", "acidosis"), least=0.0)
     rise = np.nan_to_num(after - before)
-    renal = np.tanh(1.5 * _panel(record, labs, ("renal",)))
+    renal = np.tanh(1.5 * _panel(record, values, ("renal",)))
     diuretic = _given(record, given, "loop_diuretic") * renal
     waiting = _first_minute(record, given, "antibiotic")
     has_waited = np.where(np.isnan(waiting), 0.0, np.where(waiting > 6 * 60, 1.0, -1.0))
@@ -179,8 +208,8 @@ def _first_minute(record: Record, given: Administrations, name: str) -> Floats:
 def _trend(record: Record) -> Floats:
     """Return how first-day renal, anaemia and nutrition values rise from stay to stay."""
     first_day = np.full(len(record.stays.patient), 24 * 60, dtype=np.int64)
-    labs, _ = _known(record, first_day)
-    level = _panel(record, labs, ("renal", "anemia", "nutrition"), least=0.0)
+    values = _known_values(record, first_day)
+    level = _panel(record, values, ("renal", "anemia", "nutrition"), least=0.0)
     before = shifted(level, record.stays.ordinal, 1)
     long_before = shifted(level, record.stays.ordinal, 2)
     rise = 0.65 * np.nan_to_num(level - before) + 0.35 * np.nan_to_num(before - long_before)

@@ -7,12 +7,13 @@ from pipelines.sources.synthetic.block import Block
 from pipelines.sources.synthetic.catalog import Catalog
 from pipelines.sources.synthetic.charted import emar_table, labevents_table, prescriptions_table
 from pipelines.sources.synthetic.codes import Codes
-from pipelines.sources.synthetic.columns import dates, texts
+from pipelines.sources.synthetic.columns import dates, texts, with_texts
 from pipelines.sources.synthetic.draw import stream
 from pipelines.sources.synthetic.ids import hadm_ids, subject_ids
 from pipelines.sources.synthetic.people import admissions_table, patients_table
 
 FOREIGN_SHARE = 0.0003  # rows whose hadm_id is another patient's; the bound of the checks is 0.001
+OWNERS = ("patients", "admissions")
 
 
 def hosp_tables(catalog: Catalog, block: Block, seed: int) -> dict[str, pl.DataFrame]:
@@ -29,22 +30,27 @@ def hosp_tables(catalog: Catalog, block: Block, seed: int) -> dict[str, pl.DataF
         ),
     }
     rng = stream(seed, block.index, "order of rows")
-    tables = {}
-    for name, table in written.items():
-        with_strays = table if name in ("patients", "admissions") else _with_foreign(table, rng)
-        tables[name] = with_strays[rng.permutation(with_strays.height)]
-    return tables
+    return {
+        name: with_texts(_in_no_order(table, rng, is_owner=name in OWNERS)) for name, table in written.items()
+    }
 
 
-def _with_foreign(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
-    """Add a few rows under another patient's hadm_id; the right rows stay, so nothing true is lost."""
-    linked = table.drop_nulls("hadm_id")
-    mine = rng.permutation(linked.height)[: int(FOREIGN_SHARE * table.height)]
-    other = linked[(mine + linked.height // 2) % max(linked.height, 1)]
-    strays = linked[mine].with_columns(
-        other["hadm_id"], is_foreign=other["subject_id"] != linked[mine]["subject_id"]
-    )
-    return pl.concat([table, strays.filter("is_foreign").drop("is_foreign")])
+def _in_no_order(table: pl.DataFrame, rng: np.random.Generator, *, is_owner: bool) -> pl.DataFrame:
+    """Shuffle the rows; where admissions are referred to, add a few rows under another patient's hadm_id.
+
+    The right rows stay, so nothing true is lost.
+    """
+    if is_owner:
+        return table[rng.permutation(table.height)]
+    linked = np.flatnonzero(table["hadm_id"].is_not_null())
+    mine = rng.permutation(len(linked))[: int(FOREIGN_SHARE * table.height)]
+    other = linked[(mine + len(linked) // 2) % max(len(linked), 1)]
+    mine, subject = linked[mine], table["subject_id"].to_numpy()
+    is_foreign = subject[mine] != subject[other]
+    itself = np.arange(table.height)
+    row, admission = (np.append(itself, strays[is_foreign]) for strays in (mine, other))
+    order = rng.permutation(len(row))
+    return table[row[order]].with_columns(table["hadm_id"][admission[order]])
 
 
 def _codes(block: Block, codes: Codes, *, with_date: bool) -> pl.DataFrame:
