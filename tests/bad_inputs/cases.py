@@ -1,0 +1,9 @@
+"""The table of bad inputs: what is done to a good one, and what must become of it, decided before any code ran."""
+
+from tests.bad_inputs.files import FILES
+from tests.bad_inputs.row_cases import ROWS_CASES
+from tests.bad_inputs.stored import STORED_CASES
+from tests.bad_inputs.texts import TEXTS
+from tests.bad_inputs.values import VALUES
+
+CASES = [*FILES, *TEXTS, *VALUES, *ROWS_CASES, *STORED_CASES]

@@ -1,0 +1,425 @@
+"""Cases: a file that is not there, not a file, not whole, not what its name says, or there twice."""
+
+import gzip
+import io
+import os
+import shutil
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bad_inputs.damage import (
+    both,
+    file_of,
+    file_system,
+    flip,
+    packed,
+    parquet,
+    rows,
+    unpacked,
+)
+from tests.bad_inputs.outcomes import Case, Refused, Same
+
+AGAIN = r"(?i)(copy|download).* again"
+NOBODY = 65534
+
+
+def zipped(data: bytes) -> bytes:
+    into = io.BytesIO()
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("labevents.csv", gzip.decompress(data))
+    return into.getvalue()
+
+
+def in_two_members(data: bytes) -> bytes:
+    text = gzip.decompress(data)
+    cut = text.index(b"\n", len(text) // 2) + 1
+    return gzip.compress(text[:cut]) + gzip.compress(text[cut:])
+
+
+def replaced_by(table: str, other: str):
+    return lambda raw: shutil.copy(file_of(raw, other), file_of(raw, table))
+
+
+def swapped(table: str, other: str):
+    def damage(raw: Path) -> None:
+        first, second = file_of(raw, table), file_of(raw, other)
+        content = first.read_bytes()
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(content)
+
+    return damage
+
+
+def of_another_release(*tables: str):
+    """Give tables whose patients and admissions are others, and as many."""
+
+    def other_id(row: dict[str, str]) -> dict[str, str]:
+        ids = ("subject_id", "hadm_id")
+        return {name: f"8{text[1:]}" if name in ids and text else text for name, text in row.items()}
+
+    return both(*(rows(table, lambda found: [other_id(row) for row in found]) for table in tables))
+
+
+def behind_a_link(path: Path) -> None:
+    target = path.with_name(f"real-{path.name}")
+    path.rename(target)
+    path.symlink_to(target)
+
+
+def in_place(make):
+    """Put something else where the file was."""
+
+    def change(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return change
+
+
+def moved_beside(raw: Path) -> None:
+    """Add a plain copy beside the compressed one."""
+    path = file_of(raw, "labevents")
+    path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+
+
+@contextmanager
+def without_rights(folder: Path) -> Iterator[None]:
+    """Run as a user who owns the folder and everything in it but the file that was locked; root reads anything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_dir() or path.stat().st_mode & 0o777:
+            os.chown(path, NOBODY, NOBODY)
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+@contextmanager
+def still_being_copied(folder: Path) -> Iterator[None]:
+    """Grow a table a little, again and again, while it is being read: a copy that has not ended."""
+    path = file_of(folder / "raw", "labevents").with_suffix("")
+    last = path.read_bytes().splitlines(keepends=True)[-1]
+    ended = threading.Event()
+
+    def grow() -> None:
+        while not ended.wait(0.001):
+            with path.open("ab") as file:
+                file.write(last)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        writer.join()
+
+
+def refused(name, table, damage, says, mend, why, **more) -> Case:
+    during, is_quick = more.pop("during", None), more.pop("is_quick", False)
+    return Case(name, table, damage, Refused(says, mend, **more), why, is_quick=is_quick, during=during)
+
+
+FILES = [
+    refused(
+        "no_folder",
+        "labevents",
+        lambda raw: shutil.rmtree(raw / "hosp"),
+        "no such file",
+        "Copy it there",
+        "nothing to read",
+        file="patients",
+    ),
+    refused(
+        "no_table",
+        "emar",
+        file_system(Path.unlink, "emar"),
+        "no such file",
+        "Copy it there",
+        "a kind of event would be missing without a word",
+    ),
+    refused(
+        "no_crosswalk",
+        "gsn_atc_ndc_mapping",
+        file_system(Path.unlink, "gsn_atc_ndc_mapping"),
+        "no such file",
+        "Name the folder",
+        "no drug could be coded",
+    ),
+    refused(
+        "empty_file",
+        "admissions",
+        packed("admissions", lambda _: b""),
+        "the file is empty",
+        AGAIN,
+        "a failed download",
+        is_quick=True,
+    ),
+    refused(
+        "gzip_of_nothing",
+        "labevents",
+        packed("labevents", lambda _: gzip.compress(b"")),
+        "the file is empty",
+        AGAIN,
+        "an export of nothing",
+    ),
+    refused(
+        "header_only",
+        "emar",
+        packed("emar", lambda data: gzip.compress(gzip.decompress(data).splitlines(True)[0])),
+        "the table has no rows",
+        "Give the whole table",
+        "a filter that matched nothing",
+        is_quick=True,
+    ),
+    refused(
+        "folder_for_a_file",
+        "labevents",
+        file_system(in_place(Path.mkdir), "labevents"),
+        "is a folder",
+        "(?i)give the file",
+        "what lies in it may be anything",
+    ),
+    refused(
+        "pipe_for_a_file",
+        "labevents",
+        file_system(in_place(os.mkfifo), "labevents"),
+        "is no file",
+        "(?i)give the file",
+        "reading it would wait for ever",
+    ),
+    refused(
+        "no_permission",
+        "labevents",
+        file_system(lambda path: path.chmod(0), "labevents"),
+        "may not be read",
+        "(?i)permission",
+        "the user can grant it",
+        during=without_rights,
+        is_quick=True,
+    ),
+    refused(
+        "link_loop",
+        "labevents",
+        file_system(in_place(lambda path: path.symlink_to(path.name)), "labevents"),
+        "link",
+        "(?i)give the file",
+        "a link to itself leads nowhere",
+    ),
+    refused(
+        "link_to_nothing",
+        "labevents",
+        file_system(in_place(lambda path: path.symlink_to("gone.csv.gz")), "labevents"),
+        "link",
+        "(?i)give the file",
+        "'no such file' of a file one sees would puzzle",
+    ),
+    Case(
+        "link_to_the_file",
+        "labevents",
+        file_system(behind_a_link, "labevents"),
+        Same(),
+        "an ordinary way to keep large files",
+    ),
+    refused(
+        "truncated_gzip",
+        "labevents",
+        packed("labevents", lambda data: data[: len(data) // 2]),
+        "truncated",
+        AGAIN,
+        "half the rows would be missing",
+        is_quick=True,
+    ),
+    refused(
+        "truncated_in_the_checksum",
+        "labevents",
+        packed("labevents", lambda data: data[:-5]),
+        "truncated",
+        AGAIN,
+        "all rows may be there, or not: nothing proves it",
+    ),
+    refused(
+        "bit_flipped_early",
+        "labevents",
+        packed("labevents", flip(0.1)),
+        "damaged",
+        AGAIN,
+        "any cell may be another",
+    ),
+    refused(
+        "bit_flipped_late",
+        "labevents",
+        packed("labevents", flip(0.9)),
+        "damaged",
+        AGAIN,
+        "any cell may be another, and most rows were read by then",
+        is_quick=True,
+    ),
+    refused(
+        "checksum_flipped",
+        "emar",
+        packed("emar", flip(-6)),
+        "damaged",
+        AGAIN,
+        "text and checksum disagree, and which is wrong is not known",
+    ),
+    Case(
+        "bit_flipped_in_the_gzip_s_date",
+        "labevents",
+        packed("labevents", lambda data: data[:5] + bytes([data[5] ^ 1]) + data[6:]),
+        Same(),
+        "the date of compression says nothing of the table",
+    ),
+    refused(
+        "gzip_of_gzip",
+        "labevents",
+        packed("labevents", gzip.compress),
+        "compressed twice",
+        "(?i)decompress",
+        "certain, but so odd that what else happened to it should be looked at",
+    ),
+    refused(
+        "garbage_after_the_gzip",
+        "labevents",
+        packed("labevents", lambda data: data + b"918273645" * 20),
+        "damaged",
+        AGAIN,
+        "it may be what is left of a second part",
+    ),
+    refused(
+        "zip_named_gz",
+        "labevents",
+        packed("labevents", zipped),
+        "zip",
+        "(?i)(unpack|gzip)",
+        "a zip may hold several files",
+    ),
+    refused(
+        "web_page",
+        "labevents",
+        packed(
+            "labevents",
+            lambda _: gzip.compress(b"<!DOCTYPE html>\n<html><body>Please log in</body></html>\n"),
+        ),
+        "no column labevent_id",
+        "as its provider publishes it",
+        "a download without a login",
+    ),
+    Case("plain_csv", "labevents", unpacked("labevents"), Same(), "a layout we promise", is_quick=True),
+    Case(
+        "plain_text_named_gz",
+        "labevents",
+        packed("labevents", gzip.decompress),
+        Same(),
+        "the first bytes say what it is; browsers unpack on their own",
+    ),
+    Case(
+        "gzip_named_csv",
+        "labevents",
+        file_system(lambda path: path.rename(path.with_suffix("")), "labevents"),
+        Same(),
+        "the first bytes say what it is",
+    ),
+    Case(
+        "gzip_in_two_members",
+        "labevents",
+        packed("labevents", in_two_members),
+        Same(),
+        "what `cat` and parallel compressors write",
+        is_quick=True,
+    ),
+    refused(
+        "table_twice",
+        "labevents",
+        moved_beside,
+        r"labevents\.csv\.gz.*labevents\.csv",
+        "(?i)keep one",
+        "which of the two is meant cannot be known",
+        is_quick=True,
+    ),
+    refused(
+        "parquet_truncated",
+        "labevents",
+        both(parquet("labevents"), lambda raw: cut_parquet(raw / "hosp" / "labevents.parquet")),
+        "Parquet",
+        AGAIN,
+        "its last bytes say where the columns lie",
+    ),
+    refused(
+        "csv_named_parquet",
+        "labevents",
+        file_system(lambda path: path.rename(path.with_name("labevents.parquet")), "labevents"),
+        "Parquet",
+        AGAIN,
+        "a name that promises what is not there",
+    ),
+    refused(
+        "file_of_another_table",
+        "labevents",
+        replaced_by("labevents", "emar"),
+        "no column labevent_id",
+        "as its provider publishes it",
+        "a slip of the hand",
+        is_quick=True,
+    ),
+    refused(
+        "procedures_as_diagnoses",
+        "diagnoses_icd",
+        replaced_by("diagnoses_icd", "procedures_icd"),
+        "ICD-10-CM",
+        r"(?i)(mend|give)",
+        "it has every column we read; only the codes tell",
+        column="icd_code",
+        of=1630,
+    ),
+    refused(
+        "crosswalks_swapped",
+        "diagnoses_icd",
+        swapped("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping"),
+        "crosswalk",
+        "(?i)icd_cm_9_to_10_mapping",
+        "same columns; only that nothing is found tells",
+        column="icd_code",
+    ),
+    refused(
+        "still_being_copied",
+        "labevents",
+        unpacked("labevents"),
+        "changed while",
+        "(?i)again",
+        "what was read is neither the old file nor the new",
+        during=still_being_copied,
+    ),
+    refused(
+        "patients_of_another_release",
+        "admissions",
+        of_another_release("patients"),
+        "name no known patient",
+        "one release",
+        "the ids of releases differ",
+        column="subject_id",
+        count=123,
+    ),
+    refused(
+        "labs_of_another_release",
+        "labevents",
+        of_another_release("labevents"),
+        "name another patient's admission or none",
+        "one release",
+        "the ids of releases differ",
+        column="hadm_id",
+    ),
+]
+
+
+def cut_parquet(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])

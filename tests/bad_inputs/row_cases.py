@@ -1,0 +1,235 @@
+"""Cases: rows that repeat, belong to nobody, overlap, are missing, or are very many."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from tests.bad_inputs.clean import FIRST_STAY, FIRST_SUBJECT
+from tests.bad_inputs.damage import Row, added, both, cells, repeated, rows, rows_of
+from tests.bad_inputs.files import refused
+from tests.bad_inputs.outcomes import Case, Counted, Derived, Same
+from tests.bad_inputs.values import is_valued
+from tests.pipelines.naive import split_of
+
+NO_STAY, NO_SUBJECT = str(FIRST_STAY + 999_999), str(FIRST_SUBJECT + 999_999)
+RELEASE = "(?i)one release"
+TABLES = ("patients", "admissions", "diagnoses_icd", "procedures_icd", "labevents", "emar", "prescriptions")
+
+
+def is_given(row: Row) -> bool:
+    """A drug that is kept for certain: given, named, of no stay of its own."""
+    return row["event_txt"] == "Administered" and row["medication"].strip() != "" and row["hadm_id"] == ""
+
+
+def is_not_foreign(row: Row) -> bool:
+    """The one foreign row of each table is of the last patient."""
+    return int(row["subject_id"]) < FIRST_SUBJECT + 50
+
+
+def later(days: int):
+    def change(text: str) -> str:
+        return str(datetime.fromisoformat(text) + timedelta(days=days))
+
+    return change
+
+
+def without_admissions(found: list[Row]) -> list[Row]:
+    return [*found, *({**found[0], "subject_id": str(FIRST_SUBJECT + 500 + n), "dod": ""} for n in range(3))]
+
+
+def five_thousand_stays(found: list[Row]) -> list[Row]:
+    start = datetime(2150, 1, 1)
+    long = [
+        {
+            **found[0],
+            "subject_id": str(FIRST_SUBJECT + 600),
+            "hadm_id": str(FIRST_STAY + 10_000 + number),
+            "admittime": str(start + timedelta(hours=3 * number)),
+            "dischtime": str(start + timedelta(hours=3 * number + 2)),
+            "deathtime": "",
+            "hospital_expire_flag": "0",
+        }
+        for number in range(5000)
+    ]
+    return [*found, *long]
+
+
+def one_patient_of_the_test_split(raw: Path) -> None:
+    admitted = {row["subject_id"] for row in rows_of(raw, "labevents")}
+    patient = next(subject for subject in sorted(admitted) if split_of(int(subject), 0.70, 0.85) == "test")
+    for table in TABLES:
+        rows(table, lambda found: [row for row in found if row["subject_id"] == patient])(raw)
+
+
+ROWS_CASES = [
+    Case(
+        "lab_rows_twice",
+        "labevents",
+        repeated("labevents", is_valued, 5),
+        Counted(("events", "labevents", "dropped"), "repeated", 5),
+        "one labevent_id is one measurement; a second copy says nothing and would move the cuts",
+        is_quick=True,
+    ),
+    refused(
+        "labevent_id_twice",
+        "labevents",
+        repeated("labevents", is_valued, 2, valuenum="31415.92653"),
+        "repeat",
+        "(?i)keep one",
+        "two measurements of one id: which is right cannot be known",
+        column="labevent_id",
+        count=2,
+        of=3634,
+    ),
+    Case(
+        "drugs_given_twice",
+        "emar",
+        repeated("emar", is_given, 3),
+        Counted(("events", "emar", "dropped"), "repeated", 3),
+        "one emar_seq of a patient is one administration",
+    ),
+    Case(
+        "diagnoses_twice",
+        "diagnoses_icd",
+        repeated("diagnoses_icd", is_not_foreign, 4),
+        Counted(("events", "diagnoses_icd", "dropped"), "repeated", 4),
+        "one seq_num of a stay is one diagnosis",
+    ),
+    Case(
+        "procedures_twice",
+        "procedures_icd",
+        repeated("procedures_icd", is_not_foreign, 4),
+        Counted(("events", "procedures_icd", "dropped"), "repeated", 4),
+        "one seq_num of a stay is one procedure",
+    ),
+    Case(
+        "a_diagnosis_again_under_another_number",
+        "diagnoses_icd",
+        repeated("diagnoses_icd", is_not_foreign, 1, seq_num="99"),
+        Derived(),
+        "a multiset: the coder wrote it twice",
+    ),
+    Case(
+        "prescriptions_doubled",
+        "prescriptions",
+        rows("prescriptions", lambda found: found + found),
+        Same(),
+        "nothing numbers them; all counts double and no name changes its code",
+    ),
+    refused(
+        "patient_twice",
+        "patients",
+        repeated("patients", is_not_foreign, 1),
+        "repeat another row's",
+        "(?i)keep one",
+        "a patient has one birth and one death",
+        column="subject_id",
+        count=1,
+        of=61,
+    ),
+    refused(
+        "admission_twice",
+        "admissions",
+        repeated("admissions", is_not_foreign, 2),
+        "repeat another row's",
+        "(?i)keep one",
+        "a stay twice is two sets",
+        column="hadm_id",
+        count=2,
+        of=125,
+        is_quick=True,
+    ),
+    Case(
+        "orphan_hadm_id",
+        "labevents",
+        added("labevents", is_valued, key="labevent_id", hadm_id=NO_STAY),
+        Counted(("events", "labevents", "dropped"), "foreign_hadm_id", 1),
+        "below 0.1 %: dropped and told",
+    ),
+    refused(
+        "many_orphan_hadm_ids",
+        "labevents",
+        cells("labevents", "hadm_id", NO_STAY, 20),
+        r"2[01] of 3,632 rows name another patient's admission or none",
+        RELEASE,
+        "above 0.1 % the tables are not of one release",
+        column="hadm_id",
+    ),
+    refused(
+        "many_orphan_prescriptions",
+        "prescriptions",
+        cells("prescriptions", "hadm_id", NO_STAY, 9),
+        "name another patient's admission or none",
+        RELEASE,
+        "the same",
+        column="hadm_id",
+    ),
+    Case(
+        "a_lab_of_nobody",
+        "labevents",
+        added("labevents", is_valued, key="labevent_id", subject_id=NO_SUBJECT),
+        Counted(("events", "labevents", "dropped"), "unknown_subject", 1),
+        "below 0.1 %: dropped and told",
+    ),
+    refused(
+        "all_labs_of_nobody",
+        "labevents",
+        both(cells("labevents", "hadm_id", ""), cells("labevents", "subject_id", NO_SUBJECT)),
+        "name no known patient",
+        RELEASE,
+        "every row foreign, and no hadm_id to tell",
+        column="subject_id",
+        is_quick=True,
+    ),
+    refused(
+        "admissions_of_nobody",
+        "admissions",
+        cells("admissions", "subject_id", NO_SUBJECT, 1),
+        "name no known patient",
+        RELEASE,
+        "a stay without a patient",
+        column="subject_id",
+        count=1,
+    ),
+    Case(
+        "overlapping_stays",
+        "admissions",
+        cells("admissions", "dischtime", later(300)),
+        Derived(),
+        "a row without a stay belongs to the earliest that holds it",
+    ),
+    Case(
+        "labs_without_any_hadm_id",
+        "labevents",
+        cells("labevents", "hadm_id", ""),
+        Derived(),
+        "times decide alone",
+    ),
+    Case(
+        "patients_without_admissions",
+        "patients",
+        rows("patients", without_admissions),
+        Same(),
+        "most of MIMIC-IV's patients have none; they have no set",
+    ),
+    Case(
+        "a_patient_of_5000_stays",
+        "admissions",
+        both(
+            rows(
+                "patients",
+                lambda found: [*found, {**found[0], "subject_id": str(FIRST_SUBJECT + 600), "dod": ""}],
+            ),
+            rows("admissions", five_thousand_stays),
+        ),
+        Derived(),
+        "a night clinic; empty sets are sets",
+    ),
+    refused(
+        "nobody_to_fit_on",
+        "patients",
+        one_patient_of_the_test_split,
+        "training split",
+        "(?i)more patients",
+        "a vocabulary of nothing would make every token [UNK]",
+    ),
+]

@@ -1,0 +1,203 @@
+"""Cases: Parquet in other types, and crosswalks that are not as they should be."""
+
+import polars as pl
+
+from tests.bad_inputs.damage import body, cells, columns, parquet, rows
+from tests.bad_inputs.files import refused
+from tests.bad_inputs.outcomes import Case, Same
+from tests.bad_inputs.values import CANARY
+
+MEND, STORED = "(?i)mend", "(?i)write it again"
+LABS, GSN, GEM = "labevents", "gsn_atc_ndc_mapping", "icd_cm_9_to_10_mapping"
+NANOSECONDS, MILLISECONDS, UTC = pl.Datetime("ns"), pl.Datetime("ms"), pl.Datetime("us", "UTC")
+FLOAT_ID = pl.col("hadm_id").cast(pl.Float64)
+
+STORED_CASES = [
+    Case("parquet_of_text", LABS, parquet(LABS), Same(), "the csv in another box"),
+    Case(
+        "parquet_of_small_types",
+        LABS,
+        parquet(
+            LABS,
+            labevent_id=pl.Int32(),
+            subject_id=pl.UInt32(),
+            hadm_id=pl.Int32(),
+            itemid=pl.UInt16(),
+            valuenum=pl.Float64(),
+        ),
+        Same(),
+        "an id is the same in any width",
+        is_quick=True,
+    ),
+    Case(
+        "parquet_of_decimals",
+        LABS,
+        parquet(LABS, subject_id=pl.Decimal(20, 0), hadm_id=pl.Decimal(12, 2)),
+        Same(),
+        "NUMBER columns of databases",
+    ),
+    Case(
+        "parquet_of_categories",
+        "emar",
+        parquet("emar", medication=pl.Categorical(), event_txt=pl.Categorical()),
+        Same(),
+        "dictionaries hold text",
+    ),
+    Case(
+        "parquet_of_nanoseconds",
+        LABS,
+        parquet(LABS, charttime=NANOSECONDS, storetime=MILLISECONDS),
+        Same(),
+        "what pandas writes",
+    ),
+    refused(
+        "parquet_with_a_zone",
+        LABS,
+        parquet(LABS, charttime=UTC),
+        "stored as",
+        f"{STORED}|(?i)zone",
+        "MIMIC-IV's times are the hospital's own; these were converted",
+        column="charttime",
+    ),
+    refused(
+        "parquet_of_dates_for_times",
+        "emar",
+        parquet("emar", charttime=pl.Date()),
+        "stored as",
+        STORED,
+        "midnight would be made up",
+        column="charttime",
+    ),
+    Case(
+        "parquet_of_float_ids",
+        LABS,
+        parquet(LABS, hadm_id=FLOAT_ID.fill_null(float("nan"))),
+        Same(),
+        "what pandas makes of an id that may be missing; NaN is no id",
+        is_quick=True,
+    ),
+    refused(
+        "parquet_of_float_ids_too_long",
+        LABS,
+        parquet(LABS, subject_id=pl.col("subject_id").cast(pl.Float64) * 1e10),
+        "not a whole number",
+        MEND,
+        "beyond 2^53 a float skips whole numbers: two patients may be one",
+        column="subject_id",
+        count=3632,
+    ),
+    refused(
+        "parquet_of_fractions_for_ids",
+        LABS,
+        parquet(LABS, hadm_id=(FLOAT_ID + 0.5).cast(pl.Decimal(12, 1))),
+        "not a whole number",
+        MEND,
+        "cut off it would name another stay",
+        column="hadm_id",
+    ),
+    refused(
+        "parquet_of_ids_beyond_int64",
+        LABS,
+        parquet(LABS, labevent_id=pl.lit(2**63 + 5, pl.UInt64())),
+        "not a whole number",
+        MEND,
+        "it cannot be held",
+        column="labevent_id",
+        count=3632,
+    ),
+    refused(
+        "parquet_of_codes_as_numbers",
+        "diagnoses_icd",
+        parquet("diagnoses_icd", icd_code=pl.lit(int(CANARY))),
+        "stored as",
+        STORED,
+        "leading zeros are lost",
+        column="icd_code",
+    ),
+    Case(
+        "parquet_of_flags",
+        "admissions",
+        parquet("admissions", hospital_expire_flag=pl.col("hospital_expire_flag") == "1"),
+        Same(),
+        "true is 1",
+    ),
+    refused(
+        "parquet_of_lists",
+        LABS,
+        parquet(LABS, valueuom=pl.concat_list("valueuom")),
+        "stored as",
+        STORED,
+        "which of several",
+        column="valueuom",
+    ),
+    # crosswalks
+    Case("crosswalk_repeats_itself", GEM, rows(GEM, lambda found: found * 3), Same(), "a pair is a pair"),
+    Case(
+        "crosswalk_in_another_order",
+        GSN,
+        rows(GSN, lambda found: found[::-1]),
+        Same(),
+        "ties go by the code, never by the place",
+    ),
+    Case(
+        "crosswalk_header_in_capitals",
+        GEM,
+        columns(GEM, list, str.upper),
+        Same(),
+        "a name is the same in any case",
+    ),
+    Case(
+        "crosswalk_codes_with_dots",
+        GEM,
+        cells(GEM, "icd_9", lambda text: f"{text[:3]}.{text[3:]}".lower()),
+        Same(),
+        "a code is the same in any dress",
+    ),
+    refused(
+        "crosswalk_without_a_target",
+        GEM,
+        cells(GEM, "icd_10", "", 2),
+        "rows have none",
+        MEND,
+        "no target is spelt NoDx; an empty one is a fault",
+        column="icd_10",
+        count=2,
+    ),
+    refused(
+        "crosswalk_of_gsn_without_zeros",
+        GSN,
+        cells(GSN, "gsn", lambda text: text.lstrip("0")),
+        "none of",
+        "(?i)gsn_atc_ndc_mapping",
+        "no drug would have a code: Excel's doing",
+        column="gsn",
+        file="prescriptions",
+        is_quick=True,
+    ),
+    refused(
+        "crosswalk_of_other_columns",
+        GEM,
+        columns(GEM, list, lambda name: {"icd_9": "source", "icd_10": "target"}.get(name, name)),
+        "no column icd_9, icd_10",
+        "as its provider publishes it",
+        "which is which would be a guess",
+    ),
+    Case(
+        "gsn_lists_with_odd_blanks",
+        "prescriptions",
+        cells(
+            "prescriptions",
+            "gsn",
+            lambda text: "\t".join(["", *text.split(), ""]).replace("\t", "\t \u00a0 "),
+        ),
+        Same(),
+        "tabs, several blanks, blanks that do not break",
+    ),
+    Case(
+        "crosswalk_with_line_feeds",
+        GSN,
+        body(GSN, lambda data: data.replace(b"\r\n", b"\n") + b"\n\n"),
+        Same(),
+        "ends of lines, blank lines",
+    ),
+]

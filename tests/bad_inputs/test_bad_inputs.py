@@ -1,0 +1,144 @@
+"""Every bad input ends in a right result, told drops included, or in one message; nothing half-made is left."""
+
+import re
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from pipelines.cohorts.labels import write_labels
+from pipelines.mimic import find_source
+from schemas.cards import StepCard
+from schemas.cohort import read_cohort
+from schemas.errors import NestError
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+from tests.bad_inputs.cases import CASES
+from tests.bad_inputs.clean import ROWS, write_clean
+from tests.bad_inputs.damage import Damage, nothing
+from tests.bad_inputs.outcomes import Case, Counted, Derived, Refused, Same
+from tests.pipelines.agreement import assert_agreement, run_all
+from tests.pipelines.raw_tables import DRUGS
+from tests.runs import ROOT
+
+RULES = PRESETS["default"]
+COHORTS = ("mimic_mortality", "mimic_readmission")
+OF_RESULT = {
+    "events": "events/*.parquet",
+    "vocab": "vocab.parquet",
+    "shards": "seqset/*.parquet",
+    "labels": "cohorts/*/labels.parquet",
+}
+OF_A_ROW = (r"\d{6,}", r"\d{4}-\d\d-\d\d", r"31415", *DRUGS[:1], *DRUGS[2:])
+
+
+def make(raw: Path, data: Path) -> Layout:
+    """Run every step from the raw tables to shards and labels."""
+    layout = Layout(data)
+    run_all(find_source(raw, raw / "vocab"), layout, RULES)
+    for name in COHORTS:
+        write_labels(read_cohort(ROOT / "assets" / "cohorts" / f"{name}.yaml"), layout, RULES)
+    return layout
+
+
+def results(layout: Layout, wanted: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the bytes of each kind of result wanted."""
+    found = {
+        str(path.relative_to(layout.root)): path.read_bytes()
+        for kind in wanted
+        for path in sorted(layout.root.glob(OF_RESULT[kind]))
+    }
+    assert len(found) >= len(wanted)
+    return found
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every file but what the raw files' card says of them."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if name != "cards/raw.card.json"}
+
+
+def count_of(layout: Layout, where: tuple[str, str, str], reason: str) -> int:
+    step, table, part = where
+    card = StepCard.read(layout.cards, step)
+    return (card.counts if part == "counts" else getattr(card.flows[table], part)).get(reason, 0)
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The good input, and what is made from it."""
+    folder = tmp_path_factory.mktemp("clean")
+    write_clean(folder / "raw")
+    make(folder / "raw", folder / "data")
+    return folder
+
+
+@pytest.fixture
+def spoilt(clean: Path, tmp_path: Path, request: pytest.FixtureRequest):
+    """Make a damaged copy of the good input."""
+
+    def spoil(damage: Damage, name: str = "spoilt") -> Path:
+        shutil.copytree(clean / "raw", tmp_path / name / "raw")
+        damage(tmp_path / name / "raw")
+        return tmp_path / name
+
+    return spoil
+
+
+def check_same(case: Case, outcome: Same | Counted, clean: Path, spoilt) -> None:
+    folder = spoilt(case.damage)
+    made = make(folder / "raw", folder / "data")
+    expected = Layout(clean / "data")
+    if outcome.as_if is not nothing:
+        other = spoilt(outcome.as_if, "as_if")
+        expected = make(other / "raw", other / "data")
+    assert results(made, outcome.results) == results(expected, outcome.results)
+    if isinstance(outcome, Counted):
+        before, after = (count_of(at, outcome.where, outcome.reason) for at in (Layout(clean / "data"), made))
+        assert after - before == outcome.count
+
+
+def check_refused(case: Case, outcome: Refused, clean: Path, spoilt) -> None:
+    folder = spoilt(case.damage)
+    shutil.copytree(clean / "data", folder / "data")
+    before = everything(folder / "data")
+    with (
+        case.during(folder) if case.during else nullcontext(),
+        pytest.raises(NestError) as caught,
+    ):
+        make(folder / "raw", folder / "data")
+    assert everything(folder / "data") == before
+    said = str(caught.value).replace(str(folder), "")
+    assert_said(said, case, outcome)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def assert_said(said: str, case: Case, outcome: Refused) -> None:
+    """One line: the file, the column and the count where there is one, what is wrong, what to do, nothing of a row."""
+    assert "\n" not in said
+    assert outcome.file or case.table in said.split(":")[0]
+    assert re.search(outcome.says, said), said
+    assert re.search(outcome.mend, said), said
+    if outcome.column is not None:
+        assert f"column {outcome.column}" in said
+    if outcome.count is not None:
+        assert re.search(rf"\b{outcome.count:,} of {outcome.of or ROWS[case.table]:,} ", said), said
+    assert not [found for pattern in OF_A_ROW for found in re.findall(pattern, said)]
+    assert "polars" not in said.lower()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=() if case.is_quick else pytest.mark.long) for case in CASES],
+)
+def test_a_bad_input_ends_as_the_table_says(case: Case, clean: Path, spoilt):
+    if isinstance(case.outcome, Refused):
+        check_refused(case, case.outcome, clean, spoilt)
+    elif isinstance(case.outcome, Derived):
+        folder = spoilt(case.damage)
+        made = make(folder / "raw", folder / "data")
+        assert_agreement(made, folder / "raw" / "hosp", folder / "raw" / "vocab", RULES)
+    else:
+        check_same(case, case.outcome, clean, spoilt)

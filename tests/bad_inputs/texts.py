@@ -1,0 +1,379 @@
+"""Cases: the text of a table is not as MIMIC-IV writes it: its encoding, ends of lines, delimiter, quotes, columns."""
+
+from tests.bad_inputs.damage import body, cells, columns, line_of, lines, unpacked
+from tests.bad_inputs.files import AGAIN, refused
+from tests.bad_inputs.outcomes import Case, Counted, Same
+
+AS_PUBLISHED = "as its provider publishes it"
+COMMA = "comma-separated"
+WILD = '"a", she said: ""no"",\r\n,,\n"'
+
+
+def at_line(table, holds, change):
+    """Change one unquoted line, the first past the middle for which `holds`."""
+
+    def damage(found: list[bytes]) -> list[bytes]:
+        place = line_of(found, holds)
+        return [*found[:place], change(found[place]), *found[place + 1 :]]
+
+    return lines(table, damage)
+
+
+def in_comments(*texts: bytes):
+    """Write each text, unquoted, as the comment of a line of labevents, 200 lines apart."""
+
+    def damage(found: list[bytes]) -> list[bytes]:
+        width, changed, at = found[0].count(b","), list(found), len(found) // 3
+        for text in texts:
+            while (
+                changed[at].count(b",") != width or b'"' in changed[at] or not changed[at].endswith(b",\r\n")
+            ):
+                at += 1
+            changed[at] = changed[at].removesuffix(b"\r\n") + text + b"\r\n"
+            at += 200
+        return changed
+
+    return lines("labevents", damage)
+
+
+def first_fields(count: int):
+    return lambda line: b",".join(line.split(b",")[:count]) + b"\r\n"
+
+
+def zeroed(data: bytes) -> bytes:
+    """A block of a disk that reads as zeros."""
+    middle = len(data) // 2
+    return data[:middle] + bytes(512) + data[middle + 512 :]
+
+
+def any_line(fields: list[bytes]) -> bool:
+    return True
+
+
+def has_no_value(fields: list[bytes]) -> bool:
+    """A line of labevents with nothing after storetime."""
+    return fields[6:] == [b""] * 4
+
+
+def has_finite_value(fields: list[bytes]) -> bool:
+    return fields[7] not in (b"", b"NaN", b"1e999") and fields[8] != b""
+
+
+def header_again(found: list[bytes]) -> list[bytes]:
+    middle = len(found) // 2
+    while not (found[middle].startswith(b"7") or found[middle][:1].isdigit()):
+        middle += 1
+    return [*found[:middle], found[0], *found[middle:]]
+
+
+def without_last(count: int):
+    return lambda data: data[: len(data) - count]
+
+
+TEXTS = [
+    Case(
+        "byte_order_mark",
+        "labevents",
+        body("labevents", lambda data: b"\xef\xbb\xbf" + data),
+        Same(),
+        "Excel's way to say UTF-8",
+        is_quick=True,
+    ),
+    Case(
+        "byte_order_mark_on_a_crosswalk",
+        "gsn_atc_ndc_mapping",
+        body("gsn_atc_ndc_mapping", lambda data: b"\xef\xbb\xbf" + data),
+        Same(),
+        "crosswalks pass through Excel",
+    ),
+    Case(
+        "line_feeds",
+        "emar",
+        body("emar", lambda data: data.replace(b"\r\n", b"\n")),
+        Same(),
+        "an end of line is an end of line",
+    ),
+    Case(
+        "mixed_line_ends",
+        "emar",
+        lines(
+            "emar",
+            lambda found: [line.replace(b"\r\n", b"\n") if n % 3 else line for n, line in enumerate(found)],
+        ),
+        Same(),
+        "files joined from two systems",
+    ),
+    refused(
+        "carriage_returns_alone",
+        "emar",
+        body("emar", lambda data: data.replace(b"\r\n", b"\r")),
+        "no column|carriage return",
+        f"{AS_PUBLISHED}|(?i)line",
+        "to a reader of lines it is one line",
+    ),
+    refused(
+        "utf_16",
+        "labevents",
+        body("labevents", lambda data: data.decode().encode("utf-16")),
+        "UTF-16",
+        "UTF-8",
+        "guessing an encoding may change a text",
+    ),
+    refused(
+        "latin_1",
+        "emar",
+        body("emar", lambda data: data.replace(b"Heparin", "H\xe9parin".encode("latin-1"))),
+        "UTF-8",
+        "UTF-8",
+        "one byte means a letter in each of a dozen encodings",
+        is_quick=True,
+    ),
+    refused(
+        "latin_1_in_a_column_not_read",
+        "labevents",
+        in_comments("na\xefve".encode("latin-1")),
+        "UTF-8",
+        "UTF-8",
+        "a file is UTF-8 or it is not",
+    ),
+    refused(
+        "semicolons",
+        "labevents",
+        body("labevents", lambda data: data.replace(b",", b";")),
+        "semicolon",
+        COMMA,
+        "with them come decimal commas",
+        is_quick=True,
+    ),
+    refused(
+        "tabs",
+        "admissions",
+        body("admissions", lambda data: data.replace(b",", b"\t")),
+        "tab",
+        COMMA,
+        "one rule for all: commas",
+    ),
+    refused(
+        "bars",
+        "emar",
+        body("emar", lambda data: data.replace(b",", b"|")),
+        r"bar",
+        COMMA,
+        "one rule for all: commas",
+    ),
+    Case(
+        "quotes_and_newlines_in_comments",
+        "labevents",
+        cells("labevents", "comments", WILD, empty=True),
+        Same(),
+        "MIMIC-IV's comments hold them",
+        is_quick=True,
+    ),
+    refused(
+        "a_quote_never_closed",
+        "emar",
+        at_line("emar", any_line, lambda line: line.replace(b",", b',"', 6).replace(b',"', b",", 5)),
+        "quote|parsed",
+        AGAIN,
+        "everything after it is one cell",
+    ),
+    refused(
+        "a_quote_never_closed_in_a_comment",
+        "labevents",
+        in_comments(b'"never closed'),
+        "quote|parsed",
+        AGAIN,
+        "everything after it is one cell, in a column nobody reads",
+        is_quick=True,
+    ),
+    refused(
+        "two_quotes_never_closed",
+        "labevents",
+        in_comments(b'"never closed', b'"neither this'),
+        "quote|parsed",
+        AGAIN,
+        "the second seems to close the first: 200 rows would vanish without a word",
+        is_quick=True,
+    ),
+    refused(
+        "an_inch_in_a_comment",
+        "labevents",
+        in_comments(b'5"2'),
+        "quote|parsed",
+        AGAIN,
+        "an export without quoting: what it did to commas and newlines is not known",
+    ),
+    Case(
+        "short_line_of_empty_fields",
+        "labevents",
+        at_line("labevents", has_no_value, first_fields(6)),
+        Same(),
+        "some programs leave trailing empty fields out",
+    ),
+    Case(
+        "short_line",
+        "labevents",
+        at_line("labevents", has_finite_value, first_fields(5)),
+        Counted(
+            ("events", "labevents", "dropped"),
+            "no_valuenum",
+            1,
+            as_if=at_line(
+                "labevents",
+                has_finite_value,
+                lambda line: first_fields(5)(line).replace(b"\r\n", b",,,,,\r\n"),
+            ),
+        ),
+        "what is left out is empty; a row without a value is counted as such",
+    ),
+    refused(
+        "line_of_an_id_alone",
+        "labevents",
+        at_line("labevents", any_line, first_fields(1)),
+        "rows have none",
+        "(?i)mend",
+        "whose it is is not known",
+        column="subject_id",
+        count=1,
+    ),
+    refused(
+        "too_many_fields",
+        "labevents",
+        in_comments(b"a comma, not quoted"),
+        "more fields|parsed",
+        f"(?i)quot|{AGAIN}",
+        "which of the commas is no delimiter cannot be known",
+        is_quick=True,
+    ),
+    refused(
+        "last_line_cut",
+        "labevents",
+        unpacked("labevents", without_last(60)),
+        "last line",
+        AGAIN,
+        "a plain file has no checksum: its last line alone tells that it was cut",
+    ),
+    Case("no_newline_at_the_end", "emar", body("emar", without_last(2)), Same(), "many programs write none"),
+    Case(
+        "blank_lines",
+        "emar",
+        lines("emar", lambda found: [*found[:700], b"\r\n", b"\n", *found[700:], b"\r\n", b"\r\n"]),
+        Same(),
+        "a line without a character is no row",
+    ),
+    refused("a_block_of_zeros", "emar", unpacked("emar", zeroed), "", AGAIN + "|(?i)mend", "a disk's fault"),
+    Case("zero_bytes_in_a_comment", "labevents", in_comments(b"a\0b"), Same(), "in a column nobody reads"),
+    Case(
+        "a_comment_of_5_mb",
+        "labevents",
+        in_comments(b"y" * 5_000_000),
+        Same(),
+        "a report pasted into a comment",
+    ),
+    Case(
+        "header_in_capitals",
+        "admissions",
+        columns("admissions", list, str.upper),
+        Same(),
+        "databases name columns so",
+        is_quick=True,
+    ),
+    Case(
+        "header_in_mixed_case",
+        "labevents",
+        columns("labevents", list, str.title),
+        Same(),
+        "a name is the same in any case",
+    ),
+    Case(
+        "header_with_blanks",
+        "emar",
+        columns("emar", list, lambda name: f" {name} "),
+        Same(),
+        "a name is the same with blanks around it",
+    ),
+    Case(
+        "columns_reordered",
+        "labevents",
+        columns("labevents", lambda names: names[::-1]),
+        Same(),
+        "columns are known by name",
+        is_quick=True,
+    ),
+    Case(
+        "extra_columns",
+        "emar",
+        columns("emar", lambda names: ["row_id", *names, "note", "site"]),
+        Same(),
+        "what is not read does not matter",
+    ),
+    refused(
+        "column_twice",
+        "labevents",
+        columns("labevents", lambda names: [*names, "valuenum"]),
+        "twice",
+        "(?i)keep one",
+        "which of the two is meant cannot be known",
+        column="valuenum",
+    ),
+    refused(
+        "column_twice_but_for_case",
+        "labevents",
+        columns("labevents", lambda names: [*names, "HADM_ID"]),
+        "twice",
+        "(?i)keep one",
+        "the case of a name tells nothing",
+        column="hadm_id",
+    ),
+    Case(
+        "column_not_read_twice",
+        "labevents",
+        columns("labevents", lambda names: [*names, "comments"]),
+        Same(),
+        "what is not read does not matter",
+    ),
+    refused(
+        "column_missing",
+        "labevents",
+        columns("labevents", lambda names: [name for name in names if name != "valuenum"]),
+        "no column valuenum",
+        AS_PUBLISHED,
+        "no value, no token",
+        is_quick=True,
+    ),
+    refused(
+        "no_event_txt",
+        "emar",
+        columns("emar", lambda names: [name for name in names if name != "event_txt"]),
+        "no column event_txt",
+        AS_PUBLISHED,
+        "what was ordered would pass for given",
+    ),
+    refused(
+        "no_gsn",
+        "prescriptions",
+        columns("prescriptions", lambda names: [name for name in names if name != "gsn"]),
+        "no column gsn",
+        AS_PUBLISHED,
+        "no drug could be coded",
+    ),
+    refused(
+        "no_header",
+        "labevents",
+        lines("labevents", lambda found: found[1:]),
+        "no column labevent_id.*none we read",
+        AS_PUBLISHED,
+        "and the first row must not be quoted for it",
+    ),
+    refused(
+        "header_again_in_the_middle",
+        "labevents",
+        lines("labevents", header_again),
+        "not a whole number",
+        "(?i)mend",
+        "two exports joined; of the second nothing else is known",
+        column="itemid",
+        count=1,
+        of=3633,
+    ),
+]

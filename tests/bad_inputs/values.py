@@ -1,0 +1,524 @@
+"""Cases: a cell that is no number, no time, no code, or one of another kind than it seems."""
+
+from itertools import cycle
+
+from tests.bad_inputs.damage import added, both, cells
+from tests.bad_inputs.files import refused
+from tests.bad_inputs.outcomes import Case, Counted, Same
+from tests.pipelines.naive import split_of
+
+MEND = "(?i)mend"
+CANARY = "918273645"
+
+
+def in_turn(*words: str):
+    turn = cycle(words)
+    return lambda _: next(turn)
+
+
+def changed_in_turn(*changes):
+    turn = cycle(changes)
+    return lambda text: next(turn)(text)
+
+
+def day_first(text: str) -> str:
+    return f"{text[8:10]}/{text[5:7]}/{text[:4]}{text[10:]}"
+
+
+def is_valued(row: dict[str, str]) -> bool:
+    """A laboratory row that is kept for certain: a finite value of no stay of its own."""
+    return row["valuenum"] not in ("", "NaN", "1e999") and row["hadm_id"] == ""
+
+
+def is_trained_on(row: dict[str, str]) -> bool:
+    return (
+        is_valued(row)
+        and row["itemid"] == "51301"
+        and split_of(int(row["subject_id"]), 0.70, 0.85) == "train"
+    )
+
+
+def twelve_more(unit: str):
+    return added("labevents", is_trained_on, 12, key="labevent_id", valueuom=unit)
+
+
+VALUES = [
+    # numbers and ids
+    refused(
+        "id_beyond_int64",
+        "labevents",
+        cells("labevents", "hadm_id", "9" * 25, 2),
+        "not a whole number",
+        MEND,
+        "it cannot be held, and cut short it would be another",
+        column="hadm_id",
+        count=2,
+    ),
+    Case(
+        "ids_as_floats",
+        "labevents",
+        cells("labevents", "hadm_id", lambda text: f"{text}.0"),
+        Same(),
+        "what pandas writes of an id that may be missing; nothing else can be meant",
+        is_quick=True,
+    ),
+    Case(
+        "every_id_as_a_float",
+        "diagnoses_icd",
+        both(
+            *(
+                cells("diagnoses_icd", column, lambda text: f"{text}.0")
+                for column in ("subject_id", "hadm_id", "seq_num", "icd_version")
+            )
+        ),
+        Same(),
+        "the same, in columns that may not be null",
+    ),
+    refused(
+        "ids_with_a_fraction",
+        "emar",
+        cells("emar", "hadm_id", lambda text: f"{text}.5", 3),
+        "not a whole number",
+        MEND,
+        "rounding would name another stay",
+        column="hadm_id",
+        count=3,
+    ),
+    refused(
+        "ids_in_powers_of_ten",
+        "labevents",
+        cells("labevents", "subject_id", lambda text: f"{int(text):.3e}", 3),
+        "not a whole number",
+        MEND,
+        "the last digits are lost",
+        column="subject_id",
+        count=3,
+    ),
+    Case(
+        "a_subject_in_two_spellings",
+        "labevents",
+        cells("labevents", "subject_id", lambda text: f"00{text}", 500),
+        Same(),
+        "an id is a number; leading zeros say nothing",
+    ),
+    Case(
+        "blanks_around_numbers",
+        "labevents",
+        both(
+            *(
+                cells("labevents", column, lambda text: f" {text} ")
+                for column in ("subject_id", "hadm_id", "valuenum")
+            )
+        ),
+        Same(),
+        "padding to a width",
+        is_quick=True,
+    ),
+    refused(
+        "thousands_separators",
+        "labevents",
+        cells("labevents", "valuenum", "1,234", 4),
+        "not a number",
+        MEND,
+        "one thousand, or one and a bit: a comma says both",
+        column="valuenum",
+        count=4,
+    ),
+    refused(
+        "decimal_commas",
+        "labevents",
+        cells("labevents", "valuenum", "7,1", 4),
+        "not a number",
+        MEND,
+        "the same comma",
+        column="valuenum",
+        count=4,
+    ),
+    refused(
+        "a_limit_for_a_value",
+        "labevents",
+        cells("labevents", "valuenum", f"<{CANARY}", 3),
+        "not a number",
+        MEND,
+        "below a limit is not at the limit",
+        column="valuenum",
+        count=3,
+        is_quick=True,
+    ),
+    Case(
+        "nan_and_inf",
+        "labevents",
+        both(
+            *(
+                added("labevents", is_valued, key="labevent_id", valuenum=word)
+                for word in ("NaN", "nan", "inf", "-inf", "Infinity")
+            )
+        ),
+        Counted(("events", "labevents", "dropped"), "not_finite", 5),
+        "a number that is none; no decile holds it",
+        is_quick=True,
+    ),
+    Case(
+        "empty_spelt_out_in_numbers",
+        "labevents",
+        both(
+            *(
+                cells("labevents", column, in_turn("NULL", "\\N", "NA", "null", "None"), empty=True)
+                for column in ("hadm_id", "valuenum", "storetime")
+            )
+        ),
+        Same(),
+        "no number and no time is spelt so; databases and R write them",
+        is_quick=True,
+    ),
+    Case(
+        "empty_spelt_out_in_text",
+        "labevents",
+        both(
+            cells("labevents", "valueuom", in_turn("NULL", "\\N"), empty=True),
+            cells("emar", "medication", in_turn("NULL", "\\N"), empty=True),
+        ),
+        Same(),
+        "what databases write; NA stays, it is sodium",
+    ),
+    refused(
+        "empty_spelt_out_in_an_id",
+        "emar",
+        cells("emar", "subject_id", "NULL", 2),
+        "rows have none",
+        MEND,
+        "whose they are is not known",
+        column="subject_id",
+        count=2,
+    ),
+    refused(
+        "no_subject",
+        "emar",
+        cells("emar", "subject_id", "", 2),
+        "rows have none",
+        MEND,
+        "whose they are is not known",
+        column="subject_id",
+        count=2,
+    ),
+    refused(
+        "flag_of_two",
+        "admissions",
+        cells("admissions", "hospital_expire_flag", "2", 1),
+        "neither 0 nor 1",
+        MEND,
+        "died or not: every label of death hangs on it",
+        column="hospital_expire_flag",
+        count=1,
+    ),
+    refused(
+        "flag_in_words",
+        "admissions",
+        cells("admissions", "hospital_expire_flag", "Y"),
+        "not a whole number",
+        MEND,
+        "Y is a guess away from 1",
+        column="hospital_expire_flag",
+        count=123,
+    ),
+    # times
+    Case(
+        "times_with_a_t",
+        "labevents",
+        cells("labevents", "charttime", lambda text: text.replace(" ", "T")),
+        Same(),
+        "the other spelling of the same standard",
+        is_quick=True,
+    ),
+    Case(
+        "times_with_fractions",
+        "emar",
+        cells("emar", "charttime", lambda text: f"{text}.000"),
+        Same(),
+        "what most databases export",
+    ),
+    Case(
+        "times_without_seconds",
+        "admissions",
+        both(
+            *(
+                cells("admissions", column, lambda text: text[:16] if text.endswith(":00") else text)
+                for column in ("admittime", "dischtime")
+            )
+        ),
+        Same(),
+        "the minute begins at its second 0; the tables count in minutes",
+    ),
+    Case(
+        "times_in_three_spellings",
+        "labevents",
+        cells(
+            "labevents",
+            "charttime",
+            changed_in_turn(str, lambda text: text.replace(" ", "T"), lambda text: f"{text}.000000"),
+        ),
+        Same(),
+        "each is certain alone, so are they together",
+    ),
+    refused(
+        "times_day_first",
+        "labevents",
+        cells("labevents", "charttime", day_first, 3),
+        "not a time",
+        MEND,
+        "which is the day and which the month: not always to be seen",
+        column="charttime",
+        count=3,
+    ),
+    refused(
+        "dates_month_first",
+        "procedures_icd",
+        cells("procedures_icd", "chartdate", lambda text: f"{text[5:7]}/{text[8:]}/{text[:4]}"),
+        "not a date",
+        MEND,
+        "the same",
+        column="chartdate",
+        count=1630,
+    ),
+    refused(
+        "times_in_utc",
+        "labevents",
+        cells("labevents", "charttime", lambda text: f"{text.replace(' ', 'T')}Z"),
+        "not a time",
+        "(?i)zone",
+        "MIMIC-IV's times are the hospital's own; these were converted, some tables perhaps not",
+        column="charttime",
+        count=3632,
+    ),
+    refused(
+        "times_with_an_offset",
+        "admissions",
+        cells("admissions", "admittime", lambda text: f"{text}+01:00", 40),
+        "not a time",
+        "(?i)zone",
+        "the same",
+        column="admittime",
+        count=40,
+    ),
+    refused(
+        "dates_for_times",
+        "emar",
+        cells("emar", "charttime", lambda text: text[:10], 7),
+        "not a time",
+        MEND,
+        "midnight would be made up, and decides what was known",
+        column="charttime",
+        count=7,
+    ),
+    Case(
+        "times_for_dates",
+        "patients",
+        cells("patients", "dod", lambda text: f"{text} 00:00:00"),
+        Same(),
+        "the day is all that is wanted, and is there",
+    ),
+    refused(
+        "29_february_of_a_common_year",
+        "labevents",
+        cells("labevents", "charttime", "2151-02-29 10:00:00", 1),
+        "not a time",
+        MEND,
+        "28 February or 1 March",
+        column="charttime",
+        count=1,
+    ),
+    refused(
+        "hour_24",
+        "emar",
+        cells("emar", "charttime", "2151-03-01 24:00:00", 1),
+        "not a time",
+        MEND,
+        "the same midnight has two names, and one is another day",
+        column="charttime",
+        count=1,
+    ),
+    refused(
+        "times_as_seconds",
+        "emar",
+        cells("emar", "charttime", "5680281600"),
+        "not a time",
+        MEND,
+        "seconds or milliseconds, since 1970 or 1960",
+        column="charttime",
+        count=1808,
+    ),
+    refused(
+        "year_9999",
+        "admissions",
+        cells("admissions", "dischtime", "9999-12-31 00:00:00", 1),
+        "outside the years",
+        MEND,
+        "'still here' to some systems; to us a stay of 7,800 years",
+        column="dischtime",
+        count=1,
+        is_quick=True,
+    ),
+    refused(
+        "year_1",
+        "labevents",
+        cells("labevents", "charttime", "0001-01-01 00:00:00", 5),
+        "outside the years",
+        MEND,
+        "an empty time to some systems",
+        column="charttime",
+        count=5,
+    ),
+    refused(
+        "negative_times",
+        "labevents",
+        cells("labevents", "charttime", lambda text: f"-{text}", 5),
+        "not a time|outside the years",
+        MEND,
+        "before the first year there was no hospital",
+        column="charttime",
+        count=5,
+    ),
+    Case(
+        "discharge_before_admission",
+        "admissions",
+        cells("admissions", "dischtime", "2100-01-01 00:00:00", 1),
+        Counted(
+            ("encounters", "admissions", "noted"), "no_end", 1, as_if=cells("admissions", "dischtime", "", 1)
+        ),
+        "the stay stays, without an end (about 140 in v3.1)",
+    ),
+    refused(
+        "many_discharges_before_admission",
+        "admissions",
+        cells("admissions", "dischtime", "2100-01-01 00:00:00", 9),
+        "do not end after their admittime",
+        MEND,
+        "above 1 % something else is wrong",
+        column="dischtime",
+    ),
+    Case(
+        "death_before_birth",
+        "patients",
+        cells("patients", "dod", "1901-01-01", 1),
+        Counted(
+            ("subjects", "patients", "noted"), "death_before_birth", 1, results=("events", "vocab", "shards")
+        ),
+        "no token hangs on it; that it is there must be told",
+    ),
+    # codes and texts
+    Case(
+        "codes_in_lower_case_with_dots",
+        "diagnoses_icd",
+        cells("diagnoses_icd", "icd_code", lambda text: f"{text[:3]}.{text[3:]}".lower()),
+        Same(),
+        "a code is the same in any dress",
+        is_quick=True,
+    ),
+    Case(
+        "codes_padded",
+        "procedures_icd",
+        cells("procedures_icd", "icd_code", lambda text: f"{text:<10}"),
+        Same(),
+        "columns of a fixed width",
+    ),
+    Case(
+        "leading_zeros_lost",
+        "diagnoses_icd",
+        added("diagnoses_icd", lambda row: row["icd_code"] == "0010", 2, key="seq_num", icd_code="10"),
+        Counted(("events", "diagnoses_icd", "noted"), "not_in_gem", 2, results=("vocab", "shards", "labels")),
+        "what is left is no code of the crosswalk; too many of them are told",
+    ),
+    refused(
+        "code_spelt_null",
+        "diagnoses_icd",
+        cells("diagnoses_icd", "icd_code", "NULL", 1),
+        "rows have none",
+        MEND,
+        "it would become a token of its own",
+        column="icd_code",
+        count=1,
+    ),
+    Case(
+        "code_that_is_none",
+        "diagnoses_icd",
+        added("diagnoses_icd", lambda row: row["icd_version"] == "10", key="seq_num", icd_code="N/A"),
+        Counted(("events", "diagnoses_icd", "dropped"), "malformed_code", 1),
+        "it would become a token of its own",
+    ),
+    refused(
+        "many_codes_that_are_none",
+        "procedures_icd",
+        cells("procedures_icd", "icd_code", "unknown"),
+        "ICD-10-PCS",
+        MEND,
+        "above 0.1 % something else is wrong",
+        column="icd_code",
+    ),
+    refused(
+        "another_version",
+        "procedures_icd",
+        cells("procedures_icd", "icd_version", "11", 2),
+        "neither 9 nor 10",
+        MEND,
+        "ICD-11 has other codes",
+        column="icd_version",
+        count=2,
+    ),
+    Case(
+        "units_mixed",
+        "labevents",
+        twelve_more("10^9/L"),
+        Counted(
+            ("vocab", "", "counts"),
+            "lab_rows_in_other_units",
+            12,
+            as_if=twelve_more("K/uL"),
+            results=("vocab", "shards", "labels"),
+        ),
+        "the cuts are over all values whatever the unit; how many are in another must be told",
+    ),
+    refused(
+        "administered_in_capitals",
+        "emar",
+        cells("emar", "event_txt", str.upper),
+        "none of 1,808 rows",
+        "(?i)see",
+        "exactly `Administered` counts; that nothing was given is not believed",
+    ),
+    # whole columns
+    refused(
+        "no_value_at_all",
+        "labevents",
+        cells("labevents", "valuenum", ""),
+        "none of 3,632 rows",
+        "(?i)see",
+        "a hospital without a value",
+    ),
+    refused(
+        "no_event_at_all",
+        "emar",
+        cells("emar", "event_txt", ""),
+        "none of 1,808 rows",
+        "(?i)see",
+        "a hospital without a drug given",
+    ),
+    refused(
+        "no_gsn_at_all",
+        "prescriptions",
+        cells("prescriptions", "gsn", ""),
+        "none of",
+        "(?i)gsn_atc_ndc_mapping",
+        "no drug could be coded",
+        column="gsn",
+    ),
+    refused(
+        "no_admission_time_at_all",
+        "admissions",
+        cells("admissions", "admittime", ""),
+        "rows have none",
+        MEND,
+        "a stay without a start",
+        column="admittime",
+        count=123,
+    ),
+]
