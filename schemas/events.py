@@ -7,6 +7,9 @@ KINDS = ("DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM")
 
 SPLITS = ("train", "val", "test")
 
+HIDDEN = "hidden"
+"""The encounters/1 `type` of an encounter whose events its provider withholds: a test order of Instacart."""
+
 _TIME = pa.timestamp("us")
 
 SUBJECTS = pa.schema(
@@ -59,7 +62,9 @@ EVENTS = pa.schema(
 BUCKETS = pa.schema(
     [
         pa.field("bucket", pa.int32(), nullable=False),  # 0, 1, …
-        pa.field("first_subject_id", pa.int64(), nullable=False),  # rising; a bucket ends where the next begins
+        pa.field(
+            "first_subject_id", pa.int64(), nullable=False
+        ),  # rising; a bucket ends where the next begins
         pa.field("subjects", pa.int64(), nullable=False),
     ],
     metadata={"contract": "buckets/1"},

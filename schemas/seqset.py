@@ -23,9 +23,12 @@ SEQSET = pa.schema(
         pa.field("hours", pa.list_(pa.float32()), nullable=False),  # since the set's start; may be negative
         pa.field("times", pa.list_(_TIME), nullable=False),  # exact, for cuts on time
         pa.field("available", pa.list_(_TIME), nullable=False),  # exact, for cuts on what was known
-        pa.field("flags", pa.int32(), nullable=False),  # 1: the stay has no end after its start
+        pa.field("flags", pa.int32(), nullable=False),  # a sum of those below
     ],
     metadata={"contract": "seqset/1"},
 )
 
-NO_END = 1
+NO_END = 1  # the stay has no end after its start
+TARGET_HIDDEN = (
+    2  # its provider withholds what it holds: empty, never masked, predicted or counted as a basket
+)

@@ -3,15 +3,28 @@
 Nothing here imports Great Expectations; `schemas.validation.validate` runs a suite.
 """
 
+from collections.abc import Callable
+
 from schemas.expectations.labels import labels
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Rule, Severity, Suite, Table, View
 from schemas.expectations.tables import drug_lookup, encounters, events, subjects
+from schemas.layout import Layout
 
 TABLE_SUITES = {suite.__name__: suite for suite in (subjects, encounters, events, drug_lookup, vocab, seqset)}
 """By the table's name: a function of the Layout. `labels` takes the cohort's name as well."""
 
+BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
+    "subjects": lambda layout: subjects(layout).without("sex_is_given", "birth_date_is_given"),
+    "encounters": lambda layout: encounters(layout).without("age_years_is_given"),
+    "events": events,
+    "vocab": vocab,
+    "seqset": seqset,
+}
+"""The same for baskets, whose buyers have neither birthday nor sex."""
+
 __all__ = [
+    "BASKET_SUITES",
     "TABLE_SUITES",
     "Rule",
     "Severity",

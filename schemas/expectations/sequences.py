@@ -1,9 +1,9 @@
 """What must hold of the vocabulary and of the SeqSet shards."""
 
-from schemas.events import ENCOUNTERS, KINDS
+from schemas.events import ENCOUNTERS, HIDDEN, KINDS
 from schemas.expectations.suite import Suite, Table, View, after, between, holds, not_null_as_in, unique
 from schemas.layout import Layout
-from schemas.seqset import NO_END, SEQSET
+from schemas.seqset import NO_END, SEQSET, TARGET_HIDDEN
 from schemas.vocab import SPECIAL_KIND, SPECIALS, UNK, VOCAB
 
 CAN_HOLD_A_VALUE = 0.5  # items of whole numbers have equal cuts, and the decile between two of them is empty
@@ -85,7 +85,19 @@ def _sets() -> View:
         holds(
             "flag_says_whether_it_ends", f'(flags & {NO_END} = {NO_END}) = ("end" IS NULL)', "flags", "end"
         ),
-        holds("set_has_tokens", "len(tokens) > 0", "tokens", severity="WARN", at_least=0.95),
+        holds(
+            "hidden_set_is_empty",
+            f"CASE WHEN flags & {TARGET_HIDDEN} <> 0 THEN len(tokens) = 0 END",
+            "flags",
+            "tokens",
+        ),
+        holds(
+            "set_has_tokens",
+            f"CASE WHEN flags & {TARGET_HIDDEN} = 0 THEN len(tokens) > 0 END",
+            "tokens",
+            severity="WARN",
+            at_least=0.95,
+        ),
     )
     return View("seqset_rules", "FROM seqset", rules)
 
@@ -172,8 +184,13 @@ def _encounters() -> View:
             f'CASE WHEN {both} THEN "end" IS NOT DISTINCT FROM set_end END',
             "end",
         ),
+        holds(
+            "set_is_hidden_with_its_encounter",
+            f"CASE WHEN {both} THEN (flags & {TARGET_HIDDEN} <> 0) = (type IS NOT DISTINCT FROM '{HIDDEN}') END",
+            "flags",
+        ),
     )
     query = """
-        SELECT e.start, e.end, s.start AS set_start, s.end AS set_end
+        SELECT e.start, e.end, e.type, s.start AS set_start, s.end AS set_end, s.flags
         FROM encounters e FULL JOIN seqset s USING (subject_id, encounter_id)"""
     return View("seqset_encounters", query, rules)

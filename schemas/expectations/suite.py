@@ -1,7 +1,7 @@
 """The parts of a suite: rules on views over Parquet tables, each rule an ERROR or a WARN."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,6 +73,14 @@ class Suite:
     @property
     def table(self) -> Table:
         return self.tables[0]
+
+    def without(self, *rules: str) -> "Suite":
+        """Return the suite less some rules, for a source they say nothing of."""
+        views = (
+            replace(view, rules=tuple(rule for rule in view.rules if rule.name not in rules))
+            for view in self.views
+        )
+        return replace(self, views=tuple(views))
 
 
 def holds(name: str, sql: str, *columns: str, severity: Severity = "ERROR", at_least: float = 1.0) -> Rule:

@@ -23,6 +23,7 @@ VOCABS_OF_KIND = {
     "PR": ("icd10pcs", "icd9pcs", "cpt"),
     "MED": ("name", "rxnorm", "atc"),
     "LAB": ("itemid", "loinc"),
+    "ITEM": ("product_id",),
 }
 _PLAUSIBLE = (
     "BETWEEN TIMESTAMP '1900-01-01' AND TIMESTAMP '2300-01-01'"  # MIMIC's dates are shifted past 2100

@@ -120,6 +120,7 @@ FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
     ("seqset", put("days_since_prior", 5.0, row=1), {"days_since_prior_fits_the_starts"}),
     ("seqset", put("days_since_first", 5.0, row=1), {"days_since_first_fits_the_starts"}),
     ("seqset", put("flags", 1), {"flag_says_whether_it_ends"}),
+    ("seqset", put("flags", 2), {"hidden_set_is_empty", "set_is_hidden_with_its_encounter"}),
     ("seqset", put("hours", [0.0]), {"lists_are_equally_long"}),
     ("seqset", in_list("tokens", 1, 77), {"token_is_in_the_vocabulary"}),
     ("seqset", in_list("tokens", 1, 4), {"token_is_of_its_kind"}),
