@@ -23,6 +23,10 @@ def find_gem(folder: Path, crosswalk: str) -> Path | None:
     return path if path is not None and path.exists() else None
 
 
+def is_gem(path: Path) -> bool:
+    return path.name in NATIVE.values()
+
+
 def read_gem(path: Path) -> pl.DataFrame:
     """Return icd_9, icd_10, flags, a row per line, in the file's order.
 

@@ -5,7 +5,19 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.sources.raw import DATE, INTEGER, NUMBER, SUFFIXES, TEXT, TIME, Table, find_file, read
+from pipelines.sources.gem import NATIVE, find_gem, is_gem, read_gem
+from pipelines.sources.raw import (
+    DATE,
+    INTEGER,
+    NUMBER,
+    SUFFIXES,
+    TEXT,
+    TIME,
+    Table,
+    find_file,
+    read,
+    require_columns,
+)
 from schemas.errors import InputError
 
 TABLES: dict[str, Table] = {
@@ -103,16 +115,26 @@ class MimicSource:
             InputError: there is none.
         """
         folder = self.crosswalks if name in CROSSWALKS else self.hosp
-        path = find_file(folder, name)
+        path = find_file(folder, name) or find_gem(folder, name)
         if path is None:
+            looked_for = [name + suffix for suffix in SUFFIXES] + [NATIVE[name]] * (name in NATIVE)
             raise InputError(
-                f"{name}: no such file in {folder} ({', '.join(name + suffix for suffix in SUFFIXES)}). "
+                f"{name}: no such file in {folder} ({', '.join(looked_for)}). "
                 + ("Name the folder that holds it." if name in CROSSWALKS else "Copy it there.")
             )
         return path
 
+    def require_columns(self, name: str) -> None:
+        """Raise InputError when the file lacks a column we read, or is no text of CMS where it bears its name."""
+        path = self.path(name)
+        if is_gem(path):
+            read_gem(path)
+        else:
+            require_columns(path, READ[name])
+
     def read(self, name: str) -> pl.DataFrame:
-        return read(self.path(name), READ[name])
+        path = self.path(name)
+        return read_gem(path).select(*READ[name].columns) if is_gem(path) else read(path, READ[name])
 
 
 def find_source(mimic_dir: Path, vocab_dir: Path) -> MimicSource:

@@ -61,7 +61,7 @@ def fetch_crosswalks(
             log.info("%s: %s rows", text.name, f"{read_gem(text).height:,}")
         if gsn_url is not None:
             _fetch_gsn(session, gsn_url, folder / f"{GSN}.csv.gz", patience)
-        found = {name: find_gem(folder, name) or find_file(folder, name) for name in CROSSWALKS}
+        found = {name: find_file(folder, name) or find_gem(folder, name) for name in CROSSWALKS}
     return Crosswalks(folder, {name: path for name, path in found.items() if path is not None})
 
 

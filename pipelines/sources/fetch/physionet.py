@@ -1,6 +1,7 @@
 """MIMIC-IV's open demo, or whatever PhysioNet lays out as it does: files beside a SHA256SUMS.txt that promises them."""
 
 import logging
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from pipelines.sources.fetch.download import Patience, discard, download, keep, 
 from pipelines.sources.fetch.files import address, alone_in, fetch_verified
 from pipelines.sources.mimic_tables import TABLES
 from schemas.errors import InputError
+
+# at the top or in hosp, for nothing reads icu; and no name leads out of the folder
+WANTED = re.compile(r"(hosp/)?\w[\w.-]*")
 
 log = logging.getLogger("nest")
 
@@ -52,13 +56,9 @@ def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = No
 
 
 def _wanted(session: requests.Session, base_url: str, sums: Path, patience: Patience) -> dict[str, str]:
-    """Return the files to fetch and their sums: those at the top, and `hosp`; nothing reads `icu`."""
+    """Return the files to fetch and their sums."""
     text = download(session, address(base_url, SUMS), sums, patience).read_text(errors="replace")
-    wanted = {
-        name: digest
-        for name, digest in read_sums(text).items()
-        if Path(name).parent.as_posix() in (".", "hosp")
-    }
+    wanted = {name: digest for name, digest in read_sums(text).items() if WANTED.fullmatch(name)}
     missing = [table for table in TABLES if f"hosp/{table}.csv.gz" not in wanted]
     if missing:
         discard(sums)
