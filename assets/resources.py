@@ -14,6 +14,9 @@ class Workspace(dg.ConfigurableResource):
     data_dir: str | None = None
     mimic_dir: str | None = None
     vocab_dir: str | None = None
+    meds_dir: str | None = None
+    meds_encounter_column: str | None = None
+    meds_gap_hours: float | None = None
     preset: str | None = None  # default | paper
     model: str | None = None  # auto | tiny | paper
     med_link: str | None = None  # name | pharmacy

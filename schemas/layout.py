@@ -51,6 +51,11 @@ class Layout:
         return self.root / "drug_lookup.parquet"
 
     @property
+    def meds(self) -> Path:
+        """The source's tables as a MEDS dataset: `data/<split>/*.parquet` and `metadata/`."""
+        return self.root / "meds"
+
+    @property
     def vocab(self) -> Path:
         return self.root / "vocab.parquet"
 

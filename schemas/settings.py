@@ -51,6 +51,9 @@ class Settings(BaseSettings):
     data_dir: Path = Path("data")
     mimic_dir: Path | None = None  # the folder that holds `hosp`, or `hosp` itself; None: synthetic
     vocab_dir: Path | None = None  # the crosswalks; None: those of the synthetic input
+    meds_dir: Path | None = None  # the root of a MEDS dataset; None: the one `mimic_meds` writes
+    meds_encounter_column: str | None = None  # None: the first known name it has; `none`: sets by gaps
+    meds_gap_hours: float = Field(default=24.0, gt=0.0)  # between two sets, where no column tells them apart
     preset: Literal["default", "paper"] = "default"
     med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it
     model: Literal["auto", "tiny", "paper"] = "auto"

@@ -1,0 +1,246 @@
+"""The steps from a MEDS dataset to events: each reads the dataset's files, calls transforms, writes files."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+
+from pipelines import shards
+from pipelines.buckets import Buckets, Spill, write_buckets
+from pipelines.corpus import fitted_on
+from pipelines.events import events_file, write_events
+from pipelines.sources import meds as rows_of
+from pipelines.sources.meds_codes import declare
+from pipelines.sources.meds_files import MedsDataset, find_dataset
+from pipelines.sources.meds_inspect import Inspected
+from pipelines.split import assign_split
+from pipelines.workers import each_bucket
+from schemas.cards import Flow, StepCard
+from schemas.contract import contract_name, read_table, write_table
+from schemas.errors import InputError
+from schemas.events import ENCOUNTERS, EVENTS, KINDS, SUBJECTS
+from schemas.layout import Layout
+from schemas.meds import CORE, EXTENSIONS, SPLIT_NAMES
+from schemas.settings import TASK_SPLIT, DataRules
+
+__all__ = ["extract_encounters", "extract_events", "extract_subjects", "find_dataset", "inspect_raw"]
+
+MADE_BY = "from_meds"
+DECILES = 10
+
+
+def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
+    """Say which files there are, their rows and hashes; refuse what MEDS forbids and we cannot mend.
+
+    Raises:
+        InputError: a subject or code is missing, a subject lies in two files, a file is damaged.
+    """
+    counts, unsorted = Counter[str](files=len(dataset.files)), 0
+    ids = []
+    for file in dataset.files:
+        found = Inspected()
+        for rows in dataset.batches_of(file, "subject_id", "time", "code"):
+            found.add(rows)
+        found.refuse_gaps(dataset.name(file))
+        counts["rows"] += found.rows
+        unsorted += not found.is_sorted
+        ids.append(found.subjects())
+    counts["subjects"] = _refuse_shared(ids)
+    card = StepCard(
+        step="raw",
+        contract="meds/0.4",
+        counts=dict(counts),
+        hashes={dataset.name(file): shards.file_sha256(file) for file in dataset.files},
+        warnings=[
+            f"data: {unsorted:,} of {len(dataset.files):,} files are not sorted by subject and time, as MEDS asks; "
+            "they are sorted on the way in."
+        ]
+        if unsorted
+        else [],
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_subjects(
+    dataset: MedsDataset, layout: Layout, rules: DataRules, *, subjects_per_bucket: int
+) -> StepCard:
+    """Write subjects/1 and buckets/1: who, and in which split, which is the dataset's own where it has one."""
+    told, everyone = [], []
+    for rows in dataset.batches("subject_id", "time", "code"):
+        told.append(rows.filter(rows_of.IS_ABOUT_SUBJECT))
+        everyone.append(rows.unique("subject_id"))
+    found = rows_of.subjects(pl.concat(told + everyone))
+    people = found.with_columns(death_date=pl.col("death").dt.truncate("1d"))
+    split = _splits(dataset, people["subject_id"], rules)
+    people = people.with_columns(split)
+    write_table(people.to_arrow(), layout.subjects, SUBJECTS, made_by=MADE_BY)
+    buckets = write_buckets(people["subject_id"], layout, subjects_per_bucket=subjects_per_bucket)
+    card = StepCard(
+        step="subjects",
+        contract=contract_name(SUBJECTS),
+        flows={"subjects": Flow(source_rows=people.height, kept_rows=people.height)},
+        counts={
+            **{
+                f"{column}_{name}": count
+                for column in ("split", "pretrain_split")
+                for name, count in sorted(people[column].value_counts().iter_rows())
+            },
+            "buckets": buckets,
+        },
+        hashes={"config": shards.config_sha256(rules)},
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float) -> StepCard:
+    """Write encounters/1: by the dataset's encounter column, or by gaps of more than `gap_hours`."""
+    found: list[pl.DataFrame] = []
+    by_gaps = dataset.encounter_column is None
+    with _spilled(dataset, layout, "subject_id", "time", "code", "encounter_id") as (read, buckets):
+        for bucket in range(buckets):
+            rows = read(bucket)
+            if by_gaps:
+                first_id = 1 + sum(part.height for part in found)
+                rows = rows_of.number_by_gaps(rows, gap_hours=gap_hours, first_id=first_id)
+            found.append(rows_of.encounters(rows, is_ours=dataset.is_ours, by_gaps=by_gaps))
+    stays = pl.concat(found)
+    _refuse_shared_encounters(stays, dataset)
+    write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by=MADE_BY)
+    open_stays = stays["end"].null_count()
+    card = StepCard(
+        step="encounters",
+        contract=contract_name(ENCOUNTERS),
+        flows={
+            "encounters": Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": open_stays})
+        },
+        counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> StepCard:
+    """Write events/1: every row with a time that is about neither a subject nor an encounter."""
+    stays = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS))
+    buckets = Buckets.read(layout)
+    columns = (*CORE, *EXTENSIONS) if dataset.is_ours else (*CORE, "encounter_id")
+    flow, kinds = Flow(source_rows=0, kept_rows=0), Counter[str]()
+    with shards.fresh_folder(layout.events) as aside, _spilled(dataset, layout, *columns) as (read, count):
+        declared = None if dataset.is_ours else _declare(read, count, fitted_on(layout, rules), rules)
+
+        def write(bucket: int) -> tuple[Flow, Counter[str]]:
+            rows = read(bucket)
+            if declared is None:
+                events, part = rows_of.our_events(rows)
+            else:
+                events, part = rows_of.any_events(rows, declared, stays.filter(buckets.within(bucket)))
+            for kind, of_kind in events.partition_by("kind", as_dict=True).items():
+                write_events(of_kind, aside, str(kind[0]), bucket, made_by=MADE_BY)
+            return part, Counter(dict(events["kind"].value_counts().iter_rows()))
+
+        for part, counted in each_bucket("meds_events", write, count):
+            flow, kinds = flow + part, kinds + counted
+        _fill_up(aside, kinds, count)
+    card = StepCard(
+        step="events",
+        contract=contract_name(EVENTS),
+        flows={
+            "rows": flow,
+            **{kind: Flow(source_rows=kinds[kind], kept_rows=kinds[kind]) for kind in KINDS if kinds[kind]},
+        },
+        counts={"events": flow.kept_rows, **{f"events_{kind}": kinds[kind] for kind in KINDS if kinds[kind]}},
+        hashes={"config": shards.config_sha256(rules)},
+    )
+    return shards.write_card(card, layout)
+
+
+def _splits(dataset: MedsDataset, ids: pl.Series, rules: DataRules) -> list[pl.Series]:
+    """Return `split` and `pretrain_split`: the dataset's own for both, or by our hash.
+
+    Where the dataset's is our hash, as in one of ours, the rules say what to pretrain on.
+    """
+    hashed = assign_split(ids, *TASK_SPLIT).alias("split")
+    by_rules = assign_split(ids, *rules.pretrain_split).alias("pretrain_split")
+    given = dataset.splits()
+    if given is None:
+        return [hashed, by_rules]
+    ours = {theirs: split for split, theirs in SPLIT_NAMES.items()}
+    named = pl.DataFrame({"subject_id": ids}).join(
+        given.unique(), on="subject_id", how="left", maintain_order="left"
+    )
+    split = named["split"].replace_strict(ours, default=None, return_dtype=pl.String)
+    if named.height != len(ids) or split.null_count():
+        raise InputError(
+            f"metadata/subject_splits.parquet: {split.null_count():,} of {len(ids):,} subjects are in none of "
+            f"{', '.join(ours)}, {named.height - len(ids):,} in more than one. Mend it, or remove it: the split is "
+            "then by our hash."
+        )
+    return [hashed, by_rules] if split.equals(hashed) else [split, split.alias("pretrain_split")]
+
+
+@contextmanager
+def _spilled(
+    dataset: MedsDataset, layout: Layout, *columns: str
+) -> Iterator[tuple[Callable[[int], pl.DataFrame], int]]:
+    """Give a reader of one bucket's rows, whole subjects, and how many buckets there are."""
+    buckets = Buckets.read(layout)
+    folder = layout.root / ".meds.spill"
+    shutil.rmtree(folder, ignore_errors=True)
+    spill = Spill(folder, buckets)
+
+    def read(bucket: int) -> pl.DataFrame:
+        rows = spill.read("rows", bucket)
+        return next(dataset.batches(*columns)).clear() if rows is None else rows
+
+    try:
+        spill.write("rows", dataset.batches(*columns))
+        yield read, len(buckets)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _declare(
+    read: Callable[[int], pl.DataFrame], buckets: int, known: pl.DataFrame, rules: DataRules
+) -> pl.DataFrame:
+    """Return what each code is to us; valued are those whose deciles can each hold `min_count` values."""
+    counted = []
+    for bucket in range(buckets):
+        rows = read(bucket)
+        finite = pl.col("numeric_value").is_finite().fill_null(False)
+        fitted = pl.col("subject_id").is_in(known["subject_id"].implode())
+        counted.append(rows.group_by("code").agg(values=(finite & fitted).sum().cast(pl.Int64)))
+    values = pl.concat(counted).group_by("code").agg(pl.col("values").sum()).sort("code")
+    enough = values.filter(pl.col("values") >= DECILES * rules.min_count)
+    return declare(values["code"], enough["code"])
+
+
+def _fill_up(folder: Path, kinds: Counter[str], buckets: int) -> None:
+    """Give every kind that occurs a file in every bucket."""
+    for kind in kinds:
+        for bucket in range(buckets):
+            if not events_file(folder, kind, bucket).exists():
+                empty = pl.DataFrame(schema=pl.Schema(EVENTS))
+                write_events(empty, folder, kind, bucket, made_by=MADE_BY)
+
+
+def _refuse_shared(ids: list[pl.Series]) -> int:
+    """Return how many subjects there are; raise InputError where one lies in more than one file."""
+    everyone = pl.concat(ids)
+    shared = len(everyone) - everyone.n_unique()
+    if shared:
+        raise InputError(
+            f"data: {shared:,} subjects lie in more than one file; MEDS keeps a subject in one. Remove the file that "
+            "is there twice, or write each subject's rows together."
+        )
+    return len(everyone)
+
+
+def _refuse_shared_encounters(stays: pl.DataFrame, dataset: MedsDataset) -> None:
+    shared = stays.height - stays["encounter_id"].n_unique()
+    if shared:
+        raise InputError(
+            f"data: column {dataset.encounter_column}: {shared:,} encounters are of more than one subject. Set "
+            "NEST_MEDS_ENCOUNTER_COLUMN to a column that names one encounter of one subject, or to `none`."
+        )

@@ -1,0 +1,170 @@
+"""MEDS rows to the one event schema: who, which stays, which events. Nothing here reads or writes.
+
+A dataset of ours says more than MEDS asks for and comes back as it was. Of any other only subject_id, time, code,
+numeric_value and perhaps an encounter are known; docs/meds.md says what is made of them.
+"""
+
+import polars as pl
+
+from pipelines.flows import sift
+from pipelines.sources import meds_codes as codes
+from pipelines.stays import attach, attachment_spans
+from schemas.cards import Flow
+from schemas.events import ENCOUNTERS, EVENTS
+
+SEXES = {"F": "F", "FEMALE": "F", "M": "M", "MALE": "M"}
+ONE_SECOND = pl.duration(seconds=1)
+IS_ABOUT_SUBJECT = codes.has_prefix(*codes.ABOUT_SUBJECTS)
+IS_ABOUT_ENCOUNTER = codes.has_prefix(*codes.ABOUT_ENCOUNTERS)
+
+
+def subjects(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return subject_id, birth_date, death (a time), sex, one row per subject, sorted.
+
+    Of several births the earliest counts, of several deaths the latest, of several sexes the first in order of codes.
+
+    Args:
+        rows: subject_id, time, code; every row that is about a subject, and of the others at least one each.
+    """
+    sex = codes.part_after(codes.GENDER).str.to_uppercase()
+    known = sex.replace_strict(SEXES, default="UN", return_dtype=pl.String)
+    time = pl.col("time")
+    return (
+        rows.group_by("subject_id")
+        .agg(
+            birth_date=time.filter(codes.has_prefix(codes.BIRTH)).min(),
+            death=time.filter(codes.has_prefix(codes.DEATH)).max(),
+            sex=known.filter(sex.is_not_null()).min(),
+        )
+        .sort("subject_id")
+    )
+
+
+def encounters(rows: pl.DataFrame, *, is_ours: bool, by_gaps: bool) -> pl.DataFrame:
+    """Return encounters/1 of the rows that carry an encounter_id.
+
+    One with an admission lasts from it to its discharge, and has no end where there is none after its start. One
+    without, or formed by gaps, lasts from its first row to its last, a second at least. Who died in it its discharge
+    says; where that is silent, whether the death lies in it.
+
+    Args:
+        rows: subject_id, time, code, encounter_id; whole subjects.
+        is_ours: deaths in a stay have rows of their own, so that the subject's death says nothing of it.
+        by_gaps: encounter_id is from `number_by_gaps`.
+    """
+    admitted, discharged = codes.has_prefix(codes.ADMISSION), codes.has_prefix(codes.DISCHARGE)
+    time = pl.col("time")
+    found = (
+        rows.drop_nulls(["encounter_id", "time"])
+        .group_by("subject_id", "encounter_id")
+        .agg(
+            admission=time.filter(admitted).min(),
+            discharge=time.filter(discharged).max(),
+            first=time.min(),
+            last=time.max(),
+            recorded_death=time.filter(codes.has_prefix(codes.STAY_DEATH)).max(),
+            status=codes.part_after(codes.DISCHARGE).min(),
+            admission_type=codes.part_after(codes.ADMISSION).min(),
+            race=codes.part_after(codes.RACE).min(),
+            insurance=codes.part_after(codes.INSURANCE).min(),
+        )
+    )
+    is_stay = pl.col("admission").is_not_null() & pl.lit(not by_gaps)
+    spanned = pl.max_horizontal("last", pl.col("first") + ONE_SECOND)
+    timed = found.with_columns(
+        start=pl.when(is_stay).then("admission").otherwise("first"),
+        end=pl.when(is_stay).then("discharge").otherwise(spanned),
+    ).with_columns(end=pl.when(pl.col("end") > pl.col("start")).then("end"))
+    placed = timed.join(subjects(rows), on="subject_id", how="left")
+    dead_inside = pl.col("death").is_between("start", "end").fill_null(False)
+    status = pl.col("status")
+    died = pl.when(status.is_null()).then(dead_inside).otherwise(status == codes.DIED)
+    seen = pl.when(dead_inside & died & pl.lit(not is_ours)).then("death")
+    return (
+        placed.with_columns(
+            type=pl.lit(None, pl.String),
+            discharge_status=pl.when(~status.is_in([codes.DIED, codes.ALIVE])).then("status"),
+            died=died,
+            death_time=pl.coalesce("recorded_death", seen),
+            age_years=(pl.col("start").dt.year() - pl.col("birth_date").dt.year()).cast(pl.Float64),
+        )
+        .select(ENCOUNTERS.names)
+        .sort("subject_id", "start", "encounter_id")
+    )
+
+
+def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float, first_id: int) -> pl.DataFrame:
+    """Fill `encounter_id`: a subject's rows that follow each other within the gap are one encounter.
+
+    Rows without a time, births and deaths have none and part nothing. Ids count from `first_id`, by subject and time.
+    """
+    counts = pl.col("time").is_not_null() & ~codes.has_prefix(codes.BIRTH, codes.DEATH)
+    timed = rows.select("subject_id", "time").filter(counts).unique().sort("subject_id", "time")
+    apart = (pl.col("time") - pl.col("time").shift()).over("subject_id") > pl.duration(
+        microseconds=round(gap_hours * 3_600_000_000)
+    )
+    begins = apart.fill_null(True)
+    numbered = timed.with_columns(encounter_id=begins.cum_sum().cast(pl.Int64) + (first_id - 1))
+    moments = rows.with_columns(moment=pl.when(counts).then("time")).drop("encounter_id")
+    return moments.join(
+        numbered,
+        left_on=["subject_id", "moment"],
+        right_on=["subject_id", "time"],
+        how="left",
+        maintain_order="left",
+    ).drop("moment")
+
+
+def our_events(rows: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
+    """Return the events/1 a dataset of ours was written from."""
+    no_value = (pl.col("kind") == "LAB") & ~pl.col("value").is_finite().fill_null(False)
+    kept, flow = sift(rows, {**_not_events(pl.col("kind").is_null()), "no_finite_value": no_value})
+    events = kept.with_columns(
+        code=codes.read_written_code(),
+        value=pl.when(pl.col("value").is_finite()).then("value"),
+        available_at=pl.max_horizontal("time", "available_at"),
+    )
+    return events.select(EVENTS.names), flow
+
+
+def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
+    """Return events/1 of any dataset: attached to stays, kinds by declared codes.
+
+    A diagnosis counts as known from the end of its stay on, whenever it is dated: bills are coded at discharge.
+
+    Args:
+        rows: subject_id, time, code, numeric_value, encounter_id.
+        declared: meds_code, kind, vocab, code, mapped, unit, and value_kind, value_code, value_vocab where it is
+            valued; from `meds_codes.declare`.
+        stays: encounters/1.
+    """
+    kept, flow = sift(rows, _not_events(pl.lit(False)))
+    held = pl.col("numeric_value").cast(pl.Float64)
+    finite = held.is_finite().fill_null(False)
+    coded = (
+        attach(kept, attachment_spans(stays.lazy(), lookback_hours=0).collect())
+        .rename({"code": "meds_code"})
+        .join(declared, on="meds_code", how="left")
+        .join(stays.select("encounter_id", "start", "end"), on="encounter_id", how="left")
+        .with_columns(value=pl.when(finite).then(held), is_lab=finite & pl.col("is_valued"))
+    )
+    closed = pl.when(pl.col("kind") == "DX").then(pl.coalesce("end", "start"))
+    events = coded.with_columns(
+        *(
+            pl.when("is_lab").then(f"valued_{name}").otherwise(name).alias(name)
+            for name in ("kind", "vocab", "code", "mapped", "unit")
+        ),
+        available_at=pl.max_horizontal("time", closed),
+        rank=pl.lit(None, pl.Int64),
+    )
+    unheld = kept.filter(pl.col("numeric_value").is_not_null() & ~finite).height
+    return events.select(EVENTS.names), flow.model_copy(update={"noted": {"value_not_finite": unheld}})
+
+
+def _not_events(is_none: pl.Expr) -> dict[str, pl.Expr]:
+    return {
+        "about_subject": IS_ABOUT_SUBJECT,
+        "about_encounter": IS_ABOUT_ENCOUNTER,
+        "static": pl.col("time").is_null(),
+        "no_kind": is_none,
+    }

@@ -1,0 +1,194 @@
+"""A MEDS dataset on disk: which files it has, whether they are MEDS, and its rows in batches, in our types."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from meds.schema import data_subdirectory, dataset_metadata_filepath, subject_splits_filepath
+
+from schemas.errors import InputError
+from schemas.meds import ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA
+
+ROWS_PER_BATCH = 500_000
+BY_GAPS = "none"
+
+_NEEDED = ("subject_id", "time", "code")
+_OF_TYPE = {
+    pa.int64(): (pa.types.is_integer, "whole numbers"),
+    pa.timestamp("us"): (
+        lambda stored: pa.types.is_timestamp(stored) and stored.tz is None,
+        "times without a zone",
+    ),
+    pa.string(): (lambda stored: _is_text(stored) or pa.types.is_null(stored), "text"),
+    pa.float32(): (lambda stored: pa.types.is_floating(stored) or pa.types.is_integer(stored), "numbers"),
+    pa.float64(): (pa.types.is_floating, "numbers"),
+}
+"""Of each type of MEDS_DATA: what a file may store instead, and how people call it."""
+
+
+@dataclass(frozen=True)
+class MedsDataset:
+    """The files of a MEDS dataset, and what they have beside MEDS's own columns."""
+
+    root: Path
+    files: tuple[Path, ...]
+    is_ours: bool  # every file has our extension columns
+    encounter_column: str | None  # None: sets are formed by gaps
+
+    def name(self, file: Path) -> str:
+        """Return a file's place in the dataset, as messages say it."""
+        return file.relative_to(self.root).as_posix()
+
+    def batches(self, *columns: str) -> Iterator[pl.DataFrame]:
+        """Yield the rows of all files, file by file; see `batches_of`."""
+        for file in self.files:
+            yield from self.batches_of(file, *columns)
+
+    def batches_of(self, file: Path, *columns: str) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a file in the order stored, columns named and typed as in MEDS_DATA.
+
+        `encounter_id` is the dataset's encounter column; a column the file lacks is null.
+
+        Raises:
+            InputError: the file is damaged, or its encounters are no whole numbers.
+        """
+        source = {name: name for name in columns} | {"encounter_id": self.encounter_column}
+        with _rewording(self.name(file)):
+            parquet = pq.ParquetFile(file)
+            there = [name for name in columns if source[name] in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(ROWS_PER_BATCH, columns=[source[name] for name in there]):
+                table = pl.DataFrame(pa.table({name: batch[source[name]] for name in there}))
+                stored = table.with_columns(pl.col(pl.Categorical).cast(pl.String))
+                rows = stored.select(_typed(name, name in there) for name in columns)
+                self._refuse_lost_encounters(file, stored, rows)
+                yield rows
+
+    def splits(self) -> pl.DataFrame | None:
+        """Return subject_id, split as the dataset gives them; None where it does not."""
+        file = self.root / subject_splits_filepath
+        if not file.exists():
+            return None
+        with _rewording(self.name(file)):
+            table = pq.read_table(file)
+            if not {"subject_id", "split"} <= set(table.column_names):
+                raise InputError(
+                    f"{self.name(file)}: no column subject_id or split. Write it as MEDS has it."
+                )
+            return pl.DataFrame(table.select(["subject_id", "split"])).cast({"subject_id": pl.Int64})
+
+    def _refuse_lost_encounters(self, file: Path, stored: pl.DataFrame, rows: pl.DataFrame) -> None:
+        if "encounter_id" not in stored.columns:
+            return
+        back = rows["encounter_id"].cast(stored["encounter_id"].dtype, strict=False)
+        lost = int((back.ne_missing(stored["encounter_id"])).sum())
+        if lost:
+            raise InputError(
+                f"{self.name(file)}: column {self.encounter_column}: {lost:,} of the first {rows.height:,} values are "
+                f"no whole numbers. Set NEST_MEDS_ENCOUNTER_COLUMN to a column of such, or to `{BY_GAPS}`: sets are "
+                "then formed by gaps."
+            )
+
+
+def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDataset:
+    """Return the MEDS dataset at `folder`.
+
+    Args:
+        encounter_column: None: the first of ENCOUNTER_COLUMNS that every file has; `none`: sets by gaps.
+
+    Raises:
+        InputError: there is no dataset.json, no data, or a file lacks a column or has it in another type.
+    """
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder}: no such folder. Name the root of a MEDS dataset, with data/ and metadata/."
+        )
+    _require_metadata(folder)
+    files = tuple(sorted(path for path in (folder / data_subdirectory).rglob("*.parquet") if path.is_file()))
+    if not files:
+        raise InputError(
+            f"{folder / data_subdirectory}: no Parquet file there or below. Copy the dataset again, whole."
+        )
+    schemas = {}
+    for file in files:
+        name = file.relative_to(folder).as_posix()
+        with _rewording(name):
+            schemas[name] = pq.read_schema(file)
+        _require_columns(name, schemas[name])
+    shared = set.intersection(*(set(schema.names) for schema in schemas.values()))
+    is_ours = all(_has_extensions(schema) for schema in schemas.values())
+    return MedsDataset(folder, files, is_ours, _encounter_column(encounter_column, shared, is_ours))
+
+
+def _require_metadata(folder: Path) -> None:
+    file = folder / dataset_metadata_filepath
+    if not file.is_file():
+        raise InputError(
+            f"{dataset_metadata_filepath}: no such file in {folder}. Name the root of a MEDS dataset; one without it "
+            'needs a file that holds at least {"meds_version": "0.4.0"}.'
+        )
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError):
+        said = None
+    if not isinstance(said, dict):
+        raise InputError(f"{dataset_metadata_filepath}: is no JSON object ({file}). Write it as MEDS has it.")
+
+
+def _require_columns(name: str, schema: pa.Schema) -> None:
+    missing = [column for column in _NEEDED if column not in schema.names]
+    if missing:
+        raise InputError(
+            f"{name}: no column {', '.join(missing)}. MEDS data have {', '.join(_NEEDED)}, and numeric_value."
+        )
+    for column in (*_NEEDED, "numeric_value"):
+        if column in schema.names and not _fits(schema, column):
+            words = _OF_TYPE[MEDS_DATA.field(column).type][1]
+            raise InputError(
+                f"{name}: column {column} is stored as {schema.field(column).type}, but {words} are needed. "
+                "Write it again in MEDS's type (`meds.DataSchema.align`)."
+            )
+
+
+def _has_extensions(schema: pa.Schema) -> bool:
+    return all(column in schema.names and _fits(schema, column) for column in EXTENSIONS)
+
+
+def _fits(schema: pa.Schema, column: str) -> bool:
+    may_store, _ = _OF_TYPE[MEDS_DATA.field(column).type]
+    return bool(may_store(schema.field(column).type))
+
+
+def _is_text(stored: pa.DataType) -> bool:
+    of_dictionary = pa.types.is_dictionary(stored) and _is_text(stored.value_type)
+    return of_dictionary or pa.types.is_string(stored) or pa.types.is_large_string(stored)
+
+
+def _encounter_column(wanted: str | None, shared: set[str], is_ours: bool) -> str | None:
+    if wanted == BY_GAPS:
+        return None
+    if wanted is not None and wanted not in shared:
+        raise InputError(
+            f"NEST_MEDS_ENCOUNTER_COLUMN: not every file of the dataset has a column {wanted}. Name one that all have, "
+            f"or `{BY_GAPS}`: sets are then formed by gaps."
+        )
+    known = ("encounter_id",) if is_ours else ENCOUNTER_COLUMNS
+    return wanted or next((name for name in known if name in shared), None)
+
+
+def _typed(name: str, is_there: bool) -> pl.Expr:
+    wanted = pl.Schema(MEDS_DATA)[name]
+    return (pl.col(name).cast(wanted, strict=False) if is_there else pl.lit(None, wanted)).alias(name)
+
+
+@contextmanager
+def _rewording(name: str) -> Iterator[None]:
+    """Turn what Arrow raises while reading a file into an InputError without the row it may quote."""
+    try:
+        yield
+    except (pa.ArrowException, pl.exceptions.PolarsError, OSError):
+        raise InputError(f"{name}: is no whole Parquet file. Copy or write it again.") from None
