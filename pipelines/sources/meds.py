@@ -99,7 +99,7 @@ def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float, first_id: int) -> pl
     Rows without a time, births and deaths have none and part nothing. Ids count from `first_id`, by subject and time.
     """
     counts = pl.col("time").is_not_null() & ~codes.has_prefix(codes.BIRTH, codes.DEATH)
-    timed = rows.select("subject_id", "time").filter(counts).unique().sort("subject_id", "time")
+    timed = rows.filter(counts).select("subject_id", "time").unique().sort("subject_id", "time")
     apart = (pl.col("time") - pl.col("time").shift()).over("subject_id") > pl.duration(
         microseconds=round(gap_hours * 3_600_000_000)
     )
