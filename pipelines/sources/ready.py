@@ -1,7 +1,7 @@
 """The input of a run: the user's own tables, or synthetic ones made on the spot."""
 
 from pipelines.mimic import MimicSource, find_source
-from pipelines.sources.synthetic import write_mimic
+from pipelines.sources.synthetic.mimic import write_mimic
 from schemas.layout import Layout
 from schemas.settings import Settings
 

@@ -3,22 +3,32 @@
 import gzip
 import io
 import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import polars as pl
+import pyarrow.csv as pa_csv
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from pipelines.sources.synthetic import mimic, write_mimic
+from pipelines.sources.synthetic import made
 from pipelines.sources.synthetic.__main__ import main
 from pipelines.sources.synthetic.block import Block, draw_block, planted_rows
 from pipelines.sources.synthetic.catalog import CROSSWALKS, catalog, read
 from pipelines.sources.synthetic.draw import running_sum, seen_before, shifted, spread
+from pipelines.sources.synthetic.drugs import prescribed
 from pipelines.sources.synthetic.ids import hadm_ids, subject_ids
+from pipelines.sources.synthetic.mimic import write_mimic
 from pipelines.sources.synthetic.outcomes import RECENT_EFFECT
 from pipelines.sources.synthetic.patients import LONG, SHORT
 from pipelines.sources.synthetic.planted import (
@@ -30,6 +40,8 @@ from pipelines.sources.synthetic.planted import (
     parts_at_discharge,
     parts_at_hour,
 )
+from pipelines.sources.synthetic.tables import hosp_tables
+from pipelines.sources.synthetic.volume import FULL, REAL_ROWS_PER_PATIENT, Volume, volume_of
 from schemas.errors import InputError
 
 COLUMNS = {  # of MIMIC-IV v3.1
@@ -48,6 +60,7 @@ COLUMNS = {  # of MIMIC-IV v3.1
     "form_unit_disp doses_per_24_hrs route",
 }
 PATIENTS = 300
+COMMON = [(COHORTS[0], 0.08, 0.12), (COHORTS[1], 0.25, 0.38), (COHORTS[2], 0.25, 0.37)]
 
 
 def _write(folder: Path, *, patients: int = PATIENTS, seed: int = 7, tokens: int = 60) -> Path:
@@ -75,7 +88,7 @@ def tables(written: Path) -> dict[str, pl.DataFrame]:
 
 @pytest.fixture(scope="module")
 def block() -> Block:
-    return draw_block(catalog(), 0, 2_000, 1.0, 11)
+    return draw_block(catalog(), 0, 2_000, Volume(), 11)
 
 
 def _times(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
@@ -97,7 +110,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path: 
 
 
 def test_more_patients_leave_the_bytes_of_the_first_blocks_as_they_were(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(mimic, "BLOCK_PATIENTS", 20)
+    monkeypatch.setattr(made, "BLOCK_PATIENTS", 20)
     few, many = _bytes(_write(tmp_path / "a", patients=40)), _bytes(_write(tmp_path / "b", patients=55))
     assert pl.read_csv(tmp_path / "b" / "hosp" / "patients.csv.gz")["subject_id"].n_unique() == 55
     for name in COLUMNS:
@@ -144,7 +157,7 @@ def test_the_oddities_a_reader_must_bear_are_there_and_stay_below_the_bounds(tab
 
 def test_stays_that_end_before_they_begin_are_few_and_never_in_a_small_set(block: Block):
     assert 0 < block.calendar.is_odd.sum() <= 0.003 * len(block.calendar.is_odd)
-    assert not draw_block(catalog(), 0, 60, 0.2, 5).calendar.is_odd.any()
+    assert not draw_block(catalog(), 0, 60, volume_of(35), 5).calendar.is_odd.any()
 
 
 def test_codes_have_their_crosswalk_rows_save_the_few_that_are_meant_to_have_none(written: Path):
@@ -195,16 +208,146 @@ def test_the_command_line_writes_a_readable_folder(tmp_path: Path, monkeypatch, 
     assert pl.read_csv(tmp_path / "hosp" / "patients.csv.gz").height == 12
 
 
-def test_a_full_disk_leaves_the_earlier_files_and_nothing_half_written(tmp_path: Path, monkeypatch):
+def test_a_full_disk_leaves_the_earlier_files_and_nothing_half_written(tmp_path: Path):
     before = _bytes(_write(tmp_path, patients=12))
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(mimic, "planted_rows", full)
-    with pytest.raises(InputError, match="No space left on device"):
+    (tmp_path / "hosp" / ".labevents.csv.gz.part").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"No space left on device.*earlier files are untouched"):
         _write(tmp_path, patients=15)
     assert _bytes(tmp_path) == before
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_what_a_killed_run_left_aside_is_replaced_by_the_next(tmp_path: Path):
+    whole = _bytes(_write(tmp_path / "whole", patients=12))
+    (tmp_path / "again" / "hosp").mkdir(parents=True)
+    (tmp_path / "again" / "hosp" / ".emar.csv.gz.part").write_bytes(b"half a member")
+    assert _bytes(_write(tmp_path / "again", patients=12)) == whole
+    assert not list(tmp_path.rglob("*.part"))
+
+
+# ---- several processes, and the real size
+
+
+COMMAND = (
+    sys.executable,
+    "-m",
+    "pipelines.sources.synthetic",
+    "mimic",
+    "--seed",
+    "9",
+    "--tokens-per-set",
+    "20",
+)
+
+
+@pytest.fixture(scope="module")
+def by_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("one")
+    return _bytes(_write(folder, patients=2_100, seed=9, tokens=20))
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_bytes_are_the_same_whatever_the_number_of_workers(
+    workers: int, by_one_process: dict[str, bytes], tmp_path: Path
+):
+    """Three blocks; the command's processes have one thread each, this one as many as there are cores."""
+    asked = [*COMMAND, "--patients", "2100", "--workers", str(workers), "--out", str(tmp_path)]
+    subprocess.run(asked, check=True, capture_output=True, timeout=300)
+    assert _bytes(tmp_path) == by_one_process
+
+
+def test_workers_end_with_the_process_that_started_them_and_a_rerun_completes(
+    by_one_process: dict[str, bytes], tmp_path: Path
+):
+    asked = [*COMMAND, "--patients", "2100", "--workers", "2", "--out", str(tmp_path)]
+    killed = subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _wait_for(lambda: len(_ps("-o", "pid=", "--ppid", str(killed.pid))) >= 2)
+    _wait_for(lambda: (tmp_path / "hosp" / ".emar.csv.gz.part").exists())
+    workers = ",".join(_ps("-o", "pid=", "--ppid", str(killed.pid)))
+    killed.kill()
+    killed.wait()
+    _wait_for(lambda: not [state for state in _ps("-o", "stat=", "-p", workers) if state[0] != "Z"])
+    assert not list(tmp_path.rglob("*.gz"))
+    assert _bytes(_write(tmp_path, patients=2_100, seed=9, tokens=20)) == by_one_process
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def _ps(*asked: str) -> list[str]:
+    return subprocess.run(["ps", *asked], check=False, capture_output=True, text=True).stdout.split()
+
+
+def _wait_for(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_killed_worker_is_one_clear_message(tmp_path: Path, monkeypatch):
+    class Killed(ProcessPoolExecutor):
+        def submit(self, *_: object, **__: object) -> Future:
+            broken: Future = Future()
+            broken.set_exception(BrokenProcessPool("a process was terminated abruptly"))
+            return broken
+
+    monkeypatch.setattr(made, "ProcessPoolExecutor", Killed)
+    with pytest.raises(InputError, match=r"2 workers was killed.*fewer workers"):
+        write_mimic(tmp_path, tmp_path / "planted.parquet", patients=5, seed=1, workers=2)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_every_reader_takes_a_table_of_several_gzip_members(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(made, "BLOCK_PATIENTS", 20)
+    file = _write(tmp_path, patients=50) / "hosp" / "labevents.csv.gz"
+    expected = pl.read_csv(io.BytesIO(gzip.decompress(file.read_bytes())), infer_schema=False)
+    assert file.read_bytes().count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") >= 3
+    assert pl.read_csv(file, infer_schema=False).equals(expected)
+    assert pl.scan_csv(file, infer_schema=False).collect().equals(expected)
+    parsing = pa_csv.ParseOptions(newlines_in_values=True)
+    assert pa_csv.read_csv(file, parse_options=parsing).num_rows == expected.height
+    query = f"SELECT count(*) FROM read_csv('{file}', all_varchar = true, quote = '\"', escape = '\"')"
+    assert duckdb.sql(query).limit(1).fetchall() == [(expected.height,)]
+    text = subprocess.run(["gzip", "-dc", str(file)], check=True, capture_output=True).stdout
+    assert text == gzip.decompress(file.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def full_block() -> Block:
+    return draw_block(catalog(), 1, 1_000, FULL, 42)
+
+
+def test_the_full_volume_has_the_real_rows_per_patient(full_block: Block):
+    """A thousand patients: their number of stays alone moves a table by a few hundredths."""
+    heights = {name: table.height for name, table in hosp_tables(catalog(), full_block, 42)}
+    for name, rows in REAL_ROWS_PER_PATIENT.items():
+        assert heights[name] / 1_000 == pytest.approx(rows, rel=0.12), name
+
+
+def test_the_full_volume_has_the_real_median_set_and_a_third_of_its_labs_outside_hospital(full_block: Block):
+    sizes = _tokens_per_set(full_block)[full_block.deaths.happens]
+    assert np.median(sizes) == pytest.approx(228, rel=0.08)
+    assert 0.25 < 1 - full_block.labs.linked.mean() < 0.4
+
+
+def test_the_full_volume_leaves_the_outcomes_as_common_as_they_were(full_block: Block):
+    for cohort, low, high in COMMON:
+        is_index, chance, _ = _outcomes(full_block)[cohort]
+        assert low < chance[is_index].mean() < high
+
+
+def test_renewed_orders_share_the_time_of_the_first_under_numbers_of_their_own(full_block: Block):
+    orders = full_block.orders
+    rows = np.arange(0, len(orders.stay), 7)
+    end = np.full(len(orders.stay), 10_000)
+    written, number = prescribed(orders, full_block.renewals, rows, end)
+    assert len(np.unique(number)) == len(number) == (1 + full_block.renewals[rows]).sum()
+    first = number < len(orders.stay)
+    assert np.array_equal(number[first], rows)
+    assert np.array_equal(written.start_minute[first], orders.start_minute[rows])
+    assert written.stop_minute.max() == orders.stop_minute[rows].max()
+    alone, own = prescribed(orders, np.zeros_like(full_block.renewals), rows, end)
+    assert np.array_equal(own, rows)
+    assert np.array_equal(alone.stop_minute, orders.stop_minute[rows])
 
 
 # ---- the patients
@@ -212,8 +355,7 @@ def test_a_full_disk_leaves_the_earlier_files_and_nothing_half_written(tmp_path:
 
 def test_the_set_sizes_are_heavy_tailed_about_the_asked_median():
     for asked in (120, 228):
-        density = (asked - mimic.CODED_TOKENS) / (mimic.DENSITY_ONE_TOKENS - mimic.CODED_TOKENS)
-        drawn = draw_block(catalog(), 0, 600, density, 5)
+        drawn = draw_block(catalog(), 0, 600, volume_of(asked), 5)
         sizes = _tokens_per_set(drawn)[drawn.deaths.happens]
         assert np.median(sizes) == pytest.approx(asked, rel=0.15)
         assert np.quantile(sizes, 0.99) > 3 * np.median(sizes)
@@ -294,9 +436,7 @@ def test_outcomes_are_drawn_with_the_planted_probability(cohort: str, block: Blo
         assert abs(outcome[part].sum() - expected) < 3.5 * spread_of_sum
 
 
-@pytest.mark.parametrize(
-    ("cohort", "low", "high"), [(COHORTS[0], 0.08, 0.12), (COHORTS[1], 0.25, 0.38), (COHORTS[2], 0.25, 0.37)]
-)
+@pytest.mark.parametrize(("cohort", "low", "high"), COMMON)
 def test_outcomes_are_as_common_as_in_a_hospital_and_can_be_foretold(
     cohort: str, low: float, high: float, block: Block
 ):
@@ -348,7 +488,7 @@ def _equal(one: Parts, other: Parts) -> bool:
 
 @pytest.fixture(scope="module")
 def small() -> Block:
-    return draw_block(catalog(), 0, 120, 0.4, 3)
+    return draw_block(catalog(), 0, 120, volume_of(56), 3)
 
 
 @settings(max_examples=10, deadline=None)

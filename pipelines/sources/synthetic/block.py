@@ -5,19 +5,27 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from pipelines.sources.synthetic.catalog import Bools, Catalog, Floats
+from pipelines.sources.synthetic.catalog import Bools, Catalog, Floats, Ints
 from pipelines.sources.synthetic.codes import Codes, draw_diagnoses, draw_procedures
 from pipelines.sources.synthetic.draw import shifted, stream
 from pipelines.sources.synthetic.drugs import (
     Administrations,
     Orders,
     draw_orders,
+    draw_renewals,
     early_administrations,
     join_administrations,
     late_administrations,
 )
 from pipelines.sources.synthetic.ids import hadm_ids, subject_ids
-from pipelines.sources.synthetic.labs import Labs, early_labs, join_labs, late_labs, outside_labs
+from pipelines.sources.synthetic.labs import (
+    Labs,
+    early_labs,
+    join_labs,
+    late_labs,
+    outpatient_labs,
+    outside_labs,
+)
 from pipelines.sources.synthetic.outcomes import (
     Calendar,
     Deaths,
@@ -28,12 +36,14 @@ from pipelines.sources.synthetic.outcomes import (
 )
 from pipelines.sources.synthetic.patients import LONG, SHORT, Patients, Stays, draw_patients, draw_stays
 from pipelines.sources.synthetic.planted import (
+    COHORTS,
     PREDICT_HOURS,
     Parts,
     Record,
     parts_at_discharge,
     parts_at_hour,
 )
+from pipelines.sources.synthetic.volume import Volume
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,7 @@ class Block:
     procedures: Codes
     labs: Labs
     orders: Orders
+    renewals: Ints  # [orders] further rows of prescriptions
     given: Administrations
     deaths: Deaths
     lengths: Lengths
@@ -61,20 +72,20 @@ class Block:
         return np.asarray(self.deaths.happens & ~self.deaths.died & ~is_last)
 
 
-def draw_block(catalog: Catalog, index: int, patients_count: int, density: float, seed: int) -> Block:
+def draw_block(catalog: Catalog, index: int, patients_count: int, volume: Volume, seed: int) -> Block:
     """Draw in the order of time: what a task may see is drawn before its outcome, and never touched after."""
     patients = draw_patients(catalog, patients_count, seed, index)
     stays = draw_stays(catalog, patients, seed, index)
-    diagnoses, told = draw_diagnoses(catalog, stays, stream(seed, index, "diagnoses"))
-    labs = early_labs(catalog, stays, density, stream(seed, index, "early labs"))
-    orders = draw_orders(catalog, stays, density, stream(seed, index, "orders"))
+    diagnoses, told = draw_diagnoses(catalog, stays, volume.diagnoses, stream(seed, index, "diagnoses"))
+    labs = early_labs(catalog, stays, volume.labs, stream(seed, index, "early labs"))
+    orders = draw_orders(catalog, stays, volume.doses, stream(seed, index, "orders"))
     given = early_administrations(orders, stays, stream(seed, index, "early drugs"))
     record = Record(catalog, stays, labs, given, told)
     parts = {cohort: parts_at_hour(record, hour) for cohort, hour in PREDICT_HOURS.items()}
     deaths = draw_deaths(stays, parts["mimic_mortality"], stream(seed, index, "deaths"))
     lengths = draw_lengths(stays, parts["mimic_long_stay"], stream(seed, index, "lengths"))
     hours = lengths.hours
-    labs = join_labs([labs, late_labs(catalog, stays, hours, density, stream(seed, index, "late labs"))])
+    labs = join_labs([labs, late_labs(catalog, stays, hours, volume.labs, stream(seed, index, "late labs"))])
     late = late_administrations(orders, stays, hours, stream(seed, index, "late drugs"))
     given = join_administrations([given, late])
     parts["mimic_readmission"] = parts_at_discharge(Record(catalog, stays, labs, given, told), hours)
@@ -83,14 +94,18 @@ def draw_block(catalog: Catalog, index: int, patients_count: int, density: float
     )
     free = _free_hours_before(stays, calendar, hours)
     outside = outside_labs(catalog, stays, hours, free, deaths.died, stream(seed, index, "outside labs"))
+    visits = outpatient_labs(catalog, stays, free, volume.visits, stream(seed, index, "outpatient labs"))
     return Block(
         index=index,
         patients=patients,
         stays=stays,
         diagnoses=diagnoses,
-        procedures=draw_procedures(catalog, stays, hours, stream(seed, index, "procedures")),
-        labs=join_labs([labs, outside]),
+        procedures=draw_procedures(
+            catalog, stays, hours, volume.procedures, stream(seed, index, "procedures")
+        ),
+        labs=join_labs([labs, outside, visits]),
         orders=orders,
+        renewals=draw_renewals(orders, volume.renewals, stream(seed, index, "renewals")),
         given=given,
         deaths=deaths,
         lengths=lengths,
@@ -118,13 +133,13 @@ def planted_rows(block: Block) -> pl.DataFrame:
             {
                 "subject_id": subject_ids(block.index, block.stays.patient[is_index]),
                 "encounter_id": hadm_ids(block.index, np.flatnonzero(is_index)),
-                "cohort": [cohort] * int(is_index.sum()),
+                "cohort": pl.repeat(cohort, int(is_index.sum()), dtype=pl.String, eager=True),
                 "probability": chance[is_index],
             },
             schema={
                 "subject_id": pl.Int64,
                 "encounter_id": pl.Int64,
-                "cohort": pl.String,
+                "cohort": pl.Enum(sorted(COHORTS)),
                 "probability": pl.Float64,
             },
         )

@@ -6,7 +6,7 @@ import polars as pl
 from pipelines.sources.synthetic.block import Block
 from pipelines.sources.synthetic.catalog import Catalog, Ints
 from pipelines.sources.synthetic.columns import either, masked, pick, providers, times
-from pipelines.sources.synthetic.drugs import EVENT_TEXTS
+from pipelines.sources.synthetic.drugs import EVENT_TEXTS, prescribed
 from pipelines.sources.synthetic.ids import hadm_ids, row_ids, subject_ids
 from pipelines.sources.synthetic.labs import NOT_STORED
 
@@ -100,9 +100,10 @@ def emar_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.D
 
 
 def prescriptions_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
-    orders, hours = block.orders, block.lengths.hours
-    keep = np.flatnonzero(block.deaths.happens[orders.stay] & (orders.start_minute < hours[orders.stay] * 60))
-    stay, drug, count = orders.stay[keep], orders.drug[keep], len(keep)
+    every, hours = block.orders, block.lengths.hours[block.orders.stay]
+    kept = np.flatnonzero(block.deaths.happens[every.stay] & (every.start_minute < hours * 60))
+    orders, number = prescribed(every, block.renewals, kept, (hours * 60).astype(np.int64))
+    stay, drug, count = orders.stay, orders.drug, len(number)
     patient = block.stays.patient[stay]
     subject = subject_ids(block.index, patient)
     admit = block.calendar.admit_minute[stay]
@@ -110,22 +111,22 @@ def prescriptions_table(catalog: Catalog, block: Block, rng: np.random.Generator
     widest = max(len(of_drug) for of_drug in groups)
     table = [group for of_drug in groups for group in (*of_drug, *[None] * (widest + 1 - len(of_drug)))]
     gsn = pl.Series(table, dtype=pl.String)[
-        drug * (widest + 1) + np.where(orders.group[keep] < 0, widest, orders.group[keep])
+        drug * (widest + 1) + np.where(orders.group < 0, widest, orders.group)
     ]
     details = catalog.drugs.orders[drug]
-    per_day = np.maximum(1440 // orders.interval_minutes[keep], 1)
+    per_day = np.maximum(1440 // orders.interval_minutes, 1)
     return pl.DataFrame(
         {
             "subject_id": subject,
             "hadm_id": hadm_ids(block.index, stay),
-            "pharmacy_id": row_ids(block.index, keep),
-            "poe_id": pl.select(poe_id=pl.format("{}-{}", pl.Series(subject), pl.Series(keep))).to_series(),
-            "poe_seq": keep,
+            "pharmacy_id": row_ids(block.index, number),
+            "poe_id": pl.select(poe_id=pl.format("{}-{}", pl.Series(subject), pl.Series(number))).to_series(),
+            "poe_seq": number,
             "order_provider_id": providers(count, rng),
-            "starttime": times(admit + orders.start_minute[keep] // 60 * 60),
-            "stoptime": times(admit + orders.stop_minute[keep] // 60 * 60, rng.random(count) > 0.01),
+            "starttime": times(admit + orders.start_minute // 60 * 60),
+            "stoptime": times(admit + orders.stop_minute // 60 * 60, rng.random(count) > 0.01),
             "drug_type": pick({"MAIN": 97, "BASE": 2.5, "ADDITIVE": 0.5}, count, rng),
-            "drug": _spelled(catalog, drug, orders.spelling[keep]),
+            "drug": _spelled(catalog, drug, orders.spelling),
             "formulary_drug_cd": pl.Series([name[:6].upper().strip() for name in catalog.drugs.names])[drug],
             "gsn": gsn,
             "ndc": pl.Series(["0"] * count),

@@ -19,7 +19,9 @@ class Codes:
     day: Ints  # calendar days after the admission's; 0 for diagnoses
 
 
-def draw_diagnoses(catalog: Catalog, stays: Stays, rng: np.random.Generator) -> tuple[Codes, Bools]:
+def draw_diagnoses(
+    catalog: Catalog, stays: Stays, volume: float, rng: np.random.Generator
+) -> tuple[Codes, Bools]:
     """Draw the diagnoses; the first is the reason for the stay.
 
     Returns:
@@ -29,7 +31,7 @@ def draw_diagnoses(catalog: Catalog, stays: Stays, rng: np.random.Generator) -> 
     parts, told = [], np.zeros((count, conditions), dtype=bool)
     for version, book in catalog.diagnoses.items():
         rows = np.flatnonzero(stays.icd_version == version)
-        weights = stays.active[rows] @ (0.5 * book.weights)
+        weights = stays.active[rows] @ (0.5 * volume * book.weights)
         chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
         principal = one_of(book.weights[stays.acute[rows]], rng)
         chosen[np.arange(len(rows)), principal] = ~stays.is_blank[rows]
@@ -39,13 +41,15 @@ def draw_diagnoses(catalog: Catalog, stays: Stays, rng: np.random.Generator) -> 
     return _together(parts), told
 
 
-def draw_procedures(catalog: Catalog, stays: Stays, hours: Floats, rng: np.random.Generator) -> Codes:
+def draw_procedures(
+    catalog: Catalog, stays: Stays, hours: Floats, volume: float, rng: np.random.Generator
+) -> Codes:
     """Draw the procedures, most of them on the first days; `hours` is the stay's length."""
     parts = []
     for version, book in catalog.procedures.items():
         rows = np.flatnonzero(stays.icd_version == version)
-        weights = stays.active[rows] @ (0.06 * book.weights)
-        weights += 0.22 * book.weights[stays.acute[rows]] * ~stays.is_blank[rows, None]
+        weights = stays.active[rows] @ (0.06 * volume * book.weights)
+        weights += 0.22 * volume * book.weights[stays.acute[rows]] * ~stays.is_blank[rows, None]
         chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
         parts.append(_ranked(rows, chosen, None, book, rng))
     codes = _together(parts)

@@ -87,6 +87,31 @@ def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.G
     )
 
 
+def draw_renewals(orders: Orders, mean: float, rng: np.random.Generator) -> Ints:
+    """Draw how often each order was written anew under another pharmacy_id, [orders]."""
+    return rng.poisson(mean, len(orders.stay))
+
+
+def prescribed(orders: Orders, renewals: Ints, rows: Ints, end_minute: Ints) -> tuple[Orders, Ints]:
+    """Write the orders `rows` down, each as often as it is renewed, the renewals sharing its time out.
+
+    Args:
+        end_minute: of each order's stay, [orders]; what is renewed is so before it.
+
+    Returns:
+        The rows of prescriptions and, for each, its number: the order's own, or one past all orders.
+    """
+    owner, piece = spread(1 + renewals[rows])
+    row, is_new = rows[owner], piece > 0
+    start, stop, times = orders.start_minute[row], orders.stop_minute[row], 1 + renewals[row]
+    share = (np.minimum(stop, end_minute[row]) - start) // times
+    written = {field.name: getattr(orders, field.name)[row] for field in fields(Orders)}
+    written["start_minute"] = start + piece * share
+    written["stop_minute"] = np.where(piece + 1 < times, start + (piece + 1) * share, stop)
+    number = np.where(is_new, len(orders.stay) + np.cumsum(is_new) - 1, row)
+    return Orders(**written), number
+
+
 def early_administrations(orders: Orders, stays: Stays, rng: np.random.Generator) -> Administrations:
     """Give what is due in the first 48 hours of the stay."""
     end = (stays.first_hours[orders.stay] * 60).astype(np.int64)

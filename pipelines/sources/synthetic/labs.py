@@ -115,6 +115,20 @@ def outside_labs(
     return rows_of_draws(catalog, stays, stay, hour, linked=linked, is_first=~linked, density=0.6, rng=rng)
 
 
+def outpatient_labs(
+    catalog: Catalog, stays: Stays, free_hours_before: Floats, visits: float, rng: np.random.Generator
+) -> Labs:
+    """Draw rows of visits in the year before each stay, `visits` of them in the mean: no task may use them."""
+    has_room = free_hours_before > 30
+    stay, _ = spread(rng.poisson(np.where(has_room, visits, 0.0)))
+    span = np.minimum(free_hours_before[stay] - 2, 365 * 24) - 25
+    hour = -(25 + rng.random(len(stay)) * span)
+    unlinked = np.zeros(len(stay), dtype=bool)
+    return rows_of_draws(
+        catalog, stays, stay, hour, linked=unlinked, is_first=~unlinked, density=1.0, rng=rng
+    )
+
+
 def rows_of_draws(
     catalog: Catalog,
     stays: Stays,

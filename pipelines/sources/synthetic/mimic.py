@@ -1,34 +1,23 @@
-"""Write the made-up MIMIC-IV: block by block, compressed block by block, put in place at the end."""
+"""Write the made-up MIMIC-IV: block by block into files aside, put in place at the end."""
 
-import io
 import logging
 import time
-import zlib
 from collections import Counter
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 
-from pipelines.sources.synthetic.block import draw_block, planted_rows
-from pipelines.sources.synthetic.catalog import CROSSWALKS, catalog, read
-from pipelines.sources.synthetic.ids import BLOCK_PATIENTS
-from pipelines.sources.synthetic.tables import hosp_tables
+from pipelines.sources.synthetic.catalog import CROSSWALKS, read
+from pipelines.sources.synthetic.made import compressed, made_blocks
+from pipelines.sources.synthetic.tables import TABLES
+from pipelines.sources.synthetic.volume import DEFAULT_TOKENS_PER_SET, FULL, Volume, volume_of
 from schemas.cards import StepCard
 from schemas.contract import write_table
 from schemas.errors import InputError
 
 log = logging.getLogger("nest")
 
-TABLES = (
-    "patients",
-    "admissions",
-    "diagnoses_icd",
-    "procedures_icd",
-    "labevents",
-    "emar",
-    "prescriptions",
-)
 PLANTED = pa.schema(
     [
         pa.field("subject_id", pa.int64(), nullable=False),
@@ -38,29 +27,42 @@ PLANTED = pa.schema(
     ],
     metadata={"contract": "planted/1"},
 )
-CODED_TOKENS = 14  # of the median set: diagnoses and procedures, which the density leaves alone
-DENSITY_ONE_TOKENS = 120
+SECONDS_BETWEEN_LINES = 5.0
 
 
 def write_mimic(
-    out: Path, planted: Path, *, patients: int, seed: int, tokens_per_set_median: int = DENSITY_ONE_TOKENS
+    out: Path,
+    planted: Path,
+    *,
+    patients: int,
+    seed: int,
+    tokens_per_set_median: int = DEFAULT_TOKENS_PER_SET,
+    full: bool = False,
+    workers: int = 1,
 ) -> StepCard:
     """Write `out`/hosp and `out`/vocab in the real layouts, and the true outcome probabilities to `planted`.
 
-    The same arguments give the same bytes. Nothing under its final name is touched before all is written.
+    The same arguments give the same bytes, whatever `workers`. Nothing under its final name is touched before all is
+    written; what a killed run leaves aside, the next one replaces.
 
     Args:
         planted: Parquet, contract planted/1; kept out of `out` so that no model can read it by accident.
         patients: those with at least one stay.
         tokens_per_set_median: how much is measured and given; real MIMIC-IV has about 228.
+        full: as many rows of each table per patient as the real MIMIC-IV v3.1 has, instead of a median.
+        workers: processes that make blocks of patients; 1 is this one.
 
     Raises:
-        InputError: `patients` or `tokens_per_set_median` is below 1, or the disk refuses.
+        InputError: `patients`, `tokens_per_set_median` or `workers` is below 1, a worker was killed, or the disk
+            refuses.
     """
-    if patients < 1 or tokens_per_set_median < 1:
-        raise InputError("synthetic MIMIC-IV: patients and tokens per set are whole numbers from 1 on.")
+    if min(patients, tokens_per_set_median, workers) < 1:
+        raise InputError(
+            "synthetic MIMIC-IV: patients, tokens per set and workers are whole numbers from 1 on."
+        )
+    volume = FULL if full else volume_of(tokens_per_set_median)
     try:
-        return _write(out, planted, patients, seed, tokens_per_set_median)
+        return _write(out, planted, patients, volume, seed, workers)
     except OSError as error:
         raise InputError(
             f"synthetic MIMIC-IV: cannot write {error.filename or out} "
@@ -69,57 +71,63 @@ def write_mimic(
         ) from None
 
 
-def _write(out: Path, planted: Path, patients: int, seed: int, tokens_per_set_median: int) -> StepCard:
-    density = max(tokens_per_set_median - CODED_TOKENS, 1) / (DENSITY_ONE_TOKENS - CODED_TOKENS)
+def _write(out: Path, planted: Path, patients: int, volume: Volume, seed: int, workers: int) -> StepCard:
     paths = {name: out / "hosp" / f"{name}.csv.gz" for name in TABLES}
     paths |= {name: out / "vocab" / f"{name}.csv.gz" for name in CROSSWALKS}
     parts = {name: path.with_name(f".{path.name}.part") for name, path in paths.items()}
     for path in paths.values():
         path.parent.mkdir(parents=True, exist_ok=True)
     rows: Counter[str] = Counter()
-    truths, began = [], time.monotonic()
+    truths, progress = [], _Progress(patients)
     try:
         for name in TABLES:
             parts[name].write_bytes(b"")
-        for first in range(0, patients, BLOCK_PATIENTS):
-            count = min(BLOCK_PATIENTS, patients - first)
-            block = draw_block(catalog(), first // BLOCK_PATIENTS, count, density, seed)
-            for name, table in hosp_tables(catalog(), block, seed).items():
+        for block in made_blocks(patients, volume, seed, workers):
+            for name, member in block.members.items():
                 with parts[name].open("ab") as file:
-                    file.write(_compressed(table, header=first == 0))
-                rows[name] += table.height
-            truths.append(planted_rows(block))
-            _report(first + count, patients, began)
+                    file.write(member)
+            rows.update(block.rows)
+            truths.append(block.planted)
+            progress.report(block.patients, rows.total())
         for name in CROSSWALKS:
             table = read(name)
-            parts[name].write_bytes(_compressed(table, header=True))
+            parts[name].write_bytes(compressed(table, header=True))
             rows[name] = table.height
         for name, path in paths.items():
             parts[name].replace(path)
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)
-    truth = pl.concat(truths).sort("cohort", "subject_id", "encounter_id")
-    write_table(truth.to_arrow(), planted, PLANTED, made_by="synthetic MIMIC-IV")
+    _write_planted(truths, planted)
     return StepCard(step="mimic_synthetic", contract="planted/1", counts={"patients_asked": patients, **rows})
 
 
-def _compressed(table: pl.DataFrame, *, header: bool) -> bytes:
-    """Return the table as CSV in a gzip member of its own; zlib's header carries no time."""
-    text = io.BytesIO()
-    table.write_csv(text, include_header=header)
-    packer = zlib.compressobj(level=1, wbits=31)
-    return packer.compress(text.getbuffer()) + packer.flush()
+def _write_planted(truths: list[pl.DataFrame], planted: Path) -> None:
+    """Write them in order; 25 bytes a row are kept until here, 30 MB at the real MIMIC-IV's size."""
+    truth = pl.concat(truths).sort("cohort", "subject_id", "encounter_id")
+    as_text = truth.with_columns(pl.col("cohort").cast(pl.String))
+    write_table(as_text.to_arrow(), planted, PLANTED, made_by="synthetic MIMIC-IV")
 
 
-def _report(done: int, patients: int, began: float) -> None:
-    elapsed = time.monotonic() - began
-    left = elapsed / done * (patients - done)
-    if elapsed + left > 10:
-        log.info(
-            "synthetic MIMIC-IV: %s of %s patients, %.0f/s, %.0f s left",
-            f"{done:,}",
-            f"{patients:,}",
-            done / elapsed,
-            left,
-        )
+class _Progress:
+    """Says what is done, how fast and how long it will take, of a run that takes over ten seconds."""
+
+    def __init__(self, patients: int) -> None:
+        self._patients, self._done = patients, 0
+        self._began = self._said = time.monotonic()
+
+    def report(self, patients: int, rows: int) -> None:
+        self._done += patients
+        now = time.monotonic()
+        elapsed = now - self._began
+        left = elapsed / self._done * (self._patients - self._done)
+        if elapsed + left > 10 and (now - self._said > SECONDS_BETWEEN_LINES or not left):
+            self._said = now
+            log.info(
+                "synthetic MIMIC-IV: %s of %s patients, %s rows, %s rows/s, %.0f s left",
+                f"{self._done:,}",
+                f"{self._patients:,}",
+                f"{rows:,}",
+                f"{rows / elapsed:,.0f}",
+                left,
+            )

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.sources.synthetic.block import Block
-from pipelines.sources.synthetic.catalog import Ints
+from pipelines.sources.synthetic.catalog import Catalog, Ints
 from pipelines.sources.synthetic.columns import dates, either, masked, pick, providers, texts, times, years
 from pipelines.sources.synthetic.ids import hadm_ids, subject_ids
 from pipelines.sources.synthetic.patients import MAX_STAYS
@@ -56,7 +56,7 @@ MARITAL: dict[str | None, float] = {"MARRIED": 44, "SINGLE": 36, "WIDOWED": 11, 
 YEAR_GROUPS = ("2008 - 2010", "2011 - 2013", "2014 - 2016", "2017 - 2019", "2020 - 2022")
 
 
-def patients_table(block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def patients_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
     patients, count = block.patients, len(block.patients.age_years)
     first = np.flatnonzero(block.stays.ordinal == 0)
     first_year = years(block.calendar.admit_minute[first])
@@ -88,7 +88,7 @@ def _end_minute(block: Block) -> Ints:
     return np.asarray(block.calendar.admit_minute + np.where(block.calendar.is_odd, -(length % 180), length))
 
 
-def admissions_table(block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def admissions_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
     stays, calendar = block.stays, block.calendar
     keep = np.flatnonzero(block.deaths.happens)
     patient, count, people = stays.patient[keep], len(keep), len(block.patients.age_years)

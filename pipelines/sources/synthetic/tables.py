@@ -1,5 +1,7 @@
 """A block as the tables of MIMIC-IV's `hosp` module, every column of the real layout, rows in no order."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import polars as pl
 
@@ -16,23 +18,12 @@ FOREIGN_SHARE = 0.0003  # rows whose hadm_id is another patient's; the bound of 
 OWNERS = ("patients", "admissions")
 
 
-def hosp_tables(catalog: Catalog, block: Block, seed: int) -> dict[str, pl.DataFrame]:
-    """Return the seven tables by name, each in an order of its own."""
-    written = {
-        "patients": patients_table(block, stream(seed, block.index, "patients table")),
-        "admissions": admissions_table(block, stream(seed, block.index, "admissions table")),
-        "diagnoses_icd": _codes(block, block.diagnoses, with_date=False),
-        "procedures_icd": _codes(block, block.procedures, with_date=True),
-        "labevents": labevents_table(catalog, block, stream(seed, block.index, "labevents table")),
-        "emar": emar_table(catalog, block, stream(seed, block.index, "emar table")),
-        "prescriptions": prescriptions_table(
-            catalog, block, stream(seed, block.index, "prescriptions table")
-        ),
-    }
-    rng = stream(seed, block.index, "order of rows")
-    return {
-        name: with_texts(_in_no_order(table, rng, is_owner=name in OWNERS)) for name, table in written.items()
-    }
+def hosp_tables(catalog: Catalog, block: Block, seed: int) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the seven tables with their names, one at a time, each in an order of its own."""
+    order = stream(seed, block.index, "order of rows")
+    for name, make in TABLES.items():
+        table = make(catalog, block, stream(seed, block.index, f"{name} table"))
+        yield name, with_texts(_in_no_order(table, order, is_owner=name in OWNERS))
 
 
 def _in_no_order(table: pl.DataFrame, rng: np.random.Generator, *, is_owner: bool) -> pl.DataFrame:
@@ -53,18 +44,36 @@ def _in_no_order(table: pl.DataFrame, rng: np.random.Generator, *, is_owner: boo
     return table[row[order]].with_columns(table["hadm_id"][admission[order]])
 
 
-def _codes(block: Block, codes: Codes, *, with_date: bool) -> pl.DataFrame:
+def _diagnoses_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
+    return _codes(block, block.diagnoses).drop("chartdate")
+
+
+def _procedures_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
+    return _codes(block, block.procedures)
+
+
+def _codes(block: Block, codes: Codes) -> pl.DataFrame:
     keep = np.flatnonzero(block.deaths.happens[codes.stay])
     stay = codes.stay[keep]
     day = block.calendar.admit_minute[stay] + codes.day[keep] * 1440
-    columns = {
-        "subject_id": pl.Series(subject_ids(block.index, block.stays.patient[stay])),
-        "hadm_id": pl.Series(hadm_ids(block.index, stay)),
-        "seq_num": pl.Series(codes.rank[keep]),
-        "chartdate": dates(day),
-        "icd_code": texts(codes.code[keep]),
-        "icd_version": pl.Series(block.stays.icd_version[stay]),
-    }
     return pl.DataFrame(
-        {name: column for name, column in columns.items() if with_date or name != "chartdate"}
+        {
+            "subject_id": pl.Series(subject_ids(block.index, block.stays.patient[stay])),
+            "hadm_id": pl.Series(hadm_ids(block.index, stay)),
+            "seq_num": pl.Series(codes.rank[keep]),
+            "chartdate": dates(day),
+            "icd_code": texts(codes.code[keep]),
+            "icd_version": pl.Series(block.stays.icd_version[stay]),
+        }
     )
+
+
+TABLES: dict[str, Callable[[Catalog, Block, np.random.Generator], pl.DataFrame]] = {
+    "patients": patients_table,
+    "admissions": admissions_table,
+    "diagnoses_icd": _diagnoses_table,
+    "procedures_icd": _procedures_table,
+    "labevents": labevents_table,
+    "emar": emar_table,
+    "prescriptions": prescriptions_table,
+}

@@ -1,0 +1,107 @@
+"""Blocks of patients as compressed CSV, made in order by this process or by several."""
+
+import os
+import threading
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+
+import polars as pl
+
+from pipelines.sources.synthetic.block import draw_block, planted_rows
+from pipelines.sources.synthetic.catalog import catalog
+from pipelines.sources.synthetic.ids import BLOCK_PATIENTS
+from pipelines.sources.synthetic.tables import hosp_tables
+from pipelines.sources.synthetic.volume import Volume
+from schemas.errors import InputError
+
+
+@dataclass(frozen=True)
+class MadeBlock:
+    """What one block adds to the files."""
+
+    patients: int
+    rows: dict[str, int]
+    members: dict[str, bytes]  # by table: a gzip member of its own
+    planted: pl.DataFrame
+
+
+def made_blocks(patients: int, volume: Volume, seed: int, workers: int) -> Iterator[MadeBlock]:
+    """Yield the blocks in order; the bytes do not depend on `workers`, of which 1 is this process itself.
+
+    Raises:
+        InputError: a worker was killed.
+    """
+    asked = [
+        (index, min(BLOCK_PATIENTS, patients - first), volume, seed)
+        for index, first in enumerate(range(0, patients, BLOCK_PATIENTS))
+    ]
+    if workers == 1:
+        yield from (make_block(*block) for block in asked)
+        return
+    pool = ProcessPoolExecutor(min(workers, len(asked)), get_context("spawn"), _die_with_parent)
+    waiting: deque[Future[MadeBlock]] = deque()
+    try:
+        for block in asked:
+            waiting.append(pool.submit(make_block, *block))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise InputError(
+            f"synthetic MIMIC-IV: one of the {workers} workers was killed, for want of memory perhaps "
+            "(each takes about 1 GiB). Run again with fewer workers; earlier files are untouched."
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def make_block(index: int, patients: int, volume: Volume, seed: int) -> MadeBlock:
+    block = draw_block(catalog(), index, patients, volume, seed)
+    rows, members = {}, {}
+    for name, table in hosp_tables(catalog(), block, seed):
+        rows[name] = table.height
+        members[name] = compressed(table, header=index == 0)
+    return MadeBlock(patients, rows, members, planted_rows(block))
+
+
+def compressed(table: pl.DataFrame, *, header: bool) -> bytes:
+    """Return the table as CSV in a gzip member; zlib's header carries no time."""
+    member = _Member()
+    table.write_csv(member, include_header=header)  # type: ignore[call-overload]  # it needs `write` alone
+    return member.closed()
+
+
+class _Member:
+    """A file that keeps only the compressed bytes of what is written to it."""
+
+    def __init__(self) -> None:
+        self._packer = zlib.compressobj(level=1, wbits=31)
+        self._parts: list[bytes] = []
+
+    def write(self, text: bytes) -> int:
+        self._parts.append(self._packer.compress(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: a flush would end a zlib block."""
+
+    def closed(self) -> bytes:
+        return b"".join([*self._parts, self._packer.flush()])
+
+
+def _die_with_parent() -> None:
+    """End this worker as soon as the process that started it has: nobody would ever read what it makes."""
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
