@@ -5,6 +5,7 @@ from itertools import pairwise
 import polars as pl
 
 from schemas.cards import Flow
+from schemas.seqset import NO_END
 from schemas.suppress import shown_count
 from schemas.vocab import UNK
 
@@ -37,38 +38,42 @@ def histogram(name: str, sizes: pl.Series) -> dict[str, int]:
     return {label: int(inside.sum()) for label, inside in bins.items()}
 
 
-def shard_counts(sets: pl.DataFrame, encoded: pl.DataFrame) -> dict[str, int]:
+def shard_counts(sets: pl.DataFrame, used: pl.DataFrame) -> dict[str, int]:
     """Return the counts of the data card.
 
     Args:
-        sets: seqset/1.
-        encoded: kind, token, token_id, backed_off of every token in a set.
+        sets: subject_id, flags, size (tokens) of every set.
+        used: kind, token (as written), token_id, backed_off, count; in any number of parts.
     """
-    sizes = sets["tokens"].list.len()
+    used = used.group_by("kind", "token", "token_id", "backed_off").agg(pl.col("count").sum())
+    unk = pl.col("token_id") == UNK
+    of_tokens = {
+        "tokens": pl.col("count").sum(),
+        "distinct_tokens": pl.col("token_id").n_unique(),
+        "unk_tokens": pl.col("count").filter(unk).sum(),
+        "backed_off_tokens": pl.col("count").filter("backed_off").sum(),
+    }
     counts = {
         "subjects": sets["subject_id"].n_unique(),
         "sets": sets.height,
-        "empty_sets": int((sizes == 0).sum()),
-        "sets_without_end": int((sets["flags"] != 0).sum()),
-        "tokens": encoded.height,
-        "distinct_tokens": encoded["token_id"].n_unique(),
-        "unk_tokens": int((encoded["token_id"] == UNK).sum()),
-        "backed_off_tokens": int(encoded["backed_off"].sum()),
+        "empty_sets": int((sets["size"] == 0).sum()),
+        "sets_without_end": int((sets["flags"] & NO_END != 0).sum()),
+        **used.select(**of_tokens).row(0, named=True),
     }
-    by_kind = encoded.group_by("kind").agg(
-        tokens=pl.len(),
+    by_kind = used.group_by("kind").agg(
+        tokens=of_tokens["tokens"],
         distinct_codes=pl.col("token").n_unique(),
-        distinct_tokens=pl.col("token_id").filter(pl.col("token_id") != UNK).n_unique(),
-        unk_tokens=(pl.col("token_id") == UNK).sum(),
-        backed_off_tokens=pl.col("backed_off").sum(),
+        distinct_tokens=pl.col("token_id").filter(~unk).n_unique(),
+        unk_tokens=of_tokens["unk_tokens"],
+        backed_off_tokens=of_tokens["backed_off_tokens"],
     )
     for row in by_kind.sort("kind").iter_rows(named=True):
         kind = row.pop("kind")
         counts |= {f"{name}_{kind}": count for name, count in row.items()}
-    per_subject = sets.group_by("subject_id").agg(sets=pl.len(), tokens=pl.col("tokens").list.len().sum())
+    per_subject = sets.group_by("subject_id").agg(sets=pl.len(), tokens=pl.col("size").sum())
     return {
         **counts,
-        **histogram("tokens_per_set", sizes),
+        **histogram("tokens_per_set", sets["size"]),
         **histogram("sets_per_subject", per_subject["sets"]),
         **histogram("tokens_per_subject", per_subject["tokens"]),
     }
@@ -77,14 +82,15 @@ def shard_counts(sets: pl.DataFrame, encoded: pl.DataFrame) -> dict[str, int]:
 def shard_shares(counts: dict[str, int], flows: dict[str, Flow]) -> dict[str, float]:
     """Return the shares of the data card, each between 0 and 1."""
     tokens = max(counts["tokens"], 1)
-    labs = flows["LAB"]
-    valued = labs.kept_rows + labs.dropped["not_top_lab"] + labs.dropped["no_stay"]
-    return {
+    shares = {
         "unk": counts["unk_tokens"] / tokens,
         "backed_off": counts["backed_off_tokens"] / tokens,
-        "lab_rows_in_vocabulary": 1 - labs.dropped["not_top_lab"] / max(valued, 1),
         "empty_sets": counts["empty_sets"] / max(counts["sets"], 1),
     }
+    if labs := flows.get("LAB"):
+        valued = labs.kept_rows + labs.dropped["not_top_lab"] + labs.dropped["no_stay"]
+        shares["lab_rows_in_vocabulary"] = 1 - labs.dropped["not_top_lab"] / max(valued, 1)
+    return shares
 
 
 def odd_shares(flows: dict[str, Flow], shares: dict[str, float]) -> list[str]:

@@ -10,10 +10,10 @@ def clean_name(column: str) -> pl.Expr:
 
 
 def prescription_atc(prescriptions: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:
-    """Return one row per prescription row and distinct ATC code of its GSNs, which are split on blanks.
+    """Return the same with one row per distinct ATC code of its GSNs, which are split on blanks.
 
     Args:
-        prescriptions: gsn and what is to be kept beside `atc`.
+        prescriptions: gsn, rows (how many such prescription rows there are), and what is to be kept beside `atc`.
         gsn_to_atc: gsn, atc; a GSN may have several.
     """
     pairs = gsn_to_atc.select(
@@ -35,18 +35,28 @@ def commonest_atc(coded: pl.LazyFrame, key: list[str]) -> pl.LazyFrame:
     """Return key, atc, rows: the ATC code with most prescription rows, ties by the lexicographic minimum."""
     return (
         coded.group_by(*key, "atc")
-        .agg(rows=pl.len().cast(pl.Int64))
+        .agg(pl.col("rows").sum().cast(pl.Int64))
         .sort(*key, "rows", "atc", descending=[*[False for _ in key], True, False])
         .group_by(key, maintain_order=True)
         .first()
     )
 
 
-def fit_lookup(prescriptions: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:
-    """Return drug_lookup/1 (name, atc, rows), sorted by name, from the fitted-on subjects' prescriptions.
+def count_prescriptions(prescriptions: pl.LazyFrame) -> pl.LazyFrame:
+    """Return name, gsn, rows: how many prescription rows say so; a part of a table's counts, or all of it.
 
     Args:
         prescriptions: drug (as recorded), gsn.
     """
-    named = prescriptions.select(name=clean_name("drug"), gsn="gsn").drop_nulls()
-    return commonest_atc(prescription_atc(named, gsn_to_atc), ["name"])
+    named = prescriptions.select(name=clean_name("drug"), gsn="gsn")
+    return named.group_by("name", "gsn").agg(rows=pl.len().cast(pl.Int64))
+
+
+def fit_lookup(counted: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:
+    """Return drug_lookup/1 (name, atc, rows), sorted by name, from the fitted-on subjects' prescriptions.
+
+    Args:
+        counted: name, gsn, rows of `count_prescriptions`, in any number of parts.
+        gsn_to_atc: gsn, atc; a GSN may have several.
+    """
+    return commonest_atc(prescription_atc(counted.drop_nulls(["name", "gsn"]), gsn_to_atc), ["name"])

@@ -12,9 +12,12 @@ def sift(rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> tuple[pl.DataFrame,
         rows: any table.
         reasons: reason -> boolean expression, in order of precedence; null counts as false.
     """
-    first_reason = pl.coalesce(pl.when(holds).then(pl.lit(reason)) for reason, holds in reasons.items())
-    judged = rows.with_columns(reason=first_reason)
-    counted = dict(judged.drop_nulls("reason").group_by("reason").len().iter_rows())
-    kept = judged.filter(pl.col("reason").is_null()).drop("reason")
-    dropped = {reason: int(counted.get(reason, 0)) for reason in reasons}
-    return kept, Flow(source_rows=rows.height, kept_rows=kept.height, dropped=dropped)
+    judged = rows.select(holds.fill_null(False).alias(reason) for reason, holds in reasons.items())
+    kept = pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True)
+    dropped = {}
+    for reason in reasons:
+        hit = judged[reason] & kept
+        dropped[reason] = int(hit.sum())
+        kept &= ~hit
+    left = rows.filter(kept) if any(dropped.values()) else rows
+    return left, Flow(source_rows=rows.height, kept_rows=left.height, dropped=dropped)

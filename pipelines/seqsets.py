@@ -1,6 +1,8 @@
 """Tokens to sets: one per encounter, ordered inside, the encounters of a subject in a row."""
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from schemas.events import KINDS
 from schemas.seqset import NO_END
@@ -10,6 +12,7 @@ MICROSECONDS_PER_DAY = 24 * MICROSECONDS_PER_HOUR
 KIND_CODE = pl.col("kind").replace_strict(
     {kind: code for code, kind in enumerate(KINDS)}, return_dtype=pl.UInt8
 )
+DX = KINDS.index("DX")
 
 
 def number_sets(encounters: pl.LazyFrame) -> pl.LazyFrame:
@@ -35,42 +38,33 @@ def number_sets(encounters: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def gather_sets(sets: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
+def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame) -> pa.Table:
     """Return seqset/1 rows: each set with its tokens in order, an empty one with empty lists.
 
     Order inside: DX first by rank, then by time; at equal times by kind (PR < MED < LAB), rank, code.
 
     Args:
         sets: from `number_sets`.
-        tokens: subject_id, encounter_id, time, available_at, kind, code, rank, token_id.
+        tokens: set (row of `sets`), kind (u8, index into KINDS), time, available_at, rank, token_id; those of one
+            kind in the order of `events.in_order`.
     """
-    placed = tokens.join(
-        sets.select("subject_id", "encounter_id", "set_index", "start"), on=["subject_id", "encounter_id"]
-    ).with_columns(
-        kinds=KIND_CODE, hours=(pl.col("time") - pl.col("start")).cast(pl.Int64) / MICROSECONDS_PER_HOUR
-    )
-    in_order = placed.sort(
-        "subject_id",
-        "set_index",
-        pl.col("kind") != "DX",
-        "time",
-        "kinds",
-        "rank",
-        "code",
-        "token_id",
-        "available_at",
-        nulls_last=True,
-    )
-    gathered = in_order.group_by("subject_id", "set_index", maintain_order=True).agg(
-        tokens="token_id",
-        kinds="kinds",
-        hours=pl.col("hours").cast(pl.Float32),
-        times="time",
-        available="available_at",
-    )
-    lists = ("tokens", "kinds", "hours", "times", "available")
-    return (
-        sets.join(gathered, on=["subject_id", "set_index"], how="left", maintain_order="left")
-        .with_columns(pl.col(name).fill_null([]) for name in lists)
-        .sort("subject_id", "set_index")
-    )
+    of_set = tokens["set"].to_numpy()
+    kind, time = tokens["kind"].to_numpy(), tokens["time"].to_physical().to_numpy()
+    rank = tokens["rank"].fill_null(np.iinfo(np.int64).max).to_numpy()
+    block = of_set * 2 + (kind != DX)
+    order = np.lexsort([rank, kind, time, block])  # stable: what is equal stays in the order it came in
+    times = time[order]
+    starts = sets["start"].to_physical().to_numpy()[of_set[order]]
+    lists = {
+        "tokens": tokens["token_id"].to_numpy()[order],
+        "kinds": kind[order],
+        "hours": ((times - starts) / MICROSECONDS_PER_HOUR).astype(np.float32),
+        "times": pa.array(times, pa.timestamp("us")),
+        "available": tokens["available_at"].to_arrow().take(pa.array(order)),
+    }
+    sizes = np.bincount(of_set, minlength=sets.height)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    gathered = sets.to_arrow()
+    for name, values in lists.items():
+        gathered = gathered.append_column(name, pa.ListArray.from_arrays(offsets, values))
+    return gathered

@@ -1,4 +1,4 @@
-"""Long tables as folders of Parquet parts, whole subjects per part, replaced in one move; and their cards."""
+"""Folders of Parquet files replaced in one move, the shards in them, and the cards of steps."""
 
 import hashlib
 import shutil
@@ -6,19 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipelines.seqsets import KIND_CODE
 from schemas.cards import ShardCard, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.errors import InputError
-from schemas.events import EVENTS
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
 from schemas.settings import DataRules
-
-EVENTS_PER_PART = 2_000_000
-TOKENS_PER_SHARD = 1_500_000
 
 
 @contextmanager
@@ -57,56 +53,29 @@ def fresh_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def whole_subjects(rows: pl.DataFrame, weight: pl.Expr, most: int) -> Iterator[pl.DataFrame]:
-    """Yield rows in runs of whole subjects of about `most` in `weight`; rows are sorted by subject."""
-    placed = rows.with_columns(part=(weight.cum_sum() - weight) // most)
-    whole = placed.with_columns(pl.col("part").first().over("subject_id"))
-    yield from whole.partition_by("part", maintain_order=True, include_key=False)
-
-
-def in_event_order(events: pl.DataFrame) -> pl.DataFrame:
-    """Sort by subject, time, kind, rank, then by everything else, so that equal input gives equal bytes."""
-    rest = ("code", "encounter_id", "value", "unit", "mapped", "vocab", "available_at")
-    return events.sort("subject_id", "time", KIND_CODE, "rank", *rest, nulls_last=True)
-
-
-def write_events(events: pl.DataFrame, folder: Path) -> None:
-    """Replace `folder` by part-00000.parquet … of events/1, in the order given."""
-    one_each = pl.col("subject_id").is_not_null().cast(pl.Int64)
-    with fresh_folder(folder) as aside:
-        for number, part in enumerate(whole_subjects(events, one_each, EVENTS_PER_PART)):
-            write_table(
-                part.to_arrow(), aside / f"part-{number:05}.parquet", EVENTS, made_by="extract_events"
-            )
-
-
-def write_shards(sets: pl.DataFrame, folder: Path, hashes: Mapping[str, str]) -> list[ShardCard]:
-    """Replace `folder` by shard-00000.parquet … of seqset/1 with a card beside each, and return the cards.
+def write_shard(sets: pa.Table, folder: Path, bucket: int, hashes: Mapping[str, str]) -> ShardCard:
+    """Write one bucket's shard of seqset/1 with its card beside it, and return the card.
 
     Args:
         sets: seqset/1 rows, sorted.
         folder: of the shards.
+        bucket: whose sets they are.
         hashes: sha256 of `vocab` and `config`.
     """
-    cards = []
-    weight = pl.col("tokens").list.len().cast(pl.Int64)
-    with fresh_folder(folder) as aside:
-        for number, shard in enumerate(whole_subjects(sets, weight, TOKENS_PER_SHARD)):
-            path = aside / f"shard-{number:05}.parquet"
-            write_table(shard.to_arrow(), path, SEQSET, made_by="write_seqset")
-            card = ShardCard(
-                contract=contract_name(SEQSET),
-                file=path.name,
-                subjects=shard["subject_id"].n_unique(),
-                sets=shard.height,
-                tokens=int(shard["tokens"].list.len().sum()),
-                file_sha256=file_sha256(path),
-                vocab_sha256=hashes["vocab"],
-                config_sha256=hashes["config"],
-            )
-            path.with_suffix(".card.json").write_text(card.model_dump_json(indent=2) + "\n")
-            cards.append(card)
-    return cards
+    path = folder / f"shard-{bucket:05}.parquet"
+    write_table(sets, path, SEQSET, made_by="write_seqset")
+    card = ShardCard(
+        contract=contract_name(SEQSET),
+        file=path.name,
+        subjects=pc.count_distinct(sets["subject_id"]).as_py(),
+        sets=sets.num_rows,
+        tokens=pc.sum(pc.list_value_length(sets["tokens"])).as_py() or 0,
+        file_sha256=file_sha256(path),
+        vocab_sha256=hashes["vocab"],
+        config_sha256=hashes["config"],
+    )
+    path.with_suffix(".card.json").write_text(card.model_dump_json(indent=2) + "\n")
+    return card
 
 
 def write_card(card: StepCard, layout: Layout) -> StepCard:

@@ -1,5 +1,6 @@
 """Which stay does a time without a stay belong to? Answered once per span of time, not once per row."""
 
+import numpy as np
 import polars as pl
 
 ONE_MICROSECOND = pl.duration(microseconds=1)
@@ -47,15 +48,19 @@ def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.Laz
     )
 
 
-def attach(rows: pl.LazyFrame, spans: pl.LazyFrame) -> pl.LazyFrame:
+def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """Fill a null `encounter_id` by `time`; a row's own encounter always wins, whatever the time.
 
     Args:
-        rows: subject_id, encounter_id?, time, anything else; comes back sorted by time.
+        rows: subject_id, encounter_id?, time, anything else; comes back in another order.
         spans: from `attachment_spans`.
     """
-    return (
-        rows.sort("time")
+    named, unnamed = (
+        rows.filter(pl.col("encounter_id").is_not_null()),
+        rows.filter(pl.col("encounter_id").is_null()),
+    )
+    found = (
+        unnamed.sort("time")
         .join_asof(
             spans.sort("since"),
             left_on="time",
@@ -64,6 +69,30 @@ def attach(rows: pl.LazyFrame, spans: pl.LazyFrame) -> pl.LazyFrame:
             strategy="backward",
             check_sortedness=False,  # both sides are sorted here; polars cannot see it within `by`
         )
-        .with_columns(encounter_id=pl.coalesce("encounter_id", "attached"))
-        .drop("since", "attached")
+        .with_columns(encounter_id="attached")
+        .select(rows.columns)
     )
+    return pl.concat([named, found])
+
+
+class StayOwners:
+    """Whose stay is it? Looked up for millions of rows at a time, in a sorted table rather than by a join."""
+
+    def __init__(self, encounters: pl.DataFrame) -> None:
+        by_id = encounters.sort("encounter_id")
+        self._ids = by_id["encounter_id"].to_numpy()
+        self._subjects = by_id["subject_id"].to_numpy()
+
+    def foreign(self, rows: pl.DataFrame) -> pl.Series:
+        """Return whether a row names an encounter that is another subject's or nobody's; false where it names none.
+
+        Args:
+            rows: subject_id, encounter_id?.
+        """
+        named = rows["encounter_id"].is_not_null()
+        if not len(self._ids):
+            return named
+        wanted = rows["encounter_id"].fill_null(self._ids[0]).to_numpy()
+        place = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        own = (self._ids[place] == wanted) & (self._subjects[place] == rows["subject_id"].to_numpy())
+        return named & ~pl.Series(own)

@@ -1,11 +1,18 @@
 """Events to tokens: the text a token is written as, the vocabulary fitted on it, and the way down to ids.
 
-A code that is rare, or was never seen, backs off to its parent level by level; one without becomes [UNK].
+A code that is rare, or was never seen, backs off to its parent level by level; one without becomes [UNK]. Tokens
+repeat, so a column of them is an Arrow dictionary: each text once, and for every event which one. Whatever costs time
+is done to the texts.
 """
 
-import polars as pl
+from collections.abc import Mapping
 
-from pipelines.values import CUTS, DECILES, apply_cuts
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.values import CUTS, DECILES, deciles
 from schemas.events import KINDS
 from schemas.vocab import SPECIAL_KIND, SPECIALS, UNK
 
@@ -13,19 +20,69 @@ ATC_LEVELS = (7, 5, 4, 3, 1)
 ICD_CATEGORY_LENGTH = 3
 
 
-def write_tokens(events: pl.LazyFrame, cuts: pl.LazyFrame) -> pl.LazyFrame:
-    """Add `token`, e.g. DX:I10 or LAB:50912_Q3; null where a code has no mapping or an item no cuts.
+def write_tokens(
+    kind: str, events: pa.Table, cuts: pl.DataFrame, drug_lookup: Mapping[str, str]
+) -> pa.DictionaryArray:
+    """Return each event's token, e.g. DX:I10 or LAB:50912_Q3; null where a code has no mapping or an item no cuts.
 
     Args:
-        events: coded events/1 (`codes.code_events`).
+        kind: of all the events.
+        events: code, vocab, mapped (text as dictionaries), value.
         cuts: code, cut_1 … cut_9 of the laboratory items that are tokens.
+        drug_lookup: drug name -> ATC, for medications that extraction did not map.
     """
-    is_lab = pl.col("kind") == "LAB"
-    coded = events.filter(~is_lab).with_columns(token=pl.concat_str("kind", pl.lit(":"), "mapped"))
-    valued = apply_cuts(events.filter(is_lab), cuts).with_columns(
-        token=pl.concat_str(pl.lit("LAB:"), "code", pl.lit("_Q"), "decile")
+    code, vocab, mapped = (events[name].combine_chunks() for name in ("code", "vocab", "mapped"))
+    if kind == "LAB":
+        return tokens_of_values(code, events["value"].to_numpy(), cuts)
+    if kind == "MED":
+        mapped = _first_given(mapped, _look_up(code, vocab, drug_lookup))
+    texts = pc.binary_join_element_wise(pa.scalar(f"{kind}:"), mapped.dictionary.cast(pa.string()), "")
+    return pa.DictionaryArray.from_arrays(mapped.indices, texts)
+
+
+def tokens_of_values(code: pa.DictionaryArray, values: np.ndarray, cuts: pl.DataFrame) -> pa.DictionaryArray:
+    """Return LAB:<item>_Q<decile> for each value; null for an item without cuts and a value that is missing."""
+    row_of = {item: row for row, item in enumerate(cuts["code"])}
+    rows = np.array([row_of.get(item, -1) for item in code.dictionary.to_pylist()], dtype=np.int64)
+    item = rows[code.indices.to_numpy()] if len(code) else np.empty(0, dtype=np.int64)
+    known = (item >= 0) & ~np.isnan(values)
+    decile = deciles(np.maximum(item, 0), values, cuts)
+    texts = [f"LAB:{item}_Q{decile}" for item in cuts["code"] for decile in DECILES]
+    indices = pa.array(np.where(known, item * len(DECILES) + decile - 1, 0), pa.int32(), mask=~known)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+
+
+def _look_up(
+    code: pa.DictionaryArray, vocab: pa.DictionaryArray, drug_lookup: Mapping[str, str]
+) -> pa.DictionaryArray:
+    """Return the ATC of each event whose code is a drug name."""
+    found = pa.array(
+        [drug_lookup.get(name) for name in code.dictionary.to_pylist()], pa.string()
+    ).dictionary_encode()
+    is_name = pc.equal(vocab, "name") if len(vocab) else pa.array([], pa.bool_())
+    return pa.DictionaryArray.from_arrays(
+        pc.if_else(is_name, found.indices.take(code.indices), pa.scalar(None, pa.int32())), found.dictionary
     )
-    return pl.concat([coded, valued.drop("decile")])
+
+
+def _first_given(first: pa.DictionaryArray, second: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return `first` where it is not null, else `second`."""
+    both = pa.concat_arrays([first.dictionary.cast(pa.string()), second.dictionary]).dictionary_encode()
+    renumbered = [
+        both.indices[: len(first.dictionary)].take(first.indices),
+        both.indices[len(first.dictionary) :].take(second.indices),
+    ]
+    return pa.DictionaryArray.from_arrays(pc.coalesce(*renumbered), both.dictionary)
+
+
+def count_tokens(tokens: pa.DictionaryArray) -> pl.DataFrame:
+    """Return token, count of the tokens that are not null, in no order."""
+    given = tokens.indices.drop_null().to_numpy()
+    counts = np.bincount(given, minlength=len(tokens.dictionary))
+    table = pl.DataFrame(
+        {"token": pl.Series(tokens.dictionary, dtype=pl.String), "count": counts.astype(np.int64)}
+    )
+    return table.group_by("token").agg(pl.col("count").sum()).filter(pl.col("count") > 0)
 
 
 def parent_token(token: pl.Expr) -> pl.Expr:
@@ -82,14 +139,13 @@ def nearest_token(tokens: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
     return walked.select("token", "nearest")
 
 
-def fit_vocab(tokens: pl.LazyFrame, cuts: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
+def fit_vocab(own: pl.DataFrame, cuts: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
     """Return vocab/1: specials, then kind by kind in the order of codes, ten rows for each laboratory item.
 
     Args:
-        tokens: token, of the events that lie in sets of the fitted-on subjects.
+        own: token, count, each token once, of the events that lie in sets of the fitted-on subjects.
         cuts: code, unit, cut_1 … cut_9.
     """
-    own = tokens.group_by("token").agg(count=pl.len()).collect()
     counted = roll_up(own, min_count=min_count)
     coded = counted.filter(~pl.col("token").str.starts_with("LAB:"))
     rows = pl.concat([_code_rows(coded), _lab_rows(cuts, counted)])
@@ -169,22 +225,28 @@ def cuts_of(vocab: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def encode(events: pl.LazyFrame, vocab: pl.DataFrame) -> pl.LazyFrame:
-    """Add `token_id` (u32; [UNK] where neither the token nor an ancestor has one) and `backed_off`.
+def encode(tokens: pa.DictionaryArray, vocab: pl.DataFrame) -> tuple[np.ndarray, pl.DataFrame]:
+    """Return the id of each token, u32 [events], and what the texts came to.
 
     Args:
-        events: `token` not null, anything else.
+        tokens: none null.
         vocab: vocab/1.
+
+    Returns:
+        ids; [UNK] where neither the token nor an ancestor has one.
+        token, token_id, backed_off, count of each token that occurs.
     """
+    texts = pl.DataFrame({"token": pl.Series(tokens.dictionary, dtype=pl.String)})
     kept = vocab.drop_nulls("token_id").select("token", "token_id")
-    distinct = events.select("token").unique().collect()
-    ids = (
-        nearest_token(distinct, kept)
-        .join(kept, left_on="nearest", right_on="token", how="left")
+    nearest = nearest_token(texts.unique(), kept)
+    found = (
+        texts.join(nearest, on="token", how="left", maintain_order="left")
+        .join(kept, left_on="nearest", right_on="token", how="left", maintain_order="left")
         .select(
             "token",
             token_id=pl.col("token_id").fill_null(UNK).cast(pl.UInt32),
             backed_off=(pl.col("nearest") != pl.col("token")).fill_null(False),
         )
     )
-    return events.join(ids.lazy(), on="token", how="left")
+    ids = found["token_id"].to_numpy()[tokens.indices.to_numpy()] if len(tokens) else np.empty(0, np.uint32)
+    return ids, found.unique().join(count_tokens(tokens), on="token")

@@ -1,7 +1,8 @@
 """Laboratory values as deciles: fit the frequent items and their cuts, then apply them.
 
-The cuts are interpolated by an integer rule of our own: numpy's and polars' quantiles differ from it, and
-from each other, in the last bit, which moves values that equal a cut.
+What is fitted on is how often each value of each item was seen: patients are counted part by part, and the parts add
+up. The cuts are interpolated by an integer rule of our own: numpy's and polars' quantiles differ from it, and from each
+other, in the last bit, which moves values that equal a cut.
 """
 
 import numpy as np
@@ -11,73 +12,73 @@ DECILES = range(1, 11)
 CUTS = [f"cut_{k}" for k in range(1, 10)]
 
 
-def fit_cuts(labs: pl.LazyFrame, *, top: int) -> pl.DataFrame:
+def fit_cuts(values: pl.DataFrame, units: pl.DataFrame, *, top: int) -> pl.DataFrame:
     """Return the `top` most frequent items (ties by the item as text) with nine cuts and the commonest unit.
 
     Cut k of an item's n sorted values v: q, r = divmod(k (n - 1), 10); v[q] + (v[q+1] - v[q]) r / 10.
 
     Args:
-        labs: code (the item), value (finite), unit; every valued row of the fitted-on subjects.
+        values: code (the item), value (finite), rows: how often, each pair once; every valued row of the fitted-on
+            subjects.
+        units: code, unit, rows, each pair once.
 
     Returns:
         code, rows, unit, cut_1 … cut_9 (rising, may be equal), in order of frequency.
     """
     frequent = (
-        labs.group_by("code").agg(rows=pl.len()).sort(["rows", "code"], descending=[True, False]).head(top)
-    )
-    neighbours = labs.group_by("code").agg(
-        *(_value_at(_place(k)[0]).alias(f"low_{k}") for k in range(1, 10)),
-        *(_value_at(_place(k)[0] + 1).alias(f"high_{k}") for k in range(1, 10)),
-        *(_place(k)[1].alias(f"remainder_{k}") for k in range(1, 10)),
-    )
-    fitted = (
-        frequent.join(_commonest_unit(labs), on="code", how="left")
-        .join(neighbours, on="code")
+        values.group_by("code")
+        .agg(pl.col("rows").sum())
         .sort(["rows", "code"], descending=[True, False])
-        .collect()
+        .head(top)
     )
+    fitted = frequent.join(_commonest_unit(units), on="code", how="left", maintain_order="left")
+    by_item = (
+        values.join(frequent.select("code"), on="code", how="semi")
+        .sort("code", "value")
+        .partition_by("code", as_dict=True, include_key=False)
+    )
+    cuts = [_cuts_of(by_item[code,]["value"], by_item[code,]["rows"]) for code in fitted["code"]]
+    table = np.array(cuts, dtype=np.float64).reshape(len(cuts), len(CUTS))
     return fitted.select("code", "rows", "unit").with_columns(
-        pl.Series(name, _interpolate(fitted, k), dtype=pl.Float64) for k, name in enumerate(CUTS, start=1)
+        pl.Series(name, table[:, k], dtype=pl.Float64) for k, name in enumerate(CUTS)
     )
 
 
-def _place(k: int) -> tuple[pl.Expr, pl.Expr]:
-    steps = (pl.len().cast(pl.Int64) - 1) * k
-    return steps // 10, steps % 10
-
-
-def _value_at(place: pl.Expr) -> pl.Expr:
+def _cuts_of(values: pl.Series, rows: pl.Series) -> np.ndarray:
+    """Return the nine cuts of one item from its distinct values, rising, and how often each was seen."""
+    ends = rows.cum_sum().to_numpy()  # value i fills the sorted places ends[i-1] … ends[i]-1
+    place, remainder = np.divmod(np.arange(1, 10, dtype=np.int64) * (ends[-1] - 1), 10)
+    seen = values.to_numpy()
+    low = seen[np.searchsorted(ends, place, side="right")]
     # past the last value the remainder is 0, and any value does
-    last = pl.len().cast(pl.Int64) - 1
-    return pl.col("value").sort().get(pl.min_horizontal(place, last))
-
-
-def _interpolate(fitted: pl.DataFrame, k: int) -> np.ndarray:
-    """Return cut k [items]; in numpy, because polars divides by a constant by way of its reciprocal."""
-    low, high, remainder = (fitted[f"{part}_{k}"].to_numpy() for part in ("low", "high", "remainder"))
+    high = seen[np.minimum(np.searchsorted(ends, place + 1, side="right"), len(seen) - 1)]
     return np.asarray(np.where(remainder == 0, low, low + (high - low) * remainder / 10))
 
 
-def _commonest_unit(labs: pl.LazyFrame) -> pl.LazyFrame:
+def _commonest_unit(units: pl.DataFrame) -> pl.DataFrame:
     return (
-        labs.drop_nulls("unit")
-        .group_by("code", "unit")
-        .len()
-        .sort(["code", "len", "unit"], descending=[False, True, False])
+        units.drop_nulls("unit")
+        .sort(["code", "rows", "unit"], descending=[False, True, False])
         .group_by("code", maintain_order=True)
         .agg(pl.col("unit").first())
     )
 
 
-def apply_cuts(labs: pl.LazyFrame, cuts: pl.LazyFrame) -> pl.LazyFrame:
-    """Add `decile` 1 … 10 = 1 + the number of cuts strictly below the value; null for an item without cuts.
+def deciles(items: np.ndarray, values: np.ndarray, cuts: pl.DataFrame) -> np.ndarray:
+    """Return decile 1 … 10 = 1 + the number of cuts strictly below the value, u8 [values].
 
     A value on a cut falls in the lower decile; equal cuts keep their rank, so a decile can be empty.
+
+    Args:
+        items: row of `cuts` for each value, 0 … items - 1.
+        values: f64 [values].
+        cuts: cut_1 … cut_9.
     """
-    below = pl.sum_horizontal((pl.col(cut) < pl.col("value")).cast(pl.UInt8) for cut in CUTS)
-    known = pl.col(CUTS[0]).is_not_null()
-    return (
-        labs.join(cuts.select("code", *CUTS), on="code", how="left")
-        .with_columns(decile=pl.when(known).then((below + 1).cast(pl.UInt8)))
-        .drop(CUTS)
-    )
+    # a binary search in each item's own row: nine cuts, filled up to fifteen that no value is above
+    steps = np.full((max(cuts.height, 1), 16), np.inf)
+    steps[: cuts.height, : len(CUTS)] = cuts.select(CUTS).to_numpy()
+    flat, first = steps.ravel(), items.astype(np.int64) * 16
+    place = first.copy()
+    for step in (8, 4, 2, 1):
+        place += step * (flat[place + (step - 1)] < values)
+    return (place - first + 1).astype(np.uint8)

@@ -19,6 +19,8 @@ def contract_name(schema: pa.Schema) -> str:
 def conform(table: pa.Table, schema: pa.Schema, *, made_by: str) -> pa.Table:
     """Return `table` in the schema's column order, types and metadata, or say why it cannot be.
 
+    A dictionary of text stays one: it is how a file holds repeated text, and its reader sees text.
+
     Raises:
         ContractError: a column is missing, holds nulls it may not hold, or has a type that will not cast.
     """
@@ -29,7 +31,7 @@ def conform(table: pa.Table, schema: pa.Schema, *, made_by: str) -> pa.Table:
             f"{name}: no column {', '.join(missing)} in the output of {made_by}; it has "
             f"{', '.join(table.column_names)}. Select or rename it there."
         )
-    columns = []
+    columns, fields = [], []
     for field in schema:
         column = table[field.name]
         if column.null_count and not field.nullable:
@@ -37,14 +39,17 @@ def conform(table: pa.Table, schema: pa.Schema, *, made_by: str) -> pa.Table:
                 f"{name}.{field.name}: {column.null_count:,} of {len(table):,} rows are null after "
                 f"{made_by}. Drop them there, or make the field nullable in schemas and raise the version."
             )
+        is_text = pa.types.is_string(field.type) and pa.types.is_dictionary(column.type)
+        wanted = pa.dictionary(pa.int32(), pa.string()) if is_text else field.type
+        fields.append(field.with_type(wanted))
         try:
-            columns.append(column.cast(field.type))
+            columns.append(column.cast(wanted))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # Arrow's own message quotes the value
             raise ContractError(
                 f"{name}.{field.name}: {made_by} wrote {column.type}, which will not cast to {field.type}. "
                 "Parse it there."
             ) from None
-    return pa.table(columns, schema=schema)
+    return pa.table(columns, schema=pa.schema(fields, metadata=schema.metadata))
 
 
 def write_table(
@@ -52,12 +57,10 @@ def write_table(
 ) -> None:
     """Conform and write a Parquet file: aside, then renamed, so a killed run leaves the old file whole."""
     conformed = conform(table, schema, made_by=made_by)
-    extra = {key.encode(): value.encode() for key, value in (metadata or {}).items()}
-    conformed = conformed.replace_schema_metadata({**(schema.metadata or {}), **extra})
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(conformed, part, compression="zstd", store_schema=True)
+        _write_parquet(conformed, part, {"contract": contract_name(schema), **(metadata or {})})
         part.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -66,6 +69,27 @@ def write_table(
             f"{contract_name(schema)}: cannot write {path} ({error.strerror or type(error).__name__}). "
             "Free space or mend the folder's permissions and run again; the earlier file is untouched."
         ) from None
+
+
+def _write_parquet(table: pa.Table, path: Path, metadata: Mapping[str, str]) -> None:
+    """Write plain Parquet types, which every reader takes alike, and a dictionary wherever values repeat."""
+    with pq.ParquetWriter(
+        path,
+        table.schema,
+        compression="zstd",
+        compression_level=1,
+        store_schema=False,
+        use_dictionary=[column for field in table.schema for column in _repeating(field)],
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(metadata)
+
+
+def _repeating(field: pa.Field) -> list[str]:
+    """Return a column's path where its values repeat: all but times, of which a dictionary is larger than they are."""
+    if pa.types.is_list(field.type):
+        return [] if pa.types.is_timestamp(field.type.value_type) else [f"{field.name}.list.element"]
+    return [] if pa.types.is_timestamp(field.type) else [field.name]
 
 
 def contract_files(path: Path, schema: pa.Schema) -> list[Path]:

@@ -1,8 +1,12 @@
 """The one whole run of the product that several tests look at."""
 
+import hypothesis
 import pytest
 
 from tests.runs import Run, run
+
+hypothesis.settings.register_profile("everywhere", deadline=None)  # a busy machine is no fault of the code's
+hypothesis.settings.load_profile("everywhere")
 
 
 @pytest.fixture(scope="session")

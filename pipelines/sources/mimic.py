@@ -1,17 +1,22 @@
 """MIMIC-IV `hosp` to the one event schema: what each row of the seven tables becomes.
 
 Transforms take typed tables and return rows under the contracts with a count of what was dropped; nothing
-here reads or writes.
+here reads or writes. A table of events goes in two steps: what a row says by itself, batch by batch, then what it
+says beside its patient's stays, bucket by bucket.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
 from pipelines import clock
-from pipelines.codes import clean_code, shortest_target, to_icd10
+from pipelines.codes import clean_code, to_icd10
 from pipelines.drugs import clean_name, commonest_atc, prescription_atc
 from pipelines.flows import sift
 from pipelines.sources.raw import NUMBER, TEXT, TIME
-from pipelines.stays import attach, attachment_spans
+from pipelines.stays import StayOwners, attach, attachment_spans
 from schemas.cards import Flow
 from schemas.errors import InputError
 from schemas.events import EVENTS
@@ -88,138 +93,200 @@ def foreign_sentence(table: str, count: str, rows: int) -> str:
     return f"{table}: column hadm_id: {count} of {rows:,} rows name another patient's admission or none"
 
 
-def diagnoses(rows: pl.DataFrame, stays: pl.DataFrame, gem: pl.DataFrame) -> Sifted:
-    """Return DX events: time the admission, known at discharge, rank seq_num; NoDx stays, unmapped."""
-    timed = _own_stay(rows, stays).with_columns(**clock.DIAGNOSIS)
-    return _icd(timed, gem, table="diagnoses_icd", kind="DX", system="cm", no_target="NoDx")
+@dataclass(frozen=True)
+class Bucket:
+    """The patients of one bucket and their stays, which rows are held against."""
+
+    subject_ids: pl.Series
+    encounters: pl.DataFrame  # encounters/1
+
+    @cached_property
+    def owners(self) -> StayOwners:
+        return StayOwners(self.encounters)
+
+    def attach(self, rows: pl.DataFrame, *, lookback_hours: int) -> pl.DataFrame:
+        """Give each row that names no stay the one it lies in, or the one that starts within the lookback."""
+        spans = attachment_spans(self.encounters.lazy(), lookback_hours=lookback_hours).collect()
+        return attach(rows, spans)
 
 
-def procedures(rows: pl.DataFrame, stays: pl.DataFrame, gem: pl.DataFrame) -> Sifted:
-    """Return PR events: time the chart date at midnight, known a day later, rank seq_num; NoPCS stays."""
-    timed = _own_stay(rows, stays).with_columns(**clock.PROCEDURE)
-    return _icd(timed, gem, table="procedures_icd", kind="PR", system="pcs", no_target="NoPCS")
+def diagnosis_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of diagnoses_icd says by itself: its stay, its code, its rank seq_num."""
+    return _icd_rows(rows, {})
 
 
-def laboratory(rows: pl.DataFrame, stays: pl.DataFrame, known: pl.DataFrame) -> Sifted:
-    """Return LAB events: every finite value, in its stay, the one around it, or one that starts within a day.
+def diagnoses(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
+    """Return DX events: time the admission, known at discharge; NoDx stays, unmapped."""
+    kept, flow = _own(rows, bucket)
+    stays = bucket.encounters.select("encounter_id", "start", "end")
+    timed = kept.join(stays, on="encounter_id").with_columns(**clock.DIAGNOSIS)
+    events, noted = _icd(timed, targets, kind="DX", system="cm", no_target="NoDx")
+    return events, flow.model_copy(update={"noted": noted})
 
-    Args:
-        rows: labevents.
-        stays: encounters/1.
-        known: subjects/1.
-    """
-    timed = _own_stay(rows, stays).with_columns(**clock.LABORATORY, value="valuenum", unit="valueuom")
-    kept, flow = _sift(
-        "labevents",
-        timed,
-        {
-            "no_valuenum": pl.col("value").is_null(),
-            "not_finite": ~pl.col("value").is_finite(),
-            "no_time": pl.col("time").is_null(),
-            "unknown_subject": ~pl.col("subject_id").is_in(known["subject_id"].implode()),
-        },
+
+def procedure_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of procedures_icd says by itself: chart date at midnight, known a day later."""
+    return _icd_rows(rows.with_columns(**clock.PROCEDURE), {"no_time": pl.col("time").is_null()})
+
+
+def procedures(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
+    """Return PR events; NoPCS stays, unmapped."""
+    kept, flow = _own(rows, bucket)
+    events, noted = _icd(kept, targets, kind="PR", system="pcs", no_target="NoPCS")
+    return events, flow.model_copy(update={"noted": noted})
+
+
+def laboratory_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of labevents says by itself; kept is every finite value with a time."""
+    timed = rows.select(
+        "subject_id",
+        **clock.LABORATORY,
+        encounter_id="hadm_id",
+        itemid="itemid",
+        value="valuenum",
+        unit="valueuom",
+        rank="labevent_id",
     )
-    attached = _attach(kept, stays, lookback_hours=LAB_LOOKBACK_HOURS)
+    value = pl.col("value")
+    reasons = {
+        "no_valuenum": value.is_null(),
+        "not_finite": ~value.is_finite(),
+        "no_time": pl.col("time").is_null(),
+    }
+    return sift(timed, reasons)
+
+
+def laboratory(rows: pl.DataFrame, bucket: Bucket) -> Sifted:
+    """Return LAB events, in their own stay, the one around them, or one that starts within a day."""
+    kept, flow = _own(
+        rows, bucket, {"unknown_subject": ~pl.col("subject_id").is_in(bucket.subject_ids.implode())}
+    )
+    attached = bucket.attach(kept, lookback_hours=LAB_LOOKBACK_HOURS)
     coded = attached.with_columns(code=pl.col("itemid").cast(TEXT))
-    return _events(coded, kind="LAB", vocab=pl.lit("itemid"), rank="labevent_id"), flow
+    return _events(coded, kind="LAB", vocab=pl.lit("itemid")), flow
 
 
-def medications(
-    rows: pl.DataFrame, stays: pl.DataFrame, known: pl.DataFrame, by_pharmacy: pl.DataFrame | None = None
-) -> Sifted:
-    """Return MED events: what was administered, by name, in its stay or the stay around it.
+def medication_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of emar says by itself; kept is what was administered, by name, with a time."""
+    timed = rows.select(
+        "subject_id",
+        "event_txt",
+        **clock.ADMINISTRATION,
+        encounter_id="hadm_id",
+        pharmacy_id="pharmacy_id",
+        code=clean_name("medication"),
+        rank="emar_seq",
+    )
+    reasons = {
+        "event_txt": pl.col("event_txt").ne_missing("Administered"),
+        "no_name": pl.col("code").is_null(),
+        "no_time": pl.col("time").is_null(),
+    }
+    kept, flow = sift(timed, reasons)
+    return kept.drop("event_txt"), flow
+
+
+def medications(rows: pl.DataFrame, bucket: Bucket, by_pharmacy: pl.DataFrame | None = None) -> Sifted:
+    """Return MED events: what was administered, in its own stay or the stay around it.
 
     Args:
-        rows: emar.
-        stays: encounters/1.
-        known: subjects/1.
+        rows: from `medication_rows`.
+        bucket: whose rows they are.
         by_pharmacy: subject_id, pharmacy_id, atc; fills `mapped` where a row names its prescription.
     """
-    timed = _own_stay(rows, stays).with_columns(**clock.ADMINISTRATION, code=clean_name("medication"))
-    kept, flow = _sift(
-        "emar",
-        timed,
-        {
-            "event_txt": pl.col("event_txt").ne_missing("Administered"),
-            "no_name": pl.col("code").is_null(),
-            "no_time": pl.col("time").is_null(),
-            "unknown_subject": ~pl.col("subject_id").is_in(known["subject_id"].implode()),
-        },
+    kept, flow = _own(
+        rows, bucket, {"unknown_subject": ~pl.col("subject_id").is_in(bucket.subject_ids.implode())}
     )
-    attached = _attach(kept, stays, lookback_hours=0)
+    attached = bucket.attach(kept, lookback_hours=0)
     if by_pharmacy is not None:
         own = by_pharmacy.rename({"atc": "mapped"})
         attached = attached.join(own, on=["subject_id", "pharmacy_id"], how="left")
-    return _events(attached, kind="MED", vocab=pl.lit("name"), rank="emar_seq"), flow
+    return _events(attached, kind="MED", vocab=pl.lit("name")), flow
 
 
-def pharmacy_atc(prescriptions: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> pl.DataFrame:
+def prescription_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of prescriptions says by itself."""
+    return sift(rows.select("subject_id", "pharmacy_id", "drug", "gsn", encounter_id="hadm_id"), {})
+
+
+def prescriptions(rows: pl.DataFrame, owners: StayOwners) -> Sifted:
+    """Return the prescriptions of known stays; those of another patient's admission are dropped."""
+    return sift(rows, {"foreign_hadm_id": pl.lit(owners.foreign(rows))})
+
+
+def pharmacy_atc(prescribed: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> pl.DataFrame:
     """Return subject_id, pharmacy_id, atc: each prescription's own ATC code, the commonest of its rows."""
     key = ["subject_id", "pharmacy_id"]
-    coded = prescription_atc(prescriptions.lazy().select(*key, "gsn").drop_nulls(), gsn_to_atc.lazy())
-    return commonest_atc(coded, key).drop("rows").collect()
+    counted = prescribed.lazy().select(*key, "gsn").drop_nulls().group_by(*key, "gsn").agg(rows=pl.len())
+    return commonest_atc(prescription_atc(counted, gsn_to_atc.lazy()), key).drop("rows").collect()
 
 
-def prescriptions(rows: pl.DataFrame, stays: pl.DataFrame) -> Sifted:
-    """Return the prescriptions of known stays; those of another patient's admission are dropped."""
-    return _sift("prescriptions", _own_stay(rows, stays), {})
+ROWS_OF: dict[str, Callable[[pl.DataFrame], Sifted]] = {
+    "DX": diagnosis_rows,
+    "PR": procedure_rows,
+    "MED": medication_rows,
+    "LAB": laboratory_rows,
+    "prescriptions": prescription_rows,
+}
 
 
-def _own_stay(rows: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
-    """Add start and end of the row's own hadm_id; `foreign` where that is no admission of its subject."""
-    owners = stays.select("start", "end", owner="subject_id", hadm_id="encounter_id")
-    joined = rows.join(owners, on="hadm_id", how="left", maintain_order="left")
-    mine = pl.col("owner").eq_missing(pl.col("subject_id"))
-    return joined.with_columns(foreign=pl.col("hadm_id").is_not_null() & ~mine).drop("owner")
+def refuse(table: str, flow: Flow) -> None:
+    """Raise where a whole table's flow is out of bounds.
 
-
-def _sift(table: str, rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> Sifted:
-    """Drop foreign rows first, then by `reasons`; refuse more foreign rows than the bound."""
-    kept, flow = sift(rows, {"foreign_hadm_id": pl.col("foreign"), **reasons})
-    foreign = flow.dropped["foreign_hadm_id"]
+    Raises:
+        InputError: a code is of no known version, or above 0.1 % of rows name a foreign admission.
+    """
+    unknown = flow.dropped.get("icd_version", 0)
+    if unknown:
+        raise InputError(
+            f"{table}: column icd_version: {unknown:,} of {flow.source_rows:,} rows hold neither 9 nor 10. "
+            "Mend those rows or leave them out."
+        )
+    foreign = flow.dropped.get("foreign_hadm_id", 0)
     if foreign > MOST_FOREIGN_SHARE * flow.source_rows:
         raise InputError(
             f"{foreign_sentence(table, f'{foreign:,}', flow.source_rows)} (more than {MOST_FOREIGN_SHARE:.1%}). "
             "Give all tables of one release, whole."
         )
-    return kept.drop("foreign"), flow
+
+
+def _own(rows: pl.DataFrame, bucket: Bucket, reasons: dict[str, pl.Expr] | None = None) -> Sifted:
+    """Drop rows that name a stay which is none of their subject's, then by `reasons`."""
+    return sift(rows, {"foreign_hadm_id": pl.lit(bucket.owners.foreign(rows)), **(reasons or {})})
+
+
+def _icd_rows(rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> Sifted:
+    kept, flow = sift(
+        rows,
+        {
+            "icd_version": ~pl.col("icd_version").is_in([9, 10]),
+            "no_hadm_id": pl.col("hadm_id").is_null(),
+            **reasons,
+        },
+    )
+    coded = kept.with_columns(code=clean_code("icd_code")).rename(
+        {"hadm_id": "encounter_id", "seq_num": "rank"}
+    )
+    return coded.drop("icd_code"), flow
 
 
 def _icd(
-    timed: pl.DataFrame, gem: pl.DataFrame, *, table: str, kind: str, system: str, no_target: str
-) -> Sifted:
-    unknown = timed.filter(~pl.col("icd_version").is_in([9, 10])).height
-    if unknown:
-        raise InputError(
-            f"{table}: column icd_version: {unknown:,} of {timed.height:,} rows hold neither 9 nor 10. "
-            "Mend those rows or leave them out."
-        )
-    reasons = {"no_hadm_id": pl.col("hadm_id").is_null(), "no_time": pl.col("time").is_null()}
-    kept, flow = _sift(table, timed.with_columns(code=clean_code("icd_code")), reasons)
-    coded = to_icd10(kept, shortest_target(gem))
+    timed: pl.DataFrame, targets: pl.DataFrame, *, kind: str, system: str, no_target: str
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    coded = to_icd10(timed, targets)
     noted = {
         no_target: coded.filter(pl.col("mapped").is_null() & pl.col("in_crosswalk")).height,
         "not_in_gem": coded.filter(~pl.col("in_crosswalk")).height,
     }
     vocab = pl.concat_str(pl.lit("icd"), "icd_version", pl.lit(system))
-    return _events(coded, kind=kind, vocab=vocab, rank="seq_num"), flow.model_copy(update={"noted": noted})
+    return _events(coded, kind=kind, vocab=vocab), noted
 
 
-def _attach(rows: pl.DataFrame, stays: pl.DataFrame, *, lookback_hours: int) -> pl.DataFrame:
-    spans = attachment_spans(stays.lazy(), lookback_hours=lookback_hours)
-    return (
-        attach(rows.lazy().rename({"hadm_id": "encounter_id"}), spans)
-        .collect()
-        .rename({"encounter_id": "hadm_id"})
-    )
-
-
-def _events(rows: pl.DataFrame, *, kind: str, vocab: pl.Expr, rank: str) -> pl.DataFrame:
+def _events(rows: pl.DataFrame, *, kind: str, vocab: pl.Expr) -> pl.DataFrame:
     """Return events/1 in the contract's column order; what a kind lacks is null."""
     absent = {"mapped": TEXT, "value": NUMBER, "unit": TEXT}
     nulls = [pl.lit(None, dtype).alias(name) for name, dtype in absent.items() if name not in rows.columns]
-    filled = rows.with_columns(*nulls, kind=pl.lit(kind), vocab=vocab, rank=pl.col(rank))
-    return filled.rename({"hadm_id": "encounter_id"}).select(EVENTS.names)
+    return rows.with_columns(*nulls, kind=pl.lit(kind), vocab=vocab).select(EVENTS.names)
 
 
 def _refuse_repeats(rows: pl.DataFrame, table: str, key: str, *, unit: str) -> None:

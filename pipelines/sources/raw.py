@@ -3,6 +3,9 @@
 Text is read as text and then cast, so that a fault is counted by column and its value never quoted.
 """
 
+import contextlib
+import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +17,8 @@ from schemas.errors import InputError
 
 INTEGER, NUMBER, TEXT, DATE = pl.Int64(), pl.Float64(), pl.String(), pl.Date()
 TIME = pl.Datetime("us")
+ROWS_PER_BATCH = 500_000
+_SAMPLED_BYTES = 1 << 18
 SUFFIXES = (".csv.gz", ".csv", ".parquet")
 
 _WORDS: dict[pl.DataType, str] = {
@@ -84,24 +89,54 @@ def require_columns(path: Path, table: Table) -> None:
         )
 
 
+def estimate_rows(path: Path) -> int:
+    """Return about how many rows a file has, to say how long it will take: by the lines in its first bytes."""
+    if path.suffix == ".parquet":
+        with rewording(path):
+            return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+    read = min(_SAMPLED_BYTES, path.stat().st_size)
+    with path.open("rb") as file:
+        sample = file.read(read)
+    if path.suffix == ".gz":
+        with contextlib.suppress(zlib.error):  # a damaged file is told when it is read
+            sample = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(sample)
+    return int(sample.count(b"\n") * path.stat().st_size / max(read, 1))
+
+
 def read(path: Path, table: Table) -> pl.DataFrame:
-    """Return the declared columns in their types.
+    """Return all rows of `batches` at once, for a table that is small."""
+    return pl.concat(batches(path, table))
+
+
+def batches(path: Path, table: Table) -> Iterator[pl.DataFrame]:
+    """Yield the declared columns in their types, some hundred thousand rows at a time, in the file's order.
 
     Raises:
         InputError: a column is missing, holds what its type does not allow, or is null where it may not be;
-            the table has no rows; the file is damaged. It names file, column and count, never a value.
+            the table has no rows; the file is damaged. It names file, column and count, never a value. Faults in
+            values are raised after the last batch, when they have all been counted.
     """
     require_columns(path, table)
     with rewording(path):
         scanned = _scan(path).select(*table.columns)
         stored = scanned.collect_schema()
         typed = [_typed(name, stored[name], wanted, path) for name, wanted in table.columns.items()]
-        faults = [_is_fault(name, stored[name], wanted) for name, wanted in table.columns.items()]
-        rows = scanned.select(*typed, *faults).collect(engine="streaming")
-    if not rows.height:
+        read_batches = iter(scanned.collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming"))
+    rows, faults, empty = 0, Counter[str](), Counter[str]()
+    while True:
+        with rewording(path):
+            found = next(read_batches, None)
+            if found is None:
+                break
+            batch = found.select(typed)
+            faults.update(_count_faults(found, batch, table))
+        rows += batch.height
+        empty.update({name: batch[name].null_count() for name in table.required})
+        if batch.height:
+            yield batch
+    if not rows:
         raise InputError(f"{path.name}: the table has no rows ({path}). Give the whole table.")
-    _refuse_faults(rows, path, table)
-    return rows.select(*table.columns)
+    _refuse_faults(rows, faults, empty, path, table)
 
 
 def _scan(path: Path) -> pl.LazyFrame:
@@ -153,14 +188,28 @@ def _is_fault(name: str, stored: pl.DataType, wanted: pl.DataType) -> pl.Expr:
     return fault.fill_null(False).alias(f"fault {name}")
 
 
-def _refuse_faults(rows: pl.DataFrame, path: Path, table: Table) -> None:
-    faults = rows.select(pl.col(f"fault {name}").sum() for name in table.columns).row(0)
-    said = [
-        f"column {name}: {count:,} of {rows.height:,} values are not {_WORDS[wanted]}"
-        for (name, wanted), count in zip(table.columns.items(), faults, strict=True)
-        if count
+def _count_faults(found: pl.DataFrame, typed: pl.DataFrame, table: Table) -> dict[str, int]:
+    """Return the faults by column; looked for only where a value got lost, or could have been cut short."""
+    suspects = [
+        name
+        for name, wanted in table.columns.items()
+        if typed[name].null_count() > found[name].null_count()
+        or (wanted == INTEGER and found.schema[name].is_float())
     ]
-    empty = [(name, rows[name].null_count()) for name in table.required]
-    said += [f"column {name}: {count:,} of {rows.height:,} rows have none" for name, count in empty if count]
+    if not suspects:
+        return {}
+    judged = found.select(_is_fault(name, found.schema[name], table.columns[name]).sum() for name in suspects)
+    return dict(zip(suspects, judged.row(0), strict=True))
+
+
+def _refuse_faults(
+    rows: int, faults: Mapping[str, int], empty: Mapping[str, int], path: Path, table: Table
+) -> None:
+    said = [
+        f"column {name}: {faults[name]:,} of {rows:,} values are not {_WORDS[wanted]}"
+        for name, wanted in table.columns.items()
+        if faults[name]
+    ]
+    said += [f"column {name}: {count:,} of {rows:,} rows have none" for name, count in empty.items() if count]
     if said:
         raise InputError(f"{path.name}: {'; '.join(said)}. Mend or re-export the table ({path}).")

@@ -159,14 +159,14 @@ def derive(hosp: Path, crosswalks: Path, *, fit_on="all", min_count=1, med_link=
     lookup = {name: commonest(counts) for name, counts in by_name.items() if counts}
 
     for row in rows(hosp, "emar"):
-        if is_foreign(row, "MED"):
-            continue
         if row["event_txt"] != "Administered":
             dropped["MED", "event_txt"] += 1
             continue
         name = (row["medication"] or "").strip().lower()
         if not name:
             dropped["MED", "no_name"] += 1
+            continue
+        if is_foreign(row, "MED"):
             continue
         own = (
             by_pharmacy.get((int(row["subject_id"]), row["pharmacy_id"])) if med_link == "pharmacy" else None
@@ -186,14 +186,14 @@ def derive(hosp: Path, crosswalks: Path, *, fit_on="all", min_count=1, med_link=
     valued, frequency, units = defaultdict(list), Counter(), defaultdict(Counter)
     labs = []
     for row in rows(hosp, "labevents"):
-        if is_foreign(row, "LAB"):
-            continue
         if row["valuenum"] is None:
             dropped["LAB", "no_valuenum"] += 1
             continue
         value = float(row["valuenum"])
         if value != value or abs(value) == float("inf"):
             dropped["LAB", "not_finite"] += 1
+            continue
+        if is_foreign(row, "LAB"):
             continue
         if int(row["subject_id"]) not in known:
             dropped["LAB", "unknown_subject"] += 1

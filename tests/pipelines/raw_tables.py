@@ -45,6 +45,9 @@ CROSSWALKS = {
 }
 
 
+NOTHING_ELSE_WRONG = {"valuenum": "2", "event_txt": "Administered", "medication": "Heparin"}
+
+
 def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], list[list]]]:
     """Return table -> (header, rows): one odd stay of more than a hundred, one foreign row of each thousand."""
     chance = random.Random(seed)
@@ -153,10 +156,12 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
             gsn = "999999" if drug == "Snake Oil" else chance.choice(GSNS)
             add["prescriptions"]([subject, hadm, number, "MAIN", drug, gsn])
     for name in ("diagnoses_icd", "procedures_icd", "labevents", "emar", "prescriptions"):
-        rows = tables[name][1]
-        hadm_at, subject_at = tables[name][0].index("hadm_id"), tables[name][0].index("subject_id")
+        header, rows = tables[name]
         stray = list(rows[0])
-        stray[subject_at], stray[hadm_at] = stays[-1][0], stays[0][1]
+        foreign = {"subject_id": stays[-1][0], "hadm_id": stays[0][1]}
+        for column, value in (foreign | NOTHING_ELSE_WRONG).items():
+            if column in header:
+                stray[header.index(column)] = value
         if len(rows) >= 1000:
             rows.append(stray)
         chance.shuffle(rows)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.seqsets import gather_sets, number_sets
+from pipelines.events import in_order
+from pipelines.seqsets import KIND_CODE, gather_sets, number_sets
 from schemas.events import KINDS
 from schemas.seqset import NO_END
 
@@ -23,25 +24,21 @@ def stays(rows: list[tuple]) -> pl.LazyFrame:
     return pl.LazyFrame(timed, schema=schema, orient="row")
 
 
-def events(rows: list[tuple]) -> pl.LazyFrame:
-    """(kind, hour, rank, code, token_id) of subject 1, encounter 7"""
-    schema = {
-        "subject_id": pl.Int64,
-        "encounter_id": pl.Int64,
-        "time": TIME,
-        "available_at": TIME,
-        "kind": pl.String,
-        "code": pl.String,
-        "rank": pl.Int64,
-        "token_id": pl.UInt32,
-    }
-    timed = [(1, 7, ZERO + timedelta(hours=h), ZERO, kind, code, rank, i) for kind, h, rank, code, i in rows]
-    return pl.LazyFrame(timed, schema=schema, orient="row")
+def gathered(sets: pl.LazyFrame, rows: list[tuple]) -> pl.DataFrame:
+    """(kind, hour, rank, code, token_id) of the first set"""
+    columns = {"kind": pl.String, "time": TIME, "rank": pl.Int64, "code": pl.String, "token_id": pl.UInt32}
+    timed = [(kind, ZERO + timedelta(hours=h), rank, code, i) for kind, h, rank, code, i in rows]
+    texts = {name: pl.lit(None, pl.String) for name in ("mapped", "unit", "vocab")}
+    events = pl.DataFrame(timed, schema=columns, orient="row").with_columns(
+        subject_id=1, encounter_id=7, available_at=ZERO, value=pl.lit(None, pl.Float64), **texts
+    )
+    kinds = [in_order(events.filter(pl.col("kind") == kind)) for kind in KINDS]
+    tokens = pl.concat(kinds).with_columns(KIND_CODE, set=pl.lit(0, pl.Int64))
+    return pl.DataFrame(gather_sets(number_sets(sets).collect(), tokens))
 
 
 def tokens_in_order(rows: list[tuple]) -> list[int]:
-    sets = number_sets(stays([(1, 7, 0, 1)]))
-    return gather_sets(sets, events(rows)).collect()["tokens"].item().to_list()
+    return gathered(stays([(1, 7, 0, 1)]), rows)["tokens"].item().to_list()
 
 
 def test_sets_go_by_start_then_by_encounter():
@@ -84,17 +81,15 @@ def test_equal_times_go_by_kind_then_rank_then_code():
 
 
 def test_an_empty_set_stays_with_empty_lists():
-    gathered = gather_sets(
-        number_sets(stays([(1, 7, 0, 1), (1, 8, 2, 1)])), events([("DX", 0, 1, "a", 9)])
-    ).collect()
+    made = gathered(stays([(1, 7, 0, 1), (1, 8, 2, 1)]), [("DX", 0, 1, "a", 9)])
     for name in ("tokens", "kinds", "hours", "times", "available"):
-        assert gathered[name].list.len().to_list() == [1, 0]
+        assert made[name].list.len().to_list() == [1, 0]
 
 
 def test_hours_are_since_the_start_and_may_be_negative():
-    gathered = gather_sets(number_sets(stays([(1, 7, 0, 1)])), events([("LAB", -5.5, 1, "a", 9)])).collect()
-    assert gathered["hours"].item().to_list() == [pytest.approx(-5.5)]
-    assert gathered["times"].item().to_list() == [ZERO - timedelta(hours=5.5)]
+    made = gathered(stays([(1, 7, 0, 1)]), [("LAB", -5.5, 1, "a", 9)])
+    assert made["hours"].item().to_list() == [pytest.approx(-5.5)]
+    assert made["times"].item().to_list() == [ZERO - timedelta(hours=5.5)]
 
 
 event = st.tuples(st.sampled_from(KINDS[:4]), st.integers(0, 3), st.integers(0, 3), st.sampled_from("ab"))

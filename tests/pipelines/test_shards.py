@@ -2,14 +2,11 @@ import errno
 import hashlib
 from datetime import datetime
 
-import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pipelines import shards
-from pipelines.shards import fresh_folder, whole_subjects, write_shards
+from pipelines.shards import fresh_folder, write_shard
 from schemas.cards import ShardCard
 from schemas.contract import read_table
 from schemas.errors import InputError, NestError
@@ -18,7 +15,7 @@ from schemas.seqset import SEQSET
 HASHES = {"vocab": "0" * 64, "config": "1" * 64}
 
 
-def sets(subjects: list[int], tokens_each: int = 2) -> pl.DataFrame:
+def sets(subjects: list[int], tokens_each: int = 2) -> pa.Table:
     now = datetime(2150, 1, 1)
     rows = [
         {
@@ -38,64 +35,52 @@ def sets(subjects: list[int], tokens_each: int = 2) -> pl.DataFrame:
         }
         for subject in subjects
     ]
-    return pl.DataFrame(rows, schema_overrides={"end": pl.Datetime("us")})
+    return pa.Table.from_pylist(rows, SEQSET)
 
 
-@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), min_size=1), st.integers(1, 20))
-def test_no_subject_is_cut_in_two_and_no_row_is_lost(drawn, most):
-    rows = pl.DataFrame(sorted(drawn), schema=["subject_id", "weight"], orient="row")
-    runs = list(whole_subjects(rows, pl.col("weight"), most))
-    assert pl.concat(runs).equals(rows)
-    seen = [subject for run in runs for subject in run["subject_id"].unique().to_list()]
-    assert len(seen) == len(set(seen))
-    for run in runs[:-1]:
-        last = run["subject_id"].max()
-        assert run.filter(pl.col("subject_id") != last)["weight"].sum() < most
-    assert (
-        len(runs) > 1 or rows.filter(pl.col("subject_id") < rows["subject_id"].max())["weight"].sum() < most
-    )
+def test_a_shard_has_a_card_with_the_hash_of_its_bytes(tmp_path):
+    card = write_shard(sets([1, 2, 3]), tmp_path, 7, HASHES)
+    file = tmp_path / "shard-00007.parquet"
+    assert (card.file, card.subjects, card.sets, card.tokens) == (file.name, 3, 3, 6)
+    assert card.file_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert ShardCard.model_validate_json(file.with_suffix(".card.json").read_text()) == card
+    assert read_table(file, SEQSET).num_rows == 3
 
 
-def test_every_shard_has_a_card_with_the_hash_of_its_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "TOKENS_PER_SHARD", 4)
-    cards = write_shards(sets([1, 2, 3]), tmp_path / "seqset", HASHES)
-    assert [card.subjects for card in cards] == [2, 1]
-    for card in cards:
-        file = tmp_path / "seqset" / card.file
-        assert card.file_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
-        assert ShardCard.model_validate_json(file.with_suffix(".card.json").read_text()) == card
-    assert read_table(tmp_path / "seqset", SEQSET).num_rows == 3
-
-
-def test_stale_shards_go_when_the_new_ones_are_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "TOKENS_PER_SHARD", 2)
-    write_shards(sets([1, 2, 3]), tmp_path / "seqset", HASHES)
-    write_shards(sets([1]), tmp_path / "seqset", HASHES)
+def test_stale_files_go_when_the_new_ones_are_whole(tmp_path):
+    for shards in (3, 1):
+        with fresh_folder(tmp_path / "seqset") as aside:
+            for bucket in range(shards):
+                write_shard(sets([1]), aside, bucket, HASHES)
     names = sorted(path.name for path in (tmp_path / "seqset").iterdir())
     assert names == ["shard-00000.card.json", "shard-00000.parquet"]
     assert [path.name for path in tmp_path.iterdir()] == ["seqset"]
 
 
 def test_the_same_sets_give_the_same_bytes(tmp_path):
-    first = write_shards(sets([1, 2]), tmp_path / "one", HASHES)
-    assert first == write_shards(sets([1, 2]), tmp_path / "two", HASHES)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    first = write_shard(sets([1, 2]), tmp_path / "one", 0, HASHES)
+    assert first == write_shard(sets([1, 2]), tmp_path / "two", 0, HASHES)
 
 
 def test_a_full_disk_leaves_the_old_shards_and_no_half_written_file(tmp_path, monkeypatch):
     folder = tmp_path / "seqset"
-    write_shards(sets([1, 2, 3]), folder, HASHES)
+    with fresh_folder(folder) as aside:
+        write_shard(sets([1, 2, 3]), aside, 0, HASHES)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    written = pq.write_table
 
-    def full_after_one(table, where, **options):
-        if "00001" in str(where):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written(table, where, **options)
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shards, "TOKENS_PER_SHARD", 2)
-    monkeypatch.setattr(pq, "write_table", full_after_one)
+    def write_two():
+        with fresh_folder(folder) as aside:
+            write_shard(sets([4]), aside, 0, HASHES)
+            monkeypatch.setattr(pq, "ParquetWriter", full)
+            write_shard(sets([5]), aside, 1, HASHES)
+
     with pytest.raises(NestError, match=r"No space left on device.*Free space"):
-        write_shards(sets([4, 5, 6]), folder, HASHES)
+        write_two()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["seqset"]
 

@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stays import attach, attachment_spans
+from pipelines.stays import StayOwners, attach, attachment_spans
 from tests.pipelines.naive import containing, soon
 
 ZERO = datetime(2150, 1, 1)
@@ -25,9 +25,9 @@ def attached(stays: list[tuple], rows: list[tuple], *, lookback_hours: int) -> l
     held = pl.LazyFrame([(s, e, at(a), at(b)) for s, e, a, b in stays], schema=schema, orient="row")
     columns = {"subject_id": pl.Int64, "encounter_id": pl.Int64, "time": pl.Datetime("us"), "place": pl.Int64}
     given_rows = [(s, e, at(t), place) for place, (s, e, t) in enumerate(rows)]
-    events = pl.LazyFrame(given_rows, schema=columns, orient="row")
-    spans = attachment_spans(held, lookback_hours=lookback_hours)
-    return attach(events, spans).collect().sort("place")["encounter_id"].to_list()
+    events = pl.DataFrame(given_rows, schema=columns, orient="row")
+    spans = attachment_spans(held, lookback_hours=lookback_hours).collect()
+    return attach(events, spans).sort("place")["encounter_id"].to_list()
 
 
 def test_both_ends_of_a_stay_belong_to_it():
@@ -77,3 +77,17 @@ def test_spans_answer_as_looking_at_every_stay_does(drawn, moments):
         inside = containing(timed, at(hour))
         expected.append(soon(timed, at(hour)) if inside is None else inside)
     assert attached(stays, rows, lookback_hours=24) == expected
+
+
+owner = st.tuples(st.integers(1, 3), st.one_of(st.none(), st.integers(0, 9)))
+
+
+@given(st.dictionaries(st.integers(0, 9), st.integers(1, 3), max_size=6), st.lists(owner, max_size=20))
+def test_a_row_is_foreign_when_it_names_anothers_stay_or_nobodys(stays, drawn):
+    encounters = pl.DataFrame(
+        {"encounter_id": list(stays), "subject_id": list(stays.values())},
+        schema={"encounter_id": pl.Int64, "subject_id": pl.Int64},
+    )
+    rows = pl.DataFrame(drawn, schema={"subject_id": pl.Int64, "encounter_id": pl.Int64}, orient="row")
+    expected = [stay is not None and stays.get(stay) != subject for subject, stay in drawn]
+    assert StayOwners(encounters).foreign(rows).to_list() == expected

@@ -1,9 +1,19 @@
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.tokens import cuts_of, encode, fit_vocab, nearest_token, parent_token, roll_up, write_tokens
+from pipelines.tokens import (
+    count_tokens,
+    cuts_of,
+    encode,
+    fit_vocab,
+    nearest_token,
+    parent_token,
+    roll_up,
+    write_tokens,
+)
 from pipelines.values import CUTS
 from schemas.vocab import SPECIALS, UNK, content_sha256
 from tests.pipelines import naive
@@ -22,7 +32,11 @@ TOKENS = st.lists(icd | atc | procedure, min_size=1, max_size=60)
 
 
 def vocab_of(tokens: list[str], *, min_count: int, cuts: pl.DataFrame = NO_CUTS) -> pl.DataFrame:
-    return fit_vocab(pl.LazyFrame({"token": tokens}, schema={"token": pl.String}), cuts, min_count=min_count)
+    return fit_vocab(count_tokens(dictionary(tokens)), cuts, min_count=min_count)
+
+
+def dictionary(texts: list[str | None]) -> pa.DictionaryArray:
+    return pa.array(texts, pa.string()).dictionary_encode()
 
 
 @given(icd | atc | procedure)
@@ -87,12 +101,11 @@ def test_a_laboratory_item_always_has_ten_rows_with_its_cuts():
 def test_a_code_never_seen_backs_off_to_its_nearest_ancestor_or_unk(seen, new, min_count):
     vocab = vocab_of(seen, min_count=min_count)
     ids = dict(vocab.drop_nulls("token_id").select("token", "token_id").iter_rows())
-    events = pl.LazyFrame({"token": new}).with_row_index("place")
-    encoded = encode(events, vocab).collect().sort("place")
+    encoded, used = encode(dictionary(new), vocab)
     expected = [next((ids[t] for t in (token, *naive.ancestors(token)) if t in ids), UNK) for token in new]
-    assert encoded["token_id"].to_list() == expected
-    moved = [i != UNK and i != ids.get(token) for token, i in zip(new, expected, strict=True)]
-    assert encoded["backed_off"].to_list() == moved
+    assert encoded.tolist() == expected
+    rows = {(t, i, i != UNK and i != ids.get(t), new.count(t)) for t, i in zip(new, expected, strict=True)}
+    assert set(used.select("token", "token_id", "backed_off", "count").iter_rows()) == rows
 
 
 def test_a_token_without_ancestors_in_the_vocabulary_has_no_nearest():
@@ -101,24 +114,42 @@ def test_a_token_without_ancestors_in_the_vocabulary_has_no_nearest():
     assert dict(found.iter_rows()) == {"DX:I2510": "DX:I25", "PR:0DTJ4ZZ": None}
 
 
-def test_a_code_that_looks_like_a_laboratory_item_is_not_one():
-    events = pl.LazyFrame(
-        {
-            "kind": ["LAB", "DX", "LAB", "MED"],
-            "code": ["50912", "50912", "1", "x"],
-            "mapped": [None, "I10", None, None],
-            "value": [1.5, None, 1.0, None],
-        }
-    )
-    written = write_tokens(events, ONE_ITEM.lazy()).collect()
-    assert written.height == 4
-    found = {(kind, code): token for kind, code, token in written.select("kind", "code", "token").iter_rows()}
-    assert found == {
-        ("LAB", "50912"): "LAB:50912_Q2",
-        ("DX", "50912"): "DX:I10",
-        ("LAB", "1"): None,
-        ("MED", "x"): None,
+def written(kind: str, rows: list[tuple], lookup: dict[str, str] | None = None) -> list[str | None]:
+    """Rows are (code, mapped, value, vocab)."""
+    texts = {
+        name: dictionary([row[at] for row in rows]) for at, name in ((0, "code"), (1, "mapped"), (3, "vocab"))
     }
+    events = pa.table({**texts, "value": pa.array([row[2] for row in rows], pa.float64())})
+    return write_tokens(kind, events, ONE_ITEM, lookup or {}).to_pylist()
+
+
+def test_a_laboratory_item_without_cuts_or_value_is_no_token():
+    rows = [("50912", None, 1.5, "itemid"), ("1", None, 1.0, "itemid"), ("50912", None, None, "itemid")]
+    assert written("LAB", rows) == ["LAB:50912_Q2", None, None]
+
+
+def test_a_code_that_looks_like_a_laboratory_item_is_not_one():
+    assert written("DX", [("50912", "I10", None, "icd9cm"), ("50912", None, None, "icd9cm")]) == [
+        "DX:I10",
+        None,
+    ]
+
+
+def test_a_drug_keeps_what_extraction_mapped_and_only_a_name_is_looked_up():
+    rows = [
+        ("heparin", "B01AB01", None, "name"),
+        ("heparin", None, None, "name"),
+        ("heparin", None, None, "rxnorm"),
+        ("water", None, None, "name"),
+    ]
+    expected = ["MED:B01AB01", "MED:B01AX", None, None]
+    assert written("MED", rows, {"heparin": "B01AX"}) == expected
+
+
+@given(st.lists(icd | st.none(), max_size=30))
+def test_tokens_are_counted_as_often_as_they_are_written(texts):
+    counted = dict(count_tokens(dictionary(texts)).iter_rows())
+    assert counted == {text: texts.count(text) for text in texts if text is not None}
 
 
 def test_the_hash_of_a_vocabulary_is_of_its_content_alone(tmp_path):

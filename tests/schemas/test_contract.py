@@ -105,12 +105,12 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(
     write_table(things(), path, THINGS, made_by="weigh")
     before = path.read_bytes()
 
-    def full(first: object, part: Path, *_: object, **__: object) -> None:
+    def full(part: Path, *_: object, **__: object) -> None:
         if step == "write":
-            Path(part).write_bytes(b"half")
+            part.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(*((pq, "write_table", full) if step == "write" else (Path, "replace", full)))
+    monkeypatch.setattr(*((pq, "ParquetWriter", full) if step == "write" else (Path, "replace", full)))
     with pytest.raises(
         ContractError, match=r"cannot write .*things\.parquet \(No space left on device\)"
     ) as caught:

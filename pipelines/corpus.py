@@ -1,0 +1,241 @@
+"""From events to shards, whatever the source: the vocabulary, and the sets written in it, bucket by bucket."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines import data_card, seqsets, shards, tokens
+from pipelines.buckets import Buckets
+from pipelines.events import kinds_of, read_events, scan_table
+from pipelines.values import fit_cuts
+from pipelines.workers import each_bucket
+from schemas.cards import Flow, ShardCard, StepCard
+from schemas.contract import contract_name, read_table, write_table
+from schemas.events import DRUG_LOOKUP, ENCOUNTERS, KINDS, SUBJECTS
+from schemas.layout import Layout
+from schemas.seqset import SEQSET
+from schemas.settings import DataRules
+from schemas.vocab import VOCAB, content_sha256
+
+WHY_NO_TOKEN = {"MED": "no_atc", "LAB": "not_top_lab"}
+_ROWS_TO_COMPACT = 5_000_000
+
+
+def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
+    """Write vocab/1: laboratory items and cuts over all valued rows, counts over what lies in sets."""
+    counted = _Counts()
+    for part in each_bucket("vocabulary", partial(count_bucket, layout, rules), len(Buckets.read(layout))):
+        counted.add(part)
+    values, units, codes = counted.compact()
+    cuts = fit_cuts(values, units, top=rules.top_labs)
+    own = pl.concat([codes, _count_deciles(values, cuts)])
+    vocab = tokens.fit_vocab(own, cuts, min_count=rules.min_count)
+    table = vocab.to_arrow()
+    write_table(table, layout.vocab, VOCAB, made_by="fit_vocab", metadata={"rules": rules.model_dump_json()})
+    lab_rows = int(values["rows"].sum())
+    card = StepCard(
+        step="vocab",
+        contract=contract_name(VOCAB),
+        counts={**tokens.vocab_counts(vocab), "lab_rows": lab_rows, "lab_items": cuts.height},
+        shares={"lab_rows_in_top_items": cuts["rows"].sum() / max(lab_rows, 1)},
+        hashes={"vocab": content_sha256(table), "config": shards.config_sha256(rules)},
+    )
+    return shards.write_card(card, layout)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the vocabulary is fitted on, of some of the fitted-on subjects; parts add up."""
+
+    values: pl.DataFrame  # code, value, rows, in_sets
+    units: pl.DataFrame  # code, unit, rows
+    codes: pl.DataFrame  # token, count, of the events in sets that are no laboratory values
+
+
+class _Counts:
+    """Adds parts up, and now and then folds them, so that memory holds little more than what is distinct."""
+
+    def __init__(self) -> None:
+        self._parts: list[Counted] = []
+
+    def add(self, part: Counted) -> None:
+        self._parts.append(part)
+        if sum(part.values.height for part in self._parts) > _ROWS_TO_COMPACT:
+            self._parts = [Counted(*self.compact())]
+
+    def compact(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Return values, units and codes of all parts, each key once and sorted."""
+        return (
+            _add_up([part.values for part in self._parts], "code", "value"),
+            _add_up([part.units for part in self._parts], "code", "unit"),
+            _add_up([part.codes for part in self._parts], "token"),
+        )
+
+
+def _add_up(parts: list[pl.DataFrame], *key: str) -> pl.DataFrame:
+    return pl.concat(parts).group_by(key).agg(pl.all().sum()).sort(key)
+
+
+def count_bucket(layout: Layout, rules: DataRules, bucket: int) -> Counted:
+    """Return the counts of one bucket's fitted-on subjects."""
+    fitted_on = _fitted_on(layout, rules)
+    lookup = _drug_lookup(layout)
+    values = pl.DataFrame(
+        schema={"code": pl.String, "value": pl.Float64, "rows": pl.Int64, "in_sets": pl.Int64}
+    )
+    units = pl.DataFrame(schema={"code": pl.String, "unit": pl.String, "rows": pl.Int64})
+    codes = [pl.DataFrame(schema={"token": pl.String, "count": pl.Int64})]
+    for kind in kinds_of(layout.events):
+        columns = ("code", "value", "unit") if kind == "LAB" else ("code", "vocab", "mapped")
+        events = read_events(layout.events, kind, bucket, "subject_id", "encounter_id", *columns)
+        events = events.filter(pc.is_in(events["subject_id"], fitted_on))
+        in_set = pc.is_valid(events["encounter_id"])
+        if kind == "LAB":
+            labs = pl.DataFrame(events.append_column("in_set", in_set)).drop_nulls("value")
+            values = labs.group_by("code", "value").agg(
+                rows=pl.len().cast(pl.Int64), in_sets=pl.col("in_set").sum().cast(pl.Int64)
+            )
+            units = labs.group_by("code", "unit").agg(rows=pl.len().cast(pl.Int64))
+        else:
+            written = tokens.write_tokens(kind, events.filter(in_set), NO_CUTS, lookup)
+            codes.append(tokens.count_tokens(written))
+    text = pl.col("code").cast(pl.String)
+    return Counted(
+        values.with_columns(text), units.with_columns(text, pl.col("unit").cast(pl.String)), pl.concat(codes)
+    )
+
+
+NO_CUTS = pl.DataFrame(schema={"code": pl.String})
+
+
+def _count_deciles(values: pl.DataFrame, cuts: pl.DataFrame) -> pl.DataFrame:
+    """Return token, count of the laboratory values in sets."""
+    code = values["code"].to_arrow().cast(pa.string()).dictionary_encode()
+    written = tokens.tokens_of_values(code, values["value"].to_numpy(), cuts)
+    rows = pl.DataFrame(
+        {"token": pl.Series(written.cast(pa.string()), dtype=pl.String), "count": values["in_sets"]}
+    )
+    counted = rows.drop_nulls("token").group_by("token").agg(pl.col("count").sum())
+    return counted.filter(pl.col("count") > 0)
+
+
+def write_seqset(
+    layout: Layout,
+    rules: DataRules,
+    frozen: Layout | None = None,
+    *,
+    tables: Mapping[str, str] | None = None,
+) -> StepCard:
+    """Write seqset/1 shards.
+
+    Args:
+        layout: of the events, and where the shards go.
+        rules: hashed into the cards.
+        frozen: by whose vocabulary, cuts and drug lookup; None: the layout's own.
+        tables: kind -> its source table as the card of the events names it; None: they go by their kinds.
+    """
+    fitted = frozen or layout
+    hashes = {
+        "vocab": content_sha256(read_table(fitted.vocab, VOCAB)),
+        "config": shards.config_sha256(rules),
+    }
+    with shards.fresh_folder(layout.seqset) as aside:
+        work = partial(write_bucket, layout, fitted, aside, hashes)
+        parts = list(each_bucket("seqset", work, len(Buckets.read(layout))))
+    written = {
+        kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind]) for kind in parts[0].flows
+    }
+    extracted = StepCard.read(layout.cards, "events").flows
+    table_of = {kind: (tables or {}).get(kind, kind) for kind in written}
+    flows = {
+        kind: data_card.tokenized_flow(extracted[table_of[kind]], flow) for kind, flow in written.items()
+    }
+    counts = data_card.shard_counts(
+        pl.concat(part.sets for part in parts), pl.concat(part.used for part in parts)
+    )
+    shares = data_card.shard_shares(counts, flows)
+    card = StepCard(
+        step="seqset",
+        contract=contract_name(SEQSET),
+        flows=flows,
+        counts={"shards": len(parts), **counts},
+        shares=shares,
+        hashes=hashes,
+        warnings=data_card.odd_shares(flows, shares),
+    )
+    return shards.write_card(card, layout)
+
+
+@dataclass(frozen=True)
+class WrittenBucket:
+    """What the data card needs to know of one shard."""
+
+    card: ShardCard
+    flows: dict[str, Flow]  # by kind
+    sets: pl.DataFrame  # subject_id, flags, size
+    used: pl.DataFrame  # kind, token, token_id, backed_off, count
+
+
+def write_bucket(
+    layout: Layout, fitted: Layout, folder: Path, hashes: Mapping[str, str], bucket: int
+) -> WrittenBucket:
+    """Write the shard of one bucket into `folder`."""
+    vocab = pl.DataFrame(read_table(fitted.vocab, VOCAB))
+    cuts, lookup = tokens.cuts_of(vocab), _drug_lookup(fitted)
+    inside = Buckets.read(layout).within(bucket)
+    sets = seqsets.number_sets(scan_table(layout.encounters, ENCOUNTERS).filter(inside)).collect()
+    set_of = sets.select("encounter_id", set=pl.int_range(pl.len(), dtype=pl.Int64))
+    flows, encoded, used = {}, [], []
+    for kind in kinds_of(layout.events):
+        events = read_events(
+            layout.events, kind, bucket, "encounter_id", "time", "available_at", "rank", "value", *CODES
+        )
+        written = tokens.write_tokens(kind, events, cuts, lookup)
+        kept, flows[kind] = _sift(kind, written, events["encounter_id"])
+        ids, usage = tokens.encode(written.filter(kept), vocab)
+        used.append(usage.with_columns(kind=pl.lit(kind)))
+        placed = pl.DataFrame(events.select(["encounter_id", "time", "available_at", "rank"]).filter(kept))
+        encoded.append(
+            placed.with_columns(token_id=pl.Series(ids), kind=pl.lit(KINDS.index(kind), pl.UInt8)).join(
+                set_of, on="encounter_id", how="left", maintain_order="left"
+            )
+        )
+    gathered = seqsets.gather_sets(sets, pl.concat(encoded))
+    card = shards.write_shard(gathered, folder, bucket, hashes)
+    sizes = pl.Series("size", pc.list_value_length(gathered["tokens"]), dtype=pl.Int64)
+    return WrittenBucket(card, flows, sets.select("subject_id", "flags").with_columns(sizes), pl.concat(used))
+
+
+CODES = ("code", "vocab", "mapped")
+
+
+def _sift(kind: str, written: pa.DictionaryArray, encounter: pa.ChunkedArray) -> tuple[pa.Array, Flow]:
+    """Return which events are a token in a set, and the flow."""
+    is_token, in_set = pc.is_valid(written), pc.is_valid(encounter.combine_chunks())
+    kept = pc.and_(is_token, in_set)
+    rows, no_token, kept_rows = len(written), written.null_count, pc.sum(kept).as_py() or 0
+    dropped = {WHY_NO_TOKEN.get(kind, "unmapped"): no_token, "no_stay": rows - no_token - kept_rows}
+    return kept, Flow(source_rows=rows, kept_rows=kept_rows, dropped=dropped)
+
+
+def fitted_on(layout: Layout, rules: DataRules) -> pl.DataFrame:
+    """Return the subject_id of the subjects whatever is fitted may see."""
+    known = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
+    return (known if rules.fit_on == "all" else known.filter(pl.col("split") == "train")).select("subject_id")
+
+
+def _fitted_on(layout: Layout, rules: DataRules) -> pa.Array:
+    return fitted_on(layout, rules)["subject_id"].to_arrow()
+
+
+def _drug_lookup(layout: Layout) -> dict[str, str]:
+    """Return drug name -> ATC; empty for a source without drugs."""
+    if not layout.drug_lookup.exists():
+        return {}
+    table = read_table(layout.drug_lookup, DRUG_LOOKUP)
+    return dict(zip(table["name"].to_pylist(), table["atc"].to_pylist(), strict=True))
