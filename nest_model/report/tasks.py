@@ -47,7 +47,7 @@ class TaskResults:
 
 def title_of(cohort: str) -> str:
     """`mimic_icd_chapter` -> `ICD chapter`."""
-    words = cohort.removeprefix("mimic_").replace("_", " ")
+    words = cohort.removeprefix("mimic_").removeprefix("meds_").replace("_", " ")
     return (words[:1].upper() + words[1:]).replace("Icd", "ICD").replace("icd", "ICD")
 
 

@@ -64,8 +64,7 @@ def icd10_3char() -> pl.Expr:
 
 def icd10_chapter() -> pl.Expr:
     """The chapter of a DX event: of its ICD-10-CM code, else of its ICD-9-CM range; null outside both."""
-    unmapped_icd9 = pl.col("mapped").is_null() & (pl.col("vocab") == "icd9cm")
-    recorded = pl.when(unmapped_icd9).then(pl.col("code").str.slice(0, 3))
+    recorded = pl.when(pl.col("vocab") == "icd9cm").then(pl.col("code").str.slice(0, 3))
     return pl.coalesce(_in_ranges(icd10_3char(), ICD10_RANGES), _in_ranges(recorded, ICD9_RANGES))
 
 

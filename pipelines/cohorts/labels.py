@@ -51,9 +51,16 @@ def read_tables(cohort: Cohort, layout: Layout) -> Tables:
     return Tables(
         subjects=read_frame(layout.subjects, SUBJECTS).lazy(),
         encounters=read_frame(layout.encounters, ENCOUNTERS).lazy(),
-        events=code_events(events, read_frame(layout.drug_lookup, DRUG_LOOKUP).lazy()),
+        events=_coded(events, layout),
         codes=cohort.codes,
     )
+
+
+def _coded(events: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
+    """Return events with `mapped` filled, where the source has drug names to fill it from."""
+    if not layout.drug_lookup.exists():
+        return events
+    return code_events(events, read_frame(layout.drug_lookup, DRUG_LOOKUP).lazy())
 
 
 def read_frame(path: Path, schema: pa.Schema) -> pl.DataFrame:

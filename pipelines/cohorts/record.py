@@ -100,7 +100,8 @@ def _data_hashes(cohort: Cohort, layout: Layout) -> dict[str, str]:
     hashes = {"subjects": _sha256(layout.subjects), "encounters": _sha256(layout.encounters)}
     if _reads_events(cohort):
         hashes["events"] = _sha256(*sorted(layout.events.glob("*.parquet")))
-        hashes["drug_lookup"] = _sha256(layout.drug_lookup)
+        if layout.drug_lookup.exists():
+            hashes["drug_lookup"] = _sha256(layout.drug_lookup)
     return hashes
 
 

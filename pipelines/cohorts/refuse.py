@@ -7,7 +7,7 @@ import polars as pl
 from pipelines.cohorts.tables import Tables
 from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen
 
-SUPPORTED_SOURCES = ("mimic",)
+SUPPORTED_SOURCES = ("mimic", "meds")
 
 Path = tuple[str | int, ...]
 

@@ -76,7 +76,7 @@ def _leak_faults(data: dict[str, Any], known: Known, document: Document) -> list
 def _late_predictions(cohort: Cohort, document: Document) -> list[Fault]:
     """Ask for a stay that lasts until its prediction: one after discharge or death is no prediction."""
     offset = cohort.predict_at.offset
-    if cohort.source != "mimic" or cohort.predict_at.anchor == "index.end" or not offset.count:
+    if cohort.source not in ("mimic", "meds") or cohort.predict_at.anchor == "index.end" or not offset.count:
         return []
     lengths = [condition for _, condition in cohort.requirements if isinstance(condition, IndexLongerThan)]
     if any(length.index_longer_than.is_at_least(offset) for length in lengths):

@@ -22,8 +22,8 @@ VOCABS_OF_KIND = {
     "DX": ("icd10cm", "icd9cm"),
     "PR": ("icd10pcs", "icd9pcs", "cpt"),
     "MED": ("name", "rxnorm", "atc"),
-    "LAB": ("itemid", "loinc"),
-    "ITEM": ("product_id",),
+    "LAB": ("itemid", "loinc", "meds"),
+    "ITEM": ("product_id", "meds"),
 }
 _PLAUSIBLE = (
     "BETWEEN TIMESTAMP '1900-01-01' AND TIMESTAMP '2300-01-01'"  # MIMIC's dates are shifted past 2100
