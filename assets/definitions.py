@@ -6,6 +6,7 @@ import dagster as dg
 
 from assets.checks import cohort_checks, source_checks
 from assets.cohorts import FOLDER, labels, unreadable
+from assets.fetch import FETCHED_ASSETS, as_published
 from assets.jobs import JOBS
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
@@ -46,9 +47,11 @@ def build(folder: Path) -> dg.Definitions:
             *(fine_tuned("mimic", name) for name in names),
             *(lightgbm("mimic", name) for name in names),
             report("mimic", names),
+            *FETCHED_ASSETS,
         ],
         asset_checks=[
             *source_checks("mimic"),
+            as_published,
             *(check for name in names for check in cohort_checks("mimic", name)),
         ],
         jobs=JOBS,

@@ -28,4 +28,12 @@ def chain(source: str, provider: str) -> list:
     ]
 
 
-JOBS = chain("mimic", "MIMIC-IV")
+FETCH = [
+    dg.define_asset_job(name, dg.AssetSelection.assets(asset), description=description, config=CONSOLE)
+    for name, asset, description in (
+        ("fetch_mimic_demo", "mimic_demo_files", "MIMIC-IV's open demo from PhysioNet, verified."),
+        ("fetch_crosswalks", "crosswalk_files", "CMS's mappings, and GSN → ATC from NEST_GSN_ATC_URL."),
+    )
+]
+
+JOBS = [*chain("mimic", "MIMIC-IV"), *FETCH]

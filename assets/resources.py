@@ -1,8 +1,11 @@
 """The workspace: the settings of this run, and where its files lie."""
 
+from pathlib import Path
+
 import dagster as dg
 
 from pipelines.mimic import MimicSource, find_source
+from pipelines.shards import writing
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -14,6 +17,9 @@ class Workspace(dg.ConfigurableResource):
     data_dir: str | None = None
     mimic_dir: str | None = None
     vocab_dir: str | None = None
+    mimic_demo_url: str | None = None
+    gem_url: str | None = None
+    gsn_atc_url: str | None = None
     meds_dir: str | None = None
     meds_encounter_column: str | None = None
     meds_gap_hours: float | None = None
@@ -27,24 +33,47 @@ class Workspace(dg.ConfigurableResource):
 
     @property
     def settings(self) -> Settings:
-        overrides = {name: getattr(self, name) for name in type(self).model_fields}
-        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+        return self._settings()
 
-    def layout(self, source: str) -> Layout:
-        """Return the layout of one source; the data folder is made with access for its owner alone.
+    @property
+    def fetching(self) -> Settings:
+        """Return the settings as if there were no input yet: its crosswalks may be what is to be fetched."""
+        return self._settings(mimic_dir=None)
+
+    @property
+    def data_folder(self) -> Path:
+        """Return the folder everything is written in, made with access for its owner alone.
 
         Raises:
-            NestError: the folder cannot be made.
+            NestError: it cannot be made.
         """
-        root = self.settings.data_dir.expanduser().resolve()
-        folder = root / source
+        folder = self.fetching.data_dir.expanduser().resolve()
         try:
-            root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder.mkdir(exist_ok=True, mode=0o700)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise NestError(
                 f"{folder}: cannot be made ({error.strerror}); set NEST_DATA_DIR to a folder you may write to."
             ) from None
+        return folder
+
+    @property
+    def downloads(self) -> Path:
+        """Return the folder of fetched input; each fetch has a folder of its own below."""
+        return self.data_folder / "downloads"
+
+    def _settings(self, **fixed: None) -> Settings:
+        overrides = {name: getattr(self, name) for name in type(self).model_fields}
+        return Settings(**{name: value for name, value in overrides.items() if value is not None} | fixed)
+
+    def layout(self, source: str) -> Layout:
+        """Return the layout of one source, its folder made.
+
+        Raises:
+            NestError: the folder cannot be made.
+        """
+        folder = self.data_folder / source
+        with writing(folder):
+            folder.mkdir(exist_ok=True, mode=0o700)
         return Layout(folder)
 
     def mimic_source(self) -> MimicSource:

@@ -19,7 +19,7 @@ from pipelines.corpus import fit_vocab
 from pipelines.events import scan_table, write_events
 from pipelines.sources import mimic as rows_of
 from pipelines.sources.mimic_tables import READ, TABLES, MimicSource, find_source
-from pipelines.sources.raw import batches, estimate_rows, require_columns
+from pipelines.sources.raw import batches, estimate_rows
 from pipelines.split import assign_split
 from pipelines.stays import StayOwners
 from pipelines.workers import Progress, each_bucket
@@ -49,8 +49,8 @@ PRESCRIBED = "prescriptions"
 def inspect_raw(source: MimicSource, layout: Layout) -> StepCard:
     """Say which files there are, their sizes and hashes; refuse a table that is missing or lacks a column."""
     paths = {name: source.path(name) for name in READ}
-    for name, path in paths.items():
-        require_columns(path, READ[name])
+    for name in READ:
+        source.require_columns(name)
     card = StepCard(
         step="raw",
         contract="mimic-iv/hosp",

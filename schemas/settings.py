@@ -37,6 +37,7 @@ PRESETS: dict[str, DataRules] = {
 }
 
 TASK_SPLIT = (0.70, 0.85)
+WEB = r"^https?://"
 
 
 class Settings(BaseSettings):
@@ -51,6 +52,10 @@ class Settings(BaseSettings):
     data_dir: Path = Path("data")
     mimic_dir: Path | None = None  # the folder that holds `hosp`, or `hosp` itself; None: synthetic
     vocab_dir: Path | None = None  # the crosswalks; None: those of the synthetic input
+    # where the fetch jobs fetch from, or a mirror of it
+    mimic_demo_url: str = Field("https://physionet.org/files/mimic-iv-demo/2.2/", pattern=WEB)
+    gem_url: str = Field("https://www.cms.gov/medicare/coding/icd10/downloads/", pattern=WEB)
+    gsn_atc_url: str | None = Field(None, pattern=WEB)  # a table with the columns gsn and atc
     meds_dir: Path | None = None  # the root of a MEDS dataset; None: the one `mimic_meds` writes
     meds_encounter_column: str | None = None  # None: the first known name it has; `none`: sets by gaps
     meds_gap_hours: float = Field(default=24.0, gt=0.0)  # between two sets, where no column tells them apart
@@ -91,6 +96,7 @@ class Settings(BaseSettings):
         if self.mimic_dir is not None and self.vocab_dir is None:
             raise NestError(
                 "NEST_MIMIC_DIR is set but NEST_VOCAB_DIR is not; set it to the folder with the crosswalks "
-                "(icd_cm_9_to_10_mapping, icd_pcs_9_to_10_mapping, gsn_atc_ndc_mapping)."
+                "(icd_cm_9_to_10_mapping, icd_pcs_9_to_10_mapping, gsn_atc_ndc_mapping). "
+                "The job fetch_crosswalks fetches them; see docs/data.md."
             )
         return self

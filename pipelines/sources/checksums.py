@@ -26,6 +26,22 @@ class Comparison:
     differ: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
 
+    @property
+    def sentence(self) -> str:
+        """Say what was found, and what to do."""
+        if self.sums is None:
+            return f"There is no {SUMS} beside the tables to compare them with."
+        if self.differ:
+            return (
+                f"{', '.join(self.differ)}: not the file {self.sums} promises. Download it again; where it was changed "
+                "on purpose, remove the list."
+            )
+        if self.unlisted:
+            return (
+                f"{', '.join(self.unlisted)}: not in {self.sums}, so that nothing says whether it is whole."
+            )
+        return f"All {self.same} tables are as {self.sums} promises."
+
 
 def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
     """Hold the hashes of the tables, as `inspect_raw` took them, against SHA256SUMS.txt beside or above `hosp`.

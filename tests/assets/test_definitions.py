@@ -31,13 +31,16 @@ def test_the_chain_has_the_names_the_field_was_promised():
     names = {node.key.to_user_string() for node in SPECS}
     tables = {"raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset", "nest", "report"}
     per_cohort = {f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm")}
-    assert names == {f"mimic_{table}" for table in tables} | per_cohort
+    fetched = {"mimic_demo_files", "crosswalk_files"}
+    assert names == {f"mimic_{table}" for table in tables} | per_cohort | fetched
 
 
 def test_the_jobs_are_the_whole_chain_and_its_stretches():
-    assert {job.name for job in JOBS} == {"mimic_full", "mimic_etl", "mimic_pretrain", "mimic_finetune"}
+    chain = {"mimic_full", "mimic_etl", "mimic_pretrain", "mimic_finetune"}
+    assert {job.name for job in JOBS} == chain | {"fetch_mimic_demo", "fetch_crosswalks"}
     full = REPOSITORY.get_job("mimic_full").asset_layer.executable_asset_keys
-    assert full == {node.key for node in SPECS}
+    unasked = {node.key for node in SPECS if node.group_name != "downloads"}
+    assert full == unasked
 
 
 GOOD = (FOLDER / "mimic_mortality.yaml").read_text()
@@ -92,7 +95,13 @@ def test_counts_of_a_card_hide_small_ones_and_the_shares_that_tell_them():
 
 
 def test_every_check_that_guards_the_science_stops_what_hangs_below():
-    guards = {"contract", "rows_reconcile", "no_test_patient_was_trained_on", "no_feature_after_prediction"}
+    guards = {
+        "contract",
+        "rows_reconcile",
+        "no_test_patient_was_trained_on",
+        "no_feature_after_prediction",
+        "as_published",
+    }
     specs = [spec for check in defs().asset_checks for spec in check.check_specs]
     assert {spec.name for spec in specs if spec.blocking} == guards
     assert {spec.name for spec in specs if not spec.blocking} == {"plausible", "nothing_odd"}

@@ -99,6 +99,7 @@ def test_real_input_without_crosswalks_is_refused(monkeypatch: pytest.MonkeyPatc
         ("NEST_MED_LINK", "gsn", "NEST_MED_LINK: .*'name' or 'pharmacy'"),
         ("NEST_SEED", "forty-two", "NEST_SEED: .*integer"),
         ("NEST_SYNTHETIC_PATIENTS", "0", "NEST_SYNTHETIC_PATIENTS: .*greater than or equal to 1"),
+        ("NEST_GSN_ATC_URL", "ftp://host/gsn.csv", "NEST_GSN_ATC_URL: .*https"),
     ],
 )
 def test_a_wrong_value_ends_in_one_line_that_names_the_setting(

@@ -39,6 +39,16 @@ class Crosswalks:
     def missing(self) -> list[str]:
         return [name for name in CROSSWALKS if name not in self.files]
 
+    @property
+    def sentence(self) -> str:
+        """Say whether all are there, and what to do."""
+        if not self.missing:
+            return f"All {len(self.files)} crosswalks are there."
+        return (
+            f"{', '.join(self.missing)}: nobody publishes it for all. Set NEST_GSN_ATC_URL to where you may fetch it "
+            f"from and run again, or lay {GSN}.csv (columns gsn, atc) into {self.folder}; see docs/data.md."
+        )
+
 
 def fetch_crosswalks(
     gem_url: str, gsn_url: str | None, folder: Path, patience: Patience | None = None
