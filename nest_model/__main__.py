@@ -82,6 +82,12 @@ def parser() -> argparse.ArgumentParser:
     pretrain.add_argument("--model", choices=("auto", "tiny", "paper"), default="auto")
     positions = ("days_since_first", "days_since_prior", "index")
     pretrain.add_argument("--position", choices=positions, default="days_since_first")
+    pretrain.add_argument(
+        "--unordered", action="store_true", help="what is in a set has neither order nor time"
+    )
+    pretrain.add_argument(
+        "--max-sets", type=int, help="of a subject, the last; without: as the model's preset says"
+    )
     _device(pretrain)
     _training(pretrain)
 
@@ -101,6 +107,14 @@ def parser() -> argparse.ArgumentParser:
         "--index", type=Path, help="subject_id, encounter_id, predict_at; without: last sets"
     )
     _device(predict)
+
+    next_set = _command(
+        commands, "next-set", _next_set, "score a pretrained model on test subjects' next sets"
+    )
+    _paths(next_set, "model", "seqset", "subjects", "vocab", "out")
+    next_set.add_argument("--target", choices=("last_visible", "held_out"), default="last_visible")
+    next_set.add_argument("--raw", type=Path, help="the folder of `held_out`; read for that target alone")
+    _device(next_set)
 
     report = _command(commands, "report", _report, "one page over every model of some cohorts")
     _paths(report, "root", "out")
@@ -137,10 +151,14 @@ def _training(command: argparse.ArgumentParser) -> None:
 
 
 # Each imports what it needs itself: `--help` and a wrong flag should not wait for torch.
-def _pretrain(*, device: str, precision: str, threads: int, **options) -> None:
+def _pretrain(
+    *, device: str, precision: str, threads: int, unordered: bool, max_sets: int | None, **options
+) -> None:
     from nest_model import train
     from nest_model.device import start
 
+    options |= {"set_position": None} if unordered else {}
+    options |= {} if max_sets is None else {"max_sets": max_sets}
     train.pretrain(fabric=start(device, precision, threads=threads), **options)
 
 
@@ -156,6 +174,13 @@ def _predict(*, device: str, precision: str, threads: int, seed: int, stop: Stop
     from nest_model.device import start
 
     predict.predict(fabric=start(device, precision, threads=threads), **options)
+
+
+def _next_set(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
+    from nest_model.device import start
+    from nest_model.nbr import score
+
+    score.score_next_sets(fabric=start(device, precision, threads=threads), **options)
 
 
 def _lightgbm(*, stop: StopRequest, **options) -> None:

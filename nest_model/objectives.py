@@ -62,7 +62,8 @@ def set_prediction(model: NestModel, masked: MaskedBatch) -> SetPrediction:
     hidden = model(masked.batch)
     cls_rows = masked.batch.cls_rows[masked.masked_sets]
     at_cls, at_mask = (top_tokens(model.token_logits(hidden[rows])) for rows in (cls_rows, cls_rows + 1))
-    return SetPrediction(cls=rank(at_cls, masked), mask=rank(at_mask, masked))
+    targets = masked.target_sets, masked.target_tokens
+    return SetPrediction(cls=rank(at_cls, *targets), mask=rank(at_mask, *targets))
 
 
 def top_tokens(logits: Tensor) -> Tensor:
@@ -71,19 +72,22 @@ def top_tokens(logits: Tensor) -> Tensor:
     return tokens.topk(min(K, tokens.shape[1])).indices + FIRST_TOKEN
 
 
-def rank(guesses: Tensor, masked: MaskedBatch) -> Ranking:
-    """Score guesses i64 [sets, K] against the distinct tokens T of each masked set.
+def rank(guesses: Tensor, target_sets: Tensor, target_tokens: Tensor) -> Ranking:
+    """Score guesses i64 [sets, K], best first, against the distinct tokens T of each set.
 
     Recall@K = hits / |T|; NDCG@K divides by Σ_{k ≤ min(K, |T|)} 1 / log2(k + 1): the paper's appendix on
-    multiset prediction.
+    multiset prediction. A guess of -1 is none.
+
+    Args:
+        target_sets: i64 [targets], whose set each target is of; every set has one.
+        target_tokens: i64 [targets], each token of a set once.
     """
     sets, guessed = guesses.shape
-    distinct = torch.bincount(masked.target_sets, minlength=sets)
-    base = int(max(guesses.max(), masked.target_tokens.max())) + 1 if sets else 1
+    distinct = torch.bincount(target_sets, minlength=sets)
+    base = int(max(guesses.max(), target_tokens.max())) + 1 if sets else 1
     set_of_guess = torch.arange(sets, device=guesses.device)[:, None]
-    hits = torch.isin(
-        set_of_guess * base + guesses, masked.target_sets * base + masked.target_tokens
-    ).double()
+    hits = torch.isin(set_of_guess * base + guesses, target_sets * base + target_tokens)
+    hits = (hits & (guesses >= 0)).double()
     gains = 1 / torch.log2(torch.arange(2, K + 2, dtype=torch.float64, device=guesses.device))
     best = gains.cumsum(0)[distinct.clamp(max=K) - 1]
     return Ranking(recall=hits.sum(1) / distinct, ndcg=(hits * gains[:guessed]).sum(1) / best)

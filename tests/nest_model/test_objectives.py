@@ -98,7 +98,7 @@ def test_recall_and_ndcg_at_10_worked_by_hand():
         list(range(10, 30)),  # ten of twenty, all that can be
     )
 
-    ranking = rank(guesses, masked)
+    ranking = rank(guesses, masked.target_sets, masked.target_tokens)
 
     ideal_of_three = 1 + 1 / math.log2(3) + 1 / 2
     assert ranking.recall.tolist() == pytest.approx([2 / 3, 0, 1, 0.5])
@@ -106,7 +106,8 @@ def test_recall_and_ndcg_at_10_worked_by_hand():
 
 
 def test_guesses_count_for_their_own_set_alone():
-    ranking = rank(torch.tensor([[5, 6], [7, 8]]), _targets([7, 8], [7]))
+    masked = _targets([7, 8], [7])
+    ranking = rank(torch.tensor([[5, 6], [7, 8]]), masked.target_sets, masked.target_tokens)
 
     assert ranking.recall.tolist() == [0, 1]
 
@@ -136,7 +137,8 @@ def test_set_prediction_reads_the_cls_and_the_mask_row_of_each_masked_set():
     found = set_prediction(model, masked)
 
     for ranking, rows in ((found.cls, first), (found.mask, first + 1)):
-        expected = rank(top_tokens(hidden[rows] @ model.embedding.weight.T), masked)
+        guesses = top_tokens(hidden[rows] @ model.embedding.weight.T)
+        expected = rank(guesses, masked.target_sets, masked.target_tokens)
         assert ranking.recall.shape == (sets,)
         assert torch.equal(ranking.recall, expected.recall)
         assert torch.equal(ranking.ndcg, expected.ndcg)

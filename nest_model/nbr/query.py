@@ -1,0 +1,72 @@
+"""A question as the model was taught to read one: a set of which only [CLS] and one [MASK] row are there.
+
+The set asked for is appended to the history as a masked set; its tokens are nowhere in the batch, so they cannot leak.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from nest_model.batch import PackedBatch, offsets
+from nest_model.batches import micro_batches, pack
+from nest_model.data import SeqSets
+from nest_model.model import NestModel
+from nest_model.objectives import top_tokens
+from nest_model.selection import Selection
+from nest_model.telemetry import Progress
+from schemas.vocab import MASK
+
+READOUTS = ("cls", "mask")
+_LOGITS_AT_ONCE = 32_000_000
+
+
+def with_queries(batch: PackedBatch, max_set_rows: int) -> PackedBatch:
+    """Put a [MASK] row, standing for `max_set_rows` - 1, into each subject's last set, which is empty."""
+    lengths = batch.set_offsets.diff()
+    last = batch.subject_offsets[1:] - 1
+    lengths[last] += 1
+    set_offsets = offsets(lengths)
+    queries = set_offsets[last] + 1
+    is_old = torch.ones(int(set_offsets[-1]), dtype=torch.bool).index_fill(0, queries, False)
+
+    def with_rows(column: Tensor, value: float) -> Tensor:
+        return torch.full((len(is_old),), value, dtype=column.dtype).masked_scatter(is_old, column)
+
+    return replace(
+        batch,
+        tokens=with_rows(batch.tokens, MASK),
+        hours=with_rows(batch.hours, 0.0),
+        key_bias=with_rows(batch.key_bias, math.log(max_set_rows - 1)),
+        set_offsets=set_offsets,
+    )
+
+
+@torch.no_grad()
+def guess(
+    model: NestModel,
+    seqsets: SeqSets,
+    history: Selection,
+    fabric: Fabric,
+    progress: Progress,
+    *,
+    row_budget: int,
+) -> dict[str, Tensor]:
+    """Return the likeliest tokens of each question's set, i64 [questions, K], read at its [CLS] and its [MASK] row."""
+    model = model.to(fabric.device).eval()
+    found: dict[str, list[Tensor]] = {name: [] for name in READOUTS}
+    per_call = max(1, _LOGITS_AT_ONCE // model.config.vocab_size)
+    for run in micro_batches(history.rows, row_budget):
+        chosen = history.take(np.arange(run.start, run.stop))
+        batch = with_queries(pack(seqsets, chosen, model.config), model.config.max_set_rows).to(fabric.device)
+        with fabric.autocast():
+            hidden = model(batch)
+            asked = batch.cls_rows[batch.subject_offsets[1:] - 1]
+            for name, rows in zip(READOUTS, (asked, asked + 1), strict=True):
+                for part in rows.split(per_call):
+                    found[name].append(top_tokens(model.token_logits(hidden[part]).float()).cpu())
+        progress.advance(len(chosen))
+    return {name: torch.cat(parts) for name, parts in found.items()}
