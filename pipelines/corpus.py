@@ -1,6 +1,6 @@
 """From events to shards, whatever the source: the vocabulary, and the sets written in it, bucket by bucket."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,22 @@ WHY_NO_TOKEN = {"MED": "no_atc", "LAB": "not_top_lab"}
 _ROWS_TO_COMPACT = 5_000_000
 
 
-def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
-    """Write vocab/1: laboratory items and cuts over all valued rows, counts over what lies in sets."""
+def fit_vocab(
+    layout: Layout, rules: DataRules, *, subjects: pl.Series | None = None, held_back: pl.Series | None = None
+) -> StepCard:
+    """Write vocab/1: laboratory items and cuts over all valued rows, counts over what lies in sets.
+
+    Args:
+        layout: of the events, and where the vocabulary goes.
+        rules: whom to fit on, how much, from which count on.
+        subjects: ids of those to fit on; None: as the rules have it.
+        held_back: encounter_id of what is not fitted on, whoever's it is.
+    """
+    ids = fitted_on(layout, rules)["subject_id"] if subjects is None else subjects
+    apart = pl.Series(dtype=pl.Int64) if held_back is None else held_back
+    count = partial(count_bucket, layout, ids.to_arrow(), apart.to_arrow())
     counted = _Counts()
-    for part in each_bucket("vocabulary", partial(count_bucket, layout, rules), len(Buckets.read(layout))):
+    for part in each_bucket("vocabulary", count, len(Buckets.read(layout))):
         counted.add(part)
     values, units, codes = counted.compact()
     cuts = fit_cuts(values, units, top=rules.top_labs)
@@ -41,8 +53,9 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
     card = StepCard(
         step="vocab",
         contract=contract_name(VOCAB),
-        counts={**tokens.vocab_counts(vocab), "lab_rows": lab_rows, "lab_items": cuts.height},
-        shares={"lab_rows_in_top_items": cuts["rows"].sum() / max(lab_rows, 1)},
+        counts=tokens.vocab_counts(vocab)
+        | ({"lab_rows": lab_rows, "lab_items": cuts.height} if lab_rows else {}),
+        shares={"lab_rows_in_top_items": cuts["rows"].sum() / lab_rows} if lab_rows else {},
         hashes={"vocab": content_sha256(table), "config": shards.config_sha256(rules)},
     )
     return shards.write_card(card, layout)
@@ -81,9 +94,8 @@ def _add_up(parts: list[pl.DataFrame], *key: str) -> pl.DataFrame:
     return pl.concat(parts).group_by(key).agg(pl.all().sum()).sort(key)
 
 
-def count_bucket(layout: Layout, rules: DataRules, bucket: int) -> Counted:
-    """Return the counts of one bucket's fitted-on subjects."""
-    fitted_on = _fitted_on(layout, rules)
+def count_bucket(layout: Layout, subject_ids: pa.Array, held_back: pa.Array, bucket: int) -> Counted:
+    """Return the counts of one bucket's subjects that are fitted on, less the encounters held back."""
     lookup = _drug_lookup(layout)
     values = pl.DataFrame(
         schema={"code": pl.String, "value": pl.Float64, "rows": pl.Int64, "in_sets": pl.Int64}
@@ -93,7 +105,9 @@ def count_bucket(layout: Layout, rules: DataRules, bucket: int) -> Counted:
     for kind in kinds_of(layout.events):
         columns = ("code", "value", "unit") if kind == "LAB" else ("code", "vocab", "mapped")
         events = read_events(layout.events, kind, bucket, "subject_id", "encounter_id", *columns)
-        events = events.filter(pc.is_in(events["subject_id"], fitted_on))
+        events = events.filter(pc.is_in(events["subject_id"], subject_ids))
+        if len(held_back):
+            events = events.filter(pc.invert(pc.is_in(events["encounter_id"], held_back)))
         in_set = pc.is_valid(events["encounter_id"])
         if kind == "LAB":
             labs = pl.DataFrame(events.append_column("in_set", in_set)).drop_nulls("value")
@@ -129,7 +143,7 @@ def write_seqset(
     rules: DataRules,
     frozen: Layout | None = None,
     *,
-    tables: Mapping[str, str] | None = None,
+    tables: Mapping[str, str | Sequence[str]] | None = None,
 ) -> StepCard:
     """Write seqset/1 shards.
 
@@ -137,7 +151,8 @@ def write_seqset(
         layout: of the events, and where the shards go.
         rules: hashed into the cards.
         frozen: by whose vocabulary, cuts and drug lookup; None: the layout's own.
-        tables: kind -> its source table as the card of the events names it; None: they go by their kinds.
+        tables: kind -> its source table or tables as the card of the events names them; None: they go by their
+            kinds.
     """
     fitted = frozen or layout
     hashes = {
@@ -151,9 +166,9 @@ def write_seqset(
         kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind]) for kind in parts[0].flows
     }
     extracted = StepCard.read(layout.cards, "events").flows
-    table_of = {kind: (tables or {}).get(kind, kind) for kind in written}
     flows = {
-        kind: data_card.tokenized_flow(extracted[table_of[kind]], flow) for kind, flow in written.items()
+        kind: data_card.tokenized_flow(_flow_of(extracted, (tables or {}).get(kind, kind)), flow)
+        for kind, flow in written.items()
     }
     counts = data_card.shard_counts(
         pl.concat(part.sets for part in parts), pl.concat(part.used for part in parts)
@@ -169,6 +184,12 @@ def write_seqset(
         warnings=data_card.odd_shares(flows, shares),
     )
     return shards.write_card(card, layout)
+
+
+def _flow_of(extracted: Mapping[str, Flow], tables: str | Sequence[str]) -> Flow:
+    """Return the flow of one table, or of several together."""
+    first, *others = [tables] if isinstance(tables, str) else tables
+    return sum((extracted[table] for table in others), extracted[first])
 
 
 @dataclass(frozen=True)
@@ -227,10 +248,6 @@ def fitted_on(layout: Layout, rules: DataRules) -> pl.DataFrame:
     """Return the subject_id of the subjects whatever is fitted may see."""
     known = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
     return (known if rules.fit_on == "all" else known.filter(pl.col("split") == "train")).select("subject_id")
-
-
-def _fitted_on(layout: Layout, rules: DataRules) -> pa.Array:
-    return fitted_on(layout, rules)["subject_id"].to_arrow()
 
 
 def _drug_lookup(layout: Layout) -> dict[str, str]:

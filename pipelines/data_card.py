@@ -5,7 +5,7 @@ from itertools import pairwise
 import polars as pl
 
 from schemas.cards import Flow
-from schemas.seqset import NO_END
+from schemas.seqset import NO_END, TARGET_HIDDEN
 from schemas.suppress import shown_count
 from schemas.vocab import UNK
 
@@ -39,12 +39,14 @@ def histogram(name: str, sizes: pl.Series) -> dict[str, int]:
 
 
 def shard_counts(sets: pl.DataFrame, used: pl.DataFrame) -> dict[str, int]:
-    """Return the counts of the data card.
+    """Return the counts of the data card; a set whose content is hidden is counted apart, and nowhere else.
 
     Args:
         sets: subject_id, flags, size (tokens) of every set.
         used: kind, token (as written), token_id, backed_off, count; in any number of parts.
     """
+    hidden = sets["flags"] & TARGET_HIDDEN != 0
+    subjects, hidden_sets, sets = sets["subject_id"].n_unique(), int(hidden.sum()), sets.filter(~hidden)
     used = used.group_by("kind", "token", "token_id", "backed_off").agg(pl.col("count").sum())
     unk = pl.col("token_id") == UNK
     of_tokens = {
@@ -54,8 +56,9 @@ def shard_counts(sets: pl.DataFrame, used: pl.DataFrame) -> dict[str, int]:
         "backed_off_tokens": pl.col("count").filter("backed_off").sum(),
     }
     counts = {
-        "subjects": sets["subject_id"].n_unique(),
+        "subjects": subjects,
         "sets": sets.height,
+        **({"hidden_sets": hidden_sets} if hidden_sets else {}),
         "empty_sets": int((sets["size"] == 0).sum()),
         "sets_without_end": int((sets["flags"] & NO_END != 0).sum()),
         **used.select(**of_tokens).row(0, named=True),

@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from schemas.events import KINDS
-from schemas.seqset import NO_END
+from schemas.events import HIDDEN, KINDS
+from schemas.seqset import NO_END, TARGET_HIDDEN
 
 MICROSECONDS_PER_HOUR = 3_600_000_000
 MICROSECONDS_PER_DAY = 24 * MICROSECONDS_PER_HOUR
@@ -20,9 +20,9 @@ def number_sets(encounters: pl.LazyFrame) -> pl.LazyFrame:
 
     Returns:
         subject_id, set_index, encounter_id, start, end, days_since_prior and days_since_first (start to
-        start, 0 for the first), flags.
+        start, to the millisecond: less is an order, not a time; 0 for the first), flags.
     """
-    start_us = pl.col("start").cast(pl.Int64)
+    start_us = pl.col("start").dt.round("1ms").cast(pl.Int64)
     days = {
         "days_since_prior": start_us - start_us.shift(1).over("subject_id").fill_null(start_us),
         "days_since_first": start_us - start_us.first().over("subject_id"),
@@ -34,8 +34,14 @@ def number_sets(encounters: pl.LazyFrame) -> pl.LazyFrame:
         "start",
         "end",
         *((us / MICROSECONDS_PER_DAY).cast(pl.Float32).alias(name) for name, us in days.items()),
-        flags=pl.when(pl.col("end").is_null()).then(NO_END).otherwise(0).cast(pl.Int32),
+        flags=(
+            _flag(pl.col("end").is_null(), NO_END) + _flag(pl.col("type").eq_missing(HIDDEN), TARGET_HIDDEN)
+        ),
     )
+
+
+def _flag(holds: pl.Expr, flag: int) -> pl.Expr:
+    return holds.cast(pl.Int32) * flag
 
 
 def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame) -> pa.Table:

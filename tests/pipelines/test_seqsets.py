@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from pipelines.events import in_order
 from pipelines.seqsets import KIND_CODE, gather_sets, number_sets
-from schemas.events import KINDS
-from schemas.seqset import NO_END
+from schemas.events import HIDDEN, KINDS
+from schemas.seqset import NO_END, TARGET_HIDDEN
 
 ZERO = datetime(2150, 1, 1)
 TIME = pl.Datetime("us")
@@ -21,7 +21,7 @@ def stays(rows: list[tuple]) -> pl.LazyFrame:
         (s, e, ZERO + timedelta(days=a), None if b is None else ZERO + timedelta(days=a + b))
         for s, e, a, b in rows
     ]
-    return pl.LazyFrame(timed, schema=schema, orient="row")
+    return pl.LazyFrame(timed, schema=schema, orient="row").with_columns(type=pl.lit(None, pl.String))
 
 
 def gathered(sets: pl.LazyFrame, rows: list[tuple]) -> pl.DataFrame:
@@ -59,6 +59,19 @@ def test_days_run_from_admission_to_admission_and_the_first_is_zero():
 
 def test_a_stay_without_an_end_is_flagged():
     assert number_sets(stays([(1, 7, 0, None), (1, 8, 1, 2)])).collect()["flags"].to_list() == [NO_END, 0]
+
+
+def test_a_set_whose_encounter_is_hidden_is_flagged():
+    hidden = stays([(1, 7, 0, None), (1, 8, 1, 2)]).with_columns(type=pl.lit(HIDDEN))
+    assert number_sets(hidden).collect()["flags"].to_list() == [NO_END + TARGET_HIDDEN, TARGET_HIDDEN]
+
+
+def test_less_than_a_millisecond_is_an_order_of_sets_and_no_time_between_them():
+    moment = 1 / 86_400_000_000
+    numbered = number_sets(stays([(1, 9, 3, 1), (1, 8, 3 + moment, 1), (1, 7, 10 + moment, 1)])).collect()
+    assert numbered["encounter_id"].to_list() == [9, 8, 7]
+    assert numbered["days_since_prior"].to_list() == [0, 0, 7]
+    assert numbered["days_since_first"].to_list() == [0, 0, 7]
 
 
 def test_diagnoses_come_first_even_before_a_laboratory_result_of_the_day_before():

@@ -1,0 +1,170 @@
+"""The steps from raw Instacart files to events: each reads files, calls transforms, writes files."""
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from pipelines import corpus, shards
+from pipelines.buckets import Buckets, Spill, write_buckets
+from pipelines.events import scan_table, write_events
+from pipelines.sources import instacart as rows_of
+from pipelines.sources.instacart_tables import ORDER_PRODUCTS, READ, InstacartSource
+from pipelines.sources.raw import estimate_rows, require_columns
+from pipelines.workers import Progress, each_bucket
+from schemas.cards import Flow, StepCard
+from schemas.contract import contract_name, write_table
+from schemas.events import ENCOUNTERS, EVENTS, HIDDEN, SUBJECTS
+from schemas.layout import Layout
+from schemas.settings import DataRules
+from schemas.suppress import shown_count
+
+CAPPED_DAYS = 30
+KIND = "ITEM"
+
+
+def inspect_raw(source: InstacartSource, layout: Layout) -> StepCard:
+    """Say which files there are, their sizes and hashes; refuse one that is missing or lacks a column."""
+    paths = {name: source.path(name) for name in READ}
+    for name, path in paths.items():
+        require_columns(path, READ[name])
+    card = StepCard(
+        step="raw",
+        contract="instacart/kaggle",
+        counts={f"bytes_{name}": path.stat().st_size for name, path in paths.items()},
+        hashes={name: shards.file_sha256(path) for name, path in paths.items()},
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_subjects(source: InstacartSource, layout: Layout, *, subjects_per_bucket: int) -> StepCard:
+    """Write subjects/1, in the provider's own split, and buckets/1."""
+    orders = source.read("orders")
+    rows_of.refuse_odd_orders(orders)
+    users = rows_of.subjects(orders)
+    write_table(users.to_arrow(), layout.subjects, SUBJECTS, made_by="extract_subjects")
+    buckets = write_buckets(users["subject_id"], layout, subjects_per_bucket=subjects_per_bucket)
+    splits = {f"split_{name}": count for name, count in sorted(users["split"].value_counts().iter_rows())}
+    card = StepCard(
+        step="subjects",
+        contract=contract_name(SUBJECTS),
+        counts={"subjects": users.height, **splits, "buckets": buckets},
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_encounters(source: InstacartSource, layout: Layout) -> StepCard:
+    """Write encounters/1, one per order."""
+    orders = source.read("orders")
+    rows_of.refuse_odd_orders(orders)
+    stays, flow = rows_of.encounters(orders)
+    write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by="extract_encounters")
+    gaps = orders["days_since_prior_order"]
+    capped = int((gaps == CAPPED_DAYS).sum()) if gaps.max() == CAPPED_DAYS else 0
+    card = StepCard(
+        step="encounters",
+        contract=contract_name(ENCOUNTERS),
+        flows={"orders": flow},
+        counts={
+            "subjects": stays["subject_id"].n_unique(),
+            "hidden_orders": int((stays["type"] == HIDDEN).sum()),
+            "gaps_of_30_days": capped,
+        },
+        warnings=_missing_gaps(flow),
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_events(source: InstacartSource, layout: Layout) -> StepCard:
+    """Write events/1: a product in a visible order is an event of kind ITEM, at the order's start."""
+    orders = scan_table(layout.encounters, ENCOUNTERS).select("subject_id", "encounter_id", "type").collect()
+    known = rows_of.Known.of(orders, source.read("products")["product_id"])
+    buckets = Buckets.read(layout)
+    with shards.fresh_folder(layout.events) as aside:
+        spill = Spill(aside / "spill", buckets)
+        flows = {table: _spill_lines(source, table, known, spill) for table in ORDER_PRODUCTS}
+        written = sum(each_bucket("events", partial(extract_bucket, layout, spill, aside), len(buckets)))
+        shutil.rmtree(spill.folder)
+    card = StepCard(
+        step="events",
+        contract=contract_name(EVENTS),
+        flows=flows,
+        counts={"events": written, f"events_{KIND}": written},
+        warnings=_dropped_sentences(flows),
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> int:
+    """Write the events of one bucket and return how many they are."""
+    orders = scan_table(layout.encounters, ENCOUNTERS).filter(spill.buckets.within(bucket))
+    found = [lines for table in ORDER_PRODUCTS if (lines := spill.read(table, bucket)) is not None]
+    lines = pl.concat(found) if found else pl.DataFrame(schema=rows_of.LINES)
+    events = rows_of.items(lines, orders.select("encounter_id", "start").collect())
+    write_events(events, folder, KIND, bucket, made_by="extract_events")
+    return events.height
+
+
+def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
+    """Write vocab/1: of the training users' orders and of what was visible of the test users' before the last.
+
+    A test user's last visible order is what one target asks for; it is fitted on under neither, so that both read
+    the same vocabulary. Under `fit_on: all` everything counts.
+    """
+    if rules.fit_on == "all":
+        return corpus.fit_vocab(layout, rules)
+    users = scan_table(layout.subjects, SUBJECTS)
+    fitted = users.filter(pl.col("split") != "val").select("subject_id").collect()["subject_id"]
+    tested = users.filter(pl.col("split") == "test").select("subject_id")
+    visible = scan_table(layout.encounters, ENCOUNTERS).filter(pl.col("type").ne_missing(HIDDEN))
+    last = (
+        visible.join(tested, on="subject_id", how="semi")
+        .group_by("subject_id")
+        .agg(pl.col("encounter_id").sort_by("start").last())
+    )
+    return corpus.fit_vocab(layout, rules, subjects=fitted, held_back=last.collect()["encounter_id"])
+
+
+def write_seqset(layout: Layout, rules: DataRules) -> StepCard:
+    """Write seqset/1 shards; see `corpus.write_seqset`."""
+    return corpus.write_seqset(layout, rules, tables={KIND: ORDER_PRODUCTS})
+
+
+def _spill_lines(source: InstacartSource, table: str, known: rows_of.Known, spill: Spill) -> Flow:
+    """Route the lines we keep to their buckets and return how many there were; refuse more strays than a few."""
+    flow = Flow(source_rows=0, kept_rows=0, dropped=dict.fromkeys(rows_of.REASONS, 0))
+    progress = Progress(table, "rows", estimate_rows(source.path(table)))
+
+    def sifted() -> Iterator[pl.DataFrame]:
+        nonlocal flow
+        for batch in source.batches(table):
+            kept, part = rows_of.sift_lines(batch, known)
+            flow += part
+            progress.advance(batch.height)
+            yield kept
+
+    spill.write(table, sifted())
+    rows_of.refuse_foreign(table, flow)
+    return flow
+
+
+def _missing_gaps(flow: Flow) -> list[str]:
+    missing = flow.noted["gap_not_given"]
+    if not missing:
+        return []
+    some = f"{shown_count(missing, flow.source_rows)} of {flow.source_rows:,} orders"
+    return [
+        f"orders: {some} come after another of their user and do not say how many days after; counted as 0."
+    ]
+
+
+def _dropped_sentences(flows: dict[str, Flow]) -> list[str]:
+    """Return a sentence for each reason lines were dropped for, as it may be shown to anyone."""
+    return [
+        f"{table}: {rows_of.dropped_sentence(reason, shown_count(count, flow.source_rows), flow.source_rows)}; dropped."
+        for table, flow in flows.items()
+        for reason, count in flow.dropped.items()
+        if count
+    ]
