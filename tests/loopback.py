@@ -1,14 +1,18 @@
 """A real HTTP server on this machine that does to its clients what the net does."""
 
+import base64
 import contextlib
 import hashlib
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Site:
     dates: bool = True
     lengths: bool = True
     headers: dict[str, str] = field(default_factory=dict)
+    login: str | None = None  # name:password
     resumes_at: int = 0  # so many bytes beside the one that was asked for
     seen: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
     sent_bytes: int = 0
@@ -67,12 +72,14 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        site, path = self.site, self.path.split("?")[0]
+        site, path = self.site, urlsplit(self.path).path
         site.seen.append((path, self.headers.get("Range")))
         queue = site.mishaps.get(path)
         mishap = queue.pop(0) if queue else site.always.get(path)
         if isinstance(mishap, Answers):
             return self._answer(mishap)
+        if site.login is not None and self.headers.get("Authorization") != _basic(site.login):
+            return self._answer(Answers(401))
         if path not in site.files:
             return self._answer(Answers(404))
         self._send(site.files[path], mishap)
@@ -85,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send(self, held: bytes, mishap: Mishap | None) -> None:
-        site, tag = self.site, '"' + hashlib.md5(self.site.files[self.path.split("?")[0]]).hexdigest() + '"'
+        site, tag = self.site, '"' + hashlib.md5(held).hexdigest() + '"'
         date = f"Mon, 0{1 + len(held) % 9} Jan 2024 00:00:00 GMT"
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         unchanged = self.headers.get("If-Range") in (None, tag, date) or not site.heeds_if_range
@@ -130,14 +137,23 @@ class _Handler(BaseHTTPRequestHandler):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
 
+def _basic(login: str) -> str:
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
+
+
 @contextlib.contextmanager
-def serving(**behaviour: object) -> Iterator[Site]:
-    """Serve a site on a port of its own until the block ends."""
+def serving(certificate: Path | None = None, **behaviour: object) -> Iterator[Site]:
+    """Serve a site on a port of its own until the block ends; over TLS with a file of certificate and key."""
     site = Site(**behaviour)
     handler = type("Handler", (_Handler,), {"site": site})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     site.url = f"http://127.0.0.1:{server.server_port}"
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        site.url = site.url.replace("http://", "https://")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -54,7 +54,12 @@ def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
     )
     if sums is None:
         return Comparison(sums=None)
-    listed_there = read_sums(sums.read_text(errors="replace"))
+    try:
+        listed_there = read_sums(sums.read_text(errors="replace"))
+    except OSError as error:
+        raise InputError(
+            f"{SUMS}: cannot be read ({error.strerror}; {sums}). Mend it, or remove it."
+        ) from None
     promised = {
         Path(name).name: digest
         for name, digest in listed_there.items()

@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -251,6 +252,39 @@ def test_more_bytes_aside_than_the_server_has_are_thrown_away(site: Site, tmp_pa
         fetched(site, tmp_path, patience=Patience(tries=0))
     aside_of(tmp_path / "t.csv.gz").write_bytes(BYTES + b"more")
     assert fetched(site, tmp_path) == BYTES
+
+
+def test_a_proxy_of_the_environment_is_used(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("http_proxy", site.url)
+    site.url = "http://physionet.invalid"
+    assert fetched(site, tmp_path) == BYTES
+
+
+def test_a_login_of_the_users_netrc_is_given(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    site.login = "ward:hunter2"
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ward password hunter2")
+    with pytest.raises(InputError, match="answers 401"):
+        fetched(site, tmp_path / "folder")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert fetched(site, tmp_path / "folder") == BYTES
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not here to make a certificate")
+def test_a_certificate_nobody_here_trusts_is_told_with_the_bundle_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "own.pem"]
+    subprocess.run([*command.split(), *files], cwd=tmp_path, check=True, capture_output=True)
+    both = tmp_path / "both.pem"
+    both.write_bytes((tmp_path / "own.pem").read_bytes() + (tmp_path / "key.pem").read_bytes())
+    with serving(files={"/t.csv.gz": BYTES}, certificate=both) as site:
+        with pytest.raises(InputError, match=r"certificate is not trusted here.*REQUESTS_CA_BUNDLE"):
+            fetched(site, tmp_path / "folder")
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "own.pem"))
+        assert fetched(site, tmp_path / "folder") == BYTES
 
 
 CHILD = """

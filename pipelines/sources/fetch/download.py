@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
+from pipelines.sources.fetch.answer import BrokenError, first_byte, refuse, version_of, what_broke, whole_size
 from schemas.errors import InputError
 
 CHUNK_BYTES = 1 << 18
 PROGRESS_SECONDS = 5.0
-WORTH_ANOTHER_TRY = {408, 425, 429, 500, 502, 503, 504}
 LONGEST_PAUSE_SECONDS = 60.0
 
 log = logging.getLogger("nest")
@@ -32,14 +31,6 @@ class Patience:
     silence_seconds: float = 60.0
 
 
-class _BrokenError(Exception):
-    """A try that failed in a way the next one may not."""
-
-    def __init__(self, why: str, pause_seconds: float = 0.0) -> None:
-        super().__init__(why)
-        self.pause_seconds = pause_seconds
-
-
 def aside_of(target: Path) -> Path:
     """Return where a file grows until it is whole."""
     return target.with_name(f".{target.name}.part")
@@ -47,13 +38,13 @@ def aside_of(target: Path) -> Path:
 
 def discard(target: Path) -> None:
     """Remove the aside copy of a file, and what says which version of it that is."""
-    _version_of(aside_of(target)).unlink(missing_ok=True)
+    _version_file(aside_of(target)).unlink(missing_ok=True)
     aside_of(target).unlink(missing_ok=True)
 
 
 def keep(target: Path) -> None:
     """Give the aside copy its name."""
-    _version_of(aside_of(target)).unlink(missing_ok=True)
+    _version_file(aside_of(target)).unlink(missing_ok=True)
     aside_of(target).replace(target)
 
 
@@ -71,7 +62,7 @@ def download(session: requests.Session, url: str, target: Path, patience: Patien
         try:
             _receive(session, url, aside, patience)
             return aside
-        except _BrokenError as broken:
+        except BrokenError as broken:
             failures = 0 if _size(aside) > furthest else failures + 1
             furthest = max(furthest, _size(aside))
             if failures >= patience.tries:
@@ -102,12 +93,12 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
     try:
         with session.get(url, headers=headers, stream=True, timeout=timeout) as response:
             if response.status_code == 416:
-                if _total(response) == have:
+                if whole_size(response) == have:
                     return  # nothing was missing but the name
-                _version_of(aside).unlink(missing_ok=True)
-                raise _BrokenError("the server has less of the file than lies here")
-            _refuse(response, url)
-            start = _start(response, have, version, aside)
+                _version_file(aside).unlink(missing_ok=True)
+                raise BrokenError("the server has less of the file than lies here")
+            refuse(response, shown(url))
+            start = _begin(response, have, version, aside)
             _write(response, aside, start)
     except requests.exceptions.SSLError:
         raise InputError(
@@ -117,7 +108,7 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects):
         raise InputError(f"{shown(url)}: is no address a file can be fetched from. Check it.") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        raise _BrokenError(_why(error)) from None
+        raise BrokenError(what_broke(error)) from None
     except OSError as error:  # the net's own are all of the families above
         raise InputError(
             f"{aside.parent}: cannot be written ({error.strerror or type(error).__name__}). Free space or mend the "
@@ -125,51 +116,27 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
         ) from None
 
 
-def _refuse(response: requests.Response, url: str) -> None:
-    """Raise what an answer other than 200 and 206 means."""
-    status = response.status_code
-    if status in (200, 206):
-        return
-    if status in WORTH_ANOTHER_TRY:
-        asked = response.headers.get("Retry-After", "")
-        raise _BrokenError(f"the server answers {status}", float(asked) if asked.isdecimal() else 0.0)
-    mend = {
-        401: "It asks for a login: sign in and sign the data use agreement on its page, or check the address.",
-        403: "Access is not granted: sign the data use agreement on its page, or check the address.",
-        404: "There is no such file: check the address.",
-        410: "There is no such file any more: check the address.",
-    }
-    raise InputError(f"{shown(url)}: the server answers {status}. {mend.get(status, 'Check the address.')}")
-
-
-def _start(response: requests.Response, have: int, version: str | None, aside: Path) -> int:
-    """Return the byte the answer begins at: where we are, or 0; note the version when it is a new beginning."""
+def _begin(response: requests.Response, have: int, version: str | None, aside: Path) -> int:
+    """Return the byte the answer begins at: where we are, or 0, and then note which version of the file it is."""
     if response.status_code == 206:
-        told = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-        same = _version(response) in (None, version)
-        if told and int(told[1]) == have and same:
+        same = version_of(response) in (None, version)
+        if same and first_byte(response) == have:
             return have
-        _version_of(aside).unlink(missing_ok=True)  # else every further try would ask for the same
-        raise _BrokenError(
-            "the server went on with another file" if not same else "the server went on elsewhere"
-        )
+        _version_file(aside).unlink(missing_ok=True)  # else every further try would ask for the same
+        raise BrokenError("the server went on elsewhere" if same else "the server went on with another file")
     aside.parent.mkdir(parents=True, exist_ok=True)
     aside.write_bytes(b"")  # before its version: bytes of another one are never taken for it
-    version_file, new = _version_of(aside), _version(response)
-    if new is None:
-        version_file.unlink(missing_ok=True)
-    else:
-        version_file.write_text(new)
+    _version_file(aside).write_text(version_of(response) or "")
     return 0
 
 
 def _write(response: requests.Response, aside: Path, start: int) -> None:
-    whole = _total(response)
+    whole = whole_size(response)
     with aside.open("ab") as file:
         for chunk in _told(response.raw.stream(CHUNK_BYTES, decode_content=False), aside, start, whole):
             file.write(chunk)
     if whole is not None and _size(aside) != whole:
-        raise _BrokenError("the connection ended before the file did")
+        raise BrokenError("the connection ended before the file did")
 
 
 def _told(chunks: Iterator[bytes], aside: Path, start: int, whole: int | None) -> Iterator[bytes]:
@@ -189,45 +156,16 @@ def _told(chunks: Iterator[bytes], aside: Path, start: int, whole: int | None) -
             )
 
 
-def _total(response: requests.Response) -> int | None:
-    """Return the size of the whole file, where the server tells it."""
-    if response.status_code == 200:
-        length = response.headers.get("Content-Length", "")
-        return int(length) if length.isdecimal() else None
-    told = re.search(r"/(\d+)$", response.headers.get("Content-Range", ""))
-    return int(told[1]) if told else None
-
-
-def _version(response: requests.Response) -> str | None:
-    """Return what tells one version of a file from another byte for byte, as If-Range takes it."""
-    tag = response.headers.get("ETag", "")
-    if tag and not tag.startswith("W/"):
-        return tag
-    return response.headers.get("Last-Modified")
-
-
-def _version_of(aside: Path) -> Path:
+def _version_file(aside: Path) -> Path:
     return aside.with_name(aside.name + ".version")
 
 
 def _held(aside: Path) -> tuple[int, str | None]:
     """Return how many bytes lie aside, and of which version."""
-    version = _version_of(aside)
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        return _size(aside), version.read_text() or None
+        return _size(aside), _version_file(aside).read_text() or None
     return 0, None
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _why(error: Exception) -> str:
-    """Say what happened on the wire in a few words; the library's own quote addresses and objects."""
-    if isinstance(error, requests.ConnectTimeout | requests.ReadTimeout | urllib3.exceptions.TimeoutError):
-        return "the server keeps silent"
-    if isinstance(error, requests.exceptions.ProxyError):
-        return "the proxy cannot be reached"
-    if isinstance(error, requests.ConnectionError):
-        return "the server cannot be reached or hangs up"
-    return "the connection broke"

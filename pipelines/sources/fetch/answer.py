@@ -1,0 +1,67 @@
+"""What a server's answer means: the bytes, another try, or a message for the user."""
+
+import re
+
+import requests
+import urllib3
+
+from schemas.errors import InputError
+
+WORTH_ANOTHER_TRY = {408, 425, 429, 500, 502, 503, 504}
+MEND = {
+    401: "It asks for a login: sign in and sign the data use agreement on its page, or check the address.",
+    403: "Access is not granted: sign the data use agreement on its page, or check the address.",
+    404: "There is no such file: check the address.",
+    410: "There is no such file any more: check the address.",
+}
+
+
+class BrokenError(Exception):
+    """A try that failed in a way the next one may not."""
+
+    def __init__(self, why: str, pause_seconds: float = 0.0) -> None:
+        super().__init__(why)
+        self.pause_seconds = pause_seconds
+
+
+def refuse(response: requests.Response, address: str) -> None:
+    """Raise what an answer other than 200 and 206 means."""
+    status = response.status_code
+    if status in (200, 206):
+        return
+    if status in WORTH_ANOTHER_TRY:
+        asked = response.headers.get("Retry-After", "")
+        raise BrokenError(f"the server answers {status}", float(asked) if asked.isdecimal() else 0.0)
+    raise InputError(f"{address}: the server answers {status}. {MEND.get(status, 'Check the address.')}")
+
+
+def first_byte(response: requests.Response) -> int | None:
+    """Return where in the file a 206 begins, if it says so."""
+    told = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    return int(told[1]) if told else None
+
+
+def whole_size(response: requests.Response) -> int | None:
+    """Return the size in bytes of the whole file, if the server tells it."""
+    if response.status_code == 200:
+        length = response.headers.get("Content-Length", "")
+        return int(length) if length.isdecimal() else None
+    told = re.search(r"/(\d+)$", response.headers.get("Content-Range", ""))
+    return int(told[1]) if told else None
+
+
+def version_of(response: requests.Response) -> str | None:
+    """Return what tells one version of a file from another byte for byte, as If-Range takes it (RFC 9110, 13.1.5)."""
+    tag = response.headers.get("ETag", "")
+    return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
+
+
+def what_broke(error: Exception) -> str:
+    """Say what happened on the wire in a few words; the library's own quote addresses and objects."""
+    if isinstance(error, requests.ConnectTimeout | requests.ReadTimeout | urllib3.exceptions.TimeoutError):
+        return "the server keeps silent"
+    if isinstance(error, requests.exceptions.ProxyError):
+        return "the proxy cannot be reached"
+    if isinstance(error, requests.ConnectionError):
+        return "the server cannot be reached or hangs up"
+    return "the connection broke"
