@@ -203,15 +203,14 @@ def _in_units(catalog: Catalog, item: Ints, level: Floats) -> Floats:
     value = labs.mean[item] + labs.sd[item] * level
     is_log = labs.is_log[item]
     value[is_log] = np.exp(np.minimum(value[is_log], 12.0))
-    scale = 10.0 ** labs.decimals[item]
+    scale = (10.0**labs.decimals)[item]
     return np.round(value * scale) / scale
 
 
-def standardized(catalog: Catalog, rows: Labs) -> Floats:
-    """Return how far the written values lie from the item's mean, in its standard deviations."""
+def standardized(catalog: Catalog, item: Ints, value: Floats) -> Floats:
+    """Return how far the written values lie from their items' means, in standard deviations."""
     labs = catalog.labs
-    value = rows.value.copy()
-    is_log = labs.is_log[rows.item]
-    half_a_digit = 0.5 / 10.0 ** labs.decimals[rows.item]
-    value[is_log] = np.log(np.maximum(value[is_log], half_a_digit[is_log]))
-    return np.asarray((value - labs.mean[rows.item]) / labs.sd[rows.item])
+    is_log = np.flatnonzero(labs.is_log[item])
+    level, half_a_digit = value.copy(), 0.5 / 10.0**labs.decimals
+    level[is_log] = np.log(np.maximum(value[is_log], half_a_digit[item[is_log]]))
+    return np.asarray((level - labs.mean[item]) / labs.sd[item])

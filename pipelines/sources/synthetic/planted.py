@@ -5,7 +5,7 @@ and an event now times the patient's history. Only written, numeric, readable ro
 see has no effect.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -90,9 +90,18 @@ class Record:
     told: Bools  # [S, C] conditions that the stay's mapped diagnoses tell
 
     @cached_property
-    def level(self) -> Floats:
-        """[rows of labs]: how far each value lies from its item's mean."""
-        return standardized(self.catalog, self.labs)
+    def values(self) -> "Values":
+        """The numeric laboratory rows of the items that tell of a factor."""
+        labs, tells = self.labs, (self.catalog.labs.loadings != 0).any(axis=1)
+        rows = np.flatnonzero(labs.has_number & tells[labs.item])
+        item = labs.item[rows]
+        return Values(
+            stay=labs.stay[rows],
+            item=item,
+            minute=labs.minute[rows],
+            available_minute=labs.available_minute[rows],
+            level=standardized(self.catalog, item, labs.value[rows]),
+        )
 
     @cached_property
     def trend(self) -> Floats:
@@ -102,15 +111,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Values:
-    """Laboratory rows that are known, as far as the outcomes need them."""
+    """Laboratory rows, as far as the outcomes need them."""
 
     stay: Ints
     item: Ints
     minute: Ints
-    level: Floats
+    available_minute: Ints
+    level: Floats  # standard deviations from the item's mean
 
     def take(self, rows: Bools) -> "Values":
-        return Values(self.stay[rows], self.item[rows], self.minute[rows], self.level[rows])
+        return Values(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
 def parts_at_hour(record: Record, hour: int) -> Parts:
@@ -152,9 +162,8 @@ def _known(record: Record, limit_minute: Ints) -> tuple[Values, Administrations]
 
 
 def _known_values(record: Record, limit_minute: Ints) -> Values:
-    labs = record.labs
-    known = (labs.available_minute <= limit_minute[labs.stay]) & labs.has_number
-    return Values(labs.stay, labs.item, labs.minute, record.level).take(known)
+    values = record.values
+    return values.take(values.available_minute <= limit_minute[values.stay])
 
 
 def _panel(record: Record, values: Values, factors: tuple[str, ...], *, least: float = 2.0) -> Floats:
