@@ -84,6 +84,8 @@ def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
     }
     if card.flows:
         metadata["rows"] = dg.MetadataValue.md(flows_markdown(card.flows))
+    if card.notes:
+        metadata["notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in card.notes))
     if card.warnings:
         metadata["warnings"] = dg.MetadataValue.md("\n".join(f"- {warning}" for warning in card.warnings))
     return metadata

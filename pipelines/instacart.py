@@ -61,8 +61,6 @@ def extract_encounters(source: InstacartSource, layout: Layout) -> StepCard:
     rows_of.refuse_odd_orders(orders)
     stays, flow = rows_of.encounters(orders)
     write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by="extract_encounters")
-    gaps = orders["days_since_prior_order"]
-    capped = int((gaps == CAPPED_DAYS).sum()) if gaps.max() == CAPPED_DAYS else 0
     card = StepCard(
         step="encounters",
         contract=contract_name(ENCOUNTERS),
@@ -70,8 +68,8 @@ def extract_encounters(source: InstacartSource, layout: Layout) -> StepCard:
         counts={
             "subjects": stays["subject_id"].n_unique(),
             "hidden_orders": int((stays["type"] == HIDDEN).sum()),
-            "gaps_of_30_days": capped,
         },
+        notes=_capped_gaps(orders["days_since_prior_order"]),
         warnings=_missing_gaps(flow),
     )
     return shards.write_card(card, layout)
@@ -148,6 +146,15 @@ def _spill_lines(source: InstacartSource, table: str, known: rows_of.Known, spil
     spill.write(table, sifted())
     rows_of.refuse_foreign(table, flow)
     return flow
+
+
+def _capped_gaps(days: pl.Series) -> list[str]:
+    if days.max() != CAPPED_DAYS:
+        return []
+    return [
+        f"No gap is longer than {CAPPED_DAYS} days: in the published files that stands for {CAPPED_DAYS} or more, and "
+        "days_since_prior and days_since_first are at least as given."
+    ]
 
 
 def _missing_gaps(flow: Flow) -> list[str]:

@@ -58,6 +58,7 @@ class StepCard(BaseModel):
     shares: dict[str, float] = {}
     hashes: dict[str, str] = {}  # inputs, config, vocabulary: sha256
     warnings: list[str] = []  # sentences for the WARN checks
+    notes: list[str] = []  # sentences worth knowing, of which none is odd
 
     @property
     def version(self) -> str:
