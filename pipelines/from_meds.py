@@ -24,12 +24,33 @@ from schemas.errors import InputError
 from schemas.events import ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.layout import Layout
 from schemas.meds import CORE, EXTENSIONS, SPLIT_NAMES
-from schemas.settings import TASK_SPLIT, DataRules
+from schemas.settings import TASK_SPLIT, DataRules, Settings
 
-__all__ = ["extract_encounters", "extract_events", "extract_subjects", "find_dataset", "inspect_raw"]
+__all__ = [
+    "extract_encounters",
+    "extract_events",
+    "extract_subjects",
+    "find_dataset",
+    "inspect_raw",
+    "ready_dataset",
+]
 
 MADE_BY = "from_meds"
 DECILES = 10
+
+
+def ready_dataset(settings: Settings, written: Path) -> MedsDataset:
+    """Return the MEDS dataset the settings name, or the one `mimic_meds` wrote at `written`.
+
+    Raises:
+        InputError: there is neither, or it is no MEDS dataset.
+    """
+    if settings.meds_dir is None and not written.exists():
+        raise InputError(
+            f"{written}: no such folder. Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds "
+            "first."
+        )
+    return find_dataset(settings.meds_dir or written, settings.meds_encounter_column)
 
 
 def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:

@@ -40,6 +40,11 @@ class MedsDataset:
     is_ours: bool  # every file has our extension columns
     encounter_column: str | None  # None: sets are formed by gaps
 
+    @property
+    def folders(self) -> tuple[Path, Path]:
+        """The folders that are the dataset; what else lies beside them is not read."""
+        return self.root / data_subdirectory, (self.root / dataset_metadata_filepath).parent
+
     def name(self, file: Path) -> str:
         """Return a file's place in the dataset, as messages say it."""
         return file.relative_to(self.root).as_posix()

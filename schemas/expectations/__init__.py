@@ -23,8 +23,12 @@ BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
 }
 """The same for baskets, whose buyers have neither birthday nor sex."""
 
+MEDS_SUITES = {name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"}
+"""The same for MEDS, whose codes are what they are: no name is looked up."""
+
 __all__ = [
     "BASKET_SUITES",
+    "MEDS_SUITES",
     "TABLE_SUITES",
     "Rule",
     "Severity",
