@@ -1,6 +1,8 @@
 """Input from elsewhere: fetched when asked, never by the way; a copy of one's own held against its provider's sums."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+import logging
 from pathlib import Path
 
 import dagster as dg
@@ -41,6 +43,8 @@ def crosswalk_files(workspace: Workspace):
     crosswalks = fetch_crosswalks(settings.gem_url, settings.gsn_atc_url, workspace.downloads / "crosswalks")
     sums = {path.name: file_sha256(path) for path in crosswalks.files.values()}
     yield _fetched(crosswalks.folder, sums, "NEST_VOCAB_DIR")
+    level = logging.WARNING if crosswalks.missing else logging.INFO
+    dg.AssetExecutionContext.get().log.log(level, crosswalks.sentence)
     yield dg.AssetCheckResult(
         check_name="complete",
         passed=not crosswalks.missing,
@@ -64,7 +68,7 @@ def as_published(workspace: Workspace) -> dg.AssetCheckResult:
     return told(result)[0]
 
 
-def _fetched(folder: Path, sums: Mapping[str, str], setting: str, **counts: int) -> dg.MaterializeResult:
+def _fetched(folder: Path, sums: dict[str, str], setting: str, **counts: int) -> dg.MaterializeResult:
     """Return what lies in the folder, and the line that makes it the input."""
     use = f"export {setting}={folder}"
     dg.AssetExecutionContext.get().log.info(f"to use it: {use}")
@@ -79,6 +83,7 @@ def _fetched(folder: Path, sums: Mapping[str, str], setting: str, **counts: int)
             **counts,
             "files": dg.MetadataValue.md(markdown_table(files)),
         },
+        data_version=dg.DataVersion(hashlib.sha256(json.dumps(sums).encode()).hexdigest()[:16]),
     )
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -105,20 +106,25 @@ def test_a_server_without_range_sends_it_all_again(site: Site, tmp_path: Path):
     assert fetched(site, tmp_path) == BYTES
 
 
-def test_a_file_that_changed_between_two_tries_is_fetched_anew(site: Site, tmp_path: Path):
+def change_between_two_tries(site: Site, folder: Path) -> None:
     site.always["/t.csv.gz"] = Breaks(after=1_000_000)
     with pytest.raises(InputError, match="the connection broke"):
-        fetched(site, tmp_path, patience=Patience(tries=0))
-    assert aside_of(tmp_path / "t.csv.gz").stat().st_size > 500_000
+        fetched(site, folder, patience=Patience(tries=0))
+    assert aside_of(folder / "t.csv.gz").stat().st_size > 500_000
     site.always.clear()
     site.files["/t.csv.gz"] = OTHER
-    assert fetched(site, tmp_path, promised=OTHER) == OTHER
+    assert fetched(site, folder, promised=OTHER) == OTHER
+
+
+def test_a_file_that_changed_between_two_tries_is_sent_anew_at_once(site: Site, tmp_path: Path):
+    change_between_two_tries(site, tmp_path)
+    assert len(site.seen) == 2
 
 
 def test_a_server_that_goes_on_with_another_version_is_asked_for_all_of_it(site: Site, tmp_path: Path):
     site.heeds_if_range = False
-    test_a_file_that_changed_between_two_tries_is_fetched_anew(site, tmp_path)
-    assert site.ranges_of("/t.csv.gz")[-1] is None
+    change_between_two_tries(site, tmp_path)
+    assert [asked is None for _, asked in site.seen] == [True, False, True]
 
 
 def test_a_server_that_goes_on_elsewhere_is_asked_for_all_of_it(site: Site, tmp_path: Path):
@@ -252,6 +258,17 @@ def test_more_bytes_aside_than_the_server_has_are_thrown_away(site: Site, tmp_pa
         fetched(site, tmp_path, patience=Patience(tries=0))
     aside_of(tmp_path / "t.csv.gz").write_bytes(BYTES + b"more")
     assert fetched(site, tmp_path) == BYTES
+
+
+def test_progress_is_a_line_with_rate_and_time_left(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("pipelines.sources.fetch.download.PROGRESS_SECONDS", 0.0)
+    with caplog.at_level("INFO", "nest"):
+        fetched(site, tmp_path)
+    assert re.fullmatch(r"t\.csv\.gz: \d\.\d of 3\.0 MB, [\d.]+ MB/s, \d+ s left", caplog.messages[0])
+    assert caplog.messages[-1].startswith("t.csv.gz: 3.0 of 3.0 MB")
+    assert caplog.messages[-1].endswith(" 0 s left")
 
 
 def test_a_proxy_of_the_environment_is_used(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

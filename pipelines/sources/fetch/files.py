@@ -18,6 +18,8 @@ from schemas.errors import InputError
 def alone_in(folder: Path) -> Iterator[None]:
     """Make `folder` and let no other run fetch into it meanwhile; a killed run holds nothing.
 
+    What lies aside when the block ends well is of no use to anyone, and is removed.
+
     Raises:
         InputError: another run fetches into it; it cannot be made.
     """
@@ -35,6 +37,8 @@ def alone_in(folder: Path) -> Iterator[None]:
         raise InputError(f"{folder}: another run is fetching into it. Wait until it has ended.") from None
     try:
         yield
+        for left in folder.rglob(".*.part*"):
+            left.unlink()
     finally:
         os.close(descriptor)
 

@@ -27,10 +27,6 @@ class Fetched:
     sums: dict[str, str]  # file name -> SHA-256, of the files that were wanted
     arrived: int  # files that had to be fetched; the others were there
 
-    @property
-    def bytes(self) -> int:
-        return sum((self.folder / name).stat().st_size for name in self.sums)
-
 
 def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = None) -> Fetched:
     """Bring `hosp` and the texts beside it into `folder`, each file verified; what is there and right is kept.
