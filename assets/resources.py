@@ -4,8 +4,11 @@ from pathlib import Path
 
 import dagster as dg
 
+from pipelines import workers
+from pipelines.from_meds import ready_dataset
 from pipelines.mimic import MimicSource, find_source
 from pipelines.shards import writing
+from pipelines.sources.meds_files import MedsDataset
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -27,9 +30,14 @@ class Workspace(dg.ConfigurableResource):
     model: str | None = None  # auto | tiny | paper
     med_link: str | None = None  # name | pharmacy
     seed: int | None = None
+    dask_scheduler: str | None = None
     subjects_per_bucket: int | None = None
     synthetic_patients: int | None = None
     synthetic_tokens_per_set: int | None = None
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Let this step's buckets be worked on where the settings say."""
+        workers.use(self.fetching.dask_scheduler)
 
     @property
     def settings(self) -> Settings:
@@ -75,6 +83,10 @@ class Workspace(dg.ConfigurableResource):
         with writing(folder):
             folder.mkdir(exist_ok=True, mode=0o700)
         return Layout(folder)
+
+    def meds_dataset(self) -> MedsDataset:
+        """Return the MEDS dataset of this run: the user's own, or the one `mimic_meds` wrote."""
+        return ready_dataset(self.settings, Layout(self.data_folder / "mimic").meds)
 
     def mimic_source(self) -> MimicSource:
         """Return the MIMIC-IV tables of this run: the user's own, or the synthetic ones in the data folder."""

@@ -1,22 +1,94 @@
-"""Does the same to every bucket, here or on a cluster, and says how far it is."""
+"""Does the same to every bucket, here or on a Dask cluster, and says how far it is."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from schemas.errors import NestError
 
 Result = TypeVar("Result")
 SECONDS_BETWEEN_LINES = 5.0
+SECONDS_TO_ANSWER = 20
+TIMES_TRIED = 4  # a bucket whose worker died goes to another
 
 log = logging.getLogger("nest")
 
 
+class Workers(Protocol):
+    """Who works on the buckets."""
+
+    def each(self, step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
+        """Yield what `work` returns for bucket 0, 1, …, in that order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Here:
+    """One bucket after the other in this process; polars and Arrow use its cores."""
+
+    def each(self, step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
+        progress = Progress(step, "buckets", buckets)
+        for bucket in range(buckets):
+            yield work(bucket)
+            progress.advance(1)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers of a Dask scheduler (`tcp://host:port`), which see the data folder under the same path.
+
+    A worker that dies costs the buckets it held, which others do again; what is written is the same to the byte.
+    """
+
+    scheduler: str
+
+    def each(self, step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
+        """See `Workers`.
+
+        Raises:
+            NestError: Dask is not installed, nobody answers at the address, or workers died again and again.
+        """
+        try:
+            from distributed import Client, KilledWorker
+        except ImportError:
+            raise NestError(
+                "NEST_DASK_SCHEDULER is set, but Dask is not installed; pip install 'nest[cluster]'."
+            ) from None
+        try:
+            client = Client(self.scheduler, timeout=SECONDS_TO_ANSWER, set_as_default=False)
+        except (OSError, ValueError):
+            raise NestError(
+                f"NEST_DASK_SCHEDULER: no Dask scheduler answers at {self.scheduler}. "
+                "Start it there, or unset the variable to work on this machine."
+            ) from None
+        progress = Progress(step, "buckets", buckets)
+        with client:
+            futures = client.map(work, range(buckets), pure=False, retries=TIMES_TRIED - 1)
+            for future in futures:
+                try:
+                    yield future.result()
+                except KilledWorker:
+                    raise NestError(
+                        f"{step}: the Dask workers of one bucket died {TIMES_TRIED} times (out of memory?). "
+                        "Give them more memory or set a smaller NEST_SUBJECTS_PER_BUCKET."
+                    ) from None
+                progress.advance(1)
+
+
+_workers: Workers = Here()
+
+
+def use(scheduler: str | None) -> None:
+    """Let this process's buckets be worked on by the cluster behind a scheduler's address; None: here."""
+    global _workers
+    _workers = Cluster(scheduler) if scheduler else Here()
+
+
 def each_bucket(step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
-    """Yield what `work` returns for bucket 0, 1, …, in that order."""
-    progress = Progress(step, "buckets", buckets)
-    for bucket in range(buckets):
-        yield work(bucket)
-        progress.advance(1)
+    """Yield what `work`, which can be pickled, returns for bucket 0, 1, …, in that order."""
+    return _workers.each(step, work, buckets)
 
 
 class Progress:
@@ -29,17 +101,13 @@ class Progress:
     def advance(self, done: int) -> None:
         self._done += done
         now = time.monotonic()
-        if now - self._said >= SECONDS_BETWEEN_LINES:
-            rate = self._done / (now - self._started)
-            left = (self._total - self._done) / rate
-            log.info(
-                "%s: %s of %s %s, %s %s/s, %.0f s left",
-                self._step,
-                f"{self._done:,}",
-                f"{self._total:,}",
-                self._unit,
-                f"{rate:,.1f}",
-                self._unit,
-                left,
-            )
-            self._said = now
+        if now - self._said < SECONDS_BETWEEN_LINES:
+            return
+        self._said = now
+        rate = self._done / (now - self._started)
+        total = max(self._total, self._done)  # of a file's rows an estimate
+        of = f"{self._done:,} of {total:,} {self._unit}"
+        pace = f"{rate:,.0f}" if rate >= 10 else f"{rate:,.1f}"
+        log.info(
+            "%s: %s, %s %s/s, %.0f s left", self._step, of, pace, self._unit, (total - self._done) / rate
+        )

@@ -63,6 +63,7 @@ class Settings(BaseSettings):
     med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it
     model: Literal["auto", "tiny", "paper"] = "auto"
     seed: int = 42
+    dask_scheduler: str | None = None  # tcp://host:port, whose workers see the data folder too; None: here
     subjects_per_bucket: int = Field(default=4000, ge=1)  # worked on at a time; memory grows with it
     synthetic_patients: int = Field(default=2000, ge=1)
     synthetic_tokens_per_set: int = Field(default=120, ge=1)  # median

@@ -1,6 +1,7 @@
 """Runs the product as its users do: the commands themselves, in a process of their own, on folders of their own."""
 
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -47,3 +48,10 @@ def run(*command: str, folder: Path, timeout_s: float = 600, **settings: str) ->
         timeout=timeout_s,
     )
     return Run(finished.returncode, finished.stdout, folder / "data", folder / "dagster")
+
+
+def free_port() -> int:
+    """Return a loopback port nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

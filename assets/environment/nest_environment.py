@@ -15,6 +15,13 @@ _MODULE_VARIABLES = (  # not DAGSTER_MODULE_NAME: it breaks `-f` and `-w`
     "DAGSTER_CLI_ASSET_LIST_MODULE_NAME",
 )
 
+# Arrow's and polars' allocators hold on to memory they used: giving it back and asking anew costs a fifth of the time
+_KEEP_MEMORY = {
+    "ARROW_DEFAULT_MEMORY_POOL": "mimalloc",
+    "MIMALLOC_PURGE_DELAY": "-1",
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
+}
+
 
 def settle() -> None:
     """Set Dagster's defaults for the checkout this environment belongs to, leaving what the user set alone."""
@@ -26,4 +33,6 @@ def settle() -> None:
     os.environ.setdefault("DAGSTER_HOME", str(root))
     os.environ.setdefault("DAGSTER_NEST_STORAGE", str(root / ".dagster"))
     os.environ.setdefault("NEST_DATA_DIR", str(root / "data"))
+    for name, value in _KEEP_MEMORY.items():
+        os.environ.setdefault(name, value)
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")

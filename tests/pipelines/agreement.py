@@ -15,9 +15,11 @@ from tests.pipelines.naive import derive
 KINDS = ["DX", "PR", "MED", "LAB"]
 
 
-def run_all(source: MimicSource, layout: Layout, rules: DataRules) -> None:
+def run_all(
+    source: MimicSource, layout: Layout, rules: DataRules, *, subjects_per_bucket: int = 4000
+) -> None:
     mimic.inspect_raw(source, layout)
-    mimic.extract_subjects(source, layout, rules)
+    mimic.extract_subjects(source, layout, rules, subjects_per_bucket=subjects_per_bucket)
     mimic.extract_encounters(source, layout)
     mimic.extract_events(source, layout, rules)
     mimic.fit_drug_lookup(source, layout, rules)

@@ -64,11 +64,14 @@ RULES = st.builds(
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 10_000), rules=RULES)
-def test_invented_tables_with_every_oddity_agree_with_the_naive_rules(tmp_path_factory, seed, rules):
+@given(seed=st.integers(0, 10_000), rules=RULES, subjects_per_bucket=st.sampled_from([1, 7, 4000]))
+def test_invented_tables_with_every_oddity_agree_with_the_naive_rules(
+    tmp_path_factory, seed, rules, subjects_per_bucket
+):
     folder = tmp_path_factory.mktemp("invented")
     hosp, crosswalks = write_tables(folder / "raw", make_tables(seed))
-    run_all(find_source(folder / "raw", crosswalks), Layout(folder), rules)
+    source, layout = find_source(folder / "raw", crosswalks), Layout(folder)
+    run_all(source, layout, rules, subjects_per_bucket=subjects_per_bucket)
     assert_agreement(Layout(folder), hosp, crosswalks, rules)
 
 

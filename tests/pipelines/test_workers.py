@@ -1,0 +1,118 @@
+"""The buckets on a real Dask cluster: a scheduler and two worker processes on loopback, one of them killed."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines import mimic, workers
+from schemas.errors import NestError
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+from tests.pipelines.agreement import run_all
+from tests.pipelines.raw_tables import make_tables, write_tables
+from tests.runs import free_port
+
+RULES = PRESETS["default"]
+
+
+class LocalCluster:
+    """`dask scheduler` and `dask worker`s as a user starts them."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.address = f"tcp://127.0.0.1:{free_port()}"
+        self._folder = folder
+        self._log = (folder / "cluster.log").open("w")
+        port = self.address.rpartition(":")[2]
+        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard")
+        self.workers = [self.add_worker() for _ in range(count)]
+
+    def add_worker(self) -> subprocess.Popen:
+        return self._start("worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+
+    def _start(self, command: str, *arguments: str) -> subprocess.Popen:
+        module = f"distributed.cli.dask_{command}"
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments], stdout=self._log, stderr=self._log, cwd=self._folder
+        )
+
+    def stop(self) -> None:
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait()
+        self._log.close()
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    running = LocalCluster(tmp_path, 2)
+    yield running
+    workers.use(None)
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("raw")
+    write_tables(folder, make_tables(1))
+    return folder
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def run_chain(raw: Path, folder: Path, subjects_per_bucket: int = 5) -> dict[str, bytes]:
+    source = mimic.find_source(raw, raw / "vocab")
+    run_all(source, Layout(folder), RULES, subjects_per_bucket=subjects_per_bucket)
+    return bytes_of(folder)
+
+
+def refuse(_: int) -> None:
+    raise NestError("what is wrong, where, how many")
+
+
+def test_a_cluster_gives_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
+    here = run_chain(raw, tmp_path / "here")
+    workers.use(cluster.address)
+    there = run_chain(raw, tmp_path / "there")
+    assert (
+        len([name for name in here if name.startswith("seqset/shard-")]) == 24
+    )  # 12 buckets, and their cards
+    assert there == here
+
+
+def test_a_worker_killed_in_mid_run_costs_nothing_but_time(cluster, raw, tmp_path):
+    here = run_chain(raw, tmp_path / "here", subjects_per_bucket=1)
+    workers.use(cluster.address)
+
+    def kill_when_some_are_written() -> None:
+        while len(list((tmp_path / "there").glob(".events.part/DX-*.parquet"))) < 3:
+            time.sleep(0.005)
+        cluster.workers[0].kill()
+
+    killer = threading.Thread(target=kill_when_some_are_written, daemon=True)
+    killer.start()
+    there = run_chain(raw, tmp_path / "there", subjects_per_bucket=1)
+    killer.join(timeout=5)
+    assert cluster.workers[0].wait(timeout=5) == -signal.SIGKILL
+    assert there == here
+
+
+def test_nobody_at_the_address_is_one_message():
+    workers.use(f"tcp://127.0.0.1:{free_port()}")
+    try:
+        with pytest.raises(NestError, match="no Dask scheduler answers at"):
+            list(workers.each_bucket("refusals", refuse, 1))
+    finally:
+        workers.use(None)
+
+
+def test_a_fault_on_a_worker_is_the_message_here(cluster):
+    workers.use(cluster.address)
+    with pytest.raises(NestError, match="what is wrong, where, how many"):
+        list(workers.each_bucket("refusals", refuse, 3))
