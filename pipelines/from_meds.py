@@ -2,8 +2,9 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -25,6 +26,7 @@ from schemas.events import ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.layout import Layout
 from schemas.meds import CORE, EXTENSIONS, SPLIT_NAMES
 from schemas.settings import TASK_SPLIT, DataRules, Settings
+from schemas.suppress import shown_count
 
 __all__ = [
     "extract_encounters",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 MADE_BY = "from_meds"
+ROWS = "rows"
 DECILES = 10
 
 
@@ -119,62 +122,79 @@ def extract_subjects(
 def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float) -> StepCard:
     """Write encounters/1: by the dataset's encounter column, or by gaps of more than `gap_hours`."""
     found: list[pl.DataFrame] = []
-    by_gaps = dataset.encounter_column is None
-    with _spilled(dataset, layout, "subject_id", "time", "code", "encounter_id") as (read, buckets):
-        for bucket in range(buckets):
-            rows = read(bucket)
-            if by_gaps:
-                first_id = 1 + sum(part.height for part in found)
-                rows = rows_of.number_by_gaps(rows, gap_hours=gap_hours, first_id=first_id)
-            found.append(rows_of.encounters(rows, is_ours=dataset.is_ours, by_gaps=by_gaps))
+    with _scratch(layout.root / ".encounters.spill") as folder:
+        spill = _spill(dataset, layout, folder, "subject_id", "time", "code", "encounter_id")
+        work = partial(encounters_of_bucket, dataset, spill, gap_hours)
+        for stays in each_bucket("meds_encounters", work, len(spill.buckets)):
+            before = sum(part.height for part in found) if dataset.encounter_column is None else 0
+            found.append(stays.with_columns(pl.col("encounter_id") + before))
     stays = pl.concat(found)
     _refuse_shared_encounters(stays, dataset)
     write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by=MADE_BY)
-    open_stays = stays["end"].null_count()
+    odd = stays["end"].null_count()
     card = StepCard(
         step="encounters",
         contract=contract_name(ENCOUNTERS),
-        flows={
-            "encounters": Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": open_stays})
-        },
+        flows={"encounters": Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": odd})},
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
+        warnings=[
+            f"data: {shown_count(odd, stays.height)} of {stays.height:,} encounters have an admission and no discharge "
+            "after it; kept, never an index, and they contain no time."
+        ]
+        if odd
+        else [],
     )
     return shards.write_card(card, layout)
+
+
+def encounters_of_bucket(dataset: MedsDataset, spill: Spill, gap_hours: float, bucket: int) -> pl.DataFrame:
+    """Return encounters/1 of one bucket; those formed by gaps are numbered from 1."""
+    rows, by_gaps = spill.read(ROWS, bucket), dataset.encounter_column is None
+    if by_gaps:
+        rows = rows_of.number_by_gaps(rows, gap_hours=gap_hours)
+    return rows_of.encounters(rows, is_ours=dataset.is_ours, by_gaps=by_gaps)
 
 
 def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> StepCard:
     """Write events/1: every row with a time that is about neither a subject nor an encounter."""
-    stays = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS))
-    buckets = Buckets.read(layout)
     columns = (*CORE, *EXTENSIONS) if dataset.is_ours else (*CORE, "encounter_id")
     flow, kinds = Flow(source_rows=0, kept_rows=0), Counter[str]()
-    with shards.fresh_folder(layout.events) as aside, _spilled(dataset, layout, *columns) as (read, count):
-        declared = None if dataset.is_ours else _declare(read, count, fitted_on(layout, rules), rules)
-
-        def write(bucket: int) -> tuple[Flow, Counter[str]]:
-            rows = read(bucket)
-            if declared is None:
-                events, part = rows_of.our_events(rows)
-            else:
-                events, part = rows_of.any_events(rows, declared, stays.filter(buckets.within(bucket)))
-            for kind, of_kind in events.partition_by("kind", as_dict=True).items():
-                write_events(of_kind, aside, str(kind[0]), bucket, made_by=MADE_BY)
-            return part, Counter(dict(events["kind"].value_counts().iter_rows()))
-
-        for part, counted in each_bucket("meds_events", write, count):
-            flow, kinds = flow + part, kinds + counted
+    with shards.fresh_folder(layout.events) as aside:
+        spill = _spill(dataset, layout, aside / "spill", *columns)
+        count = len(spill.buckets)
+        declared = None if dataset.is_ours else _declare(spill, fitted_on(layout, rules), rules)
+        for part, of_kind in each_bucket(
+            "meds_events", partial(events_of_bucket, layout, spill, declared, aside), count
+        ):
+            flow, kinds = flow + part, kinds + of_kind
         _fill_up(aside, kinds, count)
+        shutil.rmtree(spill.folder)
+    written = {kind: kinds[kind] for kind in KINDS if kinds[kind]}
     card = StepCard(
         step="events",
         contract=contract_name(EVENTS),
-        flows={
-            "rows": flow,
-            **{kind: Flow(source_rows=kinds[kind], kept_rows=kinds[kind]) for kind in KINDS if kinds[kind]},
-        },
-        counts={"events": flow.kept_rows, **{f"events_{kind}": kinds[kind] for kind in KINDS if kinds[kind]}},
+        flows={"rows": flow, **{kind: Flow(source_rows=n, kept_rows=n) for kind, n in written.items()}},
+        counts={"events": flow.kept_rows, **{f"events_{kind}": n for kind, n in written.items()}},
         hashes={"config": shards.config_sha256(rules)},
     )
     return shards.write_card(card, layout)
+
+
+def events_of_bucket(
+    layout: Layout, spill: Spill, declared: pl.DataFrame | None, folder: Path, bucket: int
+) -> tuple[Flow, Counter[str]]:
+    """Write the events of one bucket into `folder`, and return the flow of its rows and the events of each kind."""
+    rows = spill.read(ROWS, bucket)
+    if declared is None:
+        events, flow = rows_of.our_events(rows)
+    else:
+        stays = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)).filter(spill.buckets.within(bucket))
+        events, flow = rows_of.any_events(rows, declared, stays)
+    counted = Counter[str]()
+    for (kind,), of_kind in events.partition_by("kind", as_dict=True).items():
+        write_events(of_kind, folder, str(kind), bucket, made_by=MADE_BY)
+        counted[str(kind)] = of_kind.height
+    return flow, counted
 
 
 def _splits(dataset: MedsDataset, ids: pl.Series, rules: DataRules) -> list[pl.Series]:
@@ -202,36 +222,31 @@ def _splits(dataset: MedsDataset, ids: pl.Series, rules: DataRules) -> list[pl.S
 
 
 @contextmanager
-def _spilled(
-    dataset: MedsDataset, layout: Layout, *columns: str
-) -> Iterator[tuple[Callable[[int], pl.DataFrame], int]]:
-    """Give a reader of one bucket's rows, whole subjects, and how many buckets there are."""
-    buckets = Buckets.read(layout)
-    folder = layout.root / ".meds.spill"
-    shutil.rmtree(folder, ignore_errors=True)
-    spill = Spill(folder, buckets)
-
-    def read(bucket: int) -> pl.DataFrame:
-        rows = spill.read("rows", bucket)
-        return next(dataset.batches(*columns)).clear() if rows is None else rows
-
+def _scratch(folder: Path) -> Iterator[Path]:
+    """Give a folder that is gone afterwards, whatever happens; one a killed run left is removed."""
     try:
-        spill.write("rows", dataset.batches(*columns))
-        yield read, len(buckets)
+        with shards.writing(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _declare(
-    read: Callable[[int], pl.DataFrame], buckets: int, known: pl.DataFrame, rules: DataRules
-) -> pl.DataFrame:
+def _spill(dataset: MedsDataset, layout: Layout, folder: Path, *columns: str) -> Spill:
+    """Return all rows of a dataset, routed to the buckets of their subjects."""
+    spill = Spill(folder, Buckets.read(layout))
+    spill.write(ROWS, dataset.batches(*columns))
+    return spill
+
+
+def _declare(spill: Spill, known: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
     """Return what each code is to us; valued are those whose deciles can each hold `min_count` values."""
-    counted = []
-    for bucket in range(buckets):
-        rows = read(bucket)
-        finite = pl.col("numeric_value").is_finite().fill_null(False)
-        fitted = pl.col("subject_id").is_in(known["subject_id"].implode())
-        counted.append(rows.group_by("code").agg(values=(finite & fitted).sum().cast(pl.Int64)))
+    finite = pl.col("numeric_value").is_finite().fill_null(False)
+    fitted = pl.col("subject_id").is_in(known["subject_id"].implode())
+    held = (finite & fitted).sum().cast(pl.Int64)
+    counted = [
+        spill.read(ROWS, bucket).group_by("code").agg(values=held) for bucket in range(len(spill.buckets))
+    ]
     values = pl.concat(counted).group_by("code").agg(pl.col("values").sum()).sort("code")
     enough = values.filter(pl.col("values") >= DECILES * rules.min_count)
     return declare(values["code"], enough["code"])

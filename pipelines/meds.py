@@ -6,7 +6,7 @@ tools must know of our two times.
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -20,9 +20,11 @@ from meds.schema import (
 from pipelines import shards
 from pipelines.buckets import Buckets
 from pipelines.codes import code_events
+from pipelines.events import events_file, kinds_of
 from pipelines.meds_rows import about_encounters, about_subjects, in_meds_order, of_events, parents_of
+from pipelines.workers import each_bucket
 from schemas.cards import Flow, StepCard
-from schemas.contract import contract_files, contract_name, read_table, write_table
+from schemas.contract import contract_name, read_table, write_table
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.layout import Layout
 from schemas.meds import CORE, MEDS_CODES, MEDS_DATA, MEDS_SPLITS, SPLIT_NAMES
@@ -39,6 +41,8 @@ DATASET = {
 }
 """`metadata/dataset.json`; it says no time of its making, so that equal input gives equal bytes."""
 
+COUNTED = ("rows", "events", "values_beyond_float32")
+
 
 def write_meds(layout: Layout) -> StepCard:
     """Write the tables of a layout as a MEDS dataset at `layout.meds`, in place of the one that stood there.
@@ -49,47 +53,25 @@ def write_meds(layout: Layout) -> StepCard:
     """
     counts, parents = Counter[str](), []
     with shards.fresh_folder(layout.meds) as folder:
-        for bucket, rows in _rows_by_bucket(layout):
-            counts.update(_write_shards(rows, folder / data_subdirectory, bucket))
-            parents.append(parents_of(rows))
+        work = partial(write_bucket, layout, folder / data_subdirectory)
+        for of_bucket, coded in each_bucket("mimic_meds", work, len(Buckets.read(layout))):
+            counts += of_bucket
+            parents.append(coded)
         subjects = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
-        counts["subjects"] = subjects.height
-        counts["codes"] = _write_metadata(folder, subjects, pl.concat(parents))
+        codes = _write_metadata(folder, subjects, pl.concat(parents))
+    events = StepCard.read(layout.cards, "events").counts["events"]
     card = StepCard(
         step="meds",
         contract=contract_name(MEDS_DATA),
-        flows={"events": Flow(source_rows=_event_rows(layout), kept_rows=counts["events"])},
-        counts=dict(counts),
+        flows={"events": Flow(source_rows=events, kept_rows=counts["events"])},
+        counts={"subjects": subjects.height, "codes": codes, **{name: counts[name] for name in COUNTED}},
     )
     return shards.write_card(card, layout)
 
 
-def _rows_by_bucket(layout: Layout) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Yield each bucket's MEDS rows with the split of their subject, in MEDS's order."""
-    buckets = Buckets.read(layout)
-    subjects = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
-    encounters = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS))
-    lookup = pl.LazyFrame(read_table(layout.drug_lookup, DRUG_LOOKUP))
-    for bucket in range(len(buckets)):
-        known, stays = (rows.filter(buckets.within(bucket)).lazy() for rows in (subjects, encounters))
-        parts = [about_subjects(known, stays), about_encounters(stays)]
-        files = [file for file in contract_files(layout.events, EVENTS) if _bucket_of(file) == bucket]
-        if files:
-            events = pl.concat(pl.LazyFrame(read_table(file, EVENTS)) for file in files)
-            parts.append(of_events(code_events(events, lookup)))
-        rows = in_meds_order(pl.concat(parts, how="diagonal"))
-        yield (
-            bucket,
-            rows.join(known.select("subject_id", "split"), on="subject_id", maintain_order="left").collect(),
-        )
-
-
-def _bucket_of(file: Path) -> int:
-    return int(file.stem.rpartition("-")[2])
-
-
-def _write_shards(rows: pl.DataFrame, folder: Path, bucket: int) -> dict[str, int]:
-    """Write the rows of a bucket, one file for each split that has some, and return what was written."""
+def write_bucket(layout: Layout, folder: Path, bucket: int) -> tuple[Counter[str], pl.DataFrame]:
+    """Write one bucket's shards, one for each split that has some; return counts and the parents of its codes."""
+    rows = _rows_of(layout, bucket)
     for split, name in SPLIT_NAMES.items():
         shard = rows.filter(pl.col("split") == split)
         if shard.height:
@@ -98,7 +80,26 @@ def _write_shards(rows: pl.DataFrame, folder: Path, bucket: int) -> dict[str, in
             )
     events = rows.filter(pl.col("kind").is_not_null())
     unheld = events.filter(pl.col("value").is_not_null() & pl.col("numeric_value").is_null())
-    return {"rows": rows.height, "events": events.height, "values_beyond_float32": unheld.height}
+    counts = Counter(rows=rows.height, events=events.height, values_beyond_float32=unheld.height)
+    return counts, parents_of(rows)
+
+
+def _rows_of(layout: Layout, bucket: int) -> pl.DataFrame:
+    """Return a bucket's MEDS rows in MEDS's order, with the split of their subject."""
+    inside = Buckets.read(layout).within(bucket)
+    known, stays = (
+        pl.LazyFrame(read_table(path, schema)).filter(inside)
+        for path, schema in ((layout.subjects, SUBJECTS), (layout.encounters, ENCOUNTERS))
+    )
+    lookup = pl.LazyFrame(read_table(layout.drug_lookup, DRUG_LOOKUP))
+    events = pl.concat(
+        pl.LazyFrame(read_table(events_file(layout.events, kind, bucket), EVENTS))
+        for kind in kinds_of(layout.events)
+    )
+    parts = [about_subjects(known, stays), about_encounters(stays), of_events(code_events(events, lookup))]
+    rows = in_meds_order(pl.concat(parts, how="diagonal"))
+    split = known.select("subject_id", "split")
+    return rows.join(split, on="subject_id", how="left", maintain_order="left").collect()
 
 
 def _write_metadata(folder: Path, subjects: pl.DataFrame, parents: pl.DataFrame) -> int:
@@ -112,7 +113,3 @@ def _write_metadata(folder: Path, subjects: pl.DataFrame, parents: pl.DataFrame)
     write_table(named.to_arrow(), folder / subject_splits_filepath, MEDS_SPLITS, made_by="write_meds")
     (folder / dataset_metadata_filepath).write_text(json.dumps(DATASET, indent=2) + "\n")
     return listed.height
-
-
-def _event_rows(layout: Layout) -> int:
-    return sum(read_table(file, EVENTS).num_rows for file in contract_files(layout.events, EVENTS))

@@ -93,10 +93,10 @@ def encounters(rows: pl.DataFrame, *, is_ours: bool, by_gaps: bool) -> pl.DataFr
     )
 
 
-def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float, first_id: int) -> pl.DataFrame:
+def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float) -> pl.DataFrame:
     """Fill `encounter_id`: a subject's rows that follow each other within the gap are one encounter.
 
-    Rows without a time, births and deaths have none and part nothing. Ids count from `first_id`, by subject and time.
+    Rows without a time, births and deaths have none and part nothing. Ids count from 1, by subject and time.
     """
     counts = pl.col("time").is_not_null() & ~codes.has_prefix(codes.BIRTH, codes.DEATH)
     timed = rows.filter(counts).select("subject_id", "time").unique().sort("subject_id", "time")
@@ -104,7 +104,7 @@ def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float, first_id: int) -> pl
         microseconds=round(gap_hours * 3_600_000_000)
     )
     begins = apart.fill_null(True)
-    numbered = timed.with_columns(encounter_id=begins.cum_sum().cast(pl.Int64) + (first_id - 1))
+    numbered = timed.with_columns(encounter_id=begins.cum_sum().cast(pl.Int64))
     moments = rows.with_columns(moment=pl.when(counts).then("time")).drop("encounter_id")
     return moments.join(
         numbered,

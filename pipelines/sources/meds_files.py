@@ -63,8 +63,8 @@ class MedsDataset:
             InputError: the file is damaged, or its encounters are no whole numbers.
         """
         source = {name: name for name in columns} | {"encounter_id": self.encounter_column}
-        with _rewording(self.name(file)):
-            parquet = pq.ParquetFile(file)
+        with _rewording(self.name(file)), file.open("rb") as stream:
+            parquet = pq.ParquetFile(stream)
             there = [name for name in columns if source[name] in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(ROWS_PER_BATCH, columns=[source[name] for name in there]):
                 table = pl.DataFrame(pa.table({name: batch[source[name]] for name in there}))
@@ -78,8 +78,8 @@ class MedsDataset:
         file = self.root / subject_splits_filepath
         if not file.exists():
             return None
-        with _rewording(self.name(file)):
-            table = pq.read_table(file)
+        with _rewording(self.name(file)), file.open("rb") as stream:
+            table = pq.read_table(stream)
             if not {"subject_id", "split"} <= set(table.column_names):
                 raise InputError(
                     f"{self.name(file)}: no column subject_id or split. Write it as MEDS has it."
@@ -121,8 +121,8 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
     schemas = {}
     for file in files:
         name = file.relative_to(folder).as_posix()
-        with _rewording(name):
-            schemas[name] = pq.read_schema(file)
+        with _rewording(name), file.open("rb") as stream:
+            schemas[name] = pq.read_schema(stream)
         _require_columns(name, schemas[name])
     shared = set.intersection(*(set(schema.names) for schema in schemas.values()))
     is_ours = all(_has_extensions(schema) for schema in schemas.values())

@@ -78,7 +78,8 @@ def _write_events(layout: Layout, events: pl.DataFrame, ids: pl.Series, per_buck
             write_events(inside.filter(pl.col("kind") == kind), layout.events, kind, bucket, made_by="test")
     rows = dict(events["kind"].value_counts().iter_rows())
     flows = {kind: Flow(source_rows=count, kept_rows=count) for kind, count in rows.items()}
-    shards.write_card(StepCard(step="events", contract="events/1", flows=flows), layout)
+    counts = {"events": events.height}
+    shards.write_card(StepCard(step="events", contract="events/1", flows=flows, counts=counts), layout)
 
 
 def _stay(chance: random.Random, subject: int, stay: int, born: datetime, start: datetime) -> dict:
