@@ -201,6 +201,7 @@ def test_the_archives_of_cms_become_its_own_text_and_leave_nothing_else(site: Si
 def test_gsn_to_atc_comes_as_csv_compressed_or_not(site: Site, tmp_path: Path, held: bytes):
     site.files["/gsn"] = held
     found = crosswalks_of(site, tmp_path).files["gsn_atc_ndc_mapping"]
+    assert gzip.decompress(found.read_bytes()) == GSN_CSV
     assert pl.read_csv(found, infer_schema=False)["gsn"].to_list() == ["000015", "000016"]
 
 
