@@ -152,7 +152,8 @@ def test_the_values_of_patients_not_fitted_on_make_no_code_valued(tmp_path):
     ids = pl.Series(range(1, 200))
     held_out = ids.filter(assign_split(ids, *TASK_SPLIT) == "test")
     rows = [(subject, hours(n), "HEART_RATE", 60.0 + n, subject) for subject in held_out for n in range(90)]
-    root = dataset(tmp_path / "set", rows)
+    known = ids.filter(assign_split(ids, *TASK_SPLIT) == "train")[0]
+    root = dataset(tmp_path / "set", [*rows, (known, hours(0), "HEART_RATE", 60.0, known)])
     layout = read_meds(root, Layout(tmp_path / "meds"), PRESETS["default"])
     assert set(pl.read_parquet(layout.events / "*.parquet")["kind"]) == {"ITEM"}
 
