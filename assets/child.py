@@ -2,7 +2,6 @@
 
 import json
 import logging
-import multiprocessing
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from typing import Any
 import dagster as dg
 from dagster._core.errors import DagsterPipesExecutionError
 
-from nest_model.telemetry import die_with_parent
 from schemas.errors import NestError
 
 POLL_SECONDS = 1.0
@@ -29,8 +27,6 @@ def run_nest_model(
     Raises:
         NestError: the command failed; the message is the command's own.
     """
-    if multiprocessing.parent_process() is not None:  # a step's own process must not outlive the run's
-        die_with_parent()
     command = [
         sys.executable,
         "-m",

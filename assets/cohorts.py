@@ -5,8 +5,11 @@ from pathlib import Path
 import dagster as dg
 import pyarrow.parquet as pq
 
-from assets.materialize import column_schema, content_version, markdown_table, plainly
+from assets.code import code_version
+from assets.materialize import column_schema, markdown_table, plainly
+from assets.once import once
 from assets.resources import Workspace
+from assets.sources import tables_for_cohorts
 from pipelines.cohorts import write_labels
 from schemas.attrition import read_attrition, shown_attrition
 from schemas.cards import StepCard
@@ -21,17 +24,20 @@ def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=f"{cohort.cohort}_labels",
-        deps=[f"{source}_{table}" for table in ("subjects", "encounters", "events", "drug_lookup")],
+        deps=[f"{source}_{table}" for table in tables_for_cohorts(source)],
         group_name=f"{source}_cohorts",
         kinds={"yaml", "parquet"},
         owners=["team:clinicians"],
         description=cohort.about,
+        code_version=f"{code_version('pipelines.cohorts')}-{cohort.sha256[:8]}",
     )
     @plainly
     def cohort_labels(workspace: Workspace) -> dg.MaterializeResult:
-        layout = workspace.layout(source)
-        card = write_labels(cohort, layout, workspace.settings.rules)
-        return labels_result(card, layout.cohort(cohort.cohort))
+        layout, rules = workspace.layout(source), workspace.settings.rules
+        folder = layout.cohort(cohort.cohort)
+        reads = rules.model_dump(include={"clock", "fit_on"})
+        card = once(layout, [folder], reads, lambda: write_labels(cohort, layout, rules))
+        return labels_result(card, folder)
 
     return cohort_labels
 
@@ -41,20 +47,20 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
     steps = read_attrition(folder / "attrition.csv")
     counts, attrition = shown_label_counts(card.counts, steps), shown_attrition(steps)
     dg.AssetExecutionContext.get().log.info(f"rows: {counts['rows']}, patients: {counts['subjects']}")
-    files = [folder / "labels.parquet"]
+    file = folder / "labels.parquet"
     exact = {"dagster/row_count": card.counts["rows"]} if counts["rows"] == f"{card.counts['rows']:,}" else {}
     return dg.MaterializeResult(
         metadata={
             **exact,
-            "dagster/column_schema": column_schema(pq.read_schema(files[0])),
-            "dagster/uri": files[0].as_uri(),
+            "dagster/column_schema": column_schema(pq.read_schema(file)),
+            "dagster/uri": file.as_uri(),
             "contract": card.contract,
             "attrition": dg.MetadataValue.md(markdown_table(attrition)),
             "counts": dg.MetadataValue.md(
                 markdown_table([{"": name, "count": n} for name, n in counts.items()])
             ),
         },
-        data_version=content_version(files),
+        data_version=dg.DataVersion(card.version),
     )
 
 

@@ -6,26 +6,13 @@ import dagster as dg
 
 from assets.checks import cohort_checks, source_checks
 from assets.cohorts import FOLDER, labels, unreadable
+from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
 from assets.jobs import JOBS
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from assets.training import fine_tuned, lightgbm, pretrained, report
 from schemas.cohort import read_folder
-
-TWO_AT_A_TIME = dg.multiprocess_executor.configured(
-    {
-        "max_concurrent": 2,
-        # forked from a process that has the heavy imports, a step starts in half a second
-        "start_method": {
-            "forkserver": {
-                "preload_modules": ["assets.dies_with_run", "assets.definitions", "schemas.validation"]
-            }
-        },
-    },
-    name="two_at_a_time",
-)
-"""A small training does not fill two cores, two do; each is a process of its own and told to use one thread."""
 
 
 @dg.definitions
@@ -56,5 +43,5 @@ def build(folder: Path) -> dg.Definitions:
         ],
         jobs=JOBS,
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
-        executor=TWO_AT_A_TIME,
+        executor=two_at_a_time,
     )

@@ -1,8 +1,12 @@
 """Imported first by the process Dagster forks a run's steps from: a killed run must leave nothing behind.
 
-Such a process does not notice the death of the run that started it, its steps would go on, and a rerun would race them.
+Neither that process nor a step forked from it notices the death of the run that started it: the steps would go on, and
+a rerun would race them.
 """
+
+import os
 
 from nest_model.telemetry import die_with_parent
 
 die_with_parent()
+os.register_at_fork(after_in_child=die_with_parent)

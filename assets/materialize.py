@@ -2,7 +2,6 @@
 
 import base64
 import functools
-import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,7 +65,7 @@ def table_result(
         **more,
         **pictures_metadata(pictures or {}),
     }
-    return dg.MaterializeResult(metadata=metadata, data_version=content_version(files))
+    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(card.version))
 
 
 def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
@@ -135,12 +134,3 @@ def picture(png: bytes) -> dg.MetadataValue:
 def pictures_metadata(pictures: Mapping[str, bytes]) -> dict[str, dg.MetadataValue]:
     """Return PNGs by title as metadata."""
     return {title: picture(png) for title, png in pictures.items()}
-
-
-def content_version(files: list[Path]) -> dg.DataVersion:
-    """Return the data version of an output: what its files hold, whenever and however often they were written."""
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return dg.DataVersion(digest.hexdigest()[:16])

@@ -2,24 +2,32 @@
 
 import dagster as dg
 
+from assets.code import code_version
 from assets.materialize import card_metadata, markdown_table, plainly, table_result
+from assets.once import once
 from assets.resources import Workspace
 from pipelines import mimic
-from pipelines.sources.ready import ready_mimic
+from pipelines.sources.ready import input_files, made_with, ready_mimic
+from schemas.cards import StepCard
 from schemas.contract import read_table
 from schemas.events import SUBJECTS
 from schemas.splits import shown_splits
 
 ETL = {"group_name": "mimic_etl", "owners": ["team:data-engineering"]}
+CODE = code_version("pipelines.mimic")
 
 
-@dg.asset(kinds={"csv"}, **ETL)
+@dg.asset(kinds={"csv"}, code_version=code_version("pipelines.sources.ready"), **ETL)
 @plainly
 def mimic_raw(workspace: Workspace) -> dg.MaterializeResult:
     """The input: MIMIC-IV `hosp` tables and crosswalks found where the settings say, or made (synthetic)."""
-    layout = workspace.layout("mimic")
-    source = ready_mimic(workspace.settings, layout)
-    card = mimic.inspect_raw(source, layout)
+    layout, settings = workspace.layout("mimic"), workspace.settings
+
+    def make() -> StepCard:
+        return mimic.inspect_raw(ready_mimic(settings, layout), layout)
+
+    card = once(layout, input_files(settings, layout), made_with(settings), make)
+    source = workspace.mimic_source()
     hashes = [{"file": name, "SHA-256": value[:16]} for name, value in card.hashes.items()]
     return dg.MaterializeResult(
         metadata={
@@ -32,61 +40,79 @@ def mimic_raw(workspace: Workspace) -> dg.MaterializeResult:
     )
 
 
-@dg.asset(deps=[mimic_raw], kinds={"polars", "parquet"}, **ETL)
+@dg.asset(deps=[mimic_raw], kinds={"polars", "parquet"}, code_version=CODE, **ETL)
 @plainly
 def mimic_subjects(workspace: Workspace) -> dg.MaterializeResult:
     """One row per patient: birth, death, sex, and the split that holds for everything."""
-    layout = workspace.layout("mimic")
-    card = mimic.extract_subjects(workspace.mimic_source(), layout, workspace.settings.rules)
+    layout, settings, source = workspace.layout("mimic"), workspace.settings, workspace.mimic_source()
+    size = {"subjects_per_bucket": settings.subjects_per_bucket}
+    reads = size | settings.rules.model_dump(include={"pretrain_split"})
+
+    def make() -> StepCard:
+        return mimic.extract_subjects(source, layout, settings.rules, **size)
+
+    card = once(layout, [layout.subjects, layout.buckets], reads, make)
     splits = shown_splits(read_table(layout.subjects, SUBJECTS))
     sizes = {f"split_{name}": rows for name, rows in splits.task.items()}
     sizes |= {f"pretrain_split_{name}": rows for name, rows in splits.pretrain.items()}
     return table_result(card, layout.subjects, **sizes)
 
 
-@dg.asset(deps=[mimic_raw], kinds={"polars", "parquet"}, **ETL)
+@dg.asset(deps=[mimic_raw], kinds={"polars", "parquet"}, code_version=CODE, **ETL)
 @plainly
 def mimic_encounters(workspace: Workspace) -> dg.MaterializeResult:
     """One row per admission: start, end, death, and the attributes subgroups are formed by."""
-    layout = workspace.layout("mimic")
-    card = mimic.extract_encounters(workspace.mimic_source(), layout)
+    layout, source = workspace.layout("mimic"), workspace.mimic_source()
+    card = once(layout, [layout.encounters], {}, lambda: mimic.extract_encounters(source, layout))
     return table_result(card, layout.encounters)
 
 
-@dg.asset(deps=[mimic_raw, mimic_subjects, mimic_encounters], kinds={"polars", "parquet"}, **ETL)
+@dg.asset(
+    deps=[mimic_raw, mimic_subjects, mimic_encounters], kinds={"polars", "parquet"}, code_version=CODE, **ETL
+)
 @plainly
 def mimic_events(workspace: Workspace) -> dg.MaterializeResult:
     """Diagnoses, procedures, drugs given and laboratory values: when each happened, and when it could be known."""
-    layout = workspace.layout("mimic")
-    card = mimic.extract_events(workspace.mimic_source(), layout, workspace.settings.rules)
+    layout, rules, source = workspace.layout("mimic"), workspace.settings.rules, workspace.mimic_source()
+    reads = rules.model_dump(include={"med_link"})
+    card = once(layout, [layout.events], reads, lambda: mimic.extract_events(source, layout, rules))
     return table_result(card, layout.events)
 
 
-@dg.asset(deps=[mimic_raw, mimic_subjects, mimic_events], kinds={"polars", "parquet"}, **ETL)
+@dg.asset(
+    deps=[mimic_raw, mimic_subjects, mimic_encounters, mimic_events],
+    kinds={"polars", "parquet"},
+    code_version=CODE,
+    **ETL,
+)
 @plainly
 def mimic_drug_lookup(workspace: Workspace) -> dg.MaterializeResult:
     """Drug name → ATC, learnt from the prescriptions of the fitted-on patients."""
-    layout = workspace.layout("mimic")
-    card = mimic.fit_drug_lookup(workspace.mimic_source(), layout, workspace.settings.rules)
+    layout, rules, source = workspace.layout("mimic"), workspace.settings.rules, workspace.mimic_source()
+    reads = rules.model_dump(include={"fit_on"})
+    card = once(layout, [layout.drug_lookup], reads, lambda: mimic.fit_drug_lookup(source, layout, rules))
     return table_result(card, layout.drug_lookup)
 
 
 @dg.asset(
     deps=[mimic_subjects, mimic_encounters, mimic_events, mimic_drug_lookup],
     kinds={"polars", "parquet"},
+    code_version=code_version("pipelines.corpus"),
     **ETL,
 )
 @plainly
 def mimic_vocab(workspace: Workspace) -> dg.MaterializeResult:
     """Every token with its count, its parent and, for laboratory deciles, its cuts."""
-    layout = workspace.layout("mimic")
-    card = mimic.fit_vocab(layout, workspace.settings.rules)
+    layout, rules = workspace.layout("mimic"), workspace.settings.rules
+    reads = rules.model_dump()  # all: they are told beside the vocabulary
+    card = once(layout, [layout.vocab], reads, lambda: mimic.fit_vocab(layout, rules))
     return table_result(card, layout.vocab)
 
 
 @dg.asset(
     deps=[mimic_subjects, mimic_encounters, mimic_events, mimic_drug_lookup, mimic_vocab],
     kinds={"polars", "parquet"},
+    code_version=CODE,
     **ETL,
 )
 @plainly
@@ -94,8 +120,8 @@ def mimic_seqset(workspace: Workspace) -> dg.MaterializeResult:
     """SeqSet shards: one row per admission, its tokens in order, and the data card of the corpus."""
     from nest_model import pictures  # matplotlib: only where it draws
 
-    layout = workspace.layout("mimic")
-    card = mimic.write_seqset(layout, workspace.settings.rules)
+    layout, rules = workspace.layout("mimic"), workspace.settings.rules
+    card = once(layout, [layout.seqset], rules.model_dump(), lambda: mimic.write_seqset(layout, rules))
     return table_result(card, layout.seqset, pictures.of_seqset(card))
 
 

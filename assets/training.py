@@ -1,5 +1,6 @@
 """Pretraining, and for each cohort a fine-tuned NEST, the LightGBM yardstick, and the report over all."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,13 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from assets.child import run_nest_model
-from assets.materialize import column_schema, content_version, pictures_metadata, plainly
+from assets.code import code_version
+from assets.materialize import column_schema, pictures_metadata, plainly
+from assets.once import once
 from assets.resources import Workspace
+from assets.sources import steps_of
+from schemas.cards import StepCard
+from schemas.layout import Layout
 
 MODELS = {"owners": ["team:research"]}
 
@@ -21,6 +27,7 @@ def pretrained(source: str) -> dg.AssetsDefinition:
         deps=[f"{source}_{table}" for table in ("subjects", "vocab", "seqset")],
         group_name=f"{source}_models",
         kinds={"pytorch"},
+        code_version=code_version("nest_model.train", "nest_model.device"),
         description=(
             "NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."
         ),
@@ -34,13 +41,16 @@ def pretrained(source: str) -> dg.AssetsDefinition:
 
         layout, settings = workspace.layout(source), workspace.settings
         out = layout.model(f"{source}_nest")
-        arguments = ["--seqset", layout.seqset, "--subjects", layout.subjects, "--vocab", layout.vocab]
-        arguments += ["--model", settings.model, "--position", settings.rules.cse_position]
-        arguments += ["--seed", str(settings.seed)]
-        result = run_nest_model(context, pipes, out, "pretrain", *arguments)
+        options = {"model": settings.model, "position": settings.rules.cse_position, "seed": settings.seed}
+        paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}
+
+        def make() -> StepCard:
+            return model_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths)))
+
+        card = once(layout, [out], options | {"gpu": settings.model == "auto" and has_gpu()}, make)
         return dg.MaterializeResult(
-            metadata={**numbers(result), **pictures_metadata(pictures.of_training(out))},
-            data_version=content_version([out / "model.safetensors"]),
+            metadata={**numbers(card), **pictures_metadata(pictures.of_training(out))},
+            data_version=dg.DataVersion(card.version),
         )
 
     return nest
@@ -51,9 +61,10 @@ def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=f"{cohort}_nest",
-        deps=[f"{source}_nest", f"{cohort}_labels"],
+        deps=[f"{source}_seqset", f"{source}_nest", f"{cohort}_labels"],
         group_name=f"{source}_models",
         kinds={"pytorch"},
+        code_version=code_version("nest_model.finetune", "nest_model.device"),
         description=f"NEST fine-tuned on the labels of {cohort}, with predictions for every split.",
         **MODELS,
     )
@@ -61,9 +72,10 @@ def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
     def nest(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
-        layout = workspace.layout(source)
-        arguments = ["--pretrained", layout.model(f"{source}_nest"), "--threads", "1"]  # two run side by side
-        return _task_model(context, workspace, pipes, "finetune", source, cohort, "nest", arguments)
+        layout, settings = workspace.layout(source), workspace.settings
+        options = {"seed": settings.seed, "threads": 1}  # two run side by side
+        paths = {"pretrained": layout.model(f"{source}_nest")}
+        return _task_model(context, pipes, layout, "finetune", cohort, "nest", options, paths)
 
     return nest
 
@@ -76,6 +88,7 @@ def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
         deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
         group_name=f"{source}_models",
         kinds={"lightgbm"},
+        code_version=code_version("nest_model.baselines.lightgbm"),
         description=f"LightGBM on token counts for {cohort}: the same patients, the same cut, tuned on validation.",
         **MODELS,
     )
@@ -83,8 +96,9 @@ def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
     def boosted(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
-        arguments = ["--vocab", workspace.layout(source).vocab]
-        return _task_model(context, workspace, pipes, "lightgbm", source, cohort, "lightgbm", arguments)
+        layout, options = workspace.layout(source), {"seed": workspace.settings.seed}
+        paths = {"vocab": layout.vocab}
+        return _task_model(context, pipes, layout, "lightgbm", cohort, "lightgbm", options, paths)
 
     return boosted
 
@@ -94,9 +108,13 @@ def report(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=f"{source}_report",
-        deps=[f"{cohort}_{model}" for cohort in cohorts for model in ("nest", "lightgbm")],
+        deps=[
+            *(f"{source}_{step}" for step in (*steps_of(source), "nest")),
+            *(f"{cohort}_{what}" for cohort in cohorts for what in ("labels", "nest", "lightgbm")),
+        ],
         group_name=f"{source}_report",
         kinds={"html"},
+        code_version=code_version("nest_model.report"),
         description=(
             "One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."
         ),
@@ -110,15 +128,20 @@ def report(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
 
         layout, settings = workspace.layout(source), workspace.settings
         out = layout.report(source)
-        arguments = ["--root", layout.root, "--cohorts", ",".join(cohorts), "--preset", settings.preset]
-        result = run_nest_model(context, pipes, out, "report", *arguments)
+        options = {"cohorts": ",".join(cohorts), "preset": settings.preset}
+
+        def make() -> StepCard:
+            arguments = flags(options | {"root": layout.root})
+            return model_card(run_nest_model(context, pipes, out, "report", *arguments))
+
+        card = once(layout, [out], options, make)
         return dg.MaterializeResult(
             metadata={
                 "report": dg.MetadataValue.path(out / "report.html"),
                 **pictures_metadata(pictures.of_report(out)),
-                **numbers(result),
+                **numbers(card),
             },
-            data_version=content_version([out / "metrics.json"]),
+            data_version=dg.DataVersion(card.version),
         )
 
     return page
@@ -134,42 +157,59 @@ def written(predictions: Path) -> dict[str, Any]:
     }
 
 
-def outcome(event: dict) -> dict[str, dg.MetadataValue]:
-    """Return what came of a task's model: its numbers, or why there is none."""
+def model_card(event: dict[str, Any]) -> StepCard:
+    """Return what a command said at its end as the card of its step: its numbers, or why there is no model."""
     reason = event.get("reason")
-    return {"not_trainable": dg.MetadataValue.text(reason)} if reason else numbers(event)
-
-
-def numbers(event: dict) -> dict[str, dg.MetadataValue]:
-    """Return the numbers of a result as metadata."""
-    return {
-        name: dg.MetadataValue.float(float(value))
-        for name, value in event.get("metrics", {}).items()
-        if isinstance(value, int | float)
+    metrics = {
+        name: value for name, value in event.get("metrics", {}).items() if isinstance(value, int | float)
     }
+    return StepCard(
+        step="model",
+        contract="model/1",
+        metrics=metrics,
+        warnings=[f"not trainable: {reason}"] if reason else [],
+    )
+
+
+def numbers(card: StepCard) -> dict[str, dg.MetadataValue]:
+    """Return what came of a model as metadata: its numbers, or why there is none."""
+    told = {name: dg.MetadataValue.float(value) for name, value in card.metrics.items()}
+    return told | ({"not_trainable": dg.MetadataValue.text(" ".join(card.warnings))} if card.warnings else {})
+
+
+def flags(options: Mapping[str, Any]) -> list[str]:
+    """Return options as a command line has them."""
+    return [part for name, value in options.items() for part in (f"--{name}", str(value))]
+
+
+def has_gpu() -> bool:
+    """Return whether there is one, without asking torch, which takes seconds to load."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _task_model(
     context: dg.AssetExecutionContext,
-    workspace: Workspace,
     pipes: dg.PipesSubprocessClient,
+    layout: Layout,
     command: str,
-    source: str,
     cohort: str,
     model: str,
-    arguments: list,
+    options: Mapping[str, Any],
+    paths: Mapping[str, Path],
 ) -> dg.MaterializeResult:
     from nest_model import pictures  # matplotlib: only where it draws
 
-    layout = workspace.layout(source)
     name = f"{cohort}_{model}"
-    predictions = layout.report(name) / "predictions.parquet"
-    arguments += ["--labels", layout.labels(cohort), "--seqset", layout.seqset, "--predictions", predictions]
-    arguments += ["--seed", str(workspace.settings.seed)]
-    out = layout.model(name)
-    result = run_nest_model(context, pipes, out, command, *arguments)
+    out, scored = layout.model(name), layout.report(name)
+    predictions = scored / "predictions.parquet"
+    paths = {**paths, "labels": layout.labels(cohort), "seqset": layout.seqset, "predictions": predictions}
+
+    def make() -> StepCard:
+        return model_card(run_nest_model(context, pipes, out, command, *flags({**options, **paths})))
+
+    card = once(layout, [out, scored], options, make)
     drawn = {**pictures.of_training(out), **pictures.of_predictions(predictions, model)}
     return dg.MaterializeResult(
-        metadata={**outcome(result), **pictures_metadata(drawn), **written(predictions)},
-        data_version=content_version([predictions] if predictions.exists() else []),
+        metadata={**numbers(card), **pictures_metadata(drawn), **written(predictions)},
+        data_version=dg.DataVersion(card.version),
     )

@@ -10,8 +10,9 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads: threads that wait do not spin
 
-from nest_model.telemetry import Stopped, StopRequest, Telemetry, die_with_parent, sole_writer
+from nest_model.telemetry import Stopped, StopRequest, Telemetry, die_with_parent
 from schemas.errors import NestError
+from schemas.lock import sole_writer
 
 PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster for a process it starts
 STOPPED = 143  # what a shell calls an end by SIGTERM

@@ -1,5 +1,6 @@
-"""How a small file is written: aside, then renamed, so that a killed run leaves the old one whole."""
+"""How a small file is written: aside, then renamed, so that a killed run or a full disk leaves the old one whole."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,13 @@ def write_text(path: Path, text: str) -> None:
     """Write `text`, the folder too where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
-    part.replace(path)
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -126,14 +126,13 @@ def finetune(
         split=table.split,
     )
     judged = evaluate(predictions)
-    # only here and in the log: in all else the same run again gives the same bytes
-    took = {"seconds": round(time.monotonic() - began, 1)}
-    content = {"validation": metrics, "test": judged, **summary, **took, "history": position.history}
+    content = {"validation": metrics, "test": judged, **summary, "history": position.history}
     write_json(out / "metrics.json", content)
     write_json(predictions.parent / "metrics.json", judged)
     (out / "not_trainable.json").unlink(missing_ok=True)
     states.clear()
-    telemetry.result(headline(judged) | {"epochs": summary["epochs"]} | took)
+    told = headline(judged) | {"epochs": summary["epochs"]}
+    telemetry.result(told, seconds=round(time.monotonic() - began, 1))
 
 
 class FineTuning:

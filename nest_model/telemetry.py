@@ -5,7 +5,6 @@ follow it.
 """
 
 import ctypes
-import fcntl
 import json
 import logging
 import math
@@ -16,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from schemas.errors import NestError
 
 log = logging.getLogger("nest")
 
@@ -43,8 +40,9 @@ class Telemetry:
         self.write("evaluation", epoch=epoch, metrics=metrics)
         log.info("epoch %d: %s", epoch, _in_words(metrics))
 
-    def result(self, metrics: Mapping[str, Any]) -> None:
-        self.write("result", metrics=metrics)
+    def result(self, metrics: Mapping[str, Any], **more: Any) -> None:
+        """Tell what came of it; `more` is what another run of the same would have otherwise: seconds."""
+        self.write("result", metrics=metrics, **more)
         log.info("result: %s", _in_words(metrics))
 
     def progress(self, stage: str, *, total: int, unit: str, done: int = 0) -> "Progress":
@@ -113,24 +111,6 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before it was watched
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-@contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
-    """Hold `folder` for this run; the lock goes with the process, however it ends.
-
-    Raises:
-        NestError: another run holds it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise NestError(f"{folder}: another run is writing there; wait for it, or end it.") from None
-    finally:
-        os.close(descriptor)
 
 
 class StopRequest:

@@ -138,12 +138,11 @@ def pretrain(
     }
     card = checkpoint.ModelCard(config, patients.seqsets.vocab_sha256, summary)
     checkpoint.save(out, trainee.module.model, card, pretrained_readme(card, metrics))
-    # only here and in the log: in all else the same run again gives the same bytes
-    took = {"seconds": round(time.monotonic() - began, 1)}
-    content = {"validation": metrics, **summary, **took, "history": position_reached.history}
+    content = {"validation": metrics, **summary, "history": position_reached.history}
     write_json(out / "metrics.json", content)
     states.clear()
-    telemetry.result(metrics | {"epochs": len(position_reached.history)} | took)
+    told = metrics | {"epochs": len(position_reached.history)}
+    telemetry.result(told, seconds=round(time.monotonic() - began, 1))
 
 
 class _PretrainingModule(nn.Module):

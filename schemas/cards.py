@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -46,8 +47,25 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in one | other}
 
 
+_OF_A_COHORT = ("_labels", "_nest", "_lightgbm")
+
+
+def step_of(asset: str, source: str) -> str:
+    """Return the step an asset is: `mimic_events` is events; what a cohort names (`mimic_mortality_nest`) stays."""
+    own = asset.removeprefix(f"{source}_")
+    return asset if own.endswith(_OF_A_COHORT) else own
+
+
+def asset_of(step: str, source: str) -> str:
+    """Return the asset a step is."""
+    return step if step.endswith(_OF_A_COHORT) else f"{source}_{step}"
+
+
 class StepCard(BaseModel):
-    """The counts of one step, `<step>.card.json` beside its output."""
+    """The counts of one step, `<step>.card.json` beside its output.
+
+    `key` and `content` are the last to be written: a card that has them stands for an output that is whole.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,13 +75,28 @@ class StepCard(BaseModel):
     counts: dict[str, int] = {}
     shares: dict[str, float] = {}
     hashes: dict[str, str] = {}  # inputs, config, vocabulary: sha256
+    metrics: dict[str, float] = {}  # of a model or a report
     warnings: list[str] = []  # sentences for the WARN checks
     notes: list[str] = []  # sentences worth knowing, of which none is odd
+    inputs: dict[str, str] = {}  # what the output was made from: the steps it read, and their content then
+    key: str = ""  # all it was made from, code and rules too: sha256
+    content: str = ""  # what the output's files hold and this card says: sha256
 
     @property
     def version(self) -> str:
-        """What the card says, as 16 hexadecimal digits."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        """Its content, short: the output's data version."""
+        return self.content[:16]
+
+    def content_of(self, outputs: Iterable[Path]) -> str:
+        """Return the hash of the files and folders of an output as they now are, and of what this card says of them.
+
+        Logs and temporary files are no content; nor is a file's place, so that a data folder can be moved.
+        """
+        digest = hashlib.sha256(self.model_dump_json(exclude={"inputs", "key", "content"}).encode())
+        for name, file in _files(outputs):
+            with file.open("rb") as stream:
+                digest.update(f"{name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\0".encode())
+        return digest.hexdigest()
 
     def write(self, folder: Path) -> None:
         """Write aside, then rename.
@@ -83,6 +116,11 @@ class StepCard(BaseModel):
                 "Free space or mend the folder's permissions and run again; the earlier card is untouched."
             ) from None
 
+    @staticmethod
+    def remove(folder: Path, step: str) -> None:
+        """Take a card away: its output is about to be made anew."""
+        (folder / f"{step}.card.json").unlink(missing_ok=True)
+
     @classmethod
     def read(cls, folder: Path, step: str) -> "StepCard":
         """Read the card of a step from a source's folder of cards.
@@ -91,13 +129,25 @@ class StepCard(BaseModel):
             ContractError: there is none, or it is no whole card; with the asset that writes it.
         """
         path = folder / f"{step}.card.json"
-        asset = step if step.endswith("_labels") else f"{folder.parent.name}_{step}"
+        asset = asset_of(step, folder.parent.name)
         try:
             return cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             raise ContractError(f"no file {path}; materialize {asset} first.") from None
         except ValidationError:
             raise ContractError(f"{path}: is no whole card of a step; materialize {asset} again.") from None
+
+
+def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield the files of an output by name, in the order of their names."""
+    for output in outputs:
+        if not output.is_dir():
+            yield from [(output.name, output)] if output.exists() else []
+            continue
+        found = {file.relative_to(output).as_posix(): file for file in output.rglob("*") if file.is_file()}
+        for name in sorted(found):
+            if not name.endswith(".jsonl") and not any(part.startswith(".") for part in name.split("/")):
+                yield f"{output.name}/{name}", found[name]
 
 
 class ShardCard(BaseModel):

@@ -1,6 +1,9 @@
 """The input of a run: the user's own tables, or synthetic ones made on the spot."""
 
+from pathlib import Path
+
 from pipelines.mimic import MimicSource, find_source
+from pipelines.sources.mimic_tables import READ
 from pipelines.sources.synthetic.mimic import write_mimic
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -22,3 +25,22 @@ def ready_mimic(settings: Settings, layout: Layout) -> MimicSource:
     else:
         layout.planted.unlink(missing_ok=True)
     return find_source(settings.mimic_dir or layout.raw, settings.vocab_dir or layout.raw / "vocab")
+
+
+def input_files(settings: Settings, layout: Layout) -> list[Path]:
+    """Return what a run starts from: the user's own tables, or the synthetic ones made or to be made.
+
+    Raises:
+        InputError: a table or crosswalk of the user's is missing.
+    """
+    if settings.mimic_dir is None:
+        return [layout.raw, layout.planted]
+    source = find_source(settings.mimic_dir, settings.vocab_dir or settings.mimic_dir)
+    return [source.path(name) for name in READ]
+
+
+def made_with(settings: Settings) -> dict[str, int]:
+    """Return the settings a synthetic input depends on; a user's own depends on none."""
+    if settings.mimic_dir is not None:
+        return {}
+    return settings.model_dump(include={"synthetic_patients", "synthetic_tokens_per_set", "seed"})

@@ -10,8 +10,7 @@ from unittest import mock
 import pytest
 
 from nest_model.__main__ import main
-from nest_model.telemetry import Telemetry, die_with_parent, sole_writer
-from schemas.errors import NestError
+from nest_model.telemetry import Telemetry, die_with_parent
 from tests.nest_model.tiny_world import make_world
 
 SLEEPER = """
@@ -57,13 +56,6 @@ def test_a_number_that_is_none_is_written_as_null(tmp_path):
     Telemetry(tmp_path).evaluation(3, {"auroc": float("nan"), "loss": 0.5})
 
     assert lines(tmp_path) == [{"event": "evaluation", "epoch": 3, "metrics": {"auroc": None, "loss": 0.5}}]
-
-
-def test_a_second_writer_of_a_folder_is_refused(tmp_path):
-    with sole_writer(tmp_path), pytest.raises(NestError, match="another run"), sole_writer(tmp_path):
-        pass
-    with sole_writer(tmp_path):
-        pass
 
 
 def test_a_fault_a_user_can_mend_is_one_last_line_and_an_event(tmp_path, capsys):

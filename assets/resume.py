@@ -1,0 +1,90 @@
+"""`python -m assets.resume [RUN]`: go on with the last run, which failed or was killed, from where it broke.
+
+A run that was killed still counts as started, since only its own process would have said otherwise. Whether that lives
+shows in the lock it holds on its data folder.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.definitions.reconstruct import recon_job_from_origin
+from dagster._core.execution.plan.state import KnownExecutionState
+
+from assets.executor import ENVIRONMENT_TAG
+from schemas.errors import NestError
+from schemas.lock import sole_writer
+
+ENDED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+
+
+def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
+    """Execute what is left of a run under the settings it was started with; return whether all went well.
+
+    Raises:
+        NestError: there is no such run, it succeeded, or it is alive.
+    """
+    run = broken_run(instance, run_id)
+    environment = environment_of(run)
+    for name in [name for name in os.environ if name.startswith("NEST_") and name not in environment]:
+        del os.environ[name]
+    os.environ.update(environment)
+    result = dg.execute_job(
+        recon_job_from_origin(run.job_code_origin),
+        instance,
+        run_config=run.run_config,
+        reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=steps_left(instance, run)),
+    )
+    return result.success
+
+
+def broken_run(instance: dg.DagsterInstance, run_id: str | None) -> dg.DagsterRun:
+    """Return the run named, or the last one; it is marked as failed if its process is dead.
+
+    Raises:
+        NestError: there is no such run, it succeeded, or it is alive.
+    """
+    run = instance.get_run_by_id(run_id) if run_id else next(iter(instance.get_runs(limit=1)), None)
+    if run is None:
+        raise NestError(f"{run_id}: no such run." if run_id else "There is no run yet to resume.")
+    if run.status is dg.DagsterRunStatus.SUCCESS:
+        raise NestError(f"Run {run.run_id} ({run.job_name}) succeeded; there is nothing to resume.")
+    if run.status not in ENDED:
+        with sole_writer(Path(environment_of(run)["NEST_DATA_DIR"])):  # it holds this while it lives
+            instance.report_run_failed(run, "Its process ended without a word: killed, or out of memory.")
+    return instance.get_run_by_id(run.run_id)
+
+
+def environment_of(run: dg.DagsterRun) -> dict[str, str]:
+    """Return the settings a run was started with.
+
+    Raises:
+        NestError: it was killed before it could note them.
+    """
+    if ENVIRONMENT_TAG not in run.tags:
+        raise NestError(f"Run {run.run_id} ({run.job_name}) did nothing yet; start it again instead.")
+    return json.loads(run.tags[ENVIRONMENT_TAG])
+
+
+def steps_left(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
+    """Return the steps Dagster would retry, and the input's: it may have been mended meanwhile, and is hashed again."""
+    left, _ = KnownExecutionState.build_resume_retry_reexecution(instance, run)
+    plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
+    roots = [step.key for step in plan.steps if not step.inputs]
+    return sorted({*left, *roots})
+
+
+def main() -> int:
+    """Resume the run named on the command line, or the last one; 1 where a step fails, 2 where there is none."""
+    try:
+        with dg.DagsterInstance.get() as instance:
+            return 0 if resume(instance, *(sys.argv[1:] or [None])) else 1
+    except NestError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
