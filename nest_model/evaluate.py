@@ -1,10 +1,12 @@
 """How good predictions are: discrimination and calibration, each with a patient-bootstrap 95 % interval.
 
 Points come from scikit-learn. AUROC and AP of class and list tasks are macro averages, one class against the
-rest; a class without positives (or negatives) among the rows is left out and counted. Brier is the mean
-squared error of the probability (bool, list: over rows and classes, 0 to 1; class: summed over the classes, 0
-to 2, as scikit-learn does). ECE has ten bins of equal mass; it reads the probability of true (bool), of the
-likeliest class (class), of every row and class (list); its bins stay fixed while patients are resampled.
+rest; a class with under eleven positive (or negative) rows is left out and counted: a score of six gives the
+six away. A bool task with so few has no score at all; who may see the rows finds them in `predictions.parquet`.
+Brier is the mean squared error of the probability (bool, list: over rows and classes, 0 to 1; class: summed
+over the classes, 0 to 2, as scikit-learn does). ECE has ten bins of equal mass; it reads the probability of
+true (bool), of the likeliest class (class), of every row and class (list); its bins stay fixed while patients
+are resampled.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +22,10 @@ from schemas.suppress import SMALLEST_SHOWN, shown_count
 
 METRICS = ("auroc", "average_precision", "brier", "ece")
 
-MIN_PATIENTS = 5
-"""With fewer positive (or negative) patients a percentile interval means nothing, and none is given."""
+MIN_PATIENTS = SMALLEST_SHOWN
+"""With fewer positive (or negative) patients a percentile interval means little, and none is given."""
+
+TOO_FEW = f"withheld: under {SMALLEST_SHOWN} rows with, or without, the outcome"
 
 BINS = 10
 
@@ -65,43 +69,46 @@ def combine(scores: Sequence[Score], how: Callable[[Sequence[Any]], Any]) -> Sco
     return Score(float(how([s.value for s in scores])), np.asarray(how([s.samples for s in scores])))
 
 
-def score(predictions: Predictions, resamples: Resamples) -> dict[str, Score]:
-    """Return a Score for each of METRICS."""
+def score(predictions: Predictions, resamples: Resamples, *, least: int = SMALLEST_SHOWN) -> dict[str, Score]:
+    """Return a Score for each of METRICS, which may be told to anyone.
+
+    Args:
+        least: rows with, and rows without, that a class needs to be scored.
+    """
+    scorable = predictions.scorable(least)
     if len(predictions) == 0:
-        return {name: missing("no rows to score") for name in METRICS}
-    if len(predictions.scorable) == 0:
-        none_true = not predictions.truth.any()
-        reason = "no row with the outcome" if none_true else "no row without the outcome"
-        return {name: missing(reason) for name in METRICS}
+        return dict.fromkeys(METRICS, missing("no rows to score"))
+    if len(scorable) == 0:
+        return dict.fromkeys(METRICS, missing(TOO_FEW))
     found = {
-        "auroc": _ranking(predictions, resamples, "auroc"),
-        "average_precision": _ranking(predictions, resamples, "average_precision"),
+        "auroc": _ranking(predictions, scorable, resamples, "auroc"),
+        "average_precision": _ranking(predictions, scorable, resamples, "average_precision"),
         "brier": _brier(predictions, resamples),
         "ece": _calibration_error(predictions, resamples),
     }
-    if _fewest_patients(predictions) < MIN_PATIENTS:
+    if _fewest_patients(predictions, scorable) < MIN_PATIENTS:
         note = "too few patients with (or without) the outcome for an interval"
         found = {name: Score(one.value, np.empty(0), note) for name, one in found.items()}
     return found
 
 
-def _fewest_patients(predictions: Predictions) -> int:
+def _fewest_patients(predictions: Predictions, scorable: np.ndarray) -> int:
     """Patients on the thinner side of the class that has most of them there."""
     sides = [
         min(len(np.unique(predictions.subject_id[truth])), len(np.unique(predictions.subject_id[~truth])))
-        for truth in predictions.truth[:, predictions.scorable].T
+        for truth in predictions.truth[:, scorable].T
     ]
     return max(sides)
 
 
-def _ranking(predictions: Predictions, resamples: Resamples, name: str) -> Score:
+def _ranking(predictions: Predictions, scorable: np.ndarray, resamples: Resamples, name: str) -> Score:
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     point, weighted = {
         "auroc": (roc_auc_score, weighted_auroc),
         "average_precision": (average_precision_score, weighted_average_precision),
     }[name]
-    pairs = [(predictions.truth[:, k], predictions.probability[:, k]) for k in predictions.scorable]
+    pairs = [(predictions.truth[:, k], predictions.probability[:, k]) for k in scorable]
 
     def macro(weights: np.ndarray) -> np.ndarray:
         return _mean_of_defined(np.stack([weighted(*pair, weights) for pair in pairs]))
@@ -142,7 +149,7 @@ def confidence(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.take_along_axis(x, likeliest, 1) for x in (predictions.probability, predictions.truth))
 
 
-def _bin_of(probability: np.ndarray) -> np.ndarray:
+def bins_of_equal_mass(probability: np.ndarray) -> np.ndarray:
     """Bin 0 to 9 of each probability, equal mass, ties together: scikit-learn's `strategy="quantile"`."""
     edges = np.percentile(probability, np.linspace(0, 100, BINS + 1))
     return np.searchsorted(edges[1:-1], probability)
@@ -150,7 +157,7 @@ def _bin_of(probability: np.ndarray) -> np.ndarray:
 
 def _calibration_error(predictions: Predictions, resamples: Resamples) -> Score:
     probability, truth = confidence(predictions)
-    bins = _bin_of(probability)
+    bins = bins_of_equal_mass(probability)
     gap = probability - truth
     per_row = np.stack([(gap * (bins == k)).sum(axis=1) for k in range(BINS)], axis=1)  # [rows, bins]
 
@@ -164,18 +171,30 @@ def _calibration_error(predictions: Predictions, resamples: Resamples) -> Score:
 def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
     """Mean probability and observed share per bin; None (withheld) under 11 positives or negatives.
 
-    Bins of equal mass, as for ECE, but so few that each holds at least eleven rows: a share of six gives a count away.
+    Bins of equal mass, as for ECE, joined from the lowest up until each holds eleven rows with the outcome and eleven
+    without: the share of a bin times its rows, which can be guessed, is a count of people.
     """
-    from sklearn.calibration import calibration_curve
-
-    probability, truth = confidence(predictions)
+    probability, truth = (column.ravel() for column in confidence(predictions))
     if not curve_allowed(truth):
         return None
-    bins = max(1, min(BINS, len(predictions) // SMALLEST_SHOWN))
-    observed, expected = calibration_curve(
-        truth.ravel(), probability.ravel(), n_bins=bins, strategy="quantile"
-    )
+    bins = joined_bins(bins_of_equal_mass(probability), truth)
+    rows = np.bincount(bins)
+    expected, observed = (np.bincount(bins, weights=column) / rows for column in (probability, truth))
     return {"expected": [round(x, 4) for x in expected], "observed": [round(x, 4) for x in observed]}
+
+
+def joined_bins(bins: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return bins 0, 1, … joined with the next ones up to eleven rows of either outcome, the rest with the last."""
+    sides = [np.bincount(bins[truth == side], minlength=BINS) for side in (True, False)]
+    new, begin = np.zeros(BINS, dtype=int), 0
+    for end in range(1, BINS):
+        within, beyond = (
+            min(side[part].sum() for side in sides) for part in (slice(begin, end), slice(end, None))
+        )
+        closed = min(within, beyond) >= SMALLEST_SHOWN
+        new[end] = new[end - 1] + closed
+        begin = end if closed else begin
+    return new[bins]
 
 
 def evaluate(path: Path) -> dict[str, Any]:
@@ -197,7 +216,7 @@ def summary(predictions: Predictions, scores: dict[str, Score]) -> dict[str, Any
 
 def counts(predictions: Predictions) -> dict[str, int | float | str | None]:
     """Return rows, patients and, of a bool task, positives and prevalence; of others, classes. Suppressed."""
-    rows, scored = len(predictions), len(predictions.scorable)
+    rows, scored = len(predictions), len(predictions.scorable())
     found: dict[str, int | float | str | None] = {
         "rows": countable(rows),
         "patients": countable(predictions.patients),

@@ -26,6 +26,7 @@ from nest_model.labels import Labels, why_not_trainable, write_predictions
 from nest_model.loop import SECONDS_BETWEEN_STATES, Parcel, Recipe, fit
 from nest_model.model import NestModel
 from nest_model.not_trainable import give_up
+from nest_model.predictions import scorable
 from nest_model.readme import classifier_readme
 from nest_model.selection import Cut, Selection, limit_context, thin
 from nest_model.state import StateFolder
@@ -180,14 +181,18 @@ class FineTuning:
             yield {"loss": loss_sum(logits, targets[run].to(device), self._type) / len(chosen)}
 
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
-        """Return the validation loss and AP; what should fall is the negative AP, or without one the loss."""
+        """Return the validation loss and AP; what should fall is the negative AP, or without one the loss.
+
+        What is returned to be told is nothing where so few have the outcome that it would tell how many.
+        """
         logits = self._score(module, self._val)
         targets = self._targets[self._val]
         loss = float(loss_sum(logits, targets, self._type)) / len(self._val)
-        precision = mean_average_precision(targets.numpy(), probabilities(logits, self._type), self._type)
-        if precision is None:
-            return {"val_loss": loss}, loss
-        return {"val_loss": loss, "val_average_precision": precision}, -precision
+        scores = probabilities(logits, self._type)
+        truth = as_truth(targets.numpy(), scores.shape[1], self._type)
+        precision = mean_average_precision(truth, scores)
+        told = {"val_loss": loss} | ({} if precision is None else {"val_average_precision": precision})
+        return told if len(scorable(truth)) else {}, loss if precision is None else -precision
 
     def predict(self) -> np.ndarray:
         """Return the probabilities of every row of the labels."""
@@ -228,16 +233,19 @@ def select_examples(labels: Labels, seqsets: SeqSets, encoder: NestModel) -> tup
     return limit_context(chosen, max_sets=config.max_sets, max_set_rows=config.max_set_rows)
 
 
-def mean_average_precision(targets: np.ndarray, probability: np.ndarray, label_type: str) -> float | None:
-    """Return AP, the mean over classes that vary; None: none does."""
+def as_truth(targets: np.ndarray, classes: int, label_type: str) -> np.ndarray:
+    """Return what is to be learnt as a truth [rows, classes]; of a bool task [rows, 1]."""
     if label_type == "bool":
-        targets = targets[:, None]
-    elif label_type == "class":
-        targets = targets[:, None] == np.arange(probability.shape[1])
-    varies = targets.any(axis=0) & ~targets.all(axis=0)
-    if not varies.any():
+        return targets[:, None]
+    return targets[:, None] == np.arange(classes) if label_type == "class" else targets
+
+
+def mean_average_precision(truth: np.ndarray, probability: np.ndarray) -> float | None:
+    """Return AP, the mean over classes that vary; None: none does."""
+    varies = scorable(truth, least=1)
+    if not len(varies):
         return None
-    return float(average_precision_score(targets[:, varies], probability[:, varies], average="macro"))
+    return float(average_precision_score(truth[:, varies], probability[:, varies], average="macro"))
 
 
 def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int) -> str:

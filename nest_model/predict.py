@@ -12,13 +12,14 @@ from lightning_fabric import Fabric
 from nest_model import checkpoint
 from nest_model.classifier import probabilities, score
 from nest_model.data import NO_TIME, SeqSets
+from nest_model.evaluate import countable
 from nest_model.features import select
 from nest_model.labels import Labels, write_predictions
 from nest_model.selection import limit_context
 from nest_model.telemetry import Telemetry
 from schemas.errors import InputError
 from schemas.labels import Task, predictions_schema
-from schemas.suppress import shown_count
+from schemas.suppress import shown_count, shown_parts
 
 log = logging.getLogger("nest")
 ROW_BUDGET = 16_384
@@ -44,7 +45,9 @@ def predict(
     assert task is not None  # load_classifier has seen to it
     rows = last_sets(seqsets, task) if index is None else read_index(index, task)
     module = fabric.setup_module(classifier)
-    progress = telemetry.progress("predict", total=len(rows), unit="patients/s")
+    # of all patients: how many are left out may be a small count
+    total = len(seqsets.subject_offsets) - 1 if index is None else len(rows)
+    progress = telemetry.progress("predict", total=total, unit="patients/s" if index is None else "rows/s")
     scored = [np.empty((0, 1 if task.label_type == "bool" else len(task.classes)), np.float32)]
     for first in range(0, len(rows), _EXAMPLES_PER_CHUNK):
         chunk = slice(first, first + _EXAMPLES_PER_CHUNK)
@@ -68,7 +71,10 @@ def predict(
         probability=np.concatenate(scored),
         split=rows.split,
     )
-    telemetry.result({"predictions": len(rows)})
+    progress.advance(total - len(rows))
+    parts = shown_parts({"predictions": len(rows), "left_out": total - len(rows)})
+    exact = parts["predictions"] == f"{len(rows):,}"
+    telemetry.result({"predictions": len(rows)} if exact else {"patients": countable(total)})
 
 
 def read_index(path: Path, task: Task) -> Labels:
@@ -141,12 +147,15 @@ def last_sets(seqsets: SeqSets, task: Task) -> Labels:
     predict_at = add_months(np.where(open_end, 0, anchor), task.predict_months) + task.predict_offset_us
     gone = (end != NO_TIME) & (predict_at > end) & (not at_end) & (task.features.clock == "available_at")
     kept = ~(open_end | gone)
+    counts = {"kept": kept, "open_end": open_end, "gone": gone}
+    told = shown_parts({name: int(np.count_nonzero(rows)) for name, rows in counts.items()})
     log.info(
-        "%s: %s patients; left out: %s still there, %s gone before the prediction",
+        "%s: scored: %s of %s patients; left out: %s still there, %s gone before the prediction",
         task.cohort,
-        shown_count(np.count_nonzero(kept)),
-        shown_count(np.count_nonzero(open_end)),
-        shown_count(np.count_nonzero(gone)),
+        told["kept"],
+        shown_count(len(last)),
+        told["open_end"],
+        told["gone"],
     )
     chosen = last[kept]
     return Labels(

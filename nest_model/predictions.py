@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from schemas.contract import read_table
 from schemas.errors import InputError
 from schemas.labels import Task, predictions_schema, read_task
+from schemas.suppress import SMALLEST_SHOWN
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,18 @@ class Predictions:
         """Positive rows per class [classes]."""
         return self.truth.sum(axis=0)
 
-    @cached_property
-    def scorable(self) -> np.ndarray:
-        """Columns with a positive and a negative row."""
-        return np.flatnonzero((self.positives > 0) & (self.positives < len(self)))
+    def scorable(self, least: int = SMALLEST_SHOWN) -> np.ndarray:
+        """Columns a score may be told of, see `scorable`."""
+        return scorable(self.truth, least)
+
+
+def scorable(truth: np.ndarray, least: int = SMALLEST_SHOWN) -> np.ndarray:
+    """Return the columns of a truth [rows, classes] with `least` positive rows and as many negative ones.
+
+    With fewer a score gives their number away: AUROC is a count of pairs, divided by how many there are.
+    """
+    positives = truth.sum(axis=0)
+    return np.flatnonzero((positives >= least) & (positives <= len(truth) - least))
 
 
 def classes_of(task: Task) -> tuple[str, ...]:

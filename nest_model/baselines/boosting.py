@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from nest_model.labels import Labels
-from nest_model.predictions import truth_table
+from nest_model.predictions import scorable, truth_table
 from nest_model.telemetry import Progress, Telemetry
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Fitted:
     boosters: "list[lgb.Booster]"
     classes: tuple[str, ...]
     grid_point: dict[str, Any]
-    validation: dict[str, float | None]
+    merit: tuple[float, float]  # validation AP, then the negative log loss: the larger the better
+    validation: dict[str, float | None]  # what of it may be told
 
 
 def fit(labels: Labels, features: sparse.csr_matrix, *, seed: int, telemetry: Telemetry) -> Fitted:
@@ -100,17 +101,11 @@ def fit(labels: Labels, features: sparse.csr_matrix, *, seed: int, telemetry: Te
     trials = []
     for number, point in enumerate(grid):
         boosters = [data.boost(settings | point, column, progress) for column in tuned]
-        trials.append(Fitted(boosters, tuple(classes), point, data.judge(boosters, tuned)))
+        trials.append(Fitted(boosters, tuple(classes), point, *data.judge(boosters, tuned)))
         telemetry.evaluation(number, trials[-1].validation)
-    best = max(trials, key=_merit)
+    best = max(trials, key=lambda trial: trial.merit)
     rest = [data.boost(settings | best.grid_point, column, progress) for column in later]
     return replace(best, boosters=best.boosters + rest)
-
-
-def _merit(trial: Fitted) -> tuple[float, float]:
-    """Order trials by AP, then by log loss; without a positive in validation by log loss alone."""
-    ap, log_loss = trial.validation["average_precision"], trial.validation["log_loss"]
-    return (-1.0 if ap is None else ap), -log_loss
 
 
 def commonest_labels(labels: Labels) -> tuple[str, ...]:
@@ -164,17 +159,23 @@ class _Data:
 
     def judge(
         self, boosters: "Sequence[lgb.Booster]", columns: Sequence[int | None]
-    ) -> dict[str, float | None]:
-        """Return AP (macro over the classes validation can tell apart) and log loss on validation."""
+    ) -> tuple[tuple[float, float], dict[str, float | None]]:
+        """Return the merit on validation, and what of it may be told: no score where few have the outcome.
+
+        AP is macro over the classes validation can tell apart; without a positive the log loss alone decides.
+        """
         from sklearn.metrics import average_precision_score
 
         truth = self.val_truth if columns == [None] else self.val_truth[:, columns]
         probability = probabilities(boosters, self.val_features)
-        scorable = np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))
-        scores = [average_precision_score(truth[:, k], probability[:, k]) for k in scorable]
-        return {
-            "average_precision": float(np.mean(scores)) if scores else None,
-            "log_loss": float(np.mean([next(iter(b.best_score["valid_0"].values())) for b in boosters])),
+        varies = scorable(truth, least=1)
+        scores = [average_precision_score(truth[:, k], probability[:, k]) for k in varies]
+        ap = float(np.mean(scores)) if scores else None
+        log_loss = float(np.mean([next(iter(b.best_score["valid_0"].values())) for b in boosters]))
+        may_be_told = len(scorable(truth)) > 0
+        return (-1.0 if ap is None else ap, -log_loss), {
+            "average_precision": ap if may_be_told else None,
+            "log_loss": log_loss if may_be_told else None,
             "rounds": float(np.mean([booster.best_iteration for booster in boosters])),
         }
 

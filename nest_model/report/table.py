@@ -11,15 +11,12 @@ def results_table(metrics: Mapping[str, Any]) -> str:
     lines = [("Task", "Model", "Test rows", "AUROC", "AP")]
     for row in result_rows(metrics):
         for place, (model, summary) in enumerate(row["models"].items()):
-            lines.append(
-                (
-                    row["title"] if place == 0 else "",
-                    LABELS[model],
-                    number(summary["rows"]),
-                    interval(summary["auroc"]),
-                    interval(summary["average_precision"]),
-                )
-            )
+            title = row["title"] if place == 0 else ""
+            if summary["auroc"]["value"] is None:
+                lines.append((title, LABELS[model], summary["auroc"]["note"], "", ""))
+                continue
+            scores = (interval(summary[metric]) for metric in ("auroc", "average_precision"))
+            lines.append((title, LABELS[model], number(summary["rows"]), *scores))
         for model, reason in row["missing"].items():
             lines.append((row["title"] if not row["models"] else "", LABELS[model], reason, "", ""))
     mean = metrics["mean_auroc"]

@@ -8,7 +8,18 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
 from nest_model.bootstrap import Resamples, weighted_auroc, weighted_average_precision
-from nest_model.evaluate import confidence, evaluate, reliability, score, summary
+from nest_model.evaluate import (
+    METRICS,
+    TOO_FEW,
+    bins_of_equal_mass,
+    confidence,
+    evaluate,
+    headline,
+    joined_bins,
+    reliability,
+    score,
+    summary,
+)
 from nest_model.predictions import Predictions, read_predictions
 from schemas.errors import ContractError, InputError
 from tests.nest_model import made_up
@@ -29,8 +40,9 @@ def predictions(truth, probability, *, label_type="bool", subject_id=None, class
     )
 
 
-def scored(one: Predictions, **options):
-    return score(one, Resamples.of(one.subject_id, **options))
+def scored(one: Predictions, *, least: int = 1, **options):
+    """Score rows so few that one can follow them by hand: `least` of a class is what may be told elsewhere."""
+    return score(one, Resamples.of(one.subject_id, **options), least=least)
 
 
 def test_auroc_counts_the_pairs_put_in_order_and_half_of_the_ties():
@@ -85,11 +97,12 @@ def test_calibration_of_several_classes_looks_at_the_likeliest_alone():
     assert truth.tolist() == [[True], [False]]
 
 
-def test_a_class_without_positives_is_left_out_and_counted():
-    truth = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0]])
-    probability = np.array([[0.9, 0.1, 0.5], [0.2, 0.8, 0.5], [0.6, 0.4, 0.5], [0.3, 0.7, 0.5]])
+def test_a_class_with_ten_positives_is_left_out_and_counted():
+    truth = np.zeros((60, 3))
+    truth[:30, 0], truth[30:41, 1], truth[41:51, 2] = 1, 1, 1
+    probability = np.stack([truth[:, 0], truth[:, 1], 1 - truth[:, 2]], axis=1)  # of the third all wrong
     one = predictions(truth, probability, label_type="list", classes="abc")
-    found = scored(one)
+    found = scored(one, least=11)
     assert found["auroc"].value == 1.0
     told = summary(one, found)
     assert (told["classes_scored"], told["classes_left_out"]) == (2, 1)
@@ -109,10 +122,24 @@ def test_no_rows_are_said_not_crashed_on():
     assert summary(one, scored(one))["auroc"]["note"] == "no rows to score"
 
 
-def test_too_few_positive_patients_have_a_value_but_no_interval():
-    truth = np.r_[np.ones(4), np.zeros(60)]
-    one = predictions(truth, np.linspace(1, 0, 64))
-    told = summary(one, scored(one))["auroc"]
+@pytest.mark.parametrize("few", [0, 1])
+def test_ten_rows_with_or_without_the_outcome_have_no_score_for_it_would_tell_how_many(few):
+    # of 56 rows an AUROC of 0.576471 can be had with five positives alone: 147 of 255 pairs
+    truth = np.r_[np.ones(10), np.zeros(46)] == (1 - few)
+    one = predictions(truth, np.linspace(1, 0, 56))
+    told = summary(one, scored(one, least=11))
+    assert [told[name]["value"] for name in METRICS] == [None] * 4
+    assert told["auroc"]["note"] == TOO_FEW
+    assert headline(told) == {}
+    assert (
+        scored(predictions(np.r_[truth, truth], np.linspace(1, 0, 112)), least=11)["auroc"].value is not None
+    )
+
+
+def test_few_positive_patients_have_a_value_but_no_interval():
+    truth = np.r_[np.ones(20), np.zeros(60)]
+    one = predictions(truth, np.linspace(1, 0, 80), subject_id=np.r_[np.arange(20) % 10, np.arange(10, 70)])
+    told = summary(one, scored(one, least=11))["auroc"]
     assert told["value"] == 1.0
     assert told["low"] is None
     assert "too few patients" in told["note"]
@@ -136,16 +163,25 @@ def test_small_counts_and_their_complements_are_not_told():
     assert (told["positives"], told["prevalence"], told["reliability"]) == ("> 39", None, None)
 
 
-def test_no_bin_of_the_reliability_curve_holds_under_eleven_rows():
-    rng = np.random.default_rng(4)
-    one = predictions(rng.random(60) < 0.5, rng.random(60))
-    assert len(reliability(one)["observed"]) == 5
+@settings(max_examples=60, deadline=None)
+@given(st.integers(22, 400), st.floats(0.03, 0.97), st.integers(0, 10_000))
+def test_every_bin_of_the_reliability_curve_holds_eleven_rows_of_either_outcome(rows, share, seed):
+    rng = np.random.default_rng(seed)
+    truth = rng.random(rows) < share
+    probability = np.sort(rng.random(rows)).round(2)
+    if reliability(predictions(truth, probability)) is None:
+        assert min(truth.sum(), (~truth).sum()) < 11
+        return
+    bins = joined_bins(bins_of_equal_mass(probability), truth)
+    for side in (truth, ~truth):
+        assert np.bincount(bins[side]).min() >= 11
+    assert (np.diff(bins) >= 0).all()
 
 
 def test_reliability_is_scikit_learns_calibration_curve():
     rng = np.random.default_rng(3)
-    probability = rng.random(400).round(2)
-    one = predictions(rng.random(400) < probability, probability)
+    probability = (0.25 + 0.5 * rng.random(1000)).round(2)
+    one = predictions(rng.random(1000) < probability, probability)
     observed, expected = calibration_curve(
         one.truth[:, 0], one.probability[:, 0], n_bins=10, strategy="quantile"
     )

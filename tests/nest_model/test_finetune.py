@@ -165,7 +165,22 @@ def test_a_validation_split_without_positives_stops_early_on_the_loss(world, pre
     write_labels(tmp_path / "labels.parquet", rows, split)
     tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
 
-    assert set(json.loads((tmp_path / "model" / "metrics.json").read_text())["validation"]) == {"val_loss"}
+    metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
+    assert metrics["epochs"] > metrics["best_epoch"] >= 0
+
+
+def test_a_validation_split_with_few_positives_tells_no_score_in_any_epoch(world, pretrained, tmp_path):
+    split = splits_of(world)
+    few = [row[0] for row in rows_of(world) if row[3] and split[row[0]] == "val"][:4]
+    rows = [(*row[:3], row[3] and (split[row[0]] != "val" or row[0] in few)) for row in rows_of(world)]
+    write_labels(tmp_path / "labels.parquet", rows, split)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+
+    told = (tmp_path / "model" / "metrics.jsonl").read_text()
+    assert "train_loss" in told
+    for text in (told, *(file.read_text() for file in (tmp_path / "model").glob("*.json"))):
+        assert "val_loss" not in text
+        assert "val_average_precision" not in text
 
 
 @pytest.mark.parametrize("label_type", ["class", "list"])
@@ -206,5 +221,5 @@ def test_average_precision_leaves_out_a_class_that_does_not_vary():
     targets = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 1]])
     probability = np.array([[0.9, 0.1, 0.5], [0.8, 0.1, 0.5], [0.7, 0.1, 0.5]])
 
-    assert mean_average_precision(targets, probability, "list") == pytest.approx((1 + 2 / 3) / 2)
-    assert mean_average_precision(np.zeros(3, int), probability[:, :1], "bool") is None
+    assert mean_average_precision(targets, probability) == pytest.approx((1 + 2 / 3) / 2)
+    assert mean_average_precision(np.zeros((3, 1), int), probability[:, :1]) is None

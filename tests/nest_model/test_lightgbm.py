@@ -216,13 +216,22 @@ def test_one_class_in_training_is_no_error_and_leaves_nothing_stale(folder):
     assert {file.name for file in out.iterdir()} == {"not_trainable.json", "metrics.jsonl"}
 
 
-def test_validation_without_positives_stops_on_loss(folder):
+@pytest.mark.parametrize("positives", [0, 4])
+def test_validation_with_few_positives_stops_on_what_it_does_not_tell(folder, positives):
     folder, tokens = folder
-    label = [5 in row and split != "val" for row, split in zip(tokens, SPLIT, strict=True)]
+    few = np.flatnonzero(np.array([5 in row for row in tokens]) & (np.array(SPLIT) == "val"))[:positives]
+    label = [
+        5 in row and (split != "val" or k in few)
+        for k, (row, split) in enumerate(zip(tokens, SPLIT, strict=True))
+    ]
     write_labels(folder, label, "bool", ("false", "true"), SPLIT)
-    validation = json.loads((fit(folder) / "metrics.json").read_text())["validation"]
-    assert validation["average_precision"] is None
-    assert validation["log_loss"] > 0
+
+    out = fit(folder)
+
+    told = [json.loads(line)["metrics"] for line in (out / "metrics.jsonl").open() if "metrics" in line]
+    told.append(json.loads((out / "metrics.json").read_text())["validation"])
+    assert {one[name] for one in told for name in ("average_precision", "log_loss")} == {None}
+    assert all(one["rounds"] > 0 for one in told)
 
 
 def test_shards_of_another_vocabulary_are_refused(folder):

@@ -64,8 +64,41 @@ def test_counts_under_eleven_are_not_told(tmp_path, caplog):
         last_sets(read_rows(tmp_path, ROWS), TASK)
 
     assert caplog.messages == [
-        "made_up: < 11 patients; left out: < 11 still there, 0 gone before the prediction"
+        "made_up: scored: < 11 of < 11 patients; left out: < 11 still there, 0 gone before the prediction"
     ]
+
+
+def test_a_small_number_left_out_does_not_follow_from_those_scored(tmp_path, caplog):
+    stays = [set_row(k, 0, 10 * k, 0, end_us=DAY_US) for k in range(1, 94)]
+    stays += [set_row(k, 0, 10 * k, 0) for k in range(94, 101)]  # seven still there
+
+    with caplog.at_level("INFO", logger="nest"):
+        rows = last_sets(read_rows(tmp_path, stays), TASK)
+
+    assert len(rows) == 93
+    assert caplog.messages == [
+        "made_up: scored: withheld of 100 patients; left out: withheld still there, 0 gone before the prediction"
+    ]
+
+
+def test_no_line_of_a_scoring_tells_how_few_were_left_out(tuned, tmp_path, caplog):
+    new = make_world(tmp_path / "new", subjects=40, seed=5)
+    shard = next(iter(sorted(new.seqset.glob("*.parquet"))))
+    table = pq.read_table(shard)
+    last = np.append(np.diff(table["subject_id"].to_numpy()) != 0, True)
+    left = np.flatnonzero(last)[:7]  # seven left an hour after they came
+    end = table["end"].to_numpy().copy()
+    end[left] = table["start"].to_numpy()[left] + np.timedelta64(1, "h")
+    at = table.column_names.index("end")
+    pq.write_table(table.set_column(at, table.schema.field("end"), pa.array(end, pa.timestamp("us"))), shard)
+
+    with caplog.at_level("INFO", logger="nest"):
+        scored = score(tuned, new.seqset, tmp_path / "out.parquet")
+
+    told = "\n".join(caplog.messages) + (tmp_path / "metrics.jsonl").read_text()
+    assert len(scored) == 33
+    assert "33" not in told.replace('"rate"', "")
+    assert "40" in told
 
 
 def test_a_patient_who_left_before_the_prediction_is_left_out_unless_the_paper_keeps_them(tmp_path):

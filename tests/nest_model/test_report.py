@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from nest_model.evaluate import METRICS
 from nest_model.report import results_table, write_report
 from nest_model.telemetry import Telemetry
 from schemas.contract import write_table
@@ -152,9 +153,9 @@ def test_nest_is_scored_on_all_labels_and_on_those_lightgbm_knows(layout, tmp_pa
     assert "ICD category, the 2 commonest" in page
 
 
-def test_a_class_without_positives_is_counted_on_the_page(report):
+def test_a_class_too_few_have_is_counted_on_the_page(report):
     assert report[1]["tasks"]["mimic_icd_chapter"]["models"]["nest"]["classes_left_out"] == 1
-    assert "1 left out (no positive or no negative test row)" in report[0]
+    assert "1 left out (under 11 test rows with, or without, it)" in report[0]
 
 
 def test_without_planted_probabilities_there_is_no_best_possible(layout, tmp_path):
@@ -191,6 +192,21 @@ def test_curves_are_withheld_under_eleven_positives(tmp_path):
     assert metrics["tasks"]["mimic_mortality"]["models"]["nest"]["positives"] == "< 11"
     assert "ROC curves" not in page
     assert "Curves and calibration are withheld" in page
+
+
+def test_a_score_that_would_tell_how_few_had_the_outcome_is_withheld_everywhere(tmp_path):
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=30, cohorts={"mimic_mortality": "bool"})
+    out = tmp_path / "out"
+    write_report(layout.root, ["mimic_mortality"], out, "default", Telemetry(out))
+    metrics = json.loads((out / "metrics.json").read_text())
+    told = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    task = metrics["tasks"]["mimic_mortality"]
+
+    scores = [one[name] for one in (*task["models"].values(), task["difference"]) for name in METRICS]
+    assert {(one["value"], one["low"]) for one in scores} == {(None, None)}
+    assert metrics["mean_auroc"]["tasks"] == []
+    assert told == {"event": "result", "metrics": {}}
+    assert "withheld: under 11 rows" in results_table(metrics)
 
 
 def test_both_overlaps_are_stated(report):
