@@ -83,7 +83,8 @@ def _write_events(layout: Layout, events: pl.DataFrame, ids: pl.Series, per_buck
 
 
 def _stay(chance: random.Random, subject: int, stay: int, born: datetime, start: datetime) -> dict:
-    is_open, died = stay % 17 == 0, chance.random() < 0.2
+    is_open = stay % 17 == 0
+    died = chance.random() < (0.5 if is_open else 0.2)
     end = None if is_open else start + timedelta(minutes=chance.randint(60, 9000))
     return {
         "subject_id": subject,
