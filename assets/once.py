@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.store import StoredLayout
 from schemas.cards import StepCard, asset_of, step_of
 from schemas.errors import ContractError
 from schemas.layout import Layout
@@ -46,10 +47,15 @@ def once(
         context.add_asset_metadata({"unchanged": "nothing to do: code, rules and input are as they were"})
         return found
     StepCard.remove(layout.cards, step)
-    made = make().model_copy(update={"step": step, "inputs": inputs, "key": key})
+    if isinstance(layout, StoredLayout):
+        layout.withdraw(step)
+    below = [path.relative_to(layout.root).as_posix() for path in outputs if path.is_relative_to(layout.root)]
+    made = make().model_copy(update={"step": step, "inputs": inputs, "outputs": below, "key": key})
     card = made.model_copy(update={"content": made.content_of(outputs)})
     layout.cards.mkdir(parents=True, exist_ok=True)
     card.write(layout.cards)
+    if isinstance(layout, StoredLayout):
+        layout.publish(step)
     return card
 
 

@@ -1,23 +1,34 @@
 """The workspace: the settings of this run, and where its files lie."""
 
+import functools
 from pathlib import Path
 
 import dagster as dg
 
+from assets.store import StoredLayout
 from pipelines import workers
 from pipelines.from_meds import ready_dataset
 from pipelines.mimic import MimicSource, find_source
 from pipelines.shards import writing
+from pipelines.sources import instacart_tables
 from pipelines.sources.meds_files import MedsDataset
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
 
 
+@functools.cache  # once a process: a step is one
+def _pulled(folder: Path, url: str) -> Layout:
+    layout = StoredLayout(folder, url)
+    layout.pull()
+    return layout
+
+
 class Workspace(dg.ConfigurableResource):
     """Settings from the environment (`NEST_…`), each of which a run's config may override."""
 
     data_dir: str | None = None
+    scratch_dir: str | None = None
     mimic_dir: str | None = None
     vocab_dir: str | None = None
     mimic_demo_url: str | None = None
@@ -26,6 +37,8 @@ class Workspace(dg.ConfigurableResource):
     meds_dir: str | None = None
     meds_encounter_column: str | None = None
     meds_gap_hours: float | None = None
+    instacart_dir: str | None = None
+    instacart_target: str | None = None  # last_visible | held_out
     preset: str | None = None  # default | paper
     model: str | None = None  # auto | tiny | paper
     med_link: str | None = None  # name | pharmacy
@@ -34,6 +47,7 @@ class Workspace(dg.ConfigurableResource):
     subjects_per_bucket: int | None = None
     synthetic_patients: int | None = None
     synthetic_tokens_per_set: int | None = None
+    synthetic_users: int | None = None
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Let this step's buckets be worked on where the settings say."""
@@ -55,7 +69,7 @@ class Workspace(dg.ConfigurableResource):
         Raises:
             NestError: it cannot be made.
         """
-        folder = self.fetching.data_dir.expanduser().resolve()
+        folder = self.fetching.data_folder
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -82,11 +96,17 @@ class Workspace(dg.ConfigurableResource):
         folder = self.data_folder / source
         with writing(folder):
             folder.mkdir(exist_ok=True, mode=0o700)
+        if url := self.fetching.store_url:
+            return _pulled(folder, f"{url}/{source}")
         return Layout(folder)
 
     def meds_dataset(self) -> MedsDataset:
         """Return the MEDS dataset of this run: the user's own, or the one `mimic_meds` wrote."""
         return ready_dataset(self.settings, Layout(self.data_folder / "mimic").meds)
+
+    def instacart_source(self) -> instacart_tables.InstacartSource:
+        """Return the Instacart files of this run: the user's own, or the synthetic ones in the data folder."""
+        return instacart_tables.find_source(self.settings.instacart_dir or self.layout("instacart").raw)
 
     def mimic_source(self) -> MimicSource:
         """Return the MIMIC-IV tables of this run: the user's own, or the synthetic ones in the data folder."""

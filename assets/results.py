@@ -15,7 +15,7 @@ def results(source: str) -> str:
     Raises:
         NestError: there is no report yet.
     """
-    folder = Layout(Settings().data_dir.expanduser().resolve() / source).report(source)
+    folder = Layout(Settings().data_folder / source).report(source)
     metrics = folder / "metrics.json"
     if not metrics.exists():
         raise NestError(f"{metrics}: no results yet; run `make {source}_full`.")

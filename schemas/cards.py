@@ -79,6 +79,7 @@ class StepCard(BaseModel):
     warnings: list[str] = []  # sentences for the WARN checks
     notes: list[str] = []  # sentences worth knowing, of which none is odd
     inputs: dict[str, str] = {}  # what the output was made from: the steps it read, and their content then
+    outputs: list[str] = []  # its files and folders, below the source's folder
     key: str = ""  # all it was made from, code and rules too: sha256
     content: str = ""  # what the output's files hold and this card says: sha256
 
@@ -92,7 +93,9 @@ class StepCard(BaseModel):
 
         Logs and temporary files are no content; nor is a file's place, so that a data folder can be moved.
         """
-        digest = hashlib.sha256(self.model_dump_json(exclude={"inputs", "key", "content"}).encode())
+        digest = hashlib.sha256(
+            self.model_dump_json(exclude={"inputs", "outputs", "key", "content"}).encode()
+        )
         for name, file in _files(outputs):
             with file.open("rb") as stream:
                 digest.update(f"{name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\0".encode())

@@ -1,7 +1,9 @@
 """Settings from the environment (prefix NEST_), and the two presets of data rules."""
 
 import difflib
+import hashlib
 import os
+import tempfile
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -49,7 +51,10 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="NEST_", env_ignore_empty=True, extra="forbid", frozen=True)
 
-    data_dir: Path = Path("data")
+    data_dir: str = "data"  # a folder, or the URL of one in an object store, e.g. s3://bucket/nest
+    scratch_dir: Path | None = (
+        None  # where an object store's files are worked on; None: below the system's own
+    )
     mimic_dir: Path | None = None  # the folder that holds `hosp`, or `hosp` itself; None: synthetic
     vocab_dir: Path | None = None  # the crosswalks; None: those of the synthetic input
     # where the fetch jobs fetch from, or a mirror of it
@@ -59,6 +64,10 @@ class Settings(BaseSettings):
     meds_dir: Path | None = None  # the root of a MEDS dataset; None: the one `mimic_meds` writes
     meds_encounter_column: str | None = None  # None: the first known name it has; `none`: sets by gaps
     meds_gap_hours: float = Field(default=24.0, gt=0.0)  # between two sets, where no column tells them apart
+    instacart_dir: Path | None = None  # the folder of the Kaggle download; None: synthetic
+    instacart_target: Literal["last_visible", "held_out"] = (
+        "last_visible"  # the basket asked for of a test user
+    )
     preset: Literal["default", "paper"] = "default"
     med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it
     model: Literal["auto", "tiny", "paper"] = "auto"
@@ -67,6 +76,7 @@ class Settings(BaseSettings):
     subjects_per_bucket: int = Field(default=4000, ge=1)  # worked on at a time; memory grows with it
     synthetic_patients: int = Field(default=2000, ge=1)
     synthetic_tokens_per_set: int = Field(default=120, ge=1)  # median
+    synthetic_users: int = Field(default=2000, ge=1)  # of Instacart
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -74,6 +84,19 @@ class Settings(BaseSettings):
         except ValidationError as error:  # pydantic's message has several lines and an address
             faults = (f"NEST_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
             raise NestError("; ".join(faults)) from None
+
+    @property
+    def store_url(self) -> str | None:
+        """The object store that is the data folder, or None where the data folder is a local one."""
+        return self.data_dir.rstrip("/") if "://" in self.data_dir else None
+
+    @property
+    def data_folder(self) -> Path:
+        """The local folder everything is written in: the data folder, or where a copy of an object store's lies."""
+        if self.store_url is None:
+            return Path(self.data_dir).expanduser().resolve()
+        below = self.scratch_dir or Path(tempfile.gettempdir()) / f"nest-{os.getuid()}"
+        return (below / hashlib.sha256(self.store_url.encode()).hexdigest()[:16]).expanduser().resolve()
 
     @property
     def rules(self) -> DataRules:
