@@ -3,6 +3,7 @@
 import polars as pl
 
 NO_TARGET = ("NODX", "NOPCS")
+ICD10_CM, ICD10_PCS = r"^[A-Z][0-9][0-9A-Z]{1,5}$", r"^[0-9A-HJ-NP-Z]{7}$"  # cleaned
 
 
 def clean_code(column: str) -> pl.Expr:

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from pipelines import data_card, seqsets, shards, tokens
 from pipelines.buckets import Buckets
 from pipelines.events import kinds_of, read_events, scan_table
-from pipelines.values import fit_cuts
+from pipelines.values import count_other_units, fit_cuts, refuse_numeric_units
 from pipelines.workers import each_bucket
 from schemas.cards import Flow, ShardCard, StepCard
 from schemas.contract import contract_name, read_table, write_table
+from schemas.errors import InputError
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, KINDS, SUBJECTS
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
@@ -44,19 +45,22 @@ def fit_vocab(
     for part in each_bucket("vocabulary", count, len(Buckets.read(layout))):
         counted.add(part)
     values, units, codes = counted.compact()
+    refuse_numeric_units(units)
     cuts = fit_cuts(values, units, top=rules.top_labs)
     own = pl.concat([codes, _count_deciles(values, cuts)])
     vocab = tokens.fit_vocab(own, cuts, min_count=rules.min_count)
     table = vocab.to_arrow()
     write_table(table, layout.vocab, VOCAB, made_by="fit_vocab", metadata={"rules": rules.model_dump_json()})
     lab_rows = int(values["rows"].sum())
+    other_units = count_other_units(units.join(cuts.select("code"), on="code", how="semi"))
+    of_labs = {"lab_rows": lab_rows, "lab_items": cuts.height, "lab_rows_in_other_units": other_units}
     card = StepCard(
         step="vocab",
         contract=contract_name(VOCAB),
-        counts=tokens.vocab_counts(vocab)
-        | ({"lab_rows": lab_rows, "lab_items": cuts.height} if lab_rows else {}),
+        counts=tokens.vocab_counts(vocab) | (of_labs if lab_rows else {}),
         shares={"lab_rows_in_top_items": cuts["rows"].sum() / lab_rows} if lab_rows else {},
         hashes={"vocab": content_sha256(table), "config": shards.config_sha256(rules)},
+        warnings=data_card.odd_units(other_units, lab_rows),
     )
     return shards.write_card(card, layout)
 
@@ -247,7 +251,13 @@ def _sift(kind: str, written: pa.DictionaryArray, encounter: pa.ChunkedArray) ->
 def fitted_on(layout: Layout, rules: DataRules) -> pl.DataFrame:
     """Return the subject_id of the subjects whatever is fitted may see."""
     known = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
-    return (known if rules.fit_on == "all" else known.filter(pl.col("split") == "train")).select("subject_id")
+    fitted = known if rules.fit_on == "all" else known.filter(pl.col("split") == "train")
+    if not fitted.height:
+        raise InputError(
+            f"subjects: none of {known.height:,} is in the training split, which everything is fitted on. "
+            "Give more patients, or tokenize these by a fitted vocabulary."
+        )
+    return fitted.select("subject_id")
 
 
 def _drug_lookup(layout: Layout) -> dict[str, str]:

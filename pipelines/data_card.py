@@ -11,6 +11,7 @@ from schemas.vocab import UNK
 
 MOST_SHARE_OF_SOURCE = {"NoDx": 0.05, "NoPCS": 0.05, "not_in_gem": 0.02, "no_atc": 0.10, "not_top_lab": 0.10}
 MOST_UNK_SHARE = 0.05
+MOST_OTHER_UNITS_SHARE = 0.01
 
 
 def tokenized_flow(extracted: Flow, written: Flow) -> Flow:
@@ -94,6 +95,15 @@ def shard_shares(counts: dict[str, int], flows: dict[str, Flow]) -> dict[str, fl
         valued = labs.kept_rows + labs.dropped["not_top_lab"] + labs.dropped["no_stay"]
         shares["lab_rows_in_vocabulary"] = 1 - labs.dropped["not_top_lab"] / max(valued, 1)
     return shares
+
+
+def odd_units(other: int, lab_rows: int) -> list[str]:
+    """Return a sentence where many values are in another unit than most of their item: one cut is over them all."""
+    if other <= MOST_OTHER_UNITS_SHARE * lab_rows:
+        return []
+    some = f"{_share_or_count(other, lab_rows)} of {shown_count(lab_rows)} laboratory values"
+    usual = f"usual: below {MOST_OTHER_UNITS_SHARE:.0%}"
+    return [f"LAB: {some} are in another unit than most of their item ({usual})."]
 
 
 def odd_shares(flows: dict[str, Flow], shares: dict[str, float]) -> list[str]:

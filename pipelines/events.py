@@ -15,6 +15,11 @@ _FIRST, _REST = ("subject_id", "time", "rank"), ("code", "encounter_id", "mapped
 
 def in_order(events: pl.DataFrame) -> pl.DataFrame:
     """Sort by subject, time, rank (null last), then by everything else, so that equal input gives equal bytes."""
+    return _in_order(events)[0]
+
+
+def _in_order(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
+    """Return the sorted events, and whether some have subject, time and rank in common."""
     keys = [
         events["rank"].fill_null(np.iinfo(np.int64).max).to_numpy(),
         events["time"].to_physical().to_numpy(),
@@ -26,13 +31,35 @@ def in_order(events: pl.DataFrame) -> pl.DataFrame:
         placed = key[order]
         tied &= placed[1:] == placed[:-1]
     if tied.any():  # comparing texts is slow, and hardly ever needed
-        return events.sort(*_FIRST, *_REST, "available_at", nulls_last=True)
-    return events[order]
+        return events.sort(*_FIRST, *_REST, "available_at", nulls_last=True), True
+    return events[order], False
 
 
 def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str) -> None:
     """Write one kind's events of one bucket, in order, as events/1."""
     write_table(in_order(events).to_arrow(), events_file(folder, kind, bucket), EVENTS, made_by=made_by)
+
+
+def write_numbered(
+    events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str
+) -> tuple[int, int]:
+    """Write events whose `rank` is the source's own number, each once.
+
+    Returns:
+        How many rows repeated another in everything and were left out, and how many of those kept have subject, time
+        and rank in common with the row before them.
+    """
+    ordered, tied = _in_order(events)
+    repeated = shared = 0
+    if tied:
+        numbered = pl.col("rank").is_not_null()
+        first = pl.struct(pl.all()).is_first_distinct()
+        ordered = ordered.filter(~numbered | first)
+        repeated = events.height - ordered.height
+        same = [pl.col(name).eq_missing(pl.col(name).shift()) for name in _FIRST]
+        shared = int(ordered.select(pl.all_horizontal(numbered, *same).sum()).item())
+    write_table(ordered.to_arrow(), events_file(folder, kind, bucket), EVENTS, made_by=made_by)
+    return repeated, shared
 
 
 def events_file(folder: Path, kind: str, bucket: int) -> Path:

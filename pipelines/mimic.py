@@ -16,7 +16,7 @@ from pipelines import corpus, drugs, shards
 from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.codes import shortest_target
 from pipelines.corpus import fit_vocab
-from pipelines.events import scan_table, write_events
+from pipelines.events import scan_table, write_numbered
 from pipelines.sources import mimic as rows_of
 from pipelines.sources.mimic_tables import READ, TABLES, MimicSource, find_source
 from pipelines.sources.raw import batches, estimate_rows
@@ -65,6 +65,7 @@ def extract_subjects(
 ) -> StepCard:
     """Write subjects/1: who, and in which split; and buckets/1, the ranges in which they are worked on."""
     found = rows_of.subjects(source.read("patients"))
+    early = int((found["death_date"] < found["birth_date"]).sum())
     ids = found["subject_id"]
     split = found.with_columns(
         assign_split(ids, *TASK_SPLIT).alias("split"),
@@ -75,7 +76,11 @@ def extract_subjects(
     card = StepCard(
         step="subjects",
         contract=contract_name(SUBJECTS),
-        flows={"patients": Flow(source_rows=found.height, kept_rows=split.height)},
+        flows={
+            "patients": Flow(
+                source_rows=found.height, kept_rows=split.height, noted={"death_before_birth": early}
+            )
+        },
         counts={
             "buckets": buckets,
             **{
@@ -85,6 +90,11 @@ def extract_subjects(
             },
         },
         hashes={"config": shards.config_sha256(rules)},
+        warnings=[
+            f"patients: column dod: {shown_count(early, found.height)} of {found.height:,} patients die before birth."
+        ]
+        if early
+        else [],
     )
     return shards.write_card(card, layout)
 
@@ -173,9 +183,11 @@ def extract_bucket(
         "MED": rows_of.medications(spill.read("MED", bucket), held_against, by_pharmacy),
         "LAB": rows_of.laboratory(spill.read("LAB", bucket), held_against),
     }
-    for kind, (events, _) in made.items():
-        write_events(events, folder, kind, bucket, made_by="extract_events")
-    return {TABLE_OF_KIND[kind]: flow for kind, (_, flow) in made.items()}
+    flows = {}
+    for kind, (events, flow) in made.items():
+        repeated, shared = write_numbered(events, folder, kind, bucket, made_by="extract_events")
+        flows[TABLE_OF_KIND[kind]] = rows_of.without_repeats(flow, repeated, shared if kind == "LAB" else 0)
+    return flows
 
 
 def _spill_table(source: MimicSource, kind: str, spill: Spill) -> Flow:
@@ -213,6 +225,7 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
     rows_of.refuse(PRESCRIBED, flow)
     counts = pl.concat(counted).group_by("name", "gsn").agg(pl.col("rows").sum())
     lookup = drugs.fit_lookup(counts.lazy(), source.read("gsn_atc_ndc_mapping").lazy()).collect()
+    rows_of.refuse_empty_lookup(lookup, flow)
     write_table(lookup.to_arrow(), layout.drug_lookup, DRUG_LOOKUP, made_by="fit_drug_lookup")
     card = StepCard(
         step="drug_lookup",

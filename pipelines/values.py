@@ -8,8 +8,11 @@ other, in the last bit, which moves values that equal a cut.
 import numpy as np
 import polars as pl
 
+from schemas.errors import InputError
+
 DECILES = range(1, 11)
 CUTS = [f"cut_{k}" for k in range(1, 10)]
+MOST_NUMERIC_UNITS_SHARE = 0.01
 
 
 def fit_cuts(values: pl.DataFrame, units: pl.DataFrame, *, top: int) -> pl.DataFrame:
@@ -53,6 +56,29 @@ def _cuts_of(values: pl.Series, rows: pl.Series) -> np.ndarray:
     # past the last value the remainder is 0, and any value does
     high = seen[np.minimum(np.searchsorted(ends, place + 1, side="right"), len(seen) - 1)]
     return np.asarray(np.where(remainder == 0, low, low + (high - low) * remainder / 10))
+
+
+def count_other_units(units: pl.DataFrame) -> int:
+    """Return how many rows are in another unit than the commonest of their item; a row without a unit is in none.
+
+    Args:
+        units: code, unit, rows, each pair once.
+    """
+    named = units.drop_nulls("unit")
+    common = named.group_by("code").agg(pl.col("rows").max())
+    return int(named["rows"].sum()) - int(common["rows"].sum())
+
+
+def refuse_numeric_units(units: pl.DataFrame) -> None:
+    """Raise InputError where more than 1 % of the units given are numbers: a decimal comma moved them there."""
+    named = units.drop_nulls("unit")
+    given = int(named["rows"].sum())
+    numeric = int(named.filter(pl.col("unit").cast(pl.Float64, strict=False).is_not_null())["rows"].sum())
+    if numeric > MOST_NUMERIC_UNITS_SHARE * given:
+        raise InputError(
+            f"events: column unit: {numeric:,} of {given:,} laboratory rows hold a number, as where decimal commas "
+            "are not quoted. Write decimal points, or quote every field that holds a comma."
+        )
 
 
 def _commonest_unit(units: pl.DataFrame) -> pl.DataFrame:

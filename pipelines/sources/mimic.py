@@ -12,7 +12,7 @@ from functools import cached_property
 import polars as pl
 
 from pipelines import clock
-from pipelines.codes import clean_code, to_icd10
+from pipelines.codes import ICD10_CM, ICD10_PCS, clean_code, to_icd10
 from pipelines.drugs import clean_name, commonest_atc, prescription_atc
 from pipelines.flows import sift
 from pipelines.sources.raw import NUMBER, TEXT, TIME
@@ -23,7 +23,11 @@ from schemas.events import EVENTS
 
 MOST_ODD_STAYS_SHARE = 0.01
 MOST_FOREIGN_SHARE = 0.001
+MOST_MALFORMED_SHARE = 0.001
+SYSTEM_OF_TABLE = {"diagnoses_icd": "ICD-10-CM", "procedures_icd": "ICD-10-PCS"}
 LAB_LOOKBACK_HOURS = 24
+
+REPEATED = {"repeated": pl.col("rank").is_not_null() & ~pl.struct(pl.all()).is_first_distinct()}
 
 Sifted = tuple[pl.DataFrame, Flow]
 
@@ -58,6 +62,13 @@ def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> Sifted:
         raise InputError(
             f"admissions: column subject_id: {orphans:,} of {aged.height:,} rows name no known patient. "
             "Give both tables of one release, whole."
+        )
+    flags = admissions["hospital_expire_flag"]
+    unsaid = int((~flags.is_in([0, 1])).sum())
+    if unsaid:
+        raise InputError(
+            f"admissions: column hospital_expire_flag: {unsaid:,} of {flags.len():,} rows hold neither 0 nor 1. "
+            "Mend those rows or leave them out."
         )
     years = pl.col("anchor_age") + pl.col("admittime").dt.year() - pl.col("anchor_year")
     stays = aged.sort("subject_id", "admittime", "hadm_id").select(
@@ -112,12 +123,12 @@ class Bucket:
 
 def diagnosis_rows(rows: pl.DataFrame) -> Sifted:
     """Return what a row of diagnoses_icd says by itself: its stay, its code, its rank seq_num."""
-    return _icd_rows(rows, {})
+    return _icd_rows(rows, ICD10_CM, {})
 
 
 def diagnoses(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
     """Return DX events: time the admission, known at discharge; NoDx stays, unmapped."""
-    kept, flow = _own(rows, bucket)
+    kept, flow = _own(rows, bucket, REPEATED)
     stays = bucket.encounters.select("encounter_id", "start", "end")
     timed = kept.join(stays, on="encounter_id").with_columns(**clock.DIAGNOSIS)
     events, noted = _icd(timed, targets, kind="DX", system="cm", no_target="NoDx")
@@ -126,12 +137,13 @@ def diagnoses(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sift
 
 def procedure_rows(rows: pl.DataFrame) -> Sifted:
     """Return what a row of procedures_icd says by itself: chart date at midnight, known a day later."""
-    return _icd_rows(rows.with_columns(**clock.PROCEDURE), {"no_time": pl.col("time").is_null()})
+    timed = rows.with_columns(**clock.PROCEDURE)
+    return _icd_rows(timed, ICD10_PCS, {"no_time": pl.col("time").is_null()})
 
 
 def procedures(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
     """Return PR events; NoPCS stays, unmapped."""
-    kept, flow = _own(rows, bucket)
+    kept, flow = _own(rows, bucket, REPEATED)
     events, noted = _icd(kept, targets, kind="PR", system="pcs", no_target="NoPCS")
     return events, flow.model_copy(update={"noted": noted})
 
@@ -162,8 +174,12 @@ def laboratory(rows: pl.DataFrame, bucket: Bucket) -> Sifted:
         rows, bucket, {"unknown_subject": ~pl.col("subject_id").is_in(bucket.subject_ids.implode())}
     )
     attached = bucket.attach(kept, lookback_hours=LAB_LOOKBACK_HOURS)
-    coded = attached.with_columns(code=pl.col("itemid").cast(TEXT))
-    return _events(coded, kind="LAB", vocab=pl.lit("itemid")), flow
+    items = attached["itemid"].unique().sort()
+    names = items.cast(TEXT).sort()
+    coded = attached.with_columns(
+        code=pl.col("itemid").replace_strict(items, items.cast(TEXT), return_dtype=pl.Enum(names))
+    )
+    return _events(coded, kind="LAB", vocab=_repeated("itemid")), flow
 
 
 def medication_rows(rows: pl.DataFrame) -> Sifted:
@@ -201,7 +217,7 @@ def medications(rows: pl.DataFrame, bucket: Bucket, by_pharmacy: pl.DataFrame | 
     if by_pharmacy is not None:
         own = by_pharmacy.rename({"atc": "mapped"})
         attached = attached.join(own, on=["subject_id", "pharmacy_id"], how="left")
-    return _events(attached, kind="MED", vocab=pl.lit("name")), flow
+    return _events(attached, kind="MED", vocab=_repeated("name")), flow
 
 
 def prescription_rows(rows: pl.DataFrame) -> Sifted:
@@ -230,24 +246,63 @@ ROWS_OF: dict[str, Callable[[pl.DataFrame], Sifted]] = {
 }
 
 
+def refuse_empty_lookup(lookup: pl.DataFrame, prescribed: Flow) -> None:
+    """Raise InputError where no drug of any prescription has a code."""
+    if not lookup.height:
+        raise InputError(
+            f"prescriptions: column gsn: none of {prescribed.source_rows:,} rows leads to a code. "
+            "See that gsn_atc_ndc_mapping spells its gsn the same way, leading zeros included."
+        )
+
+
+def without_repeats(flow: Flow, repeated: int, conflicting: int) -> Flow:
+    """Count what was left out as a copy of another row, and what shares its number with another and is none."""
+    dropped = {
+        **flow.dropped,
+        "repeated": flow.dropped.get("repeated", 0) + repeated,
+        "conflicting": conflicting,
+    }
+    kept = flow.kept_rows - repeated - conflicting
+    return flow.model_copy(update={"kept_rows": kept, "dropped": dropped})
+
+
 def refuse(table: str, flow: Flow) -> None:
     """Raise where a whole table's flow is out of bounds.
 
     Raises:
-        InputError: a code is of no known version, or above 0.1 % of rows name a foreign admission.
+        InputError: a code is of no known version; above 0.1 % of rows hold no code, or are of a foreign admission or
+            patient; one labevent_id stands for two measurements; no row is left.
     """
-    unknown = flow.dropped.get("icd_version", 0)
-    if unknown:
-        raise InputError(
-            f"{table}: column icd_version: {unknown:,} of {flow.source_rows:,} rows hold neither 9 nor 10. "
-            "Mend those rows or leave them out."
+    dropped, rows = flow.dropped, flow.source_rows
+
+    def count(reason: str, most: float = 0) -> str | None:
+        found = dropped.get(reason, 0)
+        return f"{found:,} of {rows:,} rows" if found > most * rows else None
+
+    release = f"(more than {MOST_FOREIGN_SHARE:.1%}). Give all tables of one release, whole."
+    if found := count("icd_version"):
+        said = f"column icd_version: {found} hold neither 9 nor 10. Mend those rows or leave them out."
+    elif found := count("malformed_code", MOST_MALFORMED_SHARE):
+        said = (
+            f"column icd_code: {found} hold no {SYSTEM_OF_TABLE.get(table, 'ICD-10')} code where the version is 10 "
+            f"(more than {MOST_MALFORMED_SHARE:.1%}). Mend those rows, or give the file that bears this name."
         )
-    foreign = flow.dropped.get("foreign_hadm_id", 0)
-    if foreign > MOST_FOREIGN_SHARE * flow.source_rows:
-        raise InputError(
-            f"{foreign_sentence(table, f'{foreign:,}', flow.source_rows)} (more than {MOST_FOREIGN_SHARE:.1%}). "
-            "Give all tables of one release, whole."
+    elif count("foreign_hadm_id", MOST_FOREIGN_SHARE):
+        foreign = f"{dropped['foreign_hadm_id']:,}"
+        raise InputError(f"{foreign_sentence(table, foreign, rows)} {release}")
+    elif found := count("unknown_subject", MOST_FOREIGN_SHARE):
+        said = f"column subject_id: {found} name no known patient {release}"
+    elif found := count("conflicting"):
+        said = f"column labevent_id: {found} repeat another row's and differ from it. Keep one row per measurement."
+    elif not flow.kept_rows:
+        reason = max(dropped, key=lambda name: dropped[name])
+        said = (
+            f"none of {rows:,} rows can be used: {dropped[reason]:,} are dropped as {reason}. "
+            "See that its columns hold what MIMIC-IV's do."
         )
+    else:
+        return
+    raise InputError(f"{table}: {said}")
 
 
 def _own(rows: pl.DataFrame, bucket: Bucket, reasons: dict[str, pl.Expr] | None = None) -> Sifted:
@@ -255,19 +310,17 @@ def _own(rows: pl.DataFrame, bucket: Bucket, reasons: dict[str, pl.Expr] | None 
     return sift(rows, {"foreign_hadm_id": pl.lit(bucket.owners.foreign(rows)), **(reasons or {})})
 
 
-def _icd_rows(rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> Sifted:
+def _icd_rows(rows: pl.DataFrame, shape: str, reasons: dict[str, pl.Expr]) -> Sifted:
     kept, flow = sift(
-        rows,
+        rows.with_columns(code=clean_code("icd_code")),
         {
             "icd_version": ~pl.col("icd_version").is_in([9, 10]),
+            "malformed_code": (pl.col("icd_version") == 10) & ~pl.col("code").str.contains(shape),
             "no_hadm_id": pl.col("hadm_id").is_null(),
             **reasons,
         },
     )
-    coded = kept.with_columns(code=clean_code("icd_code")).rename(
-        {"hadm_id": "encounter_id", "seq_num": "rank"}
-    )
-    return coded.drop("icd_code"), flow
+    return kept.rename({"hadm_id": "encounter_id", "seq_num": "rank"}).drop("icd_code"), flow
 
 
 def _icd(
@@ -284,9 +337,13 @@ def _icd(
 
 def _events(rows: pl.DataFrame, *, kind: str, vocab: pl.Expr) -> pl.DataFrame:
     """Return events/1 in the contract's column order; what a kind lacks is null."""
-    absent = {"mapped": TEXT, "value": NUMBER, "unit": TEXT}
-    nulls = [pl.lit(None, dtype).alias(name) for name, dtype in absent.items() if name not in rows.columns]
-    return rows.with_columns(*nulls, kind=pl.lit(kind), vocab=vocab).select(EVENTS.names)
+    nulls = [pl.lit(None).alias(name) for name in ("mapped", "value", "unit") if name not in rows.columns]
+    return rows.with_columns(*nulls, kind=_repeated(kind), vocab=vocab).select(EVENTS.names)
+
+
+def _repeated(text: str) -> pl.Expr:
+    """Return the same text in every row, held once."""
+    return pl.lit(text, pl.Enum([text]))
 
 
 def _refuse_repeats(rows: pl.DataFrame, table: str, key: str, *, unit: str) -> None:

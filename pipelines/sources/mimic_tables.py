@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from pipelines.codes import ICD10_CM, ICD10_PCS, NO_TARGET, clean_code
 from pipelines.sources.gem import NATIVE, find_gem, is_gem, read_gem
 from pipelines.sources.raw import (
     DATE,
@@ -72,6 +73,7 @@ TABLES: dict[str, Table] = {
             "valueuom": TEXT,
         },
         required=("labevent_id", "subject_id", "itemid"),
+        free_text=("value", "comments"),
     ),
     "emar": Table(
         {
@@ -99,6 +101,21 @@ CROSSWALKS: dict[str, Table] = {
 
 
 READ = {**TABLES, **CROSSWALKS}
+_TARGETS = {
+    "icd_cm_9_to_10_mapping": ("ICD-10-CM", ICD10_CM),
+    "icd_pcs_9_to_10_mapping": ("ICD-10-PCS", ICD10_PCS),
+}
+
+
+def _refuse_other_codes(crosswalk: pl.DataFrame, path: Path, system: str, shape: str) -> None:
+    """Raise InputError where a target is no code of the system: the two crosswalks differ in nothing else."""
+    target = clean_code("icd_10")
+    strange = crosswalk.filter(~target.str.contains(shape) & ~target.is_in(NO_TARGET)).height
+    if strange:
+        raise InputError(
+            f"{path.name}: column icd_10: {strange:,} of {crosswalk.height:,} rows hold no {system} code ({path}). "
+            "Give CMS's mapping of that name."
+        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +134,9 @@ class MimicSource:
         folder = self.crosswalks if name in CROSSWALKS else self.hosp
         path = find_file(folder, name) or find_gem(folder, name)
         if path is None:
-            looked_for = [name + suffix for suffix in SUFFIXES] + [NATIVE[name]] * (name in NATIVE)
+            looked_for = [name + suffix for suffix in SUFFIXES]
+            if name in NATIVE:
+                looked_for.append(NATIVE[name])
             raise InputError(
                 f"{name}: no such file in {folder} ({', '.join(looked_for)}). "
                 + ("Name the folder that holds it." if name in CROSSWALKS else "Copy it there.")
@@ -134,7 +153,10 @@ class MimicSource:
 
     def read(self, name: str) -> pl.DataFrame:
         path = self.path(name)
-        return read_gem(path).select(*READ[name].columns) if is_gem(path) else read(path, READ[name])
+        rows = read_gem(path).select(*READ[name].columns) if is_gem(path) else read(path, READ[name])
+        if name in _TARGETS:
+            _refuse_other_codes(rows, path, *_TARGETS[name])
+        return rows
 
 
 def find_source(mimic_dir: Path, vocab_dir: Path) -> MimicSource:

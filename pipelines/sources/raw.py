@@ -3,90 +3,104 @@
 Text is read as text and then cast, so that a fault is counted by column and its value never quoted.
 """
 
-import contextlib
-import zlib
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
 import polars as pl
 
+from pipelines.sources import spelling
+from pipelines.sources.files import (
+    SUFFIXES,
+    find_file,
+    head,
+    is_plain,
+    refuse_cut_text,
+    rewording,
+    unchanged,
+    what_it_is,
+)
+from pipelines.sources.spelling import DATE, INTEGER, NUMBER, TEXT, TIME
 from schemas.errors import InputError
 
-INTEGER, NUMBER, TEXT, DATE = pl.Int64(), pl.Float64(), pl.String(), pl.Date()
-TIME = pl.Datetime("us")
+__all__ = [
+    "DATE",
+    "INTEGER",
+    "NUMBER",
+    "SUFFIXES",
+    "TEXT",
+    "TIME",
+    "Table",
+    "batches",
+    "estimate_rows",
+    "find_file",
+    "read",
+    "require_columns",
+    "rewording",
+]
+
 ROWS_PER_BATCH = 500_000
-_SAMPLED_BYTES = 1 << 18
-SUFFIXES = (".csv.gz", ".csv", ".parquet")
+FIRST_YEAR, LAST_YEAR = 1900, 2299  # MIMIC-IV's times are shifted past 2100
 
 _WORDS: dict[pl.DataType, str] = {
     INTEGER: "a whole number",
     NUMBER: "a number",
     TEXT: "text",
     DATE: "a date (YYYY-MM-DD)",
-    TIME: "a time (YYYY-MM-DD HH:MM:SS)",
+    TIME: "a time (YYYY-MM-DD HH:MM:SS, local, without a zone)",
 }
 
 
 @dataclass(frozen=True)
 class Table:
-    """The columns we read of a table, their types, and those that may not be null."""
+    """The columns we read of a table, their types, those that may not be null, and free text we do not use.
+
+    Free text is parsed all the same: where nobody looks, a quote never closed swallows rows without a word.
+    """
 
     columns: Mapping[str, pl.DataType]
     required: tuple[str, ...] = field(default=())
+    free_text: tuple[str, ...] = field(default=())
 
 
-def find_file(folder: Path, table: str) -> Path | None:
-    """Return the first of <table>.csv.gz, .csv, .parquet in `folder`."""
-    candidates = (folder / f"{table}{suffix}" for suffix in SUFFIXES)
-    return next((path for path in candidates if path.exists()), None)
-
-
-@contextmanager
-def rewording(path: Path) -> Iterator[None]:
-    """Turn what polars raises while reading `path` into an InputError without the row it quotes."""
-    try:
-        yield
-    except OSError as error:
-        reason = (
-            "the gzip ends too early: the file is truncated"
-            if "end of file" in str(error)
-            else "cannot be read"
-        )
-        raise InputError(f"{path.name}: {reason} ({path}). Copy or download the file again.") from None
-    except pl.exceptions.NoDataError:
-        raise InputError(f"{path.name}: the file is empty ({path}). Copy or download it again.") from None
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        kind = "Parquet" if path.suffix == ".parquet" else "comma-separated UTF-8 text"
-        raise InputError(
-            f"{path.name}: cannot be parsed as {kind} ({path}). It may be damaged or in another format; "
-            "copy or download it again."
-        ) from None
-
-
-def column_names(path: Path) -> list[str]:
-    """Return the columns the file holds.
+def find_columns(path: Path, table: Table) -> dict[str, str]:
+    """Return our name -> the file's for each column the file holds, whatever its case and the blanks around it.
 
     Raises:
-        InputError: the file is empty or unreadable.
+        InputError: the file is empty or unreadable, lacks a column we read, or has it twice.
     """
     with rewording(path):
-        return _scan(path).collect_schema().names()
+        names = _scan(path).collect_schema().names()
+    found = defaultdict(list)
+    for name in names:
+        found[re.sub(r"_duplicated_\d+$", "", name).strip().lower()].append(name)
+    missing = [name for name in table.columns if name not in found]
+    if missing:
+        _refuse_missing(path, missing, [name for name in table.columns if name in found])
+    twice = [name for name in table.columns if len(found[name]) > 1]
+    if twice:
+        raise InputError(
+            f"{path.name}: column {', '.join(twice)} stands there twice, whatever its case ({path}). Keep one."
+        )
+    return {name: found[name][0] for name in (*table.columns, *table.free_text) if name in found}
+
+
+def _refuse_missing(path: Path, missing: list[str], present: list[str]) -> None:
+    if not present and (instead := what_it_is(path)):
+        raise InputError(f"{path.name}: {instead}".format(path))
+    # only names we expect are said: the first line of a file without a header is a row
+    raise InputError(
+        f"{path.name}: no column {', '.join(missing)}; it has {', '.join(present) or 'none we read'}. "
+        f"Give the table as its provider publishes it ({path})."
+    )
 
 
 def require_columns(path: Path, table: Table) -> None:
     """Raise InputError when the file lacks a column we read."""
-    found = column_names(path)
-    missing = [name for name in table.columns if name not in found]
-    if missing:
-        # only names we expect are said: the first line of a file without a header is a row
-        present = [name for name in table.columns if name in found]
-        raise InputError(
-            f"{path.name}: no column {', '.join(missing)}; it has {', '.join(present) or 'none we read'}. "
-            f"Give the table as its provider publishes it ({path})."
-        )
+    find_columns(path, table)
 
 
 def estimate_rows(path: Path) -> int:
@@ -94,13 +108,9 @@ def estimate_rows(path: Path) -> int:
     if path.suffix == ".parquet":
         with rewording(path):
             return int(pl.scan_parquet(path).select(pl.len()).collect().item())
-    read = min(_SAMPLED_BYTES, path.stat().st_size)
-    with path.open("rb") as file:
-        sample = file.read(read)
-    if path.suffix == ".gz":
-        with contextlib.suppress(zlib.error):  # a damaged file is told when it is read
-            sample = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(sample)
-    return int(sample.count(b"\n") * path.stat().st_size / max(read, 1))
+    with rewording(path):
+        sample, read = head(path)
+        return int(sample.count(b"\n") * path.stat().st_size / max(read, 1))
 
 
 def read(path: Path, table: Table) -> pl.DataFrame:
@@ -116,43 +126,40 @@ def batches(path: Path, table: Table) -> Iterator[pl.DataFrame]:
             the table has no rows; the file is damaged. It names file, column and count, never a value. Faults in
             values are raised after the last batch, when they have all been counted.
     """
-    require_columns(path, table)
-    with rewording(path):
-        scanned = _scan(path).select(*table.columns)
-        stored = scanned.collect_schema()
-        typed = [_typed(name, stored[name], wanted, path) for name, wanted in table.columns.items()]
-        read_batches = iter(scanned.collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming"))
-    rows, faults, empty = 0, Counter[str](), Counter[str]()
-    while True:
+    with unchanged(path):
+        names = find_columns(path, table)
+        tally = _Tally(path, table)
         with rewording(path):
-            found = next(read_batches, None)
+            scanned = _scan(path)
+            if is_plain(path):
+                refuse_cut_text(path, len(scanned.collect_schema()))
+            scanned = scanned.select(pl.col(name).alias(ours) for ours, name in names.items())
+            _refuse_types(path, table, scanned.collect_schema())
+            found_batches = iter(scanned.collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming"))
+        while True:
+            with rewording(path):
+                found = next(found_batches, None)
             if found is None:
                 break
-            batch = found.select(typed)
-            faults.update(_count_faults(found, batch, table))
-        rows += batch.height
-        empty.update({name: batch[name].null_count() for name in table.required})
-        if batch.height:
-            yield batch
-    if not rows:
-        raise InputError(f"{path.name}: the table has no rows ({path}). Give the whole table.")
-    _refuse_faults(rows, faults, empty, path, table)
+            batch = tally.typed(found)
+            if batch.height:
+                yield batch
+        tally.refuse()
 
 
 def _scan(path: Path) -> pl.LazyFrame:
     return pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path, infer_schema=False)
 
 
-def _typed(name: str, stored: pl.DataType, wanted: pl.DataType, path: Path) -> pl.Expr:
-    column = pl.col(name)
-    if stored == pl.String:
-        return _parse(column, wanted).alias(name)
-    if stored == pl.Null or isinstance(stored, pl.Categorical | pl.Enum) or _same_family(stored, wanted):
-        return column.cast(wanted, strict=False)
-    raise InputError(
-        f"{path.name}: column {name} is stored as {stored}, but {_WORDS[wanted]} is needed. "
-        "Write it again in that type."
-    )
+def _refuse_types(path: Path, table: Table, stored: Mapping[str, pl.DataType]) -> None:
+    for name, wanted in table.columns.items():
+        found = stored[name]
+        is_text = found == pl.String or isinstance(found, pl.Categorical | pl.Enum)
+        if not (is_text or found == pl.Null or _same_family(found, wanted)):
+            raise InputError(
+                f"{path.name}: column {name} is stored as {found}, but {_WORDS[wanted]} is needed. "
+                "Write it again in that type."
+            )
 
 
 def _same_family(stored: pl.DataType, wanted: pl.DataType) -> bool:
@@ -163,53 +170,74 @@ def _same_family(stored: pl.DataType, wanted: pl.DataType) -> bool:
     return wanted == DATE and stored == pl.Date
 
 
-def _parse(column: pl.Expr, wanted: pl.DataType) -> pl.Expr:
-    if wanted == TEXT:
-        return pl.when(column != "").then(column)
-    as_time = column.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False)
-    if wanted == TIME:
-        return as_time
-    if wanted == DATE:
-        return pl.coalesce(column.str.to_date("%Y-%m-%d", strict=False), as_time.dt.date())
-    return column.cast(wanted, strict=False)
+class _Tally:
+    """Types the batches of one file, and counts over all of them what is wrong in which column."""
+
+    def __init__(self, path: Path, table: Table) -> None:
+        self._path, self._table, self._rows = path, table, 0
+        self._faults, self._empty, self._years = Counter[str](), Counter[str](), Counter[str]()
+
+    def typed(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch in the declared types, without blank lines."""
+        columns, stored = self._table.columns, found.schema
+        batch = found.select(
+            spelling.usual(pl.col(name), stored[name], wanted) for name, wanted in columns.items()
+        )
+        suspects = {
+            name: wanted
+            for name, wanted in columns.items()
+            if spelling.is_suspect(found[name], batch[name], wanted)
+        }
+        if suspects:
+            judged = found.select(
+                spelling.is_fault(pl.col(name), stored[name], wanted).sum()
+                for name, wanted in suspects.items()
+            )
+            self._faults.update(dict(zip(suspects, judged.row(0), strict=True)))
+            again = found.select(
+                spelling.other(pl.col(name), stored[name], wanted) for name, wanted in suspects.items()
+            )
+            batch = batch.with_columns(again)
+        if any(batch[name].null_count() for name in self._table.required):
+            blank = found.select(pl.all_horizontal(pl.all().is_null())).to_series()
+            batch = batch.filter(~blank)  # a blank line is no row
+        self._rows += batch.height
+        self._empty.update({name: batch[name].null_count() for name in self._table.required})
+        self._years.update({name: _count_outside(batch[name]) for name in _times(columns)})
+        return batch
+
+    def refuse(self) -> None:
+        """Raise InputError if there was no row, or something wrong in some."""
+        if not self._rows:
+            reason = what_it_is(self._path) or "the table has no rows ({}). Give the whole table."
+            raise InputError(f"{self._path.name}: {reason}".format(self._path))
+        said = [
+            f"column {name}: {count:,} of {self._rows:,} {what}"
+            for name, wanted in self._table.columns.items()
+            for count, what in (
+                (self._faults[name], f"values are not {_WORDS[wanted]}"),
+                (self._years[name], f"values lie outside the years {FIRST_YEAR} to {LAST_YEAR}"),
+                (self._empty[name] - self._faults[name], "rows have none"),
+            )
+            if count > 0
+        ]
+        if said:
+            raise InputError(
+                f"{self._path.name}: {'; '.join(said)}. Mend or re-export the table ({self._path})."
+            )
 
 
-def _is_fault(name: str, stored: pl.DataType, wanted: pl.DataType) -> pl.Expr:
-    """Say where a value is present but not of the wanted type; a quoted empty text counts as null."""
-    column = pl.col(name)
-    present = column.is_not_null()
-    if stored == pl.String:
-        fault = (column != "") & _parse(column, wanted).is_null()
-    elif wanted == INTEGER and stored.is_float():
-        whole = column.cast(INTEGER, strict=False)
-        fault = present & (whole.is_null() | (whole.cast(stored) != column))
-    else:
-        fault = present & column.cast(wanted, strict=False).is_null()
-    return fault.fill_null(False).alias(f"fault {name}")
+def _times(columns: Mapping[str, pl.DataType]) -> list[str]:
+    return [name for name, wanted in columns.items() if wanted in (TIME, DATE)]
 
 
-def _count_faults(found: pl.DataFrame, typed: pl.DataFrame, table: Table) -> dict[str, int]:
-    """Return the faults by column; looked for only where a value got lost, or could have been cut short."""
-    suspects = [
-        name
-        for name, wanted in table.columns.items()
-        if typed[name].null_count() > found[name].null_count()
-        or (wanted == INTEGER and found.schema[name].is_float())
-    ]
-    if not suspects:
-        return {}
-    judged = found.select(_is_fault(name, found.schema[name], table.columns[name]).sum() for name in suspects)
-    return dict(zip(suspects, judged.row(0), strict=True))
-
-
-def _refuse_faults(
-    rows: int, faults: Mapping[str, int], empty: Mapping[str, int], path: Path, table: Table
-) -> None:
-    said = [
-        f"column {name}: {faults[name]:,} of {rows:,} values are not {_WORDS[wanted]}"
-        for name, wanted in table.columns.items()
-        if faults[name]
-    ]
-    said += [f"column {name}: {count:,} of {rows:,} rows have none" for name, count in empty.items() if count]
-    if said:
-        raise InputError(f"{path.name}: {'; '.join(said)}. Mend or re-export the table ({path}).")
+def _count_outside(times: pl.Series) -> int:
+    """Return how many times or dates lie outside the years a hospital's can lie in."""
+    first, end = (
+        pl.Series([date(FIRST_YEAR, 1, 1), date(LAST_YEAR + 1, 1, 1)]).cast(times.dtype).to_physical()
+    )
+    at = times.to_physical()  # as Python's own, a year may be out of range
+    low, high = at.min(), at.max()
+    if low is None or (low >= first and high < end):
+        return 0
+    return int(((at < first) | (at >= end)).sum())

@@ -45,6 +45,9 @@ class Refused:
     count: int | None = None
     of: int | None = None  # rows in all; None: as many as the clean table has
     file: str | None = None  # as the message names it; None: the table's name
+    after: str = (
+        "raw"  # the last step whose output is of the bad input: whole, and before the fault could be seen
+    )
 
 
 Outcome = Same | Counted | Derived | Refused

@@ -55,7 +55,7 @@ STORED_CASES = [
         LABS,
         parquet(LABS, charttime=UTC),
         "stored as",
-        f"{STORED}|(?i)zone",
+        "(?i)write it again",
         "MIMIC-IV's times are the hospital's own; these were converted",
         column="charttime",
     ),

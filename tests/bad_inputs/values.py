@@ -378,15 +378,6 @@ VALUES = [
         column="charttime",
         count=5,
     ),
-    Case(
-        "discharge_before_admission",
-        "admissions",
-        cells("admissions", "dischtime", "2100-01-01 00:00:00", 1),
-        Counted(
-            ("encounters", "admissions", "noted"), "no_end", 1, as_if=cells("admissions", "dischtime", "", 1)
-        ),
-        "the stay stays, without an end (about 140 in v3.1)",
-    ),
     refused(
         "many_discharges_before_admission",
         "admissions",

@@ -1,0 +1,156 @@
+"""Which file holds a table, and what it is instead where it cannot be read as one."""
+
+import contextlib
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+
+from schemas.errors import InputError
+
+SUFFIXES = (".csv.gz", ".csv", ".parquet")
+_HEAD_BYTES, _TAIL_BYTES, _BLOCK_BYTES = 1 << 18, 1 << 16, 1 << 22
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
+_DELIMITERS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
+
+
+def find_file(folder: Path, table: str) -> Path | None:
+    """Return the one of <table>.csv.gz, .csv, .parquet in `folder`.
+
+    Raises:
+        InputError: there are several, or it is a folder, a pipe, or a link that leads nowhere.
+    """
+    found = [path for suffix in SUFFIXES if os.path.lexists(path := folder / f"{table}{suffix}")]
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise InputError(f"{table}: is there {len(found)} times, as {names} ({folder}). Keep one of them.")
+    for path in found:
+        _refuse_what_is_no_file(path)
+    return next(iter(found), None)
+
+
+def _refuse_what_is_no_file(path: Path) -> None:
+    if path.is_file():
+        return
+    what = "is a folder" if path.is_dir() else "is no file"
+    if path.is_symlink() and not path.exists():
+        what = "is a link that leads nowhere"
+    raise InputError(f"{path.name}: {what} ({path}). Give the file itself.")
+
+
+def head(path: Path) -> tuple[bytes, int]:
+    """Return the first bytes of the text, unpacked where they are a gzip, and how many of the file's they are."""
+    with path.open("rb") as file:
+        data = file.read(_HEAD_BYTES)
+    if not data.startswith(_GZIP):
+        return data, len(data)
+    with contextlib.suppress(zlib.error):  # a damaged file is told when it is read
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data), len(data)
+    return b"", len(data)
+
+
+def is_plain(path: Path) -> bool:
+    """Say whether a table of text is not packed, whatever its name says."""
+    if path.suffix == ".parquet":
+        return False
+    with path.open("rb") as file:
+        return not file.read(2).startswith(_GZIP)
+
+
+def what_it_is(path: Path) -> str | None:
+    """Return what a file is instead of comma-separated UTF-8 text, and what to do; None if that is not known."""
+    if path.suffix == ".parquet":
+        return None
+    start, _ = head(path)
+    if start.startswith(_ZIP):
+        return "is a zip archive ({}). Unpack it, or pack the table with gzip."
+    if start.startswith(_GZIP):
+        return "is compressed twice ({}). Decompress it once."
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start[1:200:2].count(0) > 50:
+        return "is UTF-16 text ({}). Write it as UTF-8."
+    if b"\r" in start and b"\n" not in start:
+        return "has lines that end in carriage returns alone ({}). End each line with a line feed."
+    header = start.split(b"\n", 1)[0]
+    for delimiter, word in _DELIMITERS.items():
+        if delimiter in header and b"," not in header:
+            return f"has columns separated by {word} ({{}}). Write it as comma-separated text."
+    return None
+
+
+@contextmanager
+def rewording(path: Path) -> Iterator[None]:
+    """Turn what polars raises while reading `path` into an InputError without the row it quotes."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path.name}: {_why_unreadable(error)}".format(path)) from None
+    except pl.exceptions.NoDataError:
+        raise InputError(f"{path.name}: the file is empty ({path}). Copy or download it again.") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        kind = "Parquet" if path.suffix == ".parquet" else "comma-separated UTF-8 text"
+        reason = what_it_is(path) or (
+            "is not UTF-8 text throughout ({}). Write it as UTF-8."
+            if "utf-8" in str(error)
+            else f"cannot be parsed as {kind} ({{}}): it may be damaged, or a quote is never closed. "
+            "Copy, export or download it again."
+        )
+        raise InputError(f"{path.name}: {reason}".format(path)) from None
+
+
+def _why_unreadable(error: OSError) -> str:
+    said = str(error)
+    if "ermission denied" in said:
+        return "may not be read ({}). Give yourself permission to read it."
+    if "end of file" in said:
+        return "the gzip ends too early: the file is truncated ({}). Copy or download it again."
+    if any(word in said for word in ("corrupt", "gzip header", "deflate")):
+        return "the gzip is damaged ({}). Copy or download it again."
+    return "cannot be read ({}). Copy or download the file again."
+
+
+@contextmanager
+def unchanged(path: Path) -> Iterator[None]:
+    """Raise InputError if the file is another at the end of the block, whatever else was wrong with it then."""
+
+    def look() -> tuple[int, int, int]:
+        found = path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def refuse() -> None:
+        if look() != before:
+            raise InputError(
+                f"{path.name}: changed while it was being read ({path}). Run again when its copy has ended."
+            ) from None
+
+    before = look()
+    try:
+        yield
+    except InputError:
+        refuse()
+        raise
+    refuse()
+
+
+def refuse_cut_text(path: Path, columns: int) -> None:
+    """Refuse a plain .csv that holds a block of zeros or ends within a row: it has no checksum that would tell.
+
+    Raises:
+        InputError: its last line has no end and fewer than `columns` fields, or a byte is zero.
+    """
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            if b"\0" in block:
+                raise InputError(
+                    f"{path.name}: holds zero bytes ({path}): its disk or its copy is damaged. "
+                    "Copy or download it again."
+                )
+        file.seek(max(file.tell() - _TAIL_BYTES, 0))
+        last = file.read().rsplit(b"\n", 1)[-1]
+    if last and b'"' not in last and last.count(b",") + 1 < columns:
+        raise InputError(
+            f"{path.name}: the last line has {last.count(b',') + 1} of {columns} fields and no end ({path}): the file "
+            "is cut. Copy or download it again."
+        )

@@ -1,0 +1,65 @@
+"""Numbers, times and nothing as tables spell them: what is certain is read, what could be two things is a fault.
+
+Each column is first read the one usual way; the other spellings are tried only where that gave less than there was.
+"""
+
+import polars as pl
+
+INTEGER, NUMBER, TEXT, DATE = pl.Int64(), pl.Float64(), pl.String(), pl.Date()
+TIME = pl.Datetime("us")
+
+_NOTHING_IN_TEXT = ("NULL", r"\N")  # NA stays: it is sodium
+_NOTHING = ["", *_NOTHING_IN_TEXT, "null", "NA", "N/A", "None", "NaN", "nan", "NaT"]
+_EXACT_IN_A_FLOAT = 2**53
+
+
+def usual(column: pl.Expr, stored: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+    """Return the column in the wanted type, read the usual way; null where that does not go."""
+    if stored != pl.String:
+        number = column.fill_nan(None) if stored.is_float() and wanted == INTEGER else column
+        return number.cast(wanted, strict=False)
+    if wanted == TEXT:
+        return pl.when(column != "", *(column != word for word in _NOTHING_IN_TEXT)).then(column)
+    if wanted == TIME:
+        return column.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False)
+    if wanted == DATE:
+        return column.str.to_date("%Y-%m-%d", strict=False)
+    return column.cast(wanted, strict=False)
+
+
+def other(column: pl.Expr, stored: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+    """Return the column in the wanted type, every spelling read that can mean one thing only."""
+    if stored != pl.String or wanted == TEXT:
+        return usual(column, stored, wanted)
+    text = _trimmed(column)
+    if wanted == INTEGER:
+        return text.str.replace(r"^([+-]?\d+)\.0*$", "${1}").cast(INTEGER, strict=False)
+    if wanted == NUMBER:
+        return pl.coalesce(column.cast(NUMBER, strict=False), text.cast(NUMBER, strict=False))
+    with_seconds = text.str.replace(r"^(\d{4}-\d\d-\d\d)T", "${1} ").str.replace(r"( \d\d:\d\d)$", "${1}:00")
+    time = with_seconds.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", strict=False)
+    return time if wanted == TIME else pl.coalesce(text.str.to_date("%Y-%m-%d", strict=False), time.dt.date())
+
+
+def is_fault(column: pl.Expr, stored: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+    """Return whether there is something that is not of the wanted type, however spelt."""
+    if stored == pl.String:
+        present = _trimmed(column).is_not_null() if wanted != TEXT else pl.lit(False)
+        return present & other(column, stored, wanted).is_null()
+    if wanted == INTEGER and (stored.is_float() or stored.is_decimal()):
+        number = column.cast(NUMBER).fill_nan(None)
+        fault = (number != number.floor()) | (number.abs() >= _EXACT_IN_A_FLOAT)
+        return fault.fill_null(False)
+    return column.is_not_null() & column.cast(wanted, strict=False).is_null()
+
+
+def is_suspect(found: pl.Series, read: pl.Series, wanted: pl.DataType) -> bool:
+    """Say whether the usual way gave less than there was, or may have cut something short."""
+    is_cut = wanted == INTEGER and (found.dtype.is_float() or found.dtype.is_decimal())
+    return is_cut or (wanted != TEXT and read.null_count() > found.null_count())
+
+
+def _trimmed(column: pl.Expr) -> pl.Expr:
+    """Return the text without blanks around it; null where it says that there is nothing."""
+    text = column.str.strip_chars()
+    return pl.when(~text.is_in(_NOTHING)).then(text)
