@@ -9,10 +9,15 @@ from assets.cohorts import FOLDER, labels, unreadable
 from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
 from assets.jobs import JOBS
+from assets.meds import MEDS_ASSETS
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from assets.training import fine_tuned, lightgbm, pretrained, report
-from schemas.cohort import read_folder
+from schemas.cohort import Cohort, read_folder
+from schemas.expectations import MEDS_SUITES, TABLE_SUITES
+
+SOURCES = {"mimic": (MIMIC_ASSETS, TABLE_SUITES), "meds": (MEDS_ASSETS, MEDS_SUITES)}
+"""By its name, the assets of a source up to its shards, and the suites of its tables."""
 
 
 @dg.definitions
@@ -22,26 +27,41 @@ def defs() -> dg.Definitions:
 
 def build(folder: Path) -> dg.Definitions:
     """Return the definitions with the cohorts of a folder."""
-    mimic = [*MIMIC_ASSETS, pretrained("mimic")]
-    taken = {key.to_user_string() for asset in (*mimic, report("mimic", [])) for key in asset.keys}
-    cohorts, unreadable_files = read_folder(folder, taken)
-    names = [cohort.cohort for cohort in cohorts]
+    chains = {source: [*assets, pretrained(source)] for source, (assets, _) in SOURCES.items()}
+    reports = [report(source, []) for source in SOURCES]
+    built = [asset for assets in (*chains.values(), reports) for asset in assets]
+    cohorts, unreadable_files = read_folder(
+        folder, {key.to_user_string() for asset in built for key in asset.keys}
+    )
     return dg.Definitions(
         assets=[
-            *mimic,
-            *(labels("mimic", cohort) for cohort in cohorts),
+            *(asset for source in SOURCES for asset in (*chains[source], *_models(source, cohorts))),
             *(unreadable("mimic", name, error) for name, error in unreadable_files.items()),
-            *(fine_tuned("mimic", name) for name in names),
-            *(lightgbm("mimic", name) for name in names),
-            report("mimic", names),
             *FETCHED_ASSETS,
         ],
         asset_checks=[
-            *source_checks("mimic"),
+            *(check for source, (_, suites) in SOURCES.items() for check in source_checks(source, suites)),
             as_published,
-            *(check for name in names for check in cohort_checks("mimic", name)),
+            *(check for cohort in cohorts for check in cohort_checks(_source_of(cohort), cohort.cohort)),
         ],
         jobs=JOBS,
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
         executor=two_at_a_time,
     )
+
+
+def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
+    """Return the labels, models and report of a source's cohorts."""
+    own = [cohort for cohort in cohorts if _source_of(cohort) == source]
+    names = [cohort.cohort for cohort in own]
+    return [
+        *(labels(source, cohort) for cohort in own),
+        *(fine_tuned(source, name) for name in names),
+        *(lightgbm(source, name) for name in names),
+        report(source, names),
+    ]
+
+
+def _source_of(cohort: Cohort) -> str:
+    """Return the source a cohort stands with; one on a source without a chain is refused where it runs."""
+    return cohort.source if cohort.source in SOURCES else "mimic"

@@ -36,4 +36,4 @@ FETCH = [
     )
 ]
 
-JOBS = [*chain("mimic", "MIMIC-IV"), *FETCH]
+JOBS = [*chain("mimic", "MIMIC-IV"), *chain("meds", "MEDS"), *FETCH]

@@ -102,7 +102,7 @@ class Workspace(dg.ConfigurableResource):
 
     def meds_dataset(self) -> MedsDataset:
         """Return the MEDS dataset of this run: the user's own, or the one `mimic_meds` wrote."""
-        return ready_dataset(self.settings, Layout(self.data_folder / "mimic").meds)
+        return ready_dataset(self.settings, self.layout("mimic").meds)
 
     def instacart_source(self) -> instacart_tables.InstacartSource:
         """Return the Instacart files of this run: the user's own, or the synthetic ones in the data folder."""

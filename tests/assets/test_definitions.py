@@ -14,9 +14,8 @@ from schemas.cohort import read_folder
 
 REPOSITORY = defs().get_repository_def()
 SPECS = list(REPOSITORY.asset_graph.asset_nodes)
-COHORTS = [
-    "mimic_mortality", "mimic_readmission", "mimic_long_stay", "mimic_icd_chapter", "mimic_icd_category"
-]  # fmt: skip
+TASKS = ["mortality", "readmission", "long_stay", "icd_chapter", "icd_category"]
+COHORTS = [f"{source}_{task}" for source in ("mimic", "meds") for task in TASKS]
 
 
 @pytest.mark.parametrize("node", SPECS, ids=lambda node: node.key.to_user_string())
@@ -29,18 +28,25 @@ def test_every_asset_has_a_description_a_group_a_kind_and_an_owner(node):
 
 def test_the_chain_has_the_names_the_field_was_promised():
     names = {node.key.to_user_string() for node in SPECS}
-    tables = {"raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset", "nest", "report"}
+    tables = {"raw", "subjects", "encounters", "events", "vocab", "seqset", "nest", "report"}
+    chains = {f"{source}_{table}" for source in ("mimic", "meds") for table in tables}
     per_cohort = {f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm")}
     fetched = {"mimic_demo_files", "crosswalk_files"}
-    assert names == {f"mimic_{table}" for table in tables} | per_cohort | fetched
+    assert names == chains | {"mimic_drug_lookup", "mimic_meds"} | per_cohort | fetched
 
 
 def test_the_jobs_are_the_whole_chain_and_its_stretches():
-    chain = {"mimic_full", "mimic_etl", "mimic_pretrain", "mimic_finetune"}
-    assert {job.name for job in JOBS} == chain | {"fetch_mimic_demo", "fetch_crosswalks"}
-    full = REPOSITORY.get_job("mimic_full").asset_layer.executable_asset_keys
-    unasked = {node.key for node in SPECS if node.group_name != "downloads"}
-    assert full == unasked
+    chains = {
+        f"{source}_{job}" for source in ("mimic", "meds") for job in ("full", "etl", "pretrain", "finetune")
+    }
+    assert {job.name for job in JOBS} == chains | {"fetch_mimic_demo", "fetch_crosswalks"}
+
+
+@pytest.mark.parametrize("source", ["mimic", "meds"])
+def test_a_full_job_does_all_of_its_source_and_nothing_of_another(source):
+    full = REPOSITORY.get_job(f"{source}_full").asset_layer.executable_asset_keys
+    groups = {f"{source}_{group}" for group in ("etl", "cohorts", "models", "report")}
+    assert full == {node.key for node in SPECS if node.group_name in groups}
 
 
 GOOD = (FOLDER / "mimic_mortality.yaml").read_text()

@@ -1,0 +1,30 @@
+"""The job on a MEDS dataset, as its user runs it: raw files to shards and labels, every check passed."""
+
+import polars as pl
+import pytest
+
+from pipelines.meds import write_meds
+from schemas.cards import StepCard
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+from tests.pipelines.meds_tables import make_layout
+from tests.runs import run
+
+
+@pytest.mark.long
+def test_meds_etl_runs_on_any_dataset_and_says_what_it_did(tmp_path):
+    written = make_layout(tmp_path / "mimic", PRESETS["default"], subjects=120)
+    write_meds(written)
+    done = run(
+        "dagster", "job", "execute", "-j", "meds_etl", folder=tmp_path, NEST_MEDS_DIR=str(written.meds)
+    )
+    assert done.returncode == 0, done.output
+    layout = Layout(done.data / "meds")
+    assert StepCard.read(layout.cards, "seqset").counts["sets"] == pl.read_parquet(written.encounters).height
+    assert pl.read_parquet(layout.labels("meds_mortality")).height
+
+
+def test_without_a_dataset_the_job_says_which_to_give(tmp_path):
+    done = run("dagster", "asset", "materialize", "--select", "meds_raw", folder=tmp_path)
+    assert done.returncode == 1
+    assert "Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds first." in done.output
