@@ -8,6 +8,7 @@ from assets.checks import cohort_checks, source_checks
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
+from assets.instacart import INSTACART_ASSETS, INSTACART_CHECKS
 from assets.jobs import JOBS
 from assets.meds import MEDS_ASSETS
 from assets.mimic import MIMIC_ASSETS
@@ -29,7 +30,7 @@ def build(folder: Path) -> dg.Definitions:
     """Return the definitions with the cohorts of a folder."""
     chains = {source: [*assets, pretrained(source)] for source, (assets, _) in SOURCES.items()}
     reports = [report(source, []) for source in SOURCES]
-    built = [asset for assets in (*chains.values(), reports) for asset in assets]
+    built = [asset for assets in (*chains.values(), reports, INSTACART_ASSETS) for asset in assets]
     cohorts, unreadable_files = read_folder(
         folder, {key.to_user_string() for asset in built for key in asset.keys}
     )
@@ -38,10 +39,12 @@ def build(folder: Path) -> dg.Definitions:
             *(asset for source in SOURCES for asset in (*chains[source], *_models(source, cohorts))),
             *(unreadable("mimic", name, error) for name, error in unreadable_files.items()),
             *FETCHED_ASSETS,
+            *INSTACART_ASSETS,
         ],
         asset_checks=[
             *(check for source, (_, suites) in SOURCES.items() for check in source_checks(source, suites)),
             as_published,
+            *INSTACART_CHECKS,
             *(check for cohort in cohorts for check in cohort_checks(_source_of(cohort), cohort.cohort)),
         ],
         jobs=JOBS,

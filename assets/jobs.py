@@ -36,4 +36,19 @@ FETCH = [
     )
 ]
 
-JOBS = [*chain("mimic", "MIMIC-IV"), *chain("meds", "MEDS"), *FETCH]
+INSTACART = [
+    dg.define_asset_job(
+        "instacart_full",
+        dg.AssetSelection.groups("instacart_etl", "instacart_models", "instacart_report"),
+        description="Raw Instacart to next baskets: extraction, tokens, pretraining, prediction beside plain counting.",
+        config=CONSOLE,
+    ),
+    dg.define_asset_job(
+        "instacart_etl",
+        dg.AssetSelection.groups("instacart_etl"),
+        description="Raw Instacart to SeqSet shards.",
+        config=CONSOLE,
+    ),
+]
+
+JOBS = [*chain("mimic", "MIMIC-IV"), *chain("meds", "MEDS"), *FETCH, *INSTACART]

@@ -19,8 +19,13 @@ from schemas.layout import Layout
 MODELS = {"owners": ["team:research"]}
 
 
-def pretrained(source: str) -> dg.AssetsDefinition:
-    """Return the asset `<source>_nest`: NEST pretrained on the shards of a source."""
+def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.AssetsDefinition:
+    """Return the asset `<source>_nest`: NEST pretrained on the shards of a source.
+
+    Args:
+        source: whose shards.
+        model: flags of the command beside the settings' own, for sets that are not stays.
+    """
 
     @dg.asset(
         name=f"{source}_nest",
@@ -29,7 +34,7 @@ def pretrained(source: str) -> dg.AssetsDefinition:
         kinds={"pytorch"},
         code_version=code_version("nest_model.train", "nest_model.device"),
         description=(
-            "NEST pretrained on the training patients (MLM + MSM), stopped early on the validation patients."
+            "NEST pretrained on the training subjects (MLM + MSM), stopped early on the validation subjects."
         ),
         **MODELS,
     )
@@ -42,6 +47,7 @@ def pretrained(source: str) -> dg.AssetsDefinition:
         layout, settings = workspace.layout(source), workspace.settings
         out = layout.model(f"{source}_nest")
         options = {"model": settings.model, "position": settings.rules.cse_position, "seed": settings.seed}
+        options |= model or {}
         paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}
 
         def make() -> StepCard:

@@ -153,12 +153,14 @@ def _training(command: argparse.ArgumentParser) -> None:
 
 # Each imports what it needs itself: `--help` and a wrong flag should not wait for torch.
 def _pretrain(
-    *, device: str, precision: str, threads: int, unordered: bool, max_sets: int | None, **options
+    *, device: str, precision: str, threads: int, set_position: str | None, max_sets: int | None, **options
 ) -> None:
     from nest_model import train
     from nest_model.device import start
 
-    options |= {"set_position": None} if unordered else {}
+    options |= (
+        {} if set_position is None else {"set_position": None if set_position == "none" else set_position}
+    )
     options |= {} if max_sets is None else {"max_sets": max_sets}
     train.pretrain(fabric=start(device, precision, threads=threads), **options)
 

@@ -20,7 +20,9 @@ from nest_model.selection import Selection
 from nest_model.telemetry import Progress
 from schemas.vocab import MASK
 
-READOUTS = ("cls", "mask")
+READOUTS = ("cls", "mask", "head")
+"""The tied token head at the query's [CLS] and [MASK] rows, as the paper reads them, and the set head at its [CLS]."""
+
 _LOGITS_AT_ONCE = 32_000_000
 
 
@@ -65,8 +67,10 @@ def guess(
         with fabric.autocast():
             hidden = model(batch)
             asked = batch.cls_rows[batch.subject_offsets[1:] - 1]
-            for name, rows in zip(READOUTS, (asked, asked + 1), strict=True):
-                for part in rows.split(per_call):
-                    found[name].append(top_tokens(model.token_logits(hidden[part]).float()).cpu())
+            for part in asked.split(per_call):
+                cls, mask = hidden[part], hidden[part + 1]
+                logits = (model.token_logits(cls), model.token_logits(mask), model.msm_logits(cls))
+                for name, row in zip(READOUTS, logits, strict=True):
+                    found[name].append(top_tokens(row.float()).cpu())
         progress.advance(len(chosen))
     return {name: torch.cat(parts) for name, parts in found.items()}

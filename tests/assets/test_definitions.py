@@ -32,14 +32,16 @@ def test_the_chain_has_the_names_the_field_was_promised():
     chains = {f"{source}_{table}" for source in ("mimic", "meds") for table in tables}
     per_cohort = {f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm")}
     fetched = {"mimic_demo_files", "crosswalk_files"}
-    assert names == chains | {"mimic_drug_lookup", "mimic_meds"} | per_cohort | fetched
+    baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"next_basket"}}
+    assert names == chains | {"mimic_drug_lookup", "mimic_meds"} | per_cohort | fetched | baskets
 
 
 def test_the_jobs_are_the_whole_chain_and_its_stretches():
     chains = {
         f"{source}_{job}" for source in ("mimic", "meds") for job in ("full", "etl", "pretrain", "finetune")
     }
-    assert {job.name for job in JOBS} == chains | {"fetch_mimic_demo", "fetch_crosswalks"}
+    others = {"fetch_mimic_demo", "fetch_crosswalks", "instacart_full", "instacart_etl"}
+    assert {job.name for job in JOBS} == chains | others
 
 
 @pytest.mark.parametrize("source", ["mimic", "meds"])

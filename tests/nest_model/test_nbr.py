@@ -298,7 +298,8 @@ def test_the_command_writes_every_metric_with_an_interval(target: str, pretraine
     assert metrics["target"] == target
     assert metrics["users"] == "11"
     assert set(metrics["models"]) == {
-        "nest_cls", "nest_mask", "most_frequent", "nest_cls_less_most_frequent", "nest_mask_less_most_frequent",
+        "most_frequent", "nest_cls", "nest_mask", "nest_head",
+        "nest_cls_less_most_frequent", "nest_mask_less_most_frequent", "nest_head_less_most_frequent",
     }  # fmt: skip
     for scores in metrics["models"].values():
         for score in scores.values():
