@@ -30,15 +30,17 @@ class _OneRunAtATime(MultiprocessExecutor):
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
     ) -> Iterator[dg.DagsterEvent]:
         with faults_as_failures():
-            folder = data_folder(plan_context.resolved_run_config)
+            folder = data_folder(plan_context)
             plan_context.instance.add_run_tags(plan_context.run_id, {ENVIRONMENT_TAG: environment(folder)})
             with sole_writer(folder):
                 yield from super().execute(plan_context, execution_plan)
 
 
-def data_folder(config: ResolvedRunConfig) -> Path:
-    """Return the folder a run with this config writes in."""
-    return Workspace(**config.resources["workspace"].config).data_folder
+def data_folder(plan_context: PlanOrchestrationContext) -> Path:
+    """Return the folder a run writes in, by its config or its environment."""
+    job = plan_context.job.get_definition()
+    config = ResolvedRunConfig.build(job, plan_context.run_config).resources["workspace"].config
+    return Workspace(**config).data_folder
 
 
 def environment(folder: Path) -> str:

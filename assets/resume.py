@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.definitions.reconstruct import recon_job_from_origin
 from dagster._core.execution.plan.state import KnownExecutionState
+from dagster._utils.hosted_user_process import recon_job_from_origin
 
 from assets.executor import ENVIRONMENT_TAG
 from schemas.errors import NestError
