@@ -1,5 +1,6 @@
 """One loop: a cohort file in `assets/cohorts/` becomes its labels, its models and its checks."""
 
+import re
 from pathlib import Path
 
 import dagster as dg
@@ -65,20 +66,28 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
 
 
 def unreadable(source: str, name: str, error: CohortError) -> dg.AssetsDefinition:
-    """Return an asset in place of a cohort file that cannot be read; its run ends with what is wrong with the file."""
-    message = dg.MetadataValue.md(f"```\n{error}\n```")
+    """Return an asset in place of a cohort file that cannot be read; its run ends with what is wrong with the file.
+
+    Its name is none the file's cohort ever had: no earlier success stands on its page.
+    """
+    asset, message = f"{name}_cannot_be_read", str(error)
 
     @dg.asset(
-        name=f"{name}_labels",
-        group_name=f"{source}_cohorts",
-        kinds={"yaml"},
+        name=asset,
+        group_name=f"{source}_cohorts_to_mend",
+        kinds={"yaml", "unreadable"},
         owners=["team:clinicians"],
-        description=f"This cohort file cannot be read.\n\n{message.value}",
-        check_specs=[dg.AssetCheckSpec("cohort_file", asset=f"{name}_labels", blocking=True)],
+        description=f"{as_text(message)}\n\nMend this cohort file, then press Reload definitions.",
+        check_specs=[dg.AssetCheckSpec("cohort_file", asset=asset, blocking=True, description=message)],
     )
     @plainly
     def broken_cohort():
-        yield dg.AssetCheckResult(passed=False, metadata={"what_to_mend": message})
+        yield dg.AssetCheckResult(passed=False, description=message)
         raise error
 
     return broken_cohort
+
+
+def as_text(message: str) -> str:
+    """Return lines as Markdown that shows them as they are, one under another."""
+    return re.sub(r"([\\<*_`\[\]])", r"\\\1", message).replace("\n", "\n\n")

@@ -7,7 +7,7 @@ CONSOLE = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}  # Dagster
 
 def chain(source: str, provider: str) -> list:
     """Return `<source>_full`, `_etl`, `_pretrain` and `_finetune`; `provider` is the input's name for people."""
-    etl = dg.AssetSelection.groups(f"{source}_etl", f"{source}_cohorts")
+    etl = dg.AssetSelection.groups(f"{source}_etl", f"{source}_cohorts", f"{source}_cohorts_to_mend")
     models, page = dg.AssetSelection.groups(f"{source}_models"), dg.AssetSelection.groups(f"{source}_report")
     pretrained = dg.AssetSelection.assets(f"{source}_nest")
     stretches = {

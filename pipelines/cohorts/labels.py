@@ -37,7 +37,7 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
     labels = derive(cohort, tables, rules)
     codes = resolved_codes(cohort, tables)
     contract = contract_name(labels_schema(labels.label_type))
-    card = card_of(cohort, labels, contract, warnings_of(cohort, labels, tables, codes))
+    card = card_of(cohort, labels, contract, warnings_of(cohort, labels, tables, codes, rules))
     lock = lock_of(cohort, labels, rules, codes, layout)
     _write_together(layout.cohort(cohort.cohort), cohort, labels, rules, lock)
     layout.cards.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from pipelines.cohorts.derive import Labels
 from pipelines.cohorts.tables import Tables, matches, pattern_expr
 from schemas.cohort import ClassOf, Cohort, Duration, LabelsOf, TimePoint
 from schemas.events import SPLITS
+from schemas.settings import DataRules
 from schemas.suppress import shown_count
 
 ResolvedCodes = dict[str, dict[str, dict[str, int]]]
@@ -40,13 +41,27 @@ def _codes_of(name: str, cohort: Cohort, tables: Tables) -> dict[str, dict[str, 
     return resolved
 
 
-def warnings_of(cohort: Cohort, labels: Labels, tables: Tables, codes: ResolvedCodes) -> list[str]:
+def warnings_of(
+    cohort: Cohort, labels: Labels, tables: Tables, codes: ResolvedCodes, rules: DataRules
+) -> list[str]:
     """Return the warnings of a derived cohort, those about the file first."""
     return [
         *cohort.warnings(),
+        *_diagnoses_before_discharge(cohort, rules),
         *_unmatched_patterns(cohort, tables, codes),
         *_uncovered_windows(cohort, labels, tables),
         *_not_trainable(cohort, labels),
+    ]
+
+
+def _diagnoses_before_discharge(cohort: Cohort, rules: DataRules) -> list[str]:
+    """Say where a cut on when things happened shows what is coded after the stay and dated with its start."""
+    dropped = cohort.features.drop_from_index + cohort.features.drop_types
+    if rules.clock != "time" or cohort.predict_at.anchor != "index.start" or "DX" in dropped:
+        return []
+    return [
+        "features: under the preset paper a stay's diagnoses, coded after its end, count as known from its start; "
+        "add 'drop_from_index: [DX]', or the model sees what the stay turned out to be"
     ]
 
 

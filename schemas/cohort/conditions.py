@@ -1,6 +1,6 @@
 """What an index must fulfil, one row of the attrition table each; and what counts as the outcome."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -56,7 +56,9 @@ class _Spanned(Part):
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         if self.after is None and self.before is None:
-            raise PydanticCustomError("span", "say when: add 'after: <time>' or 'before: <time>'")
+            raise PydanticCustomError(
+                "span", "say when: add 'after:' or 'before:' and a time, e.g. 'before: predict_at'"
+            )
         return self
 
 
@@ -102,12 +104,19 @@ class _Windowed(Part):
     @model_validator(mode="after")
     def _one_window(self) -> Self:
         if (self.within is None) == (self.until is None):
-            raise PydanticCustomError("window", "write one of 'within: <length of time>' and 'until: <time>'")
+            raise PydanticCustomError(
+                "window", "say how long: write one of 'within: 30 days' and 'until: index.end + 30 days'"
+            )
         return self
 
 
 class IndexDied(Part):
     index_died: Literal[True]
+
+    _not_here: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("within", "until"),
+        "index_died takes no length of time: it is death in the index stay, whenever; no later death is asked for",
+    )
 
 
 class AnyEncounter(_Windowed):

@@ -38,15 +38,39 @@ def read_document(text: str) -> Document:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        document.faults.append(Fault(line, "", f"not readable as YAML: {error.problem}"))
+        document.faults.append(_syntax_fault(error))
         return document
     except yaml.YAMLError:
-        document.faults.append(Fault(1, "", "not readable as YAML; is it a plain text file in UTF-8?"))
+        document.faults.append(Fault(1, "", "not readable: is it a plain text file in UTF-8?"))
         return document
     if node is not None:
         document.data = _read(node, (), document, set())
     return document
+
+
+_SYNTAX = {  # what YAML says is wrong, and what it is
+    "expected <block end>": "begins in another column than the lines it belongs to; indent them alike",
+    "character '\\t'": "is indented with a tab; use spaces",
+    "mapping values are not allowed": "has one ':' too many, or is indented too much; a text with ': ' in it "
+    "belongs in quotes",
+    "could not find expected ':'": "has no ':' after its key",
+    "expected ',' or": "a comma or a closing bracket is missing",
+    "expected the node content": "something is missing, or stands too much",
+    "unexpected end of stream": "a quote is never closed",
+    "undefined alias": "a text that begins with * or & belongs in quotes",
+    "alphabetic or numeric character": "a text that begins with * or & belongs in quotes",
+    "unknown escape character": "has a \\ in double quotes; take single quotes",
+    "cannot start any token": "a text that begins with a sign belongs in quotes",
+}
+
+
+def _syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
+    """Say in a writer's words where the text stops being YAML; of what is left open, where it was begun."""
+    problem = error.problem or ""
+    sentence = next((words for part, words in _SYNTAX.items() if part in problem), f"is not YAML: {problem}")
+    begun = any(part in (error.context or "") for part in ("flow", "simple key", "quoted"))
+    mark = error.context_mark if begun and error.context_mark else error.problem_mark
+    return Fault(mark.line + 1 if mark else 1, "", f"not readable: {sentence}")
 
 
 def _read(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> Any:

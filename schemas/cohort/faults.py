@@ -29,9 +29,10 @@ class CohortError(NestError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'keep'?`, or `; known are …` where nothing is near."""
+    """Return `; did you mean 'keep'?`, or `; known are …` where nothing is near. A part of a word is near."""
     choices = list(known)
     near = difflib.get_close_matches(word, choices, n=1)
+    near = near or [choice for choice in choices if len(word) > 2 and word in choice]
     if near:
         return f"; did you mean '{near[0]}'?"
     return f"; known are {', '.join(choices)}" if choices else ""

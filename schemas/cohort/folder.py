@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from schemas.cohort.faults import CohortError, Fault
+from schemas.cohort.faults import CohortError
 from schemas.cohort.model import Cohort
 from schemas.cohort.read import parse_cohort
 
@@ -15,43 +15,59 @@ SUFFIXES = ("labels", "nest", "lightgbm")
 def read_folder(folder: Path, taken: Collection[str] = ()) -> tuple[list[Cohort], dict[str, CohortError]]:
     """Return the good cohort files of a folder by name, and what is wrong with the others.
 
+    Of several files with one `cohort:` the one of that name is the cohort, and the others are bad; where none has it,
+    all are. Files are called by their path from the working directory, if they lie below it.
+
     Args:
         taken: names that exist already, which none of `<cohort>_<suffix>` may be.
 
     Returns:
-        The cohorts, and by a name that can stand beside theirs the faults of each bad file. A second file of one
-        cohort is a bad one.
+        The cohorts, and by a name made from the file's the faults of each bad file.
     """
-    good: dict[str, Cohort] = {}
-    files: dict[str, str] = {}
-    faults: list[tuple[Path, CohortError]] = []
-    for file in sorted(folder.glob("*.y*ml")):
-        try:
-            cohort = parse_cohort(file)
-            _refuse_taken(file, cohort.cohort, files, taken)
-        except CohortError as error:
-            faults.append((file, error))
+    here = Path.cwd()
+    files = sorted((folder.relative_to(here) if folder.is_relative_to(here) else folder).glob("*.y*ml"))
+    read = {file: _read(file, taken) for file in files}
+    owners: dict[str, list[Path]] = {}
+    for file, cohort in read.items():
+        if isinstance(cohort, Cohort):
+            owners.setdefault(cohort.cohort, []).append(file)
+    good, bad = list[Cohort](), dict[str, CohortError]()
+    for file, cohort in read.items():
+        rivals = owners[cohort.cohort] if isinstance(cohort, Cohort) else []
+        if isinstance(cohort, CohortError):
+            bad[_free_name(file, bad)] = cohort
+        elif len(rivals) > 1 and (file.stem != cohort.cohort or _stems(rivals).count(file.stem) > 1):
+            bad[_free_name(file, bad)] = _shared(file, cohort, rivals)
         else:
-            good[cohort.cohort], files[cohort.cohort] = cohort, file.name
-    bad: dict[str, CohortError] = {}
-    for file, fault in faults:
-        bad[_free_name(file, {*good, *bad}, taken)] = fault
-    return list(good.values()), bad
+            good.append(cohort)
+    return good, bad
 
 
-def _refuse_taken(file: Path, name: str, files: dict[str, str], taken: Collection[str]) -> None:
-    if name in files:
-        sentence = f"'{name}' is the cohort of {files[name]} already; name each differently"
-        raise CohortError(file.name, [Fault(1, "cohort", sentence)])
-    clash = [f"{name}_{suffix}" for suffix in SUFFIXES if f"{name}_{suffix}" in taken]
+def _read(file: Path, taken: Collection[str]) -> Cohort | CohortError:
+    try:
+        cohort = parse_cohort(file)
+    except CohortError as error:
+        return error
+    clash = [f"{cohort.cohort}_{suffix}" for suffix in SUFFIXES if f"{cohort.cohort}_{suffix}" in taken]
     if clash:
-        sentence = f"'{name}' would become {clash[0]}, which exists already; choose another name"
-        raise CohortError(file.name, [Fault(1, "cohort", sentence)])
+        message = f"'{cohort.cohort}' would become {clash[0]}, which exists already; choose another name"
+        return cohort.fault(("cohort",), message)
+    return cohort
 
 
-def _free_name(file: Path, used: Collection[str], taken: Collection[str]) -> str:
+def _shared(file: Path, cohort: Cohort, rivals: Collection[Path]) -> CohortError:
+    others = ", ".join(str(rival) for rival in rivals if rival != file)
+    message = f"'{cohort.cohort}' is the cohort of {others} too; give each file a cohort of its own, named as the file"
+    return cohort.fault(("cohort",), message)
+
+
+def _stems(files: Collection[Path]) -> list[str]:
+    return [file.stem for file in files]
+
+
+def _free_name(file: Path, used: Collection[str]) -> str:
     """Return a file's name as letters, digits and _, made different from those in use."""
     name = re.sub(r"\W", "_", file.stem, flags=re.ASCII)
-    while name in used or f"{name}_labels" in taken:
+    while name in used:
         name += "_file"
     return name

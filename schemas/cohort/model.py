@@ -88,7 +88,7 @@ def _keep(value: Any) -> Keep:
         else None
     )
     if match is None:
-        raise PydanticCustomError("keep", "'{written}' is none of every, first, nearest <length of time>")
+        raise PydanticCustomError("keep", "'{written}' is none of 'every', 'first', 'nearest 4 months'")
     units: dict[str, Any] = {"hour": "hours", "day": "days", "month": "months", "year": "years"}
     return Keep("nearest", Duration(int(match[1]), units[match[2]]))
 

@@ -1,7 +1,8 @@
 """What every section of a cohort file shares: no unknown key, and faults worded for who writes the file."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -30,6 +31,9 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
 
+    _not_here: ClassVar[dict[str, str]] = {}
+    """Keys one might look for here, and why there are none."""
+
     @model_validator(mode="wrap")
     @classmethod
     def _name_the_nearest_key(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
@@ -37,15 +41,16 @@ class Part(BaseModel):
             return handler(data)
         except ValidationError as error:
             keys = [field.alias or name for name, field in cls.model_fields.items()]
-            details = [_worded(detail, keys) for detail in error.errors(include_url=False)]
+            details = [_worded(detail, keys, cls._not_here) for detail in error.errors(include_url=False)]
             raise ValidationError.from_exception_data(cls.__name__, details) from None
 
 
-def _worded(detail: Any, keys: list[str]) -> InitErrorDetails:
+def _worded(detail: Any, keys: list[str], not_here: Mapping[str, str]) -> InitErrorDetails:
     kind, place = detail["type"], detail["loc"]
     message = detail["msg"]
     if kind == "extra_forbidden" and len(place) == 1:
-        kind, message = "unknown_key", f"unknown key '{place[0]}'{did_you_mean(str(place[0]), keys)}"
+        name = str(place[0])
+        kind, message = "unknown_key", not_here.get(name, f"unknown key '{name}'{did_you_mean(name, keys)}")
     return InitErrorDetails(
         type=PydanticCustomError(kind, "{text}", {**detail.get("ctx", {}), "text": message}),
         loc=place,

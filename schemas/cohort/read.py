@@ -43,7 +43,7 @@ def parse_text(text: str, *, file: str) -> Cohort:
     document = read_document(text)
     data = document.data
     if not isinstance(data, dict):
-        empty = Fault(1, "", "is not a cohort: no keys; start with 'cohort: <name>'")
+        empty = Fault(1, "", "is not a cohort: no keys; start with 'cohort:' and a name")
         raise CohortError(file, document.faults or [empty])
     known = Known(source=str(data.get("source", "")), code_lists=tuple(_mapping(data.get("codes"))))
     cohort, faults = _validate(data, known, document)

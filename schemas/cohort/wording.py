@@ -7,6 +7,14 @@ from schemas.cohort.document import Document, Path, where
 from schemas.cohort.faults import Fault
 
 ITEM = "each item is one '- name: condition'"
+_WHOLE = {  # what is not one of the usual shapes, or has too few or too many entries
+    "index.age": "needs two ages, e.g. [18 years, 90 years]: from the first on, and under the second",
+    "split": "write '{hash: [70, 15, 15]}'",
+    "split.hash": "write 'hash: [70, 15, 15]'",
+    "split.test_if_birth_day": "needs two days of the month, e.g. [17, 24]",
+}
+
+_NOT_WHOLE = ("missing", "too_long", "tuple_type", "model_type", "model_attributes_type")
 
 _SHAPES = {
     "tuple_type": "a list, e.g. [a, b]",
@@ -26,6 +34,8 @@ def fault_of(detail: Any, document: Document) -> Fault:
     """Turn one of pydantic's errors into a sentence for the one who wrote the file."""
     path: Path = tuple(key for key in detail["loc"] if not str(key).startswith(TAG))
     kind = detail["type"]
+    if (whole := where(path)) in _WHOLE and kind in _NOT_WHOLE:
+        return Fault(document.line(path), whole, _WHOLE[whole])
     if kind == "missing":
         return Fault(document.line(path[:-1]), where(path[:-1]), f"key '{path[-1]}' is missing")
     line = document.line(path)
@@ -47,6 +57,9 @@ def _sentence(detail: Any, kind: str, written: str) -> str:
         return f"{shown} is not {_SHAPES[kind]}"
     if kind == "string_type":
         return "is not a word or text"
+    if kind == "literal_error" and detail["ctx"]["expected"] == "True":
+        word = str(detail["loc"][-1])
+        return f"nothing stands after it; write '{'outcome' if word == 'index_died' else '- name'}: {word}'"
     if kind == "literal_error":
         return f"'{written}' is not {detail['ctx']['expected'].replace(chr(39), '')}"
     if kind == "string_pattern_mismatch":

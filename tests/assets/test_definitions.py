@@ -54,7 +54,8 @@ def test_a_full_job_does_all_of_its_source_and_nothing_of_another(source):
 GOOD = (FOLDER / "mimic_mortality.yaml").read_text()
 BAD_FILES = {
     "a wrong key": ("broken.yaml", GOOD.replace("predict_at:", "predicts_at:"), "predicts_at"),
-    "a copy whose name was not changed": ("zz_copy.yaml", GOOD, "name each differently"),
+    "a copy whose name was not changed": ("zz_copy.yaml", GOOD, "mimic_mortality.yaml too; give each file"),
+    "a copy that comes first by name": ("aa_copy.yaml", GOOD, "mimic_mortality.yaml too; give each file"),
     "broken beside the good one": ("mimic_mortality.yml", GOOD.replace("index:", "indexes:"), "indexes"),
     "a name that is taken": (
         "taken.yaml",
@@ -78,12 +79,32 @@ def test_a_bad_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str, t
     assert [cohort.cohort for cohort in cohorts] == ["mimic_mortality"]
     ((asset, error),) = bad.items()
     keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
-    assert {f"{asset}_labels", "mimic_mortality_labels", "mimic_mortality_nest", "mimic_report"} <= keys
+    assert {
+        f"{asset}_cannot_be_read",
+        "mimic_mortality_labels",
+        "mimic_mortality_nest",
+        "mimic_report",
+    } <= keys
     assert said in str(error)
+    assert str(error).startswith(str(tmp_path / name))
     result = dg.materialize([unreadable("mimic", asset, error)], raise_on_error=False)
     (evaluation,) = result.get_asset_check_evaluations()
     assert not result.success
-    assert said in str(evaluation.metadata["what_to_mend"].value)
+    assert said in str(evaluation.description)
+
+
+def test_what_is_wrong_with_a_cohort_file_stands_first_where_a_person_looks(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text(GOOD.replace("outcome: index_died", "outcome: died"))
+    repository = build(tmp_path).get_repository_def()
+
+    (node,) = [node for node in repository.asset_graph.asset_nodes if "mine" in node.key.to_user_string()]
+    (check,) = [key for key in repository.asset_graph.asset_check_keys if key.name == "cohort_file"]
+    fault = f"{tmp_path / 'mine.yaml'}:9: outcome: 'died' is not an outcome; did you mean 'index_died'?"
+    assert node.description.replace("\\", "").startswith(fault)
+    assert node.group_name == "mimic_cohorts_to_mend"
+    assert "unreadable" in node.kinds
+    assert repository.asset_graph.get_check_spec(check).description == fault
+    assert node.key in repository.get_job("mimic_full").asset_layer.executable_asset_keys
 
 
 def test_counts_of_a_card_hide_small_ones_and_the_shares_that_tell_them():

@@ -163,6 +163,21 @@ def test_categories_too_rare_are_not_trainable(layout):
     assert labels["label"].to_list() == [[]] * 24
 
 
+@pytest.mark.parametrize(
+    ("preset", "features", "is_told"),
+    [
+        ("paper", "{until: predict_at}", True),
+        ("paper", "{until: predict_at, drop_from_index: [DX]}", False),
+        ("paper", "{until: predict_at, drop_types: [DX]}", False),
+        ("default", "{until: predict_at}", False),  # diagnoses are available at discharge
+    ],
+)
+def test_diagnoses_of_the_stay_seen_before_its_end_are_a_warning(layout, preset, features, is_told):
+    cohort = mimic("mortality", ("{until: predict_at, drop_from_index: [DX]}", features))
+    warnings = write_labels(cohort, layout, PRESETS[preset]).warnings
+    assert any("add 'drop_from_index: [DX]'" in warning for warning in warnings) == is_told
+
+
 def test_a_split_with_one_class_is_a_warning(tmp_path):
     layout = Layout(tmp_path)
     write(layout, [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + 9 * DAY)], [])

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.cohort import CohortError, Duration, TimePoint, parse_cohort, parse_text
+from schemas.cohort import CohortError, Duration, TimePoint, parse_cohort, parse_text, read_folder
 from schemas.cohort.codes import VOCAB_NAMES, pattern_fault
 
 FILES = sorted((Path(__file__).parents[2] / "assets" / "cohorts").glob("mimic_*.yaml"))
@@ -190,7 +190,7 @@ def test_two_outcomes_are_refused():
 
 def test_an_outcome_in_time_needs_one_window():
     assert fault((", within: 30 days", ""), text=RETURN_HOME) == (
-        "c.yaml:17: outcome: write one of 'within: <length of time>' and 'until: <time>'"
+        "c.yaml:17: outcome: say how long: write one of 'within: 30 days' and 'until: index.end + 30 days'"
     )
 
 
@@ -266,9 +266,9 @@ def test_all_faults_are_shown_together_in_the_order_of_the_file():
     [
         ("", "is not a cohort: no keys"),
         ("- a\n- b\n", "is not a cohort: no keys"),
-        ("cohort: [a\n", "not readable as YAML"),
+        ("cohort: [a\n", "not readable: "),
         ("cohort: &a x\nabout: *a\n", "anchors and aliases"),
-        ("\x00", "not readable as YAML"),
+        ("\x00", "not readable: "),
     ],
 )
 def test_a_file_that_is_no_cohort_says_so(text, message):
@@ -344,3 +344,70 @@ def test_every_example_cohort_of_the_page_for_clinicians_is_read():
     assert examples
     for example in examples:
         assert parse_text(example, file="docs/cohorts.md").warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            ("keep: every}", "keep: every, age: [65 years]}"),
+            "6: index.age: needs two ages, e.g. [18 years, 90",
+        ),
+        (("keep: every}", "keep: every, age: 65 years}"), "6: index.age: needs two ages, e.g. [18 years, 90"),
+        (
+            ("index_died", "{index_died: {}}"),
+            "11: outcome.index_died: nothing stands after it; write 'outcome: ",
+        ),
+        (
+            ("index_died", "{index_died: true, within: 7 days}"),
+            "11: outcome: index_died takes no length of time",
+        ),
+        (("index_died", "died"), "11: outcome: 'died' is not an outcome; did you mean 'index_died'?"),
+        (
+            ("outcome:", "  outcome:"),
+            "11: not readable: begins in another column than the lines it belongs to",
+        ),
+        (("outcome:", "\toutcome:"), "11: not readable: is indented with a tab; use spaces"),
+        (("keep: every}", "keep: every"), "6: not readable: a comma or a closing bracket is missing"),
+        (("predict_at:", "predict_at"), "9: not readable: has no ':' after its key"),
+        (("about: death", "about: 'death"), "2: not readable: a quote is never closed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_fault_is_told_in_the_words_of_who_writes_the_file(changes, line):
+    assert fault(changes).startswith(f"c.yaml:{line}")
+
+
+def file_of(folder, name, cohort):
+    (folder / name).write_text(MORTALITY.replace("cohort: mortality", f"cohort: {cohort}"))
+
+
+def test_of_two_files_with_one_name_the_one_so_called_is_the_cohort(tmp_path):
+    for name in ("aa_copy.yaml", "mortality.yaml"):
+        file_of(tmp_path, name, "mortality")
+    (cohort,), bad = read_folder(tmp_path)
+
+    assert cohort.fault((), "").file == str(tmp_path / "mortality.yaml")
+    assert str(bad["aa_copy"]) == (
+        f"{tmp_path / 'aa_copy.yaml'}:1: cohort: 'mortality' is the cohort of {tmp_path / 'mortality.yaml'} too; "
+        "give each file a cohort of its own, named as the file"
+    )
+
+
+@pytest.mark.parametrize("names", [("one.yaml", "two.yaml"), ("mortality.yaml", "mortality.yml")])
+def test_of_two_files_with_one_name_neither_is_the_cohort_where_none_alone_is_so_called(tmp_path, names):
+    for name in names:
+        file_of(tmp_path, name, "mortality")
+    file_of(tmp_path, "other.yaml", "other")
+    good, bad = read_folder(tmp_path)
+
+    assert [cohort.cohort for cohort in good] == ["other"]
+    assert sorted(error.file for error in bad.values()) == [str(tmp_path / name) for name in names]
+
+
+def test_a_file_below_the_working_directory_is_called_as_one_would_type_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file_of(tmp_path, "mine.yaml", "Mine")
+    _, bad = read_folder(tmp_path)
+
+    assert str(bad["mine"]).startswith("mine.yaml:1: cohort: 'Mine' is not a name")
