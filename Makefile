@@ -1,8 +1,11 @@
 # `make mimic_full` takes a fresh checkout to a report; `make test` proves it.
 PYTHON ?= python3.11
 BIN := .venv/bin
+MIMIC ?= $(NEST_MIMIC_DIR)
+CROSSWALKS ?= $(NEST_VOCAB_DIR)
+WORK ?= /tmp/nest-bench
 
-.PHONY: setup mimic_full test test-long ui lint clean
+.PHONY: setup mimic_full test test-long ui bench-etl lint clean
 
 setup: .venv/.installed
 
@@ -24,6 +27,11 @@ test-long: setup
 
 ui: setup
 	$(BIN)/dagster dev --host 127.0.0.1 --port 3000
+
+# the demo replicated, from MIMIC (its folder) and CROSSWALKS; FLAGS=--full adds the real size, made up: 60 GB of disk
+bench-etl: setup
+	$(BIN)/python -m pipelines.benchmarks --mimic $(MIMIC) --crosswalks $(CROSSWALKS) \
+		--work $(WORK) --out docs/benchmarks $(FLAGS)
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/deptry .

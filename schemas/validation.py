@@ -63,6 +63,9 @@ def leave_quietly() -> None:
     vars(duckdb_engine).clear()
 
 
+atexit.register(leave_quietly)  # also where a process only loads this, for others to be forked from
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How one rule came out on the `rows` rows it applies to, `unexpected` of which broke it.
@@ -145,8 +148,6 @@ def validate(suite: Suite) -> Validation:
         ContractError: a table of the suite is missing, no whole Parquet file or under another contract.
     """
     keep_duckdb_connected()
-    atexit.unregister(leave_quietly)  # registered once, however many suites are run
-    atexit.register(leave_quietly)
     outcomes = _run(suite, shape(suite))
     if all(outcome.passed or outcome.rule.severity == "WARN" for outcome in outcomes):
         outcomes += _run(suite, suite.views)

@@ -1,0 +1,1 @@
+"""What the data work costs, measured; see docs/benchmarks.md."""

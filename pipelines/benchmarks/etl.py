@@ -1,0 +1,120 @@
+"""From raw MIMIC-IV files to checked shards, stage by stage: rows, seconds, memory, bytes."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipelines import mimic
+from pipelines.benchmarks.measure import Cost, measured
+from schemas.cards import StepCard
+from schemas.errors import NestError
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+
+PRELOAD = ["pipelines.mimic", "pipelines.benchmarks.measure", "schemas.validation"]
+log = logging.getLogger("nest")
+
+CHECKED = ("subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
+
+
+def stages(hosp: Path, crosswalks: Path, layout: Layout) -> tuple[int, list[Cost]]:
+    """Run every stage, each in a process of its own; return the source rows read and the costs."""
+    rules = PRESETS["default"]
+    source = mimic.find_source(hosp, crosswalks)
+    work: dict[str, tuple[Callable[..., Any], *tuple[Any, ...]]] = {
+        "raw": (mimic.inspect_raw, source, layout),
+        "subjects": (mimic.extract_subjects, source, layout, rules),
+        "encounters": (mimic.extract_encounters, source, layout),
+        "events": (mimic.extract_events, source, layout, rules),
+        "drug_lookup": (mimic.fit_drug_lookup, source, layout, rules),
+        "vocab": (mimic.fit_vocab, layout, rules),
+        "seqset": (mimic.write_seqset, layout, rules),
+        **{f"check {table}": (check, layout, table) for table in CHECKED},
+    }
+    rows, costs = 0, []
+    for stage, (function, *arguments) in work.items():
+        result, cost = measured(stage, function, *arguments, preload=PRELOAD)
+        if (
+            isinstance(result, StepCard) and stage != "seqset"
+        ):  # whose flows are of events, not of source rows
+            rows += sum(flow.source_rows for flow in result.flows.values())
+        costs.append(cost)
+        log.info("%-20s%9.1f CPU s%9.1f s%8.0f MiB", stage, cost.cpu_s, cost.wall_s, cost.peak_rss_mib)
+    return rows, costs
+
+
+def check(layout: Layout, table: str) -> None:
+    """Run the checks of a table.
+
+    Raises:
+        NestError: one that must hold does not.
+    """
+    from schemas.expectations import TABLE_SUITES
+    from schemas.validation import validate
+
+    outcome = validate(TABLE_SUITES[table](layout))
+    if not outcome.passed("ERROR"):
+        raise NestError(outcome.message("ERROR"))
+
+
+def summary(name: str, rows: int, costs: list[Cost], layout: Layout, raw_bytes: int) -> dict[str, Any]:
+    """Return the figures of one input."""
+    cpu = sum(cost.cpu_s for cost in costs)
+    return {
+        "input": name,
+        "source_rows": rows,
+        "raw_bytes": raw_bytes,
+        "events_bytes": size_of(layout.events),
+        "seqset_bytes": size_of(layout.seqset),
+        "cpu_s": round(cpu, 1),
+        "wall_s": round(sum(cost.wall_s for cost in costs), 1),
+        "peak_rss_mib": max(cost.peak_rss_mib for cost in costs),
+        "source_rows_per_cpu_s": round(rows / cpu),
+        "costliest": max(costs, key=lambda cost: cost.cpu_s).stage,
+        "stages": [cost.model_dump() for cost in costs],
+    }
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of the files in a folder."""
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+
+
+def table_of(figures: list[dict[str, Any]]) -> str:
+    """Return the figures as Markdown: a line for each input, and for each of its stages."""
+    head = "| input | source rows | raw | CPU s | wall s | peak RSS | rows per CPU s | costliest stage |"
+    lines = [head, "|---|--:|--:|--:|--:|--:|--:|---|"]
+    for one in figures:
+        lines.append(
+            f"| {one['input']} | {one['source_rows']:,} | {one['raw_bytes'] / 1e6:,.0f} MB | {one['cpu_s']:,.1f} "
+            f"| {one['wall_s']:,.1f} | {one['peak_rss_mib']:,.0f} MiB | {one['source_rows_per_cpu_s']:,} "
+            f"| {one['costliest']} |"
+        )
+    names = [stage["stage"] for stage in figures[0]["stages"]]
+    lines += ["", f"| CPU s (peak MiB) | {' | '.join(one['input'] for one in figures)} |"]
+    lines.append("|---" + "|--:" * len(figures) + "|")
+    for place, name in enumerate(names):
+        cells = [
+            f"{one['stages'][place]['cpu_s']:,.1f} ({one['stages'][place]['peak_rss_mib']:,.0f})"
+            for one in figures
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_full(raw: Path, patients: int) -> None:
+    """Write the synthetic MIMIC-IV of the real size as a user would, unless it is there, and say what that cost."""
+    if (raw / "hosp").is_dir():
+        return
+    workers = str(len(os.sched_getaffinity(0)))
+    command = [sys.executable, "-m", "pipelines.sources.synthetic", "mimic", "--full"]
+    command += ["--patients", str(patients), "--workers", workers, "--out", str(raw)]
+    _, cost = measured("generate", subprocess.run, command, preload=PRELOAD)
+    (raw / "cost.json").write_text(cost.model_dump_json() + "\n")
+    log.info(
+        "generated in %.1f CPU s, %.1f s, %.0f MiB a process", cost.cpu_s, cost.wall_s, cost.peak_rss_mib
+    )

@@ -1,0 +1,35 @@
+"""A larger MIMIC-IV out of a small one: every patient again and again under new ids, the rows otherwise as they are."""
+
+import gzip
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.sources.mimic_tables import TABLES
+from pipelines.sources.raw import find_file
+
+IDS = ("subject_id", "hadm_id", "labevent_id")
+ID_STEP = 10_000_000  # above every id of the demo that could meet another's
+
+
+def replicate(hosp: Path, out: Path, times: int) -> None:
+    """Write the seven tables of `hosp` `times` times over into `out`, as csv.gz; what is there stays.
+
+    Copy 0 has the ids it had. The copies follow one another, each in the order of its file.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for table in TABLES:
+        target, part = out / f"{table}.csv.gz", out / f".{table}.csv.gz.part"
+        if target.exists():
+            continue
+        source = find_file(hosp, table)
+        if source is None:
+            raise FileNotFoundError(f"{table} in {hosp}")
+        rows = pl.read_csv(source, infer_schema=False)
+        ids = [name for name in IDS if name in rows.columns]
+        with gzip.open(part, "wb", compresslevel=1) as file:
+            for copy in range(times):
+                moved = [(pl.col(name).cast(pl.Int64) + copy * ID_STEP).cast(pl.String) for name in ids]
+                text = rows.with_columns(moved).write_csv(include_header=copy == 0)
+                file.write(text.encode())
+        part.rename(target)

@@ -1,0 +1,33 @@
+import json
+
+import polars as pl
+import pytest
+
+from pipelines.benchmarks.__main__ import main
+from pipelines.benchmarks.replicate import ID_STEP, replicate
+from tests.pipelines.raw_tables import make_tables, write_tables
+
+
+def test_a_copy_is_the_same_rows_under_ids_of_its_own(tmp_path):
+    hosp, _ = write_tables(tmp_path, make_tables(1, patients=5))
+    replicate(hosp, tmp_path / "twice", 2)
+    for file in hosp.iterdir():
+        once, twice = (
+            pl.read_csv(folder / file.name, infer_schema=False) for folder in (hosp, tmp_path / "twice")
+        )
+        assert twice[: once.height].equals(once)
+        ids = [name for name in ("subject_id", "hadm_id", "labevent_id") if name in once.columns]
+        moved = once.with_columns((pl.col(name).cast(pl.Int64) + ID_STEP).cast(pl.String) for name in ids)
+        assert twice[once.height :].equals(moved)
+
+
+@pytest.mark.long
+def test_the_benchmark_tells_rows_seconds_and_memory_of_every_stage(tmp_path):
+    hosp, crosswalks = write_tables(tmp_path / "raw", make_tables(1))
+    folders = ["--mimic", str(hosp), "--crosswalks", str(crosswalks), "--work", str(tmp_path / "work")]
+    assert main([*folders, "--times", "1", "2", "--out", str(tmp_path / "out")]) == 0
+    once, twice = json.loads((tmp_path / "out" / "etl.json").read_text())["figures"]
+    assert twice["source_rows"] == 2 * once["source_rows"] > 0
+    assert all(stage["cpu_s"] > 0 and stage["peak_rss_mib"] > 50 for stage in twice["stages"][1:])
+    assert not list((tmp_path / "work").glob("out_*"))
+    assert "| demo ×2 |" in (tmp_path / "out" / "etl.md").read_text()
