@@ -84,7 +84,9 @@ def parser() -> argparse.ArgumentParser:
     positions = ("days_since_first", "days_since_prior", "index")
     pretrain.add_argument("--position", choices=positions, default="days_since_first")
     pretrain.add_argument(
-        "--unordered", action="store_true", help="what is in a set has neither order nor time"
+        "--set-position",
+        choices=("hours", "none"),
+        help="of the events of a set; none: it has no order inside",
     )
     pretrain.add_argument(
         "--max-sets", type=int, help="of a subject, the last; without: as the model's preset says"
