@@ -11,6 +11,7 @@ from schemas.cards import StepCard
 from schemas.contract import table_metadata
 from schemas.errors import NestError
 from schemas.layout import Layout
+from schemas.lock import reader, sole_writer
 from schemas.settings import DataRules
 
 
@@ -18,29 +19,30 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
     """Write subjects, encounters, events and shards of the patients in `hosp` under `out`.
 
     Raises:
-        NestError: an input cannot be used, or `frozen` holds no vocabulary of this version.
+        NestError: an input cannot be used, `frozen` holds no vocabulary of this version, or a run is writing it.
     """
     if out.root.resolve() == frozen.root.resolve():
         raise NestError(
             f"{out.root}: --out is the fitted run itself. Give another folder, so that it stays whole."
         )
-    rules = frozen_rules(frozen)
-    source = mimic.find_source(hosp, crosswalks)
-    with writing(out.root):
-        out.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    mimic.inspect_raw(source, out)
-    mimic.extract_subjects(source, out, rules)
-    mimic.extract_encounters(source, out)
-    mimic.extract_events(source, out, rules)
-    return mimic.write_seqset(out, rules, frozen=frozen)
-
-
-def frozen_rules(frozen: Layout) -> DataRules:
-    """Return the rules the vocabulary was fitted under; it carries them itself."""
     if not frozen.vocab.exists():
         raise NestError(
             f"{frozen.vocab}: no such file. Give --frozen the data folder of the source, e.g. data/mimic."
         )
+    source = mimic.find_source(hosp, crosswalks)
+    with writing(out.root):
+        out.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with reader(frozen.root.resolve().parent), sole_writer(out.root):  # a run holds the data folder above
+        rules = frozen_rules(frozen)
+        mimic.inspect_raw(source, out)
+        mimic.extract_subjects(source, out, rules)
+        mimic.extract_encounters(source, out)
+        mimic.extract_events(source, out, rules)
+        return mimic.write_seqset(out, rules, frozen=frozen)
+
+
+def frozen_rules(frozen: Layout) -> DataRules:
+    """Return the rules the vocabulary was fitted under; it carries them itself."""
     return DataRules.model_validate_json(table_metadata(frozen.vocab)["rules"])
 
 

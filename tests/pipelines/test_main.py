@@ -3,6 +3,7 @@ import pytest
 from pipelines.__main__ import main
 from pipelines.mimic import find_source
 from schemas.layout import Layout
+from schemas.lock import sole_writer
 from schemas.settings import PRESETS
 from tests.pipelines.agreement import run_all
 from tests.pipelines.raw_tables import make_tables, write_tables
@@ -50,3 +51,12 @@ def test_a_wrong_folder_is_one_line_and_exit_code_two(fitted, capsys, frozen, ou
     assert printed.out == ""
     assert said in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_nobody_tokenizes_by_a_vocabulary_that_a_run_is_writing(fitted, tmp_path, capsys):
+    with sole_writer(fitted):  # as a run holds the data folder
+        assert tokenize(fitted / "raw", fitted / "mimic", tmp_path / "new") == 2
+    assert "another run is writing there" in capsys.readouterr().err
+    with sole_writer(tmp_path):
+        assert tokenize(fitted / "raw", fitted / "mimic", tmp_path) == 2
+    assert "another run is writing there" in capsys.readouterr().err
