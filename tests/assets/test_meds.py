@@ -13,7 +13,7 @@ from tests.runs import run
 
 @pytest.mark.long
 def test_meds_etl_runs_on_any_dataset_and_says_what_it_did(tmp_path):
-    written = make_layout(tmp_path / "mimic", PRESETS["default"], subjects=120)
+    written = make_layout(tmp_path / "mimic", PRESETS["default"], subjects=120, open_stays=False)
     write_meds(written)
     done = run(
         "dagster", "job", "execute", "-j", "meds_etl", folder=tmp_path, NEST_MEDS_DIR=str(written.meds)
