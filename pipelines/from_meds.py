@@ -174,7 +174,11 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
         step="events",
         contract=contract_name(EVENTS),
         flows={"rows": flow, **{kind: Flow(source_rows=n, kept_rows=n) for kind, n in written.items()}},
-        counts={"events": flow.kept_rows, **{f"events_{kind}": n for kind, n in written.items()}},
+        counts={
+            "events": flow.kept_rows,
+            **{f"events_{kind}": n for kind, n in written.items()},
+            **_count_codes(declared),
+        },
         hashes={"config": shards.config_sha256(rules)},
     )
     return shards.write_card(card, layout)
@@ -250,6 +254,18 @@ def _declare(spill: Spill, known: pl.DataFrame, rules: DataRules) -> pl.DataFram
     values = pl.concat(counted).group_by("code").agg(pl.col("values").sum()).sort("code")
     enough = values.filter(pl.col("values") >= DECILES * rules.min_count)
     return declare(values["code"], enough["code"])
+
+
+def _count_codes(declared: pl.DataFrame | None) -> dict[str, int]:
+    """Return how many codes a prefix declares, how many are valued, and how many are neither."""
+    if declared is None:
+        return {}
+    known, valued = declared["kind"] != "ITEM", declared["is_valued"]
+    return {
+        "codes_declared": int(known.sum()),
+        "codes_valued": int(valued.sum()),
+        "codes_of_neither": int((~known & ~valued).sum()),
+    }
 
 
 def _fill_up(folder: Path, kinds: Counter[str], buckets: int) -> None:

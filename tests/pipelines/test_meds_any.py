@@ -97,6 +97,8 @@ def test_every_row_is_kept_or_dropped_for_a_reason(stay):
     assert flow.reconciles
     assert flow.dropped == {"about_subject": 4, "about_encounter": 2, "static": 0, "no_kind": 0}
     assert flow.noted == {"value_not_finite": 2}
+    counts = {name: count for name, count in card.counts.items() if name.startswith("codes")}
+    assert counts == {"codes_declared": 4, "codes_valued": 1, "codes_of_neither": 9}
     assert sum(flow.kept_rows for kind, flow in card.flows.items() if kind != "rows") == flow.kept_rows
 
 
@@ -239,6 +241,24 @@ def test_an_icd9_code_never_passes_for_an_icd10_code():
     )
     declared = declare(codes, codes.clear())
     assert declared["mapped"].to_list() == ["9E8889", "E8889", "9V586", "V586", "4019"]
+
+
+def test_the_same_rows_in_other_types_give_the_same_tables(tmp_path):
+    roots = [dataset(tmp_path / name, STAY) for name in ("one", "other")]
+    file = roots[1] / "data" / "train" / "0.parquet"
+    stored = (
+        pl.col("time").cast(pl.Datetime("ms")),
+        pl.col("code").cast(pl.Categorical),
+        pl.col("hadm_id").cast(pl.String),
+    )
+    pl.read_parquet(file).with_columns(*stored, pl.col("subject_id").cast(pl.Int32)).write_parquet(file)
+    one, other = (read_meds(root, Layout(root / "out"), RULES) for root in roots)
+    for path in (
+        "subjects.parquet",
+        "encounters.parquet",
+        *(f"events/{kind}-00000.parquet" for kind in ("DX", "ITEM")),
+    ):
+        assert (one.root / path).read_bytes() == (other.root / path).read_bytes()
 
 
 def test_unsorted_rows_are_sorted_and_told(tmp_path):
