@@ -15,6 +15,7 @@ from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo
 
 from schemas.cards import Flow, StepCard
+from schemas.contracts import descriptions
 from schemas.errors import NestError
 from schemas.suppress import is_small, shown_count, shown_parts
 
@@ -113,12 +114,14 @@ def shown(count: int) -> dg.MetadataValue:
 
 
 def column_schema(schema: pa.Schema) -> dg.TableSchema:
-    """Return an Arrow schema as the UI shows it."""
+    """Return an Arrow schema as the UI shows it, each column with what its contract says of it."""
+    told = descriptions(schema)
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 name=field.name,
                 type=str(field.type),
+                description=told.get(field.name) or None,
                 constraints=dg.TableColumnConstraints(nullable=field.nullable),
             )
             for field in schema

@@ -2,6 +2,8 @@
 
 import pyarrow as pa
 
+from schemas.columns import column
+
 KINDS = ("DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM")
 """Event kinds; the index in this tuple is the code stored in `seqset/1` `kinds`, so append only."""
 
@@ -14,67 +16,70 @@ _TIME = pa.timestamp("us")
 
 SUBJECTS = pa.schema(
     [
-        pa.field("subject_id", pa.int64(), nullable=False),
-        pa.field("birth_date", _TIME),
-        pa.field("death_date", _TIME),
-        pa.field("sex", pa.string()),
-        pa.field("split", pa.string(), nullable=False),  # of the tasks
-        pa.field("pretrain_split", pa.string(), nullable=False),
+        column("subject_id", pa.int64(), "the patient or buyer"),
+        column("birth_date", _TIME, "in MIMIC 1 July of the year of birth", nullable=True),
+        column("death_date", _TIME, "of any death on record, in hospital or after it", nullable=True),
+        column("sex", pa.string(), "as recorded", nullable=True),
+        column("split", pa.string(), "train, val or test, of every task"),
+        column("pretrain_split", pa.string(), "train, val or test, of the pretraining"),
     ],
     metadata={"contract": "subjects/1"},
 )
 
 ENCOUNTERS = pa.schema(
     [
-        pa.field("subject_id", pa.int64(), nullable=False),
-        pa.field("encounter_id", pa.int64(), nullable=False),
-        pa.field("start", _TIME, nullable=False),
-        pa.field("end", _TIME),  # null: open, or not after its start; contains no time, is never an index
-        pa.field("type", pa.string()),
-        pa.field("discharge_status", pa.string()),
-        pa.field("died", pa.bool_(), nullable=False),
-        pa.field("death_time", _TIME),  # in the stay, as recorded; may lie before its end, or be wrong
-        pa.field("age_years", pa.float64()),
-        pa.field("race", pa.string()),
-        pa.field("insurance", pa.string()),
-        pa.field("admission_type", pa.string()),
+        column("subject_id", pa.int64(), "whose encounter it is"),
+        column("encounter_id", pa.int64(), "the stay, visit or order; in MIMIC hadm_id"),
+        column("start", _TIME, "admission"),
+        column(
+            "end",
+            _TIME,
+            "discharge; empty: open, or not after its start; then it contains no time and is never an index",
+            nullable=True,
+        ),
+        column("type", pa.string(), "what kind of encounter, in the source's words", nullable=True),
+        column("discharge_status", pa.string(), "where to, in the source's words", nullable=True),
+        column("died", pa.bool_(), "whether the patient died in it"),
+        column("death_time", _TIME, "in it, as recorded; may lie before its end, or be wrong", nullable=True),
+        column("age_years", pa.float64(), "at its start", nullable=True),
+        column("race", pa.string(), "as recorded at admission", nullable=True),
+        column("insurance", pa.string(), "as recorded at admission", nullable=True),
+        column("admission_type", pa.string(), "urgent, elective …, in the source's words", nullable=True),
     ],
     metadata={"contract": "encounters/1"},
 )
 
 EVENTS = pa.schema(
     [
-        pa.field("subject_id", pa.int64(), nullable=False),
-        pa.field("encounter_id", pa.int64()),  # null: belongs to no stay of the subject
-        pa.field("time", _TIME, nullable=False),  # when it happened
-        pa.field("available_at", _TIME, nullable=False),  # when it could be known
-        pa.field("kind", pa.string(), nullable=False),  # one of KINDS
-        pa.field("vocab", pa.string(), nullable=False),  # icd10cm, icd9cm, icd10pcs, icd9pcs, name, itemid …
-        pa.field("code", pa.string(), nullable=False),  # as recorded, cleaned
-        pa.field("mapped", pa.string()),  # after the crosswalk; null where it has none
-        pa.field("value", pa.float64()),
-        pa.field("unit", pa.string()),
-        pa.field("rank", pa.int64()),  # order among equal times: seq_num, emar_seq, labevent_id
+        column("subject_id", pa.int64(), "whom it happened to"),
+        column("encounter_id", pa.int64(), "empty: belongs to no stay of the subject", nullable=True),
+        column("time", _TIME, "when it happened"),
+        column("available_at", _TIME, "when it could be known"),
+        column("kind", pa.string(), f"one of {', '.join(KINDS)}"),
+        column("vocab", pa.string(), "of the code: icd10cm, icd9cm, icd10pcs, icd9pcs, name, itemid …"),
+        column("code", pa.string(), "as recorded, cleaned"),
+        column("mapped", pa.string(), "after the crosswalk; empty where it has none", nullable=True),
+        column("value", pa.float64(), "measured, in the unit beside it", nullable=True),
+        column("unit", pa.string(), "of the value, as recorded", nullable=True),
+        column("rank", pa.int64(), "order among equal times: seq_num, emar_seq, labevent_id", nullable=True),
     ],
     metadata={"contract": "events/1"},
 )
 
 BUCKETS = pa.schema(
     [
-        pa.field("bucket", pa.int32(), nullable=False),  # 0, 1, …
-        pa.field(
-            "first_subject_id", pa.int64(), nullable=False
-        ),  # rising; a bucket ends where the next begins
-        pa.field("subjects", pa.int64(), nullable=False),
+        column("bucket", pa.int32(), "0, 1, …"),
+        column("first_subject_id", pa.int64(), "rising; a bucket ends where the next begins"),
+        column("subjects", pa.int64(), "how many are in it"),
     ],
     metadata={"contract": "buckets/1"},
 )
 
 DRUG_LOOKUP = pa.schema(
     [
-        pa.field("name", pa.string(), nullable=False),  # stripped, lower case
-        pa.field("atc", pa.string(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),  # prescription rows behind the choice
+        column("name", pa.string(), "of the drug, stripped, lower case"),
+        column("atc", pa.string(), "the commonest ATC code among prescriptions of that name"),
+        column("rows", pa.int64(), "prescription rows behind the choice"),
     ],
     metadata={"contract": "drug_lookup/1"},
 )

@@ -6,6 +6,7 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from schemas.columns import column
 from schemas.contract import table_metadata
 from schemas.errors import ContractError
 
@@ -76,14 +77,16 @@ def labels_schema(label_type: LabelType) -> pa.Schema:
     """Return labels/1 for a label type: bool, one class, or a list of classes."""
     return pa.schema(
         [
-            pa.field("subject_id", pa.int64(), nullable=False),
-            pa.field("index_encounter", pa.int64(), nullable=False),
-            pa.field("index_start", _TIME, nullable=False),
-            pa.field("predict_at", _TIME, nullable=False),
-            pa.field("label", _ARROW[label_type], nullable=False),
-            pa.field("outcome_time", _TIME),
-            pa.field("follow_up_days", pa.float64()),
-            pa.field("split", pa.string(), nullable=False),
+            column("subject_id", pa.int64(), "the patient"),
+            column("index_encounter", pa.int64(), "the stay a prediction is made for"),
+            column("index_start", _TIME, "its admission"),
+            column("predict_at", _TIME, "the moment of prediction: features are what was known by then"),
+            column("label", _ARROW[label_type], "what came of it: yes or no, a class, or a list of labels"),
+            column("outcome_time", _TIME, "when the outcome came, where it has a time", nullable=True),
+            column(
+                "follow_up_days", pa.float64(), "from predict_at to the end of data or death", nullable=True
+            ),
+            column("split", pa.string(), "train, val or test: one per patient, for every task"),
         ],
         metadata={"contract": "labels/1"},
     )
@@ -93,13 +96,17 @@ def predictions_schema(label_type: LabelType) -> pa.Schema:
     """Return predictions/1: as labels, with a probability per class of the task (bool: of true alone)."""
     return pa.schema(
         [
-            pa.field("subject_id", pa.int64(), nullable=False),
-            pa.field("encounter_id", pa.int64(), nullable=False),
-            pa.field("predict_at", _TIME, nullable=False),
-            pa.field("label", _ARROW[label_type]),  # null: not known, a new patient
-            pa.field("probability", pa.list_(pa.float32()), nullable=False),
-            pa.field("split", pa.string(), nullable=False),  # "new" for a new patient
-            pa.field("model", pa.string(), nullable=False),
+            column("subject_id", pa.int64(), "the patient"),
+            column("encounter_id", pa.int64(), "the stay the prediction is made for"),
+            column("predict_at", _TIME, "the moment of prediction: what was known by then was seen"),
+            column(
+                "label", _ARROW[label_type], "what came of it; empty: not known, a new patient", nullable=True
+            ),
+            column(
+                "probability", pa.list_(pa.float32()), "one per class of the task; of yes or no, of yes alone"
+            ),
+            column("split", pa.string(), "train, val or test; new: a new patient"),
+            column("model", pa.string(), "which model said it"),
         ],
         metadata={"contract": "predictions/1"},
     )

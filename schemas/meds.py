@@ -5,37 +5,49 @@ MEDS holds values as float32 and knows one time; ours travel whole beside it. An
 
 import pyarrow as pa
 
+from schemas.columns import column
+
 _TIME = pa.timestamp("us")
 
 MEDS_DATA = pa.schema(
     [
-        pa.field("subject_id", pa.int64(), nullable=False),
-        pa.field("time", _TIME),  # null: static, of the subject and no moment
-        pa.field("code", pa.string(), nullable=False),
-        pa.field("numeric_value", pa.float32()),  # null too where a float32 cannot hold the value
-        pa.field("value", pa.float64()),  # the same, whole
-        pa.field("unit", pa.string()),
-        pa.field("available_at", _TIME),  # when it could be known; never before `time`
-        pa.field("encounter_id", pa.int64()),
-        pa.field("rank", pa.int64()),  # order among equal times
-        pa.field("kind", pa.string()),  # of events/1; null: a row about the subject or the encounter itself
-        pa.field("vocab", pa.string()),
-        pa.field("mapped", pa.string()),  # the code as tokenized, e.g. ICD-10-CM, ATC
+        column("subject_id", pa.int64(), "the patient"),
+        column("time", _TIME, "when it happened; empty: static, of the subject and no moment", nullable=True),
+        column("code", pa.string(), "kind of event and code, joined by //"),
+        column(
+            "numeric_value", pa.float32(), "measured; empty too where a float32 cannot hold it", nullable=True
+        ),
+        column("value", pa.float64(), "the same, whole", nullable=True),
+        column("unit", pa.string(), "of the value, as recorded", nullable=True),
+        column("available_at", _TIME, "when it could be known; never before `time`", nullable=True),
+        column("encounter_id", pa.int64(), "the stay or visit it belongs to", nullable=True),
+        column("rank", pa.int64(), "order among equal times", nullable=True),
+        column(
+            "kind",
+            pa.string(),
+            "of events/1; empty: about the subject or the encounter itself",
+            nullable=True,
+        ),
+        column("vocab", pa.string(), "of the code as recorded", nullable=True),
+        column("mapped", pa.string(), "the code as tokenized, e.g. ICD-10-CM, ATC", nullable=True),
     ],
     metadata={"contract": "meds_data/1"},
 )
 
 MEDS_CODES = pa.schema(
     [
-        pa.field("code", pa.string(), nullable=False),
-        pa.field("description", pa.string()),
-        pa.field("parent_codes", pa.list_(pa.string())),  # <vocabulary>/<code>, e.g. ATC/B01AC06
+        column("code", pa.string(), "as in the data"),
+        column("description", pa.string(), "in words", nullable=True),
+        column("parent_codes", pa.list_(pa.string()), "vocabulary and code, e.g. ATC/B01AC06", nullable=True),
     ],
     metadata={"contract": "meds_codes/1"},
 )
 
 MEDS_SPLITS = pa.schema(
-    [pa.field("subject_id", pa.int64(), nullable=False), pa.field("split", pa.string(), nullable=False)],
+    [
+        column("subject_id", pa.int64(), "the patient"),
+        column("split", pa.string(), "train, tuning or held_out"),
+    ],
     metadata={"contract": "meds_splits/1"},
 )
 

@@ -5,25 +5,27 @@ The four list columns run in parallel, in the set's own order: kind by kind at e
 
 import pyarrow as pa
 
+from schemas.columns import column
+
 _TIME = pa.timestamp("us")
 
 SEQSET = pa.schema(
     [
-        pa.field("subject_id", pa.int64(), nullable=False),
-        pa.field("set_index", pa.int32(), nullable=False),  # 0, 1, … within the subject
-        pa.field("encounter_id", pa.int64(), nullable=False),
-        pa.field("start", _TIME, nullable=False),
-        pa.field("end", _TIME),
-        pa.field("days_since_prior", pa.float32(), nullable=False),  # start to start; 0 for the first
-        pa.field("days_since_first", pa.float32(), nullable=False),
-        pa.field("tokens", pa.list_(pa.uint32()), nullable=False),
-        pa.field(
-            "kinds", pa.list_(pa.uint8()), nullable=False
-        ),  # index into events.KINDS, known even for [UNK]
-        pa.field("hours", pa.list_(pa.float32()), nullable=False),  # since the set's start; may be negative
-        pa.field("times", pa.list_(_TIME), nullable=False),  # exact, for cuts on time
-        pa.field("available", pa.list_(_TIME), nullable=False),  # exact, for cuts on what was known
-        pa.field("flags", pa.int32(), nullable=False),  # a sum of those below
+        column("subject_id", pa.int64(), "whose set it is"),
+        column("set_index", pa.int32(), "0, 1, … within the subject"),
+        column("encounter_id", pa.int64(), "the stay, visit or order the set is"),
+        column("start", _TIME, "of the encounter"),
+        column("end", _TIME, "of the encounter; empty: open", nullable=True),
+        column("days_since_prior", pa.float32(), "start to start; 0 for the first set"),
+        column("days_since_first", pa.float32(), "start to start; 0 for the first set"),
+        column("tokens", pa.list_(pa.uint32()), "token_id of the vocabulary, in the set's own order"),
+        column("kinds", pa.list_(pa.uint8()), "of each token, index into events.KINDS; known even for [UNK]"),
+        column("hours", pa.list_(pa.float32()), "of each token since the set's start; may be negative"),
+        column("times", pa.list_(_TIME), "of each token, exact: when it happened"),
+        column("available", pa.list_(_TIME), "of each token, exact: when it could be known"),
+        column(
+            "flags", pa.int32(), "a sum: 1 the stay has no end after its start, 2 its content is withheld"
+        ),
     ],
     metadata={"contract": "seqset/1"},
 )

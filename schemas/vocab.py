@@ -5,23 +5,31 @@ import json
 
 import pyarrow as pa
 
+from schemas.columns import column
+
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SPECIAL_KIND = "SPECIAL"
 
 VOCAB = pa.schema(
     [
-        pa.field("token_id", pa.uint32()),  # null: below min_count, see `parent`
-        pa.field("token", pa.string(), nullable=False),  # DX:I10, LAB:50912_Q3
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("code", pa.string()),
-        pa.field("unit", pa.string()),
-        pa.field("low", pa.float64()),  # of a decile: low < value <= high; null at the open ends
-        pa.field("high", pa.float64()),
-        pa.field("parent", pa.string()),  # the token it backs off to; null: [UNK]
-        pa.field(
-            "count_train", pa.int64(), nullable=False
-        ),  # in the fitted-on subjects, own and backed off to it
+        column("token_id", pa.uint32(), "what the model reads; empty: too rare, see `parent`", nullable=True),
+        column(
+            "token",
+            pa.string(),
+            "kind and code, e.g. DX:I10; of a laboratory value its decile too: LAB:50912_Q3",
+        ),
+        column("kind", pa.string(), "of the events it stands for; SPECIAL: of none"),
+        column("code", pa.string(), "as tokenized: ICD-10, ATC, itemid …", nullable=True),
+        column("unit", pa.string(), "of the cuts", nullable=True),
+        column("low", pa.float64(), "of a decile: low < value <= high; empty at the open end", nullable=True),
+        column(
+            "high", pa.float64(), "of a decile: low < value <= high; empty at the open end", nullable=True
+        ),
+        column("parent", pa.string(), "the token it backs off to; empty: [UNK]", nullable=True),
+        column(
+            "count_train", pa.int64(), "events in the fitted-on subjects, its own and those backed off to it"
+        ),
     ],
     metadata={"contract": "vocab/1"},
 )

@@ -8,9 +8,10 @@ import pytest
 from assets.cohorts import FOLDER, unreadable
 from assets.definitions import build, defs
 from assets.jobs import JOBS
-from assets.materialize import card_metadata
+from assets.materialize import card_metadata, column_schema
 from schemas.cards import Flow, StepCard
 from schemas.cohort import read_folder
+from schemas.events import EVENTS
 
 REPOSITORY = defs().get_repository_def()
 SPECS = list(REPOSITORY.asset_graph.asset_nodes)
@@ -121,6 +122,11 @@ def test_counts_of_a_card_hide_small_ones_and_the_shares_that_tell_them():
     assert set(metadata) == {"sets", "empty_sets", "share_unk", "rows"}
     assert "997" not in metadata["rows"].value
     assert " 3 " not in metadata["rows"].value
+
+
+def test_a_column_is_shown_with_what_its_contract_says_of_it():
+    columns = {column.name: column.description for column in column_schema(EVENTS).columns}
+    assert columns["available_at"] == "when it could be known"
 
 
 def test_every_check_that_guards_the_science_stops_what_hangs_below():

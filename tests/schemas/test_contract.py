@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.columns import says
 from schemas.contract import ContractError, conform, read_table, table_metadata, write_table
+from schemas.contracts import CONTRACTS, descriptions
+from schemas.events import SUBJECTS
 
 CANARY = "MRN-4711"
 THINGS = pa.schema(
@@ -166,3 +169,15 @@ def test_a_missing_file_or_an_empty_folder_says_what_to_do(tmp_path: Path) -> No
     for path in (tmp_path / "things.parquet", tmp_path):
         with pytest.raises(ContractError, match="materialize the asset that writes it first"):
             read_table(path, THINGS)
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_every_column_of_a_contract_says_what_it_holds(name: str) -> None:
+    assert [field.name for field in CONTRACTS[name] if len(says(field)) < 5] == []
+
+
+def test_a_file_is_told_in_the_words_of_the_contract_it_was_written_under(tmp_path: Path) -> None:
+    path = tmp_path / "subjects.parquet"
+    write_table(SUBJECTS.empty_table(), path, SUBJECTS, made_by="the test")
+    assert descriptions(pq.read_schema(path))["split"] == "train, val or test, of every task"
+    assert descriptions(pa.schema([pa.field("split", pa.string())])) == {}

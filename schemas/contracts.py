@@ -1,0 +1,36 @@
+"""Every contract by its name and number, so that a file is told by what it was written under."""
+
+import pyarrow as pa
+
+from schemas.columns import says
+from schemas.contract import contract_name
+from schemas.events import BUCKETS, DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.labels import labels_schema, predictions_schema
+from schemas.meds import MEDS_CODES, MEDS_DATA, MEDS_SPLITS
+from schemas.seqset import SEQSET
+from schemas.vocab import VOCAB
+
+CONTRACTS = {
+    contract_name(schema): schema
+    for schema in (
+        SUBJECTS,
+        ENCOUNTERS,
+        EVENTS,
+        BUCKETS,
+        DRUG_LOOKUP,
+        VOCAB,
+        SEQSET,
+        MEDS_DATA,
+        MEDS_CODES,
+        MEDS_SPLITS,
+        labels_schema("bool"),
+        predictions_schema("bool"),
+    )
+}
+"""Of labels and predictions one: their columns differ in the label's type alone."""
+
+
+def descriptions(schema: pa.Schema) -> dict[str, str]:
+    """Return what each column of a table says, by the contract its metadata names; of a foreign table nothing."""
+    contract = CONTRACTS.get(contract_name(schema), pa.schema([]))
+    return {field.name: says(field) for field in contract}
