@@ -1,5 +1,6 @@
 """A model as a folder: `model.safetensors`, `config.json`, and a `README.md` made from the run. No pickle."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -63,6 +64,9 @@ def save(folder: Path, module: nn.Module, card: ModelCard, readme: str) -> None:
         for name in texts:
             (folder / f".{name}.new").replace(folder / name)
     except OSError as error:
+        for name in ("model.safetensors", *texts):
+            with contextlib.suppress(OSError):
+                (folder / f".{name}.new").unlink()
         raise NestError(f"cannot write {folder} ({write_fault(error)}); free space and run again.") from None
 
 
