@@ -89,7 +89,9 @@ class _Tail:
         if event["event"] == "evaluation":
             numbers = {name: float(value) for name, value in event["metrics"].items() if value is not None}
             self._context.log_event(
-                dg.AssetObservation(self._context.asset_key, metadata={"epoch": event["epoch"], **numbers})
+                dg.AssetObservation(
+                    self._context.asset_key, metadata={"epoch": event["epoch"] + 1, **numbers}
+                )
             )
         self._context.log.log(logging.INFO, sentence(event))
 
@@ -105,7 +107,7 @@ def sentence(event: dict[str, Any]) -> str:
             numbers = " · ".join(
                 f"{name} {value:.4g}" for name, value in event["metrics"].items() if value is not None
             )
-            return f"epoch {event['epoch']}: {numbers}"
+            return f"epoch {event['epoch'] + 1}: {numbers}"
         case "not_trainable":
             return f"not trainable: {event['reason']}"
         case "error":

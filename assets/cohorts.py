@@ -7,7 +7,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from assets.code import code_version
-from assets.materialize import column_schema, markdown_table, plainly
+from assets.materialize import column_schema, markdown_table, pictures_metadata, plainly
 from assets.once import once
 from assets.resources import Workspace
 from assets.sources import tables_for_cohorts
@@ -45,6 +45,8 @@ def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
 
 def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
     """Return the materialization of a label table: people are counted here, so every small count is withheld."""
+    from nest_model import pictures  # matplotlib: only where it draws
+
     steps = read_attrition(folder / "attrition.csv")
     counts, attrition = shown_label_counts(card.counts, steps), shown_attrition(steps)
     dg.AssetExecutionContext.get().log.info(f"rows: {counts['rows']}, patients: {counts['subjects']}")
@@ -56,6 +58,7 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
             "dagster/column_schema": column_schema(pq.read_schema(file)),
             "dagster/uri": file.as_uri(),
             "contract": card.contract,
+            **pictures_metadata(pictures.of_attrition(attrition)),
             "attrition": dg.MetadataValue.md(markdown_table(attrition)),
             "counts": dg.MetadataValue.md(
                 markdown_table([{"": name, "count": n} for name, n in counts.items()])

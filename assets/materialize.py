@@ -14,10 +14,14 @@ import pyarrow.parquet as pq
 from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo
 
+from assets.resources import Workspace
 from schemas.cards import Flow, StepCard
 from schemas.contracts import descriptions
 from schemas.errors import NestError
 from schemas.suppress import is_small, shown_count, shown_parts
+
+OF_NOBODY = ("shards", "buckets")
+"""Counts of files, which may be shown however few they are."""
 
 
 @contextmanager
@@ -35,11 +39,12 @@ def faults_as_failures() -> Iterator[None]:
 
 
 def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap an asset or a check, which may be a generator, in `faults_as_failures`."""
+    """Wrap an asset or a check, which may be a generator, in `faults_as_failures`; an asset says where it was made."""
 
     @functools.wraps(compute)
     def returning(*args: Any, **kwargs: Any) -> Any:
         with faults_as_failures():
+            _say_where((*args, *kwargs.values()))
             return compute(*args, **kwargs)
 
     @functools.wraps(compute)
@@ -48,6 +53,25 @@ def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
             yield from compute(*args, **kwargs)
 
     return yielding if inspect.isgeneratorfunction(compute) else returning
+
+
+def _say_where(arguments: Sequence[Any]) -> None:
+    """Add the data folder and the run's choices to an asset's metadata: the UI has one history for all folders."""
+    for workspace in arguments:
+        if isinstance(workspace, Workspace) and (context := _asset_context()):
+            settings = workspace.fetching
+            folder = settings.store_url or settings.data_folder
+            context.add_asset_metadata(
+                {"data_folder": str(folder), "preset": settings.preset, "seed": settings.seed}
+            )
+
+
+def _asset_context() -> dg.AssetExecutionContext | None:
+    """Return the context of the asset that runs; None in a check."""
+    try:
+        return dg.AssetExecutionContext.get()
+    except dg.DagsterInvariantViolationError:
+        return None
 
 
 def table_result(
@@ -72,11 +96,11 @@ def table_result(
 def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
     """Return a card's counts, shares and flows for the UI: no small count, and no share that tells one."""
     metadata: dict[str, dg.MetadataValue] = {
-        name: shown(count)
+        name: dg.MetadataValue.int(count) if name in OF_NOBODY else shown(count)
         for name, count in card.counts.items()
         if "[" not in name  # a histogram's bin
     }
-    hidden = tuple(name for name, count in card.counts.items() if is_small(count))
+    hidden = tuple(name for name, count in card.counts.items() if is_small(count) and name not in OF_NOBODY)
     metadata |= {
         f"share_{name}": dg.MetadataValue.float(share)
         for name, share in card.shares.items()

@@ -73,10 +73,12 @@ def mimic_encounters(workspace: Workspace) -> dg.MaterializeResult:
 @plainly
 def mimic_events(workspace: Workspace) -> dg.MaterializeResult:
     """Diagnoses, procedures, drugs given and laboratory values: when each happened, and when it could be known."""
+    from nest_model import pictures  # matplotlib: only where it draws
+
     layout, rules, source = workspace.layout("mimic"), workspace.settings.rules, workspace.mimic_source()
     reads = rules.model_dump(include={"med_link"})
     card = once(layout, [layout.events], reads, lambda: mimic.extract_events(source, layout, rules))
-    return table_result(card, layout.events)
+    return table_result(card, layout.events, pictures.of_events(card))
 
 
 @dg.asset(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 from nest_model.report.table import results_table
 from schemas.errors import NestError
@@ -15,16 +16,22 @@ def results(source: str) -> str:
     Raises:
         NestError: there is no report yet.
     """
-    folder = Layout(Settings().data_folder / source).report(source)
-    metrics = folder / "metrics.json"
-    if not metrics.exists():
-        raise NestError(f"{metrics}: no results yet; run `make {source}_full`.")
+    settings = Settings()
+    folder = Layout(settings.data_folder / source).report(source)
+    data = settings.store_url or settings.data_folder
+    if not (folder / "metrics.json").exists():
+        raise NestError(f"{folder / 'metrics.json'}: no results yet; run `make {source}_full`.")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    seed = (metrics["pretraining"] or {}).get("seed", settings.seed)
+    here = "" if data == Path("data").resolve() else f"NEST_DATA_DIR={data} "
     return "\n".join(
         [
-            results_table(json.loads(metrics.read_text())),
+            results_table(metrics),
             "",
+            f"Preset:      {metrics['preset']}, seed {seed}",
+            f"Data:        {data}",
             f"Report:      {folder / 'report.html'}",
-            "In the UI:   make ui, then http://127.0.0.1:3000",
+            f"In the UI:   {here}make ui, then http://127.0.0.1:3000",
         ]
     )
 

@@ -107,7 +107,10 @@ def parser() -> argparse.ArgumentParser:
     _paths(predict, "model", "seqset", "out")
     predict.set_defaults(out_is_file=True)
     predict.add_argument(
-        "--index", type=Path, help="subject_id, encounter_id, predict_at; without: last sets"
+        "--index",
+        type=Path,
+        help="whom to score when: Parquet or CSV with subject_id, encounter_id, predict_at; left out: each patient's "
+        "last stay, at the time the task predicts",
     )
     _device(predict)
 
@@ -129,7 +132,7 @@ def parser() -> argparse.ArgumentParser:
 def _command(commands: argparse._SubParsersAction, name: str, run: Callable[..., None], text: str):
     command = commands.add_parser(name, help=text, description=text)
     command.set_defaults(run=run)
-    command.add_argument("--die-with-parent", action="store_true", help="end when the calling process ends")
+    command.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
     return command
 
 

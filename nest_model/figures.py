@@ -180,17 +180,25 @@ def _line(axes: Axes, name: str, x: np.ndarray, y: np.ndarray) -> None:
 
 @styled
 def results_overview(
-    rows: Sequence[Mapping[str, Any]], *, panels: Mapping[str, str], chance: Mapping[str, float]
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    panels: Mapping[str, str],
+    chance: Mapping[str, float],
+    stacked: bool = False,
 ) -> Figure:
-    """Dot and interval per task and model, one panel per metric beside another.
+    """Dot and interval per task and model, one panel per metric beside another, or under it where there is less room.
 
     Args:
         rows: task (its name) and, per model of LOOKS, {metric: {"value", "low", "high"}} or nothing.
         panels: metric -> words under its axis.
         chance: metric -> where a coin would score, drawn as a guide.
     """
-    figure = Figure(figsize=(10.6, 0.9 + 0.5 * len(rows)), layout="constrained")
-    every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    height = 0.9 + 0.5 * len(rows)
+    size, shape = (
+        ((5.6, height * len(panels)), (len(panels), 1)) if stacked else ((10.6, height), (1, len(panels)))
+    )
+    figure = Figure(figsize=size, layout="constrained")
+    every = figure.subplots(*shape, sharey=True, squeeze=False).flat
     models = [name for name in LOOKS if any(row.get(name) for row in rows)]
     for axes, (metric, words) in zip(every, panels.items(), strict=True):
         axes.set_xlabel(words)
@@ -199,7 +207,7 @@ def results_overview(
         for position, row in enumerate(rows):
             _dots(axes, position, {name: row[name][metric] for name in models if row.get(name)}, models)
         _rows_down(axes, [row["task"] for row in rows])
-    _legend_above(every[0], models)
+    _legend_above(figure.axes[0], models)
     return figure
 
 

@@ -1,14 +1,38 @@
 """The pictures shown beside an asset, as PNG by title: where people would rather look than read."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nest_model import figures
 from nest_model.bins import bars_of
 from nest_model.evaluate import curve_allowed, reliability
 from nest_model.predictions import read_predictions
-from nest_model.report.page import overview_figure
+from nest_model.report.page import attrition_bars, overview_figure
 from schemas.cards import StepCard
+from schemas.events import KINDS
+from schemas.suppress import shown_parts
+
+
+def of_events(card: StepCard) -> dict[str, bytes]:
+    """Return how many events there are of each kind, small counts withheld."""
+    found = {kind: count for kind in KINDS if (count := card.counts.get(f"events_{kind}"))}
+    seen = shown_parts(found)
+    bars = [(kind, count if seen[kind] == f"{count:,}" else None) for kind, count in found.items()]
+    title = "Events by kind"
+    return {title: figures.png(figures.histogram(bars, title=title, x="kind", y="events"))} if bars else {}
+
+
+def of_attrition(steps: Sequence[Mapping[str, str]]) -> dict[str, bytes]:
+    """Return the stays left after each step of a cohort; nothing where every row of the table is withheld.
+
+    Args:
+        steps: as `schemas.attrition.shown_attrition` gives them.
+    """
+    bars = attrition_bars(steps)
+    if not any(rows for _, rows, _ in bars):
+        return {}
+    return {"Who is in it": figures.png(figures.attrition(bars))}
 
 
 def of_seqset(card: StepCard) -> dict[str, bytes]:
@@ -56,5 +80,5 @@ def of_predictions(file: Path, model: str) -> dict[str, bytes]:
 
 def of_report(folder: Path) -> dict[str, bytes]:
     """Return every task and model of a report at a glance; nothing where nothing was scored."""
-    figure = overview_figure(json.loads((folder / "metrics.json").read_text()))
+    figure = overview_figure(json.loads((folder / "metrics.json").read_text()), stacked=True)
     return {} if figure is None else {"Results": figures.png(figure)}

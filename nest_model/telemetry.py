@@ -38,7 +38,7 @@ class Telemetry:
 
     def evaluation(self, epoch: int, metrics: Mapping[str, float | None]) -> None:
         self.write("evaluation", epoch=epoch, metrics=metrics)
-        log.info("epoch %d: %s", epoch, _in_words(metrics))
+        log.info("epoch %d: %s", epoch + 1, _in_words(metrics))  # from 1, as everywhere people look
 
     def result(self, metrics: Mapping[str, Any], **more: Any) -> None:
         """Tell what came of it; `more` is what another run of the same would have otherwise: seconds."""

@@ -89,6 +89,13 @@ class Outcome:
         count = shown_count(self.unexpected, self.rows) if self.private else exact
         return count, f"{self.unexpected / max(self.rows, 1):.2%}" if count == exact else "–"
 
+    @property
+    def where(self) -> str:
+        """In how many rows it is not so, or of how many groups of rows; nothing for the table as a whole."""
+        if self.unexpected is None:
+            return "" if self.computed else ": not computed"
+        return f" in {self.shown[0]} rows" if self.private else f" for {self.shown[0]} of {self.rows:,}"
+
     def line(self) -> str:
         """Return the outcome as a row of the table in `Validation.markdown`."""
         allowed = f"{1 - self.rule.at_least:.0%}" if self.rule.at_least < 1 else "none"
@@ -134,11 +141,13 @@ class Validation:
         if not failed:
             return f"{self.suite}: all {len(all_)} {severity} expectations hold on {rows} rows."
         which = "; ".join(
-            f"{outcome.rule.claim} ({', '.join(outcome.rule.columns)}; against it: {outcome.shown[0]})"
+            f"“{outcome.rule.claim}” is not so{outcome.where} ({', '.join(outcome.rule.columns)})"
             for outcome in failed
         )
-        count = f"{len(failed)} of {len(all_)} {severity} expectations fail on {rows} rows"
-        return f"{self.suite}: {count}: {which}"
+        fail = (
+            f"of {len(all_)} {severity} expectations {len(failed)} {'fails' if len(failed) == 1 else 'fail'}"
+        )
+        return f"{self.suite}, {rows} rows: {fail}: {which}."
 
 
 def validate(suite: Suite) -> Validation:

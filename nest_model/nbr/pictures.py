@@ -36,4 +36,4 @@ def overview(metrics: Mapping[str, Any]) -> bytes:
         {"task": words, ("most_frequent" if name == YARDSTICK else "nest"): metrics["models"][name]}
         for name, words in WORDS.items()
     ]
-    return figures.png(figures.results_overview(lines, panels=PANELS, chance={}))
+    return figures.png(figures.results_overview(lines, panels=PANELS, chance={}, stacked=True))

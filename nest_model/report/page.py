@@ -94,8 +94,8 @@ def _svg(figure: Figure, alt: str) -> Markup:
     return Markup(figures.svg(figure, alt=alt))
 
 
-def overview_figure(metrics: Mapping[str, Any]) -> Figure | None:
-    """AUROC and AP of every task and model, dot and interval; None where nothing was scored."""
+def overview_figure(metrics: Mapping[str, Any], *, stacked: bool = False) -> Figure | None:
+    """AUROC and AP of every task and model, dot and interval, beside or under one another; None: nothing was scored."""
     lines = []
     for row in result_rows(metrics):
         scored = {model: one for model, one in row["models"].items() if one["auroc"]["value"] is not None}
@@ -104,7 +104,7 @@ def overview_figure(metrics: Mapping[str, Any]) -> Figure | None:
     if not lines:
         return None
     panels = {"auroc": "AUROC, 95 % interval", "average_precision": "AP, 95 % interval"}
-    return figures.results_overview(lines, panels=panels, chance={"auroc": 0.5})
+    return figures.results_overview(lines, panels=panels, chance={"auroc": 0.5}, stacked=stacked)
 
 
 def overview(metrics: Mapping[str, Any]) -> Markup | None:
@@ -139,7 +139,7 @@ def task_pictures(
         drawn["subgroups"] = _svg(figure, f"{title}: AUROC by subgroup; the numbers are in the table below")
     if found["attrition"]:
         drawn["attrition"] = _svg(
-            figures.attrition(_bars(found["attrition"])), f"{title}: stays left per step"
+            figures.attrition(attrition_bars(found["attrition"])), f"{title}: stays left per step"
         )
     losses = _series(history, {"train_loss": "training", "val_loss": "validation"})
     if losses:
@@ -160,7 +160,7 @@ def _forest(found: Mapping[str, Any]) -> Figure | None:
     return figures.forest(lines, overall, metric="AUROC, 95 % interval") if shown else None
 
 
-def _bars(steps: Sequence[Mapping[str, str]]) -> list[tuple[str, int | None, str]]:
+def attrition_bars(steps: Sequence[Mapping[str, str]]) -> list[tuple[str, int | None, str]]:
     """Return (step, rows left or None, words) of an attrition table as shown."""
     bars = []
     for step in steps:

@@ -97,7 +97,8 @@ def test_the_message_names_what_failed_with_its_columns(tmp_path: Path) -> None:
         expectations.subjects(broken(tmp_path, "subjects", lambda rows: rows.append(dict(rows[0]))))
     )
     assert found.message("ERROR") == (
-        "subjects: 1 of 16 ERROR expectations fail on 31 rows: subject id is unique (subject_id; against it: < 11)"
+        "subjects, 31 rows: of 16 ERROR expectations 1 fails: "
+        "“subject id is unique” is not so in < 11 rows (subject_id)."
     )
     assert found.message("WARN") == "subjects: all 3 WARN expectations hold on 31 rows."
     first = found.markdown().splitlines()[2]

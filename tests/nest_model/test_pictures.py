@@ -1,0 +1,48 @@
+"""The pictures beside an asset: drawn from what may be shown, and absent where nothing may."""
+
+import struct
+
+from nest_model import pictures
+from schemas.attrition import Step, shown_attrition
+from schemas.cards import StepCard
+from tests.nest_model import made_up
+
+WIDEST = 960  # pixels there is room for beside the names of the metadata, on a screen of 1600
+
+
+def width(png: bytes) -> int:
+    assert png.startswith(b"\x89PNG")
+    return struct.unpack(">I", png[16:20])[0]
+
+
+def events(**counts: int) -> StepCard:
+    return StepCard(step="events", contract="events/1", counts={f"events_{k}": n for k, n in counts.items()})
+
+
+def test_events_are_drawn_by_kind():
+    (title,) = pictures.of_events(events(DX=400, LAB=900))
+    assert title == "Events by kind"
+    assert pictures.of_events(events()) == {}
+
+
+def test_a_cohort_s_attrition_is_drawn_unless_all_of_it_is_withheld():
+    steps = shown_attrition([Step("all encounters", 400, 300, 0), Step("a day long", 300, 250, 100)])
+    assert list(pictures.of_attrition(steps)) == ["Who is in it"]
+    assert pictures.of_attrition(shown_attrition([Step("all encounters", 4, 3, 0)])) == {}
+
+
+def test_every_picture_fits_beside_the_words(tmp_path):
+    from nest_model.report import write_report
+
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=400)
+    write_report(layout.root, [*made_up.COHORTS], tmp_path / "out", "default")
+    predictions = layout.report("mimic_mortality_nest") / "predictions.parquet"
+    steps = shown_attrition([Step("all encounters", 400, 300, 0), Step("a day long", 300, 250, 100)])
+    drawn = (
+        pictures.of_report(tmp_path / "out")
+        | pictures.of_predictions(predictions, "nest")
+        | pictures.of_attrition(steps)
+        | pictures.of_events(events(DX=400, LAB=900))
+    )
+    assert len(drawn) == 5
+    assert {title: width(png) for title, png in drawn.items() if width(png) > WIDEST} == {}
