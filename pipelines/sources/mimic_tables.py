@@ -73,7 +73,7 @@ TABLES: dict[str, Table] = {
             "valueuom": TEXT,
         },
         required=("labevent_id", "subject_id", "itemid"),
-        free_text=("value", "comments"),
+        free_text=("comments",),
     ),
     "emar": Table(
         {

@@ -166,7 +166,6 @@ FILES = [
         "the file is empty",
         AGAIN,
         "a failed download",
-        is_quick=True,
     ),
     refused(
         "gzip_of_nothing",
@@ -241,7 +240,6 @@ FILES = [
         "truncated",
         AGAIN,
         "half the rows would be missing",
-        is_quick=True,
     ),
     refused(
         "truncated_in_the_checksum",
@@ -339,7 +337,6 @@ FILES = [
         packed("labevents", in_two_members),
         Same(),
         "what `cat` and parallel compressors write",
-        is_quick=True,
     ),
     refused(
         "table_twice",
@@ -373,7 +370,6 @@ FILES = [
         "no column labevent_id",
         "as its provider publishes it",
         "a slip of the hand",
-        is_quick=True,
     ),
     refused(
         "procedures_as_diagnoses",

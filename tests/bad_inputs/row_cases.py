@@ -155,7 +155,6 @@ ROWS_CASES = [
         column="hadm_id",
         count=2,
         of=125,
-        is_quick=True,
     ),
     Case(
         "orphan_hadm_id",

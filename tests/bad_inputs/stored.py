@@ -27,7 +27,6 @@ STORED_CASES = [
         ),
         Same(),
         "an id is the same in any width",
-        is_quick=True,
     ),
     Case(
         "parquet_of_decimals",
@@ -172,7 +171,6 @@ STORED_CASES = [
         "no drug would have a code: Excel's doing",
         column="gsn",
         file="prescriptions",
-        is_quick=True,
     ),
     refused(
         "crosswalk_of_other_columns",

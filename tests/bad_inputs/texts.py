@@ -141,7 +141,6 @@ TEXTS = [
         "UTF-8",
         "UTF-8",
         "one byte means a letter in each of a dozen encodings",
-        is_quick=True,
     ),
     refused(
         "latin_1_in_a_column_not_read",
@@ -158,7 +157,6 @@ TEXTS = [
         "semicolon",
         COMMA,
         "with them come decimal commas",
-        is_quick=True,
     ),
     refused(
         "tabs",
@@ -182,7 +180,6 @@ TEXTS = [
         cells("labevents", "comments", WILD, empty=True),
         Same(),
         "MIMIC-IV's comments hold them",
-        is_quick=True,
     ),
     refused(
         "a_quote_never_closed",
@@ -199,7 +196,6 @@ TEXTS = [
         "quote|parsed",
         AGAIN,
         "everything after it is one cell, in a column nobody reads",
-        is_quick=True,
     ),
     refused(
         "two_quotes_never_closed",
@@ -332,7 +328,6 @@ TEXTS = [
         columns("labevents", lambda names: names[::-1]),
         Same(),
         "columns are known by name",
-        is_quick=True,
     ),
     Case(
         "extra_columns",
@@ -373,7 +368,6 @@ TEXTS = [
         "no column valuenum",
         AS_PUBLISHED,
         "no value, no token",
-        is_quick=True,
     ),
     refused(
         "no_event_txt",

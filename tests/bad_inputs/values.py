@@ -112,7 +112,6 @@ VALUES = [
         ),
         Same(),
         "padding to a width",
-        is_quick=True,
     ),
     refused(
         "thousands_separators",
@@ -143,7 +142,6 @@ VALUES = [
         "below a limit is not at the limit",
         column="valuenum",
         count=3,
-        is_quick=True,
     ),
     Case(
         "nan_and_inf",
@@ -228,7 +226,6 @@ VALUES = [
         cells("labevents", "charttime", lambda text: text.replace(" ", "T")),
         Same(),
         "the other spelling of the same standard",
-        is_quick=True,
     ),
     Case(
         "times_with_fractions",
@@ -403,7 +400,6 @@ VALUES = [
         cells("diagnoses_icd", "icd_code", lambda text: f"{text[:3]}.{text[3:]}".lower()),
         Same(),
         "a code is the same in any dress",
-        is_quick=True,
     ),
     Case(
         "codes_padded",

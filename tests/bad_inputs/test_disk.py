@@ -1,0 +1,83 @@
+"""A disk that is full, or a folder that may not be written, is one message too, and what stood there stays."""
+
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipelines import mimic
+from schemas.errors import NestError
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+from tests.bad_inputs.clean import write_clean
+from tests.pipelines.agreement import run_all
+from tests.pipelines.raw_tables import make_tables, write_tables
+
+RULES = PRESETS["default"]
+STEPS = {
+    "extract_subjects": lambda source, layout: mimic.extract_subjects(source, layout, RULES),
+    "extract_encounters": mimic.extract_encounters,
+    "extract_events": lambda source, layout: mimic.extract_events(source, layout, RULES),
+    "fit_drug_lookup": lambda source, layout: mimic.fit_drug_lookup(source, layout, RULES),
+    "fit_vocab": lambda _, layout: mimic.fit_vocab(layout, RULES),
+    "write_seqset": lambda _, layout: mimic.write_seqset(layout, RULES),
+}
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clean")
+    write_clean(folder / "raw")
+    run_all(mimic.find_source(folder / "raw", folder / "raw" / "vocab"), Layout(folder / "data"), RULES)
+    return folder
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Let no file of this process grow beyond 200 bytes: the kernel refuses as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_no_room_is_one_message_and_leaves_the_outputs_alone(clean: Path, tmp_path: Path, step: str):
+    shutil.copytree(clean / "data", tmp_path / "data")
+    before = everything(tmp_path / "data")
+    source = mimic.find_source(clean / "raw", clean / "raw" / "vocab")
+    with pytest.raises(NestError, match=r"cannot (be )?writ.*Free space") as caught, no_room():
+        STEPS[step](source, Layout(tmp_path / "data"))
+    assert "\n" not in str(caught.value)
+    assert everything(tmp_path / "data") == before
+
+
+def test_a_card_that_cannot_be_written_is_one_message(clean: Path, tmp_path: Path):
+    layout = Layout(tmp_path)
+    layout.cards.write_text("a file where a folder should be")
+    with pytest.raises(NestError, match=r"cards: cannot be written .*Free space"):
+        mimic.extract_subjects(mimic.find_source(clean / "raw", clean / "raw" / "vocab"), layout, RULES)
+
+
+def test_a_share_that_is_merely_odd_is_a_warning_with_the_figure(tmp_path: Path):
+    tables = make_tables(1)
+    for row in tables["prescriptions"][1]:
+        row[-1] = "" if row[-2] in ("Heparin", "Saline") else row[-1]
+    write_tables(tmp_path / "raw", tables)
+    run_all(mimic.find_source(tmp_path / "raw", tmp_path / "raw" / "vocab"), Layout(tmp_path), RULES)
+    (said,) = [
+        sentence
+        for sentence in mimic.write_seqset(Layout(tmp_path), RULES).warnings
+        if sentence.startswith("MED")
+    ]
+    assert "% of" in said
+    assert "no_atc" in said

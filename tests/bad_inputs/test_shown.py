@@ -1,0 +1,67 @@
+"""Through Dagster a bad input is a failed run with the same one message, no stack, and nothing below it run."""
+
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.mimic import MIMIC_ASSETS
+from assets.resources import Workspace
+from tests.bad_inputs.cases import CASES
+from tests.bad_inputs.clean import write_clean
+from tests.bad_inputs.outcomes import Case, Refused
+from tests.bad_inputs.test_bad_inputs import assert_said
+from tests.runs import run
+
+SHOWN = ("ids_with_a_fraction", "truncated_gzip", "admission_twice", "crosswalk_of_gsn_without_zeros")
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("raw")
+    write_clean(folder)
+    return folder
+
+
+def spoilt(case: Case, raw: Path, folder: Path) -> Path:
+    shutil.copytree(raw, folder / "raw")
+    case.damage(folder / "raw")
+    return folder / "raw"
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_run_fails_with_the_message_and_no_stack(name: str, raw: Path, tmp_path: Path):
+    case = BY_NAME[name]
+    assert isinstance(case.outcome, Refused)
+    bad = spoilt(case, raw, tmp_path)
+    workspace = Workspace(data_dir=str(tmp_path / "data"), mimic_dir=str(bad), vocab_dir=str(bad / "vocab"))
+    result = dg.materialize(MIMIC_ASSETS, resources={"workspace": workspace}, raise_on_error=False)
+    assert not result.success
+    (failed,) = [event for event in result.all_events if event.event_type is dg.DagsterEventType.STEP_FAILURE]
+    error = failed.step_failure_data.error
+    causes = [error]
+    while causes[-1].cause:
+        causes.append(causes[-1].cause)
+    shown = [cause for cause in causes if cause.cls_name == "InputError"]
+    assert len(shown) == 1
+    assert shown[0].stack == []
+    assert_said(shown[0].message.strip().replace(str(tmp_path), ""), case, case.outcome)
+    assert not (tmp_path / "data" / "mimic" / "seqset").exists()
+
+
+@pytest.mark.long
+def test_the_command_line_shows_the_message_and_no_stack(raw: Path, tmp_path: Path):
+    case = BY_NAME["labevent_id_twice"]
+    bad = spoilt(case, raw, tmp_path)
+    result = run(
+        "dagster", "asset", "materialize", "--select", "mimic_raw,mimic_subjects,mimic_encounters,mimic_events",
+        folder=tmp_path,
+        NEST_MIMIC_DIR=str(bad),
+        NEST_VOCAB_DIR=str(bad / "vocab"),
+    )  # fmt: skip
+    assert result.returncode != 0
+    assert f"{case.table}: column labevent_id: 2 of 3,634 rows repeat" in result.output
+    assert "Traceback" not in result.output
+    assert "Stack Trace" not in result.output
