@@ -39,7 +39,7 @@ def once(
     step = step_of(context.asset_key.to_user_string(), source)
     inputs = _contents(layout, [step_of(dep.asset_key.to_user_string(), source) for dep in spec.deps])
     made_from = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
-    key = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
+    key, config = _sha256(made_from), _sha256(made_from["reads"])
 
     found = _card(layout, step)
     if found is not None and found.key == key and found.content == found.content_of(outputs):
@@ -50,13 +50,18 @@ def once(
     if isinstance(layout, StoredLayout):
         layout.withdraw(step)
     below = [path.relative_to(layout.root).as_posix() for path in outputs if path.is_relative_to(layout.root)]
-    made = make().model_copy(update={"step": step, "inputs": inputs, "outputs": below, "key": key})
+    of_making = {"inputs": inputs, "outputs": below, "code": spec.code_version, "config": config, "key": key}
+    made = make().model_copy(update={"step": step, **of_making})
     card = made.model_copy(update={"content": made.content_of(outputs)})
     layout.cards.mkdir(parents=True, exist_ok=True)
     card.write(layout.cards)
     if isinstance(layout, StoredLayout):
         layout.publish(step)
     return card
+
+
+def _sha256(said: Any) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _contents(layout: Layout, steps: Sequence[str]) -> dict[str, str]:

@@ -47,6 +47,7 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in one | other}
 
 
+_HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content"}
 _OF_A_COHORT = ("_labels", "_nest", "_lightgbm")
 
 
@@ -80,6 +81,8 @@ class StepCard(BaseModel):
     notes: list[str] = []  # sentences worth knowing, of which none is odd
     inputs: dict[str, str] = {}  # what the output was made from: the steps it read, and their content then
     outputs: list[str] = []  # its files and folders, below the source's folder
+    code: str = ""  # the version of the code that made it
+    config: str = ""  # of the settings and rules it depends on: sha256
     key: str = ""  # all it was made from, code and rules too: sha256
     content: str = ""  # what the output's files hold and this card says: sha256
 
@@ -93,9 +96,7 @@ class StepCard(BaseModel):
 
         Logs and temporary files are no content; nor is a file's place, so that a data folder can be moved.
         """
-        digest = hashlib.sha256(
-            self.model_dump_json(exclude={"inputs", "outputs", "key", "content"}).encode()
-        )
+        digest = hashlib.sha256(self.model_dump_json(exclude=_HOW_IT_WAS_MADE).encode())
         for name, file in _files(outputs):
             with file.open("rb") as stream:
                 digest.update(f"{name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\0".encode())
