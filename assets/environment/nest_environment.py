@@ -7,6 +7,7 @@ defaults only, and does nothing unless a `dagster.yaml` stands beside the enviro
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 _MODULE_VARIABLES = (  # not DAGSTER_MODULE_NAME: it breaks `-f` and `-w`
@@ -36,3 +37,5 @@ def settle() -> None:
     for name, value in _KEEP_MEMORY.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    # Dagster's warning that `dg` is to be preferred, above everything a documented command says
+    warnings.filterwarnings("ignore", message="Function .* is superseded", category=FutureWarning)

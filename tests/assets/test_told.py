@@ -1,6 +1,8 @@
 """What a run tells beside its numbers: where it was made, under which choices, and what a person would look for."""
 
 import json
+import subprocess
+import sys
 
 import dagster as dg
 import pytest
@@ -11,6 +13,7 @@ from assets.resources import Workspace
 from assets.results import results
 from nest_model.__main__ import parser
 from schemas.cards import StepCard
+from tests.runs import ROOT
 
 
 @dg.asset
@@ -72,3 +75,15 @@ def test_help_shows_what_a_person_may_want_and_says_it_in_words(capsys):
     told = " ".join(capsys.readouterr().out.split())
     assert "--die-with-parent" not in told
     assert "left out: each patient's last stay, at the time the task predicts" in told
+
+
+def test_no_documented_command_opens_with_a_warning_of_dagster_s():
+    code = (
+        "import nest_environment, warnings; nest_environment.settle(); warnings.warn("
+        "'Function `job_execute_command` is superseded and its usage is discouraged.', FutureWarning)"
+    )
+    beside = {"PYTHONPATH": str(ROOT / "assets" / "environment"), "PATH": ""}
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=beside, capture_output=True, text=True, check=True
+    )
+    assert told.stderr == ""
