@@ -1,6 +1,7 @@
 """Which file holds a table, and what it is instead where it cannot be read as one."""
 
 import contextlib
+import mmap
 import os
 import zlib
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import polars as pl
 from schemas.errors import InputError
 
 SUFFIXES = (".csv.gz", ".csv", ".parquet")
-_HEAD_BYTES, _TAIL_BYTES, _BLOCK_BYTES = 1 << 18, 1 << 16, 1 << 22
+_HEAD_BYTES, _TAIL_BYTES = 1 << 18, 1 << 16
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 _DELIMITERS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
 
@@ -140,15 +141,13 @@ def refuse_cut_text(path: Path, columns: int) -> None:
     Raises:
         InputError: its last line has no end and fewer than `columns` fields, or a byte is zero.
     """
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            if b"\0" in block:
-                raise InputError(
-                    f"{path.name}: holds zero bytes ({path}): its disk or its copy is damaged. "
-                    "Copy or download it again."
-                )
-        file.seek(max(file.tell() - _TAIL_BYTES, 0))
-        last = file.read().rsplit(b"\n", 1)[-1]
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data.find(b"\0") >= 0:
+            raise InputError(
+                f"{path.name}: holds zero bytes ({path}): its disk or its copy is damaged. "
+                "Copy or download it again."
+            )
+        last = data[max(len(data) - _TAIL_BYTES, 0) :].rsplit(b"\n", 1)[-1]
     if last and b'"' not in last and last.count(b",") + 1 < columns:
         raise InputError(
             f"{path.name}: the last line has {last.count(b',') + 1} of {columns} fields and no end ({path}): the file "

@@ -1,4 +1,4 @@
-"""The table of bad inputs: what is done to a good one, and what must become of it, decided before any code ran."""
+"""The table of bad inputs: what is done to a good one, and what must become of it."""
 
 from tests.bad_inputs.files import FILES
 from tests.bad_inputs.row_cases import ROWS_CASES

@@ -14,6 +14,7 @@ from schemas.cohort import parse_cohort
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import PRESETS
+from tests.bad_inputs.__main__ import PAGE, page
 from tests.bad_inputs.cases import CASES
 from tests.bad_inputs.clean import ROWS, write_clean
 from tests.bad_inputs.damage import Damage, nothing
@@ -148,3 +149,7 @@ def test_a_bad_input_ends_as_the_table_says(case: Case, clean: Path, spoilt):
         assert_agreement(made, folder / "raw" / "hosp", folder / "raw" / "vocab", RULES)
     else:
         check_same(case, case.outcome, clean, spoilt)
+
+
+def test_the_page_for_users_is_the_table():
+    assert PAGE.read_text() == page(), "run `python -m tests.bad_inputs`"
