@@ -30,7 +30,6 @@ from schemas.layout import Layout
 from schemas.meds import CORE, MEDS_CODES, MEDS_DATA, MEDS_SPLITS, SPLIT_NAMES
 
 DATASET = {
-    "dataset_name": "MIMIC-IV",
     "etl_name": "nest",
     "meds_version": "0.4",
     "raw_source_id_columns": ["encounter_id"],
@@ -41,6 +40,7 @@ DATASET = {
 }
 """`metadata/dataset.json`; it says no time of its making, so that equal input gives equal bytes."""
 
+REAL, SYNTHETIC = "MIMIC-IV", "MIMIC-IV (synthetic)"
 COUNTED = ("rows", "events", "values_beyond_float32")
 
 
@@ -58,7 +58,9 @@ def write_meds(layout: Layout) -> StepCard:
             counts += of_bucket
             parents.append(coded)
         subjects = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
-        codes = _write_metadata(folder, subjects, pl.concat(parents))
+        codes = _write_metadata(
+            folder, subjects, pl.concat(parents), SYNTHETIC if layout.planted.exists() else REAL
+        )
     events = StepCard.read(layout.cards, "events").counts["events"]
     card = StepCard(
         step="meds",
@@ -102,7 +104,7 @@ def _rows_of(layout: Layout, bucket: int) -> pl.DataFrame:
     return rows.join(split, on="subject_id", how="left", maintain_order="left").collect()
 
 
-def _write_metadata(folder: Path, subjects: pl.DataFrame, parents: pl.DataFrame) -> int:
+def _write_metadata(folder: Path, subjects: pl.DataFrame, parents: pl.DataFrame, name: str) -> int:
     """Write the three files under `metadata/`, and return how many codes there are."""
     codes = parents.group_by("code").agg(
         parent_codes=pl.col("parent_codes").explode().drop_nulls().unique().sort()
@@ -111,5 +113,7 @@ def _write_metadata(folder: Path, subjects: pl.DataFrame, parents: pl.DataFrame)
     write_table(listed.to_arrow(), folder / code_metadata_filepath, MEDS_CODES, made_by="write_meds")
     named = subjects.select("subject_id", split=pl.col("split").replace_strict(SPLIT_NAMES))
     write_table(named.to_arrow(), folder / subject_splits_filepath, MEDS_SPLITS, made_by="write_meds")
-    (folder / dataset_metadata_filepath).write_text(json.dumps(DATASET, indent=2) + "\n")
+    (folder / dataset_metadata_filepath).write_text(
+        json.dumps({"dataset_name": name, **DATASET}, indent=2) + "\n"
+    )
     return listed.height

@@ -17,13 +17,16 @@ from schemas.splits import shown_splits
 from schemas.suppress import shown, shown_count, shown_parts, shown_share
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
+LACKS = {"meds": ("drug_lookup",)}  # a dataset's codes carry their ATC themselves
+CORPORA = {"mimic": "MIMIC-IV", "meds": "MEDS"}
 PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
 
 
 def data_card(layout: Layout) -> dict[str, Any]:
     """Return counts of the corpus, suppressed; parts whose card is missing are left out and named."""
     cards = {step: card for step in STEPS if (card := _card(layout, step))}
-    found: dict[str, Any] = {"missing": [step for step in STEPS if step not in cards]}
+    expected = [step for step in STEPS if step not in LACKS.get(layout.root.name, ())]
+    found: dict[str, Any] = {"missing": [step for step in expected if step not in cards]}
     if "seqset" in cards:
         found |= _corpus(cards["seqset"])
         found["flows"] = {name: shown_flow(flow) for name, flow in cards["seqset"].flows.items()}
@@ -102,6 +105,7 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
         "rules": rules.model_dump(mode="json") if rules else {},
         "rules_of": "vocabulary" if used else "preset",
         "other_than_preset": other,
+        "corpus": CORPORA.get(layout.root.name, layout.root.name),
         "synthetic": layout.planted.exists(),
         "hashes": hashes,
         "versions": {"Python": platform.python_version(), **_versions()},

@@ -3,8 +3,10 @@
 import polars as pl
 import pytest
 
+from assets.resources import Workspace
 from pipelines.meds import write_meds
 from schemas.cards import StepCard
+from schemas.errors import InputError
 from schemas.layout import Layout
 from schemas.settings import PRESETS
 from tests.pipelines.meds_tables import make_layout
@@ -24,7 +26,7 @@ def test_meds_etl_runs_on_any_dataset_and_says_what_it_did(tmp_path):
     assert pl.read_parquet(layout.labels("meds_mortality")).height
 
 
-def test_without_a_dataset_the_job_says_which_to_give(tmp_path):
-    done = run("dagster", "asset", "materialize", "--select", "meds_raw", folder=tmp_path)
-    assert done.returncode == 1
-    assert "Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds first." in done.output
+def test_without_a_dataset_the_user_is_told_which_to_give(tmp_path):
+    message = "Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds first"
+    with pytest.raises(InputError, match=message):
+        Workspace(data_dir=str(tmp_path)).meds_dataset()

@@ -40,6 +40,14 @@ def test_every_file_is_valid_under_the_schemas_of_the_meds_package(written):
     )
 
 
+def test_a_dataset_of_invented_patients_says_so(tmp_path):
+    layout = make_layout(tmp_path, RULES, subjects=9)
+    layout.planted.write_bytes(b"")
+    write_meds(layout)
+    said = json.loads((layout.meds / meds.dataset_metadata_filepath).read_text())
+    assert said["dataset_name"] == "MIMIC-IV (synthetic)"
+
+
 def test_a_shard_is_sorted_by_subject_and_time_and_holds_whole_subjects_of_one_split(written):
     splits = dict(pl.read_parquet(written.meds / meds.subject_splits_filepath).iter_rows())
     seen: set[int] = set()
