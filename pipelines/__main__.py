@@ -13,6 +13,7 @@ from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.lock import reader, sole_writer
 from schemas.settings import DataRules
+from schemas.suppress import shown, shown_parts
 
 
 def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepCard:
@@ -50,11 +51,9 @@ def table_of(card: StepCard) -> str:
     """Return the counts of a seqset card as a small table."""
     lines = [f"{'kind':<6}{'source rows':>14}{'tokens':>12}{'dropped':>12}"]
     for kind, flow in card.flows.items():
-        lines.append(
-            f"{kind:<6}{flow.source_rows:>14,}{flow.kept_rows:>12,}{sum(flow.dropped.values()):>12,}"
-        )
-    counts = card.counts
-    lines.append(f"{counts['subjects']:,} subjects, {counts['sets']:,} sets, {counts['tokens']:,} tokens")
+        rows = shown_parts({"kept": flow.kept_rows, "dropped": sum(flow.dropped.values())})
+        lines.append(f"{kind:<6}{shown(flow.source_rows):>14}{rows['kept']:>12}{rows['dropped']:>12}")
+    lines.append(", ".join(f"{shown(card.counts[name])} {name}" for name in ("subjects", "sets", "tokens")))
     lines.append(f"{card.shares['unk']:.1%} [UNK], {card.shares['backed_off']:.1%} backed off to a parent")
     return "\n".join([*lines, *(f"WARN {warning}" for warning in card.warnings)])
 

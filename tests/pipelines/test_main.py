@@ -1,7 +1,8 @@
 import pytest
 
-from pipelines.__main__ import main
+from pipelines.__main__ import main, table_of
 from pipelines.mimic import find_source
+from schemas.cards import Flow, StepCard
 from schemas.layout import Layout
 from schemas.lock import sole_writer
 from schemas.settings import PRESETS
@@ -31,6 +32,17 @@ def test_the_same_patients_give_the_same_shards_by_the_frozen_vocabulary(fitted,
     assert "[UNK]" in printed
     shards = [folder / "seqset" / "shard-00000.parquet" for folder in (fitted / "mimic", tmp_path / "new")]
     assert shards[0].read_bytes() == shards[1].read_bytes()
+
+
+def test_no_small_count_is_printed_nor_follows_from_the_others():
+    flow = Flow(source_rows=400, kept_rows=393, dropped={"no_time": 4, "no_hadm_id": 3})
+    counts = {"subjects": 9, "sets": 60, "tokens": 393}
+    shares = {"unk": 0.0, "backed_off": 0.0}
+    printed = table_of(
+        StepCard(step="seqset", contract="seqset/1", flows={"DX": flow}, counts=counts, shares=shares)
+    )
+    assert "DX               400    withheld    withheld" in printed
+    assert "< 11 subjects, 60 sets" in printed
 
 
 def test_new_patients_never_change_what_was_fitted(fitted, tmp_path):
