@@ -16,16 +16,16 @@ from pipelines.events import events_file, write_events
 from pipelines.sources import meds as rows_of
 from pipelines.sources.meds_codes import declare
 from pipelines.sources.meds_files import MedsDataset, find_dataset
-from pipelines.sources.meds_inspect import Inspected
-from pipelines.split import assign_split
+from pipelines.sources.meds_inspect import Inspected, refuse_shared, refuse_shared_encounters
+from pipelines.sources.meds_splits import splits
 from pipelines.workers import each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
 from schemas.errors import InputError
 from schemas.events import ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.layout import Layout
-from schemas.meds import CORE, EXTENSIONS, SPLIT_NAMES
-from schemas.settings import TASK_SPLIT, DataRules, Settings
+from schemas.meds import CORE, EXTENSIONS
+from schemas.settings import DataRules, Settings
 from schemas.suppress import shown_count
 
 __all__ = [
@@ -72,7 +72,7 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
         counts["rows"] += found.rows
         unsorted += not found.is_sorted
         ids.append(found.subjects())
-    counts["subjects"] = _refuse_shared(ids)
+    counts["subjects"] = refuse_shared(ids)
     card = StepCard(
         step="raw",
         contract="meds/0.4",
@@ -98,7 +98,7 @@ def extract_subjects(
         everyone.append(rows.unique("subject_id"))
     found = rows_of.subjects(pl.concat(told + everyone))
     people = found.with_columns(death_date=pl.col("death").dt.truncate("1d"))
-    split = _splits(dataset, people["subject_id"], rules)
+    split = splits(dataset.splits(), people["subject_id"], rules)
     people = people.with_columns(split)
     write_table(people.to_arrow(), layout.subjects, SUBJECTS, made_by=MADE_BY)
     buckets = write_buckets(people["subject_id"], layout, subjects_per_bucket=subjects_per_bucket)
@@ -129,7 +129,7 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
             before = sum(part.height for part in found) if dataset.encounter_column is None else 0
             found.append(stays.with_columns(pl.col("encounter_id") + before))
     stays = pl.concat(found)
-    _refuse_shared_encounters(stays, dataset)
+    refuse_shared_encounters(stays, dataset.encounter_column)
     write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by=MADE_BY)
     odd = stays["end"].null_count()
     card = StepCard(
@@ -201,30 +201,6 @@ def events_of_bucket(
     return flow, counted
 
 
-def _splits(dataset: MedsDataset, ids: pl.Series, rules: DataRules) -> list[pl.Series]:
-    """Return `split` and `pretrain_split`: the dataset's own for both, or by our hash.
-
-    Where the dataset's is our hash, as in one of ours, the rules say what to pretrain on.
-    """
-    hashed = assign_split(ids, *TASK_SPLIT).alias("split")
-    by_rules = assign_split(ids, *rules.pretrain_split).alias("pretrain_split")
-    given = dataset.splits()
-    if given is None:
-        return [hashed, by_rules]
-    ours = {theirs: split for split, theirs in SPLIT_NAMES.items()}
-    named = pl.DataFrame({"subject_id": ids}).join(
-        given.unique(), on="subject_id", how="left", maintain_order="left"
-    )
-    split = named["split"].replace_strict(ours, default=None, return_dtype=pl.String)
-    if named.height != len(ids) or split.null_count():
-        raise InputError(
-            f"metadata/subject_splits.parquet: {split.null_count():,} of {len(ids):,} subjects are in none of "
-            f"{', '.join(ours)}, {named.height - len(ids):,} in more than one. Mend it, or remove it: the split is "
-            "then by our hash."
-        )
-    return [hashed, by_rules] if split.equals(hashed) else [split, split.alias("pretrain_split")]
-
-
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
     """Give a folder that is gone afterwards, whatever happens; one a killed run left is removed."""
@@ -275,24 +251,3 @@ def _fill_up(folder: Path, kinds: Counter[str], buckets: int) -> None:
             if not events_file(folder, kind, bucket).exists():
                 empty = pl.DataFrame(schema=pl.Schema(EVENTS))
                 write_events(empty, folder, kind, bucket, made_by=MADE_BY)
-
-
-def _refuse_shared(ids: list[pl.Series]) -> int:
-    """Return how many subjects there are; raise InputError where one lies in more than one file."""
-    everyone = pl.concat(ids)
-    shared = len(everyone) - everyone.n_unique()
-    if shared:
-        raise InputError(
-            f"data: {shared:,} subjects lie in more than one file; MEDS keeps a subject in one. Remove the file that "
-            "is there twice, or write each subject's rows together."
-        )
-    return len(everyone)
-
-
-def _refuse_shared_encounters(stays: pl.DataFrame, dataset: MedsDataset) -> None:
-    shared = stays.height - stays["encounter_id"].n_unique()
-    if shared:
-        raise InputError(
-            f"data: column {dataset.encounter_column}: {shared:,} encounters are of more than one subject. Set "
-            "NEST_MEDS_ENCOUNTER_COLUMN to a column that names one encounter of one subject, or to `none`."
-        )

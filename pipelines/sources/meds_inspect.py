@@ -54,3 +54,25 @@ class Inspected:
         distinct = runs.unique()
         self.is_sorted &= len(distinct) == len(runs)
         return distinct
+
+
+def refuse_shared(ids: list[pl.Series]) -> int:
+    """Return how many subjects there are; raise InputError where one lies in more than one file."""
+    everyone = pl.concat(ids)
+    shared = len(everyone) - everyone.n_unique()
+    if shared:
+        raise InputError(
+            f"data: {shared:,} subjects lie in more than one file; MEDS keeps a subject in one. Remove the file that "
+            "is there twice, or write each subject's rows together."
+        )
+    return len(everyone)
+
+
+def refuse_shared_encounters(stays: pl.DataFrame, column: str | None) -> None:
+    """Raise InputError where an encounter is of more than one subject."""
+    shared = stays.height - stays["encounter_id"].n_unique()
+    if shared:
+        raise InputError(
+            f"data: column {column}: {shared:,} encounters are of more than one subject. Set "
+            "NEST_MEDS_ENCOUNTER_COLUMN to a column that names one encounter of one subject, or to `none`."
+        )
