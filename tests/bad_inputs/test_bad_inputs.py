@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.cohorts.labels import write_labels
 from pipelines.mimic import find_source
+from pipelines.sources import raw as raw_reader
 from schemas.cards import StepCard
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
@@ -17,7 +18,7 @@ from schemas.settings import PRESETS
 from tests.bad_inputs.__main__ import PAGE, page
 from tests.bad_inputs.cases import CASES
 from tests.bad_inputs.clean import ROWS, write_clean
-from tests.bad_inputs.damage import Damage, nothing
+from tests.bad_inputs.damage import Damage, Row, nothing, rows
 from tests.bad_inputs.outcomes import Case, Counted, Derived, Refused, Same
 from tests.pipelines.agreement import assert_agreement, run_all
 from tests.pipelines.raw_tables import DRUGS
@@ -153,3 +154,21 @@ def test_a_bad_input_ends_as_the_table_says(case: Case, clean: Path, spoilt):
 
 def test_the_page_for_users_is_the_table():
     assert PAGE.read_text() == page(), "run `python -m tests.bad_inputs`"
+
+
+def test_a_spelling_or_a_fault_of_the_last_batch_is_as_one_of_the_first(clean: Path, spoilt, monkeypatch):
+    monkeypatch.setattr(raw_reader, "ROWS_PER_BATCH", 250)
+
+    def last_cells(change: str) -> Damage:
+        def change_last(found: list[Row]) -> list[Row]:
+            for row in [row for row in found if row["hadm_id"]][-3:]:
+                row["hadm_id"] = f"{row['hadm_id']}{change}"
+            return found
+
+        return rows("labevents", change_last)
+
+    same = Case("late", "labevents", last_cells(".0"), Same(), "")
+    check_same(same, same.outcome, clean, spoilt)
+    folder = spoilt(last_cells(".5"), "late")
+    with pytest.raises(NestError, match=r"column hadm_id: 3 of 3,632 values are not a whole number"):
+        make(folder / "raw", folder / "data")
