@@ -20,10 +20,10 @@ def results_table(metrics: Mapping[str, Any]) -> str:
         for model, reason in row["missing"].items():
             lines.append((row["title"] if not row["models"] else "", LABELS[model], reason, "", ""))
     mean = metrics["mean_auroc"]
-    for place, (model, score) in enumerate(mean["models"].items()):
+    for place, (model, score) in enumerate(mean["models"].items() if mean["tasks"] else ()):
         title = f"Mean over {', '.join(mean['tasks']).lower()}" if place == 0 else ""
         lines.append((title, LABELS[model], "", interval(score), ""))
-    if "difference" in mean:
+    if mean["tasks"] and "difference" in mean:
         lines.append(("", "NEST − LightGBM", "", interval(mean["difference"], signed=True), ""))
     return "\n".join(_aligned(lines))
 
@@ -62,7 +62,7 @@ def number(count: int | str) -> str:
 
 def _aligned(lines: list[tuple[str, ...]]) -> list[str]:
     free = [line for line in lines if line[3] or not line[2]]  # a reason may be long and pushes no column
-    widths = [max(len(line[k]) for line in free) for k in range(5)]
+    widths = [max(len(line[k]) for line in (lines if k < 2 else free)) for k in range(5)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     text.insert(1, "  ".join("-" * width for width in widths))
     return [line.rstrip() for line in text]
