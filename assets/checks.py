@@ -1,7 +1,8 @@
 """Checks beside their assets: ERROR stops what hangs below, WARN shows yellow. Counts and shares, never a value."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -26,7 +27,10 @@ def source_checks(
     source: str, suites: Mapping[str, Callable[[Layout], Suite]] = TABLE_SUITES
 ) -> list[dg.AssetChecksDefinition]:
     """Return the checks of a source's tables, from the raw input to the shards; `suites` by the table's name."""
-    tables = [table_checks(source, f"{source}_{name}", name, suite) for name, suite in suites.items()]
+    tables = [
+        table_checks(source, f"{source}_{name}", name, suite, held_against(source, suite))
+        for name, suite in suites.items()
+    ]
     return [card_checks(source, f"{source}_raw", "raw"), *tables, split_check(source)]
 
 
@@ -39,8 +43,13 @@ def cohort_checks(source: str, cohort: str) -> list[dg.AssetChecksDefinition]:
     return [table_checks(source, f"{cohort}_labels", f"{cohort}_labels", suite), leak_check(source, cohort)]
 
 
+def held_against(source: str, suite: Callable[[Layout], Suite]) -> list[str]:
+    """Return the assets a suite looks at beside its own: its check waits for them."""
+    return [f"{source}_{table.name}" for table in suite(Layout(Path(source))).tables[1:]]
+
+
 def table_checks(
-    source: str, asset: str, step: str, suite: Callable[[Layout], Suite]
+    source: str, asset: str, step: str, suite: Callable[[Layout], Suite], beside: Sequence[str] = ()
 ) -> dg.AssetChecksDefinition:
     """Return the checks of one table: its Great Expectations suite in both severities, and its card's."""
 
@@ -48,9 +57,18 @@ def table_checks(
         name=f"{asset}_checks",
         specs=[
             dg.AssetCheckSpec(
-                "contract", asset=asset, blocking=True, description="What must hold of every row."
+                "contract",
+                asset=asset,
+                blocking=True,
+                description="What must hold of every row.",
+                additional_deps=beside,
             ),
-            dg.AssetCheckSpec("plausible", asset=asset, description="What should hold of nearly every row."),
+            dg.AssetCheckSpec(
+                "plausible",
+                asset=asset,
+                description="What should hold of nearly every row.",
+                additional_deps=beside,
+            ),
             *_card_specs(asset),
         ],
     )

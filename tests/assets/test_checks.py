@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from assets.checks import split_check, table_checks
+from assets.checks import source_checks, split_check, table_checks
 from assets.mimic import mimic_encounters, mimic_raw, mimic_subjects
 from assets.resources import Workspace
 from schemas.contract import write_table
@@ -39,6 +39,18 @@ def evaluations(check: dg.AssetChecksDefinition, workspace: Workspace) -> dict[s
     ).resolve_job_def("checks")
     result = job.execute_in_process(raise_on_error=False)
     return {found.check_name: found for found in result.get_asset_check_evaluations()}
+
+
+def test_a_check_waits_for_every_table_it_looks_at():
+    """Else encounters are held against subjects that are not there yet, or against those of the run before."""
+    deps = {
+        spec.asset_key.to_user_string(): {dep.asset_key.to_user_string() for dep in spec.additional_deps}
+        for check in source_checks("mimic")
+        for spec in check.check_specs
+        if spec.name == "contract"
+    }
+    assert deps["mimic_encounters"] == {"mimic_subjects"}
+    assert deps["mimic_seqset"] == {"mimic_vocab", "mimic_encounters"}
 
 
 def test_a_table_as_promised_passes_all_its_checks(subjects: Path, workspace: Workspace):
