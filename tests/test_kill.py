@@ -1,15 +1,29 @@
-"""A training killed through Dagster leaves nothing running, goes on, and ends with the very same weights."""
+"""Killed at any moment, a run leaves nothing running and nothing half done; run again, it comes to the same bytes."""
 
 import os
+import random
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from schemas.lock import sole_writer
+from tests.kills import SEED, Kill, contents, data_versions, kill_while_running
 from tests.runs import BIN, ROOT, Run, environment, run
 
 COMMAND = ("dagster", "job", "execute", "-j", "mimic_pretrain")
+FULL = ("dagster", "job", "execute", "-j", "mimic_full")
+ETL = ("dagster", "job", "execute", "-j", "mimic_etl")
+EXTRACTION = (
+    "dagster", "asset", "materialize",
+    "--select", "mimic_raw,mimic_subjects,mimic_encounters,mimic_events",
+)  # fmt: skip
+ETL_STEPS, FULL_STEPS = 35, 50  # about as many as a run has, checks included
 
 
 def processes_writing_to(folder: Path) -> list[int]:
@@ -53,3 +67,119 @@ def test_a_pretraining_killed_through_its_parent_goes_on_to_the_same_weights(ful
     undisturbed = full_run.data / "mimic" / "models" / "mimic_nest"
     assert (model / "model.safetensors").read_bytes() == (undisturbed / "model.safetensors").read_bytes()
     assert not (model / "state").exists() or not any((model / "state").iterdir())
+
+
+def etl_of(full_run: Run) -> dict[str, str]:
+    """Return what the data steps of an undisturbed run left, by its hash."""
+    models = ("mimic/models", "mimic/reports", "mimic/cards/nest", "mimic/cards/report")
+    return {
+        name: value
+        for name, value in contents(full_run.data).items()
+        if not name.startswith(models) and not name.endswith(("_nest.card.json", "_lightgbm.card.json"))
+    }
+
+
+def test_a_killed_run_is_resumed_from_where_it_broke_under_its_own_settings(full_run: Run, tmp_path: Path):
+    dice = random.Random(SEED)
+    assert kill_while_running(EXTRACTION, tmp_path, Kill("run", 4, 0.3), dice), (
+        "it ended before it was killed"
+    )
+
+    resumed = run("python", "-m", "assets.resume", folder=tmp_path)  # not told how many patients
+
+    assert resumed.returncode == 0, resumed.output[-2000:]
+    assert "mimic_raw - unchanged: nothing to do" in resumed.output
+    assert "mimic_raw_checks" not in resumed.output, "what was done is not done again"
+    assert contents(resumed.data).items() <= contents(full_run.data).items()
+    assert (resumed.data / "mimic" / "cards" / "events.card.json").exists()
+    nothing = run("python", "-m", "assets.resume", folder=tmp_path)
+    assert nothing.returncode == 2
+    assert "nothing to resume" in nothing.output
+
+
+def test_a_second_run_on_a_data_folder_stops_with_one_line_and_harms_nothing(tmp_path: Path):
+    with sole_writer(tmp_path / "data"):
+        runs = [run(*command, folder=tmp_path) for command in (EXTRACTION, ("python", "-m", "assets.resume"))]
+    for second in runs:
+        assert second.returncode == 1
+        assert "another run is writing there; wait for it, or end it." in second.output
+        assert "Traceback" not in second.output
+        assert "Stack Trace" not in second.output
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_run_that_is_alive_is_not_resumed(tmp_path: Path):
+    alive = subprocess.Popen(
+        [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]], cwd=ROOT, start_new_session=True,
+        env=environment(tmp_path, NEST_SYNTHETIC_PATIENTS="150"), stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until((tmp_path / "data" / "mimic").exists, seconds=120)
+    resumed = run("python", "-m", "assets.resume", folder=tmp_path)
+
+    assert alive.poll() is None, "it ended too early to test anything"
+    os.killpg(alive.pid, signal.SIGKILL)
+    alive.wait()
+    assert resumed.returncode == 2
+    assert "another run is writing there; wait for it, or end it." in resumed.output
+
+
+def killed_at(change: int, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN / "python"), "-m", "tests.killed_at", str(change)], cwd=ROOT, text=True, timeout=600,
+        env=environment(folder, NEST_SYNTHETIC_PATIENTS="150"), capture_output=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.long)])
+def test_killed_at_any_change_to_a_file_the_data_steps_come_to_the_same_bytes(
+    full_run: Run, kills: int, tmp_path: Path
+):
+    """Not a moment but a change: between two renames is where half of something could stay."""
+    dice, left = random.Random(SEED + kills), kills
+    folder = tmp_path / "0"
+    folder.mkdir()
+    while left:
+        change = dice.randint(1, 250)
+        sys.stdout.write(f"killed at change {change} of {folder.name}\n")
+        left -= 1
+        if (ended := killed_at(change, folder)).returncode == -signal.SIGKILL:
+            continue
+        assert ended.returncode == 0, ended.stderr[-2000:]  # fewer changes were left
+        assert contents(folder / "data") == etl_of(full_run)
+        folder = tmp_path / str(left)
+        folder.mkdir()
+    ended = killed_at(-1, folder)
+    assert re.search(r"changes: \d+", ended.stdout), ended.stderr[-2000:]
+    assert contents(folder / "data") == etl_of(full_run)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("whom", ["all", "one"])
+def test_data_steps_killed_at_a_random_moment_come_to_the_same_bytes(
+    full_run: Run, whom: str, tmp_path: Path
+):
+    dice = random.Random(f"{SEED} {whom}")
+    kill_while_running(ETL, tmp_path, Kill(whom, dice.randint(1, ETL_STEPS), dice.uniform(0, 1.5)), dice)
+
+    again = run(*ETL, folder=tmp_path, NEST_SYNTHETIC_PATIENTS="150")
+
+    assert again.returncode == 0, again.output[-2000:]
+    assert contents(again.data) == etl_of(full_run)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("series", range(4))
+def test_the_whole_chain_killed_again_and_again_comes_to_the_same_bytes(
+    full_run: Run, series: int, tmp_path: Path
+):
+    dice, killed = random.Random(f"{SEED} {series}"), 0
+    while killed < 6:
+        kill = Kill.draw(dice, FULL_STEPS)
+        killed += kill_while_running(FULL, tmp_path, kill, dice)
+
+    again = run(*FULL, folder=tmp_path, timeout_s=1800, NEST_SYNTHETIC_PATIENTS="150")
+
+    assert again.returncode == 0, again.output[-2000:]
+    assert contents(again.data) == contents(full_run.data)
+    assert data_versions(again.storage) == data_versions(full_run.storage)
