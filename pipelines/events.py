@@ -21,18 +21,26 @@ def in_order(events: pl.DataFrame) -> pl.DataFrame:
 def _in_order(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     """Return the sorted events, and whether some have subject, time and rank in common."""
     keys = [
-        events["rank"].fill_null(np.iinfo(np.int64).max).to_numpy(),
-        events["time"].to_physical().to_numpy(),
         events["subject_id"].to_numpy(),
+        events["time"].to_physical().to_numpy(),
+        events["rank"].fill_null(np.iinfo(np.int64).max).to_numpy(),
     ]
-    order = np.lexsort(keys)
-    tied = np.ones(max(events.height - 1, 0), dtype=bool)
-    for key in keys:
-        placed = key[order]
-        tied &= placed[1:] == placed[:-1]
-    if tied.any():  # comparing texts is slow, and hardly ever needed
+    falls, tied = _compare(keys)
+    if falls:  # a provider's files mostly lie in order
+        order = np.lexsort(keys[::-1])
+        events, (_, tied) = events[order], _compare([key[order] for key in keys])
+    if tied:  # comparing texts is slow, and hardly ever needed
         return events.sort(*_FIRST, *_REST, "available_at", nulls_last=True), True
-    return events[order], False
+    return events, False
+
+
+def _compare(keys: list[np.ndarray]) -> tuple[bool, bool]:
+    """Return whether a row's keys, the first one foremost, are below, and are equal to, those of the row before it."""
+    falls, equal = False, np.ones(max(len(keys[0]) - 1, 0), dtype=bool)
+    for key in keys:
+        falls = falls or bool((equal & (key[1:] < key[:-1])).any())
+        equal &= key[1:] == key[:-1]
+    return falls, bool(equal.any())
 
 
 def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str) -> None:

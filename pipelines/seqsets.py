@@ -58,6 +58,7 @@ def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame) -> pa.Table:
     kind, time = tokens["kind"].to_numpy(), tokens["time"].to_physical().to_numpy()
     rank = tokens["rank"].fill_null(np.iinfo(np.int64).max).to_numpy()
     block = of_set * 2 + (kind != DX)
+    block = block.astype(np.min_scalar_type(2 * sets.height))  # numpy sorts short integers by radix
     order = np.lexsort([rank, kind, time, block])  # stable: what is equal stays in the order it came in
     times = time[order]
     starts = sets["start"].to_physical().to_numpy()[of_set[order]]

@@ -52,15 +52,13 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """Fill a null `encounter_id` by `time`; a row's own encounter always wins, whatever the time.
 
     Args:
-        rows: subject_id, encounter_id?, time, anything else; comes back in another order.
+        rows: subject_id, encounter_id?, time, anything else; the order is kept.
         spans: from `attachment_spans`.
     """
-    named, unnamed = (
-        rows.filter(pl.col("encounter_id").is_not_null()),
-        rows.filter(pl.col("encounter_id").is_null()),
-    )
+    unnamed = rows["encounter_id"].is_null().arg_true()
     found = (
-        unnamed.sort("time")
+        rows.select("subject_id", "time", place=pl.int_range(pl.len()))[unnamed]
+        .sort("time")
         .join_asof(
             spans.sort("since"),
             left_on="time",
@@ -69,10 +67,8 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
             strategy="backward",
             check_sortedness=False,  # both sides are sorted here; polars cannot see it within `by`
         )
-        .with_columns(encounter_id="attached")
-        .select(rows.columns)
     )
-    return pl.concat([named, found])
+    return rows.with_columns(rows["encounter_id"].scatter(found["place"], found["attached"]))
 
 
 class StayOwners:

