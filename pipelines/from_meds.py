@@ -77,7 +77,7 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
         step="raw",
         contract="meds/0.4",
         counts=dict(counts),
-        hashes={dataset.name(file): shards.file_sha256(file) for file in dataset.files},
+        hashes=shards.input_sha256("meds_raw", {dataset.name(file): file for file in dataset.files}),
         warnings=[
             f"data: {unsorted:,} of {len(dataset.files):,} files are not sorted by subject and time, as MEDS asks; "
             "they are sorted on the way in."

@@ -34,7 +34,7 @@ def inspect_raw(source: InstacartSource, layout: Layout) -> StepCard:
         step="raw",
         contract="instacart/kaggle",
         counts={f"bytes_{name}": path.stat().st_size for name, path in paths.items()},
-        hashes={name: shards.file_sha256(path) for name, path in paths.items()},
+        hashes=shards.input_sha256("instacart_raw", paths),
     )
     return shards.write_card(card, layout)
 

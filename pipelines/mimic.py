@@ -55,7 +55,7 @@ def inspect_raw(source: MimicSource, layout: Layout) -> StepCard:
         step="raw",
         contract="mimic-iv/hosp",
         counts={f"bytes_{name}": path.stat().st_size for name, path in paths.items()},
-        hashes={name: shards.file_sha256(path) for name, path in paths.items()},
+        hashes=shards.input_sha256("mimic_raw", paths),
     )
     return shards.write_card(card, layout)
 
