@@ -13,13 +13,26 @@ import polars as pl
 import pyarrow as pa
 
 from schemas.contract import read_table, write_table
+from schemas.errors import InputError
 from schemas.events import BUCKETS
 from schemas.layout import Layout
 
+MOST_BUCKETS = 512
+
 
 def write_buckets(subject_ids: pl.Series, layout: Layout, *, subjects_per_bucket: int) -> int:
-    """Write buckets/1, runs of `subjects_per_bucket` of the sorted ids, and return how many there are."""
+    """Write buckets/1, runs of `subjects_per_bucket` of the sorted ids, and return how many there are.
+
+    Raises:
+        InputError: there would be more buckets than files may be open at once.
+    """
     firsts = subject_ids.gather_every(subjects_per_bucket)
+    if len(firsts) > MOST_BUCKETS:
+        raise InputError(
+            f"NEST_SUBJECTS_PER_BUCKET: {subjects_per_bucket:,} makes {len(firsts):,} buckets of "
+            f"{subject_ids.len():,} subjects, and {MOST_BUCKETS:,} is the most, as each is an open file. "
+            f"Set it to {-(-subject_ids.len() // MOST_BUCKETS):,} or more."
+        )
     sizes = [
         min(subjects_per_bucket, subject_ids.len() - at * subjects_per_bucket) for at in range(len(firsts))
     ]

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.contract import contract_files, write_table
+from schemas.contract import QUICK, contract_files, write_table
 from schemas.events import EVENTS, KINDS
 
 _FIRST, _REST = ("subject_id", "time", "rank"), ("code", "encounter_id", "mapped", "value", "unit", "vocab")
@@ -20,18 +20,21 @@ def in_order(events: pl.DataFrame) -> pl.DataFrame:
 
 def _in_order(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     """Return the sorted events, and whether some have subject, time and rank in common."""
-    keys = [
+    falls, tied = _compare(_keys(events))
+    if falls:  # some providers' files lie in order
+        events = events[np.lexsort(_keys(events)[::-1])]
+        _, tied = _compare(_keys(events))
+    if tied:  # comparing texts is slow, and hardly ever needed
+        return events.sort(*_FIRST, *_REST, "available_at", nulls_last=True), True
+    return events, False
+
+
+def _keys(events: pl.DataFrame) -> list[np.ndarray]:
+    return [
         events["subject_id"].to_numpy(),
         events["time"].to_physical().to_numpy(),
         events["rank"].fill_null(np.iinfo(np.int64).max).to_numpy(),
     ]
-    falls, tied = _compare(keys)
-    if falls:  # a provider's files mostly lie in order
-        order = np.lexsort(keys[::-1])
-        events, (_, tied) = events[order], _compare([key[order] for key in keys])
-    if tied:  # comparing texts is slow, and hardly ever needed
-        return events.sort(*_FIRST, *_REST, "available_at", nulls_last=True), True
-    return events, False
 
 
 def _compare(keys: list[np.ndarray]) -> tuple[bool, bool]:
@@ -45,7 +48,13 @@ def _compare(keys: list[np.ndarray]) -> tuple[bool, bool]:
 
 def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str) -> None:
     """Write one kind's events of one bucket, in order, as events/1."""
-    write_table(in_order(events).to_arrow(), events_file(folder, kind, bucket), EVENTS, made_by=made_by)
+    write_table(
+        in_order(events).to_arrow(),
+        events_file(folder, kind, bucket),
+        EVENTS,
+        made_by=made_by,
+        compression=QUICK,
+    )
 
 
 def write_numbered(
@@ -66,7 +75,9 @@ def write_numbered(
         repeated = events.height - ordered.height
         same = [pl.col(name).eq_missing(pl.col(name).shift()) for name in _FIRST]
         shared = int(ordered.select(pl.all_horizontal(numbered, *same).sum()).item())
-    write_table(ordered.to_arrow(), events_file(folder, kind, bucket), EVENTS, made_by=made_by)
+    write_table(
+        ordered.to_arrow(), events_file(folder, kind, bucket), EVENTS, made_by=made_by, compression=QUICK
+    )
     return repeated, shared
 
 

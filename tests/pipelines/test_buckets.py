@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.buckets import Buckets, Spill, write_buckets
-from schemas.errors import ContractError
+from schemas.errors import ContractError, InputError
 from schemas.layout import Layout
 
 SUBJECTS = st.lists(st.integers(-5, 60), min_size=1, max_size=40, unique=True).map(sorted)
@@ -50,3 +50,11 @@ def test_a_subject_nobody_knows_falls_somewhere_and_is_not_lost(tmp_path):
 def test_buckets_that_were_never_cut_name_the_asset_that_cuts_them(tmp_path):
     with pytest.raises(ContractError, match="materialize"):
         Buckets.read(Layout(tmp_path))
+
+
+def test_more_buckets_than_files_may_be_open_are_refused_with_the_size_that_will_do(tmp_path):
+    with pytest.raises(
+        InputError, match=r"NEST_SUBJECTS_PER_BUCKET: 1 makes 1,025 buckets.*Set it to 3 or more"
+    ):
+        cut(tmp_path, list(range(1025)), 1)
+    assert len(cut(tmp_path, list(range(1025)), 3)) == 342
