@@ -164,7 +164,7 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
         count = len(spill.buckets)
         declared = None if dataset.is_ours else _declare(spill, fitted_on(layout, rules), rules)
         for part, of_kind in each_bucket(
-            "meds_events", partial(events_of_bucket, layout, spill, declared, aside), count
+            "meds_events", partial(events_of_bucket, dataset, layout, spill, declared, aside), count
         ):
             flow, kinds = flow + part, kinds + of_kind
         _fill_up(aside, kinds, count)
@@ -185,14 +185,19 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
 
 
 def events_of_bucket(
-    layout: Layout, spill: Spill, declared: pl.DataFrame | None, folder: Path, bucket: int
+    dataset: MedsDataset,
+    layout: Layout,
+    spill: Spill,
+    declared: pl.DataFrame | None,
+    folder: Path,
+    bucket: int,
 ) -> tuple[Flow, Counter[str]]:
     """Write the events of one bucket into `folder`, and return the flow of its rows and the events of each kind."""
     rows = spill.read(ROWS, bucket)
+    stays = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)).filter(spill.buckets.within(bucket))
     if declared is None:
-        events, flow = rows_of.our_events(rows)
+        events, flow = rows_of.our_events(rows, stays if dataset.encounter_column is None else None)
     else:
-        stays = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)).filter(spill.buckets.within(bucket))
         events, flow = rows_of.any_events(rows, declared, stays)
     counted = Counter[str]()
     for (kind,), of_kind in events.partition_by("kind", as_dict=True).items():

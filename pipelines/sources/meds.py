@@ -115,11 +115,18 @@ def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float) -> pl.DataFrame:
     ).drop("moment")
 
 
-def our_events(rows: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
-    """Return the events/1 a dataset of ours was written from."""
+def our_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.DataFrame, Flow]:
+    """Return the events/1 a dataset of ours was written from.
+
+    Args:
+        rows: subject_id, time, code and the extension columns.
+        by_gaps: encounters/1 formed by gaps, to which the events are then attached; None: each lies in the encounter
+            it names, and in none where it names none.
+    """
     no_value = (pl.col("kind") == "LAB") & ~pl.col("value").is_finite().fill_null(False)
     kept, flow = sift(rows, {**_not_events(pl.col("kind").is_null()), "no_finite_value": no_value})
-    events = kept.with_columns(
+    placed = kept if by_gaps is None else attach(kept, _spans(by_gaps))
+    events = placed.with_columns(
         code=codes.read_written_code(),
         value=pl.when(pl.col("value").is_finite()).then("value"),
         available_at=pl.max_horizontal("time", "available_at"),
@@ -142,7 +149,7 @@ def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) 
     held = pl.col("numeric_value").cast(pl.Float64)
     finite = held.is_finite().fill_null(False)
     coded = (
-        attach(kept, attachment_spans(stays.lazy(), lookback_hours=0).collect())
+        attach(kept, _spans(stays))
         .rename({"code": "meds_code"})
         .join(declared, on="meds_code", how="left")
         .join(stays.select("encounter_id", "start", "end"), on="encounter_id", how="left")
@@ -159,6 +166,10 @@ def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) 
     )
     unheld = kept.filter(pl.col("numeric_value").is_not_null() & ~finite).height
     return events.select(EVENTS.names), flow.model_copy(update={"noted": {"value_not_finite": unheld}})
+
+
+def _spans(stays: pl.DataFrame) -> pl.DataFrame:
+    return attachment_spans(stays.lazy(), lookback_hours=0).collect()
 
 
 def _not_events(is_none: pl.Expr) -> dict[str, pl.Expr]:

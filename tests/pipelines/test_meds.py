@@ -104,6 +104,16 @@ def test_there_and_back_gives_the_same_tables_and_the_same_sets(tmp_path, preset
     )
 
 
+def test_a_dataset_of_ours_read_by_gaps_has_every_event_in_the_set_its_time_lies_in(written, tmp_path):
+    back = write_shards(read_meds(written.meds, Layout(tmp_path / "meds"), RULES, column="none"), RULES)
+    stays = pl.read_parquet(back.encounters).select("encounter_id", "start", "end")
+    events = pl.read_parquet(back.events / "*.parquet")
+    placed = events.join(stays, on="encounter_id", how="inner")
+    assert placed.height == events.height == pl.read_parquet(written.events / "*.parquet").height
+    assert placed.select(pl.col("time").is_between("start", "end").all()).item()
+    assert pl.read_parquet(back.seqset / "*.parquet")["tokens"].list.len().sum() > 0
+
+
 def test_the_same_tables_give_the_same_bytes_and_an_older_dataset_is_gone(written, tmp_path):
     again = make_layout(tmp_path, RULES)
     (again.meds / "data" / "train").mkdir(parents=True)
