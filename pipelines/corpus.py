@@ -157,6 +157,9 @@ def write_seqset(
         frozen: by whose vocabulary, cuts and drug lookup; None: the layout's own.
         tables: kind -> its source table or tables as the card of the events names them; None: they go by their
             kinds.
+
+    Raises:
+        InputError: not one set holds a token; the earlier shards are untouched.
     """
     fitted = frozen or layout
     hashes = {
@@ -166,9 +169,11 @@ def write_seqset(
     with shards.fresh_folder(layout.seqset) as aside:
         work = partial(write_bucket, layout, fitted, aside, hashes)
         parts = list(each_bucket("seqset", work, len(Buckets.read(layout))))
-    written = {
-        kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind]) for kind in parts[0].flows
-    }
+        written = {
+            kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind])
+            for kind in parts[0].flows
+        }
+        data_card.refuse_no_token(written, sum(part.sets.height for part in parts))
     extracted = StepCard.read(layout.cards, "events").flows
     flows = {
         kind: data_card.tokenized_flow(_flow_of(extracted, (tables or {}).get(kind, kind)), flow)

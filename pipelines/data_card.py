@@ -1,17 +1,25 @@
 """What the data card says of the shards: counts, shares and histograms, to draw figures from without rows."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import polars as pl
 
 from schemas.cards import Flow
+from schemas.errors import InputError
 from schemas.seqset import NO_END, TARGET_HIDDEN
-from schemas.suppress import shown_count
+from schemas.suppress import shown, shown_count
 from schemas.vocab import UNK
 
 MOST_SHARE_OF_SOURCE = {"NoDx": 0.05, "NoPCS": 0.05, "not_in_gem": 0.02, "no_atc": 0.10, "not_top_lab": 0.10}
 MOST_UNK_SHARE = 0.05
 MOST_OTHER_UNITS_SHARE = 0.01
+HOW_TO_MEND = {
+    "no_stay": "they lie in no encounter. Give the encounters and the events of the same subjects and times.",
+    "unmapped": "their codes are in no crosswalk. Give codes and crosswalks of one release.",
+    "no_atc": "their names have no ATC code in the drug lookup. Fit it on a source that has these drugs.",
+    "not_top_lab": "their items are not in the vocabulary. Fit it on a source that has these measurements.",
+}
 
 
 def tokenized_flow(extracted: Flow, written: Flow) -> Flow:
@@ -27,6 +35,26 @@ def tokenized_flow(extracted: Flow, written: Flow) -> Flow:
         kept_rows=written.kept_rows,
         dropped={**extracted.dropped, **reasons},
     )
+
+
+def refuse_no_token(written: Mapping[str, Flow], sets: int) -> None:
+    """Raise InputError where not one set holds a token: how many events there were, and why most were dropped.
+
+    Args:
+        written: kind -> from events to tokens.
+        sets: how many there are.
+    """
+    whole = sum(written.values(), Flow(source_rows=0, kept_rows=0))
+    if whole.kept_rows:
+        return
+    said = f"seqset: not one token in any of {shown(sets)} sets: "
+    if not whole.source_rows:
+        raise InputError(
+            f"{said}there are no events. The card of events says what was dropped; give what it lacks."
+        )
+    reason = max(whole.dropped, key=lambda name: whole.dropped[name])
+    some = f"{shown_count(whole.dropped[reason], whole.source_rows)} of {shown(whole.source_rows)} events"
+    raise InputError(f"{said}{some} were dropped as {reason}, {HOW_TO_MEND[reason]}")
 
 
 def histogram(name: str, sizes: pl.Series) -> dict[str, int]:

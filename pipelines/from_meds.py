@@ -167,6 +167,7 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
             "meds_events", partial(events_of_bucket, dataset, layout, spill, declared, aside), count
         ):
             flow, kinds = flow + part, kinds + of_kind
+        rows_of.refuse_no_event(flow)
         _fill_up(aside, kinds, count)
         shutil.rmtree(spill.folder)
     written = {kind: kinds[kind] for kind in KINDS if kinds[kind]}

@@ -10,7 +10,9 @@ from pipelines.flows import sift
 from pipelines.sources import meds_codes as codes
 from pipelines.stays import attach, attachment_spans
 from schemas.cards import Flow
+from schemas.errors import InputError
 from schemas.events import ENCOUNTERS, EVENTS
+from schemas.suppress import shown, shown_count
 
 SEXES = {"F": "F", "FEMALE": "F", "M": "M", "MALE": "M"}
 ONE_SECOND = pl.duration(seconds=1)
@@ -166,6 +168,18 @@ def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) 
     )
     unheld = kept.filter(pl.col("numeric_value").is_not_null() & ~finite).height
     return events.select(EVENTS.names), flow.model_copy(update={"noted": {"value_not_finite": unheld}})
+
+
+def refuse_no_event(flow: Flow) -> None:
+    """Raise InputError where not one row of a dataset is an event."""
+    if flow.kept_rows:
+        return
+    reason = max(flow.dropped, key=lambda name: flow.dropped[name])
+    some = f"{shown_count(flow.dropped[reason], flow.source_rows)} of {shown(flow.source_rows)} rows"
+    raise InputError(
+        f"events: not one row of the dataset is an event: {some} were dropped as {reason}. Give a dataset with rows "
+        "that have a time and are about neither a subject nor an encounter; docs/meds.md lists the codes."
+    )
 
 
 def _spans(stays: pl.DataFrame) -> pl.DataFrame:

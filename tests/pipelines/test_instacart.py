@@ -316,6 +316,21 @@ def test_a_fault_is_one_message_that_names_table_column_and_count_and_no_value(f
     assert not list((tmp_path / "instacart").rglob("*.arrows"))
 
 
+def test_orders_of_which_no_line_is_visible_are_refused_and_no_shard_is_written(tmp_path: Path):
+    users = range(1, 30)
+    shop = {
+        user: [Order(user, "prior", None, []), Order(100 + user, "test" if user % 2 else "train", 1.0, [])]
+        for user in users
+    }
+    tables = tables_of(shop, [7])
+    for name in ("order_products__prior", "order_products__train"):
+        tables[name] = (tables[name][0], [[100 + user, 7, 1, 0] for user in users if user % 2])
+    layout = Layout(tmp_path / "instacart")
+    with pytest.raises(InputError, match="seqset: not one token in any of 58 sets: there are no events"):
+        run_all(write_tables(tmp_path / "raw", tables), layout)
+    assert not layout.seqset.exists()
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(InputError, match="no such folder"):
         find_source(tmp_path / "nowhere")

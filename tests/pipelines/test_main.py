@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from pipelines.__main__ import main, table_of
@@ -51,6 +53,26 @@ def test_new_patients_never_change_what_was_fitted(fitted, tmp_path):
     assert tokenize(tmp_path / "raw", fitted / "mimic", tmp_path / "new") == 0
     assert not (tmp_path / "new" / "vocab.parquet").exists()
     assert {path: path.read_bytes() for path in (fitted / "mimic").rglob("*") if path.is_file()} == before
+
+
+def test_new_patients_of_whom_nothing_is_known_are_one_message_and_no_shard(fitted, tmp_path, capsys):
+    tables = make_tables(2)
+    unknown = {
+        "diagnoses_icd": {"icd_code": "99999", "icd_version": 9},
+        "procedures_icd": {"icd_code": "9999", "icd_version": 9},
+        "emar": {"medication": "Nothing known"},
+        "labevents": {"itemid": 99},
+    }
+    for name, values in unknown.items():
+        header, rows = tables[name]
+        for row, (column, value) in itertools.product(rows, values.items()):
+            row[header.index(column)] = value
+    write_tables(tmp_path / "raw", tables)
+    assert tokenize(tmp_path / "raw", fitted / "mimic", tmp_path / "new") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "error: seqset: not one token in any of " in printed.err
+    assert not (tmp_path / "new" / "seqset").exists()
 
 
 @pytest.mark.parametrize(

@@ -350,3 +350,25 @@ def test_a_fault_is_one_message_without_a_value(tmp_path, spoil, message):
         caught.value.__cause__ is None and caught.value.__suppress_context__
     ) or caught.value.__context__ is None
     assert not [*(tmp_path / "meds").glob(".*")]
+
+
+def test_a_dataset_of_no_event_is_refused_with_the_commonest_reason(tmp_path):
+    root = dataset(tmp_path / "meds", [row for row in STAY if row[2].startswith(("GENDER", "MEDS_BIRTH"))])
+    with pytest.raises(InputError, match=r"events: not one row .* dropped as about_subject. Give") as raised:
+        read_meds(root, Layout(tmp_path / "out"), RULES)
+    assert str(SECRET) not in str(raised.value)
+    assert not (tmp_path / "out" / "events").exists()
+
+
+def test_events_that_all_lie_in_no_encounter_are_refused_and_no_shard_is_written(tmp_path):
+    beside = [(1, hours(500 + hour), f"MY//{hour}", None, None) for hour in range(40)]
+    within = [
+        (1, hours(0), "HOSPITAL_ADMISSION//A", None, 7),
+        (1, hours(1), "HOSPITAL_DISCHARGE//HOME", None, 7),
+    ]
+    back = read_meds(dataset(tmp_path / "meds", [*within, *beside]), Layout(tmp_path / "out"), RULES)
+    with pytest.raises(
+        InputError, match=r"seqset: not one token in any of < 11 sets: 40 of 40 events .* no_stay, "
+    ):
+        write_shards(back, RULES)
+    assert not back.seqset.exists()
