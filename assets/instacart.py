@@ -1,6 +1,7 @@
 """Instacart from raw files to next baskets: shards as every source has them, and NEST asked what a user buys next."""
 
 import json
+from functools import partial
 
 import dagster as dg
 
@@ -60,6 +61,7 @@ def instacart_subjects(workspace: Workspace) -> dg.MaterializeResult:
         [layout.subjects, layout.buckets],
         size,
         lambda: instacart.extract_subjects(source, layout, **size),
+        source=input_files(workspace.settings, layout),
     )
     splits = shown_splits(read_table(layout.subjects, SUBJECTS)).task
     return table_result(card, layout.subjects, **{f"split_{name}": rows for name, rows in splits.items()})
@@ -70,7 +72,9 @@ def instacart_subjects(workspace: Workspace) -> dg.MaterializeResult:
 def instacart_encounters(workspace: Workspace) -> dg.MaterializeResult:
     """One row per order: when it was, counted in days from the user's first, and whether its products are withheld."""
     layout, source = workspace.layout("instacart"), workspace.instacart_source()
-    card = once(layout, [layout.encounters], {}, lambda: instacart.extract_encounters(source, layout))
+    files = input_files(workspace.settings, layout)
+    make = partial(instacart.extract_encounters, source, layout)
+    card = once(layout, [layout.encounters], {}, make, source=files)
     return table_result(card, layout.encounters)
 
 
@@ -84,7 +88,9 @@ def instacart_encounters(workspace: Workspace) -> dg.MaterializeResult:
 def instacart_events(workspace: Workspace) -> dg.MaterializeResult:
     """One row per product in an order whose products are known."""
     layout, source = workspace.layout("instacart"), workspace.instacart_source()
-    card = once(layout, [layout.events], {}, lambda: instacart.extract_events(source, layout))
+    files = input_files(workspace.settings, layout)
+    make = partial(instacart.extract_events, source, layout)
+    card = once(layout, [layout.events], {}, make, source=files)
     return table_result(card, layout.events)
 
 

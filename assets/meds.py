@@ -1,5 +1,7 @@
 """MEDS both ways: MIMIC-IV written as a MEDS dataset, and any MEDS dataset from its files to SeqSet shards."""
 
+from functools import partial
+
 import dagster as dg
 
 from assets.code import code_version
@@ -67,6 +69,7 @@ def meds_subjects(workspace: Workspace) -> dg.MaterializeResult:
         [layout.subjects, layout.buckets],
         reads,
         lambda: from_meds.extract_subjects(dataset, layout, settings.rules, subjects_per_bucket=size),
+        source=dataset.folders,
     )
     splits = shown_splits(read_table(layout.subjects, SUBJECTS))
     sizes = {f"split_{name}": rows for name, rows in splits.task.items()}
@@ -85,6 +88,7 @@ def meds_encounters(workspace: Workspace) -> dg.MaterializeResult:
         [layout.encounters],
         settings.model_dump(include={COLUMN, "meds_gap_hours"}),
         lambda: from_meds.extract_encounters(dataset, layout, gap_hours=hours),
+        source=dataset.folders,
     )
     return table_result(card, layout.encounters)
 
@@ -97,7 +101,8 @@ def meds_events(workspace: Workspace) -> dg.MaterializeResult:
     """Every row with a time that is about neither a subject nor an encounter, its kind by its code's prefix."""
     layout, dataset, rules = workspace.layout("meds"), workspace.meds_dataset(), workspace.settings.rules
     reads = rules.model_dump(include={"fit_on", "min_count"})
-    card = once(layout, [layout.events], reads, lambda: from_meds.extract_events(dataset, layout, rules))
+    make = partial(from_meds.extract_events, dataset, layout, rules)
+    card = once(layout, [layout.events], reads, make, source=dataset.folders)
     return table_result(card, layout.events)
 
 

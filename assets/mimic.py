@@ -1,5 +1,7 @@
 """MIMIC-IV from raw tables to SeqSet shards: each asset is one step of `pipelines.mimic`."""
 
+from functools import partial
+
 import dagster as dg
 
 from assets.code import code_version
@@ -45,13 +47,14 @@ def mimic_raw(workspace: Workspace) -> dg.MaterializeResult:
 def mimic_subjects(workspace: Workspace) -> dg.MaterializeResult:
     """One row per patient: birth, death, sex, and the split that holds for everything."""
     layout, settings, source = workspace.layout("mimic"), workspace.settings, workspace.mimic_source()
+    files = input_files(settings, layout)
     size = {"subjects_per_bucket": settings.subjects_per_bucket}
     reads = size | settings.rules.model_dump(include={"pretrain_split"})
 
     def make() -> StepCard:
         return mimic.extract_subjects(source, layout, settings.rules, **size)
 
-    card = once(layout, [layout.subjects, layout.buckets], reads, make)
+    card = once(layout, [layout.subjects, layout.buckets], reads, make, source=files)
     splits = shown_splits(read_table(layout.subjects, SUBJECTS))
     sizes = {f"split_{name}": rows for name, rows in splits.task.items()}
     sizes |= {f"pretrain_split_{name}": rows for name, rows in splits.pretrain.items()}
@@ -63,7 +66,9 @@ def mimic_subjects(workspace: Workspace) -> dg.MaterializeResult:
 def mimic_encounters(workspace: Workspace) -> dg.MaterializeResult:
     """One row per admission: start, end, death, and the attributes subgroups are formed by."""
     layout, source = workspace.layout("mimic"), workspace.mimic_source()
-    card = once(layout, [layout.encounters], {}, lambda: mimic.extract_encounters(source, layout))
+    files = input_files(workspace.settings, layout)
+    make = partial(mimic.extract_encounters, source, layout)
+    card = once(layout, [layout.encounters], {}, make, source=files)
     return table_result(card, layout.encounters)
 
 
@@ -75,9 +80,10 @@ def mimic_events(workspace: Workspace) -> dg.MaterializeResult:
     """Diagnoses, procedures, drugs given and laboratory values: when each happened, and when it could be known."""
     from nest_model import pictures  # matplotlib: only where it draws
 
-    layout, rules, source = workspace.layout("mimic"), workspace.settings.rules, workspace.mimic_source()
-    reads = rules.model_dump(include={"med_link"})
-    card = once(layout, [layout.events], reads, lambda: mimic.extract_events(source, layout, rules))
+    layout, settings, source = workspace.layout("mimic"), workspace.settings, workspace.mimic_source()
+    reads, files = settings.rules.model_dump(include={"med_link"}), input_files(settings, layout)
+    make = partial(mimic.extract_events, source, layout, settings.rules)
+    card = once(layout, [layout.events], reads, make, source=files)
     return table_result(card, layout.events, pictures.of_events(card))
 
 
@@ -90,9 +96,10 @@ def mimic_events(workspace: Workspace) -> dg.MaterializeResult:
 @plainly
 def mimic_drug_lookup(workspace: Workspace) -> dg.MaterializeResult:
     """Drug name → ATC, learnt from the prescriptions of the fitted-on patients."""
-    layout, rules, source = workspace.layout("mimic"), workspace.settings.rules, workspace.mimic_source()
-    reads = rules.model_dump(include={"fit_on"})
-    card = once(layout, [layout.drug_lookup], reads, lambda: mimic.fit_drug_lookup(source, layout, rules))
+    layout, settings, source = workspace.layout("mimic"), workspace.settings, workspace.mimic_source()
+    reads, files = settings.rules.model_dump(include={"fit_on"}), input_files(settings, layout)
+    make = partial(mimic.fit_drug_lookup, source, layout, settings.rules)
+    card = once(layout, [layout.drug_lookup], reads, make, source=files)
     return table_result(card, layout.drug_lookup)
 
 

@@ -13,13 +13,20 @@ from typing import Any
 import dagster as dg
 
 from assets.store import StoredLayout
-from schemas.cards import StepCard, asset_of, step_of
+from schemas.cards import StepCard, asset_of, stamps_of, step_of
 from schemas.errors import ContractError
 from schemas.layout import Layout
 
+RAW = "raw"
+
 
 def once(
-    layout: Layout, outputs: Sequence[Path], reads: Mapping[str, Any], make: Callable[[], StepCard]
+    layout: Layout,
+    outputs: Sequence[Path],
+    reads: Mapping[str, Any],
+    make: Callable[[], StepCard],
+    *,
+    source: Sequence[Path] = (),
 ) -> StepCard:
     """Return the card of the running asset's step, which is made anew only if something changed.
 
@@ -27,41 +34,87 @@ def once(
     or the output is not whole. While a step is made anew it has no card, so that nothing is made from half of it.
 
     Args:
-        outputs: all files and folders the step writes.
+        outputs: all files and folders the step writes; of the step `raw`, the input itself.
         reads: settings and rules the output depends on.
         make: writes the outputs and returns what is to be said of them.
+        source: what the card of `raw` stands for, if the step reads it: the `outputs` of that step.
 
     Raises:
-        ContractError: an input was not made yet, or two were not made from the same.
+        ContractError: an input was not made yet, or two were not made from the same; the source is another.
     """
-    context, source = dg.AssetExecutionContext.get(), layout.root.name
-    spec = context.assets_def.get_asset_spec(context.asset_key)
-    step = step_of(context.asset_key.to_user_string(), source)
-    inputs = _contents(layout, [step_of(dep.asset_key.to_user_string(), source) for dep in spec.deps])
-    made_from = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
+    context = dg.AssetExecutionContext.get()
+    step, made_from = _made_from(layout, reads)
     key, config = _sha256(made_from), _sha256(made_from["reads"])
+    read_from = _as_raw_says(layout, source) if source else {}
+    stamps = _stamps(layout, outputs) if step == RAW else {}
 
     found = _card(layout, step)
     if found is not None and found.key == key and found.content == found.content_of(outputs):
         context.log.info("unchanged: nothing to do")
         context.add_asset_metadata({"unchanged": "nothing to do: code, rules and input are as they were"})
-        return found
-    StepCard.remove(layout.cards, step)
-    if isinstance(layout, StoredLayout):
-        layout.withdraw(step)
+        return found if found.stamps == stamps else _keep(layout, found, stamps=stamps)
     below = [path.relative_to(layout.root).as_posix() for path in outputs if path.is_relative_to(layout.root)]
-    of_making = {"inputs": inputs, "outputs": below, "code": spec.code_version, "config": config, "key": key}
-    made = make().model_copy(update={"step": step, **of_making})
-    card = made.model_copy(update={"content": made.content_of(outputs)})
+    if isinstance(layout, StoredLayout):  # there first: a card is here for as long as one is there
+        layout.withdraw(step, [output for output in (found.outputs if found else []) if output not in below])
+    StepCard.remove(layout.cards, step)
+    of_making = {"inputs": made_from["inputs"], "outputs": below, "code": made_from["code"], "config": config}
+    made = make().model_copy(update={"step": step, **of_making, "key": key})
+    if source and _stamps(layout, source) != read_from:
+        _refuse_changed(layout)
+    return _keep(layout, made, content=made.content_of(outputs), stamps=stamps)
+
+
+def _made_from(layout: Layout, reads: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the running asset's step and all its output depends on."""
+    context, source = dg.AssetExecutionContext.get(), layout.root.name
+    spec = context.assets_def.get_asset_spec(context.asset_key)
+    inputs = _contents(layout, [step_of(dep.asset_key.to_user_string(), source) for dep in spec.deps])
+    made_from = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
+    return step_of(context.asset_key.to_user_string(), source), made_from
+
+
+def _keep(layout: Layout, card: StepCard, **last: Any) -> StepCard:
+    card = card.model_copy(update=last)
     layout.cards.mkdir(parents=True, exist_ok=True)
     card.write(layout.cards)
     if isinstance(layout, StoredLayout):
-        layout.publish(step)
+        layout.publish(card.step)
     return card
 
 
 def _sha256(said: Any) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _stamps(layout: Layout, paths: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
+    """Return the stamps of what is a user's own; what a run wrote itself is known by its content alone."""
+    return stamps_of(path for path in paths if not path.is_relative_to(layout.root.parent))
+
+
+def _as_raw_says(layout: Layout, source: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
+    """Return the source's stamps; where they are not those `raw` saw, its content is held against the card.
+
+    So an input that was copied elsewhere, or pulled from an object store, is still the same input.
+
+    Raises:
+        ContractError: the files are not those the card stands for.
+    """
+    card, stamps = StepCard.read(layout.cards, RAW), _stamps(layout, source)
+    if stamps and stamps == card.stamps:
+        return stamps
+    if stamps:
+        dg.AssetExecutionContext.get().log.info(f"{_raw_of(layout)}: hashing the files once more")
+    if card.content_of(source) != card.content:
+        _refuse_changed(layout)
+    return stamps
+
+
+def _refuse_changed(layout: Layout) -> None:
+    raise ContractError(f"{_raw_of(layout)}: the files have changed since; materialize it first.")
+
+
+def _raw_of(layout: Layout) -> str:
+    return asset_of(RAW, layout.root.name)
 
 
 def _contents(layout: Layout, steps: Sequence[str]) -> dict[str, str]:

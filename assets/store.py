@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +63,11 @@ class StoredLayout(Layout):
             name = f"cards/{step}.card.json"
             self._files.put_file(str(self.root / name), self._at(name))
 
-    def withdraw(self, step: str) -> None:
-        """Take a step's card away there too: its output is about to be made anew."""
+    def withdraw(self, step: str, outputs: Sequence[str] = ()) -> None:
+        """Take a step's card away there, and the outputs it will have no more: it is about to be made anew."""
         with _told(self.url):
-            self._remove(f"cards/{step}.card.json")
+            for name in (f"cards/{step}.card.json", *outputs):
+                self._remove(name)
 
     def _pull_step(self, name: str, card: bytes) -> None:
         local = self.cards / name

@@ -47,7 +47,7 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in one | other}
 
 
-_HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content"}
+_HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content", "stamps"}
 _OF_A_COHORT = ("_labels", "_nest", "_lightgbm")
 
 
@@ -85,6 +85,7 @@ class StepCard(BaseModel):
     config: str = ""  # of the settings and rules it depends on: sha256
     key: str = ""  # all it was made from, code and rules too: sha256
     content: str = ""  # what the output's files hold and this card says: sha256
+    stamps: dict[str, tuple[int, int, int]] = {}  # of a user's own input: see `stamps_of`
 
     @property
     def version(self) -> str:
@@ -140,6 +141,12 @@ class StepCard(BaseModel):
             raise ContractError(f"no file {path}; materialize {asset} first.") from None
         except ValidationError:
             raise ContractError(f"{path}: is no whole card of a step; materialize {asset} again.") from None
+
+
+def stamps_of(paths: Iterable[Path]) -> dict[str, tuple[int, int, int]]:
+    """Return of each file, by its place: size in bytes, mtime in ns, inode. Where they are as they were, so is it."""
+    found = {str(file.resolve()): file.stat() for _, file in _files(paths)}
+    return {place: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for place, stat in found.items()}
 
 
 def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:

@@ -181,14 +181,14 @@ def test_no_step_reads_a_rule_its_key_does_not_hold(tmp_path: Path, monkeypatch:
 
     steps: dict[str, tuple[set[str], set[str]]] = {}
 
-    def watching(layout, outputs, reads, make):
+    def watching(layout, outputs, reads, make, **source):
         def watched() -> StepCard:
             seen.clear()
             card = make()
             steps[card.step] = (set(seen), set(reads))
             return card
 
-        return once(layout, outputs, reads, watched)
+        return once(layout, outputs, reads, watched, **source)
 
     monkeypatch.setattr(Settings, "rules", property(lambda _: Watched()))
     monkeypatch.setattr(mimic, "once", watching)
