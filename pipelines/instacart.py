@@ -98,8 +98,7 @@ def extract_events(source: InstacartSource, layout: Layout) -> StepCard:
 def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> int:
     """Write the events of one bucket and return how many they are."""
     orders = scan_table(layout.encounters, ENCOUNTERS).filter(spill.buckets.within(bucket))
-    found = [lines for table in ORDER_PRODUCTS if (lines := spill.read(table, bucket)) is not None]
-    lines = pl.concat(found) if found else pl.DataFrame(schema=rows_of.LINES)
+    lines = pl.concat(spill.read(table, bucket) for table in ORDER_PRODUCTS)
     events = rows_of.items(lines, orders.select("encounter_id", "start").collect())
     write_events(events, folder, KIND, bucket, made_by="extract_events")
     return events.height
@@ -108,21 +107,28 @@ def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> i
 def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
     """Write vocab/1: of the training users' orders and of what was visible of the test users' before the last.
 
-    A test user's last visible order is what one target asks for; it is fitted on under neither, so that both read
-    the same vocabulary. Under `fit_on: all` everything counts.
+    Under `fit_on: all` everything counts.
     """
     if rules.fit_on == "all":
         return corpus.fit_vocab(layout, rules)
     users = scan_table(layout.subjects, SUBJECTS)
     fitted = users.filter(pl.col("split") != "val").select("subject_id").collect()["subject_id"]
-    tested = users.filter(pl.col("split") == "test").select("subject_id")
-    visible = scan_table(layout.encounters, ENCOUNTERS).filter(pl.col("type").ne_missing(HIDDEN))
+    return corpus.fit_vocab(layout, rules, subjects=fitted, held_back=held_back(layout))
+
+
+def held_back(layout: Layout) -> pl.Series:
+    """Return the encounter_id of each test user's last order that holds something visible.
+
+    It is what one target asks for; it is fitted on under neither, so that both read the same vocabulary.
+    """
+    tested = scan_table(layout.subjects, SUBJECTS).filter(pl.col("split") == "test").select("subject_id")
     last = (
-        visible.join(tested, on="subject_id", how="semi")
+        scan_table(layout.events, EVENTS)
+        .join(tested, on="subject_id", how="semi")
         .group_by("subject_id")
-        .agg(pl.col("encounter_id").sort_by("start").last())
+        .agg(pl.col("encounter_id").max_by("time"))
     )
-    return corpus.fit_vocab(layout, rules, subjects=fitted, held_back=last.collect()["encounter_id"])
+    return last.collect(engine="streaming")["encounter_id"]
 
 
 def write_seqset(layout: Layout, rules: DataRules) -> StepCard:

@@ -21,12 +21,6 @@ FIRST_DAY = pl.datetime(2000, 1, 1, time_unit="us")
 MICROSECONDS_PER_DAY = 86_400_000_000
 LONGEST_HISTORY_DAYS = 36_500
 MOST_FOREIGN_SHARE = 0.001  # of the lines may name an order or a product that is in no table
-LINES = {
-    "subject_id": pl.Int64,
-    "encounter_id": pl.Int64,
-    "product_id": pl.Int64,
-    "add_to_cart_order": pl.Int64,
-}
 REASONS = ("unknown_order", "hidden_order", "unknown_product")
 
 
@@ -138,7 +132,11 @@ class Known:
 
 
 def sift_lines(lines: pl.DataFrame, known: Known) -> tuple[pl.DataFrame, Flow]:
-    """Return LINES of the visible orders and known products, and the flow."""
+    """Return the lines of the visible orders and known products, and the flow.
+
+    Returns:
+        subject_id, encounter_id, product_id, add_to_cart_order; a line that repeats another stays.
+    """
     order, has_order = _place(known.order_id, lines["order_id"])
     _, has_product = _place(known.product_id, lines["product_id"])
     hidden = has_order & known.is_hidden[order]

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nest_model.data import SeqSets
+from nest_model.nbr.targets import last_visible
 from pipelines import instacart
 from pipelines.sources.instacart_tables import find_source
 from pipelines.sources.synthetic_instacart import write_instacart
@@ -144,7 +146,7 @@ def naive_sets(shop: Shop) -> list[tuple]:
     """The rules of spec/instacart.md, order by order."""
     vocabulary: set[int] = set()
     for user, orders in shop.items():
-        visible = [order for order in orders if order.eval_set != "test"]
+        visible = [order for order in orders if order.eval_set != "test" and order.products]
         if orders[-1].eval_set == "test":
             visible = visible[:-1]
         elif unit_interval(user) >= 0.95:
@@ -161,6 +163,46 @@ def naive_sets(shop: Shop) -> list[tuple]:
             flags = TARGET_HIDDEN if order.eval_set == "test" else 0
             rows.append((user, index, order.order_id, days, first, tokens, flags))
     return rows
+
+
+def test_a_test_user_s_last_order_that_holds_something_is_not_fitted_on_whatever_empty_ones_follow(
+    tmp_path: Path,
+):
+    shop = {
+        1: [
+            Order(10, "prior", None, [1, 2]),
+            Order(11, "prior", 1.0, [7]),
+            Order(12, "prior", 1.0, []),
+            Order(13, "test", 1.0, [3]),
+        ],
+        2: [Order(20, "train", None, [1, 2])],
+    }
+    layout = run_all(write_shop(tmp_path / "raw", shop), Layout(tmp_path / "instacart"))
+    assert instacart.held_back(layout).to_list() == [11]
+    assert [row[5] for row in sets_of(layout) if row[0] == 1] == [["ITEM:1", "ITEM:2"], ["[UNK]"], [], []]
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_what_is_held_back_of_made_up_shops_is_what_is_asked_for(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+):
+    folder, shop = tmp_path_factory.mktemp("shop"), made_up_shop(seed)
+    chance = random.Random(seed)
+    for order in (order for orders in shop.values() for order in orders):
+        order.products[:] = order.products if chance.random() < 0.6 else []
+    shop[1000] = [Order(9999, "train", None, [1])]  # at least one to fit on
+    tables = tables_of(shop, list(range(1, 40)))
+    for name in ("order_products__prior", "order_products__train"):
+        tables[name][1].extend([[9999, 2, 9, 0]])  # a table without a row is refused
+    layout = run_all(write_tables(folder / "raw", tables), Layout(folder / "instacart"))
+    tested = pl.read_parquet(layout.subjects).filter(split="test")["subject_id"].to_numpy()
+    seqsets = SeqSets.read(layout.seqset)
+    asked = last_visible(seqsets, seqsets.subject_rows(tested), seqsets.tokens.max() + 1)
+    wanted = seqsets.encounter_id[asked.history.target_set]
+    held = set(instacart.held_back(layout))
+    assert set(wanted) <= held
+    assert len(held) == len(wanted) + asked.left_out["nothing_before"]
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -231,6 +273,12 @@ def test_a_few_lines_of_no_known_order_or_product_are_dropped_and_counted(tmp_pa
     assert flow.dropped == {"unknown_order": 1, "hidden_order": 0, "unknown_product": 1}
     assert StepCard.read(layout.cards, "seqset").flows["ITEM"].dropped["unknown_product"] == 1
     assert not any("99999" in sentence or "4321" in sentence for sentence in card.warnings)
+
+
+def test_a_product_in_two_lines_of_an_order_is_in_its_set_twice(tmp_path: Path):
+    shop = {1: [Order(1, "prior", None, [5, 6, 5]), Order(2, "train", 1.0, [6])]}
+    layout = run_all(write_shop(tmp_path / "raw", shop), Layout(tmp_path / "instacart"))
+    assert sets_of(layout)[0][5] == ["ITEM:5", "ITEM:5", "ITEM:6"]
 
 
 def test_products_given_for_a_hidden_order_are_not_let_in(tmp_path: Path):
