@@ -205,7 +205,9 @@ def results_overview(
         if metric in chance:
             axes.axvline(chance[metric], color=FAINT, linewidth=0.9)
         for position, row in enumerate(rows):
-            _dots(axes, position, {name: row[name][metric] for name in models if row.get(name)}, models)
+            scores = {name: row[name][metric] for name in models if row.get(name)}
+            _dots(axes, position, scores, models)
+            _say_where_withheld(axes, position, scores)
         _rows_down(axes, [row["task"] for row in rows])
     _legend_above(figure.axes[0], models)
     return figure
@@ -229,15 +231,13 @@ def forest(
         axes.axvline(
             overall[name]["value"], color=LOOKS[name].colour, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7
         )
-    beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "annotation_clip": False}
-    axes.annotate("rows", (1.01, -0.9), **beside)
+    axes.annotate("rows", (1.01, -0.9), **_BESIDE)
     for y, line in enumerate(lines):
         if "scores" not in line:
             continue
         _dots(axes, y, line["scores"], models)
-        axes.annotate(str(line["rows"]), (1.01, y), **beside)
-        if all(score["value"] is None for score in line["scores"].values()):
-            axes.annotate("too few to show", (0.01, y), **beside)
+        axes.annotate(str(line["rows"]), (1.01, y), **_BESIDE)
+        _say_where_withheld(axes, y, line["scores"])
     _rows_down(axes, [line["words"] for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
         label.set_fontweight("normal" if "scores" in line else "bold")
@@ -264,6 +264,14 @@ def _dots(axes: Axes, y: float, scores: Mapping[str, Mapping[str, Any]], models:
         if score["low"] is not None:
             axes.plot([score["low"], score["high"]], [at, at], color=look.colour, solid_capstyle="round")
         axes.plot(score["value"], at, look.marker, **_DOT, color=look.colour)
+
+
+_BESIDE = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "annotation_clip": False}
+
+
+def _say_where_withheld(axes: Axes, y: float, scores: Mapping[str, Mapping[str, Any]]) -> None:
+    if scores and all(score["value"] is None for score in scores.values()):
+        axes.annotate("too few to show", (0.01, y), **_BESIDE)
 
 
 def _legend_above(axes: Axes, models: Sequence[str]) -> None:

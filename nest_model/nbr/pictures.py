@@ -5,6 +5,7 @@ from typing import Any
 
 from nest_model import figures
 from nest_model.nbr.score import METRICS, YARDSTICK
+from schemas.suppress import WITHHELD
 
 WORDS = {
     YARDSTICK: "The user's most frequent",
@@ -26,7 +27,9 @@ def rows(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
     return table
 
 
-def _with_interval(score: Mapping[str, float], form: str) -> str:
+def _with_interval(score: Mapping[str, float | None], form: str) -> str:
+    if score["value"] is None:
+        return WITHHELD
     return f"{score['value']:{form}} ({score['low']:{form}} to {score['high']:{form}})"
 
 

@@ -1,4 +1,7 @@
-"""Scores next-set prediction on the test subjects: NEST's two readouts beside the yardstick, with the same history."""
+"""Scores next-set prediction on the test subjects: NEST's readouts beside the yardstick, with the same history.
+
+As for any task, under eleven users there is no score at all: that of a few gives the few away.
+"""
 
 from pathlib import Path
 from typing import Literal
@@ -12,7 +15,7 @@ from lightning_fabric import Fabric
 from nest_model import checkpoint
 from nest_model.bootstrap import Resamples
 from nest_model.data import SeqSets
-from nest_model.evaluate import SPLIT, Score
+from nest_model.evaluate import SPLIT, Score, missing
 from nest_model.files import write_json
 from nest_model.nbr.frequent import most_frequent
 from nest_model.nbr.query import guess
@@ -23,12 +26,13 @@ from nest_model.telemetry import Telemetry
 from schemas.contract import read_table
 from schemas.errors import NestError
 from schemas.events import SUBJECTS
-from schemas.suppress import shown
+from schemas.suppress import SMALLEST_SHOWN, shown
 from schemas.vocab import VOCAB, content_sha256
 
 ROW_BUDGET = 32_768
 YARDSTICK = "most_frequent"
 METRICS = ("recall_at_10", "ndcg_at_10")
+TOO_FEW = f"withheld: under {SMALLEST_SHOWN} users"
 
 
 def score_next_sets(
@@ -81,12 +85,24 @@ def score_next_sets(
     }
     write_json(out / "metrics.json", content)
     telemetry.result(
-        {f"{name}_{metric}": one.value for name, of in scores.items() for metric, one in of.items()}
+        {
+            f"{name}_{metric}": one.value
+            for name, of in scores.items()
+            for metric, one in of.items()
+            if one.value is not None
+        }
     )
 
 
-def compare(guesses: dict[str, torch.Tensor], asked: NextSets) -> dict[str, dict[str, Score]]:
-    """Return every metric of every model with its resamples of users, and of each NEST less the yardstick."""
+def compare(
+    guesses: dict[str, torch.Tensor], asked: NextSets, *, least: int = SMALLEST_SHOWN
+) -> dict[str, dict[str, Score]]:
+    """Return every metric of every model with its resamples of users, and of each NEST less the yardstick.
+
+    Args:
+        guesses: model -> i64 [users, k].
+        least: users it takes for scores to be told.
+    """
     truth = torch.from_numpy(asked.truth_subject), torch.from_numpy(asked.truth_token)
     by_user: dict[str, dict[str, np.ndarray]] = {}
     for name, tokens in guesses.items():
@@ -97,6 +113,8 @@ def compare(guesses: dict[str, torch.Tensor], asked: NextSets) -> dict[str, dict
         by_user[f"{name}_less_{YARDSTICK}"] = {
             metric: by_user[name][metric] - by_user[YARDSTICK][metric] for metric in METRICS
         }
+    if len(asked) < least:
+        return {name: dict.fromkeys(METRICS, missing(TOO_FEW)) for name in by_user}
     resamples = Resamples.of(asked.subject_id)
     return {
         name: {metric: _mean(values, resamples, asked.subject_id) for metric, values in of.items()}

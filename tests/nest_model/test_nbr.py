@@ -18,7 +18,9 @@ from nest_model.batches import pack
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.masking import mask_sets
+from nest_model.nbr import pictures
 from nest_model.nbr.frequent import most_frequent
+from nest_model.nbr.pictures import WORDS
 from nest_model.nbr.query import with_queries
 from nest_model.nbr.score import compare
 from nest_model.nbr.targets import NextSets, held_out, last_visible, read_held_out
@@ -234,11 +236,27 @@ def test_scores_worked_by_hand_with_the_difference_user_by_user(tmp_path: Path):
     asked = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
     guesses = {"nest_mask": torch.tensor([[5, 6], [9, 8]]), "most_frequent": torch.tensor([[5, -1], [7, -1]])}
 
-    found = compare(guesses, asked)
+    found = compare(guesses, asked, least=1)
 
     recall = {name: of["recall_at_10"].value for name, of in found.items()}
     assert recall == {"nest_mask": 0.75, "most_frequent": 0.25, "nest_mask_less_most_frequent": 0.5}
     assert set(np.unique(found["nest_mask"]["recall_at_10"].samples)) <= {0.5, 0.75, 1.0}
+
+
+@pytest.mark.parametrize("users", [10, 11])
+def test_under_eleven_users_no_score_is_told_and_table_and_picture_say_so(users: int, tmp_path: Path):
+    seqsets = read_baskets(tmp_path, {user: [[5], [5, 6 + user]] for user in range(users)})
+    asked = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
+    guesses = {name: torch.full((users, 10), 5) for name in WORDS}
+
+    found = compare(guesses, asked)
+
+    told = {name: {metric: one.json() for metric, one in of.items()} for name, of in found.items()}
+    values = {one[part] for of in told.values() for one in of.values() for part in ("value", "low", "high")}
+    assert (values == {None}) is (users < 11)
+    table = pictures.rows({"models": told})
+    assert [row["Recall@10"] == "withheld" for row in table] == [users < 11] * len(WORDS)
+    assert pictures.overview({"models": told}).startswith(b"\x89PNG")
 
 
 def test_both_models_read_the_history_that_is_left_after_the_limits(tmp_path: Path):
