@@ -1,13 +1,13 @@
 """How a run's steps are executed: two at a time, each a process of its own, and one run at a time on a data folder.
 
 Whatever starts a run (`dagster job execute`, `dagster asset materialize`, `dg launch`, the UI), its own process holds
-the data folder for as long as it lives; the steps are that process's and need no lock among themselves.
+the data folder for as long as it lives; the steps are that process's and need no lock among themselves. It also brings
+here what an object store holds, once and before the first step.
 """
 
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import dagster as dg
 from dagster._core.execution.context.system import PlanOrchestrationContext
@@ -18,9 +18,13 @@ from dagster._core.system_config.objects import ResolvedRunConfig
 
 from assets.materialize import faults_as_failures
 from assets.resources import Workspace
+from assets.sources import READ
 from schemas.lock import sole_writer
+from schemas.settings import Settings
+from schemas.urls import holds_secret, shown_url
 
-ENVIRONMENT_TAG = "nest/environment"  # of a run: what it was told by NEST_… variables
+# of a run: what it was told by NEST_… variables, and the local folder it holds
+ENVIRONMENT_TAG, FOLDER_TAG = "nest/environment", "nest/folder"
 # forked from a process that has the heavy imports, a step starts in half a second
 PRELOADED = ["assets.dies_with_run", "assets.definitions", "schemas.validation"]
 
@@ -30,23 +34,43 @@ class _OneRunAtATime(MultiprocessExecutor):
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
     ) -> Iterator[dg.DagsterEvent]:
         with faults_as_failures():
-            folder = data_folder(plan_context)
-            plan_context.instance.add_run_tags(plan_context.run_id, {ENVIRONMENT_TAG: environment(folder)})
+            workspace = workspace_of(plan_context)
+            folder = workspace.data_folder
+            tags = {ENVIRONMENT_TAG: environment(workspace.fetching), FOLDER_TAG: str(folder)}
+            plan_context.instance.add_run_tags(plan_context.run_id, tags)
             with sole_writer(folder):
+                if url := workspace.fetching.store_url:
+                    plan_context.log.info(f"bringing here what {shown_url(url)} holds and {folder} does not")
+                    for source in sorted(sources_of(plan_context, execution_plan)):
+                        workspace.pull(source)
                 yield from super().execute(plan_context, execution_plan)
 
 
-def data_folder(plan_context: PlanOrchestrationContext) -> Path:
-    """Return the folder a run writes in, by its config or its environment."""
+def workspace_of(plan_context: PlanOrchestrationContext) -> Workspace:
+    """Return the workspace of a run's steps, by its config or its environment."""
     job = plan_context.job.get_definition()
-    config = ResolvedRunConfig.build(job, plan_context.run_config).resources["workspace"].config
-    return Workspace(**config).data_folder
+    return Workspace(**ResolvedRunConfig.build(job, plan_context.run_config).resources["workspace"].config)
 
 
-def environment(folder: Path) -> str:
-    """Return the settings of this process, so that the run can be gone on with under the same ones."""
+def sources_of(plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> set[str]:
+    """Return the sources the assets and checks of a run read, by the groups of the assets."""
+    layer = plan_context.job.get_definition().asset_layer
+    told = [output.properties for step in execution_plan.steps for output in step.step_outputs]
+    checked = [properties.asset_check_key.asset_key for properties in told if properties.asset_check_key]
+    keys = {properties.asset_key for properties in told if properties.asset_key} | set(checked)
+    groups = {layer.get(key).group_name.split("_")[0] for key in keys}
+    return {source for group in groups for source in READ.get(group, ())}
+
+
+def environment(settings: Settings) -> str:
+    """Return the settings of this process, so that the run can be gone on with under the same ones.
+
+    Of one that may hold a password or a token there is only the name, with null: Dagster shows a run's tags to anyone.
+    """
     given = {name: value for name, value in os.environ.items() if name.startswith("NEST_")}
-    return json.dumps(given | {"NEST_DATA_DIR": str(folder)}, sort_keys=True)
+    given["NEST_DATA_DIR"] = settings.store_url or str(settings.data_folder)
+    noted = {name: None if holds_secret(value) else value for name, value in given.items()}
+    return json.dumps(noted, sort_keys=True)
 
 
 @dg.executor(name="two_at_a_time", requirements=dg.multiple_process_executor_requirements())

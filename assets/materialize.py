@@ -19,6 +19,7 @@ from schemas.cards import Flow, StepCard
 from schemas.contracts import descriptions
 from schemas.errors import NestError
 from schemas.suppress import is_small, shown_count, shown_parts
+from schemas.urls import shown_url
 
 OF_NOBODY = ("shards", "buckets")
 """Counts of files, which may be shown however few they are."""
@@ -60,9 +61,9 @@ def _say_where(arguments: Sequence[Any]) -> None:
     for workspace in arguments:
         if isinstance(workspace, Workspace) and (context := _asset_context()):
             settings = workspace.fetching
-            folder = settings.store_url or settings.data_folder
+            folder = shown_url(settings.store_url or str(settings.data_folder))
             context.add_asset_metadata(
-                {"data_folder": str(folder), "preset": settings.preset, "seed": settings.seed}
+                {"data_folder": folder, "preset": settings.preset, "seed": settings.seed}
             )
 
 

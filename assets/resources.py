@@ -1,6 +1,5 @@
 """The workspace: the settings of this run, and where its files lie."""
 
-import functools
 from pathlib import Path
 
 import dagster as dg
@@ -15,13 +14,6 @@ from pipelines.sources.meds_files import MedsDataset
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
-
-
-@functools.cache  # once a process: a step is one
-def _pulled(folder: Path, url: str) -> Layout:
-    layout = StoredLayout(folder, url)
-    layout.pull()
-    return layout
 
 
 class Workspace(dg.ConfigurableResource):
@@ -97,8 +89,14 @@ class Workspace(dg.ConfigurableResource):
         with writing(folder):
             folder.mkdir(exist_ok=True, mode=0o700)
         if url := self.fetching.store_url:
-            return _pulled(folder, f"{url}/{source}")
+            return StoredLayout(folder, f"{url}/{source}")
         return Layout(folder)
+
+    def pull(self, source: str) -> None:
+        """Bring one source here from the object store, where the data folder is one; for a run, before its steps."""
+        layout = self.layout(source)
+        if isinstance(layout, StoredLayout):
+            layout.pull()
 
     def meds_dataset(self) -> MedsDataset:
         """Return the MEDS dataset of this run: the user's own, or the one `mimic_meds` wrote."""

@@ -8,6 +8,7 @@ from nest_model.report.table import results_table
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
+from schemas.urls import shown_url
 
 
 def results(source: str) -> str:
@@ -18,12 +19,12 @@ def results(source: str) -> str:
     """
     settings = Settings()
     folder = Layout(settings.data_folder / source).report(source)
-    data = settings.store_url or settings.data_folder
+    data = shown_url(settings.store_url or str(settings.data_folder))
     if not (folder / "metrics.json").exists():
         raise NestError(f"{folder / 'metrics.json'}: no results yet; run `make {source}_full`.")
     metrics = json.loads((folder / "metrics.json").read_text())
     seed = (metrics["pretraining"] or {}).get("seed", settings.seed)
-    here = "" if data == Path("data").resolve() else f"NEST_DATA_DIR={data} "
+    here = "" if data == str(Path("data").resolve()) else f"NEST_DATA_DIR={data} "
     return "\n".join(
         [
             results_table(metrics),

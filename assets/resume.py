@@ -13,7 +13,7 @@ import dagster as dg
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
-from assets.executor import ENVIRONMENT_TAG
+from assets.executor import ENVIRONMENT_TAG, FOLDER_TAG
 from schemas.errors import NestError
 from schemas.lock import sole_writer
 
@@ -27,7 +27,7 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
         NestError: there is no such run, it succeeded, or it is alive.
     """
     run = broken_run(instance, run_id)
-    environment = environment_of(run)
+    environment = settings_of(run)
     for name in [name for name in os.environ if name.startswith("NEST_") and name not in environment]:
         del os.environ[name]
     os.environ.update(environment)
@@ -52,20 +52,38 @@ def broken_run(instance: dg.DagsterInstance, run_id: str | None) -> dg.DagsterRu
     if run.status is dg.DagsterRunStatus.SUCCESS:
         raise NestError(f"Run {run.run_id} ({run.job_name}) succeeded; there is nothing to resume.")
     if run.status not in ENDED:
-        with sole_writer(Path(environment_of(run)["NEST_DATA_DIR"])):  # it holds this while it lives
+        with sole_writer(Path(noted(run, FOLDER_TAG))):  # it holds this while it lives
             instance.report_run_failed(run, "Its process ended without a word: killed, or out of memory.")
     return instance.get_run_by_id(run.run_id)
 
 
-def environment_of(run: dg.DagsterRun) -> dict[str, str]:
-    """Return the settings a run was started with.
+def settings_of(run: dg.DagsterRun) -> dict[str, str]:
+    """Return the settings a run was started with; those that were not noted, being secret, as they are now.
 
     Raises:
-        NestError: it was killed before it could note them.
+        NestError: the run was killed before it could note them, or a secret one is not set.
     """
-    if ENVIRONMENT_TAG not in run.tags:
+    settings = {
+        name: os.environ.get(name) if value is None else value
+        for name, value in json.loads(noted(run, ENVIRONMENT_TAG)).items()
+    }
+    if missing := [name for name, value in settings.items() if value is None]:
+        raise NestError(
+            f"{', '.join(missing)}: set as when run {run.run_id} was started; as an address with a user or a query it "
+            "was not written down."
+        )
+    return settings
+
+
+def noted(run: dg.DagsterRun, tag: str) -> str:
+    """Return what a run noted of itself when it began.
+
+    Raises:
+        NestError: it was killed before that.
+    """
+    if tag not in run.tags:
         raise NestError(f"Run {run.run_id} ({run.job_name}) did nothing yet; start it again instead.")
-    return json.loads(run.tags[ENVIRONMENT_TAG])
+    return run.tags[tag]
 
 
 def steps_left(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:

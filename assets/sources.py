@@ -6,6 +6,10 @@ TABLES = {
 }
 
 
+READ = {"mimic": ("mimic",), "meds": ("mimic", "meds"), "instacart": ("instacart",)}
+"""By an asset's source, those it reads: `meds` reads the dataset `mimic_meds` wrote."""
+
+
 def steps_of(source: str) -> tuple[str, ...]:
     """Return the steps from the raw input to the shards."""
     return ("raw", *TABLES[source])

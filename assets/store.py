@@ -3,12 +3,13 @@
 An object store knows no rename, no memory map and no half of a file, and each round trip costs. So files are worked on
 where the rest of the code can do its best, on local disk, and moved as wholes. The card is the last to go up and the
 last to come down: where there is a card, its output is whole. The store has a single writer; nothing locks it.
+
+A run brings here what is there before its first step, and never again: a pull drops what is not there, and that is
+also what a step has made and not yet put there.
 """
 
-import fcntl
 import functools
 import logging
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,12 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+from pydantic import ValidationError
 
+from pipelines.shards import writing
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.layout import Layout
+from schemas.urls import shown_url
 
 log = logging.getLogger("nest")
+
+BLOCK_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -34,17 +40,21 @@ class StoredLayout(Layout):
     def pull(self) -> None:
         """Bring every step's output here whose card there differs from the one here; drop what is no longer there.
 
+        To be called while no step of this folder runs.
+
         Raises:
-            NestError: the store does not answer, or does not let us.
+            NestError: the store does not answer, or does not let us; a card there is none; the disk here is full.
         """
-        self.cards.mkdir(parents=True, exist_ok=True)
-        with _alone_in(self.cards), _told(self.url):
-            there = {Path(path).name: path for path in self._list("cards")}
-            for card in self.cards.glob("*.card.json"):
-                if card.name not in there:
-                    card.unlink()
-            for name, path in sorted(there.items()):
-                self._pull_step(name, self._files.cat_file(path))
+        with writing(self.cards):
+            self.cards.mkdir(parents=True, exist_ok=True)
+        there = {Path(path).name: path for path in self._list("cards")}
+        for card in self.cards.glob("*.card.json"):
+            if card.name not in there:
+                self._drop(card)
+        for name, path in sorted(there.items()):
+            with self._told():
+                card = self._files.cat_file(path)
+            self._pull_step(name, card)
 
     def publish(self, step: str) -> None:
         """Put a step's output there in place of what stands there, its card last.
@@ -53,53 +63,93 @@ class StoredLayout(Layout):
             NestError: the store does not answer, or does not let us; run again, and it is done anew.
         """
         card = StepCard.read(self.cards, step)
-        with _told(self.url):
-            for output in card.outputs:
-                log.info("uploading %s to the object store", output)
-                self._remove(output)
-                local, slash = self.root / output, "/" if (self.root / output).is_dir() else ""
-                if local.exists():  # with a slash at its end a folder is copied as what it holds
+        for output in card.outputs:
+            log.info("uploading %s to the object store", output)
+            self._remove(output)
+            local, slash = self.root / output, "/" if (self.root / output).is_dir() else ""
+            if local.exists():  # with a slash at its end a folder is copied as what it holds
+                with self._told():
                     self._files.put(f"{local}{slash}", f"{self._at(output)}{slash}", recursive=bool(slash))
-            name = f"cards/{step}.card.json"
+        name = f"cards/{step}.card.json"
+        with self._told():
             self._files.put_file(str(self.root / name), self._at(name))
 
     def withdraw(self, step: str, outputs: Sequence[str] = ()) -> None:
         """Take a step's card away there, and the outputs it will have no more: it is about to be made anew."""
-        with _told(self.url):
-            for name in (f"cards/{step}.card.json", *outputs):
-                self._remove(name)
+        for name in (f"cards/{step}.card.json", *outputs):
+            self._remove(name)
 
     def _pull_step(self, name: str, card: bytes) -> None:
         local = self.cards / name
         if local.exists() and local.read_bytes() == card:
             return
-        local.unlink(missing_ok=True)
-        for output in StepCard.model_validate_json(card).outputs:
+        try:
+            outputs = StepCard.model_validate_json(card).outputs
+        except ValidationError:
+            raise NestError(
+                f"{shown_url(self.url)}/cards/{name}: is no whole card of a step; remove it there and run again: "
+                "the step is done anew."
+            ) from None
+        self._drop(local)
+        for output in outputs:
             log.info("downloading %s from the object store", output)
             place = self.root / output
-            shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
-            place.parent.mkdir(parents=True, exist_ok=True)
+            self._clear(place)
             for path in self._list(output):
                 below = path.removeprefix(self._at(output)).strip("/")
-                file = place / below if below else place
-                file.parent.mkdir(parents=True, exist_ok=True)
-                self._files.get_file(path, str(file))
+                self._download(path, place / below if below else place)
         part = local.with_name(f".{local.name}.part")
-        part.write_bytes(card)
-        part.replace(local)
+        with writing(local):
+            part.write_bytes(card)
+            part.replace(local)
+
+    def _download(self, path: str, file: Path) -> None:
+        with self._told():
+            stream = self._files.open(path, "rb")
+        with writing(file), stream:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("wb") as out:
+                while block := self._read(stream):
+                    out.write(block)
+
+    def _read(self, stream: Any) -> bytes:
+        with self._told():
+            return bytes(stream.read(BLOCK_BYTES))
+
+    def _drop(self, card: Path) -> None:
+        """Remove a card here, and what it stood for: another step's card may not list it any more."""
+        if not card.exists():
+            return
+        try:
+            outputs = StepCard.model_validate_json(card.read_bytes()).outputs
+        except ValidationError:
+            outputs = []
+        with writing(card):
+            card.unlink()
+        for output in outputs:
+            self._clear(self.root / output)
+
+    def _clear(self, place: Path) -> None:
+        with writing(place):
+            shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
 
     def _list(self, name: str) -> list[str]:
-        try:
-            return [str(path) for path in self._files.find(self._at(name))]
-        except FileNotFoundError:
-            return []
+        with self._told():
+            try:
+                return [str(path) for path in self._files.find(self._at(name))]
+            except FileNotFoundError:
+                return []
 
     def _remove(self, name: str) -> None:
         if self._list(name):
-            self._files.rm(self._at(name), recursive=True)
+            with self._told():
+                self._files.rm(self._at(name), recursive=True)
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+    def _told(self) -> Any:
+        return _told(shown_url(self.url))
 
     @property
     def _files(self) -> Any:
@@ -108,17 +158,6 @@ class StoredLayout(Layout):
     @property
     def _root(self) -> str:
         return _file_system(self.url)[1]
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder against the other steps of this machine until the block ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @functools.cache

@@ -1,5 +1,8 @@
 """The data folder in an object store: a real S3 server on loopback."""
 
+import multiprocessing
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -9,12 +12,13 @@ import dagster as dg
 import pytest
 import s3fs
 
-from assets import resources
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
-from assets.store import _file_system
-from schemas.errors import NestError
-from tests.runs import BIN, free_port
+from assets.store import StoredLayout, _file_system
+from pipelines.sources.synthetic.mimic import write_mimic
+from schemas.cards import StepCard
+from schemas.errors import InputError, NestError
+from tests.runs import BIN, ROOT, environment, free_port, run
 
 BUCKET = "hospital"
 URL = f"s3://{BUCKET}/nest"
@@ -51,18 +55,20 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
 
 
 def forget() -> None:
-    """Be as a new process, which has opened and pulled nothing yet."""
+    """Be as a new process, which has opened nothing yet."""
     _file_system.cache_clear()
-    resources._pulled.cache_clear()
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-def materialize(data_dir: str, scratch: Path, *, last: str = "mimic_seqset") -> dict[str, bool]:
+def materialize(
+    data_dir: str, scratch: Path, *, last: str = "mimic_seqset", **settings: str
+) -> dict[str, bool]:
     """Run the chain to `last` in this process; return for each asset whether it was done anew."""
     forget()
     workspace = Workspace(
-        data_dir=data_dir, scratch_dir=str(scratch), synthetic_patients=30, subjects_per_bucket=10
+        data_dir=data_dir, scratch_dir=str(scratch), synthetic_patients=30, subjects_per_bucket=10, **settings
     )
+    workspace.pull("mimic")  # as a run does before its steps
     result = dg.materialize(
         MIMIC_ASSETS, resources={"workspace": workspace}, selection=dg.AssetSelection.assets(last).upstream()
     )
@@ -115,9 +121,111 @@ def test_a_store_that_does_not_answer_is_one_message(s3, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     forget()
     with pytest.raises(NestError, match=r"s3://hospital/nest/mimic: the object store does not answer"):
-        Workspace(data_dir=URL, scratch_dir=str(tmp_path)).layout("mimic")
+        Workspace(data_dir=URL, scratch_dir=str(tmp_path)).pull("mimic")
 
 
 def test_a_file_system_nobody_knows_is_one_message(tmp_path):
     with pytest.raises(NestError, match=r"NEST_DATA_DIR: nowhere:// cannot be used here"):
-        Workspace(data_dir="nowhere://x/y", scratch_dir=str(tmp_path)).layout("mimic")
+        Workspace(data_dir="nowhere://x/y", scratch_dir=str(tmp_path)).pull("mimic")
+
+
+def test_a_store_that_may_not_be_shown_is_told_without_its_password(tmp_path):
+    url = f"ftp://nurse:hunter2@127.0.0.1:{free_port()}/nest"
+    with pytest.raises(NestError, match=r"ftp://127\.0\.0\.1:\d+/nest/mimic: the object store") as told:
+        Workspace(data_dir=url, scratch_dir=str(tmp_path)).pull("mimic")
+    assert "hunter2" not in str(told.value)
+
+
+def publish_slowly(folder: Path, card_is_written) -> None:
+    """Put a step there, the store taking its time over it."""
+    layout = StoredLayout(folder, f"{URL}/mimic")
+    layout.subjects.write_bytes(b"rows")
+    StepCard(step="subjects", contract="any/1", outputs=["subjects.parquet"]).write(layout.cards)
+    put = s3fs.S3FileSystem.put
+
+    def slow_put(*arguments, **options):
+        card_is_written.set()
+        time.sleep(3)
+        return put(*arguments, **options)
+
+    s3fs.S3FileSystem.put = slow_put
+    layout.publish("subjects")
+
+
+def test_a_step_that_begins_harms_none_that_is_on_its_way_up(s3, tmp_path):
+    workspace = Workspace(data_dir=URL, scratch_dir=str(tmp_path))
+    workspace.pull("mimic")
+    spawn = multiprocessing.get_context("spawn")
+    other = spawn.Process(
+        target=publish_slowly, args=(workspace.data_folder / "mimic", written := spawn.Event())
+    )
+    other.start()
+    assert written.wait(60)
+    layout = workspace.layout("mimic")  # what every step and check begins with
+    other.join()
+    assert other.exitcode == 0
+    assert (layout.cards / "subjects.card.json").exists()
+    assert contents(s3)["mimic/subjects.parquet"] == b"rows"
+    assert "mimic/cards/subjects.card.json" in contents(s3)
+
+
+def test_planted_probabilities_of_a_synthetic_input_go_everywhere_when_a_real_one_comes(s3, tmp_path):
+    materialize(URL, tmp_path / "one", last="mimic_raw")
+    materialize(URL, tmp_path / "two", last="mimic_raw")
+    assert "mimic/planted.parquet" in contents(s3)
+    write_mimic(tmp_path / "real", tmp_path / "truth", patients=30, seed=1)
+    real = {"mimic_dir": str(tmp_path / "real"), "vocab_dir": str(tmp_path / "real" / "vocab")}
+    materialize(URL, tmp_path / "one", last="mimic_raw", **real)
+    materialize(URL, tmp_path / "two", last="mimic_raw", **real)
+    assert "mimic/planted.parquet" not in contents(s3)
+    assert not list(tmp_path.glob("*/*/mimic/planted.parquet"))
+
+
+def test_a_full_scratch_disk_is_not_said_of_the_store(s3, tmp_path, monkeypatch):
+    materialize(URL, tmp_path / "one", last="mimic_subjects")
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", *rest, **options):
+        if "w" in mode and path.name == "subjects.parquet":
+            raise OSError(28, "No space left on device")
+        return opened(path, mode, *rest, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(InputError, match=r"subjects\.parquet: cannot be written \(No space left on device\)"):
+        Workspace(data_dir=URL, scratch_dir=str(tmp_path / "two")).pull("mimic")
+
+
+def test_a_damaged_card_in_the_store_is_one_message(s3, tmp_path):
+    materialize(URL, tmp_path / "one", last="mimic_subjects")
+    s3.pipe_file(f"{BUCKET}/nest/mimic/cards/subjects.card.json", b'{"step": 918273')
+    with pytest.raises(
+        NestError, match=r"subjects\.card\.json: is no whole card of a step; remove it"
+    ) as told:
+        Workspace(data_dir=URL, scratch_dir=str(tmp_path / "two")).pull("mimic")
+    assert "918273" not in str(told.value)
+
+
+@pytest.mark.long
+def test_a_killed_run_on_an_object_store_is_resumed_on_it(s3, tmp_path):
+    settings = {"NEST_DATA_DIR": URL, "NEST_SCRATCH_DIR": str(tmp_path / "scratch")}
+    settings |= {"NEST_SYNTHETIC_PATIENTS": "60"}
+    command = ("dagster", "asset", "materialize", "--select")
+    chain = "mimic_raw,mimic_subjects,mimic_encounters,mimic_events"
+    killed = subprocess.Popen(
+        [str(BIN / command[0]), *command[1:], chain], cwd=ROOT, env=environment(tmp_path, **settings),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    while "mimic/cards/raw.card.json" not in contents(s3):
+        assert killed.poll() is None, "it ended before it was killed"
+        time.sleep(0.05)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+
+    resumed = run(
+        "python", "-m", "assets.resume", folder=tmp_path
+    )  # told neither of the store nor of the scratch
+
+    assert resumed.returncode == 0, resumed.output[-3000:]
+    assert {"mimic/cards/events.card.json", "mimic/encounters.parquet"} <= set(contents(s3))
+    again = run(*command, chain, folder=tmp_path, **settings)
+    assert again.output.count("unchanged: nothing to do") == 4, "what was resumed was not discarded"
