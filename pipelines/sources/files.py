@@ -13,6 +13,7 @@ import polars as pl
 from schemas.errors import InputError
 
 SUFFIXES = (".csv.gz", ".csv", ".parquet")
+MAY_NOT_BE_READ = "may not be read ({}). Give yourself permission to read it."
 _HEAD_BYTES, _TAIL_BYTES = 1 << 18, 1 << 16
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 _DELIMITERS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
@@ -104,7 +105,7 @@ def rewording(path: Path) -> Iterator[None]:
 def _why_unreadable(error: OSError) -> str:
     said = str(error)
     if "ermission denied" in said:
-        return "may not be read ({}). Give yourself permission to read it."
+        return MAY_NOT_BE_READ
     if "end of file" in said:
         return "the gzip ends too early: the file is truncated ({}). Copy or download it again."
     if any(word in said for word in ("corrupt", "gzip header", "deflate")):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from meds.schema import data_subdirectory, dataset_metadata_filepath, subject_splits_filepath
 
+from pipelines.sources.files import MAY_NOT_BE_READ, rewording
 from schemas.errors import InputError
 from schemas.meds import ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA
 
@@ -63,7 +64,7 @@ class MedsDataset:
             InputError: the file is damaged, or its encounters are no whole numbers.
         """
         source = {name: name for name in columns} | {"encounter_id": self.encounter_column}
-        with _rewording(self.name(file)), file.open("rb") as stream:
+        with _rewording(self.name(file), file), file.open("rb") as stream:
             parquet = pq.ParquetFile(stream)
             there = [name for name in columns if source[name] in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(ROWS_PER_BATCH, columns=[source[name] for name in there]):
@@ -78,7 +79,7 @@ class MedsDataset:
         file = self.root / subject_splits_filepath
         if not file.exists():
             return None
-        with _rewording(self.name(file)), file.open("rb") as stream:
+        with _rewording(self.name(file), file), file.open("rb") as stream:
             table = pq.read_table(stream)
             if not {"subject_id", "split"} <= set(table.column_names):
                 raise InputError(
@@ -121,7 +122,7 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
     schemas = {}
     for file in files:
         name = file.relative_to(folder).as_posix()
-        with _rewording(name), file.open("rb") as stream:
+        with _rewording(name, file), file.open("rb") as stream:
             schemas[name] = pq.read_schema(stream)
         _require_columns(name, schemas[name])
     shared = set.intersection(*(set(schema.names) for schema in schemas.values()))
@@ -136,9 +137,11 @@ def _require_metadata(folder: Path) -> None:
             f"{dataset_metadata_filepath}: no such file in {folder}. Name the root of a MEDS dataset; one without it "
             'needs a file that holds at least {"meds_version": "0.4.0"}.'
         )
+    with rewording(file):
+        text = file.read_bytes()
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError):
+        said = json.loads(text)
+    except ValueError:
         said = None
     if not isinstance(said, dict):
         raise InputError(f"{dataset_metadata_filepath}: is no JSON object ({file}). Write it as MEDS has it.")
@@ -191,9 +194,11 @@ def _typed(name: str, is_there: bool) -> pl.Expr:
 
 
 @contextmanager
-def _rewording(name: str) -> Iterator[None]:
+def _rewording(name: str, file: Path) -> Iterator[None]:
     """Turn what Arrow raises while reading a file into an InputError without the row it may quote."""
     try:
         yield
+    except PermissionError:
+        raise InputError(f"{name}: {MAY_NOT_BE_READ.format(file)}") from None
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError):
         raise InputError(f"{name}: is no whole Parquet file. Copy or write it again.") from None

@@ -17,6 +17,7 @@ from schemas.cards import StepCard
 from schemas.errors import InputError
 from schemas.layout import Layout
 from schemas.settings import PRESETS, TASK_SPLIT
+from tests.bad_inputs.files import without_rights
 from tests.pipelines.meds_tables import read_meds, write_shards
 
 RULES = PRESETS["paper"]  # min_count 1, fitted on all: ten values are enough
@@ -372,3 +373,16 @@ def test_events_that_all_lie_in_no_encounter_are_refused_and_no_shard_is_written
     ):
         write_shards(back, RULES)
     assert not back.seqset.exists()
+
+
+@pytest.mark.parametrize("name", ["data/train/0.parquet", "metadata/dataset.json"])
+def test_a_file_one_may_not_read_is_told_as_such_and_not_as_damaged(tmp_path, name):
+    root = dataset(tmp_path / "meds", STAY)
+    (root / name).chmod(0)
+    with (
+        without_rights(tmp_path),
+        pytest.raises(
+            InputError, match=rf"{Path(name).name}: may not be read \(.*\)\. Give yourself permission"
+        ),
+    ):
+        find_dataset(root)
