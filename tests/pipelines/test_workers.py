@@ -18,6 +18,7 @@ from tests.pipelines.raw_tables import make_tables, write_tables
 from tests.runs import free_port
 
 RULES = PRESETS["default"]
+LONGEST_WAIT_SECONDS = 300
 
 
 class LocalCluster:
@@ -91,7 +92,10 @@ def test_a_worker_killed_in_mid_run_costs_nothing_but_time(cluster, raw, tmp_pat
     workers.use(cluster.address)
 
     def kill_when_some_are_written() -> None:
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
         while len(list((tmp_path / "there").glob(".events.part/DX-*.parquet"))) < 3:
+            if time.monotonic() > deadline:
+                return
             time.sleep(0.005)
         cluster.workers[0].kill()
 
