@@ -15,7 +15,30 @@ What can mean one thing only is read, and gives the bytes it would have given as
 is counted by reason on the step's card. Where a guess could be wrong without a word, the run stops with one message
 that names file, column, how many rows, and what to do; it quotes no row, and no output is left half-written.
 
-Every line below is a test (`tests/bad_inputs/`).
+The tables are MIMIC-IV's, and every line of theirs is a test (`tests/bad_inputs/`). What holds for
+[other sources](#other-sources) stands at the end.
+"""
+OTHER_SOURCES = """## Other sources
+
+Instacart's files are opened as MIMIC-IV's are: what is said above of files, text and cells holds for them. What their
+rows may not be says [docs/instacart.md](instacart.md), and of a MEDS dataset [docs/meds.md](meds.md); the tests lie in
+`tests/pipelines/test_instacart.py` and `test_meds_any.py`.
+
+| input | source | outcome | why |
+|---|---|---|---|
+| not one token in any set | any | refused: how many events, and why most were dropped | nothing is no corpus |
+| new patients of whom no code is known | any | refused | the same |
+| not one row an event | MEDS | refused | the same |
+| encounters that are no whole numbers | MEDS | refused: the column | an id cut short would be another |
+| a subject in two files | MEDS | refused: `subject_id` | MEDS forbids it |
+| files not sorted | MEDS | read, and told | sorting loses nothing |
+| an order twice | Instacart | refused: `order_id` | which of the two is meant cannot be known |
+| two orders of one number | Instacart | refused: `order_number` | which comes first is not known |
+| a product twice in an order | Instacart | read | a set is a multiset |
+| a gap not given | Instacart | read, counted as `gap_not_given` | the order is known without it |
+| a line of no order in `orders` | Instacart | read, counted as `unknown_order` | above 0.1 % refused: another release |
+| a line of no product in `products` | Instacart | read, counted as `unknown_product` | above 0.1 % refused: the same |
+| a line of a test order | Instacart | read, counted as `hidden_order` | what is withheld is no input |
 """
 PARTS = {
     "Files": FILES,
@@ -46,7 +69,7 @@ def page() -> str:
         parts.append(
             "\n".join([f"## {title}", "", "| input | table | outcome | why |", "|---|---|---|---|", *lines])
         )
-    return "\n\n".join([INTRODUCTION.strip(), *parts]) + "\n"
+    return "\n\n".join([INTRODUCTION.strip(), *parts, OTHER_SOURCES.strip()]) + "\n"
 
 
 if __name__ == "__main__":
