@@ -38,6 +38,8 @@ class _OneRunAtATime(MultiprocessExecutor):
             folder = workspace.data_folder
             tags = {ENVIRONMENT_TAG: environment(workspace.fetching), FOLDER_TAG: str(folder)}
             plan_context.instance.add_run_tags(plan_context.run_id, tags)
+            if warning := workspace.seen_by_others:
+                plan_context.log.warning(warning)
             with sole_writer(folder):
                 if url := workspace.fetching.store_url:
                     plan_context.log.info(f"bringing here what {shown_url(url)} holds and {folder} does not")

@@ -125,6 +125,9 @@ def _contents(layout: Layout, steps: Sequence[str]) -> dict[str, str]:
     """
     cards = {step: StepCard.read(layout.cards, step) for step in sorted(steps)}
     for step, card in cards.items():
+        if not card.content:  # its card is written a second time, with the content, when all is there
+            asset = asset_of(step, layout.root.name)
+            raise ContractError(f"{asset} was not made to its end; materialize {asset} again first.")
         for earlier, content in card.inputs.items():
             now = cards.get(earlier) or _card(layout, earlier)
             if now is not None and now.content != content:

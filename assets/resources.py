@@ -1,5 +1,6 @@
 """The workspace: the settings of this run, and where its files lie."""
 
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -59,16 +60,32 @@ class Workspace(dg.ConfigurableResource):
         """Return the folder everything is written in, made with access for its owner alone.
 
         Raises:
-            NestError: it cannot be made.
+            NestError: it cannot be made, or it is a scratch folder that somebody else made.
         """
-        folder = self.fetching.data_folder
+        settings = self.fetching
+        folder = settings.data_folder
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
+            name = "NEST_SCRATCH_DIR" if settings.store_url else "NEST_DATA_DIR"
             raise NestError(
-                f"{folder}: cannot be made ({error.strerror}); set NEST_DATA_DIR to a folder you may write to."
+                f"{folder}: cannot be made ({error.strerror}); set {name} to a folder you may write to."
             ) from None
+        if settings.store_url and folder.stat().st_uid != os.getuid():
+            raise NestError(
+                f"{folder}: is somebody else's, who could read and change what is worked on there; set "
+                "NEST_SCRATCH_DIR to a folder of your own."
+            )
         return folder
+
+    @property
+    def seen_by_others(self) -> str | None:
+        """Say that the data folder is open to others than its owner, which may be meant; None where it is not."""
+        folder = self.data_folder
+        mode = folder.stat().st_mode & 0o777
+        if not mode & 0o077:
+            return None
+        return f"{folder}: others on this machine may look into it (mode {mode:o}); unless that is meant: chmod 700"
 
     @property
     def downloads(self) -> Path:

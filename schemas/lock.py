@@ -38,9 +38,6 @@ def reader(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _held(folder: Path, kind: int) -> Iterator[None]:
-    if not isinstance(folder, Path):  # an object store's
-        yield
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

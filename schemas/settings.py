@@ -3,7 +3,6 @@
 import difflib
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -52,9 +51,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="NEST_", env_ignore_empty=True, extra="forbid", frozen=True)
 
     data_dir: str = "data"  # a folder, or the URL of one in an object store, e.g. s3://bucket/nest
-    scratch_dir: Path | None = (
-        None  # where an object store's files are worked on; None: below the system's own
-    )
+    scratch_dir: Path | None = None  # where an object store's files are worked on; None: ~/.cache/nest
     mimic_dir: Path | None = None  # the folder that holds `hosp`, or `hosp` itself; None: synthetic
     vocab_dir: Path | None = None  # the crosswalks; None: those of the synthetic input
     # where the fetch jobs fetch from, or a mirror of it
@@ -95,7 +92,7 @@ class Settings(BaseSettings):
         """The local folder everything is written in: the data folder, or where a copy of an object store's lies."""
         if self.store_url is None:
             return Path(self.data_dir).expanduser().resolve()
-        below = self.scratch_dir or Path(tempfile.gettempdir()) / f"nest-{os.getuid()}"
+        below = self.scratch_dir or Path.home() / ".cache" / "nest"
         return (below / hashlib.sha256(self.store_url.encode()).hexdigest()[:16]).expanduser().resolve()
 
     @property

@@ -102,6 +102,15 @@ def test_nothing_is_made_from_half_of_an_output(world: World):
     assert world.run() == ["mimic_events", "mimic_vocab"]
 
 
+def test_nothing_is_made_from_an_output_whose_card_tells_no_content_yet(world: World):
+    card = StepCard.read(world.layout.cards, "events")
+    card.model_copy(update={"content": "", "key": ""}).write(world.layout.cards)
+    with pytest.raises(
+        ContractError, match="mimic_events was not made to its end; materialize mimic_events again"
+    ):
+        world.run("mimic_vocab")
+
+
 def test_two_inputs_that_were_not_made_from_the_same_are_refused(world: World):
     world.words["mimic_raw"] = "other"
     assert world.run("mimic_raw") == ["mimic_raw"]

@@ -215,7 +215,7 @@ def test_a_killed_run_on_an_object_store_is_resumed_on_it(s3, tmp_path):
         [str(BIN / command[0]), *command[1:], chain], cwd=ROOT, env=environment(tmp_path, **settings),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
-    while "mimic/cards/raw.card.json" not in contents(s3):
+    while not s3.exists(f"{BUCKET}/nest/mimic/cards/raw.card.json"):
         assert killed.poll() is None, "it ended before it was killed"
         time.sleep(0.05)
     os.killpg(killed.pid, signal.SIGKILL)

@@ -121,3 +121,10 @@ def test_several_wrong_values_are_told_together(monkeypatch: pytest.MonkeyPatch)
 def test_settings_cannot_be_changed_once_read() -> None:
     with pytest.raises(ValidationError):
         Settings().seed = 1
+
+
+def test_an_object_store_is_worked_on_in_a_folder_below_ones_own_home(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NEST_DATA_DIR", "s3://hospital/nest")
+    assert Settings().data_folder.parent == Path("~/.cache/nest").expanduser().resolve()
