@@ -1,8 +1,10 @@
 """The job on a MEDS dataset, as its user runs it: raw files to shards and labels, every check passed."""
 
+import dagster as dg
 import polars as pl
 import pytest
 
+from assets.meds import MEDS_ASSETS, meds_events
 from assets.resources import Workspace
 from pipelines.meds import write_meds
 from schemas.cards import StepCard
@@ -24,6 +26,16 @@ def test_meds_etl_runs_on_any_dataset_and_says_what_it_did(tmp_path):
     layout = Layout(done.data / "meds")
     assert StepCard.read(layout.cards, "seqset").counts["sets"] == pl.read_parquet(written.encounters).height
     assert pl.read_parquet(layout.labels("meds_mortality")).height
+
+
+def test_the_events_of_a_dataset_are_shown_by_kind(tmp_path):
+    written = make_layout(tmp_path / "mimic", PRESETS["default"])
+    write_meds(written)
+    workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(written.meds))
+    steps = MEDS_ASSETS[1 : MEDS_ASSETS.index(meds_events) + 1]
+    result = dg.materialize(steps, resources={"workspace": workspace}, selection=steps)
+    (event,) = result.asset_materializations_for_node("meds_events")
+    assert "Events by kind" in event.metadata
 
 
 def test_without_a_dataset_the_user_is_told_which_to_give(tmp_path):
