@@ -11,13 +11,18 @@ ROOMS = ("schemas", "pipelines", "nest_model")
 
 
 @cache
-def code_version(*modules: str) -> str:
+def code_version(*modules: str, started_by: str | None = None) -> str:
     """Return the hash of these modules, of what of ours they import, and of the data files beside it.
 
     An import inside a function counts too. Packages from elsewhere do not: the environment pins them.
+
+    Args:
+        started_by: a module that counts by itself: the command line, which imports every other command too.
     """
-    digest = hashlib.sha256()
-    for file in sorted(_data_files(reached := _reached(modules)) | reached):
+    digest, command = hashlib.sha256(), _file(started_by) if started_by else None
+    for file in sorted(
+        _data_files(reached := _reached(modules)) | reached | ({command} if command else set())
+    ):
         digest.update(f"{file.relative_to(ROOT)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
 

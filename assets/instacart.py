@@ -11,7 +11,7 @@ from assets.code import code_version
 from assets.materialize import card_metadata, markdown_table, pictures_metadata, plainly, table_result
 from assets.once import once
 from assets.resources import Workspace
-from assets.training import MODELS, flags, model_card, pretrained
+from assets.training import COMMAND, MODELS, flags, model_card, pretrained
 from pipelines import instacart
 from pipelines.shards import file_sha256
 from pipelines.sources.raw import find_file
@@ -128,7 +128,7 @@ def instacart_seqset(workspace: Workspace) -> dg.MaterializeResult:
     deps=["instacart_raw", "instacart_subjects", "instacart_vocab", "instacart_seqset", "instacart_nest"],
     group_name="instacart_report",
     kinds={"pytorch"},
-    code_version=code_version("nest_model.nbr.score", "nest_model.device"),
+    code_version=code_version("nest_model.nbr.score", "nest_model.device", started_by=COMMAND),
     **MODELS,
 )
 @plainly
@@ -145,7 +145,7 @@ def instacart_next_basket(
     )
     out = layout.report("instacart_next_basket")
     paths = {"model": layout.model("instacart_nest"), "seqset": layout.seqset, "subjects": layout.subjects}
-    options = {"target": settings.instacart_target}
+    options = {"target": settings.instacart_target, "threads": 2}
     held_out = find_file(raw, "held_out") if settings.instacart_target == "held_out" else None
     reads = options | ({"held_out": file_sha256(held_out)} if held_out else {})
 

@@ -64,6 +64,11 @@ def once(
     return _keep(layout, made, content=made.content_of(outputs), stamps=stamps)
 
 
+def key_of(layout: Layout, reads: Mapping[str, Any]) -> str:
+    """Return the key the running asset's step has with these settings: one word for all it is made from."""
+    return _sha256(_made_from(layout, reads)[1])
+
+
 def _made_from(layout: Layout, reads: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the running asset's step and all its output depends on."""
     context, source = dg.AssetExecutionContext.get(), layout.root.name

@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 from assets.child import run_nest_model
 from assets.code import code_version
 from assets.materialize import column_schema, pictures_metadata, plainly
-from assets.once import once
+from assets.once import key_of, once
 from assets.resources import Workspace
 from assets.sources import steps_of
 from schemas.cards import StepCard
 from schemas.layout import Layout
 
 MODELS = {"owners": ["team:research"]}
+COMMAND = "nest_model.__main__"
 
 
 def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.AssetsDefinition:
@@ -32,7 +33,7 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
         deps=[f"{source}_{table}" for table in ("subjects", "vocab", "seqset")],
         group_name=f"{source}_models",
         kinds={"pytorch"},
-        code_version=code_version("nest_model.train", "nest_model.device"),
+        code_version=code_version("nest_model.train", "nest_model.device", started_by=COMMAND),
         description=(
             "NEST pretrained on the training subjects (MLM + MSM), stopped early on the validation subjects."
         ),
@@ -47,13 +48,15 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
         layout, settings = workspace.layout(source), workspace.settings
         out = layout.model(f"{source}_nest")
         options = {"model": settings.model, "position": settings.rules.cse_position, "seed": settings.seed}
-        options |= model or {}
+        options |= {"threads": 2} | dict(model or {})
+        reads = options | {"gpu": settings.model == "auto" and has_gpu()}
         paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}
+        key = {"key": key_of(layout, reads)}
 
         def make() -> StepCard:
-            return model_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths)))
+            return model_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths | key)))
 
-        card = once(layout, [out], options | {"gpu": settings.model == "auto" and has_gpu()}, make)
+        card = once(layout, [out], reads, make)
         return dg.MaterializeResult(
             metadata={**numbers(card), **pictures_metadata(pictures.of_training(out))},
             data_version=dg.DataVersion(card.version),
@@ -70,7 +73,7 @@ def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
         deps=[f"{source}_seqset", f"{source}_nest", f"{cohort}_labels"],
         group_name=f"{source}_models",
         kinds={"pytorch"},
-        code_version=code_version("nest_model.finetune", "nest_model.device"),
+        code_version=code_version("nest_model.finetune", "nest_model.device", started_by=COMMAND),
         description=f"NEST fine-tuned on the labels of {cohort}, with predictions for every split.",
         **MODELS,
     )
@@ -80,7 +83,7 @@ def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult:
         layout, settings = workspace.layout(source), workspace.settings
         options = {"seed": settings.seed, "threads": 1}  # two run side by side
-        paths = {"pretrained": layout.model(f"{source}_nest")}
+        paths = {"pretrained": layout.model(f"{source}_nest"), "key": key_of(layout, options)}
         return _task_model(context, pipes, layout, "finetune", cohort, "nest", options, paths)
 
     return nest
@@ -94,7 +97,7 @@ def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
         deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
         group_name=f"{source}_models",
         kinds={"lightgbm"},
-        code_version=code_version("nest_model.baselines.lightgbm"),
+        code_version=code_version("nest_model.baselines.lightgbm", started_by=COMMAND),
         description=f"LightGBM on token counts for {cohort}: the same patients, the same cut, tuned on validation.",
         **MODELS,
     )
@@ -201,7 +204,7 @@ def _task_model(
     cohort: str,
     model: str,
     options: Mapping[str, Any],
-    paths: Mapping[str, Path],
+    paths: Mapping[str, Path | str],
 ) -> dg.MaterializeResult:
     from nest_model import pictures  # matplotlib: only where it draws
 

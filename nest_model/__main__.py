@@ -153,6 +153,9 @@ def _device(command: argparse.ArgumentParser) -> None:
 def _training(command: argparse.ArgumentParser) -> None:
     command.add_argument("--epochs", type=int, help="at most; without: as the model's recipe says")
     command.add_argument("--seconds-between-states", type=float, default=30.0)
+    command.add_argument(
+        "--key", default="", help="of what it is made from; no state of another is gone on with"
+    )
     command.set_defaults(stoppable=True)  # looks for a request to end, and saves its state
 
 

@@ -70,10 +70,11 @@ def finetune(
     recipe: Recipe | None = None,
     epochs: int | None = None,
     seconds_between_states: float = SECONDS_BETWEEN_STATES,
+    key: str = "",
 ) -> None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
-    A task that cannot be learnt writes `not_trainable.json` and no model, and is no error.
+    A task that cannot be learnt writes `not_trainable.json` and no model, and is no error. `key` is as for `pretrain`.
 
     Raises:
         NestError: a foreign vocabulary, features later than their prediction, or a disk that is full.
@@ -91,7 +92,7 @@ def finetune(
     recipe = replace(recipe, epochs=epochs or recipe.epochs)
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, recipe, fabric)
-    states = StateFolder(out / "state", _run_key(trainee, pretrained, recipe, seed))
+    states = StateFolder(out / "state", _run_key(trainee, pretrained, recipe, seed, key))
     log.info("%s: %s", table.task.cohort, trainee.words)
     position = fit(
         trainee,
@@ -248,9 +249,9 @@ def mean_average_precision(truth: np.ndarray, probability: np.ndarray) -> float 
     return float(average_precision_score(truth[:, varies], probability[:, varies], average="macro"))
 
 
-def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int) -> str:
+def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int, key: str) -> str:
     digest = hashlib.sha256(checkpoint.weights_sha256(pretrained).encode())
     digest.update(trainee.module.encoder.config.to_json().encode())
-    digest.update(json.dumps([asdict(recipe), seed]).encode())
+    digest.update(json.dumps([asdict(recipe), seed, key]).encode())
     digest.update(trainee.content())
     return digest.hexdigest()

@@ -93,6 +93,7 @@ def pretrain(
     recipe: Recipe | None = None,
     epochs: int | None = None,
     seconds_between_states: float = SECONDS_BETWEEN_STATES,
+    key: str = "",
     **changes: Any,
 ) -> None:
     """Pretrain a model and write its folder: weights, config, card, `metrics.json`.
@@ -101,6 +102,7 @@ def pretrain(
         model: "tiny", "paper", or "auto" (tiny on a CPU, paper on a GPU).
         position: the config's `cse_position`.
         recipe: None: the preset's own. epochs: at most, in the recipe's place.
+        key: of what the caller knows it to be made from, the code among it; no state of another is gone on with.
         changes: of the preset's model config.
 
     Raises:
@@ -118,7 +120,7 @@ def pretrain(
     recipe = replace(recipe, epochs=epochs or recipe.epochs)
     torch.manual_seed(seed)
     trainee = Pretraining(patients, config, recipe, fabric.device)
-    states = StateFolder(out / "state", run_key(config, recipe, seed, patients))
+    states = StateFolder(out / "state", run_key(config, recipe, seed, patients, key))
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     position_reached = fit(
         trainee,
@@ -253,10 +255,10 @@ def vocab_size(vocab: Path, vocab_sha256: str) -> int:
     return int(pc.max(table["token_id"]).as_py()) + 1
 
 
-def run_key(config: ModelConfig, recipe: Recipe, seed: int, patients: Patients) -> str:
+def run_key(config: ModelConfig, recipe: Recipe, seed: int, patients: Patients, key: str = "") -> str:
     """Return what a saved state must agree on with the run that would go on from it."""
     digest = hashlib.sha256(config.to_json().encode())
-    digest.update(json.dumps([asdict(recipe), seed]).encode())
+    digest.update(json.dumps([asdict(recipe), seed, key]).encode())
     digest.update(patients.seqsets.content_sha256().encode())
     digest.update(patients.train.tobytes() + patients.val.tobytes())
     return digest.hexdigest()

@@ -92,6 +92,20 @@ def test_the_state_of_another_run_is_passed_over(world, tmp_path):
     assert train(world, out) == train(world, tmp_path / "b")
 
 
+def test_a_state_made_by_other_code_is_passed_over(world, tmp_path):
+    """The code is in the key a step is started with."""
+
+    def where(key: str, looks: int) -> str:
+        with pytest.raises(Stopped) as stopped:
+            train(world, tmp_path, key=key, stop=StopAfter(looks))
+        return str(stopped.value)
+
+    first = where("one", 0)
+    assert where("one", 4) != first
+    assert where("one", 0) != first, "its own state is gone on with"
+    assert where("two", 0) == first
+
+
 def test_training_lowers_the_validation_loss_and_says_what_it_was_trained_on(world, tmp_path):
     train(world, tmp_path, recipe=Recipe(**{**vars(RECIPE), "epochs": 8, "learning_rate": 1e-2}))
     metrics = json.loads((tmp_path / "metrics.json").read_text())
