@@ -1,4 +1,7 @@
-"""The canary: one patient whose ids, value, codes and dates nobody else has, searched for wherever a person looks."""
+"""The canary: one patient whose ids, value, codes and dates nobody else has, searched for wherever a person looks.
+
+So is the password in an address among the settings.
+"""
 
 import csv
 import gzip
@@ -18,7 +21,9 @@ STAY_TIMES = {
     "hospital_expire_flag": "0",
 }
 VALUE = "31415.92653"
-CANARIES = (SUBJECT, STAY, VALUE, "31415.9", "canarimycin", "2177-07-07")
+PASSWORD = "canaryhunter2"
+SECRET = {"NEST_GSN_ATC_URL": f"https://nurse:{PASSWORD}@codes.example/gsn.csv?token={PASSWORD}"}
+CANARIES = (SUBJECT, STAY, VALUE, "31415.9", "canarimycin", "2177-07-07", PASSWORD)
 
 
 def add_rows(table: Path, rows: list[dict[str, str]]) -> None:
@@ -91,10 +96,11 @@ def canary_run(input_with_canary: Path, tmp_path_factory: pytest.TempPathFactory
         folder=tmp_path_factory.mktemp("canary"),
         NEST_MIMIC_DIR=str(input_with_canary),
         NEST_VOCAB_DIR=str(input_with_canary / "vocab"),
+        **SECRET,
     )  # fmt: skip
 
 
-def test_no_id_date_drug_or_value_of_a_patient_is_seen_after_a_whole_run(canary_run: Run):
+def test_no_id_date_drug_or_value_of_a_patient_and_no_password_is_seen_after_a_whole_run(canary_run: Run):
     assert canary_run.returncode == 0, canary_run.output[-3000:]
     seen = where_people_look(canary_run)
     assert any(place.endswith(".db") for place in seen), "the run database was not looked at"
@@ -143,6 +149,7 @@ def test_no_failing_run_quotes_the_row_it_fails_on(spoilt: str, input_with_canar
         folder=tmp_path,
         NEST_MIMIC_DIR=str(folder),
         NEST_VOCAB_DIR=str(folder / "vocab"),
+        **SECRET,
     )  # fmt: skip
 
     assert result.returncode != 0
