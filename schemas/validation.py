@@ -18,6 +18,7 @@ import duckdb
 import duckdb_engine
 import pyarrow as pa
 import pyarrow.parquet as pq
+import sqlalchemy
 from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from schemas.contract import contract_files
@@ -219,10 +220,12 @@ def _run(suite: Suite, views: Iterable[View]) -> list[Outcome]:
             connection_string=f"duckdb:///{database}",
             kwargs={"connect_args": {"config": config}},
         )
+        engine = source.get_execution_engine()
+        engine.execute_query(sqlalchemy.text("SET enable_progress_bar = false"))  # no setting to connect with
         try:
             return [outcome for view in views for outcome in _run_view(context, source, view)]
         finally:
-            source.get_execution_engine().close()
+            engine.close()
 
 
 def _create_tables(connection: duckdb.DuckDBPyConnection, suite: Suite) -> None:

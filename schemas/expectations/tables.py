@@ -91,7 +91,7 @@ def events(layout: Layout) -> Suite:
         ),
         holds("value_is_finite", "isfinite(value)", "value"),
         holds("laboratory_item_has_value", "CASE WHEN vocab = 'itemid' THEN value IS NOT NULL END", "value"),
-        after("available_at", "time", or_equal=True),
+        holds("available_at_is_not_before_time", "available_at >= time", "available_at", "time"),
         holds("time_is_plausible", f"time {_PLAUSIBLE}", "time", severity="WARN"),
         _share("diagnosis_is_mapped", "DX", "mapped", 0.95),
         _share("procedure_is_mapped", "PR", "mapped", 0.95),
