@@ -108,6 +108,7 @@ def test_a_second_run_on_a_data_folder_stops_with_one_line_and_harms_nothing(tmp
     assert list((tmp_path / "data").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_run_that_is_alive_is_not_resumed(tmp_path: Path):
     alive = subprocess.Popen(
         [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]], cwd=ROOT, start_new_session=True,
@@ -131,7 +132,7 @@ def killed_at(change: int, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [1, pytest.param(40, marks=pytest.mark.long)])
 def test_killed_at_any_change_to_a_file_the_data_steps_come_to_the_same_bytes(
     full_run: Run, kills: int, tmp_path: Path
 ):

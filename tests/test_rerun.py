@@ -91,6 +91,7 @@ def test_the_same_input_config_and_code_do_nothing_again_and_dagster_shows_all_f
     assert product.status() == {StaleStatus.FRESH: CHAIN}
 
 
+@pytest.mark.long
 def test_a_changed_cut_rule_redoes_the_vocabulary_and_what_hangs_on_it_and_not_the_extraction(
     product: Product, monkeypatch: pytest.MonkeyPatch
 ):

@@ -107,7 +107,8 @@ def test_a_worker_killed_in_mid_run_costs_nothing_but_time(cluster, raw, tmp_pat
     assert there == here
 
 
-def test_nobody_at_the_address_is_one_message():
+def test_nobody_at_the_address_is_one_message(monkeypatch):
+    monkeypatch.setattr(workers, "SECONDS_TO_ANSWER", 1)
     workers.use(f"tcp://127.0.0.1:{free_port()}")
     try:
         with pytest.raises(NestError, match="no Dask scheduler answers at"):
