@@ -91,22 +91,21 @@ def page() -> Iterator[Page]:
         browser.close()
 
 
-def test_the_asset_graph_shows_the_assets_and_one_is_materialized_from_it(
+def test_the_pages_show_the_groups_and_assets_and_one_is_materialized_from_its_own(
     folder: Path, address: str, page: Page
 ) -> None:
     page.goto(f"{address}/asset-groups")
-    for group in ("mimic_etl", "mimic_cohorts", "mimic_models", "mimic_report"):
+    for group in ("mimic_etl", "mimic_cohorts", "mimic_models", "mimic_report", "instacart_etl", "meds_etl"):
         expect(page.get_by_text(group, exact=True).first).to_be_visible(timeout=40_000)
-    page.mouse.click(800, 950)  # the canvas, which then takes the key that expands every group
-    page.keyboard.press("Alt+E")
-    for asset in ("mimic_raw", "mimic_events", "mimic_vocab", "mimic_nest"):
+    page.goto(f"{address}/locations/__repository__@nest/asset-groups/mimic_etl/list")
+    for asset in ("mimic_raw", "mimic_events", "mimic_vocab", "mimic_seqset"):
         expect(page.get_by_text(asset, exact=True).first).to_be_visible(timeout=40_000)
 
-    page.get_by_text("mimic_raw", exact=True).first.click()
-    with page.expect_response(
-        lambda response: "Launch" in (response.request.post_data or "")
-    ):  # else goto aborts it
-        page.get_by_role("button", name="Materialize selected").click()
+    page.goto(f"{address}/assets/mimic_raw")
+    with page.expect_response(  # else goto aborts it
+        lambda response: "mutation Launch" in (response.request.post_data or "")
+    ):
+        page.get_by_role("button", name="Materialize", exact=False).first.click()
     page.goto(f"{address}/runs")
     expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=40_000)
     assert list((folder / "data" / "mimic" / "raw").rglob("admissions.csv.gz"))

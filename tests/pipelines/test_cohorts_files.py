@@ -214,9 +214,9 @@ def test_a_filter_on_an_empty_column_is_refused_where_it_stands(layout):
 
 def test_a_source_not_derived_yet_is_refused_where_it_stands(layout):
     with pytest.raises(
-        CohortError, match=r"mimic_readmission.yaml:3: source: cohorts on 'meds' are not derived yet"
+        CohortError, match=r"mimic_readmission.yaml:3: source: cohorts on 'pcornet' are not derived yet"
     ):
-        write_labels(mimic("readmission", ("source: mimic", "source: meds")), layout, RULES)
+        write_labels(mimic("readmission", ("source: mimic", "source: pcornet")), layout, RULES)
 
 
 def test_a_full_disk_leaves_the_earlier_files_as_they_were(layout, monkeypatch):
