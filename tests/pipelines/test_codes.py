@@ -32,7 +32,10 @@ def test_version_ten_passes_unchanged_and_what_the_table_lacks_is_told_apart():
 def looked_up(rows: list[tuple[str | None, str | None]]) -> dict[str, tuple[str, int]]:
     table = pl.LazyFrame(rows, schema={"drug": pl.String, "gsn": pl.String}, orient="row")
     crosswalk = pl.LazyFrame({"gsn": ["1", "2", "2", "3"], "atc": ["B01", "A10", "A10", "C03"]})
-    return {name: (atc, count) for name, atc, count in fit_lookup(count_prescriptions(table), crosswalk).collect().iter_rows()}
+    return {
+        name: (atc, count)
+        for name, atc, count in fit_lookup(count_prescriptions(table), crosswalk).collect().iter_rows()
+    }
 
 
 def test_a_name_takes_the_atc_of_most_prescription_rows():
