@@ -20,7 +20,7 @@ mimic_full: setup
 	$(BIN)/python -m assets.results mimic
 
 test: setup
-	$(BIN)/python -m pytest -m 'not long'
+	$(BIN)/python -m pytest -m 'not long' --numprocesses auto --dist loadfile
 
 test-long: setup
 	$(BIN)/python -m pytest

@@ -132,7 +132,12 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("spoilt", SPOILT, ids=list(SPOILT))
+EVERY_DAY = ("a text where a value stands", "a duplicated stay")
+
+
+@pytest.mark.parametrize(
+    "spoilt", [pytest.param(name, marks=() if name in EVERY_DAY else pytest.mark.long) for name in SPOILT]
+)
 def test_no_failing_run_quotes_the_row_it_fails_on(spoilt: str, input_with_canary: Path, tmp_path: Path):
     table, column, value = SPOILT[spoilt]
     folder = tmp_path / "input"

@@ -14,7 +14,7 @@ from schemas.cohort import read_folder
 from schemas.events import EVENTS
 
 REPOSITORY = defs().get_repository_def()
-SPECS = list(REPOSITORY.asset_graph.asset_nodes)
+SPECS = sorted(REPOSITORY.asset_graph.asset_nodes, key=lambda node: node.key)
 TASKS = ["mortality", "readmission", "long_stay", "icd_chapter", "icd_category"]
 COHORTS = [f"{source}_{task}" for source in ("mimic", "meds") for task in TASKS]
 

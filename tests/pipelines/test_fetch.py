@@ -239,7 +239,9 @@ def test_what_is_no_archive_of_the_mapping_is_told_and_leaves_nothing(site: Site
 
 
 @pytest.mark.parametrize(
-    "held", [b"<html>Sorry</html>", b"", b"code,name\n1,2\n", gzip.compress(GSN_CSV)[:-9]]
+    "held",
+    [b"<html>Sorry</html>", b"", b"code,name\n1,2\n", gzip.compress(GSN_CSV)[:-9]],
+    ids=["HTML", "empty", "other columns", "cut gzip"],
 )
 def test_what_is_no_table_of_gsn_is_told_and_the_earlier_one_stays(site: Site, tmp_path: Path, held: bytes):
     crosswalks_of(site, tmp_path)
