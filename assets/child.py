@@ -11,10 +11,12 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.errors import DagsterPipesExecutionError
+from sqlalchemy.exc import SQLAlchemyError
 
 from schemas.errors import NestError
 
 POLL_SECONDS = 1.0
+log = logging.getLogger("nest.child")
 
 
 def run_nest_model(
@@ -86,6 +88,12 @@ class _Tail:
 
     def _tell(self, event: dict[str, Any]) -> None:
         self.last[event["event"]] = event
+        try:
+            self._log(event)
+        except SQLAlchemyError:  # a line lost is no reason to lose a training
+            log.warning("Dagster's history could not be written to: %s", sentence(event))
+
+    def _log(self, event: dict[str, Any]) -> None:
         if event["event"] == "evaluation":
             numbers = {name: float(value) for name, value in event["metrics"].items() if value is not None}
             self._context.log_event(

@@ -8,6 +8,7 @@ from assets.checks import cohort_checks, source_checks
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
+from assets.history import write_seldom
 from assets.instacart import INSTACART_ASSETS, INSTACART_CHECKS
 from assets.jobs import JOBS
 from assets.meds import MEDS_ASSETS
@@ -23,6 +24,7 @@ SOURCES = {"mimic": (MIMIC_ASSETS, TABLE_SUITES), "meds": (MEDS_ASSETS, MEDS_SUI
 
 @dg.definitions
 def defs() -> dg.Definitions:
+    write_seldom()
     return build(FOLDER)
 
 
