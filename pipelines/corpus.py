@@ -223,13 +223,13 @@ def write_bucket(
     flows, encoded, used = {}, [], []
     for kind in kinds_of(layout.events):
         events = read_events(
-            layout.events, kind, bucket, "encounter_id", "time", "available_at", "rank", "value", *CODES
+            layout.events, kind, bucket, "encounter_id", "time", "available_at", "value", *CODES
         )
         written = tokens.write_tokens(kind, events, cuts, lookup)
         kept, flows[kind] = _sift(kind, written, events["encounter_id"])
         ids, usage = tokens.encode(written.filter(kept), vocab)
         used.append(usage.with_columns(kind=pl.lit(kind)))
-        placed = pl.DataFrame(events.select(["encounter_id", "time", "available_at", "rank"]).filter(kept))
+        placed = pl.DataFrame(events.select(["encounter_id", "time", "available_at"]).filter(kept))
         encoded.append(
             placed.with_columns(token_id=pl.Series(ids), kind=pl.lit(KINDS.index(kind), pl.UInt8)).join(
                 set_of, on="encounter_id", how="left", maintain_order="left"

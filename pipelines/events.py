@@ -7,6 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.order import order_of
 from schemas.contract import QUICK, contract_files, write_table
 from schemas.events import EVENTS, KINDS
 
@@ -22,7 +23,7 @@ def _in_order(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     """Return the sorted events, and whether some have subject, time and rank in common."""
     falls, tied = _compare(_keys(events))
     if falls:  # some providers' files lie in order
-        events = events[np.lexsort(_keys(events)[::-1])]
+        events = events[order_of(_keys(events))]
         _, tied = _compare(_keys(events))
     if tied:  # comparing texts is slow, and hardly ever needed
         return events.sort(*_FIRST, *_REST, "available_at", nulls_last=True), True
@@ -30,10 +31,12 @@ def _in_order(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
 
 
 def _keys(events: pl.DataFrame) -> list[np.ndarray]:
+    rank = events["rank"]
+    last = min(int(rank.drop_nulls().to_numpy().max(initial=0)) + 1, np.iinfo(np.int64).max)
     return [
         events["subject_id"].to_numpy(),
         events["time"].to_physical().to_numpy(),
-        events["rank"].fill_null(np.iinfo(np.int64).max).to_numpy(),
+        rank.fill_null(last).to_numpy(),
     ]
 
 

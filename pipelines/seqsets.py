@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from pipelines.order import order_of_runs
 from schemas.events import HIDDEN, KINDS
 from schemas.seqset import NO_END, TARGET_HIDDEN
 
@@ -51,15 +52,12 @@ def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame) -> pa.Table:
 
     Args:
         sets: from `number_sets`.
-        tokens: set (row of `sets`), kind (u8, index into KINDS), time, available_at, rank, token_id; those of one
-            kind in the order of `events.in_order`.
+        tokens: set (row of `sets`), kind (u8, index into KINDS), time, available_at, token_id; kind after kind, and
+            those of one in the order of `events.in_order`, by rank where the times are equal.
     """
     of_set = tokens["set"].to_numpy()
     kind, time = tokens["kind"].to_numpy(), tokens["time"].to_physical().to_numpy()
-    rank = tokens["rank"].fill_null(np.iinfo(np.int64).max).to_numpy()
-    block = of_set * 2 + (kind != DX)
-    block = block.astype(np.min_scalar_type(2 * sets.height))  # numpy sorts short integers by radix
-    order = np.lexsort([rank, kind, time, block])  # stable: what is equal stays in the order it came in
+    order = order_of_runs([of_set * 2 + (kind != DX), time])
     times = time[order]
     starts = sets["start"].to_physical().to_numpy()[of_set[order]]
     lists = {
