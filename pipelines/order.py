@@ -19,13 +19,13 @@ def order_of(keys: Sequence[np.ndarray]) -> np.ndarray:
     packed, rest = pack(keys)
     if len(rest) > 0 and len(rest) == len(keys) - 1:
         return np.lexsort(list(reversed(keys)))
-    order: np.ndarray = np.argsort(packed)
+    order = np.argsort(packed)
     if not rest:
         return order
     placed = packed[order]
     group = np.zeros(len(placed), dtype=np.int64)
     np.cumsum(placed[1:] != placed[:-1], out=group[1:])
-    return order[order_of([group, *(key[order] for key in rest)])]
+    return np.take(order, order_of([group, *(key[order] for key in rest)]))
 
 
 def order_of_runs(keys: Sequence[np.ndarray]) -> np.ndarray:
