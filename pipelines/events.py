@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.order import order_of
-from schemas.contract import QUICK, contract_files, write_table
+from schemas.contract import contract_files, write_table
 from schemas.events import EVENTS, KINDS
 
 _FIRST, _REST = ("subject_id", "time", "rank"), ("code", "encounter_id", "mapped", "value", "unit", "vocab")
@@ -56,7 +56,6 @@ def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, 
         events_file(folder, kind, bucket),
         EVENTS,
         made_by=made_by,
-        compression=QUICK,
     )
 
 
@@ -78,9 +77,7 @@ def write_numbered(
         repeated = events.height - ordered.height
         same = [pl.col(name).eq_missing(pl.col(name).shift()) for name in _FIRST]
         shared = int(ordered.select(pl.all_horizontal(numbered, *same).sum()).item())
-    write_table(
-        ordered.to_arrow(), events_file(folder, kind, bucket), EVENTS, made_by=made_by, compression=QUICK
-    )
+    write_table(ordered.to_arrow(), events_file(folder, kind, bucket), EVENTS, made_by=made_by)
     return repeated, shared
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from pipelines.order import order_of_runs
+from pipelines.order import order_of
 from schemas.events import HIDDEN, KINDS
 from schemas.seqset import NO_END, TARGET_HIDDEN
 
@@ -57,7 +57,7 @@ def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame) -> pa.Table:
     """
     of_set = tokens["set"].to_numpy()
     kind, time = tokens["kind"].to_numpy(), tokens["time"].to_physical().to_numpy()
-    order = order_of_runs([of_set * 2 + (kind != DX), time])
+    order = order_of([of_set * 2 + (kind != DX), time])
     times = time[order]
     starts = sets["start"].to_physical().to_numpy()[of_set[order]]
     lists = {

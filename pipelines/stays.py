@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 
 ONE_MICROSECOND = pl.duration(microseconds=1)
+_MOST_PLACES = 1 << 24  # MIMIC-IV's stays are numbered within ten million
 
 
 def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.LazyFrame:
@@ -72,12 +73,18 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 class StayOwners:
-    """Whose stay is it? Looked up for millions of rows at a time, in a sorted table rather than by a join."""
+    """Whose stay is it? Looked up for millions of rows at a time, so by place in a table where ids lie close."""
 
     def __init__(self, encounters: pl.DataFrame) -> None:
         by_id = encounters.sort("encounter_id")
         self._ids = by_id["encounter_id"].to_numpy()
         self._subjects = by_id["subject_id"].to_numpy()
+        self._place_of: np.ndarray | None = None
+        if len(self._ids) and int(self._ids[-1]) - int(self._ids[0]) < _MOST_PLACES:
+            self._place_of = np.zeros(
+                self._ids[-1] - self._ids[0] + 1, dtype=np.int32
+            )  # most is never touched
+            self._place_of[self._ids - self._ids[0]] = np.arange(len(self._ids))
 
     def foreign(self, rows: pl.DataFrame) -> pl.Series:
         """Return whether a row names an encounter that is another subject's or nobody's; false where it names none.
@@ -89,6 +96,13 @@ class StayOwners:
         if not len(self._ids):
             return named
         wanted = rows["encounter_id"].fill_null(self._ids[0]).to_numpy()
-        place = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        place = self._places(wanted)
         own = (self._ids[place] == wanted) & (self._subjects[place] == rows["subject_id"].to_numpy())
         return named & ~pl.Series(own)
+
+    def _places(self, wanted: np.ndarray) -> np.ndarray:
+        """Return where each id stands among the stays', and any place for one that does not."""
+        if self._place_of is None:
+            return np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
+        near: np.ndarray = np.clip(wanted, self._ids[0], self._ids[-1]) - self._ids[0]
+        return np.take(self._place_of, near)

@@ -91,3 +91,15 @@ def test_a_row_is_foreign_when_it_names_anothers_stay_or_nobodys(stays, drawn):
     rows = pl.DataFrame(drawn, schema={"subject_id": pl.Int64, "encounter_id": pl.Int64}, orient="row")
     expected = [stay is not None and stays.get(stay) != subject for subject, stay in drawn]
     assert StayOwners(encounters).foreign(rows).to_list() == expected
+
+
+@given(
+    st.lists(st.sampled_from([1, 2, 3, 2**40, -(2**62), 2**62]), unique=True),
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([None, 0, 1, 2, 3, 4, 2**40, -(2**62), 2**62]))),
+)
+def test_a_row_is_foreign_where_its_stay_is_anothers_or_nobodys(ids: list[int], rows: list[tuple]):
+    owner = {encounter_id: 1 + at % 3 for at, encounter_id in enumerate(ids)}
+    whole = {"subject_id": pl.Int64, "encounter_id": pl.Int64}
+    stays = pl.DataFrame([(subject, stay) for stay, subject in owner.items()], schema=whole, orient="row")
+    foreign = StayOwners(stays).foreign(pl.DataFrame(rows, schema=whole, orient="row"))
+    assert foreign.to_list() == [stay is not None and owner.get(stay) != subject for subject, stay in rows]
