@@ -82,26 +82,28 @@ def _write_parquet(table: pa.Table, path: Path, metadata: Mapping[str, str]) -> 
     Times and 64-bit numbers, which tables are sorted by, as steps from one to the next; all else, which repeats, with
     a dictionary.
     """
-    columns = {
-        f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name: _rises(
-            field.type.value_type if pa.types.is_list(field.type) else field.type
-        )
-        for field in table.schema
-    }
+    columns = dict(map(_column, table.schema))
+    rising = [
+        column for column, kind in columns.items() if pa.types.is_timestamp(kind) or pa.types.is_int64(kind)
+    ]
     with pq.ParquetWriter(
         path,
         table.schema,
         compression="lz4",  # zstd's files are a twentieth smaller, written in a quarter more time
         store_schema=False,
-        use_dictionary=[column for column, rises in columns.items() if not rises],
-        column_encoding={column: "DELTA_BINARY_PACKED" for column, rises in columns.items() if rises},
+        use_dictionary=[column for column in columns if column not in rising],
+        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        write_statistics=rising,  # by the others nobody skips a row group
     ) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(metadata)
 
 
-def _rises(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))
+def _column(field: pa.Field) -> tuple[str, pa.DataType]:
+    """Return the path of a field's values in a file, and their type."""
+    if pa.types.is_list(field.type):
+        return f"{field.name}.list.element", field.type.value_type
+    return field.name, field.type
 
 
 def contract_files(path: Path, schema: pa.Schema) -> list[Path]:

@@ -21,7 +21,7 @@ def usual(column: pl.Expr, stored: pl.DataType, wanted: pl.DataType) -> pl.Expr:
     if wanted == TEXT:
         return pl.when(column != "", *(column != word for word in _NOTHING_IN_TEXT)).then(column)
     if wanted == TIME:
-        return column.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False)
+        return column.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False, cache=False)
     if wanted == DATE:
         return column.str.to_date("%Y-%m-%d", strict=False)
     return column.cast(wanted, strict=False)
