@@ -8,6 +8,7 @@ here what an object store holds, once and before the first step.
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 from dagster._core.execution.context.system import PlanOrchestrationContext
@@ -23,8 +24,9 @@ from schemas.lock import sole_writer
 from schemas.settings import Settings
 from schemas.urls import holds_secret, shown_url
 
-# of a run: what it was told by NEST_… variables, and the local folder it holds
+# of a run: what it was told by NEST_… variables, and the local folder it holds or held
 ENVIRONMENT_TAG, FOLDER_TAG = "nest/environment", "nest/folder"
+NOT_ENDED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 # forked from a process that has the heavy imports, a step starts in half a second
 PRELOADED = ["assets.dies_with_run", "assets.definitions", "schemas.validation"]
 
@@ -36,16 +38,25 @@ class _OneRunAtATime(MultiprocessExecutor):
         with faults_as_failures():
             workspace = workspace_of(plan_context)
             folder = workspace.data_folder
-            tags = {ENVIRONMENT_TAG: environment(workspace.fetching), FOLDER_TAG: str(folder)}
-            plan_context.instance.add_run_tags(plan_context.run_id, tags)
+            instance, run_id = plan_context.instance, plan_context.run_id
+            instance.add_run_tags(run_id, {ENVIRONMENT_TAG: environment(workspace.fetching)})
             if warning := workspace.seen_by_others:
                 plan_context.log.warning(warning)
             with sole_writer(folder):
+                report_dead_runs(instance, folder)
+                instance.add_run_tags(run_id, {FOLDER_TAG: str(folder)})
                 if url := workspace.fetching.store_url:
                     plan_context.log.info(f"bringing here what {shown_url(url)} holds and {folder} does not")
                     for source in sorted(sources_of(plan_context, execution_plan)):
                         workspace.pull(source)
                 yield from super().execute(plan_context, execution_plan)
+
+
+def report_dead_runs(instance: dg.DagsterInstance, folder: Path) -> None:
+    """Mark the runs as failed that still count as started on a folder this process holds: they died holding it."""
+    unended = dg.RunsFilter(statuses=list(NOT_ENDED), tags={FOLDER_TAG: str(folder)})
+    for run in instance.get_runs(filters=unended):
+        instance.report_run_failed(run, "Its process ended without a word: killed, or out of memory.")
 
 
 def workspace_of(plan_context: PlanOrchestrationContext) -> Workspace:

@@ -10,8 +10,6 @@ from schemas.errors import NestError
 
 Result = TypeVar("Result")
 SECONDS_BETWEEN_LINES = 5.0
-SECONDS_TO_ANSWER = 20
-TIMES_TRIED = 4  # a bucket whose worker died goes to another
 
 log = logging.getLogger("nest")
 
@@ -35,55 +33,26 @@ class Here:
             progress.advance(1)
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """The workers of a Dask scheduler (`tcp://host:port`), which see the data folder under the same path.
-
-    A worker that dies costs the buckets it held, which others do again; what is written is the same to the byte.
-    """
-
-    scheduler: str
-
-    def each(self, step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
-        """See `Workers`.
-
-        Raises:
-            NestError: Dask is not installed, nobody answers at the address, or workers died again and again.
-        """
-        try:
-            from distributed import Client, KilledWorker
-        except ImportError:
-            raise NestError(
-                "NEST_DASK_SCHEDULER is set, but Dask is not installed; pip install 'nest[cluster]'."
-            ) from None
-        try:
-            client = Client(self.scheduler, timeout=SECONDS_TO_ANSWER, set_as_default=False)
-        except (OSError, ValueError):
-            raise NestError(
-                f"NEST_DASK_SCHEDULER: no Dask scheduler answers at {self.scheduler}. "
-                "Start it there, or unset the variable to work on this machine."
-            ) from None
-        progress = Progress(step, "buckets", buckets)
-        with client:
-            futures = client.map(work, range(buckets), pure=False, retries=TIMES_TRIED - 1)
-            for future in futures:
-                try:
-                    yield future.result()
-                except KilledWorker:
-                    raise NestError(
-                        f"{step}: the Dask workers of one bucket died {TIMES_TRIED} times (out of memory?). "
-                        "Give them more memory or set a smaller NEST_SUBJECTS_PER_BUCKET."
-                    ) from None
-                progress.advance(1)
-
-
 _workers: Workers = Here()
 
 
 def use(scheduler: str | None) -> None:
-    """Let this process's buckets be worked on by the cluster behind a scheduler's address; None: here."""
+    """Let this process's buckets be worked on by the cluster behind a scheduler's address; None: here.
+
+    Raises:
+        NestError: Dask is not installed.
+    """
     global _workers
-    _workers = Cluster(scheduler) if scheduler else Here()
+    if scheduler is None:
+        _workers = Here()
+        return
+    try:
+        from pipelines.cluster import Cluster
+    except ImportError:
+        raise NestError(
+            "NEST_DASK_SCHEDULER is set, but Dask is not installed; pip install 'nest[cluster]'."
+        ) from None
+    _workers = Cluster(scheduler)
 
 
 def each_bucket(step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,3 +113,10 @@ def data_versions(storage: Path) -> dict[str, str]:
         for key, event in events.items()
         if event is not None
     }
+
+
+def runs_by_status(storage: Path) -> dict[str, int]:
+    """Return how many runs Dagster's history has of each status."""
+    os.environ["DAGSTER_NEST_STORAGE"] = str(storage)
+    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        return dict(Counter(run.status.value for run in instance.get_runs()))

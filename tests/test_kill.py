@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from schemas.lock import sole_writer
-from tests.kills import SEED, Kill, contents, data_versions, kill_while_running
+from tests.kills import SEED, Kill, contents, data_versions, kill_while_running, runs_by_status
 from tests.runs import BIN, ROOT, Run, environment, run
 
 COMMAND = ("dagster", "job", "execute", "-j", "mimic_pretrain")
@@ -62,8 +62,10 @@ def test_a_pretraining_killed_through_its_parent_goes_on_to_the_same_weights(ful
 
     wait_until(lambda: not processes_writing_to(model), seconds=10)
     assert not (model / "model.safetensors").exists(), "killed too late to test anything"
+    assert runs_by_status(tmp_path / "dagster") == {"STARTED": 1}
     again = run(*COMMAND, folder=tmp_path)
     assert again.returncode == 0, again.output[-2000:]
+    assert runs_by_status(tmp_path / "dagster") == {"FAILURE": 1, "SUCCESS": 1}
     undisturbed = full_run.data / "mimic" / "models" / "mimic_nest"
     assert (model / "model.safetensors").read_bytes() == (undisturbed / "model.safetensors").read_bytes()
     assert not (model / "state").exists() or not any((model / "state").iterdir())

@@ -187,19 +187,16 @@ def medication_rows(rows: pl.DataFrame) -> Sifted:
     timed = rows.select(
         "subject_id",
         "event_txt",
+        "medication",
         **clock.ADMINISTRATION,
         encounter_id="hadm_id",
         pharmacy_id="pharmacy_id",
-        code=clean_name("medication"),
         rank="emar_seq",
     )
-    reasons = {
-        "event_txt": pl.col("event_txt").ne_missing("Administered"),
-        "no_name": pl.col("code").is_null(),
-        "no_time": pl.col("time").is_null(),
-    }
-    kept, flow = sift(timed, reasons)
-    return kept.drop("event_txt"), flow
+    given, flow = sift(timed, {"event_txt": pl.col("event_txt").ne_missing("Administered")})
+    named = given.drop("event_txt").with_columns(code=clean_name("medication"))
+    kept, rest = sift(named, {"no_name": pl.col("code").is_null(), "no_time": pl.col("time").is_null()})
+    return kept.drop("medication"), flow.then(rest)
 
 
 def medications(rows: pl.DataFrame, bucket: Bucket, by_pharmacy: pl.DataFrame | None = None) -> Sifted:

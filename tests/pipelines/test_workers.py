@@ -5,12 +5,14 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from pipelines import cluster as cluster_of_dask
 from pipelines import mimic, workers
-from schemas.errors import NestError
+from schemas.errors import InputError, NestError
 from schemas.layout import Layout
 from schemas.settings import PRESETS
 from tests.pipelines.agreement import run_all
@@ -108,7 +110,7 @@ def test_a_worker_killed_in_mid_run_costs_nothing_but_time(cluster, raw, tmp_pat
 
 
 def test_nobody_at_the_address_is_one_message(monkeypatch):
-    monkeypatch.setattr(workers, "SECONDS_TO_ANSWER", 1)
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_TO_ANSWER", 1)
     workers.use(f"tcp://127.0.0.1:{free_port()}")
     try:
         with pytest.raises(NestError, match="no Dask scheduler answers at"):
@@ -121,3 +123,58 @@ def test_a_fault_on_a_worker_is_the_message_here(cluster):
     workers.use(cluster.address)
     with pytest.raises(NestError, match="what is wrong, where, how many"):
         list(workers.each_bucket("refusals", refuse, 3))
+
+
+def begin_end_and_refuse_the_first(folder: Path, bucket: int) -> int:
+    """Tell each beginning and end by a file; the others take longer than the first."""
+    (folder / f"begun-{bucket}-{time.monotonic_ns()}").touch()
+    if bucket == 0:
+        raise InputError("the first is refused")
+    time.sleep(1)
+    (folder / f"ended-{bucket}").touch()
+    return bucket
+
+
+def test_a_refused_bucket_is_tried_once_and_nothing_runs_on_after_it(cluster, tmp_path):
+    workers.use(cluster.address)
+    with pytest.raises(InputError, match="the first is refused"):
+        list(workers.each_bucket("refusals", partial(begin_end_and_refuse_the_first, tmp_path), 40))
+    begun = sorted(file.name for file in tmp_path.glob("begun-*"))
+    assert len([name for name in begun if name.startswith("begun-0-")]) == 1
+    assert 1 < len(begun) < 10
+    assert len(list(tmp_path.glob("ended-*"))) == len(begun) - 1
+    time.sleep(2)
+    assert sorted(file.name for file in tmp_path.glob("begun-*")) == begun
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def test_the_first_worker_is_waited_for_and_that_is_said(tmp_path, caplog):
+    late = LocalCluster(tmp_path, 0)
+    workers.use(late.address)
+    starting = threading.Timer(3, lambda: late.workers.append(late.add_worker()))
+    try:
+        starting.start()
+        with caplog.at_level("WARNING", logger="nest"):
+            assert list(workers.each_bucket("doubles", double, 3)) == [0, 2, 4]
+        assert (
+            f"has no workers; waiting up to 600 s for the first `dask worker {late.address}`" in caplog.text
+        )
+    finally:
+        starting.join()
+        workers.use(None)
+        late.stop()
+
+
+def test_no_worker_at_all_is_one_message(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 1)
+    empty = LocalCluster(tmp_path, 0)
+    workers.use(empty.address)
+    try:
+        with pytest.raises(NestError, match=r"has no workers\. Start some with `dask worker tcp://"):
+            list(workers.each_bucket("doubles", double, 3))
+    finally:
+        workers.use(None)
+        empty.stop()
