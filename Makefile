@@ -5,7 +5,7 @@ MIMIC ?= $(NEST_MIMIC_DIR)
 CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
 
-.PHONY: setup mimic_full test test-long ui bench-etl lint clean
+.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart lint clean
 
 setup: .venv/.installed
 
@@ -23,7 +23,7 @@ test: setup
 	$(BIN)/python -m pytest -m 'not long' --numprocesses auto --dist loadfile
 
 test-long: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 ui: setup
 	$(BIN)/dagster dev --host 127.0.0.1 --port 3000
@@ -35,6 +35,10 @@ bench-etl: setup
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/deptry .
+
+# a synthetic Instacart of the real size: 6 GB of disk
+bench-instacart: setup
+	$(BIN)/python -m pipelines.benchmarks --instacart --name instacart --work $(WORK) --out docs/benchmarks $(FLAGS)
 
 clean:
 	rm -rf .venv .dagster data

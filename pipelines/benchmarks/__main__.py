@@ -1,20 +1,32 @@
-"""`python -m pipelines.benchmarks`: what it costs to bring raw MIMIC-IV files to checked shards."""
+"""`python -m pipelines.benchmarks`: what it costs to bring raw files of MIMIC-IV or Instacart to checked shards."""
 
 import argparse
 import json
 import logging
+import os
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pipelines import mimic
-from pipelines.benchmarks.etl import size_of, stages, summary, table_of, write_full
+from pipelines.benchmarks.etl import (
+    Work,
+    of_instacart,
+    of_mimic,
+    run,
+    size_of,
+    summary,
+    table_of,
+    write_synthetic,
+)
 from pipelines.benchmarks.measure import Machine
 from pipelines.benchmarks.replicate import replicate
 from schemas.errors import NestError
 from schemas.layout import Layout
 
-FULL_PATIENTS = 223_000
+FULL_PATIENTS, FULL_USERS = 223_000, 206_209
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,19 +40,24 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--patients", type=int, default=FULL_PATIENTS, help="of --full")
     parser.add_argument(
+        "--instacart", action="store_true", help=f"synthetic, {FULL_USERS:,} users: 6 GB of disk"
+    )
+    parser.add_argument("--users", type=int, default=FULL_USERS, help="of --instacart")
+    parser.add_argument(
         "--work", type=Path, required=True, help="scratch folder: inputs stay there, outputs do not"
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder of etl.md and etl.json")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the table and the JSON")
+    parser.add_argument("--name", default="etl", help="of these two files")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     machine, figures = Machine.this(), []
     try:
-        for name, hosp, crosswalks in inputs(given):
-            layout = Layout(given.work / f"out_{hosp.parent.name}" / "mimic")
+        for name, raw, stages in inputs(given):
+            layout = Layout(given.work / "out" / "source")
             shutil.rmtree(layout.root.parent, ignore_errors=True)
             layout.root.mkdir(parents=True)
-            rows, costs = stages(hosp, crosswalks, layout)
-            figures.append(summary(name, rows, costs, layout, size_of(hosp)))
+            rows, costs = run(stages(layout))
+            figures.append(summary(name, rows, costs, layout, size_of(raw)))
             shutil.rmtree(layout.root.parent)
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -48,23 +65,43 @@ def main(arguments: list[str] | None = None) -> int:
     table = table_of(figures)
     given.out.mkdir(parents=True, exist_ok=True)
     report = {"machine": machine.model_dump(), "figures": figures}
-    (given.out / "etl.json").write_text(json.dumps(report, indent=2) + "\n")
-    (given.out / "etl.md").write_text(f"{machine.model_dump_json()}\n\n{table}\n")
+    (given.out / f"{given.name}.json").write_text(json.dumps(report, indent=2) + "\n")
+    (given.out / f"{given.name}.md").write_text(f"{machine.model_dump_json()}\n\n{table}\n")
     print(table)
     return 0
 
 
-def inputs(given: argparse.Namespace) -> list[tuple[str, Path, Path]]:
-    """Make the inputs that are not there yet; return name, hosp, crosswalks of each."""
-    made = []
+def inputs(given: argparse.Namespace) -> list[tuple[str, Path, Callable[[Layout], Work]]]:
+    """Make the inputs that are not there yet; return of each its name, the folder of its tables and its stages."""
+    made: list[tuple[str, Path, Callable[[Layout], Work]]] = []
     for times in given.times if given.mimic else []:
         hosp = given.work / f"demo_x{times}" / "hosp"
         replicate(mimic.find_source(given.mimic, given.crosswalks).hosp, hosp, times)
-        made.append((f"demo ×{times}", hosp, given.crosswalks))
+        made.append((f"demo ×{times}", hosp, partial(of_mimic, hosp, given.crosswalks)))
     if given.full:
-        raw = given.work / f"synthetic_{given.patients}"
-        write_full(raw, given.patients)
-        made.append((f"synthetic, {given.patients:,} patients", raw / "hosp", raw / "vocab"))
+        raw, patients = given.work / f"synthetic_{given.patients}", str(given.patients)
+        workers = str(len(os.sched_getaffinity(0)))
+        command = (
+            "pipelines.sources.synthetic",
+            "mimic",
+            "--full",
+            "--patients",
+            patients,
+            "--workers",
+            workers,
+        )
+        write_synthetic(raw, *command)
+        made.append(
+            (
+                f"synthetic, {given.patients:,} patients",
+                raw / "hosp",
+                partial(of_mimic, raw / "hosp", raw / "vocab"),
+            )
+        )
+    if given.instacart:
+        raw = given.work / f"instacart_{given.users}"
+        write_synthetic(raw, "pipelines.sources.synthetic_instacart", "--users", str(given.users))
+        made.append((f"synthetic Instacart, {given.users:,} users", raw, partial(of_instacart, raw)))
     return made
 
 

@@ -1,31 +1,33 @@
-"""From raw MIMIC-IV files to checked shards, stage by stage: rows, seconds, memory, bytes."""
+"""From raw files to checked shards, stage by stage: rows, seconds, memory, bytes."""
 
 import logging
-import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines import mimic
+from pipelines import instacart, mimic
 from pipelines.benchmarks.measure import Cost, measured
+from pipelines.sources.instacart_tables import InstacartSource
 from schemas.cards import StepCard
 from schemas.errors import NestError
+from schemas.expectations import BASKET_SUITES, TABLE_SUITES, Suite
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.settings import PRESETS, Settings
 
-PRELOAD = ["pipelines.mimic", "pipelines.benchmarks.measure", "schemas.validation"]
+PRELOAD = ["pipelines.mimic", "pipelines.instacart", "pipelines.benchmarks.measure", "schemas.validation"]
 log = logging.getLogger("nest")
 
-CHECKED = ("subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
+Work = dict[str, tuple[Callable[..., Any], *tuple[Any, ...]]]
+"""Stage -> function and arguments, in order."""
 
 
-def stages(hosp: Path, crosswalks: Path, layout: Layout) -> tuple[int, list[Cost]]:
-    """Run every stage, each in a process of its own; return the source rows read and the costs."""
-    rules = PRESETS["default"]
-    source = mimic.find_source(hosp, crosswalks)
-    work: dict[str, tuple[Callable[..., Any], *tuple[Any, ...]]] = {
+def of_mimic(hosp: Path, crosswalks: Path, layout: Layout) -> Work:
+    """Return the stages from MIMIC-IV's files to checked shards."""
+    source, rules = mimic.find_source(hosp, crosswalks), PRESETS["default"]
+    return {
         "raw": (mimic.inspect_raw, source, layout),
         "subjects": (mimic.extract_subjects, source, layout, rules),
         "encounters": (mimic.extract_encounters, source, layout),
@@ -33,9 +35,32 @@ def stages(hosp: Path, crosswalks: Path, layout: Layout) -> tuple[int, list[Cost
         "drug_lookup": (mimic.fit_drug_lookup, source, layout, rules),
         "vocab": (mimic.fit_vocab, layout, rules),
         "seqset": (mimic.write_seqset, layout, rules),
-        **{f"check {table}": (check, layout, table) for table in CHECKED},
-        "hash outputs": (hash_outputs, layout),  # by which a step knows that nothing changed
+        **_checks(TABLE_SUITES, layout),
     }
+
+
+def of_instacart(folder: Path, layout: Layout) -> Work:
+    """Return the stages from Instacart's files to checked shards."""
+    source, rules = InstacartSource(folder), PRESETS["default"]
+    subjects = partial(instacart.extract_subjects, subjects_per_bucket=Settings().subjects_per_bucket)
+    return {
+        "raw": (instacart.inspect_raw, source, layout),
+        "subjects": (subjects, source, layout),
+        "encounters": (instacart.extract_encounters, source, layout),
+        "events": (instacart.extract_events, source, layout),
+        "vocab": (instacart.fit_vocab, layout, rules),
+        "seqset": (instacart.write_seqset, layout, rules),
+        **_checks(BASKET_SUITES, layout),
+    }
+
+
+def _checks(suites: Mapping[str, Callable[[Layout], Suite]], layout: Layout) -> Work:
+    checks: Work = {f"check {table}": (check, suite(layout)) for table, suite in suites.items()}
+    return {**checks, "hash outputs": (hash_outputs, layout)}  # by which a step knows that nothing changed
+
+
+def run(work: Work) -> tuple[int, list[Cost]]:
+    """Run every stage, each in a process of its own; return the source rows read and the costs."""
     rows, costs = 0, []
     for stage, (function, *arguments) in work.items():
         result, cost = measured(stage, function, *arguments, preload=PRELOAD)
@@ -50,7 +75,7 @@ def stages(hosp: Path, crosswalks: Path, layout: Layout) -> tuple[int, list[Cost
 
 def hash_outputs(layout: Layout) -> None:
     """Hash everything the steps wrote, as each asset does after its step."""
-    written = (
+    tables = (
         layout.subjects,
         layout.encounters,
         layout.events,
@@ -58,19 +83,18 @@ def hash_outputs(layout: Layout) -> None:
         layout.vocab,
         layout.seqset,
     )
-    StepCard(step="all", contract="all/1").content_of(written)
+    StepCard(step="all", contract="all/1").content_of(tuple(table for table in tables if table.exists()))
 
 
-def check(layout: Layout, table: str) -> None:
+def check(suite: Suite) -> None:
     """Run the checks of a table.
 
     Raises:
         NestError: one that must hold does not.
     """
-    from schemas.expectations import TABLE_SUITES
     from schemas.validation import validate
 
-    outcome = validate(TABLE_SUITES[table](layout))
+    outcome = validate(suite)
     if not outcome.passed("ERROR"):
         raise NestError(outcome.message("ERROR"))
 
@@ -120,14 +144,12 @@ def table_of(figures: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def write_full(raw: Path, patients: int) -> None:
-    """Write the synthetic MIMIC-IV of the real size as a user would, unless it is there, and say what that cost."""
-    if (raw / "hosp").is_dir():
+def write_synthetic(raw: Path, *arguments: str) -> None:
+    """Write a synthetic source as a user would, unless it is there, and say what that cost."""
+    if raw.is_dir():
         return
-    workers = str(len(os.sched_getaffinity(0)))
-    command = [sys.executable, "-m", "pipelines.sources.synthetic", "mimic", "--full"]
-    command += ["--patients", str(patients), "--workers", workers, "--out", str(raw)]
-    _, cost = measured("generate", subprocess.run, command, preload=PRELOAD)
+    command = [sys.executable, "-m", *arguments, "--out", str(raw)]
+    _, cost = measured("generate", partial(subprocess.run, check=True), command, preload=PRELOAD)
     (raw / "cost.json").write_text(cost.model_dump_json() + "\n")
     log.info(
         "generated in %.1f CPU s, %.1f s, %.0f MiB a process", cost.cpu_s, cost.wall_s, cost.peak_rss_mib

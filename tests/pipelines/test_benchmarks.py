@@ -29,5 +29,15 @@ def test_the_benchmark_tells_rows_seconds_and_memory_of_every_stage(tmp_path):
     once, twice = json.loads((tmp_path / "out" / "etl.json").read_text())["figures"]
     assert twice["source_rows"] == 2 * once["source_rows"] > 0
     assert all(stage["cpu_s"] > 0 and stage["peak_rss_mib"] > 50 for stage in twice["stages"][1:])
-    assert not list((tmp_path / "work").glob("out_*"))
+    assert not list((tmp_path / "work").glob("out*"))
     assert "| demo ×2 |" in (tmp_path / "out" / "etl.md").read_text()
+
+
+@pytest.mark.long
+def test_the_same_is_told_of_baskets(tmp_path):
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--name", "instacart"]
+    assert main(["--instacart", "--users", "300", *folders]) == 0
+    (figures,) = json.loads((tmp_path / "out" / "instacart.json").read_text())["figures"]
+    assert figures["source_rows"] > 10_000
+    assert figures["seqset_bytes"] > 0
+    assert {"events", "seqset", "check seqset"} <= {stage["stage"] for stage in figures["stages"]}
