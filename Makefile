@@ -23,7 +23,7 @@ test: setup
 	$(BIN)/python -m pytest -m 'not long' --numprocesses auto --dist loadfile
 
 test-long: setup
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 ui: setup
 	$(BIN)/dagster dev --host 127.0.0.1 --port 3000
