@@ -7,6 +7,7 @@ here what an object store holds, once and before the first step.
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from schemas.lock import sole_writer
 from schemas.settings import Settings
 from schemas.urls import holds_secret, shown_url
 
-# of a run: what it was told by NEST_… variables, and the local folder it holds or held
-ENVIRONMENT_TAG, FOLDER_TAG = "nest/environment", "nest/folder"
+# of a run: what it was told by NEST_… variables, and the folder it holds or held on which machine
+ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG = "nest/environment", "nest/folder", "nest/host"
+ENDED_WITHOUT_A_WORD = "Its process ended without a word: killed, or out of memory."
 NOT_ENDED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 # forked from a process that has the heavy imports, a step starts in half a second
 PRELOADED = ["assets.dies_with_run", "assets.definitions", "schemas.validation"]
@@ -43,8 +45,8 @@ class _OneRunAtATime(MultiprocessExecutor):
             if warning := workspace.seen_by_others:
                 plan_context.log.warning(warning)
             with sole_writer(folder):
-                report_dead_runs(instance, folder)
-                instance.add_run_tags(run_id, {FOLDER_TAG: str(folder)})
+                _report_dead_runs(instance, folder, alive=run_id)
+                instance.add_run_tags(run_id, held(folder))
                 if url := workspace.fetching.store_url:
                     plan_context.log.info(f"bringing here what {shown_url(url)} holds and {folder} does not")
                     for source in sorted(sources_of(plan_context, execution_plan)):
@@ -52,11 +54,20 @@ class _OneRunAtATime(MultiprocessExecutor):
                 yield from super().execute(plan_context, execution_plan)
 
 
-def report_dead_runs(instance: dg.DagsterInstance, folder: Path) -> None:
-    """Mark the runs as failed that still count as started on a folder this process holds: they died holding it."""
-    unended = dg.RunsFilter(statuses=list(NOT_ENDED), tags={FOLDER_TAG: str(folder)})
+def _report_dead_runs(instance: dg.DagsterInstance, folder: Path, *, alive: str) -> None:
+    """Mark the runs as failed that still count as started on a folder this one holds: they died holding it.
+
+    Of this machine only: another's may have a folder of the same name.
+    """
+    unended = dg.RunsFilter(statuses=list(NOT_ENDED), tags=held(folder))
     for run in instance.get_runs(filters=unended):
-        instance.report_run_failed(run, "Its process ended without a word: killed, or out of memory.")
+        if run.run_id != alive:  # a run executed again has the tags of the first
+            instance.report_run_failed(run, ENDED_WITHOUT_A_WORD)
+
+
+def held(folder: Path) -> dict[str, str]:
+    """Return the tags of a run that holds a folder."""
+    return {FOLDER_TAG: str(folder), HOST_TAG: socket.gethostname()}
 
 
 def workspace_of(plan_context: PlanOrchestrationContext) -> Workspace:

@@ -13,7 +13,7 @@ import dagster as dg
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
-from assets.executor import ENVIRONMENT_TAG, FOLDER_TAG, report_dead_runs
+from assets.executor import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG
 from schemas.errors import NestError
 from schemas.lock import sole_writer
 
@@ -52,9 +52,8 @@ def broken_run(instance: dg.DagsterInstance, run_id: str | None) -> dg.DagsterRu
     if run.status is dg.DagsterRunStatus.SUCCESS:
         raise NestError(f"Run {run.run_id} ({run.job_name}) succeeded; there is nothing to resume.")
     if run.status not in ENDED:
-        folder = Path(noted(run, FOLDER_TAG))
-        with sole_writer(folder):  # it holds this while it lives
-            report_dead_runs(instance, folder)
+        with sole_writer(Path(noted(run, FOLDER_TAG))):  # it holds this while it lives
+            instance.report_run_failed(run, ENDED_WITHOUT_A_WORD)
     return instance.get_run_by_id(run.run_id)
 
 
