@@ -33,12 +33,12 @@ bench-etl: setup
 	$(BIN)/python -m pipelines.benchmarks --mimic $(MIMIC) --crosswalks $(CROSSWALKS) \
 		--work $(WORK) --out docs/benchmarks $(FLAGS)
 
-lint: setup
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/deptry .
-
 # a synthetic Instacart of the real size: 6 GB of disk
 bench-instacart: setup
 	$(BIN)/python -m pipelines.benchmarks --instacart --name instacart --work $(WORK) --out docs/benchmarks $(FLAGS)
+
+lint: setup
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/deptry .
 
 clean:
 	rm -rf .venv .dagster data

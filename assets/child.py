@@ -57,6 +57,7 @@ class _Tail:
         self._context = context
         self._file = file
         self._position = file.stat().st_size if file.exists() else 0
+        self._history_is_written = True
         self.last: dict[str, dict[str, Any]] = {}
 
     @contextmanager
@@ -88,10 +89,14 @@ class _Tail:
 
     def _tell(self, event: dict[str, Any]) -> None:
         self.last[event["event"]] = event
-        try:
-            self._log(event)
-        except SQLAlchemyError:  # a line lost is no reason to lose a training
-            log.warning("Dagster's history could not be written to: %s", sentence(event))
+        if self._history_is_written:
+            try:
+                self._log(event)
+            except (
+                SQLAlchemyError
+            ):  # lines lost are no reason to lose a training, nor to wait for each of them
+                self._history_is_written = False
+                log.warning("Dagster's history cannot be written to; see %s for how it goes on", self._file)
 
     def _log(self, event: dict[str, Any]) -> None:
         if event["event"] == "evaluation":

@@ -1,6 +1,5 @@
 """The buckets on the workers of a Dask scheduler. Import this only where there is one: Dask is an extra."""
 
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from distributed import Client, Future, KilledWorker, wait
+from distributed import CancelledError, Client, Future, KilledWorker, wait
 
 from pipelines.workers import Progress
 from schemas.errors import NestError
@@ -17,6 +16,7 @@ Result = TypeVar("Result")
 SECONDS_TO_ANSWER = 20
 SECONDS_FOR_A_WORKER = 600  # a cluster's queue may take its time
 SECONDS_FOR_THE_LAST = 600
+SECONDS_BETWEEN_LOOKS = 10.0  # whether there are workers left
 TIMES_TRIED = 4  # a bucket whose worker died goes to another
 BUCKETS_PER_THREAD = 2
 
@@ -36,8 +36,8 @@ class Cluster:
         """See `Workers`.
 
         Raises:
-            NestError: nobody answers at the address, there are no workers, they died again and again, or what
-                `work` itself raised.
+            NestError: nobody answers at the address or goes on answering, there are no workers, they died again and
+                again, or what `work` itself raised.
         """
         try:
             client = Client(self.scheduler, timeout=SECONDS_TO_ANSWER, set_as_default=False)
@@ -47,28 +47,40 @@ class Cluster:
                 "Start it there, or unset the variable to work on this machine."
             ) from None
         with client:
-            self._require_workers(client, step)
-            yield from _results(client, step, work, buckets)
-
-    def _require_workers(self, client: Client, step: str) -> None:
-        """Wait until there is a worker, and say that one is waited for."""
-        if client.nthreads():
-            return
-        log.warning(
-            "%s: the Dask scheduler at %s has no workers; waiting up to %.0f s for the first `dask worker %s`",
-            *(step, self.scheduler, SECONDS_FOR_A_WORKER, self.scheduler),
-        )
-        try:
-            client.wait_for_workers(1, timeout=SECONDS_FOR_A_WORKER)
-        except TimeoutError:
-            raise NestError(
-                f"NEST_DASK_SCHEDULER: the scheduler at {self.scheduler} has no workers. Start some with "
-                f"`dask worker {self.scheduler}`, or unset the variable to work on this machine."
-            ) from None
+            _require_workers(client, self.scheduler, step)
+            try:
+                yield from _results(client, self.scheduler, step, work, buckets)
+            except (OSError, CancelledError):
+                raise NestError(
+                    f"{step}: the Dask scheduler at {self.scheduler} went away. Start it and its workers and run again."
+                ) from None
 
 
-def _results(client: Client, step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
-    """Yield the result for bucket 0, 1, …, with no more of them on their way than keep the workers busy.
+def _require_workers(client: Client, address: str, step: str) -> None:
+    """Wait until there is a worker, and say that one is waited for.
+
+    Raises:
+        NestError: none came.
+    """
+    if client.nthreads():
+        return
+    log.warning(
+        "%s: the Dask scheduler at %s has no workers; waiting up to %.0f s for the first `dask worker %s`",
+        *(step, address, SECONDS_FOR_A_WORKER, address),
+    )
+    try:
+        client.wait_for_workers(1, timeout=SECONDS_FOR_A_WORKER)
+    except TimeoutError:
+        raise NestError(
+            f"NEST_DASK_SCHEDULER: the scheduler at {address} has no workers. Start some with "
+            f"`dask worker {address}`, or unset the variable to work on this machine."
+        ) from None
+
+
+def _results(
+    client: Client, address: str, step: str, work: Callable[[int], Result], buckets: int
+) -> Iterator[Result]:
+    """Yield the result for bucket 0, 1, …, with as many of them on their way as keep the workers busy.
 
     When one fails, those on their way are waited for: they write to a folder that is about to be cleared.
     """
@@ -76,26 +88,49 @@ def _results(client: Client, step: str, work: Callable[[int], Result], buckets: 
     on_their_way: deque[Future[Any]] = deque()
     try:
         while True:
-            room = BUCKETS_PER_THREAD * max(sum(client.nthreads().values()), 1) - len(on_their_way)
+            threads = max(sum(client.nthreads().values()), 1)
+            room = BUCKETS_PER_THREAD * threads - sum(not future.done() for future in on_their_way)
             for bucket in islice(ahead, max(room, 0)):
                 on_their_way.append(client.submit(_done, work, bucket, pure=False, retries=TIMES_TRIED - 1))
             if not on_their_way:
                 return
-            try:
-                done = on_their_way.popleft().result()
-            except KilledWorker:
-                raise NestError(
-                    f"{step}: the Dask workers of one bucket died {TIMES_TRIED} times (out of memory?). "
-                    "Give them more memory or set a smaller NEST_SUBJECTS_PER_BUCKET."
-                ) from None
+            done = _wait_for(on_their_way[0], client, address, step)
+            on_their_way.popleft()
             if isinstance(done, _Fault):
                 raise done.fault
             yield done
             progress.advance(1)
     finally:
-        if on_their_way and client.nthreads():
-            with client.as_current(), contextlib.suppress(TimeoutError):
-                wait(list(on_their_way), timeout=SECONDS_FOR_THE_LAST)
+        _let_end(client, step, [future for future in on_their_way if not future.done()])
+
+
+def _wait_for(future: "Future[Any]", client: Client, address: str, step: str) -> Any:
+    while True:
+        try:
+            return future.result(timeout=SECONDS_BETWEEN_LOOKS)
+        except KilledWorker:
+            raise NestError(
+                f"{step}: the Dask workers of one bucket died {TIMES_TRIED} times (out of memory?). "
+                "Give them more memory or set a smaller NEST_SUBJECTS_PER_BUCKET."
+            ) from None
+        except TimeoutError:
+            if future.done():
+                raise  # the work's own
+            _require_workers(client, address, step)
+
+
+def _let_end(client: Client, step: str, futures: list["Future[Any]"]) -> None:
+    """Wait for what workers are at, ten minutes at most; not where nobody is left to be at it."""
+    try:
+        if not futures or not client.nthreads():
+            return
+        log.warning("%s: waiting for %d buckets that are on their way", step, len(futures))
+        with client.as_current():
+            wait(futures, timeout=SECONDS_FOR_THE_LAST)
+    except TimeoutError:
+        log.warning("%s: workers are still at some; stop them before you run again", step)
+    except OSError:
+        return  # the scheduler went away, and has been told of
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def _flag(holds: pl.Expr, flag: int) -> pl.Expr:
 def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame) -> pa.Table:
     """Return seqset/1 rows: each set with its tokens in order, an empty one with empty lists.
 
-    Order inside: DX first by rank, then by time; at equal times by kind (PR < MED < LAB), rank, code.
+    Order inside: DX first, then the others; among these by time, at equal times by kind (PR < MED < LAB), rank, code.
 
     Args:
         sets: from `number_sets`.

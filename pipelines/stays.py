@@ -73,7 +73,11 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 class StayOwners:
-    """Whose stay is it? Looked up for millions of rows at a time, so by place in a table where ids lie close."""
+    """Whose stay is it? Looked up for millions of rows at a time, so by place in a table where ids lie close.
+
+    Args:
+        encounters: subject_id, encounter_id, each once.
+    """
 
     def __init__(self, encounters: pl.DataFrame) -> None:
         by_id = encounters.sort("encounter_id")
@@ -81,9 +85,8 @@ class StayOwners:
         self._subjects = by_id["subject_id"].to_numpy()
         self._place_of: np.ndarray | None = None
         if len(self._ids) and int(self._ids[-1]) - int(self._ids[0]) < _MOST_PLACES:
-            self._place_of = np.zeros(
-                self._ids[-1] - self._ids[0] + 1, dtype=np.int32
-            )  # most is never touched
+            # zeros that are never looked at take no memory
+            self._place_of = np.zeros(self._ids[-1] - self._ids[0] + 1, dtype=np.int32)
             self._place_of[self._ids - self._ids[0]] = np.arange(len(self._ids))
 
     def foreign(self, rows: pl.DataFrame) -> pl.Series:

@@ -62,11 +62,11 @@ def main(arguments: list[str] | None = None) -> int:
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    table = table_of(figures)
     given.out.mkdir(parents=True, exist_ok=True)
     report = {"machine": machine.model_dump(), "figures": figures}
     (given.out / f"{given.name}.json").write_text(json.dumps(report, indent=2) + "\n")
-    (given.out / f"{given.name}.md").write_text(f"{machine.model_dump_json()}\n\n{table}\n")
+    table = table_of(figures)
+    (given.out / f"{given.name}.md").write_text(f"{machine.words}\n\n{table}\n")
     print(table)
     return 0
 

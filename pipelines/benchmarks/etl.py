@@ -132,21 +132,21 @@ def table_of(figures: list[dict[str, Any]]) -> str:
             f"| {one['wall_s']:,.1f} | {one['peak_rss_mib']:,.0f} MiB | {one['source_rows_per_cpu_s']:,} "
             f"| {one['costliest']} |"
         )
-    names = [stage["stage"] for stage in figures[0]["stages"]]
+    by_name = [{stage["stage"]: stage for stage in one["stages"]} for one in figures]
     lines += ["", f"| CPU s (peak MiB) | {' | '.join(one['input'] for one in figures)} |"]
     lines.append("|---" + "|--:" * len(figures) + "|")
-    for place, name in enumerate(names):
-        cells = [
-            f"{one['stages'][place]['cpu_s']:,.1f} ({one['stages'][place]['peak_rss_mib']:,.0f})"
-            for one in figures
-        ]
+    for name in dict.fromkeys(name for stages in by_name for name in stages):
+        cells = (
+            f"{stages[name]['cpu_s']:,.1f} ({stages[name]['peak_rss_mib']:,.0f})" if name in stages else "–"
+            for stages in by_name
+        )
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def write_synthetic(raw: Path, *arguments: str) -> None:
     """Write a synthetic source as a user would, unless it is there, and say what that cost."""
-    if raw.is_dir():
+    if (raw / "cost.json").is_file():  # written last
         return
     command = [sys.executable, "-m", *arguments, "--out", str(raw)]
     _, cost = measured("generate", partial(subprocess.run, check=True), command, preload=PRELOAD)

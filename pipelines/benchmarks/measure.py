@@ -34,6 +34,14 @@ class Machine(BaseModel):
     python: str
     load_1_min: float
 
+    @property
+    def words(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.cores} cores of {self.cpu}, {self.memory_gib} GiB, Python {self.python}; "
+            f"load before {self.load_1_min:.2f}."
+        )
+
     @classmethod
     def this(cls) -> "Machine":
         with open("/proc/cpuinfo") as file:

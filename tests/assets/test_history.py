@@ -1,5 +1,8 @@
 import json
 import sqlite3
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +14,26 @@ from sqlalchemy.exc import OperationalError
 from assets import history
 from assets.child import _Tail
 
-NORMAL = 1  # of PRAGMA synchronous
+FULL, NORMAL = 2, 1  # of PRAGMA synchronous
+WRITES_A_LINE_A_SECOND = """
+import sys, time
+import dagster as dg
+from assets.history import write_seldom
+write_seldom()
+with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
+    for at in range(3):
+        instance.report_engine_event(f"line {at}", job_name="job", run_id=sys.argv[2])
+        time.sleep(1)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def as_usual_afterwards():
+    history.write_seldom()
+    history.write_seldom()
+    yield
+    history.write_as_usual()
 
 
 @pytest.fixture
@@ -34,16 +56,42 @@ def write_a_line(file: Path) -> int:
 
 def test_a_line_written_waits_for_no_disk_and_folds_no_log_in(wal_file: Path):
     log = wal_file.with_name(wal_file.name + "-wal")
-    history.write_seldom()
-    history.write_seldom()
     assert [write_a_line(wal_file) for _ in range(3)] == [NORMAL] * 3
     assert log.stat().st_size > 0
     with sqlite3.connect(wal_file) as other:
         assert other.execute("SELECT count(*) FROM events").fetchone() == (3,)
 
 
+def test_a_file_without_a_write_ahead_log_is_left_as_it_is(tmp_path: Path):
+    file = tmp_path / "history.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE events (line TEXT)")
+    assert write_a_line(file) == FULL
+    assert not history._kept_open
+
+
+def test_who_watches_a_run_sees_each_line_while_it_runs(tmp_path: Path):
+    run_id, seen = "0" * 8, []
+    history.write_as_usual()
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        instance.report_engine_event("begun", job_name="job", run_id=run_id)
+        instance.watch_event_logs(run_id, None, lambda entry, _: seen.append(entry.dagster_event.message))
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITES_A_LINE_A_SECOND, str(tmp_path), run_id], stdin=subprocess.PIPE
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while "line 2" not in seen and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert writer.poll() is None, "the writer ended, which folds its log in"
+            assert [line for line in seen if line.startswith("line")] == ["line 0", "line 1", "line 2"]
+        finally:
+            instance.end_watch_event_logs(run_id, None)
+            writer.kill()
+            writer.wait()
+
+
 def test_no_more_files_are_kept_open_than_a_run_writes_to(tmp_path: Path):
-    history.write_seldom()
     for at in range(20):
         file = tmp_path / f"{at}.db"
         with sqlite3.connect(file) as connection:
@@ -54,7 +102,10 @@ def test_no_more_files_are_kept_open_than_a_run_writes_to(tmp_path: Path):
 
 
 def test_a_history_that_is_locked_costs_its_lines_and_not_the_training(tmp_path: Path):
+    refused = []
+
     def refuse(*_: object) -> None:
+        refused.append(1)
         raise OperationalError("INSERT", {}, sqlite3.OperationalError("database is locked"))
 
     context = SimpleNamespace(
@@ -69,3 +120,4 @@ def test_a_history_that_is_locked_costs_its_lines_and_not_the_training(tmp_path:
         ]
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert tail.last["result"]["metrics"] == {"auroc": 0.5}
+    assert len(refused) == 1, "it is not waited for at every line"

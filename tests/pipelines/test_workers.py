@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -178,3 +179,41 @@ def test_no_worker_at_all_is_one_message(tmp_path, monkeypatch):
     finally:
         workers.use(None)
         empty.stop()
+
+
+def begin_and_sleep(folder: Path, bucket: int) -> None:
+    (folder / f"begun-{bucket}").touch()
+    time.sleep(60)
+
+
+def when_begun(folder: Path, act: Callable[[], None]) -> threading.Thread:
+    """Act in a while, when the first bucket has begun."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        while not list(folder.glob("begun-*")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_cluster_all_of_whose_workers_die_is_one_message(cluster, monkeypatch, tmp_path):
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 2)
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
+    workers.use(cluster.address)
+    killer = when_begun(tmp_path, lambda: [worker.kill() for worker in cluster.workers])
+    with pytest.raises(NestError, match=r"has no workers\. Start some"):
+        list(workers.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
+    killer.join()
+
+
+def test_a_scheduler_that_dies_is_one_message(cluster, monkeypatch, tmp_path):
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
+    workers.use(cluster.address)
+    killer = when_begun(tmp_path, cluster.scheduler.kill)
+    with pytest.raises(NestError, match=r"went away\. Start it and its workers and run again"):
+        list(workers.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
+    killer.join()
