@@ -21,7 +21,9 @@ def results(source: str) -> str:
     folder = Layout(settings.data_folder / source).report(source)
     data = shown_url(settings.store_url or str(settings.data_folder))
     if not (folder / "metrics.json").exists():
-        raise NestError(f"{folder / 'metrics.json'}: no results yet; run `make {source}_full`.")
+        raise NestError(
+            f"{folder / 'metrics.json'}: no results yet; run `dagster job execute -j {source}_full`."
+        )
     metrics = json.loads((folder / "metrics.json").read_text())
     seed = (metrics["pretraining"] or {}).get("seed", settings.seed)
     here = "" if data == str(Path("data").resolve()) else f"NEST_DATA_DIR={data} "
@@ -39,6 +41,9 @@ def results(source: str) -> str:
 
 def main() -> int:
     """Print the results of the source named on the command line; 2 where there are none."""
+    if len(sys.argv) != 2:
+        sys.stderr.write("usage: python -m assets.results mimic | meds\n")
+        return 2
     try:
         sys.stdout.write(results(sys.argv[1]) + "\n")
     except NestError as error:

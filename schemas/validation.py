@@ -9,7 +9,7 @@ import atexit
 import os
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from schemas.contract import contract_files
 from schemas.errors import ContractError
 from schemas.expectations.suite import Rule, Severity, Suite, View, holds
-from schemas.suppress import shown_count
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, shown_count
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read once, when Great Expectations is imported
 
@@ -71,7 +71,8 @@ atexit.register(leave_quietly)  # also where a process only loads this, for othe
 class Outcome:
     """How one rule came out on the `rows` rows it applies to, `unexpected` of which broke it.
 
-    `unexpected` is None for a rule on the whole table, and for one that could not be `computed`.
+    `unexpected` is None for a rule on the whole table, and for one that could not be `computed`. `private`: the rows
+    are about people. `tells_rows`: how many they are may be known, and so their share.
     """
 
     rule: Rule
@@ -80,6 +81,7 @@ class Outcome:
     rows: int
     computed: bool = True
     private: bool = True
+    tells_rows: bool = True
 
     @property
     def shown(self) -> tuple[str, str]:
@@ -87,6 +89,8 @@ class Outcome:
         if self.unexpected is None:
             return ("–" if self.computed else "not computed"), "–"
         exact = f"{self.unexpected:,}"
+        if not self.tells_rows:  # all of them, or all but a few, would tell how many there are
+            return (WITHHELD if self.unexpected >= SMALLEST_SHOWN else shown_count(self.unexpected)), "–"
         count = shown_count(self.unexpected, self.rows) if self.private else exact
         return count, f"{self.unexpected / max(self.rows, 1):.2%}" if count == exact else "–"
 
@@ -95,6 +99,8 @@ class Outcome:
         """In how many rows it is not so, or of how many groups of rows; nothing for the table as a whole."""
         if self.unexpected is None:
             return "" if self.computed else ": not computed"
+        if self.shown[0] == WITHHELD:
+            return " in some rows"
         return f" in {self.shown[0]} rows" if self.private else f" for {self.shown[0]} of {self.rows:,}"
 
     def line(self) -> str:
@@ -119,6 +125,7 @@ class Validation:
     suite: str
     rows: int
     outcomes: tuple[Outcome, ...]
+    tells_rows: bool = True
 
     def of(self, severity: Severity) -> tuple[Outcome, ...]:
         return tuple(outcome for outcome in self.outcomes if outcome.rule.severity == severity)
@@ -138,9 +145,11 @@ class Validation:
 
     def message(self, severity: Severity) -> str:
         """Return one line: how many expectations of this severity fail, which, and on how many rows."""
-        failed, all_, rows = self.failed(severity), self.of(severity), shown_count(self.rows)
+        failed, all_ = self.failed(severity), self.of(severity)
+        rows = f"{shown_count(self.rows)} rows" if self.tells_rows else ""
         if not failed:
-            return f"{self.suite}: all {len(all_)} {severity} expectations hold on {rows} rows."
+            on = f" on {rows}" if rows else ""
+            return f"{self.suite}: all {len(all_)} {severity} expectations hold{on}."
         which = "; ".join(
             f"“{outcome.rule.claim}” is not so{outcome.where} ({', '.join(outcome.rule.columns)})"
             for outcome in failed
@@ -148,7 +157,7 @@ class Validation:
         fail = (
             f"of {len(all_)} {severity} expectations {len(failed)} {'fails' if len(failed) == 1 else 'fail'}"
         )
-        return f"{self.suite}, {rows} rows: {fail}: {which}."
+        return f"{', '.join(filter(None, (self.suite, rows)))}: {fail}: {which}."
 
 
 def validate(suite: Suite) -> Validation:
@@ -163,7 +172,7 @@ def validate(suite: Suite) -> Validation:
         outcomes += _run(suite, suite.views)
     files = contract_files(suite.table.path, suite.table.contract)
     rows = sum(pq.read_metadata(file).num_rows for file in files)
-    return Validation(suite.name, rows, tuple(outcomes))
+    return Validation(suite.name, rows, tuple(outcomes), suite.tells_rows)
 
 
 def shape(suite: Suite) -> tuple[View, View]:
@@ -223,7 +232,8 @@ def _run(suite: Suite, views: Iterable[View]) -> list[Outcome]:
         engine = source.get_execution_engine()
         engine.execute_query(sqlalchemy.text("SET enable_progress_bar = false"))  # no setting to connect with
         try:
-            return [outcome for view in views for outcome in _run_view(context, source, view)]
+            found = (outcome for view in views for outcome in _run_view(context, source, view))
+            return [replace(outcome, tells_rows=suite.tells_rows or not outcome.private) for outcome in found]
         finally:
             engine.close()
 

@@ -62,7 +62,7 @@ def labels(layout: Layout, cohort: str) -> Suite:
         View("labels_in_stays", query, against),
         _splits(task),
     )
-    return Suite(f"{cohort}_labels", tables, views, no_rows="WARN")
+    return Suite(f"{cohort}_labels", tables, views, no_rows="WARN", tells_rows=False)
 
 
 def _label_rules(task: Task) -> tuple[Rule, ...]:

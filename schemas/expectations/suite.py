@@ -63,12 +63,16 @@ class View:
 
 @dataclass(frozen=True)
 class Suite:
-    """What must hold of the first of `tables`; the others are what it is held against."""
+    """What must hold of the first of `tables`; the others are what it is held against.
+
+    `tells_rows`: how many rows it has may be known; less a cohort's, a number shown elsewhere is a small one.
+    """
 
     name: str
     tables: tuple[Table, ...]
     views: tuple[View, ...]
     no_rows: Severity = "ERROR"  # what an empty table is
+    tells_rows: bool = True
 
     @property
     def table(self) -> Table:

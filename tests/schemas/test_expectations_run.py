@@ -92,6 +92,29 @@ def test_counts_are_exact_inside_and_small_ones_hidden_in_what_is_shown() -> Non
     assert shown(3, 1000, private=False) == ("3", "0.30%")
 
 
+@pytest.mark.parametrize(
+    ("unexpected", "said"), [(0, "0"), (3, "< 11"), (25, "withheld"), (990, "withheld"), (1000, "withheld")]
+)
+def test_of_a_cohort_no_count_tells_how_many_rows_it_has(unexpected: int, said: str) -> None:
+    rule = Rule("code_is_given", ("code",))
+    outcome = Outcome(rule, False, unexpected, 1000, tells_rows=False)
+    assert outcome.shown == (said, "–")
+    found = Validation("mimic_mortality_labels", 1000, (outcome,), tells_rows=False)
+    passed = Validation("mimic_mortality_labels", 1000, (), tells_rows=False)
+    assert passed.message("WARN") == "mimic_mortality_labels: all 0 WARN expectations hold."
+    for text in (found.message("ERROR"), found.markdown("ERROR"), passed.message("WARN")):
+        assert "1,000" not in text
+        assert "990" not in text
+
+
+def test_the_labels_of_a_cohort_tell_no_number_of_rows(tmp_path: Path) -> None:
+    suite = expectations.labels(write(tables(), tmp_path), COHORT)
+    found = validate(suite)
+    assert found.rows > 0
+    assert f" {found.rows:,}" not in found.message("ERROR") + found.message("WARN")
+    assert not any(outcome.tells_rows for outcome in found.outcomes if outcome.private)
+
+
 def test_the_message_names_what_failed_with_its_columns(tmp_path: Path) -> None:
     found = validate(
         expectations.subjects(broken(tmp_path, "subjects", lambda rows: rows.append(dict(rows[0]))))
