@@ -15,6 +15,7 @@ from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._utils.error import SerializableErrorInfo
 
 from assets.resources import Workspace
+from pipelines import workers
 from schemas.cards import Flow, StepCard
 from schemas.contracts import descriptions
 from schemas.errors import NestError
@@ -45,7 +46,7 @@ def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(compute)
     def returning(*args: Any, **kwargs: Any) -> Any:
         with faults_as_failures():
-            _say_where((*args, *kwargs.values()))
+            _begin((*args, *kwargs.values()))
             return compute(*args, **kwargs)
 
     @functools.wraps(compute)
@@ -56,11 +57,15 @@ def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
     return yielding if inspect.isgeneratorfunction(compute) else returning
 
 
-def _say_where(arguments: Sequence[Any]) -> None:
-    """Add the data folder and the run's choices to an asset's metadata: the UI has one history for all folders."""
+def _begin(arguments: Sequence[Any]) -> None:
+    """Let an asset's buckets be worked on where its settings say, and add its data folder and choices to its metadata.
+
+    The UI has one history for all folders.
+    """
     for workspace in arguments:
         if isinstance(workspace, Workspace) and (context := _asset_context()):
             settings = workspace.fetching
+            workers.use(settings.dask_scheduler)
             folder = shown_url(settings.store_url or str(settings.data_folder))
             context.add_asset_metadata(
                 {"data_folder": folder, "preset": settings.preset, "seed": settings.seed}

@@ -6,7 +6,6 @@ from pathlib import Path
 import dagster as dg
 
 from assets.store import StoredLayout
-from pipelines import workers
 from pipelines.from_meds import ready_dataset
 from pipelines.mimic import MimicSource, find_source
 from pipelines.shards import writing
@@ -41,10 +40,6 @@ class Workspace(dg.ConfigurableResource):
     synthetic_patients: int | None = None
     synthetic_tokens_per_set: int | None = None
     synthetic_users: int | None = None
-
-    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Let this step's buckets be worked on where the settings say."""
-        workers.use(self.fetching.dask_scheduler)
 
     @property
     def settings(self) -> Settings:

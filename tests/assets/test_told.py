@@ -13,7 +13,7 @@ from assets.resources import Workspace
 from assets.results import results
 from nest_model.__main__ import parser
 from schemas.cards import StepCard
-from tests.runs import ROOT
+from tests.runs import ROOT, run
 
 
 @dg.asset
@@ -87,3 +87,19 @@ def test_no_documented_command_opens_with_a_warning_of_dagster_s():
         [sys.executable, "-c", code], env=beside, capture_output=True, text=True, check=True
     )
     assert told.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dagster", "job", "execute", "-j", "mimic_etl"),
+        ("dagster", "asset", "materialize", "--select", "mimic_raw"),
+    ],
+    ids=["job", "asset"],
+)
+def test_a_wrong_setting_is_one_message_and_no_traceback(command: tuple[str, ...], tmp_path):
+    found = run(*command, folder=tmp_path, NEST_PRESET="papr")
+    assert found.returncode != 0
+    assert "NEST_PRESET: Input should be 'default' or 'paper'" in found.output
+    assert "resource_fn" not in found.output
+    assert found.output.count("File ") < 3

@@ -170,8 +170,8 @@ def test_a_short_file_of_a_server_that_tells_no_length_is_not_taken_for_whole(si
     ("status", "said"),
     [
         (401, "asks for a login: sign in and sign the data use agreement"),
-        (403, "Access is not granted: sign the data use agreement on its page, or check the address"),
-        (404, "There is no such file: check the address"),
+        (403, "Access is not granted: sign the data use agreement on its page, or check its NEST_…_URL"),
+        (404, "There is no such file: check its NEST_…_URL"),
         (410, "no such file any more"),
         (418, "answers 418. Check the address"),
     ],

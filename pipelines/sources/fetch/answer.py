@@ -9,10 +9,10 @@ from schemas.errors import InputError
 
 WORTH_ANOTHER_TRY = {408, 425, 429, 500, 502, 503, 504}
 MEND = {
-    401: "It asks for a login: sign in and sign the data use agreement on its page, or check the address.",
-    403: "Access is not granted: sign the data use agreement on its page, or check the address.",
-    404: "There is no such file: check the address.",
-    410: "There is no such file any more: check the address.",
+    401: "It asks for a login: sign in and sign the data use agreement on its page, or check its NEST_…_URL.",
+    403: "Access is not granted: sign the data use agreement on its page, or check its NEST_…_URL.",
+    404: "There is no such file: check its NEST_…_URL.",
+    410: "There is no such file any more: check its NEST_…_URL.",
 }
 
 

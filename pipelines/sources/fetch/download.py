@@ -68,7 +68,7 @@ def download(session: requests.Session, url: str, target: Path, patience: Patien
             if failures >= patience.tries:
                 raise InputError(
                     f"{shown(url)}: {broken}, {failures} times in a row. Run again later: what has arrived is kept. "
-                    "Behind a proxy, set HTTPS_PROXY; for a mirror, set the address."
+                    "Behind a proxy, set HTTPS_PROXY; for a mirror, set its NEST_…_URL."
                 ) from None
             doubled = patience.pause_seconds * 2 ** max(failures - 1, 0)
             pause = min(max(doubled, broken.pause_seconds), LONGEST_PAUSE_SECONDS)
