@@ -92,9 +92,8 @@ class _Tail:
         if self._history_is_written:
             try:
                 self._log(event)
-            except (
-                SQLAlchemyError
-            ):  # lines lost are no reason to lose a training, nor to wait for each of them
+            except SQLAlchemyError:
+                # lines lost are no reason to lose a training, nor to wait for each of them
                 self._history_is_written = False
                 log.warning("Dagster's history cannot be written to; see %s for how it goes on", self._file)
 

@@ -50,7 +50,7 @@ def use(scheduler: str | None) -> None:
         from pipelines.cluster import Cluster
     except ImportError:
         raise NestError(
-            "NEST_DASK_SCHEDULER is set, but Dask is not installed; pip install 'nest[cluster]'."
+            "NEST_DASK_SCHEDULER is set, but Dask is not installed; pip install -e '.[cluster]'."
         ) from None
     _workers = Cluster(scheduler)
 
