@@ -6,72 +6,120 @@ padding, each bucket one call of torch's scaled_dot_product_attention.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-MAX_WASTE = 0.15  # share of a bucket's slots that hold no row
+from nest_model.batch import offsets as offsets_of
+from nest_model.gather import spread, take
+
+MAX_WASTE = 0.15  # share of a bucket's key slots that hold no row
 
 
 class AttentionPlan(Protocol):
     """All that attention needs to know of a batch, whatever the layer and the weights."""
 
     @classmethod
-    def build(cls, offsets: Tensor, key_bias: Tensor | None) -> Self:
-        """offsets: i64 [pieces + 1] in rows; key_bias: [rows], added to every score of that key, or None."""
+    def build(cls, offsets: Tensor, key_bias: Tensor | None, query_offsets: Tensor | None) -> Self:
+        """See `plan_attention`."""
         ...
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """softmax(query · key / √d_head + key_bias) · value inside each piece; all [rows, heads, d_head]."""
+        """Return softmax(query · key / √d_head + key_bias) · value inside each piece.
+
+        query [queries, heads, d_head]; key, value [rows, heads, d_head] → [queries, heads, d_head].
+        """
         ...
 
 
 @dataclass(frozen=True)
-class Bucket:
-    """Pieces of like length in pieces · longest slots."""
+class Slots:
+    """Where the rows of every piece lie among as many slots for each piece of a bucket, bucket after bucket."""
 
-    pieces: int
-    longest: int
-    mask: Tensor | None  # [pieces, 1, 1, longest], added to the scores; None where it would be 0
+    slot_of_row: Tensor  # i64 [rows]
+    row_of_slot: Tensor  # i64 [slots], in an empty slot any row
+    shapes: tuple[tuple[int, int], ...]  # (pieces, slots of each) of each bucket
+
+    @classmethod
+    def lay_out(cls, offsets: Tensor, order: Tensor, shapes: list[tuple[int, int]]) -> Self:
+        """Give the pieces of `offsets`, taken in `order`, their slots."""
+        lengths = offsets.diff()
+        pieces, slots = torch.tensor(shapes, device=offsets.device).unbind(1)
+        slots_of_piece = torch.repeat_interleave(slots, pieces)
+        first_slots = torch.empty_like(order)
+        first_slots[order] = slots_of_piece.cumsum(0) - slots_of_piece
+        rows = torch.arange(int(offsets[-1]), device=offsets.device)
+        slot_of_row = rows + torch.repeat_interleave(first_slots - offsets[:-1], lengths)
+        # the first row of the piece, or where it has none any other
+        row_of_slot = torch.repeat_interleave(offsets[:-1][order], slots_of_piece).clamp(max=len(rows) - 1)
+        row_of_slot[slot_of_row] = rows
+        return cls(slot_of_row, row_of_slot, tuple(shapes))
+
+    def fill(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Return the rows in their slots, [pieces, heads, slots, d_head] for each bucket."""
+        filled = spread(rows, self.row_of_slot, self.slot_of_row)
+        parts = filled.split([pieces * slots for pieces, slots in self.shapes])
+        return tuple(
+            part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, self.shapes, strict=True)
+        )
+
+    def empty(self, buckets: list[Tensor]) -> Tensor:
+        """Return the rows from their slots: the reverse of `fill`."""
+        return take(torch.cat([slots.transpose(1, 2).flatten(0, 1) for slots in buckets]), self.slot_of_row)
 
 
 @dataclass(frozen=True)
 class SdpaPlan:
-    """Where every row lies among the slots of its bucket, the buckets laid end to end."""
+    """The slots of queries and of keys in buckets of pieces with about as many keys."""
 
-    slot_of_row: Tensor  # i64 [rows]
-    row_of_slot: Tensor  # i64 [slots], in an empty slot the first row of its piece
-    empty_slots: Tensor  # i64 [empty slots]
-    buckets: tuple[Bucket, ...]
+    queries: Slots
+    keys: Slots
+    masks: tuple[Tensor | None, ...]  # [pieces, 1, 1, slots] added to a bucket's scores; None where all are 0
 
     @classmethod
-    def build(cls, offsets: Tensor, key_bias: Tensor | None) -> Self:
+    def build(cls, offsets: Tensor, key_bias: Tensor | None, query_offsets: Tensor | None) -> Self:
         lengths = np.diff(offsets.cpu().numpy())
         longest_first = np.argsort(-lengths, kind="stable")
-        cuts = bucket_cuts(lengths[longest_first])
-        shapes = [(end - first, int(lengths[longest_first[first]])) for first, end in pairwise(cuts)]
-        slots_of_piece = torch.from_numpy(np.repeat([longest for _, longest in shapes], np.diff(cuts)))
+        buckets = list(pairwise(bucket_cuts(lengths[longest_first])))
         order = torch.from_numpy(longest_first).to(offsets.device)
-        return cls(*_lay_out(offsets, key_bias, order, slots_of_piece.to(offsets.device), shapes))
+        keys = Slots.lay_out(offsets, order, _shapes(lengths[longest_first], buckets))
+        queries = keys
+        if query_offsets is not None:
+            asking = np.diff(query_offsets.cpu().numpy())[longest_first]
+            queries = Slots.lay_out(query_offsets, order, _shapes(asking, buckets))
+        return cls(queries, keys, _masks(keys, key_bias))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        sizes = [bucket.pieces * bucket.longest for bucket in self.buckets]
-        padded = (_Pad.apply(rows, self).split(sizes) for rows in (query, key, value))
-        attended = [_attend_bucket(*rows) for rows in zip(self.buckets, *padded, strict=True)]
-        return _Unpad.apply(torch.cat(attended), self)
+        if not len(query):
+            return query
+        filled = (self.queries.fill(query), self.keys.fill(key), self.keys.fill(value))
+        return self.queries.empty(
+            [_attend_bucket(*bucket) for bucket in zip(*filled, self.masks, strict=True)]
+        )
 
 
 BACKENDS: dict[str, type[AttentionPlan]] = {"sdpa": SdpaPlan}
 
 
 def plan_attention(
-    offsets: Tensor, key_bias: Tensor | None = None, *, backend: str = "sdpa"
+    offsets: Tensor,
+    key_bias: Tensor | None = None,
+    *,
+    asking: Tensor | None = None,
+    backend: str = "sdpa",
 ) -> AttentionPlan:
-    """Plan attention inside the pieces that `offsets` cut the rows into; see AttentionPlan."""
-    return BACKENDS[backend].build(offsets, key_bias)
+    """Plan attention inside the pieces that `offsets` cut the rows into.
+
+    Args:
+        offsets: i64 [pieces + 1] in rows; no piece is empty.
+        key_bias: [rows], added to every score of that key, or None.
+        asking: bool [rows], the rows that are queries; None: all. Every row is a key.
+    """
+    query_offsets = None if asking is None else offsets_of(asking.long())[offsets]
+    return BACKENDS[backend].build(offsets, key_bias, query_offsets)
 
 
 def bucket_cuts(falling_lengths: np.ndarray) -> list[int]:
@@ -90,59 +138,22 @@ def bucket_cuts(falling_lengths: np.ndarray) -> list[int]:
     return cuts
 
 
-def _lay_out(
-    offsets: Tensor,
-    key_bias: Tensor | None,
-    order: Tensor,
-    slots_of_piece: Tensor,
-    shapes: list[tuple[int, int]],
-) -> tuple[Tensor, Tensor, Tensor, tuple[Bucket, ...]]:
-    lengths = offsets.diff()
-    first_slots = torch.empty_like(order)
-    first_slots[order] = slots_of_piece.cumsum(0) - slots_of_piece
-    rows = torch.arange(int(offsets[-1]), device=offsets.device)
-    slot_of_row = rows + torch.repeat_interleave(first_slots - offsets[:-1], lengths)
-    row_of_slot = torch.repeat_interleave(offsets[:-1][order], slots_of_piece)
-    row_of_slot[slot_of_row] = rows
-    mask = torch.full(row_of_slot.shape, -torch.inf, dtype=torch.float64, device=offsets.device)
-    mask[slot_of_row] = 0.0 if key_bias is None else key_bias.double()
-    pieces = mask.split([count * longest for count, longest in shapes])
-    buckets = tuple(
-        Bucket(*shape, part.view(shape[0], 1, 1, shape[1]) if part.any() else None)
-        for shape, part in zip(shapes, pieces, strict=True)
+def _shapes(lengths: np.ndarray, buckets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return (pieces, slots of each) of every bucket; a bucket has a slot even where none of its pieces asks."""
+    return [(end - first, max(int(lengths[first:end].max()), 1)) for first, end in buckets]
+
+
+def _masks(keys: Slots, key_bias: Tensor | None) -> tuple[Tensor | None, ...]:
+    mask = torch.full(keys.row_of_slot.shape, -torch.inf, dtype=torch.float64, device=keys.row_of_slot.device)
+    mask[keys.slot_of_row] = 0.0 if key_bias is None else key_bias.double()
+    parts = mask.split([pieces * slots for pieces, slots in keys.shapes])
+    return tuple(
+        part.view(pieces, 1, 1, slots) if part.any() else None
+        for part, (pieces, slots) in zip(parts, keys.shapes, strict=True)
     )
-    return slot_of_row, row_of_slot, (mask == -torch.inf).nonzero().squeeze(1), buckets
 
 
-def _attend_bucket(bucket: Bucket, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    shape = (bucket.pieces, bucket.longest)
-    query, key, value = (slots.unflatten(0, shape).transpose(1, 2) for slots in (query, key, value))
-    mask = None if bucket.mask is None else bucket.mask.to(torch.promote_types(query.dtype, torch.float32))
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2).flatten(0, 1)
-
-
-class _Pad(torch.autograd.Function):
-    """Rows to slots. Autograd's own gradient of a gather is a scatter-add, several times slower on a CPU."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, plan: SdpaPlan) -> Tensor:
-        ctx.plan = plan
-        return rows.index_select(0, plan.row_of_slot)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient.index_select(0, ctx.plan.slot_of_row), None  # none comes back from an empty slot
-
-
-class _Unpad(torch.autograd.Function):
-    """Slots to rows; see _Pad."""
-
-    @staticmethod
-    def forward(ctx: Any, slots: Tensor, plan: SdpaPlan) -> Tensor:
-        ctx.plan = plan
-        return slots.index_select(0, plan.slot_of_row)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        slots = gradient.index_select(0, ctx.plan.row_of_slot)
-        return slots.index_fill_(0, ctx.plan.empty_slots, 0.0), None
+def _attend_bucket(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is not None:
+        mask = mask.to(torch.promote_types(query.dtype, torch.float32))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)

@@ -13,7 +13,6 @@ from nest_model.labels import Labels
 from nest_model.loop import Parcel
 from nest_model.model import NestModel
 from nest_model.predictions import classes_of
-from nest_model.readout import read_sets
 from nest_model.selection import Selection
 from schemas.labels import LabelType
 
@@ -29,7 +28,8 @@ class Classifier(nn.Module):
     def forward(self, parcel: Parcel) -> Tensor:
         batch = parcel.content
         last_sets = batch.subject_offsets[1:] - 1
-        return self.head(read_sets(self.encoder, batch)[last_sets]).float()
+        read = self.encoder.read(batch, batch.cls_rows[last_sets])
+        return self.head(read.hidden.index_select(0, read.place)).float()
 
 
 def targets_of(labels: Labels) -> Tensor:

@@ -9,6 +9,17 @@ from schemas.vocab import SPECIALS
 
 
 @dataclass(frozen=True)
+class Shortcuts:
+    """What is not computed because it would change nothing; each can be switched off, to compare."""
+
+    collapsed_sets: bool = True  # a masked set's [MASK] rows are one that weighs as many
+    merged_duplicates: bool = True  # so are equal rows of a set
+    heads_where_a_loss_is: bool = True  # no logits of rows nobody guesses at
+    chunked_cross_entropy: bool = True  # logits never exist all at once
+    pruned_last_layer: bool = True  # no row of it that nobody reads
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Sizes, positions, limits and masking shares of a NEST model.
 
@@ -36,6 +47,13 @@ class ModelConfig:
     msm_weight: float = 1.0  # 0: no set is masked, the paper's MLM-only
     token_mask_share: float = 0.20  # of the tokens of the sets that are not masked
     set_mask_share: float = 0.40  # of the non-empty sets
+
+    shortcuts: Shortcuts = Shortcuts()
+
+    @property
+    def timed_rows(self) -> bool:
+        """Whether rows of a set are told apart by their hours."""
+        return self.set_position == "hours" or "hours" in (self.time2vec or "")
 
     def __post_init__(self) -> None:
         for fault, hint in _faults(self):
@@ -66,14 +84,19 @@ class ModelConfig:
             raise NestError(f"model config: not JSON (line {error.lineno}).") from None
         if not isinstance(values, dict):
             raise NestError("model config: not a JSON object; it must hold the model's fields.")
-        known = [field.name for field in fields(cls)]
-        unknown, missing = set(values) - set(known), set(known) - set(values)
-        if unknown or missing:
-            raise NestError(
-                f"model config: unknown keys {sorted(unknown)}, missing keys {sorted(missing)}; it was "
-                "written by another version of this package. Train again, or mend the file by hand."
-            )
-        return cls(**values)
+        _refuse_other_keys(cls, values)
+        _refuse_other_keys(Shortcuts, values["shortcuts"])
+        return cls(**values | {"shortcuts": Shortcuts(**values["shortcuts"])})
+
+
+def _refuse_other_keys(kind: type, values: dict[str, Any]) -> None:
+    known = {field.name for field in fields(kind)}
+    unknown, missing = set(values) - known, known - set(values)
+    if unknown or missing:
+        raise NestError(
+            f"model config: unknown keys {sorted(unknown)}, missing keys {sorted(missing)}; it was "
+            "written by another version of this package. Train again, or mend the file by hand."
+        )
 
 
 PRESETS: dict[str, dict[str, Any]] = {

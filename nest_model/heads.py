@@ -15,7 +15,11 @@ class SetHead(nn.Module):
 
     def forward(self, cls_rows: Tensor) -> Tensor:
         """[sets, d_model] → [sets, vocab_size]."""
-        return self.out(self.norm(self.activation(self.dense(cls_rows))))
+        return self.out(self.before_out(cls_rows))
+
+    def before_out(self, cls_rows: Tensor) -> Tensor:
+        """Return what the last Linear takes, [sets, d_model] → the same shape."""
+        return self.norm(self.activation(self.dense(cls_rows)))
 
 
 class ClassifierHead(nn.Module):

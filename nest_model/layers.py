@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nest_model.attention import AttentionPlan
+from nest_model.gather import take
 
 BASE = 10_000.0
 
@@ -22,9 +23,19 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(d_model, bias=False)
         self.feed_forward = GeGLU(d_model, d_ff)
 
-    def forward(self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None) -> Tensor:
-        """rows [rows, d_model] → the same shape."""
-        rows = rows + self.attention(self.attention_norm(rows), plan, rotation)
+    def forward(
+        self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None, asking: Tensor | None = None
+    ) -> Tensor:
+        """Return what becomes of the rows at the places `asking`, of all with None: [asking, d_model].
+
+        Args:
+            rows: [rows, d_model], all of which are attended to.
+            plan: whose queries are the rows asking.
+            rotation: see `rotation`; None: no positions.
+            asking: i64 [asking], all different.
+        """
+        attended = self.attention(self.attention_norm(rows), plan, rotation, asking)
+        rows = (rows if asking is None else take(rows, asking)) + attended
         return rows + self.feed_forward(self.feed_forward_norm(rows))
 
 
@@ -37,11 +48,22 @@ class Attention(nn.Module):
         self.query_key_value = nn.Linear(d_model, 3 * d_model, bias=False)
         self.out = nn.Linear(d_model, d_model, bias=False)
 
-    def forward(self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None) -> Tensor:
-        query, key, value = self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
+    def forward(
+        self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None, asking: Tensor | None = None
+    ) -> Tensor:
+        """See Block."""
+        query, key, value = self._project(rows, asking)
         if rotation is not None:
-            query, key = rotate(query, rotation), rotate(key, rotation)
+            query = rotate(query, rotation if asking is None else rotation.index_select(0, asking))
+            key = rotate(key, rotation)
         return self.out(plan.attend(query, key, value).flatten(-2))
+
+    def _project(self, rows: Tensor, asking: Tensor | None) -> tuple[Tensor, ...]:
+        if asking is None:
+            return self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
+        of_query, of_key_value = self.query_key_value.weight.split([rows.shape[1], 2 * rows.shape[1]])
+        query = F.linear(take(rows, asking), of_query).unflatten(-1, (self.heads, -1))
+        return query, *F.linear(rows, of_key_value).unflatten(-1, (2, self.heads, -1)).unbind(1)
 
 
 class GeGLU(nn.Module):

@@ -6,7 +6,7 @@ how much to guess. [UNK] and the other specials are never a target.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Self
 
@@ -106,7 +106,7 @@ def _mask(
     key_bias = batch.key_bias.double().index_fill(0, mask_rows, math.log(config.max_set_rows - 1))
     kept = (~hidden).index_fill(0, mask_rows, True)
 
-    return MaskedBatch(
+    masked = MaskedBatch(
         PackedBatch(
             tokens=tokens[kept],
             hours=hours[kept],
@@ -119,6 +119,24 @@ def _mask(
         batch.tokens[chosen],
         *_count_tokens(batch.tokens, set_of_row, hidden & guessable, config.vocab_size),
     )
+    return masked if config.shortcuts.collapsed_sets else _written_out(masked, config.max_set_rows - 1)
+
+
+def _written_out(masked: MaskedBatch, masked_rows: int) -> MaskedBatch:
+    """Return each masked set with as many [MASK] rows as its one stands for."""
+    batch = masked.batch
+    is_one_for_many = batch.key_bias > 0
+    copies = torch.where(is_one_for_many, masked_rows, 1)
+    ends = offsets(copies)
+    written_out = PackedBatch(
+        tokens=batch.tokens.repeat_interleave(copies),
+        hours=batch.hours.repeat_interleave(copies),
+        key_bias=torch.zeros(int(ends[-1]), dtype=torch.float64, device=ends.device),
+        set_offsets=ends[batch.set_offsets],
+        subject_offsets=batch.subject_offsets,
+        days=batch.days,
+    )
+    return replace(masked, batch=written_out, mlm_rows=ends[masked.mlm_rows])
 
 
 def _corrupt(tokens: Tensor, chosen: Tensor, generator: Generator, vocab_size: int) -> Tensor:

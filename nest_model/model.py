@@ -1,6 +1,7 @@
 """NEST: set-wise and cross-set blocks interleaved, on packed rows."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +10,28 @@ from torch.nn import functional as F
 from nest_model.attention import AttentionPlan, plan_attention
 from nest_model.batch import PackedBatch
 from nest_model.config import ModelConfig
+from nest_model.duplicates import merge_duplicates
+from nest_model.gather import take
 from nest_model.heads import SetHead
 from nest_model.layers import Block, Time2Vec, rotation
+
+
+@dataclass(frozen=True)
+class Read:
+    """The rows a batch is read at, once each."""
+
+    hidden: Tensor  # [different rows, d_model]
+    place: Tensor  # i64 [rows asked for], which of them each is
+
+
+@dataclass(frozen=True)
+class Attending:
+    """Who attends to whom in a layer, and at which positions."""
+
+    set_plan: AttentionPlan
+    set_rotation: Tensor | None
+    subject_plan: AttentionPlan
+    subject_rotation: Tensor
 
 
 class NestLayer(nn.Module):
@@ -21,18 +42,32 @@ class NestLayer(nn.Module):
         self.set_wise = Block(config.d_model, config.heads, config.d_ff)
         self.cross_set = Block(config.d_model, config.heads, config.d_ff)
 
-    def forward(
-        self,
-        rows: Tensor,
-        cls_rows: Tensor,
-        set_plan: AttentionPlan,
-        set_rotation: Tensor | None,
-        subject_plan: AttentionPlan,
-        subject_rotation: Tensor,
-    ) -> Tensor:
-        rows = self.set_wise(rows, set_plan, set_rotation)
-        sets = self.cross_set(rows.index_select(0, cls_rows), subject_plan, subject_rotation)
+    def forward(self, rows: Tensor, cls_rows: Tensor, attending: Attending) -> Tensor:
+        """Return every row, [rows, d_model]."""
+        rows = self.set_wise(rows, attending.set_plan, attending.set_rotation)
+        sets = self.cross_set(take(rows, cls_rows), attending.subject_plan, attending.subject_rotation)
         return rows.index_copy_(0, cls_rows, sets)  # in place: nothing saved the sum that `rows` is
+
+    def read(self, rows: Tensor, batch: PackedBatch, wanted: Tensor, attending: Attending) -> Tensor:
+        """Return the wanted rows alone; of the others only what these attend to is computed.
+
+        Args:
+            wanted: bool [rows].
+        """
+        is_cls = torch.zeros_like(wanted).index_fill_(0, batch.cls_rows, True)
+        asking = (wanted | is_cls).nonzero().squeeze(1)
+        set_plan = plan_attention(batch.set_offsets, batch.key_bias, asking=wanted | is_cls)
+        rows = self.set_wise(rows, set_plan, attending.set_rotation, asking)
+        cls_rows, is_wanted = is_cls[asking].nonzero().squeeze(1), wanted[asking]
+        wanted_sets = is_wanted[cls_rows]
+        subject_plan = plan_attention(batch.subject_offsets, asking=wanted_sets)
+        sets = self.cross_set(
+            take(rows, cls_rows),
+            subject_plan,
+            attending.subject_rotation,
+            wanted_sets.nonzero().squeeze(1),
+        )
+        return take(rows.index_copy_(0, cls_rows[wanted_sets], sets), is_wanted.nonzero().squeeze(1))
 
 
 class NestModel(nn.Module):
@@ -58,16 +93,37 @@ class NestModel(nn.Module):
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Return every row after the final norm, [rows, d_model]; a set is read at its `batch.cls_rows`."""
-        config, dtype = self.config, self.embedding.weight.dtype
-        d_head = config.d_model // config.heads
-        set_plan = plan_attention(batch.set_offsets, batch.key_bias)
-        set_rotation = rotation(batch.hours, d_head, dtype) if config.set_position else None
-        subject_plan = plan_attention(batch.subject_offsets)
-        subject_rotation = rotation(batch.days, d_head, dtype)
-        rows = self._embed(batch)
-        for layer in self.layers:
-            rows = layer(rows, batch.cls_rows, set_plan, set_rotation, subject_plan, subject_rotation)
-        return self.norm(rows)
+        read = self.read(batch, torch.arange(len(batch.tokens), device=batch.tokens.device))
+        return read.hidden.index_select(0, read.place)
+
+    def read(self, batch: PackedBatch, rows: Tensor) -> Read:
+        """Return the given rows, i64 [any], after the final norm; equal rows once."""
+        shortcuts = self.config.shortcuts
+        if shortcuts.merged_duplicates:
+            batch, row_of = merge_duplicates(batch, timed=self.config.timed_rows)
+            rows = row_of.index_select(0, rows)
+        wanted = torch.zeros(len(batch.tokens), dtype=torch.bool, device=rows.device).index_fill_(
+            0, rows, True
+        )
+        place = (wanted.cumsum(0) - 1).index_select(0, rows)
+        attending = self._attending(batch)
+        hidden = self._embed(batch)
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden, batch.cls_rows, attending)
+        if shortcuts.pruned_last_layer and not wanted.all():
+            hidden = self.layers[-1].read(hidden, batch, wanted, attending)
+        else:
+            hidden = take(self.layers[-1](hidden, batch.cls_rows, attending), wanted.nonzero().squeeze(1))
+        return Read(self.norm(hidden), place)
+
+    def _attending(self, batch: PackedBatch) -> Attending:
+        dtype, d_head = self.embedding.weight.dtype, self.config.d_model // self.config.heads
+        return Attending(
+            plan_attention(batch.set_offsets, batch.key_bias),
+            rotation(batch.hours, d_head, dtype) if self.config.set_position else None,
+            plan_attention(batch.subject_offsets),
+            rotation(batch.days, d_head, dtype),
+        )
 
     def token_logits(self, hidden: Tensor) -> Tensor:
         """Return logits over the vocabulary by the tied embedding: [any, d_model] → [any, vocab_size]."""

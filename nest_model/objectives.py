@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from nest_model.cross_entropy import Targets, cross_entropy_sum
 from nest_model.masking import FIRST_TOKEN, MaskedBatch
-from nest_model.model import NestModel
+from nest_model.model import NestModel, Read
 
 K = 10
 
@@ -46,10 +46,11 @@ def pretraining_loss(
         mlm_count: masked tokens of the whole step, over its micro-batches and ranks; None: of this batch.
         msm_count: masked sets of the whole step, likewise.
     """
-    hidden = model(masked.batch)
     set_rows = masked.batch.cls_rows[masked.masked_sets]
-    token_sum = _token_loss(model.token_logits(hidden.index_select(0, masked.mlm_rows)), masked.mlm_targets)
-    set_sum = _set_loss(model.msm_logits(hidden.index_select(0, set_rows)), masked)
+    read = _read(model, masked, torch.cat([masked.mlm_rows, set_rows]))
+    token_places, set_places = read.place.split([len(masked.mlm_rows), len(set_rows)])
+    token_sum = _token_loss(model, read.hidden, token_places, masked.mlm_targets)
+    set_sum = _set_loss(model, read.hidden, set_places, masked)
     mlm = token_sum / max(len(masked.mlm_rows) if mlm_count is None else mlm_count, 1)
     msm = set_sum / max(len(masked.masked_sets) if msm_count is None else msm_count, 1)
     total = model.config.mlm_weight * mlm + model.config.msm_weight * msm
@@ -59,9 +60,9 @@ def pretraining_loss(
 @torch.no_grad()
 def set_prediction(model: NestModel, masked: MaskedBatch) -> SetPrediction:
     """Guess each masked set's tokens from its [CLS] and its [MASK] row; `masked` comes from `mask_sets`."""
-    hidden = model(masked.batch)
     cls_rows = masked.batch.cls_rows[masked.masked_sets]
-    at_cls, at_mask = (top_tokens(model.token_logits(hidden[rows])) for rows in (cls_rows, cls_rows + 1))
+    read = model.read(masked.batch, torch.cat([cls_rows, cls_rows + 1]))
+    at_cls, at_mask = (top_tokens(model.token_logits(read.hidden[at])) for at in read.place.chunk(2))
     targets = masked.target_sets, masked.target_tokens
     return SetPrediction(cls=rank(at_cls, *targets), mask=rank(at_mask, *targets))
 
@@ -93,17 +94,42 @@ def rank(guesses: Tensor, target_sets: Tensor, target_tokens: Tensor) -> Ranking
     return Ranking(recall=hits.sum(1) / distinct, ndcg=(hits * gains[:guessed]).sum(1) / best)
 
 
-def _token_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(_at_least_float32(logits), targets, reduction="sum")
+def _read(model: NestModel, masked: MaskedBatch, rows: Tensor) -> Read:
+    """Return the rows that carry a loss; all of them, to compare, where the heads are to be everywhere."""
+    if model.config.shortcuts.heads_where_a_loss_is:
+        return model.read(masked.batch, rows)
+    return Read(model(masked.batch), rows)
 
 
-def _set_loss(logits: Tensor, masked: MaskedBatch) -> Tensor:
-    logits = _at_least_float32(logits)
-    shares = masked.target_shares.to(logits.dtype)
-    log_predicted = logits[masked.target_sets, masked.target_tokens]
-    cross_entropy = logits.logsumexp(dim=1).sum() - (shares * log_predicted).sum()
-    return cross_entropy + (shares * shares.log()).sum()
+def _token_loss(model: NestModel, hidden: Tensor, places: Tensor, tokens: Tensor) -> Tensor:
+    """Sum over the masked tokens; a row that stands for several guesses at each of theirs."""
+    rows, row_of_target = _heads_at(model, hidden, places)
+    targets = Targets(row_of_target, tokens, torch.ones_like(tokens, dtype=torch.float64))
+    return cross_entropy_sum(
+        hidden.index_select(0, rows),
+        model.embedding.weight,
+        None,
+        targets,
+        chunked=model.config.shortcuts.chunked_cross_entropy,
+    )
 
 
-def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+def _set_loss(model: NestModel, hidden: Tensor, places: Tensor, masked: MaskedBatch) -> Tensor:
+    """Sum the masked sets' divergences: cross-entropy less the entropy of the shares."""
+    rows, row_of_set = _heads_at(model, hidden, places)
+    shares = masked.target_shares
+    cross_entropy = cross_entropy_sum(
+        model.set_head.before_out(hidden.index_select(0, rows)),
+        model.set_head.out.weight,
+        model.set_head.out.bias,
+        Targets(row_of_set[masked.target_sets], masked.target_tokens, shares),
+        chunked=model.config.shortcuts.chunked_cross_entropy,
+    )
+    return cross_entropy + (shares * shares.log()).sum().to(cross_entropy.dtype)
+
+
+def _heads_at(model: NestModel, hidden: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows of `hidden` a head is at, and for each of `places` which of these it is."""
+    if model.config.shortcuts.heads_where_a_loss_is:
+        return torch.unique(places, return_inverse=True)
+    return torch.arange(len(hidden), device=hidden.device), places

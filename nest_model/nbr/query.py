@@ -65,10 +65,11 @@ def guess(
         chosen = history.take(np.arange(run.start, run.stop))
         batch = with_queries(pack(seqsets, chosen, model.config), model.config.max_set_rows).to(fabric.device)
         with fabric.autocast():
-            hidden = model(batch)
             asked = batch.cls_rows[batch.subject_offsets[1:] - 1]
-            for part in asked.split(per_call):
-                cls, mask = hidden[part], hidden[part + 1]
+            read = model.read(batch, torch.cat([asked, asked + 1]))
+            places = torch.stack(read.place.chunk(2), dim=1)
+            for part in places.split(per_call):
+                cls, mask = (read.hidden[at] for at in part.unbind(1))
                 logits = (model.token_logits(cls), model.token_logits(mask), model.msm_logits(cls))
                 for name, row in zip(READOUTS, logits, strict=True):
                     found[name].append(top_tokens(row.float()).cpu())

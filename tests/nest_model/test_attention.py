@@ -50,6 +50,28 @@ def test_attention_and_its_gradients_are_the_explicit_softmax_of_each_piece(leng
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
+@settings(max_examples=60, deadline=None)
+@given(piece_lengths, st.randoms(use_true_random=False), st.integers(0, 1000))
+def test_where_few_rows_ask_they_get_what_they_get_where_all_do(lengths, random, seed):
+    rows = _rows(lengths, seed)
+    bias = torch.rand(sum(lengths), dtype=torch.float64) * 6
+    asking = torch.tensor([random.random() < 0.3 for _ in range(sum(lengths))])
+    plan = plan_attention(offsets(torch.tensor(lengths)), bias, asking=asking)
+    weight = torch.randn(int(asking.sum()), 2, 4, dtype=torch.float64)
+
+    attended = plan.attend(rows[0][asking], *rows[1:])
+    expected = _explicit(lengths, *rows, bias)[asking]
+
+    torch.testing.assert_close(attended, expected, rtol=0, atol=1e-12)
+    if asking.any():
+        for ours, theirs in zip(
+            torch.autograd.grad((attended * weight).sum(), rows),
+            torch.autograd.grad((expected * weight).sum(), rows),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
 @given(st.lists(st.integers(1, 512), min_size=1, max_size=300))
 def test_no_bucket_wastes_more_than_15_percent_and_no_piece_is_lost(lengths):
     falling = np.sort(lengths)[::-1]
@@ -65,18 +87,18 @@ def test_no_bucket_wastes_more_than_15_percent_and_no_piece_is_lost(lengths):
 
 def test_a_plan_of_mimic_like_sets_has_few_buckets_and_little_waste():
     sizes = np.random.default_rng(0).lognormal(np.log(226) - 0.4, 0.9, 88).clip(1, 512).astype(int)
-    plan = SdpaPlan.build(offsets(torch.from_numpy(sizes)), None)
+    plan = SdpaPlan.build(offsets(torch.from_numpy(sizes)), None, None)
 
-    assert len(plan.buckets) <= 12
-    assert len(plan.empty_slots) <= MAX_WASTE * len(plan.row_of_slot)
+    assert len(plan.masks) <= 12
+    assert len(plan.keys.row_of_slot) - sizes.sum() <= MAX_WASTE * len(plan.keys.row_of_slot)
 
 
 @given(piece_lengths)
 def test_every_row_has_a_slot_of_its_own_in_its_piece(lengths):
-    plan = SdpaPlan.build(offsets(torch.tensor(lengths)), None)
+    plan = SdpaPlan.build(offsets(torch.tensor(lengths)), None, None)
 
-    assert len(set(plan.slot_of_row.tolist())) == sum(lengths)
-    assert torch.equal(plan.row_of_slot[plan.slot_of_row], torch.arange(sum(lengths)))
+    assert len(set(plan.keys.slot_of_row.tolist())) == sum(lengths)
+    assert torch.equal(plan.keys.row_of_slot[plan.keys.slot_of_row], torch.arange(sum(lengths)))
 
 
 def test_a_key_biased_by_log_k_weighs_as_k_equal_keys():

@@ -1,0 +1,71 @@
+"""Each shortcut alone, none, all, and any mixture: the padded float64 reference's numbers and gradients."""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nest_model.config import Shortcuts
+from nest_model.masking import MaskedBatch, mask_batch
+from nest_model.objectives import pretraining_loss
+from tests.nest_model import reference
+from tests.nest_model.ragged import configs, ragged_batch, seeded_model, subjects
+
+NAMES = [field.name for field in fields(Shortcuts)]
+NONE = Shortcuts(**dict.fromkeys(NAMES, False))
+CHOICES = {"none": NONE, "all": Shortcuts()} | {name: replace(NONE, **{name: True}) for name in NAMES}
+mixtures = st.builds(Shortcuts, **{name: st.booleans() for name in NAMES})
+
+
+def _compare(sizes, config, seed, *, dtype: torch.dtype, close: float) -> None:
+    batch = ragged_batch(sizes, seed, config.cse_position)
+    masked = mask_batch(batch, torch.Generator().manual_seed(seed), config)
+    model = seeded_model(config, seed, dtype)
+    plain = {name: weight.detach().double().requires_grad_() for name, weight in model.named_parameters()}
+
+    losses = pretraining_loss(model, masked)
+    losses.total.backward()
+    collapsed = mask_batch(batch, torch.Generator().manual_seed(seed), replace(config, shortcuts=Shortcuts()))
+    hidden, mlm, msm = reference.losses(plain, config, batch, collapsed)
+    (config.mlm_weight * mlm + config.msm_weight * msm).backward()
+
+    near = {"rtol": close, "atol": close, "check_dtype": False}
+    torch.testing.assert_close(model(masked.batch), _as_written(hidden, collapsed, masked), **near)
+    torch.testing.assert_close(losses.mlm, mlm, **near)
+    torch.testing.assert_close(losses.msm, msm, **near)
+    for name, weight in model.named_parameters():
+        expected = torch.zeros_like(plain[name]) if plain[name].grad is None else plain[name].grad
+        assert weight.grad is not None, name
+        # by the largest of a weight: a Time2Vec's is a sum of hours, hundreds that cancel
+        error = (weight.grad - expected).abs().max() / expected.abs().max().clamp(min=1)
+        assert float(error) <= close, name
+
+
+def _as_written(hidden: torch.Tensor, collapsed: MaskedBatch, masked: MaskedBatch) -> torch.Tensor:
+    """Repeat the [MASK] row of each masked set as often as it stands in the batch."""
+    given, written = collapsed.batch.set_offsets.diff(), masked.batch.set_offsets.diff()
+    copies = torch.ones(len(hidden), dtype=torch.int64)
+    copies[collapsed.batch.set_offsets[1:] - 1] += written - given
+    return hidden.repeat_interleave(copies, dim=0)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@settings(max_examples=25, deadline=None)
+@given(subjects, configs, st.integers(0, 1000))
+def test_every_shortcut_keeps_outputs_losses_and_gradients_in_float64_to_1e_12(name, sizes, config, seed):
+    _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float64, close=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(subjects, configs, mixtures, st.integers(0, 1000))
+def test_so_does_any_mixture_of_them(sizes, config, shortcuts, seed):
+    _compare(sizes, replace(config, shortcuts=shortcuts), seed, dtype=torch.float64, close=1e-12)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@settings(max_examples=8, deadline=None)
+@given(subjects, configs, st.integers(0, 1000))
+def test_float32_with_every_shortcut_is_float64_without_to_1e_5(name, sizes, config, seed):
+    _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float32, close=1e-5)
