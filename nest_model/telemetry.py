@@ -54,7 +54,13 @@ class Progress:
     """Tells the rate and the time left, from the units done since it was made."""
 
     def __init__(
-        self, telemetry: Telemetry, stage: str, total: int, unit: str, done: int, seconds_between_lines: float
+        self,
+        telemetry: Telemetry | None,  # None: to the log alone
+        stage: str,
+        total: int,
+        unit: str,
+        done: int = 0,
+        seconds_between_lines: float = _SECONDS_BETWEEN_LINES,
     ) -> None:
         self._telemetry, self._stage, self._total, self._unit = telemetry, stage, total, unit
         self._first, self._done = done, done
@@ -71,7 +77,8 @@ class Progress:
         rate = (self._done - self._first) / (self._told - self._began)
         left = (self._total - self._done) / rate if rate else None
         fields = {"stage": self._stage, "step": self._done, "total": self._total, "unit": self._unit}
-        self._telemetry.write("progress", **fields, rate=rate, seconds_left=left)
+        if self._telemetry is not None:
+            self._telemetry.write("progress", **fields, rate=rate, seconds_left=left)
         log.info(
             "%s: %s of %s %s, %.1f/s, %s s left",
             self._stage,

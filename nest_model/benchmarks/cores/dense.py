@@ -1,0 +1,31 @@
+"""Dense attention: softmax written out, as BERT has it, and the memory-efficient one of torch."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nest_model.benchmarks.cores.sequences import as_rows, as_sequences
+from nest_model.benchmarks.sizes import Sizes
+
+
+class Explicit(nn.Module):
+    """softmax(q · k / √d_head) · v, with the N × N scores in memory."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.length, self.scale = sizes.length, sizes.d_head**-0.5
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key, value = (as_sequences(rows, self.length) for rows in (query, key, value))
+        return as_rows((query @ key.transpose(-1, -2) * self.scale).softmax(-1) @ value)
+
+
+class MemoryEfficient(nn.Module):
+    """The same numbers by scaled_dot_product_attention: flash or memory-efficient, whichever the device has."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.length = sizes.length
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key, value = (as_sequences(rows, self.length) for rows in (query, key, value))
+        return as_rows(F.scaled_dot_product_attention(query, key, value))

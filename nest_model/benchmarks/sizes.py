@@ -1,0 +1,66 @@
+"""The sizes that all six models share; the defaults are the paper's."""
+
+import math
+from dataclasses import dataclass, fields
+
+from nest_model.config import ModelConfig
+from schemas.errors import NestError
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """B subjects of m full sets of n rows each: the packed rows are the padded ones, and equal for all models.
+
+    Raises:
+        NestError: sizes that make no batch or no model.
+    """
+
+    subjects: int = 16  # B
+    sets: int = 64  # m, of a subject; also Longformer's anchors and Nyströmformer's landmarks
+    set_rows: int = 32  # n, [CLS] included
+    vocab_size: int = 45_000
+    d_model: int = 768
+    heads: int = 12
+    d_ff: int = 2048
+    layers: int = 6
+    window: int = 32  # Longformer's keys of a query, its own among them
+
+    def __post_init__(self) -> None:
+        small = [field.name for field in fields(self) if getattr(self, field.name) < 1]
+        if small:
+            raise NestError(f"sizes: {', '.join(small)} must be at least 1.")
+        if self.window % 2:
+            raise NestError("sizes: window must be even, half of it before a query and half behind.")
+        self.config()
+
+    @property
+    def length(self) -> int:
+        """Return N, the rows of a subject."""
+        return self.sets * self.set_rows
+
+    @property
+    def rows(self) -> int:
+        """Return the rows of a batch."""
+        return self.subjects * self.length
+
+    @property
+    def d_head(self) -> int:
+        return self.d_model // self.heads
+
+    @property
+    def features(self) -> int:
+        """Return r, Performer's random features: ⌊d_head ln d_head⌋."""
+        return max(int(self.d_head * math.log(self.d_head)), 1)
+
+    def config(self) -> ModelConfig:
+        """Return NEST's config: no positions inside a set, days since the first between sets."""
+        return ModelConfig(
+            vocab_size=self.vocab_size,
+            d_model=self.d_model,
+            heads=self.heads,
+            d_ff=self.d_ff,
+            layers=self.layers,
+            max_set_rows=self.set_rows,
+            max_sets=self.sets,
+            set_position=None,
+        )
