@@ -1,11 +1,13 @@
-"""`python -m assets.resume [RUN]`: go on with the last run, which failed or was killed, from where it broke.
+"""`python -m assets.resume [RUN]`: go on with a run that failed or was killed, from where it broke.
 
 A run that was killed still counts as started, since only its own process would have said otherwise. Whether that lives
-shows in the lock it holds on its data folder.
+shows in the lock it holds on its data folder, and on its own machine alone.
 """
 
+import argparse
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import dagster as dg
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
-from assets.executor import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG
+from assets.executor import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG
 from schemas.errors import NestError
 from schemas.lock import sole_writer
 
@@ -24,7 +26,7 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     """Execute what is left of a run under the settings it was started with; return whether all went well.
 
     Raises:
-        NestError: there is no such run, it succeeded, or it is alive.
+        NestError: see `broken_run` and `settings_of`.
     """
     run = broken_run(instance, run_id)
     environment = settings_of(run)
@@ -41,20 +43,49 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
 
 
 def broken_run(instance: dg.DagsterInstance, run_id: str | None) -> dg.DagsterRun:
-    """Return the run named, or the last one; it is marked as failed if its process is dead.
+    """Return the run named, or the last one to go on with; it is marked as failed if its process is dead.
 
     Raises:
-        NestError: there is no such run, it succeeded, or it is alive.
+        NestError: there is no such run, it succeeded, it is alive, or only another machine could tell.
     """
-    run = instance.get_run_by_id(run_id) if run_id else next(iter(instance.get_runs(limit=1)), None)
+    run = instance.get_run_by_id(run_id) if run_id else last_to_go_on_with(instance)
     if run is None:
-        raise NestError(f"{run_id}: no such run." if run_id else "There is no run yet to resume.")
+        raise NestError(f"{run_id}: no such run.")
     if run.status is dg.DagsterRunStatus.SUCCESS:
         raise NestError(f"Run {run.run_id} ({run.job_name}) succeeded; there is nothing to resume.")
     if run.status not in ENDED:
+        if (host := noted(run, HOST_TAG)) != socket.gethostname():
+            raise NestError(
+                f"Run {run.run_id} ({run.job_name}) was started on {host}, and only there can be told whether it is "
+                "alive; resume it there, or, if you know it is dead, terminate it in the UI first."
+            )
         with sole_writer(Path(noted(run, FOLDER_TAG))):  # it holds this while it lives
             instance.report_run_failed(run, ENDED_WITHOUT_A_WORD)
     return instance.get_run_by_id(run.run_id)
+
+
+def last_to_go_on_with(instance: dg.DagsterInstance) -> dg.DagsterRun:
+    """Return the newest run that is the last of its job on its data folder and did not succeed.
+
+    Passed over are runs that did nothing yet, and those of another machine that did not end as far as is known here.
+
+    Raises:
+        NestError: there is none.
+    """
+    later = set()
+    for run in instance.get_runs():  # the newest first
+        if ENVIRONMENT_TAG not in run.tags:
+            continue
+        work = run.job_name, json.loads(run.tags[ENVIRONMENT_TAG])["NEST_DATA_DIR"]
+        held_here = FOLDER_TAG in run.tags and run.tags.get(HOST_TAG) == socket.gethostname()
+        broke = run.status in ENDED or (run.status is not dg.DagsterRunStatus.SUCCESS and held_here)
+        if broke and work not in later:
+            return run
+        later.add(work)
+    raise NestError(
+        "There is nothing to resume: the last run of each job on each data folder succeeded, did nothing yet or is "
+        "another machine's, if there is one."
+    )
 
 
 def settings_of(run: dg.DagsterRun) -> dict[str, str]:
@@ -94,11 +125,23 @@ def steps_left(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
     return sorted({*left, *roots})
 
 
-def main() -> int:
-    """Resume the run named on the command line, or the last one; 1 where a step fails, 2 where there is none."""
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; 0, 1 where a step fails, 2 where there is no run to go on with."""
+    parser = argparse.ArgumentParser(
+        prog="python -m assets.resume",
+        description="Go on with a run that failed or was killed, from where it broke, under its own settings.",
+    )
+    parser.add_argument(
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="its id, as the UI's page of runs and the run's own log show it; left out: the newest run that is the "
+        "last of its job on its data folder and did not succeed",
+    )
+    given = parser.parse_args(arguments)
     try:
         with dg.DagsterInstance.get() as instance:
-            return 0 if resume(instance, *(sys.argv[1:] or [None])) else 1
+            return 0 if resume(instance, given.run) else 1
     except NestError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
