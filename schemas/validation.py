@@ -103,6 +103,12 @@ class Outcome:
             return " in some rows"
         return f" in {self.shown[0]} rows" if self.private else f" for {self.shown[0]} of {self.rows:,}"
 
+    @property
+    def fault(self) -> str:
+        """What is not so, where, and in which columns; a rule on the whole table has none."""
+        columns = f" ({', '.join(self.rule.columns)})" if self.rule.columns else ""
+        return f"“{self.rule.claim}” is not so{self.where}{columns}"
+
     def line(self) -> str:
         """Return the outcome as a row of the table in `Validation.markdown`."""
         allowed = f"{1 - self.rule.at_least:.0%}" if self.rule.at_least < 1 else "none"
@@ -150,10 +156,7 @@ class Validation:
         if not failed:
             on = f" on {rows}" if rows else ""
             return f"{self.suite}: all {len(all_)} {severity} expectations hold{on}."
-        which = "; ".join(
-            f"“{outcome.rule.claim}” is not so{outcome.where} ({', '.join(outcome.rule.columns)})"
-            for outcome in failed
-        )
+        which = "; ".join(outcome.fault for outcome in failed)
         fail = (
             f"of {len(all_)} {severity} expectations {len(failed)} {'fails' if len(failed) == 1 else 'fail'}"
         )
