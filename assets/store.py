@@ -172,8 +172,8 @@ def _file_system(url: str) -> tuple[Any, str]:
     except (ValueError, ImportError):
         name = url.split(":")[0]
         raise NestError(
-            f"NEST_DATA_DIR: {name}:// cannot be used here; pip install the fsspec package for it "
-            "('nest[s3]' for s3://), or give a local folder."
+            f"NEST_DATA_DIR: {name}:// cannot be used here; install the fsspec package for it (for s3://: "
+            "pip install -e '.[s3]'), or give a local folder."
         ) from None
     return files, str(path).rstrip("/")
 

@@ -125,7 +125,8 @@ def test_a_store_that_does_not_answer_is_one_message(s3, tmp_path, monkeypatch):
 
 
 def test_a_file_system_nobody_knows_is_one_message(tmp_path):
-    with pytest.raises(NestError, match=r"NEST_DATA_DIR: nowhere:// cannot be used here"):
+    said = r"NEST_DATA_DIR: nowhere:// cannot be used here; .* pip install -e '\.\[s3\]'"
+    with pytest.raises(NestError, match=said):
         Workspace(data_dir="nowhere://x/y", scratch_dir=str(tmp_path)).pull("mimic")
 
 
