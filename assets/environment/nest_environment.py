@@ -23,6 +23,9 @@ _KEEP_MEMORY = {
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
 }
 
+# what a step prints reaches the console through a `tail` that Dagster ends with the step, before it has read all of it
+_LAST_LINES = ("DAGSTER_COMPUTE_LOG_TAIL_WAIT_AFTER_FINISH", "0.1")  # seconds
+
 
 def settle() -> None:
     """Set Dagster's defaults for the checkout this environment belongs to, leaving what the user set alone."""
@@ -36,6 +39,7 @@ def settle() -> None:
     os.environ.setdefault("NEST_DATA_DIR", str(root / "data"))
     for name, value in _KEEP_MEMORY.items():
         os.environ.setdefault(name, value)
+    os.environ.setdefault(*_LAST_LINES)
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     # Dagster's warning that `dg` is to be preferred, above everything a documented command says
     warnings.filterwarnings("ignore", message="Function .* is superseded", category=FutureWarning)

@@ -1,6 +1,7 @@
 """What a run tells beside its numbers: where it was made, under which choices, and what a person would look for."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -87,6 +88,23 @@ def test_no_documented_command_opens_with_a_warning_of_dagster_s():
         [sys.executable, "-c", code], env=beside, capture_output=True, text=True, check=True
     )
     assert told.stderr == ""
+
+
+def test_the_last_lines_of_steps_that_end_at_once_reach_the_console(tmp_path):
+    code = """
+import sys
+import nest_environment
+nest_environment.settle()
+from dagster._core.execution.compute_logs import mirror_stream_to_file
+for step in range(10):
+    with mirror_stream_to_file(sys.stderr, f"{sys.argv[1]}/{step}.err"):
+        print("unchanged", step, file=sys.stderr, flush=True)
+"""
+    beside = {"PYTHONPATH": str(ROOT / "assets" / "environment"), "PATH": os.environ["PATH"]}
+    told = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], env=beside, capture_output=True, text=True, check=True
+    )
+    assert told.stderr.splitlines() == [f"unchanged {step}" for step in range(10)]
 
 
 @pytest.mark.parametrize(
