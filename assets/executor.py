@@ -20,6 +20,7 @@ from dagster._core.system_config.objects import ResolvedRunConfig
 
 from assets.materialize import faults_as_failures
 from assets.resources import Workspace
+from assets.results import written_to
 from assets.sources import READ
 from schemas.lock import sole_writer
 from schemas.settings import Settings
@@ -51,7 +52,14 @@ class _OneRunAtATime(MultiprocessExecutor):
                     plan_context.log.info(f"bringing here what {shown_url(url)} holds and {folder} does not")
                     for source in sorted(sources_of(plan_context, execution_plan)):
                         workspace.pull(source)
-                yield from super().execute(plan_context, execution_plan)
+                broke = False
+                for event in super().execute(plan_context, execution_plan):
+                    broke = broke or event.is_step_failure
+                    yield event
+                if not broke and (
+                    place := written_to(workspace.fetching, made(plan_context, execution_plan))
+                ):
+                    plan_context.log.info(place)
 
 
 def _report_dead_runs(instance: dg.DagsterInstance, folder: Path, *, alive: str) -> None:
@@ -77,13 +85,23 @@ def workspace_of(plan_context: PlanOrchestrationContext) -> Workspace:
 
 
 def sources_of(plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> set[str]:
-    """Return the sources the assets and checks of a run read, by the groups of the assets."""
-    layer = plan_context.job.get_definition().asset_layer
+    """Return the sources the assets and checks of a run read."""
     told = [output.properties for step in execution_plan.steps for output in step.step_outputs]
-    checked = [properties.asset_check_key.asset_key for properties in told if properties.asset_check_key]
-    keys = {properties.asset_key for properties in told if properties.asset_key} | set(checked)
-    groups = {layer.get(key).group_name.split("_")[0] for key in keys}
+    checked = {properties.asset_check_key.asset_key for properties in told if properties.asset_check_key}
+    groups = {*made(plan_context, execution_plan).values(), *_sources(plan_context, checked).values()}
     return {source for group in groups for source in READ.get(group, ())}
+
+
+def made(plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> dict[str, str]:
+    """Return the assets a run makes, each with its source."""
+    told = [output.properties for step in execution_plan.steps for output in step.step_outputs]
+    return _sources(plan_context, {properties.asset_key for properties in told if properties.asset_key})
+
+
+def _sources(plan_context: PlanOrchestrationContext, keys: set[dg.AssetKey]) -> dict[str, str]:
+    """Return the source of each asset, by its group."""
+    layer = plan_context.job.get_definition().asset_layer
+    return {key.to_user_string(): layer.get(key).group_name.split("_")[0] for key in keys}
 
 
 def environment(settings: Settings) -> str:

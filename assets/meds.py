@@ -32,6 +32,7 @@ def mimic_meds(workspace: Workspace) -> dg.MaterializeResult:
     """MIMIC-IV as a MEDS 0.4 dataset, for any tool that reads MEDS; values, both times and stays travel beside it."""
     layout = workspace.layout("mimic")
     card = once(layout, [layout.meds], {}, lambda: meds.write_meds(layout))
+    dg.AssetExecutionContext.get().log.info(f"{card.counts['rows']:,} rows under {card.contract}")
     return dg.MaterializeResult(
         metadata={
             "dagster/row_count": card.counts["rows"],

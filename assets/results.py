@@ -1,10 +1,11 @@
-"""`python -m assets.results mimic`: what a run ends with: the results table, where the report lies, how to see more."""
+"""What a run ends with: where to look; by `python -m assets.results mimic` the results table and how to see more."""
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from nest_model.report.table import results_table
+from assets.sources import READ
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -17,6 +18,8 @@ def results(source: str) -> str:
     Raises:
         NestError: there is no report yet.
     """
+    from nest_model.report import results_table  # matplotlib: only where it is asked for
+
     settings = Settings()
     folder = Layout(settings.data_folder / source).report(source)
     data = shown_url(settings.store_url or str(settings.data_folder))
@@ -37,6 +40,29 @@ def results(source: str) -> str:
             f"In the UI:   {here}make ui, then http://127.0.0.1:3000",
         ]
     )
+
+
+def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
+    """Return where to look after a run: the pages and datasets it made, or else the folder of each source.
+
+    Args:
+        settings: where the data folder is; an object store is named by its address.
+        assets: the source of each asset that was made.
+
+    Returns:
+        One line, or None where all that was made says itself how it is used: what was fetched.
+    """
+    data = shown_url(settings.store_url or str(settings.data_folder))
+    mimic, meds, instacart = (Layout(Path(source)) for source in ("mimic", "meds", "instacart"))
+    ends = {
+        "mimic_report": mimic.report("mimic") / "report.html",
+        "meds_report": meds.report("meds") / "report.html",
+        "instacart_next_basket": instacart.report("instacart_next_basket") / "metrics.json",
+        "mimic_meds": mimic.meds,
+    }
+    folders = {Path(source) for source in assets.values() if source in READ}
+    places = [ends[asset] for asset in sorted(assets) if asset in ends] or sorted(folders)
+    return f"done; see {', '.join(f'{data}/{place}' for place in places)}" if places else None
 
 
 def main() -> int:

@@ -26,6 +26,7 @@ def instance(full_run: Run, monkeypatch: pytest.MonkeyPatch) -> dg.DagsterInstan
 def test_the_verbatim_command_makes_a_report(full_run: Run):
     assert full_run.returncode == 0, full_run.output[-3000:]
     folder = full_run.data / "mimic" / "reports" / "mimic"
+    assert full_run.output.splitlines()[-1].endswith(f"done; see {folder / 'report.html'}")
     page = (folder / "report.html").read_text()
     metrics = json.loads((folder / "metrics.json").read_text())
     assert set(metrics["tasks"]) == set(COHORTS)

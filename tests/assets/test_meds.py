@@ -4,7 +4,8 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.meds import MEDS_ASSETS, meds_events
+from assets.meds import MEDS_ASSETS, meds_events, mimic_meds
+from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from pipelines.meds import write_meds
 from schemas.cards import StepCard
@@ -36,6 +37,18 @@ def test_the_events_of_a_dataset_are_shown_by_kind(tmp_path):
     result = dg.materialize(steps, resources={"workspace": workspace}, selection=steps)
     (event,) = result.asset_materializations_for_node("meds_events")
     assert "Events by kind" in event.metadata
+
+
+def test_a_dataset_that_is_written_says_its_rows_in_the_log(tmp_path):
+    workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=20)
+    read = [
+        asset for asset in MIMIC_ASSETS if asset.key.to_user_string() not in ("mimic_vocab", "mimic_seqset")
+    ]
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = dg.materialize([*read, mimic_meds], instance=instance, resources={"workspace": workspace})
+        told = [line.user_message for line in instance.all_logs(run.run_id) if line.step_key == "mimic_meds"]
+    rows = StepCard.read(Layout(tmp_path / "mimic").cards, "meds").counts["rows"]
+    assert f"{rows:,} rows under meds_data/1" in told
 
 
 def test_without_a_dataset_the_user_is_told_which_to_give(tmp_path):

@@ -1,0 +1,30 @@
+"""What a run says at its end: where a person finds what it made."""
+
+import pytest
+
+from assets.results import written_to
+from schemas.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("assets", "places"),
+    [
+        ({"mimic_nest": "mimic", "mimic_report": "mimic"}, "/d/mimic/reports/mimic/report.html"),
+        ({"meds_seqset": "meds", "meds_report": "meds"}, "/d/meds/reports/meds/report.html"),
+        (
+            {"instacart_nest": "instacart", "instacart_next_basket": "instacart"},
+            "/d/instacart/reports/instacart_next_basket/metrics.json",
+        ),
+        ({"mimic_events": "mimic", "mimic_meds": "mimic"}, "/d/mimic/meds"),
+        ({"mimic_seqset": "mimic", "mimic_mortality_labels": "mimic"}, "/d/mimic"),
+        ({"meds_seqset": "meds", "instacart_seqset": "instacart"}, "/d/instacart, /d/meds"),
+    ],
+)
+def test_a_run_ends_by_saying_where_what_it_made_lies(assets: dict[str, str], places: str):
+    assert written_to(Settings(data_dir="/d"), assets) == f"done; see {places}"
+
+
+def test_a_store_is_named_by_its_address_and_what_was_fetched_says_itself_how_it_is_used():
+    store = Settings(data_dir="s3://hospital/nest")
+    assert written_to(store, {"meds_seqset": "meds"}) == "done; see s3://hospital/nest/meds"
+    assert written_to(store, {"mimic_demo_files": "downloads"}) is None
