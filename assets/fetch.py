@@ -20,7 +20,7 @@ DOWNLOADS = {"group_name": "downloads", "owners": ["team:data-engineering"]}
 @dg.asset(kinds={"csv"}, **DOWNLOADS)
 @plainly
 def mimic_demo_files(workspace: Workspace) -> dg.MaterializeResult:
-    """MIMIC-IV's open demo (100 patients, ODbL) from PhysioNet, every file as its SHA256SUMS.txt promises."""
+    """MIMIC-IV's open demo (100 patients, ODbL) from PhysioNet: the tables we read, each as its sums promise."""
     from pipelines.sources.fetch.physionet import fetch_mimic_demo  # the HTTP library: only where it fetches
 
     fetched = fetch_mimic_demo(workspace.fetching.mimic_demo_url, workspace.downloads / "mimic-iv-demo")

@@ -26,8 +26,13 @@ from tests.pipelines.test_gem import LINES
 from tests.runs import ROOT
 
 HASTE = Patience(tries=2, pause_seconds=0.01, silence_seconds=5)
-BESIDE = {"LICENSE.txt": b"a licence\n", "hosp/d_items.csv.gz": b"words", "icu/icustays.csv.gz": b"unread"}
-DEMO_FILES = {f"hosp/{table}.csv.gz": gzip.compress(table.encode() * 999) for table in TABLES} | BESIDE
+READ = {f"hosp/{table}.csv.gz": gzip.compress(table.encode() * 999) for table in TABLES}
+WANTED = READ | {"LICENSE.txt": b"a licence\n"}
+DEMO_FILES = WANTED | {
+    "hosp/d_labitems.csv.gz": b"unread",
+    "icu/icustays.csv.gz": b"unread",
+    "index.html": b"",
+}
 GSN_CSV = b"gsn,atc,ndc\n000015,C01AA05,1\n000016,C01AA05,2\n"
 
 
@@ -78,11 +83,17 @@ def crosswalks_of(site: Site, folder: Path, gsn: str | None = "/gsn"):
 # --- the demo ---
 
 
-def test_the_demo_is_hosp_and_the_texts_beside_it_each_as_the_list_promises(site: Site, tmp_path: Path):
+def test_the_demo_is_the_tables_we_read_and_their_licence_each_as_the_list_promises(
+    site: Site, tmp_path: Path
+):
     fetched = demo_of(site, tmp_path / "demo")
-    wanted = {name: held for name, held in DEMO_FILES.items() if not name.startswith("icu/")}
-    assert lying_in(tmp_path / "demo") == wanted | {SUMS: sums_of(DEMO_FILES)}
-    assert fetched.arrived == len(wanted)
+    assert lying_in(tmp_path / "demo") == WANTED | {SUMS: sums_of(DEMO_FILES)}
+    assert fetched.arrived == len(WANTED)
+
+
+def test_a_file_that_nothing_reads_is_missed_by_nobody(site: Site, tmp_path: Path):
+    site.always["/demo/hosp/d_labitems.csv.gz"] = Answers(404)
+    assert demo_of(site, tmp_path).arrived == len(WANTED)
 
 
 def test_a_second_run_asks_for_the_list_alone(site: Site, tmp_path: Path):
@@ -114,9 +125,7 @@ def test_a_run_that_stops_keeps_what_it_verified_and_the_list_lies_only_beside_a
 
     site.always.clear()
     demo_of(site, tmp_path)
-    assert lying_in(tmp_path) == {
-        name: held for name, held in DEMO_FILES.items() if not name.startswith("icu/")
-    } | {SUMS: sums_of(DEMO_FILES)}
+    assert lying_in(tmp_path) == WANTED | {SUMS: sums_of(DEMO_FILES)}
 
 
 def test_a_file_that_is_not_what_the_list_promises_is_named_and_deleted(site: Site, tmp_path: Path):
@@ -230,12 +239,24 @@ NO_MAPPING = {
 
 
 @pytest.mark.parametrize("fault", NO_MAPPING)
-def test_what_is_no_archive_of_the_mapping_is_told_and_leaves_nothing(site: Site, tmp_path: Path, fault: str):
+def test_what_is_no_archive_of_the_mapping_is_told_and_leaves_nothing_of_it(
+    site: Site, tmp_path: Path, fault: str
+):
     site.files[CM], said = NO_MAPPING[fault]
     with pytest.raises(InputError, match=f"{ARCHIVES['icd_cm_9_to_10_mapping']}: .*{said}") as caught:
         crosswalks_of(site, tmp_path)
     assert "\n" not in str(caught.value)
-    assert lying_in(tmp_path) == {}
+    assert set(lying_in(tmp_path)) == {"gem_i9pcs.txt", "gsn_atc_ndc_mapping.csv.gz"}
+
+
+def test_what_can_be_fetched_is_and_one_message_names_all_that_cannot(site: Site, tmp_path: Path):
+    cm, pcs = (f"/gem/{archive}" for archive in ARCHIVES.values())
+    site.always |= {cm: Answers(404), pcs: Answers(403)}
+    with pytest.raises(InputError, match=f"{cm}: the server answers 404.* .*{pcs}: the server answers 403"):
+        crosswalks_of(site, tmp_path)
+    assert set(lying_in(tmp_path)) == {"gsn_atc_ndc_mapping.csv.gz"}
+    site.always.clear()
+    assert crosswalks_of(site, tmp_path).missing == []
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ import io
 import logging
 import zipfile
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -60,19 +62,38 @@ def fetch_crosswalks(
 
     Raises:
         InputError: a file is refused, missing, or none of what it should be; the server cannot be reached; the disk
-            is full; another run fetches into the folder.
+            is full; another run fetches into the folder. What can be fetched is, before that is told.
     """
     patience = patience or Patience()
     with alone_in(folder), requests.Session() as session:
-        for crosswalk, archive in ARCHIVES.items():
-            text = folder / NATIVE[crosswalk]
-            if not text.is_file():
-                _fetch_gem(session, address(gem_url, archive), folder / archive, text, patience)
-            log.info("%s: %s rows", text.name, f"{read_gem(text).height:,}")
+        fetches = [partial(_fetch_mapping, session, gem_url, name, folder, patience) for name in ARCHIVES]
         if gsn_url is not None:
-            _fetch_gsn(session, gsn_url, folder / f"{GSN}.csv.gz", patience)
+            fetches.append(partial(_fetch_gsn, session, gsn_url, folder / f"{GSN}.csv.gz", patience))
+        _each_of(fetches)
         found = {name: find_file(folder, name) or find_gem(folder, name) for name in CROSSWALKS}
     return Crosswalks(folder, {name: path for name, path in found.items() if path is not None})
+
+
+def _each_of(fetches: Iterable[Callable[[], None]]) -> None:
+    """Do each, though another fails; then raise what all of them had to say as one message."""
+    faults = []
+    for fetch in fetches:
+        try:
+            fetch()
+        except InputError as error:
+            faults.append(str(error))
+    if faults:
+        raise InputError(" ".join(dict.fromkeys(faults)))  # a full disk is told once
+
+
+def _fetch_mapping(
+    session: requests.Session, gem_url: str, crosswalk: str, folder: Path, patience: Patience
+) -> None:
+    """Have a mapping of CMS's lie in the folder."""
+    text, archive = folder / NATIVE[crosswalk], ARCHIVES[crosswalk]
+    if not text.is_file():
+        _fetch_gem(session, address(gem_url, archive), folder / archive, text, patience)
+    log.info("%s: %s rows", text.name, f"{read_gem(text).height:,}")
 
 
 def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path, patience: Patience) -> None:

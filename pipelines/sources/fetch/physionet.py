@@ -1,7 +1,6 @@
 """MIMIC-IV's open demo, or whatever PhysioNet lays out as it does: files beside a SHA256SUMS.txt that promises them."""
 
 import logging
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from pipelines.sources.fetch.files import address, alone_in, fetch_verified
 from pipelines.sources.mimic_tables import TABLES
 from schemas.errors import InputError
 
-# at the top or in hosp, for nothing reads icu; and no name leads out of the folder
-WANTED = re.compile(r"(hosp/)?\w[\w.-]*")
+TABLE_FILES = {table: f"hosp/{table}.csv.gz" for table in TABLES}
+LICENSE = "LICENSE.txt"  # goes with the tables wherever they go
 
 log = logging.getLogger("nest")
 
@@ -29,7 +28,7 @@ class Fetched:
 
 
 def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = None) -> Fetched:
-    """Bring `hosp` and the texts beside it into `folder`, each file verified; what is there and right is kept.
+    """Bring the tables we read and their licence into `folder`, each file verified; what is there and right is kept.
 
     SHA256SUMS.txt gets its name last: where it lies, all it was asked for lies beside it.
 
@@ -54,12 +53,11 @@ def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = No
 def _wanted(session: requests.Session, base_url: str, sums: Path, patience: Patience) -> dict[str, str]:
     """Return the files to fetch and their sums."""
     text = download(session, address(base_url, SUMS), sums, patience).read_text(errors="replace")
-    wanted = {name: digest for name, digest in read_sums(text).items() if WANTED.fullmatch(name)}
-    missing = [table for table in TABLES if f"hosp/{table}.csv.gz" not in wanted]
-    if missing:
+    listed = read_sums(text)
+    if missing := [table for table, name in TABLE_FILES.items() if name not in listed]:
         discard(sums)
         raise InputError(
             f"{shown(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the folder "
             "that holds hosp."
         )
-    return wanted
+    return {name: listed[name] for name in (LICENSE, *TABLE_FILES.values()) if name in listed}
