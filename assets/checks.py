@@ -102,22 +102,22 @@ def card_checks(source: str, asset: str, step: str) -> dg.AssetChecksDefinition:
 def split_check(source: str) -> dg.AssetChecksDefinition:
     """Return the check that nobody tested on was trained on."""
 
-    @dg.asset_check(asset=f"{source}_subjects", name="no_test_patient_was_trained_on", blocking=True)
+    @dg.asset_check(asset=f"{source}_subjects", name="no_test_subject_was_trained_on", blocking=True)
     @plainly
-    def no_test_patient_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
-        """No patient of the tasks' test split is in the training split of the pretraining."""
+    def no_test_subject_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
+        """No subject of the tasks' test split is in the training split of the pretraining."""
         table = read_table(workspace.layout(source).subjects, SUBJECTS)
         trained_on = count_overlap(table, "train", "test")
         overlaps = shown_splits(table).overlap
         result = dg.AssetCheckResult(
-            check_name="no_test_patient_was_trained_on",
+            check_name="no_test_subject_was_trained_on",
             passed=trained_on == 0,
-            description=f"{shown_count(trained_on)} patients of the tasks' test split were trained on.",
+            description=f"{shown_count(trained_on)} subjects of the tasks' test split were trained on.",
             metadata={f"pretraining_{name}": overlap.patients for name, overlap in overlaps.items()},
         )
         return told(result)[0]
 
-    return no_test_patient_was_trained_on
+    return no_test_subject_was_trained_on
 
 
 def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:

@@ -12,14 +12,13 @@ PAPER_EXAMPLES_PER_STEP = 36
 
 _LIMITS = """\
 ## Intended use
-Research on de-identified hospital data, by people who may see the data it was trained on. Not a medical
-device: no prediction of it may change the care of a patient.
+Research on de-identified data, by people who may see the data it was trained on. Not a medical device: no
+prediction of it may change the care of anyone.
 
 ## Limits
-- It reads tokens of one vocabulary, made with one set of laboratory cuts and one drug lookup; shards of
-  another are refused.
-- Trained on one hospital's patients, or on synthetic ones; others code, measure and treat differently.
-- Weights of models trained on patient data can reveal some of it. Share them under the data's agreement only.
+- It reads tokens of one vocabulary, made with one set of cuts and lookups; shards of another are refused.
+- Trained on the subjects of one source, or on synthetic ones; of another, records mean and weigh differently.
+- Weights of models trained on people's data can reveal some of it. Share them under the data's agreement only.
 - Probabilities are as the training left them; look at the calibration before reading them as risks.
 """
 
@@ -34,7 +33,7 @@ def pretrained_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             *_model(card),
             *_data(training),
             *_run(training),
-            *_table("## On the validation patients", metrics),
+            *_table("## On the validation subjects", metrics),
             _LIMITS,
         ]
     )
@@ -51,7 +50,7 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             f"Predicts at `{task.predict_at}`; {task.label_type} over {len(task.classes)} classes. "
             f"It sees events by `{task.features.clock}`"
             + (
-                f", without {', '.join(task.features.drop_from_index)} of the index stay.\n"
+                f", without {', '.join(task.features.drop_from_index)} of the index encounter.\n"
                 if task.features.drop_from_index
                 else ".\n"
             ),
@@ -78,7 +77,8 @@ def _model(card: "ModelCard") -> list[str]:
 
 def _data(training: Mapping[str, Any]) -> list[str]:
     names = [name for name in training if name.startswith(("train_", "val_", "test_"))]
-    return ["## Data", *(f"- {name.replace('_', ' ')}: {shown_count(training[name])}" for name in names), ""]
+    words = {name: name.replace("patients", "subjects").replace("_", " ") for name in names}
+    return ["## Data", *(f"- {words[name]}: {shown_count(training[name])}" for name in names), ""]
 
 
 def _run(training: Mapping[str, Any]) -> list[str]:

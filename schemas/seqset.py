@@ -24,13 +24,15 @@ SEQSET = pa.schema(
         column("times", pa.list_(_TIME), "of each token, exact: when it happened"),
         column("available", pa.list_(_TIME), "of each token, exact: when it could be known"),
         column(
-            "flags", pa.int32(), "a sum: 1 the stay has no end after its start, 2 its content is withheld"
+            "flags",
+            pa.int32(),
+            "a sum: 1 the encounter has no end after its start, 2 its content is withheld",
         ),
     ],
     metadata={"contract": "seqset/1"},
 )
 
-NO_END = 1  # the stay has no end after its start
+NO_END = 1  # the encounter has no end after its start
 TARGET_HIDDEN = (
     2  # its provider withholds what it holds: empty, never masked, predicted or counted as a basket
 )

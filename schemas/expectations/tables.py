@@ -96,12 +96,12 @@ def events(layout: Layout) -> Suite:
         _share("diagnosis_is_mapped", "DX", "mapped", 0.95),
         _share("procedure_is_mapped", "PR", "mapped", 0.95),
         _share("laboratory_unit_is_given", "LAB", "unit", 0.80),
-        _share("drug_is_given_in_a_stay", "MED", "encounter_id", 0.90),
+        _share("drug_is_given_in_an_encounter", "MED", "encounter_id", 0.90),
     )
     against = (
         holds("subject_is_known", "known IS NOT NULL", "subject_id"),
         holds(
-            "stay_is_known_and_of_its_subject",
+            "encounter_is_known_and_of_its_subject",
             "CASE WHEN encounter_id IS NOT NULL THEN stay_subject IS NOT DISTINCT FROM subject_id END",
             "encounter_id",
             "subject_id",

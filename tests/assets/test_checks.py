@@ -78,14 +78,14 @@ def test_a_subject_twice_fails_the_contract_with_a_count_and_no_id(subjects: Pat
 
 
 def test_a_test_patient_in_the_training_of_the_encoder_is_an_error(subjects: Path, workspace: Workspace):
-    assert evaluations(split_check("mimic"), workspace)["no_test_patient_was_trained_on"].passed
+    assert evaluations(split_check("mimic"), workspace)["no_test_subject_was_trained_on"].passed
     table = pq.read_table(subjects)
     assert pc.any(pc.equal(table["split"], "test")).as_py(), "without a test patient nothing is tested"
     place = table.schema.get_field_index("pretrain_split")
     everybody = table.set_column(place, table.schema.field(place), pa.array(["train"] * len(table)))
     write_table(everybody, subjects, SUBJECTS, made_by="test")
 
-    found = evaluations(split_check("mimic"), workspace)["no_test_patient_was_trained_on"]
+    found = evaluations(split_check("mimic"), workspace)["no_test_subject_was_trained_on"]
 
     assert not found.passed
     assert found.blocking

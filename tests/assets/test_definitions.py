@@ -133,7 +133,7 @@ def test_every_check_that_guards_the_science_stops_what_hangs_below():
     guards = {
         "contract",
         "rows_reconcile",
-        "no_test_patient_was_trained_on",
+        "no_test_subject_was_trained_on",
         "no_feature_after_prediction",
         "as_published",
     }

@@ -112,7 +112,7 @@ def test_training_lowers_the_validation_loss_and_says_what_it_was_trained_on(wor
 
     assert metrics["validation"]["val_loss"] < metrics["history"][0]["val_loss"]
     assert {"val_recall_at_10_cls", "val_ndcg_at_10_mask"} <= set(metrics["validation"])
-    assert "train patients: 28" in (tmp_path / "README.md").read_text()
+    assert "train subjects: 28" in (tmp_path / "README.md").read_text()
     assert "6 examples a step" in (tmp_path / "README.md").read_text()
     assert "The paper takes 36 a step and leaves none out." in (tmp_path / "README.md").read_text()
 

@@ -1,5 +1,6 @@
 """A table is written and read under its contract or refused in words that quote nothing."""
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.columns import says
-from schemas.contract import ContractError, conform, read_table, table_metadata, write_table
+from schemas.contract import (
+    ContractError,
+    conform,
+    contract_name,
+    read_table,
+    table_metadata,
+    write_table,
+)
 from schemas.contracts import CONTRACTS, descriptions
-from schemas.events import SUBJECTS
+from schemas.events import ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.seqset import SEQSET
+from schemas.vocab import VOCAB
 
 CANARY = "MRN-4711"
 THINGS = pa.schema(
@@ -181,3 +191,11 @@ def test_a_file_is_told_in_the_words_of_the_contract_it_was_written_under(tmp_pa
     write_table(SUBJECTS.empty_table(), path, SUBJECTS, made_by="the test")
     assert descriptions(pq.read_schema(path))["split"] == "train, val or test, of every task"
     assert descriptions(pa.schema([pa.field("split", pa.string())])) == {}
+
+
+@pytest.mark.parametrize("schema", [SUBJECTS, ENCOUNTERS, EVENTS, SEQSET, VOCAB], ids=contract_name)
+def test_columns_that_every_source_has_are_told_in_words_that_fit_every_source(schema: pa.Schema):
+    told = " ".join(descriptions(schema).values())
+    for named_together in ("the patient or buyer", "the stay, visit or order"):
+        told = told.replace(named_together, "")
+    assert re.findall(r"hospital|patient|\bstay|admission|discharge|admitted", told) == []

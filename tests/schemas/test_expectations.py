@@ -102,8 +102,8 @@ FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
     ("events", put("value", None, row=LAB), {"laboratory_item_has_value"}),
     ("events", shift("available_at", -3 * DAY, row=PR), {"available_at_is_not_before_time"}),
     ("events", shift("available_at", -DAY), {"diagnosis_is_known_from_the_end_on"}),
-    ("events", put("subject_id", 2), {"stay_is_known_and_of_its_subject"}),
-    ("events", put("encounter_id", 999), {"stay_is_known_and_of_its_subject"}),
+    ("events", put("subject_id", 2), {"encounter_is_known_and_of_its_subject"}),
+    ("events", put("encounter_id", 999), {"encounter_is_known_and_of_its_subject"}),
     ("events", put("subject_id", 999, "encounter_id", None), {"subject_is_known"}),
     ("events", put("time", datetime(1900, 1, 1) - DAY), {"time_is_plausible"}),
     (
@@ -250,7 +250,7 @@ TRIED_APART = {
     "diagnosis_is_mapped",
     "procedure_is_mapped",
     "laboratory_unit_is_given",
-    "drug_is_given_in_a_stay",
+    "drug_is_given_in_an_encounter",
     "drug_given_has_an_atc",
     "token_is_not_unknown",
     "index_has_an_end",
@@ -311,6 +311,6 @@ def test_small_shares_of_the_unusual_pass_and_large_ones_warn(tmp_path: Path) ->
     assert warnings(12, "at the bound") == set()
     assert warnings(32, "beyond it") == {
         "laboratory_unit_is_given",
-        "drug_is_given_in_a_stay",
+        "drug_is_given_in_an_encounter",
         "token_is_not_unknown",
     }
