@@ -22,7 +22,9 @@ def in_order(events: pl.DataFrame) -> pl.DataFrame:
 def _in_order(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     """Return the sorted events, and whether some have subject, time and rank in common."""
     if events["value"].dtype.is_float():
-        events = events.with_columns(pl.col("value") + 0.0)  # of -0.0, which equals it, the same bytes
+        # of -0.0, which equals it, the same bytes; `+ 0.0` would not do: polars skips it
+        value = pl.col("value")
+        events = events.with_columns(value=pl.when(value == 0.0).then(0.0).otherwise(value))
     falls, tied = _compare(_keys(events))
     if falls:  # some providers' files lie in order
         events = events[order_of(_keys(events))]

@@ -1,0 +1,67 @@
+"""Whatever order a provider's rows come in, the events and the sets made of them are the very same bytes."""
+
+import random
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pipelines.corpus import fit_vocab, write_bucket
+from pipelines.events import events_file, kinds_of, write_events, write_numbered
+from schemas.layout import Layout
+from schemas.settings import PRESETS
+from tests.pipelines.meds_tables import make_layout
+
+HASHES = {"vocab": "a" * 64, "config": "b" * 64}
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[str, pl.DataFrame]]:
+    """One bucket of subjects with a vocabulary fitted on them, and its events by kind."""
+    rules = PRESETS["paper"]
+    layout = make_layout(tmp_path_factory.mktemp("world"), rules, subjects=9, per_bucket=9)
+    fit_vocab(layout, rules)
+    files = {kind: events_file(layout.events, kind, 0) for kind in kinds_of(layout.events)}
+    return layout, {kind: pl.read_parquet(file) for kind, file in files.items()}
+
+
+def written(layout: Layout, events: dict[str, pl.DataFrame], write: Callable) -> dict[str, bytes]:
+    """Return the bytes of what becomes of the events: their files, the shard and its card."""
+    for kind, of_kind in events.items():
+        write(of_kind, layout.events, kind, 0, made_by="test")
+    shards = layout.root / "shards"
+    shards.mkdir(exist_ok=True)
+    write_bucket(layout, layout, shards, HASHES, 0)
+    return {path.name: path.read_bytes() for folder in (layout.events, shards) for path in folder.iterdir()}
+
+
+def tied(events: pl.DataFrame, minutes: int, ranks: int | None) -> pl.DataFrame:
+    """Return the events in coarser times and ranks, many of them equal, and most values a zero of either sign."""
+    zero = pl.when(pl.col("rank") % 2 == 0).then(0.0).otherwise(-0.0)
+    return events.with_columns(
+        time=pl.col("time").dt.truncate(f"{minutes}m"),
+        rank=pl.lit(None, pl.Int64) if ranks is None else pl.col("rank") // ranks,
+        value=pl.when(pl.col("value") < 90).then(zero).otherwise(pl.col("value")),
+    )
+
+
+@settings(max_examples=15, phases=[Phase.generate])  # no shuffle is simpler than another
+@given(
+    dice=st.randoms(use_true_random=False),
+    minutes=st.sampled_from([1, 60, 1440]),
+    ranks=st.sampled_from([None, 1, 4]),
+    write=st.sampled_from([write_events, write_numbered]),
+)
+def test_rows_in_any_order_become_the_very_same_events_and_sets(
+    bucket: tuple[Layout, dict[str, pl.DataFrame]],
+    dice: random.Random,
+    minutes: int,
+    ranks: int | None,
+    write: Callable,
+):
+    layout, events = bucket
+    as_given = {kind: tied(rows, minutes, ranks) for kind, rows in events.items()}
+    shuffled = {kind: rows[dice.sample(range(rows.height), rows.height)] for kind, rows in as_given.items()}
+    assert written(layout, shuffled, write) == written(layout, as_given, write)
