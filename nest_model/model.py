@@ -1,6 +1,7 @@
 """NEST: set-wise and cross-set blocks interleaved, on packed rows."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -89,7 +90,8 @@ class NestModel(nn.Module):
         self.layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model, bias=False)
         self.set_head = SetHead(config.d_model, config.vocab_size)
-        self._initialise()
+        initialise(self, self.layers)
+        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Return every row after the final norm, [rows, d_model]; a set is read at its `batch.cls_rows`."""
@@ -141,15 +143,16 @@ class NestModel(nn.Module):
             rows = rows + self.time2vec["days"](batch.days).index_select(0, batch.set_of_row)
         return rows
 
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=module.in_features**-0.5)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-        nn.init.normal_(self.embedding.weight, std=self.config.d_model**-0.5)
-        blocks = [block for layer in self.layers for block in (layer.set_wise, layer.cross_set)]
-        with torch.no_grad():
-            for block in blocks:
-                for written in (block.attention.out, block.feed_forward.out):
-                    written.weight /= math.sqrt(2 * len(blocks))
+
+def initialise(module: nn.Module, layers: Iterable[NestLayer]) -> None:
+    """Draw every linear weight of a module that holds these layers, as NestModel says."""
+    for linear in module.modules():
+        if isinstance(linear, nn.Linear):
+            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+    blocks = [block for layer in layers for block in (layer.set_wise, layer.cross_set)]
+    with torch.no_grad():
+        for block in blocks:
+            for written in (block.attention.out, block.feed_forward.out):
+                written.weight /= math.sqrt(2 * len(blocks))

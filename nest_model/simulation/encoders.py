@@ -1,0 +1,86 @@
+"""Two arrangements of the same NestLayers: interleaved, as NEST is, or all set-wise blocks before all cross-set ones.
+
+What differs is the order of the calls alone; parameters, their names and what they start from are the same.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from nest_model.attention import AttentionPlan, plan_attention
+from nest_model.batch import offsets
+from nest_model.config import ModelConfig
+from nest_model.layers import rotation
+from nest_model.model import NestLayer, initialise
+from nest_model.simulation.readout import PoolingByAttention
+
+Arrangement = Literal["interleaved", "sequential"]
+ARRANGEMENTS: tuple[Arrangement, ...] = get_args(Arrangement)
+
+Pooled = Literal["sets", "rows"]  # each set's [CLS], which is what NEST reads, or every row of the subject
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Who attends to whom in a batch whose subjects are all of one shape."""
+
+    cls_rows: Tensor  # i64 [sets]
+    set_plan: AttentionPlan
+    subject_plan: AttentionPlan
+    subject_rotation: Tensor
+
+    @classmethod
+    @lru_cache(maxsize=4)  # the same for every training step
+    def of(cls, subjects: int, sets: int, rows_per_set: int, d_head: int) -> "Pieces":
+        set_offsets = offsets(torch.full((subjects * sets,), rows_per_set))
+        positions = torch.arange(sets).repeat(subjects)  # pos_i = i
+        return cls(
+            cls_rows=set_offsets[:-1],
+            set_plan=plan_attention(set_offsets),
+            subject_plan=plan_attention(offsets(torch.full((subjects,), sets))),
+            subject_rotation=rotation(positions, d_head, torch.float32),
+        )
+
+
+class Regressor(nn.Module):
+    """Events to one number per subject: an encoder of either arrangement, its rows pooled, a linear head."""
+
+    def __init__(self, arrangement: Arrangement, pooled: Pooled, config: ModelConfig) -> None:
+        super().__init__()
+        self.arrangement, self.pooled, self.d_head = arrangement, pooled, config.d_model // config.heads
+        self.cls = nn.Parameter(torch.randn(config.d_model) * config.d_model**-0.5)
+        self.layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.d_model, bias=False)
+        self.readout = PoolingByAttention(config.d_model, config.heads)
+        self.head = nn.Linear(config.d_model, 1)
+        initialise(self, self.layers)
+
+    def forward(self, events: Tensor) -> Tensor:
+        """events [subjects, sets, events, d_model] → [subjects]."""
+        subjects, sets, per_set, d_model = events.shape
+        pieces = Pieces.of(subjects, sets, per_set + 1, self.d_head)
+        rows = torch.cat([self.cls.expand(subjects, sets, 1, d_model), events], dim=2).flatten(0, 2)
+        encode = self._interleaved if self.arrangement == "interleaved" else self._sequential
+        hidden = self.norm(encode(rows, pieces)).unflatten(0, (subjects, sets, per_set + 1))
+        pooled = hidden[:, :, 0] if self.pooled == "sets" else hidden.flatten(1, 2)
+        return self.head(self.readout(pooled)).squeeze(-1)
+
+    def _interleaved(self, rows: Tensor, pieces: Pieces) -> Tensor:
+        """SWE, CSE, SWE, CSE …, as in NestModel."""
+        for layer in self.layers:
+            rows = layer(
+                rows, pieces.cls_rows, pieces.set_plan, None, pieces.subject_plan, pieces.subject_rotation
+            )
+        return rows
+
+    def _sequential(self, rows: Tensor, pieces: Pieces) -> Tensor:
+        """SWE, SWE …, CSE, CSE …: no event hears of another set."""
+        for layer in self.layers:
+            rows = layer.set_wise(rows, pieces.set_plan, None)
+        sets = rows.index_select(0, pieces.cls_rows)
+        for layer in self.layers:
+            sets = layer.cross_set(sets, pieces.subject_plan, pieces.subject_rotation)
+        return rows.index_copy(0, pieces.cls_rows, sets)
