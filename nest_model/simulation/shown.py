@@ -1,6 +1,7 @@
 """The study as people read it: a table, and a figure as the paper has it. Every mean stands with its seeds' range."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -13,7 +14,7 @@ from nest_model.simulation.encoders import ARRANGEMENTS
 Row = Mapping[str, Any]  # as study.summary gives them
 HEADS = ("codes", "σ", "L", "interleaved R²", "sequential R²", "gap", "interleaved wins")
 _LOOKS = {"interleaved": figures.LOOKS["nest"], "sequential": figures.LOOKS["lightgbm"]}
-_DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # the deepest first
+_DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # of the depths, the deepest first
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -53,24 +54,26 @@ def figure(rows: Sequence[Row]) -> Figure:
 
 
 def _lines(axes: Axes, rows: Sequence[Row]) -> None:
-    """A line for each arrangement and depth; whiskers from the lowest to the highest seed."""
+    """A line for each arrangement and depth, the deepest filled; whiskers from the lowest to the highest seed."""
+    noises = sorted({row["noise"] for row in rows})
     depths = sorted({row["layers"] for row in rows}, reverse=True)
-    for name, look in _LOOKS.items():
-        for depth, dash in zip(depths, _DASHES, strict=False):
-            points = sorted((row["noise"], row[name]) for row in rows if row["layers"] == depth)
-            means = [fmean(seeds) for _, seeds in points]
-            below = [mean - min(seeds) for mean, (_, seeds) in zip(means, points, strict=True)]
-            above = [max(seeds) - mean for mean, (_, seeds) in zip(means, points, strict=True)]
-            axes.errorbar(
-                [noise for noise, _ in points],
-                means,
-                yerr=[below, above],
-                label=f"{name}, L = {depth}",
-                color=look.colour,
-                marker=look.marker,
-                markersize=5,
-                linestyle=dash,
-                elinewidth=1.2,
-                capsize=2.5,
-            )
-    axes.set_xticks(sorted({row["noise"] for row in rows}))
+    beside = 0.015 * (noises[-1] - noises[0] or 1)  # so that whiskers do not hide one another
+    for (name, look), (place, depth) in product(_LOOKS.items(), enumerate(depths)):
+        points = sorted((row["noise"], row[name]) for row in rows if row["layers"] == depth)
+        means = [fmean(seeds) for _, seeds in points]
+        below = [mean - min(seeds) for mean, (_, seeds) in zip(means, points, strict=True)]
+        above = [max(seeds) - mean for mean, (_, seeds) in zip(means, points, strict=True)]
+        axes.errorbar(
+            [noise + beside * place for noise, _ in points],
+            means,
+            yerr=[below, above],
+            label=f"{name}, L = {depth}",
+            color=look.colour,
+            marker=look.marker,
+            markersize=5.5,
+            markerfacecolor=look.colour if depth == depths[0] else "white",
+            linestyle=_DASHES[place % len(_DASHES)],
+            elinewidth=1.2,
+            capsize=2.5,
+        )
+    axes.set_xticks(noises)
