@@ -4,6 +4,7 @@ import multiprocessing
 import queue
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -16,6 +17,7 @@ from nest_model.simulation.encoders import ARRANGEMENTS, Pooled
 from nest_model.simulation.outcome import CONCENTRATIONS
 from nest_model.simulation.trial import Trial, score
 from nest_model.telemetry import Progress, Telemetry, die_with_parent
+from schemas.errors import NestError
 
 NOISE = 0.5
 
@@ -33,16 +35,28 @@ def plan(layers: Sequence[int], sweep: Sequence[float], pooled: Pooled, seeds: i
 
 
 def run(trials: Sequence[Trial], steps: int, telemetry: Telemetry, *, workers: int) -> list[float]:
-    """Return R² of each trial. Each runs on one thread, so that neither workers nor cores change a bit of it."""
+    """Return R² of each trial. Each runs on one thread, so that neither workers nor cores change a bit of it.
+
+    Raises:
+        NestError: a worker was killed.
+    """
     context = multiprocessing.get_context("spawn")
     done: Queue[int] = context.Queue()
     progress = telemetry.progress("simulation", total=len(trials) * steps, unit="steps")
-    with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(done,)) as pool:
+    pool = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(done,))
+    try:
         pending = [pool.submit(_score, trial, steps) for trial in trials]
         for trial, future in zip(trials, pending, strict=True):
             future.add_done_callback(partial(_tell, telemetry, trial))
         _follow(pending, done, progress)
         return [future.result() for future in pending]
+    except BrokenProcessPool:
+        raise NestError(
+            f"simulation: one of the {workers} workers was killed, for want of memory perhaps (each takes about 1 "
+            "GiB). Run again with fewer --workers; earlier files are untouched."
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def summary(trials: Sequence[Trial], scores: Sequence[float]) -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
 import json
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from nest_model.simulation.__main__ import main
 from nest_model.simulation.shown import figure, table
 from nest_model.simulation.study import plan, summary
 from nest_model.simulation.trial import Trial, score
+from nest_model.telemetry import Progress
 
 
 def test_a_short_training_learns():
@@ -44,6 +46,13 @@ def test_the_gap_is_taken_seed_by_seed_and_shown_with_its_range():
     assert line == (
         "| uniform | 0.5 | 2 | 0.850 (0.700 to 1.000) | 0.650 (0.600 to 0.700) | +0.200 (+0.100 to +0.300) | 2 of 2 |"
     )
+
+
+def test_a_killed_worker_is_one_clear_message_and_ends_the_study(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(Progress, "advance", lambda *_: [child.kill() for child in active_children()])
+    assert main(["--out", str(tmp_path), "--seeds", "1", "--steps", "100000"]) == 2
+    assert "one of the 2 workers was killed" in capsys.readouterr().err
+    assert not (tmp_path / "simulation.json").exists()
 
 
 @pytest.mark.parametrize("flag", ["--seeds", "--steps", "--workers"])
