@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, fields
 
-from nest_model.config import ModelConfig
+from nest_model.config import ModelConfig, Shortcuts
 from schemas.errors import NestError
 
 
@@ -53,7 +53,10 @@ class Sizes:
         return max(int(self.d_head * math.log(self.d_head)), 1)
 
     def config(self) -> ModelConfig:
-        """Return NEST's config: no positions inside a set, days since the first between sets."""
+        """Return NEST's config: no positions inside a set, days since the first between sets.
+
+        Duplicates are not merged: the formulas count every row, and a small vocabulary draws some twice.
+        """
         return ModelConfig(
             vocab_size=self.vocab_size,
             d_model=self.d_model,
@@ -63,4 +66,5 @@ class Sizes:
             max_set_rows=self.set_rows,
             max_sets=self.sets,
             set_position=None,
+            shortcuts=Shortcuts(merged_duplicates=False),
         )

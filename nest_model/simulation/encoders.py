@@ -10,11 +10,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from nest_model.attention import AttentionPlan, plan_attention
+from nest_model.attention import plan_attention
 from nest_model.batch import offsets
 from nest_model.config import ModelConfig
 from nest_model.layers import rotation
-from nest_model.model import NestLayer, initialise
+from nest_model.model import Attending, NestLayer, initialise
 from nest_model.simulation.readout import PoolingByAttention
 
 Arrangement = Literal["interleaved", "sequential"]
@@ -28,9 +28,7 @@ class Pieces:
     """Who attends to whom in a batch whose subjects are all of one shape."""
 
     cls_rows: Tensor  # i64 [sets]
-    set_plan: AttentionPlan
-    subject_plan: AttentionPlan
-    subject_rotation: Tensor
+    attending: Attending
 
     @classmethod
     @lru_cache(maxsize=4)  # the same for every training step
@@ -39,9 +37,12 @@ class Pieces:
         positions = torch.arange(sets).repeat(subjects)  # pos_i = i
         return cls(
             cls_rows=set_offsets[:-1],
-            set_plan=plan_attention(set_offsets),
-            subject_plan=plan_attention(offsets(torch.full((subjects,), sets))),
-            subject_rotation=rotation(positions, d_head, torch.float32),
+            attending=Attending(
+                set_plan=plan_attention(set_offsets),
+                set_rotation=None,
+                subject_plan=plan_attention(offsets(torch.full((subjects,), sets))),
+                subject_rotation=rotation(positions, d_head, torch.float32),
+            ),
         )
 
 
@@ -71,16 +72,15 @@ class Regressor(nn.Module):
     def _interleaved(self, rows: Tensor, pieces: Pieces) -> Tensor:
         """SWE, CSE, SWE, CSE …, as in NestModel."""
         for layer in self.layers:
-            rows = layer(
-                rows, pieces.cls_rows, pieces.set_plan, None, pieces.subject_plan, pieces.subject_rotation
-            )
+            rows = layer(rows, pieces.cls_rows, pieces.attending)
         return rows
 
     def _sequential(self, rows: Tensor, pieces: Pieces) -> Tensor:
         """SWE, SWE …, CSE, CSE …: no event hears of another set."""
+        attending = pieces.attending
         for layer in self.layers:
-            rows = layer.set_wise(rows, pieces.set_plan, None)
+            rows = layer.set_wise(rows, attending.set_plan, None)
         sets = rows.index_select(0, pieces.cls_rows)
         for layer in self.layers:
-            sets = layer.cross_set(sets, pieces.subject_plan, pieces.subject_rotation)
+            sets = layer.cross_set(sets, attending.subject_plan, attending.subject_rotation)
         return rows.index_copy(0, pieces.cls_rows, sets)

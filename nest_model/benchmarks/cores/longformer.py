@@ -67,7 +67,7 @@ class LongformerAttention(Attention):
         self.anchor_query = nn.Linear(d_model, d_model, bias=False)
         self.anchor_key_value = nn.Linear(d_model, 2 * d_model, bias=False)
 
-    def forward(self, rows: Tensor, core: Longformer, rotation: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, core: Longformer, rotation: Tensor, asking: None = None) -> Tensor:
         query, key, value = self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
         attended = core.attend(rotate(query, rotation), rotate(key, rotation), value)
         anchors = core.anchor_rows(len(rows), rows.device)
