@@ -103,7 +103,9 @@ def _read(model: NestModel, masked: MaskedBatch, rows: Tensor) -> Read:
 
 def _token_loss(model: NestModel, hidden: Tensor, places: Tensor, tokens: Tensor) -> Tensor:
     """Sum over the masked tokens; a row that stands for several guesses at each of theirs."""
-    rows, row_of_target = _heads_at(model, hidden, places)
+    rows, row_of_target = torch.arange(len(hidden), device=hidden.device), places
+    if model.config.shortcuts.heads_where_a_loss_is:
+        rows, row_of_target = torch.unique(places, return_inverse=True)
     targets = Targets(row_of_target, tokens, torch.ones_like(tokens, dtype=torch.float64))
     return cross_entropy_sum(
         hidden.index_select(0, rows),
@@ -116,7 +118,9 @@ def _token_loss(model: NestModel, hidden: Tensor, places: Tensor, tokens: Tensor
 
 def _set_loss(model: NestModel, hidden: Tensor, places: Tensor, masked: MaskedBatch) -> Tensor:
     """Sum the masked sets' divergences: cross-entropy less the entropy of the shares."""
-    rows, row_of_set = _heads_at(model, hidden, places)
+    rows, row_of_set = masked.batch.cls_rows, masked.masked_sets
+    if model.config.shortcuts.heads_where_a_loss_is:
+        rows, row_of_set = torch.unique(places, return_inverse=True)
     shares = masked.target_shares
     cross_entropy = cross_entropy_sum(
         model.set_head.before_out(hidden.index_select(0, rows)),
@@ -126,10 +130,3 @@ def _set_loss(model: NestModel, hidden: Tensor, places: Tensor, masked: MaskedBa
         chunked=model.config.shortcuts.chunked_cross_entropy,
     )
     return cross_entropy + (shares * shares.log()).sum().to(cross_entropy.dtype)
-
-
-def _heads_at(model: NestModel, hidden: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows of `hidden` a head is at, and for each of `places` which of these it is."""
-    if model.config.shortcuts.heads_where_a_loss_is:
-        return torch.unique(places, return_inverse=True)
-    return torch.arange(len(hidden), device=hidden.device), places

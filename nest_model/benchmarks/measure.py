@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,18 @@ def seconds(step: Callable[[], None], device: torch.device) -> float:
 def peak_bytes(model: str, sizes: Sizes, protocol: str, device: torch.device) -> int:
     """Return the memory that one model and its steps take, weights included.
 
-    On CUDA: torch's peak of allocated memory, nothing else of ours on the device. On a CPU: how far the peak
-    resident memory of a fresh process rises above what it was after a tiny step.
+    On CUDA: torch's peak of allocated memory, nothing else of ours on the device. On a CPU: see `process_peak`.
     """
     if device.type == "cuda":
         return _cuda_peak(model, sizes, protocol, device)
+    tiny, real = (partial(_steps, model, size, protocol, device) for size in (TINY, sizes))
+    return process_peak(tiny, real)
+
+
+def process_peak(tiny: Callable[[], Any], real: Callable[[], Any]) -> int:
+    """Return how far the peak resident bytes of a fresh process rise with `real` above what they were after `tiny`."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_process_peak, model, sizes, protocol, torch.get_num_threads()).result()
+        return pool.submit(_rise, tiny, real, torch.get_num_threads()).result()
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -66,12 +72,11 @@ def _cuda_peak(model: str, sizes: Sizes, protocol: str, device: torch.device) ->
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def _process_peak(model: str, sizes: Sizes, protocol: str, threads: int) -> int:
+def _rise(tiny: Callable[[], Any], real: Callable[[], Any], threads: int) -> int:
     torch.set_num_threads(threads)
-    cpu = torch.device("cpu")
-    _steps(model, TINY, protocol, cpu)
+    tiny()
     before = _resident_bytes("VmRSS")
-    _steps(model, sizes, protocol, cpu)
+    real()
     return _resident_bytes("VmHWM") - before  # ru_maxrss would begin with that of the process before exec
 
 

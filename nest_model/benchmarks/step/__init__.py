@@ -1,0 +1,1 @@
+"""What a training step costs: the padded forms against packed ones, the product's switches added one by one."""

@@ -1,0 +1,57 @@
+"""`python -m nest_model.benchmarks.step`: what a training step costs on this machine, as Markdown and JSON."""
+
+import argparse
+import logging
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from nest_model.benchmarks.measure import machine
+from nest_model.benchmarks.step.forms import FORMS, Size
+from nest_model.benchmarks.step.rounds import measure
+from nest_model.benchmarks.step.table import as_markdown
+from nest_model.files import write_json, write_text
+
+SIZES = {"d 128, L 2": Size(128, 2), "d 256, L 4": Size(256, 4)}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, write `<name>.md` and `<name>.json`, and print the former."""
+    flags = argparse.ArgumentParser(
+        prog="python -m nest_model.benchmarks.step",
+        description="A training step, padded and packed, the shortcuts added one by one.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    flags.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), metavar="SIZE")
+    flags.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS), metavar="FORM")
+    flags.add_argument("--patients", type=int, default=36, help="of a step; a padded one has a micro-batch's")
+    flags.add_argument("--rounds", type=int, default=5, help="each form once in every round")
+    flags.add_argument("--threads", type=int, default=1)
+    flags.add_argument("--out", type=Path, required=True, help="folder of what is written")
+    flags.add_argument("--name", default="model", help="of the files")
+    given = flags.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    torch.set_num_threads(given.threads)
+    report = {
+        "machine": machine(torch.device("cpu")),
+        "patients": given.patients,
+        "rounds": given.rounds,
+        "sizes": {
+            name: {
+                "size": asdict(SIZES[name]),
+                "forms": measure(name, SIZES[name], given.forms, given.patients, given.rounds),
+            }
+            for name in given.sizes
+        },
+    }
+    table = as_markdown(report)
+    write_json(given.out / f"{given.name}.json", report)
+    write_text(given.out / f"{given.name}.md", table)
+    sys.stdout.write(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Patients as long as MIMIC-IV's."""
+
+import numpy as np
+import torch
+
+from nest_model.batch import PackedBatch
+from nest_model.config import ModelConfig
+from schemas.vocab import SPECIALS
+
+SHARE_WITH_ONE_SET = 0.56
+FURTHER_SETS = 3.318  # mean, of the patients with more than one; 2.46 sets a patient in all
+MEAN_SET_ROWS, SIGMA_SET_ROWS = 226, 1.1  # log-normal
+EVENTS_AT_A_TIME = 8.0  # mean: a panel of laboratory values comes back at once
+MEAN_HOURS = 110.0  # of a stay
+MEAN_DAYS_BETWEEN_SETS = 300.0
+ZIPF = 1.0  # share of the r-th commonest token ∝ 1 / r^ZIPF
+
+
+def draw_patients(patients: int, config: ModelConfig, rng: np.random.Generator) -> PackedBatch:
+    """Draw patients with as many sets, and as large ones, as MIMIC-IV v3.1's, within the config's limits."""
+    further = rng.geometric(1 / FURTHER_SETS, patients) * (rng.random(patients) >= SHARE_WITH_ONE_SET)
+    sets_per_subject = np.minimum(1 + further, config.max_sets)
+    sets = int(sets_per_subject.sum())
+    mu = np.log(MEAN_SET_ROWS) - SIGMA_SET_ROWS**2 / 2
+    sizes = np.rint(rng.lognormal(mu, SIGMA_SET_ROWS, sets)).astype(np.int64)
+    events_per_set = np.clip(sizes, 1, config.max_set_rows - 1)
+    return PackedBatch.from_events(
+        tokens=torch.from_numpy(_tokens(int(events_per_set.sum()), config.vocab_size, rng)),
+        hours=torch.from_numpy(_hours(events_per_set, rng)),
+        events_per_set=torch.from_numpy(events_per_set),
+        sets_per_subject=torch.from_numpy(sets_per_subject),
+        days=torch.from_numpy(_days(sets_per_subject, rng)),
+    )
+
+
+def _tokens(count: int, vocab_size: int, rng: np.random.Generator) -> np.ndarray:
+    weights = np.arange(1, vocab_size - len(SPECIALS) + 1) ** -ZIPF
+    return len(SPECIALS) + np.searchsorted(weights.cumsum() / weights.sum(), rng.random(count))
+
+
+def _hours(events_per_set: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw each event's hour among those at which anything happened in its set."""
+    set_of_event = np.repeat(np.arange(len(events_per_set)), events_per_set)
+    moments = np.maximum(events_per_set / EVENTS_AT_A_TIME, 1)[set_of_event]
+    moment = np.floor(rng.random(len(set_of_event)) * moments)
+    return (MEAN_HOURS * moment / moments).astype(np.float32)
+
+
+def _days(sets_per_subject: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    gaps = rng.exponential(MEAN_DAYS_BETWEEN_SETS, int(sets_per_subject.sum()))
+    first = np.cumsum(sets_per_subject) - sets_per_subject
+    total = np.cumsum(gaps)
+    return total - np.repeat(total[first], sets_per_subject)
