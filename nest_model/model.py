@@ -57,11 +57,12 @@ class NestLayer(nn.Module):
         """
         is_cls = torch.zeros_like(wanted).index_fill_(0, batch.cls_rows, True)
         asking = (wanted | is_cls).nonzero().squeeze(1)
-        set_plan = plan_attention(batch.set_offsets, batch.key_bias, asking=wanted | is_cls)
+        dtype = computed_in(rows)
+        set_plan = plan_attention(batch.set_offsets, batch.key_bias, asking=wanted | is_cls, dtype=dtype)
         rows = self.set_wise(rows, set_plan, attending.set_rotation, asking)
         cls_rows, is_wanted = is_cls[asking].nonzero().squeeze(1), wanted[asking]
         wanted_sets = is_wanted[cls_rows]
-        subject_plan = plan_attention(batch.subject_offsets, asking=wanted_sets)
+        subject_plan = plan_attention(batch.subject_offsets, asking=wanted_sets, dtype=dtype)
         sets = self.cross_set(
             take(rows, cls_rows),
             subject_plan,
@@ -119,12 +120,13 @@ class NestModel(nn.Module):
         return Read(self.norm(hidden), place)
 
     def _attending(self, batch: PackedBatch) -> Attending:
-        dtype, d_head = self.embedding.weight.dtype, self.config.d_model // self.config.heads
+        weight, d_head = self.embedding.weight, self.config.d_model // self.config.heads
+        dtype = computed_in(weight)
         return Attending(
-            plan_attention(batch.set_offsets, batch.key_bias),
-            rotation(batch.hours, d_head, dtype) if self.config.set_position else None,
-            plan_attention(batch.subject_offsets),
-            rotation(batch.days, d_head, dtype),
+            plan_attention(batch.set_offsets, batch.key_bias, dtype=dtype),
+            rotation(batch.hours, d_head, weight.dtype) if self.config.set_position else None,
+            plan_attention(batch.subject_offsets, dtype=dtype),
+            rotation(batch.days, d_head, weight.dtype),
         )
 
     def token_logits(self, hidden: Tensor) -> Tensor:
@@ -142,6 +144,12 @@ class NestModel(nn.Module):
         if "days" in self.time2vec:
             rows = rows + self.time2vec["days"](batch.days).index_select(0, batch.set_of_row)
         return rows
+
+
+def computed_in(rows: Tensor) -> torch.dtype:
+    """Return the dtype that linear layers give these rows: autocast's, where it is on."""
+    kind = rows.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
 
 
 def initialise(module: nn.Module, layers: Iterable[NestLayer]) -> None:

@@ -1,5 +1,7 @@
+import math
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -8,9 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nest_model.attention import MAX_WASTE, SdpaPlan, bucket_cuts, plan_attention
+from nest_model.attention import plan_attention
+from nest_model.attention.backends import BACKENDS
+from nest_model.attention.choice import Probe, fastest
+from nest_model.attention.packed import PackedPlan, _with_bias
+from nest_model.attention.sdpa import MAX_WASTE, SdpaPlan, bucket_cuts
 from nest_model.batch import offsets
 
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 piece_lengths = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
 
@@ -22,10 +29,10 @@ def _rows(lengths: list[int], seed: int = 0) -> tuple[torch.Tensor, ...]:
     )
 
 
-def _explicit(lengths: list[int], query, key, value, key_bias) -> torch.Tensor:
+def _explicit(lengths: list[int], query, key, value, key_bias, *, scale: float = 1 / 2) -> torch.Tensor:
     out = []
     for first, end in pairwise([0, *np.cumsum(lengths).tolist()]):
-        scores = torch.einsum("qhd,khd->hqk", query[first:end], key[first:end]) / 2
+        scores = torch.einsum("qhd,khd->hqk", query[first:end], key[first:end]) * scale
         out.append(torch.einsum("hqk,khd->qhd", (scores + key_bias[first:end]).softmax(-1), value[first:end]))
     return torch.cat(out)
 
@@ -127,6 +134,98 @@ def test_attention_keeps_the_type_of_its_rows(dtype):
     rows = [part.to(dtype) for part in _rows([3, 2])]
 
     assert plan_attention(torch.tensor([0, 3, 5]), bias).attend(*rows).dtype == dtype
+
+
+class Loops:
+    """A kernel's interface, piece by piece."""
+
+    def __init__(self, query_offsets, key_offsets):
+        self.offsets = query_offsets.tolist(), key_offsets.tolist()
+
+    def __call__(self, query, key, value, scale):
+        assert query.shape[1:] == key.shape[1:] == value.shape[1:]
+        out = []
+        for (first_query, end_query), (first, end) in zip(*map(pairwise, self.offsets), strict=True):
+            assert first_query < end_query
+            scores = torch.einsum("qhd,khd->hqk", query[first_query:end_query], key[first:end]) * scale
+            out.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), value[first:end]))
+        return torch.cat(out)
+
+
+@settings(max_examples=60, deadline=None)
+@given(piece_lengths, st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.booleans(), st.integers(0, 1000))
+def test_a_kernel_without_a_bias_gives_what_sdpa_gives_with_one(lengths, share_asking, biased, seed):
+    generator = torch.Generator().manual_seed(seed)
+    rows, count = _rows(lengths, seed), sum(lengths)
+    bias = torch.rand(count, dtype=torch.float64, generator=generator) * 6 if biased else None
+    asking = torch.rand(count, generator=generator) < share_asking
+    query_offsets = offsets(asking.long())[offsets(torch.tensor(lengths))]
+    attended, gradients = [], []
+    for build in (SdpaPlan.build, partial(PackedPlan.build, Loops)):
+        attended.append(
+            build(offsets(torch.tensor(lengths)), bias, query_offsets).attend(rows[0][asking], *rows[1:])
+        )
+        loss = attended[-1].square().sum()
+        gradients.append(torch.autograd.grad(loss, rows, allow_unused=True, materialize_grads=True))
+
+    torch.testing.assert_close(*attended, rtol=0, atol=1e-12)
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_a_bias_is_as_exact_in_bfloat16_columns_as_in_float32():
+    bias = torch.tensor([math.log(511), math.log(3), 0.1], dtype=torch.float64)
+    nothing = torch.zeros(3, 2, 8, dtype=torch.bfloat16)
+
+    query, key = _with_bias(nothing, nothing, bias)
+
+    torch.testing.assert_close((query[:, 0].double() * key[:, 0].double()).sum(-1), bias, rtol=2**-23, atol=0)
+
+
+def test_a_cpu_and_float32_are_given_sdpa():
+    assert fastest(torch.device("cpu"), torch.bfloat16) == "sdpa"
+    assert fastest(torch.device("cuda", 0), torch.float32) == "sdpa"
+
+
+@needs_cuda
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_of_cuda_gives_the_explicit_softmax_and_its_gradients(name, dtype):
+    device, lengths = torch.device("cuda"), [3, 1, 200, 512, 2, 64]
+    if name == "xformers" and not _xformers_loads(device, dtype):
+        pytest.skip("xFormers' operator does not load here")
+    rows = [torch.randn(sum(lengths), 2, 64).to(device, dtype).requires_grad_() for _ in range(3)]
+    bias = torch.rand(sum(lengths), dtype=torch.float64, device=device) * 6
+    asking = torch.rand(sum(lengths), device=device) < 0.3
+    ends = offsets(torch.tensor(lengths)).to(device)
+    exact = [part.detach().double().cpu().requires_grad_() for part in rows]
+
+    expected = _explicit(lengths, *exact, bias.cpu(), scale=1 / 8)
+    for chosen in (None, asking):
+        plan = plan_attention(ends, bias, asking=chosen, dtype=dtype, backend=name)
+        some = slice(None) if chosen is None else chosen
+        attended = plan.attend(rows[0][some], *rows[1:])
+        wanted = expected[some if chosen is None else chosen.cpu()]
+        gradients = torch.autograd.grad(attended.float().sum(), rows)
+        exact_gradients = torch.autograd.grad(wanted.sum(), exact, retain_graph=True)
+
+        torch.testing.assert_close(attended.double().cpu(), wanted, rtol=0, atol=0.03)
+        for ours, theirs in zip(gradients, exact_gradients, strict=True):
+            scale = float(theirs.abs().max())
+            torch.testing.assert_close(ours.double().cpu(), theirs, rtol=0, atol=0.03 * scale)
+
+
+@needs_cuda
+def test_cuda_is_given_a_backend_that_loads():
+    assert fastest(torch.device("cuda", 0), torch.bfloat16) in BACKENDS
+
+
+def _xformers_loads(device, dtype) -> bool:
+    try:
+        Probe(device, dtype).attend(BACKENDS["xformers"])
+    except (ImportError, NotImplementedError, RuntimeError, AttributeError):
+        return False
+    return True
 
 
 def test_the_model_imports_no_xformers():

@@ -1,38 +1,17 @@
-"""Attention inside each piece of packed rows, behind one interface: plan once a batch, attend in every layer.
-
-A back-end is a plan class in BACKENDS. "sdpa" runs anywhere: pieces sorted by length into buckets of little
-padding, each bucket one call of torch's scaled_dot_product_attention.
-"""
+"""Attention that runs anywhere: pieces sorted by length into buckets of little padding, one fused call each."""
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nest_model.batch import offsets as offsets_of
 from nest_model.gather import spread, take
 
 MAX_WASTE = 0.15  # share of a bucket's key slots that hold no row
-
-
-class AttentionPlan(Protocol):
-    """All that attention needs to know of a batch, whatever the layer and the weights."""
-
-    @classmethod
-    def build(cls, offsets: Tensor, key_bias: Tensor | None, query_offsets: Tensor | None) -> Self:
-        """See `plan_attention`."""
-        ...
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return softmax(query · key / √d_head + key_bias) · value inside each piece.
-
-        query [queries, heads, d_head]; key, value [rows, heads, d_head] → [queries, heads, d_head].
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -81,6 +60,7 @@ class SdpaPlan:
 
     @classmethod
     def build(cls, offsets: Tensor, key_bias: Tensor | None, query_offsets: Tensor | None) -> Self:
+        """See `plan_attention`."""
         lengths = np.diff(offsets.cpu().numpy())
         longest_first = np.argsort(-lengths, kind="stable")
         buckets = list(pairwise(bucket_cuts(lengths[longest_first])))
@@ -93,33 +73,13 @@ class SdpaPlan:
         return cls(queries, keys, _masks(keys, key_bias))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See AttentionPlan."""
         if not len(query):
             return query
         filled = (self.queries.fill(query), self.keys.fill(key), self.keys.fill(value))
         return self.queries.empty(
             [_attend_bucket(*bucket) for bucket in zip(*filled, self.masks, strict=True)]
         )
-
-
-BACKENDS: dict[str, type[AttentionPlan]] = {"sdpa": SdpaPlan}
-
-
-def plan_attention(
-    offsets: Tensor,
-    key_bias: Tensor | None = None,
-    *,
-    asking: Tensor | None = None,
-    backend: str = "sdpa",
-) -> AttentionPlan:
-    """Plan attention inside the pieces that `offsets` cut the rows into.
-
-    Args:
-        offsets: i64 [pieces + 1] in rows; no piece is empty.
-        key_bias: [rows], added to every score of that key, or None.
-        asking: bool [rows], the rows that are queries; None: all. Every row is a key.
-    """
-    query_offsets = None if asking is None else offsets_of(asking.long())[offsets]
-    return BACKENDS[backend].build(offsets, key_bias, query_offsets)
 
 
 def bucket_cuts(falling_lengths: np.ndarray) -> list[int]:
