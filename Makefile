@@ -5,7 +5,7 @@ MIMIC ?= $(NEST_MIMIC_DIR)
 CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
 
-.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-simulation lint clean
+.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-model bench-simulation lint clean
 
 setup: .venv/.installed
 
@@ -36,6 +36,10 @@ bench-etl: setup
 # a synthetic Instacart of the real size: 6 GB of disk
 bench-instacart: setup
 	$(BIN)/python -m pipelines.benchmarks --instacart --name instacart --work $(WORK) --out docs/benchmarks $(FLAGS)
+
+# a training step, padded and packed, each shortcut added
+bench-model: setup
+	$(BIN)/python -m nest_model.benchmarks.step --out docs/benchmarks $(FLAGS)
 
 # the paper's simulation study and a sweep of its noise; FLAGS=… as the command's --help says
 bench-simulation: setup
