@@ -4,8 +4,9 @@ BIN := .venv/bin
 MIMIC ?= $(NEST_MIMIC_DIR)
 CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
+GPU = $(shell nvidia-smi -L 2>/dev/null)
 
-.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-model bench-simulation lint clean
+.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-model bench-table1 bench-scaling bench-simulation lint clean
 
 setup: .venv/.installed
 
@@ -40,6 +41,18 @@ bench-instacart: setup
 # a training step, padded and packed, each shortcut added
 bench-model: setup
 	$(BIN)/python -m nest_model.benchmarks.step --out docs/benchmarks $(FLAGS)
+
+# the paper's Table 1 at its sizes; without a GPU at a quarter of each, so that attention, blocks and head keep their shares
+QUARTER := --subjects 1 --sets 32 --set-rows 16 --window 16 --d-model 192 --d-ff 512 --vocab-size 11250 --batches 20
+
+bench-table1: setup
+	$(BIN)/python -m nest_model.benchmarks.table1 --out docs/benchmarks $(if $(GPU),,$(QUARTER)) $(FLAGS)
+
+# contexts of 512 to 16 K rows; without a GPU in a model that leaves room for BERT's 16 K × 16 K scores
+NARROW := --subjects 1 --sets 512 --d-model 64 --heads 1 --d-ff 176 --layers 2 --vocab-size 1000 --protocol D --batches 5
+
+bench-scaling: setup
+	$(BIN)/python -m nest_model.benchmarks.scaling --out docs/benchmarks $(if $(GPU),,$(NARROW)) $(FLAGS)
 
 # the paper's simulation study and a sweep of its noise; FLAGS=… as the command's --help says
 bench-simulation: setup

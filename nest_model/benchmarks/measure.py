@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,22 @@ def peak_bytes(model: str, sizes: Sizes, protocol: str, device: torch.device) ->
     """Return the memory that one model and its steps take, weights included.
 
     On CUDA: torch's peak of allocated memory, nothing else of ours on the device. On a CPU: see `process_peak`.
+
+    Raises:
+        torch.OutOfMemoryError: there is no room for it; on a CPU the process was refused memory or killed.
     """
     if device.type == "cuda":
         return _cuda_peak(model, sizes, protocol, device)
     tiny, real = (partial(_steps, model, size, protocol, device) for size in (TINY, sizes))
-    return process_peak(tiny, real)
+    try:
+        return process_peak(tiny, real)
+    except RuntimeError as error:
+        if isinstance(error, BrokenProcessPool) or "DefaultCPUAllocator" in str(error):
+            raise torch.OutOfMemoryError(
+                f"{model}, N = {sizes.length:,}: the machine's memory has no room for it; make --subjects or "
+                "--sets smaller, or leave the model out by --models."
+            ) from None
+        raise
 
 
 def process_peak(tiny: Callable[[], Any], real: Callable[[], Any]) -> int:

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     try:
         report = run(given, flags.sizes_of(given), flags.ready(given))
-    except NestError as error:
+    except (NestError, torch.OutOfMemoryError) as error:
         log.error("error: %s", error)
         return 2
     table = as_markdown(report)

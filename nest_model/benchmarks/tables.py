@@ -8,7 +8,7 @@ from nest_model.benchmarks.models import MODELS
 
 def as_markdown(report: Mapping[str, Any]) -> str:
     """Return where and what was measured, the figures by formula, then a table for each protocol."""
-    parts = [_where(report), _by_formula(report)]
+    parts = [_where(report), by_formula(report["models"])]
     parts += [_measured(name, protocol) for name, protocol in report["protocols"].items()]
     return "\n\n".join(parts) + "\n"
 
@@ -24,9 +24,10 @@ def _where(report: Mapping[str, Any]) -> str:
     )
 
 
-def _by_formula(report: Mapping[str, Any]) -> str:
+def by_formula(models: Mapping[str, Mapping[str, float]]) -> str:
+    """Return what is true on any machine: FLOP a token and parameters."""
     lines = ["| model | attention | GFLOP / token | parameters (M) |", "|---|---|--:|--:|"]
-    for name, figures in report["models"].items():
+    for name, figures in models.items():
         entry, gflop, millions = MODELS[name], figures["flop_per_token"] / 1e9, figures["parameters"] / 1e6
         lines.append(f"| {entry.label} | O({entry.complexity}) | {gflop:.4f} | {millions:.2f} |")
     return "\n".join(lines)

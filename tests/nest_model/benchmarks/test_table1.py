@@ -65,6 +65,17 @@ def test_a_length_that_is_no_whole_number_of_sets_is_refused(tmp_path, caplog):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_point_that_a_cpu_s_memory_has_no_room_for_is_empty_and_table_1_says_what_to_do(tmp_path, caplog):
+    one = ["--sets", "32768", "--subjects", "1", "--layers", "1", "--models", "bert"]
+    million = [*FLAGS.split(), *one]  # rows; 4 TiB of scores a head
+    assert scaling.main([*million, "--lengths", str(1 << 20), "--out", str(tmp_path)]) == 0
+    (point,) = json.loads((tmp_path / "scaling.json").read_text())["points"]
+    assert (point["median_tokens_per_s"], point["peak_bytes"]) == (None, None)
+    assert table1.main([*million, "--protocols", "A", "--out", str(tmp_path)]) == 2
+    assert "bert, N = 1,048,576: the machine's memory has no room for it" in caplog.text
+    assert not (tmp_path / "table1.json").exists()
+
+
 def test_an_odd_window_is_refused():
     with pytest.raises(NestError, match="window must be even"):
         Sizes(window=31)
