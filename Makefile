@@ -6,7 +6,7 @@ CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
 GPU = $(shell nvidia-smi -L 2>/dev/null)
 
-.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-model bench-table1 bench-scaling bench-simulation lint clean
+.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
 
 setup: .venv/.installed
 
@@ -53,6 +53,10 @@ NARROW := --subjects 1 --sets 512 --d-model 64 --heads 1 --d-ff 176 --layers 2 -
 
 bench-scaling: setup
 	$(BIN)/python -m nest_model.benchmarks.scaling --out docs/benchmarks $(if $(GPU),,$(NARROW)) $(FLAGS)
+
+# the training's loader on made-up shards of the real size: 6 GB of disk
+bench-loader: setup
+	$(BIN)/python -m nest_model.benchmarks.loader --work $(WORK) --out docs/benchmarks $(FLAGS)
 
 # the paper's simulation study and a sweep of its noise; FLAGS=… as the command's --help says
 bench-simulation: setup

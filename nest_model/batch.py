@@ -36,10 +36,8 @@ class PackedBatch:
         rows = (
             torch.arange(len(tokens)) + torch.repeat_interleave(events_per_set) + 1
         )  # a [CLS] per set so far
-        packed_tokens = torch.full((int(set_offsets[-1]),), CLS)
-        packed_tokens[rows] = tokens
-        packed_hours = torch.zeros(len(packed_tokens), dtype=torch.float32)
-        packed_hours[rows] = hours
+        packed_tokens = torch.full((int(set_offsets[-1]),), CLS).index_copy_(0, rows, tokens)
+        packed_hours = torch.zeros(len(packed_tokens)).index_copy_(0, rows, hours)
         return cls(
             tokens=packed_tokens,
             hours=packed_hours,

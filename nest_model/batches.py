@@ -35,8 +35,8 @@ def micro_batches(rows: np.ndarray, row_budget: int) -> Iterator[slice]:
 def pack(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> PackedBatch:
     """Lay the selected events end to end, a [CLS] before each set, with the position the config asks for."""
     return PackedBatch.from_events(
-        tokens=torch.from_numpy(seqsets.tokens[selection.events].astype(np.int64)),
-        hours=torch.from_numpy(seqsets.hours[selection.events]),
+        tokens=torch.from_numpy(selection.values(seqsets.tokens).astype(np.int64)),
+        hours=torch.from_numpy(selection.values(seqsets.hours)),
         events_per_set=torch.from_numpy(selection.event_counts),
         sets_per_subject=torch.from_numpy(np.diff(selection.set_offsets)),
         days=torch.from_numpy(_position(seqsets, selection, config).astype(np.float64)),
@@ -45,6 +45,7 @@ def pack(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> PackedB
 
 def _position(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> np.ndarray:
     """[pairs] days as stored, or the set's number within its subject."""
+    sets = selection.sets
     if config.cse_position == "index":
-        return selection.sets - seqsets.first_set[selection.sets]
-    return getattr(seqsets, config.cse_position)[selection.sets]
+        return sets - seqsets.first_set[sets]
+    return getattr(seqsets, config.cse_position)[sets]

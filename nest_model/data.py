@@ -1,28 +1,20 @@
 """SeqSet shards as flat numpy columns: what the selector, the batches and the count features all read from.
 
-Torch-free. One process holds the columns once; a patient, a set, an event is an index into them.
+Torch-free. The columns are mapped files, no memory of the process; a patient, a set, an event is an index into them.
 """
 
 import hashlib
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pydantic import ValidationError
 
-from schemas.cards import ShardCard
-from schemas.contract import contract_name
+from nest_model.shards import NO_TIME, read_shards
 from schemas.errors import ContractError, InputError
-from schemas.seqset import SEQSET
 
-NO_TIME = np.iinfo(np.int64).min  # an end that is not known
-_LISTS = ("tokens", "kinds", "hours", "times", "available")
+__all__ = ["NO_TIME", "SeqSets", "expand_ranges", "offsets_of"]
 
 
 @dataclass(frozen=True)
@@ -53,31 +45,19 @@ class SeqSets:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read every shard of a folder.
+        """Read every shard of a folder into columns that are mapped files.
 
         Raises:
-            ContractError: no shard, another contract, a shard without its card, cards of several
-                vocabularies, or sets that are not whole subjects in order.
+            ContractError: see `read_shards`; or sets that are not whole subjects in order.
+            InputError: the columns find no room on the disk.
         """
-        files = sorted(folder.glob("*.parquet"))
-        if not files:
-            raise ContractError(
-                f"seqset/1: no shard in {folder}; materialize the asset that writes it first."
-            )
-        vocab_sha256 = _one_vocabulary(files)
-        tables = [_read_shard(file) for file in files]
-        if not any(table.num_rows for table in tables):
-            raise ContractError(f"seqset/1: no set in {folder}; look at what the steps before it dropped.")
-        columns = {name: _flat([table[name] for table in tables]) for name in SEQSET.names}
-        set_index = columns.pop("set_index")
-        event_offsets = _event_offsets(tables)
-        subject_offsets = _subject_offsets(columns["subject_id"], set_index)
+        columns, vocab_sha256 = read_shards(folder)
+        subject_offsets = _subject_offsets(columns["subject_id"], columns.pop("set_index"))
         return cls(
             start_us=columns.pop("start"),
             end_us=columns.pop("end"),
             times_us=columns.pop("times"),
             available_us=columns.pop("available"),
-            event_offsets=event_offsets,
             subject_offsets=subject_offsets,
             vocab_sha256=vocab_sha256,
             **columns,
@@ -147,79 +127,8 @@ def _position(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.where(known[place] == wanted, place, -1)
 
 
-def _one_vocabulary(files: list[Path]) -> str:
-    """Return the vocabulary hash all shard cards agree on."""
-    hashes = {_card(file).vocab_sha256 for file in files}
-    if len(hashes) > 1:
-        raise ContractError(
-            f"{files[0].parent}: its shards were written with {len(hashes)} vocabularies; "
-            "materialize the shards again."
-        )
-    return hashes.pop()
-
-
-def _card(file: Path) -> ShardCard:
-    path = file.with_suffix(".card.json")
-    try:
-        return ShardCard.model_validate_json(path.read_text())
-    except FileNotFoundError:
-        raise ContractError(f"{file}: no card {path.name} beside it; materialize the shards again.") from None
-    except (ValidationError, json.JSONDecodeError):
-        raise ContractError(f"{path}: not a shard card; materialize the shards again.") from None
-
-
-def _read_shard(file: Path) -> pa.Table:
-    """Read one shard under its contract, without copying a column."""
-    expected = contract_name(SEQSET)
-    try:
-        table = pq.read_table(file, memory_map=True)
-    except (pa.ArrowInvalid, OSError):
-        raise ContractError(f"{file}: not a readable Parquet file; materialize the shards again.") from None
-    found = (table.schema.metadata or {}).get(b"contract", b"none").decode()
-    if found != expected or not set(SEQSET.names) <= set(table.column_names):
-        raise ContractError(
-            f"{file}: contract is {found}, expected {expected}; materialize the shards again."
-        )
-    return table.select(SEQSET.names)
-
-
-def _flat(columns: Iterable[pa.ChunkedArray]) -> np.ndarray:
-    """One numpy column of all chunks, lists flattened, timestamps as microseconds; a view if it can be."""
-    parts = [_numpy(chunk) for column in columns for chunk in column.chunks]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _numpy(chunk: pa.Array) -> np.ndarray:
-    values = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
-    if pa.types.is_timestamp(values.type):
-        values = values.view(pa.int64())
-    if values.null_count:
-        values = values.fill_null(NO_TIME)
-    return values.to_numpy(zero_copy_only=True)
-
-
-def _event_offsets(tables: list[pa.Table]) -> np.ndarray:
-    """[sets + 1] cumulative events; the parallel lists must be equally long."""
-    lengths = {name: _lengths([table[name] for table in tables]) for name in _LISTS}
-    uneven = sum(np.count_nonzero(lengths[name] != lengths["tokens"]) for name in _LISTS)
-    if uneven:
-        raise ContractError(
-            f"seqset/1: {uneven:,} lists are not as long as `tokens`; write the shards again."
-        )
-    return offsets_of(lengths["tokens"])
-
-
-def _lengths(columns: Iterable[pa.ChunkedArray]) -> np.ndarray:
-    chunks = [chunk for column in columns for chunk in column.chunks]
-    return np.concatenate([np.diff(chunk.offsets.to_numpy()).astype(np.int64) for chunk in chunks])
-
-
 def _subject_offsets(subject_id: np.ndarray, set_index: np.ndarray) -> np.ndarray:
-    starts = (
-        np.flatnonzero(np.r_[True, subject_id[1:] != subject_id[:-1]])
-        if len(subject_id)
-        else np.empty(0, int)
-    )
+    starts = np.flatnonzero(np.r_[True, subject_id[1:] != subject_id[:-1]])
     offsets = np.r_[starts, len(subject_id)].astype(np.int64)
     position = np.arange(len(subject_id)) - np.repeat(offsets[:-1], np.diff(offsets))
     misplaced = np.count_nonzero(position != set_index)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from nest_model.data import SeqSets, expand_ranges, offsets_of
+from nest_model.data import SeqSets
 from nest_model.selection import Selection
 from schemas.errors import InputError
 from schemas.events import KINDS
@@ -55,17 +55,23 @@ def leak_count(seqsets: SeqSets, selection: Selection, features: Features, predi
     Looks at what was selected, not at how: the latest clock of each example against its prediction, and the
     kinds found, so that a mistake in `select` shows here.
     """
+    parts = (np.arange(chunk.start, chunk.stop) for chunk in _chunks(selection.rows))
+    return sum(_leak_count(seqsets, selection.take(part), features, predict_at_us[part]) for part in parts)
+
+
+def _leak_count(seqsets: SeqSets, selection: Selection, features: Features, predict_at_us: np.ndarray) -> int:
     clock = seqsets.available_us if features.clock == "available_at" else seqsets.times_us
+    events = selection.events
     bounds = selection.event_offsets[selection.set_offsets]
     has_events = np.flatnonzero(np.diff(bounds))
     leaks = np.zeros(len(selection), dtype=bool)
     if len(has_events):
-        latest = np.maximum.reduceat(clock[selection.events], bounds[has_events])
+        latest = np.maximum.reduceat(clock[events], bounds[has_events])
         limit = predict_at_us[has_events]
         leaks[has_events] = latest > limit if features.clock == "available_at" else latest >= limit
-    owner = np.searchsorted(bounds, np.arange(len(selection.events)), side="right") - 1
-    home = np.searchsorted(seqsets.event_offsets, selection.events, side="right") - 1
-    kinds = seqsets.kinds[selection.events]
+    owner = np.searchsorted(bounds, np.arange(len(events)), side="right") - 1
+    home = np.searchsorted(seqsets.event_offsets, events, side="right") - 1
+    kinds = seqsets.kinds[events]
     dropped = np.isin(kinds, [KINDS.index(kind) for kind in features.drop_types])
     in_index = home == selection.target_set[owner]
     dropped |= in_index & np.isin(kinds, [KINDS.index(kind) for kind in features.drop_from_index])
@@ -76,20 +82,18 @@ def leak_count(seqsets: SeqSets, selection: Selection, features: Features, predi
 def _select_chunk(
     seqsets: SeqSets, features: Features, first: np.ndarray, target: np.ndarray, predict_at_us: np.ndarray
 ) -> Selection:
-    counts_of_sets = target - first + 1
-    sets = expand_ranges(first, counts_of_sets)
-    example = np.repeat(np.arange(len(target)), counts_of_sets)  # of each pair
-    counts = seqsets.event_offsets[sets + 1] - seqsets.event_offsets[sets]
-    events = expand_ranges(seqsets.event_offsets[sets], counts)
-    pair = np.repeat(np.arange(len(sets)), counts)  # of each event
+    everything = Selection.of_sets(seqsets, first, target)
+    sets, events = everything.sets, everything.events
+    example = np.repeat(np.arange(len(target)), target - first + 1)  # of each pair
+    pair = np.repeat(np.arange(len(sets)), everything.event_counts)  # of each event
     limit_us = predict_at_us[example][pair]
-    kind = seqsets.kinds[events]
+    kind = everything.values(seqsets.kinds)
 
     if features.clock == "available_at":
-        clock_us = seqsets.available_us[events]
+        clock_us = everything.values(seqsets.available_us)
         keep = clock_us <= limit_us
     else:
-        clock_us = seqsets.times_us[events]
+        clock_us = everything.values(seqsets.times_us)
         keep = clock_us < limit_us
     keep &= ~_is_kind(features.drop_types)[kind]
     is_index = sets == target[example]
@@ -98,7 +102,7 @@ def _select_chunk(
         keep &= clock_us > limit_us - features.since_us
 
     kept = np.bincount(pair[keep], minlength=len(sets))
-    selection = Selection(first, target, offsets_of(kept), events[keep])
+    selection = Selection.of_events(first, target, kept, events[keep])
     if features.since_us is None:
         return selection
     starts_inside = seqsets.start_us[sets] > predict_at_us[example] - features.since_us
@@ -108,10 +112,7 @@ def _select_chunk(
 def _without_leading(selection: Selection, *, keep_pair: np.ndarray) -> Selection:
     """Drop the sets before an example's first one to keep; they hold no event."""
     position = np.where(keep_pair, selection.sets, np.iinfo(np.int64).max)
-    first = np.minimum.reduceat(position, selection.set_offsets[:-1])
-    lengths = selection.target_set - first + 1
-    pairs = expand_ranges(selection.set_offsets[1:] - lengths, lengths)
-    return Selection(first, selection.target_set, offsets_of(selection.event_counts[pairs]), selection.events)
+    return selection.from_set(np.minimum.reduceat(position, selection.set_offsets[:-1]))
 
 
 def _is_kind(kinds: tuple[str, ...]) -> np.ndarray:
@@ -129,10 +130,9 @@ def _chunks(sizes: np.ndarray) -> Iterator[slice]:
 
 
 def _concatenate(chunks: list[Selection]) -> Selection:
-    counts = np.concatenate([chunk.event_counts for chunk in chunks])
-    return Selection(
+    return Selection.of_events(
         np.concatenate([chunk.first_set for chunk in chunks]),
         np.concatenate([chunk.target_set for chunk in chunks]),
-        offsets_of(counts),
+        np.concatenate([chunk.event_counts for chunk in chunks]),
         np.concatenate([chunk.events for chunk in chunks]),
     )

@@ -37,6 +37,7 @@ from schemas.suppress import shown_count
 log = logging.getLogger("nest")
 
 DROPOUT = 0.1
+_EXAMPLES_HASHED_AT_A_TIME = 1_024
 RECIPES = {
     # tiny: 12 examples a step, not the paper's 36, and thinning, which the paper has not: without it few hundred
     # positives are learnt by heart in two epochs
@@ -163,12 +164,15 @@ class FineTuning:
             f"{self._cut.events_in_cut_sets_share + self._cut.events_in_long_sets_share:.1%} of the events"
         )
 
-    def content(self) -> bytes:
-        """Return what is read and what is to be learnt from it, so that a run knows its data again."""
+    def content(self) -> Iterator[bytes]:
+        """Yield what is read and what is to be learnt from it, so that a run knows its data again."""
         chosen = self._selection
-        tokens, hours = self._seqsets.tokens[chosen.events], self._seqsets.hours[chosen.events]
-        arrays = (chosen.first_set, chosen.target_set, chosen.event_offsets, tokens, hours, self._train)
-        return b"".join(array.tobytes() for array in arrays) + self._targets.numpy().tobytes()
+        yield from (of.tobytes() for of in (chosen.first_set, chosen.target_set, chosen.event_offsets))
+        for column in (self._seqsets.tokens, self._seqsets.hours):
+            for first in range(0, len(chosen), _EXAMPLES_HASHED_AT_A_TIME):
+                examples = np.arange(first, min(first + _EXAMPLES_HASHED_AT_A_TIME, len(chosen)))
+                yield chosen.take(examples).values(column).tobytes()
+        yield self._train.tobytes() + self._targets.numpy().tobytes()
 
     def losses(self, module: nn.Module, examples: np.ndarray, step_seed: int) -> Iterator[dict[str, Tensor]]:
         torch.manual_seed(step_seed)  # dropout
@@ -253,5 +257,6 @@ def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int, k
     digest = hashlib.sha256(checkpoint.weights_sha256(pretrained).encode())
     digest.update(trainee.module.encoder.config.to_json().encode())
     digest.update(json.dumps([asdict(recipe), seed, key]).encode())
-    digest.update(trainee.content())
+    for part in trainee.content():
+        digest.update(part)
     return digest.hexdigest()

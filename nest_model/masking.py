@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -95,29 +96,31 @@ def _mask(
     set_masked = (_uniform(batch.sets, generator) < set_share) & (lengths > 1)
     is_event = torch.ones_like(batch.tokens, dtype=torch.bool)
     is_event[batch.cls_rows] = False
-    hidden = set_masked[set_of_row] & is_event
+    hidden = set_masked.index_select(0, set_of_row) & is_event
     guessable = is_event & (batch.tokens >= FIRST_TOKEN)
 
-    chosen = guessable & ~hidden & (_uniform(len(batch.tokens), generator) < token_share)
+    is_chosen = guessable & ~hidden & (_uniform(len(batch.tokens), generator) < token_share)
+    chosen = _places(is_chosen)
     mask_rows = batch.cls_rows[set_masked] + 1
     tokens = _corrupt(batch.tokens, chosen, generator, config.vocab_size)
     tokens[mask_rows] = MASK
     hours = batch.hours.index_fill(0, mask_rows, 0.0)
     key_bias = batch.key_bias.double().index_fill(0, mask_rows, math.log(config.max_set_rows - 1))
-    kept = (~hidden).index_fill(0, mask_rows, True)
+    is_kept = (~hidden).index_fill(0, mask_rows, True)
+    kept = _places(is_kept)
 
     masked = MaskedBatch(
         PackedBatch(
-            tokens=tokens[kept],
-            hours=hours[kept],
-            key_bias=key_bias[kept],
+            tokens=tokens.index_select(0, kept),
+            hours=hours.index_select(0, kept),
+            key_bias=key_bias.index_select(0, kept),
             set_offsets=offsets(lengths.masked_fill(set_masked, 2)),
             subject_offsets=batch.subject_offsets,
             days=batch.days,
         ),
-        (kept.cumsum(0) - 1)[chosen],
-        batch.tokens[chosen],
-        *_count_tokens(batch.tokens, set_of_row, hidden & guessable, config.vocab_size),
+        is_kept.cumsum(0).index_select(0, chosen) - 1,
+        batch.tokens.index_select(0, chosen),
+        *_count_tokens(batch.tokens, set_of_row, _places(hidden & guessable), config.vocab_size),
     )
     return masked if config.shortcuts.collapsed_sets else _written_out(masked, config.max_set_rows - 1)
 
@@ -140,19 +143,30 @@ def _written_out(masked: MaskedBatch, masked_rows: int) -> MaskedBatch:
 
 
 def _corrupt(tokens: Tensor, chosen: Tensor, generator: Generator, vocab_size: int) -> Tensor:
-    fate = _uniform(len(tokens), generator)
+    fate = _uniform(len(tokens), generator).index_select(0, chosen)
     other = torch.randint(FIRST_TOKEN, vocab_size, tokens.shape, generator=generator, device=generator.device)
-    corrupted = torch.where(chosen & (fate < TO_MASK), MASK, tokens)
-    return torch.where(chosen & (fate >= TO_MASK) & (fate < TO_MASK + TO_RANDOM), other, corrupted)
+    stays = fate >= TO_MASK + TO_RANDOM
+    changed = torch.where(stays, tokens.index_select(0, chosen), other.index_select(0, chosen))
+    return tokens.index_copy(0, chosen, torch.where(fate < TO_MASK, MASK, changed))
 
 
 def _count_tokens(
     tokens: Tensor, set_of_row: Tensor, counted: Tensor, vocab_size: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    pairs, counts = torch.unique(set_of_row[counted] * vocab_size + tokens[counted], return_counts=True)
-    sets, set_of_pair = torch.unique_consecutive(pairs // vocab_size, return_inverse=True)
+    pair_of_row = set_of_row.index_select(0, counted) * vocab_size + tokens.index_select(0, counted)
+    # numpy sorts several times as fast
+    pairs, counts = (torch.from_numpy(of) for of in np.unique(pair_of_row.cpu(), return_counts=True))
+    set_of_row = pairs // vocab_size
+    sets, set_of_pair = torch.unique_consecutive(set_of_row, return_inverse=True)
     totals = torch.zeros_like(sets).index_add_(0, set_of_pair, counts)
-    return sets, set_of_pair, pairs % vocab_size, counts.double() / totals[set_of_pair]
+    shares = counts.double() / totals.index_select(0, set_of_pair)
+    found = (sets, set_of_pair, pairs - set_of_row * vocab_size, shares)
+    return tuple(of.to(tokens.device) for of in found)
+
+
+def _places(flags: Tensor) -> Tensor:
+    """Return where the flags hold, to be found once: an index of flags is a search each time."""
+    return flags.nonzero().squeeze(1)
 
 
 def _uniform(size: int, generator: Generator) -> Tensor:

@@ -15,7 +15,7 @@ def count_features(seqsets: SeqSets, selection: Selection, vocab_size: int) -> s
     pair = np.repeat(np.arange(len(selection.sets)), selection.event_counts)  # of each event
     example = np.repeat(np.arange(examples), np.diff(selection.set_offsets))[pair]
     in_target = pair == last_pair[example]
-    token = seqsets.tokens[selection.events].astype(np.int64)
+    token = selection.values(seqsets.tokens).astype(np.int64)
     column = np.where(in_target, token, token + vocab_size)
     ones = np.ones(len(column), dtype=np.float32)
     counts = sparse.coo_matrix((ones, (example, column)), shape=(examples, 2 * vocab_size)).tocsr()

@@ -87,13 +87,14 @@ def _cuda_peak(model: str, sizes: Sizes, protocol: str, device: torch.device) ->
 def _rise(tiny: Callable[[], Any], real: Callable[[], Any], threads: int) -> int:
     torch.set_num_threads(threads)
     tiny()
-    before = _resident_bytes("VmRSS")
+    before = resident_bytes("VmRSS")
     real()
-    return _resident_bytes("VmHWM") - before  # ru_maxrss would begin with that of the process before exec
+    return resident_bytes("VmHWM") - before  # ru_maxrss would begin with that of the process before exec
 
 
-def _resident_bytes(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
+def resident_bytes(field: str, process: int | str = "self") -> int:
+    """Return a field of the process's status, such as `RssAnon`, in bytes."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 

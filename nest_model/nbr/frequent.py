@@ -17,7 +17,7 @@ def most_frequent(seqsets: SeqSets, history: Selection, counts: np.ndarray, k: i
     questions, vocab_size = len(history), len(counts)
     pair = np.repeat(np.arange(len(history.sets)), history.event_counts)
     question = np.repeat(np.arange(questions), np.diff(history.set_offsets))[pair]
-    token = seqsets.tokens[history.events].astype(np.int64)
+    token = history.values(seqsets.tokens).astype(np.int64)
     known = token >= len(SPECIALS)
     keys, times, last = _times_and_last(question[known] * vocab_size + token[known], pair[known])
     own = _first_k(keys // vocab_size, keys % vocab_size, [keys % vocab_size, -last, -times], questions, k)

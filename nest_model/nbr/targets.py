@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from nest_model.data import SeqSets, expand_ranges, offsets_of
+from nest_model.data import SeqSets, expand_ranges
 from nest_model.selection import Selection
 from schemas.errors import InputError
 from schemas.seqset import TARGET_HIDDEN
@@ -146,8 +146,7 @@ def _with_history(
         (np.cumsum(has_past) - 1)[subject[keep]],
         token[keep],
     )
-    sets = expand_ranges(first, asked - first + 1)
-    counts = np.where(sets == np.repeat(asked, asked - first + 1), 0, np.diff(seqsets.event_offsets)[sets])
-    history = Selection(first, asked, offsets_of(counts), expand_ranges(seqsets.event_offsets[sets], counts))
+    known = Selection.of_sets(seqsets, first, asked)
+    known.event_counts[known.set_offsets[1:] - 1] = 0
     left_out = left_out | {"nothing_before": int(np.count_nonzero(~has_past))}
-    return NextSets(history, seqsets.subject_id[asked], subject, token, left_out)
+    return NextSets(known, seqsets.subject_id[asked], subject, token, left_out)

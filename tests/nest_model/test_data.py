@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from nest_model.data import NO_TIME, SeqSets, expand_ranges
-from nest_model.selection import limit_context, thin, whole_subjects
 from schemas.errors import ContractError, InputError
 from tests.nest_model.seqsets import DAY_US, read_rows, set_row, write_shards
 
@@ -93,36 +92,3 @@ def test_ranges_expand_in_order_and_empty_ones_vanish():
     expanded = expand_ranges(np.array([5, 0, 2]), np.array([2, 0, 3]))
 
     assert expanded.tolist() == [5, 6, 2, 3, 4]
-
-
-def test_the_context_keeps_the_last_sets_and_the_first_events_and_says_what_it_cut(tmp_path):
-    seqsets = read_rows(tmp_path, ROWS)
-    everything = whole_subjects(seqsets, np.array([0, 1]))
-
-    last_set, cut = limit_context(everything, max_sets=1, max_set_rows=512)
-    assert last_set.first_set.tolist() == [1, 2]
-    assert last_set.events.tolist() == [3]
-    assert (cut.sets_share, cut.events_in_cut_sets_share) == (pytest.approx(1 / 3), pytest.approx(3 / 4))
-
-    short_sets, cut = limit_context(everything, max_sets=8, max_set_rows=3)
-    assert short_sets.events.tolist() == [0, 1, 3]
-    assert cut.events_in_long_sets_share == pytest.approx(1 / 4)
-
-
-def test_taking_examples_keeps_their_order_and_events(tmp_path):
-    everything = whole_subjects(read_rows(tmp_path, ROWS), np.array([0, 1]))
-    turned = everything.take(np.array([1, 0]))
-
-    assert turned.events.tolist() == [3, 0, 1, 2]
-    assert turned.rows.tolist() == [2, 5]
-    assert turned.sets.tolist() == [2, 0, 1]
-
-
-def test_thinning_leaves_out_events_and_never_a_set(tmp_path):
-    everything = whole_subjects(read_rows(tmp_path, ROWS), np.array([0, 1]))
-    none, some, all_ = (thin(everything, share, np.random.default_rng(1)) for share in (0.0, 0.5, 1.0))
-
-    assert none.events.tolist() == everything.events.tolist()
-    assert 0 < len(some.events) < 4
-    assert some.event_offsets[-1] == len(some.events)
-    assert all_.rows.tolist() == [2, 1]

@@ -94,7 +94,7 @@ def test_the_leak_count_sees_an_event_that_selection_should_not_hold(tmp_path, c
     assert leak_count(seqsets, good, features, np.array([T])) == 0
     diagnosis_of_index, next_stay = 2, 7
     for leaked in (late, diagnosis_of_index, next_stay):
-        bad = Selection(good.first_set, good.target_set, np.array([0, 1, 3]), np.array([0, 4, leaked]))
+        bad = Selection.of_events(good.first_set, good.target_set, np.array([1, 2]), np.array([0, 4, leaked]))
         assert leak_count(seqsets, bad, features, np.array([T])) == 1
 
 
