@@ -102,7 +102,8 @@ def _select_chunk(
         keep &= clock_us > limit_us - features.since_us
 
     kept = np.bincount(pair[keep], minlength=len(sets))
-    selection = Selection.of_events(first, target, kept, events[keep])
+    place = np.uint32 if seqsets.events < 2**32 else np.int64  # of a whole cohort these are gigabytes
+    selection = Selection.of_events(first, target, kept, events[keep].astype(place))
     if features.since_us is None:
         return selection
     starts_inside = seqsets.start_us[sets] > predict_at_us[example] - features.since_us
