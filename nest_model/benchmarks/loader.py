@@ -24,7 +24,8 @@ import torch
 from nest_model.batch import PackedBatch
 from nest_model.batches import epoch_steps, pack
 from nest_model.benchmarks.made_shards import VOCAB_SIZE, write_shards
-from nest_model.benchmarks.measure import machine, resident_bytes
+from nest_model.benchmarks.measure import machine
+from nest_model.benchmarks.resident import resident_bytes
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.files import write_json, write_text

@@ -15,6 +15,7 @@ import torch
 
 from nest_model.benchmarks.models import build
 from nest_model.benchmarks.protocols import PROTOCOLS
+from nest_model.benchmarks.resident import resident_bytes
 from nest_model.benchmarks.sets import draw
 from nest_model.benchmarks.sizes import Sizes
 
@@ -90,12 +91,6 @@ def _rise(tiny: Callable[[], Any], real: Callable[[], Any], threads: int) -> int
     before = resident_bytes("VmRSS")
     real()
     return resident_bytes("VmHWM") - before  # ru_maxrss would begin with that of the process before exec
-
-
-def resident_bytes(field: str, process: int | str = "self") -> int:
-    """Return a field of the process's status, such as `RssAnon`, in bytes."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def _steps(model: str, sizes: Sizes, protocol: str, device: torch.device) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nest_model import shards
-from nest_model.benchmarks.made_shards import draw
+from nest_model.benchmarks import made_shards
 from nest_model.data import SeqSets
 from schemas.errors import ContractError
 from schemas.seqset import SEQSET
@@ -55,7 +55,7 @@ def test_a_column_is_the_shards_end_to_end_however_they_are_cut(tmp_path, shard_
 
 def test_every_column_is_as_pyarrow_reads_it_whole(tmp_path):
     write_shards(tmp_path, ROWS[:1])  # for its card
-    table = draw(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
+    table = made_shards.draw(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
     pq.write_table(table.replace_schema_metadata({"contract": "seqset/1"}), tmp_path / "part-00000.parquet")
 
     columns, _ = shards.read_shards(tmp_path)
@@ -128,3 +128,32 @@ except InputError as error:
     finished = in_process(code, tmp_path, tmp_path)
 
     assert "cannot be unfolded there (File too large)" in finished.stdout, finished.stderr
+
+
+def test_the_memory_that_shards_take_does_not_grow_with_them(tmp_path):
+    """Anonymous memory, looked at while they are read too; pages of mapped files can be taken back at any time."""
+    code = """
+import threading
+from nest_model.benchmarks.resident import resident_bytes
+from nest_model.data import SeqSets
+before, done, seen = resident_bytes("RssAnon"), threading.Event(), []
+def look():
+    while not done.wait(0.005):
+        seen.append(resident_bytes("RssAnon"))
+looking = threading.Thread(target=look)
+looking.start()
+seqsets = SeqSets.read(folder)
+done.set(), looking.join()
+print(max(seen, default=0), resident_bytes("RssAnon"), before, seqsets.events)
+"""
+    grown, events = [], []
+    for patients in (1_000, 4_000):
+        made_shards.write_shards(tmp_path / str(patients), patients)
+        finished = in_process(code, tmp_path / str(patients), tmp_path)
+        *peaks, before, tokens = map(int, finished.stdout.split())
+        grown.append(max(peaks) - before)
+        events.append(tokens)
+
+    bytes_of_columns = 25 * (events[1] - events[0])
+    assert bytes_of_columns > 40e6
+    assert grown[1] - grown[0] < bytes_of_columns / 2

@@ -15,7 +15,7 @@ def test_memory_does_not_grow_with_the_shards_and_the_command_says_what_it_measu
     quarter, whole = json.loads((out / "loader.json").read_text())["sizes"]
     grown = whole["anonymous_bytes"] - quarter["anonymous_bytes"]
     assert whole["column_bytes"] > 4 * 25_000_000  # what an anonymous copy would take
-    assert grown < 0.3 * (whole["column_bytes"] - quarter["column_bytes"])
+    assert grown < 0.5 * (whole["column_bytes"] - quarter["column_bytes"])
     assert whole["packed_and_masked"]["tokens_per_s"] > 0
     assert "anonymous memory at its peak" in (out / "loader.md").read_text()
     assert not list(work.iterdir())
