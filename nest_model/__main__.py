@@ -10,7 +10,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads: threads that wait do not spin
 
-from nest_model.telemetry import Stopped, StopRequest, Telemetry, die_with_parent
+from nest_model import torchrun
+from nest_model.telemetry import Silence, Stopped, StopRequest, Telemetry, die_with_parent
 from schemas.errors import NestError
 from schemas.lock import sole_writer
 
@@ -23,16 +24,20 @@ def main(arguments: list[str] | None = None) -> int:
     options = vars(parser().parse_args(arguments))
     run: Callable[..., None] = options.pop("run")
     stop = StopRequest()
-    listening = stop.listening() if options.pop("stoppable", False) else nullcontext()
+    trains = options.pop("trains", False)
+    listening = stop.listening() if trains else nullcontext()
     if options.pop("die_with_parent"):
         die_with_parent()
     piped = PIPES in os.environ  # the parent tells the progress then
-    level = logging.WARNING if piped else logging.INFO
+    first = torchrun.rank() == 0  # which alone writes and tells
+    level = logging.WARNING if piped else logging.INFO if first else logging.ERROR
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     folder: Path = options["out"].parent if options.pop("out_is_file", False) else options["out"]
     try:
-        with _pipe(piped), sole_writer(folder), listening:
-            telemetry = Telemetry(folder)
+        if torchrun.ranks() > 1 and not trains:
+            raise NestError("only pretrain and finetune run on several ranks; run this without torchrun.")
+        with _pipe(piped), sole_writer(folder) if first else nullcontext(), listening:
+            telemetry = Telemetry(folder) if first else Silence(folder)
             return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
     except (NestError, OSError) as error:  # the folder could not be made, or is another run's
         print(f"error: {_in_words(error, folder)}", file=sys.stderr)
@@ -156,12 +161,25 @@ def _training(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--key", default="", help="of what it is made from; no state of another is gone on with"
     )
-    command.set_defaults(stoppable=True)  # looks for a request to end, and saves its state
+    command.add_argument(
+        "--strategy",
+        choices=("auto", "ddp", "fsdp"),
+        default="auto",
+        help="under torchrun: ddp, every rank holds the weights, or fsdp, a part of them; auto: ddp",
+    )
+    command.set_defaults(trains=True)  # looks for a request to end, and saves its state
 
 
 # Each imports what it needs itself: `--help` and a wrong flag should not wait for torch.
 def _pretrain(
-    *, device: str, precision: str, threads: int, set_position: str | None, max_sets: int | None, **options
+    *,
+    device: str,
+    precision: str,
+    threads: int,
+    strategy: str,
+    set_position: str | None,
+    max_sets: int | None,
+    **options,
 ) -> None:
     from nest_model import train
     from nest_model.device import start
@@ -170,14 +188,14 @@ def _pretrain(
         {} if set_position is None else {"set_position": None if set_position == "none" else set_position}
     )
     options |= {} if max_sets is None else {"max_sets": max_sets}
-    train.pretrain(fabric=start(device, precision, threads=threads), **options)
+    train.pretrain(fabric=start(device, precision, threads=threads, strategy=strategy), **options)
 
 
-def _finetune(*, device: str, precision: str, threads: int, **options) -> None:
+def _finetune(*, device: str, precision: str, threads: int, strategy: str, **options) -> None:
     from nest_model import finetune
     from nest_model.device import start
 
-    finetune.finetune(fabric=start(device, precision, threads=threads), **options)
+    finetune.finetune(fabric=start(device, precision, threads=threads, strategy=strategy), **options)
 
 
 def _predict(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:

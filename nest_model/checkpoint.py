@@ -10,7 +10,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from nest_model.classifier import Classifier
 from nest_model.config import ModelConfig
@@ -46,7 +46,7 @@ class ModelCard:
         return json.dumps(content, indent=2) + "\n"
 
 
-def save(folder: Path, module: nn.Module, card: ModelCard, readme: str) -> None:
+def save(folder: Path, weights: Mapping[str, Tensor], card: ModelCard, readme: str) -> None:
     """Write the three files aside, then rename all of them; `config.json` last, with the hash of the weights.
 
     Raises:
@@ -54,8 +54,7 @@ def save(folder: Path, module: nn.Module, card: ModelCard, readme: str) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     aside = folder / ".model.safetensors.new"
-    weights = {name: tensor for name, tensor in module.state_dict().items() if _is_kept(name)}
-    write_tensors(weights, aside)
+    write_tensors({name: tensor for name, tensor in weights.items() if _is_kept(name)}, aside)
     texts = {"README.md": readme, "config.json": card.to_json(_sha256(aside))}
     try:
         for name, text in texts.items():

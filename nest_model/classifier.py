@@ -13,6 +13,7 @@ from nest_model.labels import Labels
 from nest_model.loop import Parcel
 from nest_model.model import NestModel
 from nest_model.predictions import classes_of
+from nest_model.ranks import own
 from nest_model.selection import Selection
 from schemas.labels import LabelType
 
@@ -66,11 +67,17 @@ def probabilities(logits: Tensor, label_type: LabelType) -> np.ndarray:
 def score(
     module: nn.Module, seqsets: SeqSets, selection: Selection, fabric: Fabric, *, row_budget: int
 ) -> Tensor:
-    """Return the logits of every example, on the CPU, in the order given."""
+    """Return the logits of every example, on the CPU, in the order given; each rank computes its share."""
     module.eval()
-    config = getattr(module, "module", module).encoder.config
-    parts = []
-    for run in micro_batches(selection.rows, row_budget):
-        batch = pack(seqsets, selection.take(np.arange(run.start, run.stop)), config)
-        parts.append(module(Parcel(batch.to(fabric.device))).cpu())
-    return torch.cat(parts)
+    inner = getattr(module, "module", module)
+    logits = torch.zeros(len(selection), inner.head.out.out_features)
+    for run, counts in own(list(micro_batches(selection.rows, row_budget)), fabric):
+        batch = pack(seqsets, selection.take(np.arange(run.start, run.stop)), inner.encoder.config)
+        found = module(Parcel(batch.to(fabric.device))).cpu()
+        if counts:
+            logits[run] = found
+    return (
+        fabric.all_reduce(logits.to(fabric.device), reduce_op="sum").cpu()
+        if fabric.world_size > 1
+        else logits
+    )

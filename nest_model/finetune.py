@@ -4,8 +4,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
 from nest_model import checkpoint
-from nest_model.batches import micro_batches, pack
+from nest_model.batches import pack
 from nest_model.classifier import Classifier, loss_sum, probabilities, score, targets_of
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
@@ -27,8 +26,10 @@ from nest_model.loop import SECONDS_BETWEEN_STATES, Parcel, Recipe, fit
 from nest_model.model import NestModel
 from nest_model.not_trainable import give_up
 from nest_model.predictions import scorable
+from nest_model.ranks import share
 from nest_model.readme import classifier_readme
 from nest_model.selection import Cut, Selection, limit_context, thin
+from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
 from nest_model.telemetry import StopRequest, Telemetry
 from schemas.errors import NestError
@@ -85,7 +86,8 @@ def finetune(
     table = Labels.read(labels)
     reason = why_not_trainable(table)
     if reason is not None:
-        give_up(table, reason, out, predictions, telemetry)
+        if fabric.is_global_zero:
+            give_up(table, reason, out, predictions, telemetry)
         return
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
@@ -108,6 +110,9 @@ def finetune(
 
     probability = trainee.predict()
     metrics, _ = trainee.evaluate(trainee.module)
+    weights = whole_weights(trainee.module)
+    if not fabric.is_global_zero:
+        return
     summary: dict[str, Any] = trainee.summary() | {
         "seed": seed,
         "recipe": asdict(recipe),
@@ -116,7 +121,7 @@ def finetune(
         "best_epoch": position.best_epoch,
     }
     card = checkpoint.ModelCard(encoder.config, seqsets.vocab_sha256, summary, table.task, DROPOUT)
-    checkpoint.save(out, trainee.module, card, classifier_readme(card, metrics))
+    checkpoint.save(out, weights, card, classifier_readme(card, metrics))
     write_predictions(
         predictions,
         table.task,
@@ -136,6 +141,15 @@ def finetune(
     states.clear()
     told = headline(judged) | {"epochs": summary["epochs"]}
     telemetry.result(told, seconds=round(time.monotonic() - began, 1))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A micro-batch of a step."""
+
+    chosen: Selection
+    targets: Tensor
+    weight: float  # of each example's loss; 0: another rank's, and there for the turn alone
 
 
 class FineTuning:
@@ -174,16 +188,20 @@ class FineTuning:
                 yield chosen.take(examples).values(column).tobytes()
         yield self._train.tobytes() + self._targets.numpy().tobytes()
 
-    def losses(self, module: nn.Module, examples: np.ndarray, step_seed: int) -> Iterator[dict[str, Tensor]]:
-        torch.manual_seed(step_seed)  # dropout
-        device, config = self._fabric.device, self.module.encoder.config
+    def parts(self, examples: np.ndarray, step_seed: int) -> list[Part]:
+        torch.manual_seed(step_seed + self._fabric.global_rank)  # dropout
         chosen = self._selection.take(self._train[examples])
         chosen = thin(chosen, self._recipe.thinning, np.random.default_rng(step_seed))
         targets = self._targets[self._train[examples]]
-        for run in micro_batches(chosen.rows, self._recipe.row_budget):
-            batch = pack(self._seqsets, chosen.take(np.arange(run.start, run.stop)), config)
-            logits = module(Parcel(batch.to(device)))
-            yield {"loss": loss_sum(logits, targets[run].to(device), self._type) / len(chosen)}
+        return [
+            Part(chosen.take(np.arange(run.start, run.stop)), targets[run], counts / len(chosen))
+            for run, counts in share(chosen.rows, self._recipe.row_budget, self._fabric)
+        ]
+
+    def losses(self, module: nn.Module, part: Part) -> dict[str, Tensor]:
+        batch = pack(self._seqsets, part.chosen, self.module.encoder.config)
+        logits = module(Parcel(batch.to(self._fabric.device)))
+        return {"loss": loss_sum(logits, part.targets.to(logits.device), self._type) * part.weight}
 
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
         """Return the validation loss and AP; what should fall is the negative AP, or without one the loss.

@@ -7,7 +7,6 @@ step, so a state is weights, optimiser and a few numbers, and a killed run ends 
 import logging
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +16,8 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from nest_model.batches import epoch_steps
+from nest_model.ranks import anywhere, total
+from nest_model.sharding import load_moments, load_weights, whole_moments, whole_weights
 from nest_model.state import StateFolder, TrainingState
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
 from schemas.errors import NestError
@@ -68,8 +69,12 @@ class Trainee(Protocol):
     stage: str  # for the progress line
     rows: np.ndarray  # [examples] rows of each training example; their sum is the unit of progress
 
-    def losses(self, module: nn.Module, examples: np.ndarray, step_seed: int) -> Iterator[dict[str, Tensor]]:
-        """Yield each micro-batch's part of a step; `loss` is differentiable, the parts add up to means."""
+    def parts(self, examples: np.ndarray, step_seed: int) -> list[Any]:
+        """Return this rank's micro-batches of a step, as many as any rank's."""
+        ...
+
+    def losses(self, module: nn.Module, part: Any) -> dict[str, Tensor]:
+        """Return a micro-batch's part; `loss` is differentiable, the parts of all ranks add up to means."""
         ...
 
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
@@ -111,7 +116,7 @@ def fit(
     run.resume()
     while run.position.epoch < recipe.epochs and run.position.waited < recipe.patience:
         run.epoch()
-    trainee.module.load_state_dict(run.best_weights)
+    load_weights(trainee.module, run.best_weights, fabric)
     return run.position
 
 
@@ -130,21 +135,23 @@ class _Run:
         self._trainee, self._recipe, self._seed, self._fabric = trainee, recipe, seed, fabric
         self._states, self._telemetry, self._stop = states, telemetry, stop
         self._seconds_between_states = seconds_between_states
+        self._module = fabric.setup_module(trainee.module)  # first: sharded weights are other tensors
         trained = [weight for weight in trainee.module.parameters() if weight.requires_grad]
-        optimizer = torch.optim.AdamW(
+        self._adamw = torch.optim.AdamW(
             trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
         )
-        self._module, self._optimizer = fabric.setup(trainee.module, optimizer)
+        self._optimizer = fabric.setup_optimizers(self._adamw)
         self.position = Position()
-        self.best_weights = _copy_of(trainee.module.state_dict())
+        self.best_weights = whole_weights(trainee.module)  # on the first rank alone
         self._saved_at = time.monotonic()
         self._steps_per_epoch = math.ceil(len(trainee.rows) / recipe.examples_per_step)
 
     def resume(self) -> None:
         """Go on from the newest saved state, if there is one."""
-        state = self._states.load()
-        if state is not None:
-            self._restore(state)
+        state = self._states.load() if self._fabric.is_global_zero else None
+        numbers = self._fabric.broadcast(None if state is None else state.numbers)
+        if numbers is not None:
+            self._restore({} if state is None else state.tensors, numbers)
             log.info("going on from epoch %d, step %d.", self.position.epoch, self.position.step)
         position = self.position
         done = position.epoch * int(self._trainee.rows.sum()) + self._rows_done()
@@ -162,14 +169,16 @@ class _Run:
         for examples in self._steps()[position.step :]:
             self._step(examples)
             position.step += 1
-            if self._stop.asked:
+            due = time.monotonic() - self._saved_at >= self._seconds_between_states
+            now = anywhere(self._fabric, stop=self._stop.asked, save=due and self._fabric.is_global_zero)
+            if now["stop"] or now["save"]:
                 self._save()
+            if now["stop"]:
+                self._fabric.barrier()  # a rank that ends would have the others killed while the first still writes
                 raise Stopped(
                     f"stopped at epoch {position.epoch}, step {position.step}; the state is saved, "
                     "run the same command to go on."
                 )
-            if time.monotonic() - self._saved_at >= self._seconds_between_states:
-                self._save()
             self._progress.advance(int(self._trainee.rows[examples].sum()))
         self._validate()
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
@@ -183,10 +192,15 @@ class _Run:
         self._optimizer.zero_grad()
         step_seed = seed_of(self._seed, position.epoch, position.step)
         totals: dict[str, float] = {}
-        for part in self._trainee.losses(self._module, examples, step_seed):
-            self._fabric.backward(part["loss"])
-            for name, value in part.items():
+        parts = self._trainee.parts(examples, step_seed)
+        for turn, part in enumerate(parts, start=1):
+            with self._fabric.no_backward_sync(self._module, enabled=turn < len(parts)):
+                losses = self._trainee.losses(self._module, part)
+                # gradients are averaged over the ranks, and should add up
+                self._fabric.backward(losses["loss"] * self._fabric.world_size)
+            for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + float(value.detach())
+        totals = total(totals, self._fabric)
         if not math.isfinite(totals["loss"]):
             raise NestError(
                 f"{self._trainee.stage}: the loss is not finite at epoch {position.epoch}, step "
@@ -213,7 +227,7 @@ class _Run:
         position.waited += 1
         if objective < position.best:
             position.best, position.best_epoch, position.waited = objective, position.epoch, 0
-            self.best_weights = _copy_of(self._trainee.module.state_dict())
+            self.best_weights = whole_weights(self._trainee.module)
 
     def _steps(self) -> list[np.ndarray]:
         return epoch_steps(
@@ -229,25 +243,26 @@ class _Run:
 
     def _save(self) -> None:
         began = time.monotonic()
-        tensors = {f"module.{name}": tensor for name, tensor in self._trainee.module.state_dict().items()}
-        tensors |= {f"best.{name}": tensor for name, tensor in self.best_weights.items()}
-        for index, moments in self._optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
-        self._states.save(TrainingState(tensors, vars(self.position)))
+        parts = {
+            "module": whole_weights(self._trainee.module),
+            "best": self.best_weights,
+            "optimizer": whole_moments(self._trainee.module, self._adamw),
+        }
+        if self._fabric.is_global_zero:
+            tensors = {
+                f"{part}.{name}": value for part, whole in parts.items() for name, value in whole.items()
+            }
+            self._states.save(TrainingState(tensors, vars(self.position)))
         self._saved_at = time.monotonic()
         # a state of a large model takes seconds to write: never more than a twentieth of the time
         self._seconds_between_states = max(self._seconds_between_states, 20 * (self._saved_at - began))
 
-    def _restore(self, state: TrainingState) -> None:
-        self._trainee.module.load_state_dict(_under(state.tensors, "module."))
-        self.best_weights = _under(state.tensors, "best.")
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in _under(state.tensors, "optimizer.").items():
-            index, moment = name.split(".", 1)
-            moments.setdefault(int(index), {})[moment] = tensor
-        groups = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        self.position = Position(**state.numbers)
+    def _restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        module = self._trainee.module
+        load_weights(module, _under(tensors, "module."), self._fabric)
+        load_moments(module, self._adamw, _under(tensors, "optimizer."), self._fabric)
+        self.best_weights = _under(tensors, "best.")
+        self.position = Position(**numbers)
 
 
 def seed_of(*numbers: int) -> int:
@@ -257,7 +272,3 @@ def seed_of(*numbers: int) -> int:
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _copy_of(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()}

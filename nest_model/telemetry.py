@@ -50,6 +50,12 @@ class Telemetry:
         return Progress(self, stage, total, unit, done, self._seconds_between_lines)
 
 
+class Silence(Telemetry):
+    """The telemetry of every rank but the first."""
+
+    def write(self, event: str, **fields: Any) -> None: ...
+
+
 class Progress:
     """Tells the rate and the time left, from the units done since it was made."""
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from nest_model.batches import pack
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.files import write_json
-from nest_model.loop import SECONDS_BETWEEN_STATES, Parcel, Position, Recipe, fit, seed_of
+from nest_model.loop import SECONDS_BETWEEN_STATES, Position, Recipe, fit, seed_of
 from nest_model.masking import MaskedBatch, mask_batch, mask_sets
 from nest_model.model import NestModel
 from nest_model.objectives import pretraining_loss, set_prediction
+from nest_model.ranks import share, total
 from nest_model.readme import pretrained_readme
 from nest_model.selection import limit_context, whole_subjects
+from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
 from nest_model.telemetry import StopRequest, Telemetry
 from schemas.contract import read_table
@@ -119,7 +121,7 @@ def pretrain(
     recipe = recipe or RECIPES[model]
     recipe = replace(recipe, epochs=epochs or recipe.epochs)
     torch.manual_seed(seed)
-    trainee = Pretraining(patients, config, recipe, fabric.device)
+    trainee = Pretraining(patients, config, recipe, fabric)
     states = StateFolder(out / "state", run_key(config, recipe, seed, patients, key))
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     position_reached = fit(
@@ -139,7 +141,10 @@ def pretrain(
         "device": fabric.device.type,
     }
     card = checkpoint.ModelCard(config, patients.seqsets.vocab_sha256, summary)
-    checkpoint.save(out, trainee.module.model, card, pretrained_readme(card, metrics))
+    weights = whole_weights(trainee.module.model)
+    if not fabric.is_global_zero:
+        return
+    checkpoint.save(out, weights, card, pretrained_readme(card, metrics))
     content = {"validation": metrics, **summary, "history": position_reached.history}
     write_json(out / "metrics.json", content)
     states.clear()
@@ -148,14 +153,31 @@ def pretrain(
 
 
 class _PretrainingModule(nn.Module):
+    """Does what it is asked with the model, so that all of it is inside the one call that Fabric wraps.
+
+    What is asked is a function for the reason `Parcel` gives.
+    """
+
     def __init__(self, model: NestModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, parcel: Parcel) -> tuple[Tensor, Tensor, Tensor]:
-        masked, mlm_count, msm_count = parcel.content
-        losses = pretraining_loss(self.model, masked, mlm_count=mlm_count, msm_count=msm_count)
-        return losses.total, losses.mlm, losses.msm
+    def forward(self, asked: Callable[[NestModel], Any]) -> Any:
+        return asked(self.model)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A micro-batch of a step."""
+
+    masked: MaskedBatch
+    mlm_count: int  # of the whole step
+    msm_count: int
+    counts: bool  # or is another rank's, and there for the turn alone
+
+    def losses(self, model: NestModel) -> tuple[Tensor, Tensor, Tensor]:
+        losses = pretraining_loss(model, self.masked, mlm_count=self.mlm_count, msm_count=self.msm_count)
+        return losses.total * self.counts, losses.mlm * self.counts, losses.msm * self.counts
 
 
 class Pretraining:
@@ -163,8 +185,8 @@ class Pretraining:
 
     stage = "pretrain"
 
-    def __init__(self, patients: Patients, config: ModelConfig, recipe: Recipe, device: torch.device) -> None:
-        self._seqsets, self._config, self._recipe, self._device = patients.seqsets, config, recipe, device
+    def __init__(self, patients: Patients, config: ModelConfig, recipe: Recipe, fabric: Fabric) -> None:
+        self._seqsets, self._config, self._recipe, self._fabric = patients.seqsets, config, recipe, fabric
         limits = {"max_sets": config.max_sets, "max_set_rows": config.max_set_rows}
         self._train, self._cut = limit_context(whole_subjects(patients.seqsets, patients.train), **limits)
         self._val, _ = limit_context(whole_subjects(patients.seqsets, patients.val), **limits)
@@ -183,13 +205,13 @@ class Pretraining:
             f"of the events, and {self._cut.events_in_long_sets_share:.1%} of the events in over-long sets"
         )
 
-    def losses(self, module: nn.Module, examples: np.ndarray, step_seed: int) -> Iterator[dict[str, Tensor]]:
+    def parts(self, examples: np.ndarray, step_seed: int) -> list[Part]:
         batch = pack(self._seqsets, self._train.take(examples), self._config)
         masked = mask_batch(batch, Generator().manual_seed(step_seed), self._config)
-        counts = (len(masked.mlm_rows), len(masked.masked_sets))
-        for part in masked.micro_batches(self._recipe.row_budget):
-            loss, mlm, msm = module(Parcel((part.to(self._device), *counts)))
-            yield {"loss": loss, "mlm": mlm, "msm": msm}
+        return list(self._parts(masked, len(masked.mlm_rows), len(masked.masked_sets)))
+
+    def losses(self, module: nn.Module, part: Part) -> dict[str, Tensor]:
+        return dict(zip(("loss", "mlm", "msm"), module(part.losses), strict=True))
 
     @torch.no_grad()
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
@@ -197,9 +219,10 @@ class Pretraining:
         sums, counts = np.zeros(2), np.zeros(2)
         for masked in self._validation(mask_batch):
             counts += len(masked.mlm_rows), len(masked.masked_sets)
-            for part in masked.micro_batches(self._recipe.row_budget):
-                sums += [float(loss) for loss in module(Parcel((part.to(self._device), 1, 1)))[1:]]
-        mlm, msm = (sums / np.maximum(counts, 1)).tolist()
+            for part in self._parts(masked):
+                sums += [float(loss) for loss in module(part.losses)[1:]]
+        sums = total({"mlm": sums[0], "msm": sums[1]}, self._fabric)
+        mlm, msm = (np.array(list(sums.values())) / np.maximum(counts, 1)).tolist()
         loss = self._config.mlm_weight * mlm + self._config.msm_weight * msm
         return {"val_loss": loss, "val_mlm": mlm, "val_msm": msm}, loss
 
@@ -207,15 +230,22 @@ class Pretraining:
     def set_prediction(self) -> dict[str, float]:
         """Return Recall@10 and NDCG@10 of masked validation sets, read at the [CLS] and at the [MASK] row."""
         self.module.eval()
-        found: dict[str, list[Tensor]] = {}
+        wanted = [(row, name) for row in ("cls", "mask") for name in ("recall", "ndcg")]
+        sums, sets = {f"val_{name}_at_10_{row}": 0.0 for row, name in wanted}, 0
         for masked in self._validation(mask_sets):
-            for part in masked.micro_batches(self._recipe.row_budget):
-                predicted = set_prediction(self.module.model, part.to(self._device))
-                for row in ("cls", "mask"):
-                    for name in ("recall", "ndcg"):
-                        values = getattr(getattr(predicted, row), name)
-                        found.setdefault(f"val_{name}_at_10_{row}", []).append(values.cpu())
-        return {name: float(torch.cat(values).mean()) for name, values in found.items()}
+            sets += len(masked.masked_sets)
+            for part in self._parts(masked):
+                predicted = self.module(lambda model, part=part: set_prediction(model, part.masked))
+                for row, name in wanted:
+                    found = getattr(getattr(predicted, row), name)
+                    sums[f"val_{name}_at_10_{row}"] += part.counts * float(found.sum())
+        return {name: value / max(sets, 1) for name, value in total(sums, self._fabric).items()}
+
+    def _parts(self, masked: MaskedBatch, mlm_count: int = 1, msm_count: int = 1) -> Iterator[Part]:
+        rows = masked.batch.set_offsets[masked.batch.subject_offsets].diff().numpy()
+        for run, counts in share(rows, self._recipe.row_budget, self._fabric):
+            part = masked.slice_subjects(run.start, run.stop).to(self._fabric.device)
+            yield Part(part, mlm_count, msm_count, counts)
 
     def summary(self, recipe: Recipe, seed: int, position: Position) -> dict[str, Any]:
         """Return what the model card tells of the run: counts, never a row."""

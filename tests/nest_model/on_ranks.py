@@ -1,0 +1,68 @@
+"""A very small pretraining, here or on ranks: `torchrun … -m tests.nest_model.on_ranks WORLD OUT STRATEGY SECONDS`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from nest_model import torchrun
+from nest_model.device import start
+from nest_model.loop import Recipe
+from nest_model.telemetry import Silence, StopRequest, Telemetry
+from nest_model.train import pretrain
+from tests.nest_model.tiny_world import World
+from tests.runs import ROOT
+
+# several micro-batches a step, of few and of many rows, and a last step of 4 patients
+RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6, row_budget=40)
+
+
+def train(world: World, out: Path, strategy: str = "auto", seconds_between_states: float = 60) -> None:
+    telemetry = Telemetry(out) if torchrun.rank() == 0 else Silence(out)
+    with StopRequest().listening() as stop:
+        pretrain(
+            seqset=world.seqset,
+            subjects=world.subjects,
+            vocab=world.vocab,
+            out=out,
+            model="tiny",
+            position="days_since_first",
+            seed=42,
+            fabric=start("cpu", threads=1, strategy=strategy),
+            telemetry=telemetry,
+            stop=stop,
+            recipe=RECIPE,
+            seconds_between_states=seconds_between_states,
+            d_model=16,
+            heads=2,
+            d_ff=16,
+        )
+
+
+def on_ranks(*arguments: object, ranks: int = 2, restarts: int = 0) -> subprocess.Popen:
+    """Start `python -m <arguments>` on ranks that find each other at a port of the system's choosing."""
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(f"--nproc-per-node={ranks}", f"--max-restarts={restarts}", "-m", *map(str, arguments)),
+        ],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def trained_on_ranks(
+    world: World, out: Path, strategy: str = "auto", seconds: float = 60, **more: int
+) -> str:
+    """Run `train` on ranks to its end and return what it said."""
+    process = on_ranks("tests.nest_model.on_ranks", world.root, out, strategy, seconds, **more)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    return said
+
+
+if __name__ == "__main__":
+    root, out, strategy, seconds = sys.argv[1:]
+    train(World(Path(root)), Path(out), strategy, float(seconds))
