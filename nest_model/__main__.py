@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         if torchrun.ranks() > 1 and not trains:
             raise NestError("only pretrain and finetune run on several ranks; run this without torchrun.")
         with _pipe(piped), sole_writer(folder) if first else nullcontext(), listening:
-            telemetry = Telemetry(folder) if first else Silence(folder)
+            telemetry = Telemetry(folder) if first else Silence()
             return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
     except (NestError, OSError) as error:  # the folder could not be made, or is another run's
         print(f"error: {_in_words(error, folder)}", file=sys.stderr)

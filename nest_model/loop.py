@@ -252,7 +252,8 @@ class _Run:
             tensors = {
                 f"{part}.{name}": value for part, whole in parts.items() for name, value in whole.items()
             }
-            self._states.save(TrainingState(tensors, vars(self.position)))
+            numbers = vars(self.position) | {"scaler": self._fabric.strategy.precision.state_dict()}
+            self._states.save(TrainingState(tensors, numbers))
         self._saved_at = time.monotonic()
         # a state of a large model takes seconds to write: never more than a twentieth of the time
         self._seconds_between_states = max(self._seconds_between_states, 20 * (self._saved_at - began))
@@ -262,7 +263,9 @@ class _Run:
         load_weights(module, _under(tensors, "module."), self._fabric)
         load_moments(module, self._adamw, _under(tensors, "optimizer."), self._fabric)
         self.best_weights = _under(tensors, "best.")
-        self.position = Position(**numbers)
+        if numbers["scaler"]:  # fp16: the factor its losses are scaled by
+            self._fabric.strategy.precision.load_state_dict(numbers["scaler"])
+        self.position = Position(**{name: value for name, value in numbers.items() if name != "scaler"})
 
 
 def seed_of(*numbers: int) -> int:

@@ -54,6 +54,8 @@ def load_moments(
     module: nn.Module, optimizer: torch.optim.Optimizer, moments: dict[str, Tensor], fabric: Fabric
 ) -> None:
     """Set an optimiser's moments to whole ones of the first rank; all must call."""
+    if not fabric.broadcast(bool(moments)):  # saved before the first step that was no overflow of fp16
+        return
     groups = get_optimizer_state_dict(module, optimizer)["param_groups"]
     state: dict[str, dict[str, Any]] = {}
     for name, moment in moments.items():

@@ -51,7 +51,10 @@ class Telemetry:
 
 
 class Silence(Telemetry):
-    """The telemetry of every rank but the first."""
+    """The telemetry of every rank but the first: none, and no folder."""
+
+    def __init__(self) -> None:
+        self._seconds_between_lines = math.inf
 
     def write(self, event: str, **fields: Any) -> None: ...
 

@@ -18,7 +18,7 @@ RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6, r
 
 
 def train(world: World, out: Path, strategy: str = "auto", seconds_between_states: float = 60) -> None:
-    telemetry = Telemetry(out) if torchrun.rank() == 0 else Silence(out)
+    telemetry = Telemetry(out) if torchrun.rank() == 0 else Silence()
     with StopRequest().listening() as stop:
         pretrain(
             seqset=world.seqset,

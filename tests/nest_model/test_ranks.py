@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -20,14 +19,12 @@ from nest_model.__main__ import main
 from nest_model.batches import micro_batches
 from nest_model.device import start
 from nest_model.ranks import balanced, own
-from nest_model.state import StateFolder
 from nest_model.train import Patients, Pretraining
 from schemas.errors import NestError
 from tests.nest_model.on_ranks import RECIPE, on_ranks, train, trained_on_ranks
 from tests.nest_model.tiny_world import World, make_world
 
 SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=40).map(np.array)
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.fixture(scope="module")
@@ -171,22 +168,15 @@ def test_torchrun_itself_goes_on_from_the_state_when_it_may_restart(world, tmp_p
 @pytest.mark.long
 @pytest.mark.parametrize(("before", "after"), [("fsdp", "alone"), ("alone", "fsdp"), ("ddp", "fsdp")])
 def test_a_state_is_gone_on_with_by_another_number_of_ranks(world, alone, tmp_path, before, after):
-    if before == "alone":
-        process = subprocess.Popen(
-            [*ON_RANKS, world.root, tmp_path, "auto", "0"], stderr=subprocess.PIPE, text=True
-        )
-    else:
-        process = on_ranks("tests.nest_model.on_ranks", world.root, tmp_path, before, 0)
+    strategy, ranks = ("auto", 1) if before == "alone" else (before, 2)
+    process = on_ranks("tests.nest_model.on_ranks", world.root, tmp_path, strategy, 0, ranks=ranks)
     a_few_states_saved(tmp_path, process)
     process.terminate()
     process.communicate(timeout=60)
     assert not (tmp_path / "model.safetensors").exists()
-    assert StateFolder(tmp_path / "state", "")  # left for the next
 
-    if after == "alone":
-        train(world, tmp_path)
-    else:
-        assert "going on from epoch" in trained_on_ranks(world, tmp_path, after)
+    strategy, ranks = ("auto", 1) if after == "alone" else (after, 2)
+    assert "going on from epoch" in trained_on_ranks(world, tmp_path, strategy, ranks=ranks)
 
     assert farthest(alone, tmp_path) <= 1e-5
     assert weights_apart(alone, tmp_path) <= 1e-4
