@@ -1,5 +1,6 @@
 """A very small pretraining, here or on ranks: `torchrun … -m tests.nest_model.on_ranks WORLD OUT STRATEGY SECONDS`."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -64,5 +65,6 @@ def trained_on_ranks(
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO if torchrun.rank() == 0 else logging.ERROR)
     root, out, strategy, seconds = sys.argv[1:]
     train(World(Path(root)), Path(out), strategy, float(seconds))

@@ -43,7 +43,9 @@ def train(world: World, out: Path, fabric: Fabric, stop: StopRequest | None = No
         telemetry=Telemetry(out),
         stop=stop or StopRequest(),
         recipe=RECIPE,
-        **{"d_model": 16, "heads": 2, "d_ff": 16},
+        d_model=16,
+        heads=2,
+        d_ff=16,
     )
     return json.loads((out / "metrics.json").read_text())
 

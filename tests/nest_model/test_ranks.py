@@ -18,6 +18,7 @@ from nest_model import checkpoint
 from nest_model.__main__ import main
 from nest_model.batches import micro_batches
 from nest_model.device import start
+from nest_model.predictions import read_predictions
 from nest_model.ranks import balanced, own
 from nest_model.train import Patients, Pretraining
 from schemas.errors import NestError
@@ -192,6 +193,32 @@ def test_a_rank_asked_to_end_stops_all_at_one_step_with_the_state_saved(world, t
     stops = {line.split("Stopped: ")[1] for line in said.splitlines() if "Stopped: " in line}
     assert len(stops) == 1, said
     assert "the state is saved" in stops.pop()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_fine_tuning_on_ranks_leaves_a_model_that_one_process_scores_alike(world, alone, tmp_path, strategy):
+    paths = [f"--{name}={getattr(world, name)}" for name in ("seqset", "labels")]
+    out, predictions = tmp_path / "model", tmp_path / "report" / "predictions.parquet"
+    flags = [
+        f"--pretrained={alone}",
+        f"--out={out}",
+        f"--predictions={predictions}",
+        f"--strategy={strategy}",
+    ]
+    process = on_ranks("nest_model", "finetune", *paths, *flags, "--threads=1", "--epochs=2")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+
+    again = tmp_path / "again.parquet"
+    scored = ["predict", f"--model={out}", f"--seqset={world.seqset}", f"--index={world.labels}"]
+    assert main([*scored, f"--out={again}", "--threads=1"]) == 0
+    told, found = (read_predictions(path) for path in (predictions, again))
+    in_order = [np.lexsort((one.encounter_id, one.subject_id)) for one in (told, found)]
+    assert len(told) == len(found)
+    np.testing.assert_allclose(
+        told.probability[in_order[0]], found.probability[in_order[1]], rtol=0, atol=1e-6
+    )
 
 
 def test_a_strategy_for_ranks_is_refused_without_torchrun():
