@@ -20,7 +20,7 @@ Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 Scaling = Literal["auto", "ddp", "fsdp"]
 
 COMPUTED_IN = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-PATIENCE = timedelta(minutes=10)  # with a rank that neither goes on nor dies
+TIMEOUT = timedelta(minutes=10)  # with a rank that neither goes on nor dies
 
 
 def start(
@@ -78,9 +78,9 @@ def _strategy(name: Scaling) -> Strategy | str:
         )
     if name == "fsdp":
         return ModelParallelStrategy(
-            shard, data_parallel_size=torchrun.ranks(), tensor_parallel_size=1, timeout=PATIENCE
+            shard, data_parallel_size=torchrun.ranks(), tensor_parallel_size=1, timeout=TIMEOUT
         )
-    return DDPStrategy(timeout=PATIENCE) if torchrun.ranks() > 1 else "auto"
+    return DDPStrategy(timeout=TIMEOUT) if torchrun.ranks() > 1 else "auto"
 
 
 def _tell(fabric: Fabric, precision: str, threads: int) -> None:
