@@ -1,7 +1,6 @@
 """A model as a folder: `model.safetensors`, `config.json`, and a `README.md` made from the run. No pickle."""
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from nest_model.classifier import Classifier
 from nest_model.config import ModelConfig
+from nest_model.files import sha256_of
 from nest_model.model import NestModel
 from nest_model.state import write_fault, write_tensors
 from schemas.errors import NestError
@@ -55,7 +55,7 @@ def save(folder: Path, weights: Mapping[str, Tensor], card: ModelCard, readme: s
     folder.mkdir(parents=True, exist_ok=True)
     aside = folder / ".model.safetensors.new"
     write_tensors({name: tensor for name, tensor in weights.items() if _is_kept(name)}, aside)
-    texts = {"README.md": readme, "config.json": card.to_json(_sha256(aside))}
+    texts = {"README.md": readme, "config.json": card.to_json(sha256_of(aside))}
     try:
         for name, text in texts.items():
             (folder / f".{name}.new").write_text(text)
@@ -99,7 +99,7 @@ def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, Mod
 
 def weights_sha256(folder: Path) -> str:
     """Return the hash of a model's weights: the same weights, however long they took to train."""
-    return _sha256(folder / "model.safetensors")
+    return sha256_of(folder / "model.safetensors")
 
 
 def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
@@ -141,8 +141,3 @@ def _load_weights(module: nn.Module, folder: Path) -> None:
 
 def _is_kept(name: str) -> bool:
     return not name.startswith(_NOT_FINE_TUNED)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,6 +1,7 @@
 """How a small file is written: aside, then renamed, so that a killed run or a full disk leaves the old one whole."""
 
 import contextlib
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -22,3 +23,9 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write `content`, indented; a number that is no number is a bug and refused."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hash of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
