@@ -11,16 +11,19 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads: threads that wait do not spin
 
 from nest_model import torchrun
+from nest_model.memory import is_out_of_memory
 from nest_model.telemetry import Silence, Stopped, StopRequest, Telemetry, die_with_parent
 from schemas.errors import NestError
 from schemas.lock import sole_writer
 
 PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster for a process it starts
-STOPPED = 143  # what a shell calls an end by SIGTERM
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; 0, or 2 after one clear line on stderr, or 143 when asked to stop (state saved)."""
+    """Run one command; 0, or 2 after one clear line on stderr.
+
+    0 too when asked to stop: the state is saved, and the last event in metrics.jsonl is `stopped` and no `result`.
+    """
     options = vars(parser().parse_args(arguments))
     run: Callable[..., None] = options.pop("run")
     stop = StopRequest()
@@ -58,10 +61,15 @@ def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop
     try:
         run(stop=stop, **options)
     except Stopped as stopped:
+        telemetry.write("stopped", message=str(stopped))
         print(stopped, file=sys.stderr)
-        return STOPPED
+        return 0
     except (NestError, OSError) as error:
         message = _in_words(error, options["out"])
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        message = "out of memory; of a training, lower --row-budget; else it needs a machine with more."
     else:
         return 0
     with suppress(OSError):  # the disk may be what is wrong
@@ -157,6 +165,15 @@ def _device(command: argparse.ArgumentParser) -> None:
 
 def _training(command: argparse.ArgumentParser) -> None:
     command.add_argument("--epochs", type=int, help="at most; without: as the model's recipe says")
+    command.add_argument("--learning-rate", type=float, help="without: as the model's recipe says")
+    command.add_argument(
+        "--row-budget",
+        type=int,
+        help="rows of a micro-batch: memory, not the result; without: as the recipe says",
+    )
+    command.add_argument(
+        "--lower-row-budget", action="store_true", help="halve it when memory runs out, and go on"
+    )
     command.add_argument("--seconds-between-states", type=float, default=30.0)
     command.add_argument(
         "--key", default="", help="of what it is made from; no state of another is gone on with"

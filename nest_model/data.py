@@ -42,6 +42,8 @@ class SeqSets:
     available_us: np.ndarray
     subject_offsets: np.ndarray
     vocab_sha256: str
+    shard_names: tuple[str, ...]  # of the files, in order
+    shard_offsets: tuple[int, ...]  # [shards + 1] in sets
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -51,7 +53,8 @@ class SeqSets:
             ContractError: see `read_shards`; or sets that are not whole subjects in order.
             InputError: the columns find no room on the disk.
         """
-        columns, vocab_sha256 = read_shards(folder)
+        shards = read_shards(folder)
+        columns = dict(shards.columns)
         subject_offsets = _subject_offsets(columns["subject_id"], columns.pop("set_index"))
         return cls(
             start_us=columns.pop("start"),
@@ -59,7 +62,9 @@ class SeqSets:
             times_us=columns.pop("times"),
             available_us=columns.pop("available"),
             subject_offsets=subject_offsets,
-            vocab_sha256=vocab_sha256,
+            vocab_sha256=shards.vocab_sha256,
+            shard_names=shards.names,
+            shard_offsets=shards.offsets,
             **columns,
         )
 

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from nest_model.selection import Cut, Selection, limit_context, thin
 from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
 from nest_model.telemetry import StopRequest, Telemetry
+from nest_model.whereabouts import ShardRows, shard_rows
 from schemas.errors import NestError
 from schemas.suppress import shown_count
 
@@ -72,6 +73,9 @@ def finetune(
     stop: StopRequest,
     recipe: Recipe | None = None,
     epochs: int | None = None,
+    learning_rate: float | None = None,
+    row_budget: int | None = None,
+    lower_row_budget: bool = False,
     seconds_between_states: float = SECONDS_BETWEEN_STATES,
     key: str = "",
 ) -> None:
@@ -93,7 +97,7 @@ def finetune(
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
     recipe = recipe or RECIPES[parent.training["preset"]]
-    recipe = replace(recipe, epochs=epochs or recipe.epochs)
+    recipe = recipe.changed(epochs=epochs, learning_rate=learning_rate, row_budget=row_budget)
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, recipe, fabric)
     states = StateFolder(out / "state", _run_key(trainee, pretrained, recipe, seed, key))
@@ -107,6 +111,7 @@ def finetune(
         telemetry=telemetry,
         stop=stop,
         seconds_between_states=seconds_between_states,
+        lower_row_budget=lower_row_budget,
     )
 
     probability = trainee.predict()
@@ -170,6 +175,8 @@ class FineTuning:
         self.module = Classifier(encoder, len(labels.task.classes), DROPOUT)
         encoder.set_head.requires_grad_(False)
         self.rows = self._selection.rows[self._train]
+        self.padded_rows = encoder.config.max_sets * encoder.config.max_set_rows
+        self.row_budget = recipe.row_budget
 
     @property
     def words(self) -> str:
@@ -196,7 +203,7 @@ class FineTuning:
         targets = self._targets[self._train[examples]]
         return [
             Part(chosen.take(np.arange(run.start, run.stop)), targets[run], counts / len(chosen))
-            for run, counts in share(chosen.rows, self._recipe.row_budget, self._fabric)
+            for run, counts in share(chosen.rows, self.row_budget, self._fabric)
         ]
 
     def losses(self, module: nn.Module, part: Part) -> dict[str, Tensor]:
@@ -218,6 +225,10 @@ class FineTuning:
         told = {"val_loss": loss} | ({} if precision is None else {"val_average_precision": precision})
         return told if len(scorable(truth)) else {}, loss if precision is None else -precision
 
+    def where(self, examples: np.ndarray) -> list[ShardRows]:
+        """Return the rows of the shards these training examples are read from."""
+        return shard_rows(self._seqsets, self._selection.take(self._train[examples]))
+
     def predict(self) -> np.ndarray:
         """Return the probabilities of every row of the labels."""
         return probabilities(self._score(self.module, np.arange(len(self._labels))), self._type)
@@ -235,7 +246,7 @@ class FineTuning:
             self._seqsets,
             self._selection.take(examples),
             self._fabric,
-            row_budget=self._recipe.row_budget,
+            row_budget=self.row_budget,
         )
 
 
@@ -275,7 +286,7 @@ def mean_average_precision(truth: np.ndarray, probability: np.ndarray) -> float 
 def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int, key: str) -> str:
     digest = hashlib.sha256(checkpoint.weights_sha256(pretrained).encode())
     digest.update(trainee.module.encoder.config.to_json().encode())
-    digest.update(json.dumps([asdict(recipe), seed, key]).encode())
+    digest.update(json.dumps([recipe.of_the_result(), seed, key]).encode())
     for part in trainee.content():
         digest.update(part)
     return digest.hexdigest()

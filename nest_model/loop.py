@@ -7,8 +7,9 @@ step, so a state is weights, optimiser and a few numbers, and a killed run ends 
 import logging
 import math
 import time
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -16,13 +17,18 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from nest_model.batches import epoch_steps
+from nest_model.curves import MEASURED, Measured
+from nest_model.faults import not_finite
+from nest_model.memory import is_out_of_memory, out_of_memory
 from nest_model.ranks import anywhere, total
 from nest_model.sharding import load_moments, load_weights, whole_moments, whole_weights
 from nest_model.state import StateFolder, TrainingState
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
+from nest_model.whereabouts import ShardRows
 from schemas.errors import NestError
 
 log = logging.getLogger("nest")
+Result = TypeVar("Result")
 SECONDS_BETWEEN_STATES = 30.0
 
 
@@ -39,6 +45,14 @@ class Recipe:
     examples_per_step: int = 36
     thinning: float = 0.0  # share of the events left out of a training example, drawn anew every time
     row_budget: int = 8_192  # rows of a micro-batch; changes memory and speed, not the result
+
+    def changed(self, **changes: float | None) -> Self:
+        """Return the recipe with each of these that is not None in its place."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+    def of_the_result(self) -> dict[str, Any]:
+        """Return what the result depends on: all but the row budget."""
+        return {name: value for name, value in vars(self).items() if name != "row_budget"}
 
     def rate(self, step: int, steps: int) -> float:
         """Return the learning rate of a step (from 0) out of all `steps`."""
@@ -68,6 +82,8 @@ class Trainee(Protocol):
     module: nn.Module
     stage: str  # for the progress line
     rows: np.ndarray  # [examples] rows of each training example; their sum is the unit of progress
+    padded_rows: int  # of an example whose context is filled up
+    row_budget: int  # of a micro-batch from now on; the loop may lower it
 
     def parts(self, examples: np.ndarray, step_seed: int) -> list[Any]:
         """Return this rank's micro-batches of a step, as many as any rank's."""
@@ -79,6 +95,10 @@ class Trainee(Protocol):
 
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
         """Return the validation metrics, and the one number that should fall."""
+        ...
+
+    def where(self, examples: np.ndarray) -> list[ShardRows]:
+        """Return where on disk these examples are read from."""
         ...
 
 
@@ -105,14 +125,19 @@ def fit(
     telemetry: Telemetry,
     stop: StopRequest,
     seconds_between_states: float = SECONDS_BETWEEN_STATES,
+    lower_row_budget: bool = False,
 ) -> Position:
     """Train until the validation stops improving; leave the best epoch's weights in `trainee.module`.
 
+    Args:
+        lower_row_budget: halve it when memory runs out, and repeat what did not fit; the result is the same.
+
     Raises:
-        NestError: the loss is not finite, or a state cannot be written.
+        NestError: the loss is not finite, memory ran out, or a state cannot be written.
         Stopped: `stop` was asked for; the state is saved.
     """
     run = _Run(trainee, recipe, seed, fabric, states, telemetry, stop, seconds_between_states)
+    run.may_lower_row_budget = lower_row_budget and fabric.world_size == 1  # ranks would wait for each other
     run.resume()
     while run.position.epoch < recipe.epochs and run.position.waited < recipe.patience:
         run.epoch()
@@ -141,6 +166,8 @@ class _Run:
             trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
         )
         self._optimizer = fabric.setup_optimizers(self._adamw)
+        self.may_lower_row_budget = False
+        self._measured = Measured(trainee.padded_rows)
         self.position = Position()
         self.best_weights = whole_weights(trainee.module)  # on the first rank alone
         self._saved_at = time.monotonic()
@@ -160,6 +187,7 @@ class _Run:
             total=self._recipe.epochs * int(self._trainee.rows.sum()),
             unit="rows/s",
             done=done,
+            measured=self._measured,
         )
 
     def epoch(self) -> None:
@@ -169,28 +197,30 @@ class _Run:
         for examples in self._steps()[position.step :]:
             self._step(examples)
             position.step += 1
-            due = time.monotonic() - self._saved_at >= self._seconds_between_states
-            now = anywhere(self._fabric, stop=self._stop.asked, save=due and self._fabric.is_global_zero)
-            if now["stop"] or now["save"]:
-                self._save()
-            if now["stop"]:
-                self._fabric.barrier()  # a rank that ends would have the others killed while the first still writes
-                raise Stopped(
-                    f"stopped at epoch {position.epoch}, step {position.step}; the state is saved, "
-                    "run the same command to go on."
-                )
-            self._progress.advance(int(self._trainee.rows[examples].sum()))
+            self._progress.advance(int(self._trainee.rows[examples].sum()), step=self._steps_done)
         self._validate()
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         self._save()
 
     def _step(self, examples: np.ndarray) -> None:
         position, recipe = self.position, self._recipe
-        step = position.epoch * self._steps_per_epoch + position.step
+        rate = recipe.rate(self._steps_done, recipe.epochs * self._steps_per_epoch)
         for group in self._optimizer.param_groups:
-            group["lr"] = recipe.rate(step, recipe.epochs * self._steps_per_epoch)
+            group["lr"] = rate
+        totals = self._in_memory(lambda: self._gradients(examples))
+        if not math.isfinite(totals["loss"]):
+            raise self._not_finite("loss", self._trainee.where(examples))
+        self._keep()
+        self._optimizer.step()
+        rows = int(self._trainee.rows[examples].sum())
+        self._measured.add(totals, learning_rate=rate, examples=len(examples), rows=rows)
+        for name, value in totals.items():
+            position.sums[name] = position.sums.get(name, 0.0) + value
+
+    def _gradients(self, examples: np.ndarray) -> dict[str, float]:
+        """Fill the gradients of a step, from none; return its losses."""
         self._optimizer.zero_grad()
-        step_seed = seed_of(self._seed, position.epoch, position.step)
+        step_seed = seed_of(self._seed, self.position.epoch, self.position.step)
         totals: dict[str, float] = {}
         parts = self._trainee.parts(examples, step_seed)
         for turn, part in enumerate(parts, start=1):
@@ -200,30 +230,69 @@ class _Run:
                 self._fabric.backward(losses["loss"] * self._fabric.world_size)
             for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + float(value.detach())
-        totals = total(totals, self._fabric)
-        if not math.isfinite(totals["loss"]):
-            raise NestError(
-                f"{self._trainee.stage}: the loss is not finite at epoch {position.epoch}, step "
-                f"{position.step}; lower the learning rate. The last good state is kept."
+        return total(totals, self._fabric)
+
+    def _in_memory(self, work: Callable[[], Result]) -> Result:
+        """Return what `work` does, done again with half the row budget whenever memory runs out and that is allowed."""
+        while True:
+            try:
+                return work()
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            self._lower_row_budget()  # here, where the error and with it the step's tensors are gone
+
+    def _lower_row_budget(self) -> None:
+        trainee, budget = self._trainee, self._trainee.row_budget
+        one_patient = budget <= trainee.rows.max()
+        if one_patient or not self.may_lower_row_budget:
+            raise out_of_memory(trainee.stage, budget, one_patient=one_patient)
+        trainee.row_budget = budget // 2
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        log.warning(
+            "out of memory with %s rows a micro-batch: the step is done again with %s.",
+            f"{budget:,}",
+            f"{trainee.row_budget:,}",
+        )
+
+    def _keep(self) -> None:
+        """Save the state if it is time to, or a rank is asked to end: here, where the weights gave a finite loss."""
+        position = self.position
+        due = time.monotonic() - self._saved_at >= self._seconds_between_states
+        now = anywhere(self._fabric, stop=self._stop.asked, save=due and self._fabric.is_global_zero)
+        if now["stop"] or now["save"]:
+            self._save()
+        if now["stop"]:
+            self._fabric.barrier()  # a rank that ends would have the others killed while the first still writes
+            raise Stopped(
+                f"stopped at epoch {position.epoch}, step {position.step} of {self._steps_per_epoch}; the state is "
+                f"saved in {self._states.folder}. Run the same command to go on."
             )
-        self._optimizer.step()
-        for name, value in totals.items():
-            position.sums[name] = position.sums.get(name, 0.0) + value
+
+    def _not_finite(self, what: str, rows: Sequence[ShardRows] = ()) -> NestError:
+        position = self.position
+        where = f"epoch {position.epoch}, step {position.step}" if rows else f"epoch {position.epoch}"
+        rate = self._recipe.learning_rate
+        return not_finite(f"{self._trainee.stage}: the {what}", where, rows, self._states.newest, rate)
+
+    @property
+    def _steps_done(self) -> int:
+        return self.position.epoch * self._steps_per_epoch + self.position.step
 
     def _validate(self) -> None:
         position = self.position
+        self._progress.tell()
         self._module.eval()
         with torch.no_grad():
-            metrics, objective = self._trainee.evaluate(self._module)
+            metrics, objective = self._in_memory(lambda: self._trainee.evaluate(self._module))
         trained = {f"train_{name}": total / self._steps_per_epoch for name, total in position.sums.items()}
         metrics = trained | metrics
         position.history.append({"epoch": position.epoch, **metrics})
-        self._telemetry.evaluation(position.epoch, metrics)
+        speed = {name: value for name, value in self._progress.last.items() if name in MEASURED}
+        self._telemetry.evaluation(position.epoch, metrics | speed, step=self._steps_done)
         if not math.isfinite(objective):
-            raise NestError(
-                f"{self._trainee.stage}: the validation is not finite at epoch {position.epoch}; lower the learning "
-                "rate. The last good state is kept."
-            )
+            raise self._not_finite("validation")
         position.waited += 1
         if objective < position.best:
             position.best, position.best_epoch, position.waited = objective, position.epoch, 0

@@ -17,14 +17,14 @@ def give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetry
     """Write `not_trainable.json` and remove every output of an earlier run that could pass for a result.
 
     Args:
-        out: the model's folder; its weights, config, card, metrics and saved states go.
+        out: the model's folder; its weights, config, card, metrics, curves and saved states go.
         predictions: goes too, and the `metrics.json` beside it.
     """
     write_json(out / "not_trainable.json", {"cohort": labels.task.cohort, "reason": reason})
     models = [file for pattern in _OF_A_MODEL for file in out.glob(pattern)]
     for stale in (*models, predictions, predictions.parent / "metrics.json"):
         stale.unlink(missing_ok=True)
-    if (out / "state").exists():
-        shutil.rmtree(out / "state")
+    for folder in ("state", "tensorboard"):
+        shutil.rmtree(out / folder, ignore_errors=True)
     telemetry.write("not_trainable", reason=reason)
     log.warning("%s: not trainable: %s", labels.task.cohort, reason)

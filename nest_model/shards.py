@@ -9,6 +9,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,18 @@ _LISTS = [field.name for field in SEQSET if pa.types.is_list(field.type)]
 _SETS_AT_A_TIME = 1_024
 
 
-def read_shards(folder: Path) -> tuple[dict[str, np.ndarray], str]:
-    """Return the columns of all shards, lists flattened, with `event_offsets`; and the vocabulary's hash.
+@dataclass(frozen=True)
+class Shards:
+    """All shards of a folder, end to end."""
+
+    columns: dict[str, np.ndarray]  # lists flattened, with `event_offsets`
+    vocab_sha256: str
+    names: tuple[str, ...]  # of the files, in order
+    offsets: tuple[int, ...]  # [shards + 1] in sets
+
+
+def read_shards(folder: Path) -> Shards:
+    """Read a folder's shards into mapped columns.
 
     Raises:
         ContractError: no shard, no set, another contract, a shard without its card, cards of several
@@ -40,10 +51,11 @@ def read_shards(folder: Path) -> tuple[dict[str, np.ndarray], str]:
     vocab_sha256 = _one_vocabulary(files)
     scratch = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
     try:
-        columns = _Columns(scratch)
+        columns, offsets = _Columns(scratch), [0]
         for file in files:
             for batch in _batches(file):
                 columns.append(batch)
+            offsets.append(columns.sets)
         mapped = columns.mapped()
     except OSError as error:
         raise InputError(
@@ -56,7 +68,7 @@ def read_shards(folder: Path) -> tuple[dict[str, np.ndarray], str]:
         )
     if not len(mapped["subject_id"]):
         raise ContractError(f"seqset/1: no set in {folder}; look at what the steps before it dropped.")
-    return mapped, vocab_sha256
+    return Shards(mapped, vocab_sha256, tuple(file.name for file in files), tuple(offsets))
 
 
 class _Columns:
@@ -67,6 +79,7 @@ class _Columns:
         self._columns["event_offsets"] = _Column(folder, np.dtype(np.int64))
         self._columns["event_offsets"].append(np.zeros(1))
         self._events = 0
+        self.sets = 0
         self.uneven = 0
 
     def append(self, sets: pa.RecordBatch) -> None:
@@ -78,6 +91,7 @@ class _Columns:
         ends = self._events + np.cumsum(lengths["tokens"], dtype=np.int64)
         self._columns["event_offsets"].append(ends)
         self._events = int(ends[-1]) if len(ends) else self._events
+        self.sets += len(sets)
 
     def mapped(self) -> dict[str, np.ndarray]:
         """Return every column, read-only."""

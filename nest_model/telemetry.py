@@ -1,4 +1,4 @@
-"""What a run tells while it runs: JSON lines for a machine, a log line every few seconds for a person.
+"""What a run tells while it runs: JSON lines and TensorBoard, and a log line every few seconds for a person.
 
 Counts, rates and metrics only. The file is appended to and each line is whole, so that another process may
 follow it.
@@ -14,7 +14,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+    from nest_model.curves import Measured
 
 log = logging.getLogger("nest")
 
@@ -28,6 +33,8 @@ class Telemetry:
     def __init__(self, out: Path, *, seconds_between_lines: float = _SECONDS_BETWEEN_LINES) -> None:
         out.mkdir(parents=True, exist_ok=True)
         self._file = out / "metrics.jsonl"
+        self._curves = out / "tensorboard"
+        self._writer: SummaryWriter | None = None
         self._seconds_between_lines = seconds_between_lines
 
     def write(self, event: str, **fields: Any) -> None:
@@ -36,8 +43,22 @@ class Telemetry:
         with self._file.open("a") as stream:
             stream.write(line)
 
-    def evaluation(self, epoch: int, metrics: Mapping[str, float | None]) -> None:
+    def curves(self, step: int, values: Mapping[str, float | None]) -> None:
+        """Add a point to each of these curves in TensorBoard; an earlier run's points from this step on are undone."""
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter  # loads torch
+
+            self._writer = SummaryWriter(self._curves, purge_step=step)
+        for name, value in values.items():
+            if value is not None:
+                self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def evaluation(self, epoch: int, metrics: Mapping[str, float | None], *, step: int | None = None) -> None:
+        """Tell what an epoch came to; `step` is its place on the curves, for one that has them."""
         self.write("evaluation", epoch=epoch, metrics=metrics)
+        if step is not None:
+            self.curves(step, {f"epoch/{name}": value for name, value in metrics.items()})
         log.info("epoch %d: %s", epoch + 1, _in_words(metrics))  # from 1, as everywhere people look
 
     def result(self, metrics: Mapping[str, Any], **more: Any) -> None:
@@ -45,9 +66,11 @@ class Telemetry:
         self.write("result", metrics=metrics, **more)
         log.info("result: %s", _in_words(metrics))
 
-    def progress(self, stage: str, *, total: int, unit: str, done: int = 0) -> "Progress":
+    def progress(
+        self, stage: str, *, total: int, unit: str, done: int = 0, measured: "Measured | None" = None
+    ) -> "Progress":
         """Return a counter of `total` units, of which `done` were done by an earlier run."""
-        return Progress(self, stage, total, unit, done, self._seconds_between_lines)
+        return Progress(self, stage, total, unit, done, self._seconds_between_lines, measured)
 
 
 class Silence(Telemetry):
@@ -57,6 +80,8 @@ class Silence(Telemetry):
         self._seconds_between_lines = math.inf
 
     def write(self, event: str, **fields: Any) -> None: ...
+
+    def curves(self, step: int, values: Mapping[str, float | None]) -> None: ...
 
 
 class Progress:
@@ -70,24 +95,37 @@ class Progress:
         unit: str,
         done: int = 0,
         seconds_between_lines: float = _SECONDS_BETWEEN_LINES,
+        measured: "Measured | None" = None,  # what the steps came to, told with the rate
     ) -> None:
+        self._measured = measured
         self._telemetry, self._stage, self._total, self._unit = telemetry, stage, total, unit
         self._first, self._done = done, done
+        self._step, self._done_when_told = 0, done
+        self.last: dict[str, float | None] = {}  # measured, as last told
         self._began = self._told = time.monotonic()
         self._seconds_between_lines = seconds_between_lines
 
-    def advance(self, units: int) -> None:
-        self._done += units
+    def advance(self, units: int, *, step: int = 0) -> None:
+        """Count some units done; `step` is where the curves have got to."""
+        self._done, self._step = self._done + units, step
         if time.monotonic() - self._told >= self._seconds_between_lines:
-            self._tell()
+            self.tell()
 
-    def _tell(self) -> None:
-        self._told = time.monotonic()
+    def tell(self) -> None:
+        """Tell it now, however short ago the last line was, if there is anything new."""
+        if self._done == self._done_when_told:
+            return
+        self._told, self._done_when_told = time.monotonic(), self._done
         rate = (self._done - self._first) / (self._told - self._began)
         left = (self._total - self._done) / rate if rate else None
         fields = {"stage": self._stage, "step": self._done, "total": self._total, "unit": self._unit}
+        metrics = self._measured.take() if self._measured else {}
+        more = {"metrics": metrics} if metrics else {}
         if self._telemetry is not None:
-            self._telemetry.write("progress", **fields, rate=rate, seconds_left=left)
+            self._telemetry.write("progress", **fields, rate=rate, seconds_left=left, **more)
+        if self._telemetry is not None and metrics:
+            self.last = metrics | {"tokens_per_second": rate, "seconds_left": left}
+            self._telemetry.curves(self._step, {f"step/{name}": value for name, value in self.last.items()})
         log.info(
             "%s: %s of %s %s, %.1f/s, %s s left",
             self._stage,
@@ -130,20 +168,23 @@ def die_with_parent() -> None:
 
 
 class StopRequest:
-    """Whether someone asked this process to end (SIGTERM); a loop looks at it between two steps."""
+    """Whether someone asked this process to end (SIGTERM or Ctrl-C); a loop looks at it between two steps."""
 
     def __init__(self) -> None:
         self.asked = False
 
     @contextmanager
     def listening(self) -> Iterator["StopRequest"]:
-        before = signal.signal(signal.SIGTERM, self._ask)
+        before = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield self
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    def _ask(self, *_: object) -> None:
+    def _ask(self, number: int, _: object) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt  # asked twice: now
         self.asked = True
 
 

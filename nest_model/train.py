@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from nest_model.selection import limit_context, whole_subjects
 from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
 from nest_model.telemetry import StopRequest, Telemetry
+from nest_model.whereabouts import ShardRows, shard_rows
 from schemas.contract import read_table
 from schemas.errors import NestError
 from schemas.events import SUBJECTS
@@ -94,6 +95,9 @@ def pretrain(
     stop: StopRequest,
     recipe: Recipe | None = None,
     epochs: int | None = None,
+    learning_rate: float | None = None,
+    row_budget: int | None = None,
+    lower_row_budget: bool = False,
     seconds_between_states: float = SECONDS_BETWEEN_STATES,
     key: str = "",
     **changes: Any,
@@ -103,7 +107,8 @@ def pretrain(
     Args:
         model: "tiny", "paper", or "auto" (tiny on a CPU, paper on a GPU).
         position: the config's `cse_position`.
-        recipe: None: the preset's own. epochs: at most, in the recipe's place.
+        recipe: None: the preset's own. epochs, learning_rate, row_budget: in the recipe's place.
+        lower_row_budget: as for `fit`.
         key: of what the caller knows it to be made from, the code among it; no state of another is gone on with.
         changes: of the preset's model config.
 
@@ -118,8 +123,9 @@ def pretrain(
     config = ModelConfig.preset(
         model, vocab_size(vocab, patients.seqsets.vocab_sha256), cse_position=position, **changes
     )
-    recipe = recipe or RECIPES[model]
-    recipe = replace(recipe, epochs=epochs or recipe.epochs)
+    recipe = (recipe or RECIPES[model]).changed(
+        epochs=epochs, learning_rate=learning_rate, row_budget=row_budget
+    )
     torch.manual_seed(seed)
     trainee = Pretraining(patients, config, recipe, fabric)
     states = StateFolder(out / "state", run_key(config, recipe, seed, patients, key))
@@ -133,6 +139,7 @@ def pretrain(
         telemetry=telemetry,
         stop=stop,
         seconds_between_states=seconds_between_states,
+        lower_row_budget=lower_row_budget,
     )
 
     metrics = {**trainee.evaluate(trainee.module)[0], **trainee.set_prediction()}
@@ -192,6 +199,8 @@ class Pretraining:
         self._val, _ = limit_context(whole_subjects(patients.seqsets, patients.val), **limits)
         self.module = _PretrainingModule(NestModel(config))
         self.rows = self._train.rows
+        self.padded_rows = config.max_sets * config.max_set_rows
+        self.row_budget = recipe.row_budget
 
     @property
     def weights(self) -> int:
@@ -243,9 +252,13 @@ class Pretraining:
 
     def _parts(self, masked: MaskedBatch, mlm_count: int = 1, msm_count: int = 1) -> Iterator[Part]:
         rows = masked.batch.set_offsets[masked.batch.subject_offsets].diff().numpy()
-        for run, counts in share(rows, self._recipe.row_budget, self._fabric):
+        for run, counts in share(rows, self.row_budget, self._fabric):
             part = masked.slice_subjects(run.start, run.stop).to(self._fabric.device)
             yield Part(part, mlm_count, msm_count, counts)
+
+    def where(self, examples: np.ndarray) -> list[ShardRows]:
+        """Return the rows of the shards these training examples are read from."""
+        return shard_rows(self._seqsets, self._train.take(examples))
 
     def summary(self, recipe: Recipe, seed: int, position: Position) -> dict[str, Any]:
         """Return what the model card tells of the run: counts, never a row."""
@@ -288,7 +301,7 @@ def vocab_size(vocab: Path, vocab_sha256: str) -> int:
 def run_key(config: ModelConfig, recipe: Recipe, seed: int, patients: Patients, key: str = "") -> str:
     """Return what a saved state must agree on with the run that would go on from it."""
     digest = hashlib.sha256(config.to_json().encode())
-    digest.update(json.dumps([asdict(recipe), seed, key]).encode())
+    digest.update(json.dumps([recipe.of_the_result(), seed, key]).encode())
     digest.update(patients.seqsets.content_sha256().encode())
     digest.update(patients.train.tobytes() + patients.val.tobytes())
     return digest.hexdigest()

@@ -157,8 +157,13 @@ def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:
             continue
         found = {file.relative_to(output).as_posix(): file for file in output.rglob("*") if file.is_file()}
         for name in sorted(found):
-            if not name.endswith(".jsonl") and not any(part.startswith(".") for part in name.split("/")):
+            if not name.endswith(".jsonl") and not any(_is_no_content(part) for part in name.split("/")):
                 yield f"{output.name}/{name}", found[name]
+
+
+def _is_no_content(part: str) -> bool:
+    """Return whether a part of a path is of a temporary file, or of the curves of a training, which tell times."""
+    return part.startswith(".") or part == "tensorboard"
 
 
 class ShardCard(BaseModel):

@@ -78,6 +78,18 @@ def session(leader: int) -> set[int]:
     return found
 
 
+def processes_writing_to(folder: Path) -> list[int]:
+    """Return the processes whose command line names a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:  # ended meanwhile
+            continue
+    return found
+
+
 def end(process: int) -> None:
     with contextlib.suppress(ProcessLookupError):  # ended by itself, or with the one before
         os.kill(process, signal.SIGKILL)
@@ -98,7 +110,7 @@ def contents(data: Path) -> dict[str, str]:
         name = path.relative_to(data).as_posix()
         assert not path.name.startswith("."), f"{name} was left behind"
         assert not name.endswith(TEMPORARY), f"{name} was left behind"
-        if path.is_file() and path.suffix != ".jsonl":
+        if path.is_file() and path.suffix != ".jsonl" and path.parent.name != "tensorboard":
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from schemas.lock import sole_writer
-from tests.kills import SEED, Kill, contents, data_versions, kill_while_running, runs_by_status
+from tests.kills import (
+    SEED,
+    Kill,
+    contents,
+    data_versions,
+    kill_while_running,
+    processes_writing_to,
+    runs_by_status,
+)
 from tests.runs import BIN, ROOT, Run, environment, run
 
 COMMAND = ("dagster", "job", "execute", "-j", "mimic_pretrain")
@@ -24,18 +32,6 @@ EXTRACTION = (
     "--select", "mimic_raw,mimic_subjects,mimic_encounters,mimic_events",
 )  # fmt: skip
 ETL_STEPS, FULL_STEPS = 28, 40  # a few fewer than a run has, checks included
-
-
-def processes_writing_to(folder: Path) -> list[int]:
-    """Return the processes whose command line names a folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:  # ended meanwhile
-            continue
-    return found
 
 
 def wait_until(condition, *, seconds: float) -> None:

@@ -104,7 +104,9 @@ def test_the_same_run_again_gives_the_same_bytes(world, pretrained, tmp_path):
         tune(world, pretrained, tmp_path / name)
     for folder in ("model", "report"):
         for file in (tmp_path / "a" / folder).iterdir():
-            if file.suffix != ".jsonl":  # the log, which tells times
+            if (
+                file.suffix != ".jsonl" and file.name != "tensorboard"
+            ):  # the log and the curves, which tell times
                 assert file.read_bytes() == (tmp_path / "b" / folder / file.name).read_bytes(), file.name
 
 

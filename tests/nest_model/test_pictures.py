@@ -1,5 +1,6 @@
 """The pictures beside an asset: drawn from what may be shown, and absent where nothing may."""
 
+import json
 import struct
 
 from nest_model import pictures
@@ -46,3 +47,17 @@ def test_every_picture_fits_where_the_ui_opens_it(tmp_path):
     )
     assert len(drawn) == 5
     assert {title: width(png) for title, png in drawn.items() if width(png) > WIDEST} == {}
+
+
+def test_a_training_is_drawn_in_whole_and_by_the_parts_of_its_loss(tmp_path):
+    losses = {f"{split}_{what}": 1.5 for split in ("train", "val") for what in ("loss", "mlm", "msm")}
+
+    def drawn(*history: dict) -> list[str]:
+        (tmp_path / "metrics.json").write_text(json.dumps({"history": history}))
+        return list(pictures.of_training(tmp_path))
+
+    assert pictures.of_training(tmp_path) == {}
+    assert drawn() == []
+    assert drawn({"epoch": 0, **losses}, {"epoch": 1, **losses}) == ["Training curve", "MLM", "MSM (true KL)"]
+    assert drawn({"epoch": 0, "train_loss": 1.5, "val_average_precision": 0.5}) == ["Training curve"]
+    assert drawn({"epoch": 0, "val_average_precision": 0.5}) == []

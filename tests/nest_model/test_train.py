@@ -1,11 +1,14 @@
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from nest_model.device import start
@@ -13,8 +16,13 @@ from nest_model.loop import Recipe
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
 from nest_model.train import pretrain
 from schemas.errors import NestError
-from tests.nest_model.tiny_world import StopAfter, World, make_world, write_vocab
+from tests.nest_model.tiny_world import StopAfter, World, changed_world, make_world, write_vocab
 
+DAMAGES = {
+    "truncated": lambda state: state[:2000],
+    "one bit flipped": lambda state: state[:-9] + bytes([state[-9] ^ 1]) + state[-8:],
+    "empty": lambda state: b"",
+}
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)
 
 
@@ -72,16 +80,22 @@ def test_a_run_stopped_at_any_step_ends_with_the_same_weights_and_leaves_no_stat
     assert not (out / "state").exists()
 
 
-def test_a_damaged_newest_state_costs_a_step_and_not_the_run(world, tmp_path):
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_newest_state_is_told_and_costs_a_step_and_not_the_run(world, tmp_path, caplog, damage):
     undisturbed = train(world, tmp_path / "a")
     out = tmp_path / "b"
     for steps in (6, 1):
         with pytest.raises(Stopped):
             train(world, out, stop=StopAfter(steps))
-    newest = max((out / "state").glob("*.safetensors"))
-    newest.write_bytes(newest.read_bytes()[:2000])
+    _, newest = sorted((out / "state").glob("*.safetensors"))
+    newest.write_bytes(damage(newest.read_bytes()))
+    size = newest.stat().st_size
 
     assert train(world, out) == undisturbed
+    assert [record.message for record in caplog.records if "damaged" in record.message] == [
+        f"{newest} is damaged: its {size:,} bytes are not those that were written. It is removed, and the state "
+        "before it used."
+    ]
 
 
 def test_the_state_of_another_run_is_passed_over(world, tmp_path):
@@ -125,8 +139,45 @@ def test_training_stops_when_the_validation_has_not_improved_for_patience_epochs
 
 
 def test_a_loss_that_is_no_number_ends_the_training_and_says_where(world, tmp_path):
-    with pytest.raises(NestError, match="not finite at epoch 0, step 1; lower the learning rate"):
-        train(world, tmp_path, recipe=Recipe(learning_rate=1e30, epochs=2, patience=2, examples_per_step=6))
+    recipe = Recipe(**{**vars(RECIPE), "learning_rate": 1e30})
+    with pytest.raises(NestError, match=r"the loss is not finite at epoch 0, step 1, on part-") as told:
+        train(world, tmp_path, recipe=recipe)
+
+    assert "no state was saved yet. Lower --learning-rate (it is 1e+30)" in str(told.value)
+
+
+def test_the_error_of_a_loss_that_is_no_number_names_the_rows_that_made_it_so(world, tmp_path):
+    def spoil(row: dict) -> None:
+        if (row["subject_id"], row["set_index"]) == (23, 0):
+            row["hours"][0] = math.nan
+
+    spoilt = changed_world(world, tmp_path / "world", spoil)
+    with pytest.raises(NestError, match="the loss is not finite") as told:
+        train(spoilt, tmp_path / "out", recipe=Recipe(**{**vars(RECIPE), "examples_per_step": 1}))
+
+    shard, first, last = re.search(r"on (part-\d+\.parquet) rows (\d+)–(\d+);", str(told.value)).groups()
+    rows = pq.read_table(spoilt.seqset / shard).slice(int(first), int(last) - int(first) + 1)
+    assert set(rows["subject_id"].to_pylist()) == {23}
+    subject = pq.read_table(spoilt.seqset / shard)["subject_id"].to_pylist()
+    assert subject.count(23) == rows.num_rows
+
+
+def test_the_last_good_state_of_a_training_that_went_wrong_is_named_and_gives_a_finite_loss(
+    world, tmp_path, monkeypatch
+):
+    """Ruined in the middle of an epoch; every state was saved after a loss that was finite."""
+    rate = Recipe.rate
+    monkeypatch.setattr(
+        Recipe, "rate", lambda self, step, steps: 1e30 if step == 7 else rate(self, step, steps)
+    )
+    with pytest.raises(NestError, match=r"not finite at epoch 1, step 3") as told:
+        train(world, tmp_path, seconds_between_states=0)
+    monkeypatch.undo()
+
+    named = re.search(r"the last good state is (\S+)\. Lower", str(told.value)).group(1)
+    assert Path(named) == max((tmp_path / "state").glob("*.safetensors"))
+    undisturbed = train(world, tmp_path / "undisturbed")
+    assert train(world, tmp_path) == undisturbed
 
 
 def test_mixed_precision_trains_to_nearly_the_same_losses(world, tmp_path):
@@ -160,28 +211,29 @@ def command(world: World, out: Path) -> list[str]:
 def start_and_end_by(signal_number: int, world: World, out: Path) -> subprocess.Popen:
     """Start a training in a process of its own and send it a signal once it has saved a few states."""
     process = subprocess.Popen(command(world, out), stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not any(int(f.stem) > 2 for f in (out / "state").glob("0*.safetensors")):
+    while process.poll() is None and not any(
+        int(f.stem[:8]) > 2 for f in (out / "state").glob("0*.safetensors")
+    ):
         time.sleep(0.005)
     os.kill(process.pid, signal_number)
     process.wait()
     return process
 
 
-def test_a_training_killed_outright_ends_with_the_weights_of_one_left_alone(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_training_asked_to_end_saves_its_state_and_ends_well(tmp_path, number):
     world = make_world(tmp_path, subjects=200)
-    subprocess.run(command(world, tmp_path / "a"), check=True, capture_output=True)
-    killed = start_and_end_by(signal.SIGKILL, world, tmp_path / "b")
-    assert killed.returncode == -signal.SIGKILL
-    assert not (tmp_path / "b" / "model.safetensors").exists()
+    out = tmp_path / "out"
+    asked = start_and_end_by(number, world, out)
 
-    subprocess.run(command(world, tmp_path / "b"), check=True, capture_output=True)
-    a, b = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b"))
-    assert a == b
-
-
-def test_a_training_asked_to_end_saves_its_state_and_says_so(tmp_path):
-    world = make_world(tmp_path, subjects=200)
-    asked = start_and_end_by(signal.SIGTERM, world, tmp_path / "out")
-
-    assert asked.returncode == 143
-    assert "the state is saved" in asked.stderr.read().splitlines()[-1]
+    assert asked.returncode == 0
+    assert list((out / "state").glob("*.safetensors"))
+    last = asked.stderr.read().splitlines()[-1]
+    assert re.fullmatch(
+        r"stopped at epoch \d+, step \d+ of \d+; the state is saved in .+\. Run .* go on\.", last
+    )
+    assert str(out / "state") in last
+    events = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert events[-1] == {"event": "stopped", "message": last}
+    assert "result" not in {event["event"] for event in events}
+    assert not (out / "model.safetensors").exists()

@@ -1,0 +1,194 @@
+"""Out of memory: told with the budget to lower, or lowered; a step done again is as if it had fitted at once."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from safetensors.torch import load_file
+
+from nest_model.loop import Recipe
+from nest_model.memory import is_out_of_memory, peak_mib
+from nest_model.objectives import pretraining_loss
+from nest_model.telemetry import Stopped, StopRequest, Telemetry
+from nest_model.train import pretrain
+from schemas.errors import NestError
+from tests.nest_model.tiny_world import StopAfter, World, changed_world, make_world
+
+RECIPE = Recipe(learning_rate=1e-3, epochs=2, patience=2, examples_per_step=6)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def train(world: World, out: Path, *, stop: StopRequest | None = None, **options) -> dict[str, torch.Tensor]:
+    """Train in double precision, where another order of adding up is not seen."""
+    torch.use_deterministic_algorithms(True)
+    pretrain(
+        **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
+        d_model=16,
+        heads=2,
+        d_ff=16,
+        model="tiny",
+        position="days_since_first",
+        seed=42,
+        out=out,
+        fabric=Fabric(accelerator="cpu", devices=1, precision="64-true"),
+        telemetry=Telemetry(out),
+        stop=stop or StopRequest(),
+        recipe=RECIPE,
+        **options,
+    )
+    return load_file(out / "model.safetensors")
+
+
+@pytest.fixture
+def rows_that_fit(monkeypatch):
+    """Let every micro-batch of more rows end as one does that a GPU has no memory for."""
+
+    def set_to(rows: int) -> list[int]:
+        refused: list[int] = []
+
+        def limited(model, masked, **counts):
+            if len(masked.batch.tokens) > rows:
+                refused.append(len(masked.batch.tokens))
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
+            return pretraining_loss(model, masked, **counts)
+
+        monkeypatch.setattr("nest_model.train.pretraining_loss", limited)
+        return refused
+
+    return set_to
+
+
+def test_a_budget_lowered_on_the_way_changes_nothing_of_the_result(world, tmp_path, rows_that_fit, caplog):
+    """The parts of a step before the one that did not fit are done again and count once."""
+    at_once = train(world, tmp_path / "a")
+    refused = rows_that_fit(30)
+    lowered = train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)
+
+    assert refused
+    assert "out of memory with 64 rows a micro-batch: the step is done again with 32." in caplog.messages
+    for name, weight in at_once.items():
+        assert (weight - lowered[name]).abs().max() <= 1e-6, name
+
+
+def test_without_leave_to_lower_it_the_error_names_the_budget_and_the_flag(world, tmp_path, rows_that_fit):
+    rows_that_fit(50)
+    with pytest.raises(
+        NestError, match=r"with 8,192 rows a micro-batch. Run again with --row-budget 4096, or"
+    ):
+        train(world, tmp_path)
+
+
+def test_a_run_told_to_take_less_goes_on_from_its_last_state(world, tmp_path, caplog):
+    at_once = train(world, tmp_path / "a")
+    with pytest.raises(Stopped):
+        train(world, tmp_path / "b", stop=StopAfter(6))
+    caplog.set_level("INFO", "nest")
+    weights = train(world, tmp_path / "b", row_budget=32)
+
+    assert "going on from epoch 1, step 1." in caplog.messages
+    for name, weight in at_once.items():
+        assert (weight - weights[name]).abs().max() <= 1e-6, name
+
+
+def test_a_patient_too_large_alone_is_told_as_such(world, tmp_path, rows_that_fit):
+    rows_that_fit(3)
+    with pytest.raises(NestError, match="where the longest patients already go alone"):
+        train(world, tmp_path, lower_row_budget=True)
+
+
+MIB_TO_SPARE = 300  # of about 800 that a step of all rows at once takes
+IN_LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+from nest_model.device import start
+from nest_model.telemetry import StopRequest, Telemetry
+from nest_model.train import pretrain
+from schemas.errors import NestError
+
+class Limit(StopRequest):
+    looks = 0
+
+    @property
+    def asked(self):  # first in the first step, when all that a training needs is loaded
+        self.looks += 1
+        if self.looks == 1:
+            held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (held + int(mib) * 2**20, resource.RLIM_INFINITY))
+        return False
+
+    @asked.setter
+    def asked(self, value): ...
+
+mib, lower, seqset, subjects, vocab, out = sys.argv[1:]
+out = Path(out)
+try:
+    pretrain(
+        seqset=Path(seqset), subjects=Path(subjects), vocab=Path(vocab), out=out, telemetry=Telemetry(out),
+        model="tiny", position="days_since_first", seed=42, fabric=start("cpu", threads=1), stop=Limit(), epochs=1,
+        d_model=256, heads=4, d_ff=1024, row_budget=16_000, lower_row_budget=lower == "True",
+    )
+except NestError as error:
+    sys.exit(f"error: {error}")
+"""
+
+
+@pytest.fixture(scope="module")
+def world_of_long_sets(tmp_path_factory) -> World:
+    def lengthen(row: dict) -> None:
+        for name in ("tokens", "kinds", "hours", "times", "available"):
+            row[name] = row[name] * 60
+
+    folder = tmp_path_factory.mktemp("long")
+    return changed_world(make_world(folder / "short", subjects=40), folder / "long", lengthen)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+@pytest.mark.parametrize("lower", [False, True])
+def test_a_cpu_whose_memory_really_runs_out_is_told_what_to_lower_or_lowers_it(
+    world_of_long_sets, tmp_path, lower
+):
+    paths = [str(getattr(world_of_long_sets, name)) for name in ("seqset", "subjects", "vocab")]
+    command = [sys.executable, "-c", IN_LITTLE_MEMORY, str(MIB_TO_SPARE), str(lower), *paths, str(tmp_path)]
+    gives_back = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=gives_back)
+
+    if lower:
+        assert ended.returncode == 0, ended.stderr[-2000:]
+        assert "with 16,000 rows a micro-batch: the step is done again with 8,000." in ended.stderr
+        assert (tmp_path / "model.safetensors").exists()
+    else:
+        assert ended.returncode == 1, ended.stderr[-2000:]
+        assert "with 16,000 rows a micro-batch. Run again with --row-budget 8000" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried …"), True),
+        (RuntimeError("not enough memory: you tried to allocate 9 bytes."), True),
+        (MemoryError(), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("out of memory"), False),
+    ],
+)  # fmt: skip
+def test_memory_that_ran_out_is_told_from_other_faults(error, is_one):
+    assert is_out_of_memory(error) is is_one
+
+
+def test_the_peak_is_what_the_process_has_held():
+    before = peak_mib()
+    held = bytearray(os.urandom(1)) * (256 * 2**20)
+
+    assert peak_mib() >= before
+    assert peak_mib() > 256
+    assert len(held)
