@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def run_nest_model(
     Every line it appends to `<out>/metrics.jsonl` is logged; an evaluation becomes an observation too.
 
     Raises:
-        NestError: the command failed; the message is the command's own.
+        NestError: the command failed, or was asked to end before it had one; the message is the command's own.
     """
     command = [
         sys.executable,
@@ -47,6 +47,8 @@ def run_nest_model(
             tail.last.get("error", {}).get("message")
             or f"nest_model {arguments[0]} ended without a word (killed, or out of memory?); see its stderr."
         ) from None
+    if "stopped" in tail.last:  # it ended well, and yet there is nothing to record
+        raise NestError(tail.last["stopped"]["message"])
     return tail.last.get("not_trainable") or tail.last["result"]
 
 
@@ -114,15 +116,18 @@ def sentence(event: dict[str, Any]) -> str:
         case "progress":
             left = "?" if event["seconds_left"] is None else f"{event['seconds_left']:,.0f}"
             done = f"{event['step']:,} of {event['total']:,}"
-            return f"{event['stage']}: {done}, {event['rate']:,.0f} {event['unit']}, {left} s left"
+            told = _numbers(event.get("metrics", {}))
+            speed = f"{event['rate']:,.0f} {event['unit']}, {left} s left"
+            return f"{event['stage']}: {done}, {speed}{' · ' if told else ''}{told}"
         case "evaluation":
-            numbers = " · ".join(
-                f"{name} {value:.4g}" for name, value in event["metrics"].items() if value is not None
-            )
-            return f"epoch {event['epoch'] + 1}: {numbers}"
+            return f"epoch {event['epoch'] + 1}: {_numbers(event['metrics'])}"
         case "not_trainable":
             return f"not trainable: {event['reason']}"
-        case "error":
+        case "error" | "stopped":
             return event["message"]
         case _:
             return f"{event['event']}: {json.dumps(event.get('metrics', {}))[:500]}"
+
+
+def _numbers(metrics: Mapping[str, float | None]) -> str:
+    return " · ".join(f"{name} {value:.4g}" for name, value in metrics.items() if value is not None)

@@ -49,16 +49,19 @@ def of_seqset(card: StepCard) -> dict[str, bytes]:
 
 
 def of_training(model: Path) -> dict[str, bytes]:
-    """Return the training curve of a model folder; nothing where the model was not trained."""
+    """Return the training curves of a model folder, the parts of a loss beside it; nothing where it was not trained."""
     file = model / "metrics.json"
     if not file.exists() or not (history := json.loads(file.read_text()).get("history")):
         return {}
-    losses = {
-        name: [(epoch["epoch"] + 1, epoch[name]) for epoch in history if epoch.get(name) is not None]
-        for name in ("train_loss", "val_loss")
-    }
-    series = {name.replace("_", " "): points for name, points in losses.items() if points}
-    return {"Training curve": figures.png(figures.training_curve(series, title="Training curve", y="Loss"))}
+    drawn = {}
+    for title, what in {"Training curve": "loss", "MLM": "mlm", "MSM (true KL)": "msm"}.items():
+        series = {}
+        for name, words in {f"train_{what}": "training", f"val_{what}": "validation"}.items():
+            points = [(epoch["epoch"] + 1, epoch[name]) for epoch in history if epoch.get(name) is not None]
+            series |= {words: points} if points else {}
+        if series:
+            drawn[title] = figures.png(figures.training_curve(series, title=title, y="Loss, nats"))
+    return drawn
 
 
 def of_predictions(file: Path, model: str) -> dict[str, bytes]:

@@ -1,5 +1,10 @@
 """What a training is started with: the key of its step, by which it knows its own state again, and its threads."""
 
+import json
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import dagster as dg
@@ -10,6 +15,8 @@ from assets.code import ROOT, code_version
 from assets.resources import Workspace
 from schemas.cards import StepCard
 from schemas.errors import NestError
+from tests.kills import processes_writing_to
+from tests.nest_model.tiny_world import make_world
 
 
 @pytest.fixture
@@ -57,3 +64,54 @@ def test_the_command_line_counts_to_the_code_of_a_training_and_what_else_it_star
     assert alone != code_version("nest_model.device")
     assert alone != code_version("nest_model.device", "nest_model.__main__")
     assert (ROOT / "nest_model" / "__main__.py").exists()
+
+
+def asked_to_end_soon(out: Path) -> threading.Thread:
+    """Send SIGTERM to the training that writes there, once it has told that it trains."""
+
+    def ask() -> None:
+        while not (out / "metrics.jsonl").exists():
+            time.sleep(0.02)
+        for process in processes_writing_to(out):
+            os.kill(process, signal.SIGTERM)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_training_asked_to_end_counts_as_not_made_and_goes_on_when_it_is_run_again(tmp_path: Path):
+    workspace = Workspace(data_dir=str(tmp_path), model="tiny")
+    layout = workspace.layout("mimic")
+    make_world(layout.root, subjects=400)
+    layout.cards.mkdir()
+    for step in ("subjects", "vocab", "seqset"):
+        StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
+    out = layout.model("mimic_nest")
+
+    def materialize() -> dg.ExecuteInProcessResult:
+        resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+        return dg.materialize([training.pretrained("mimic")], resources=resources, raise_on_error=False)
+
+    asking = asked_to_end_soon(out)
+    stopped = materialize()
+    asking.join()
+
+    assert not stopped.success
+    failure = stopped.failure_data_for_node("mimic_nest")
+    assert failure is not None
+    assert "the state is saved" in str(failure)
+    assert stopped.asset_materializations_for_node("mimic_nest") == []
+    assert not (layout.cards / "nest.card.json").exists()
+    assert list((out / "state").iterdir())
+    events = [json.loads(line)["event"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert events[-1] == "stopped"
+
+    made = materialize()
+    assert made.success
+    (materialization,) = made.asset_materializations_for_node("mimic_nest")
+    assert {"Training curve", "MLM", "MSM (true KL)"} <= set(materialization.metadata)
+    assert (layout.cards / "nest.card.json").exists()
+    assert not (out / "state").exists()
+    observed = made.get_asset_observation_events()[-1].asset_observation_data.asset_observation.metadata
+    assert {"val_mlm", "val_msm", "learning_rate", "padding_avoided", "memory_peak_mib"} <= set(observed)

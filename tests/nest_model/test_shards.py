@@ -44,7 +44,7 @@ def test_a_column_is_the_shards_end_to_end_however_they_are_cut(tmp_path, shard_
         )
 
     with mock.patch.object(shards, "_SETS_AT_A_TIME", at_a_time):
-        columns, _ = shards.read_shards(tmp_path)
+        columns = shards.read_shards(tmp_path).columns
 
     for name in ("tokens", "hours", "available"):
         expected = [value for row in ROWS for value in row[name]]
@@ -58,7 +58,7 @@ def test_every_column_is_as_pyarrow_reads_it_whole(tmp_path):
     table = made_shards.draw(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
     pq.write_table(table.replace_schema_metadata({"contract": "seqset/1"}), tmp_path / "part-00000.parquet")
 
-    columns, _ = shards.read_shards(tmp_path)
+    columns = shards.read_shards(tmp_path).columns
 
     for field in SEQSET:
         whole = table[field.name].combine_chunks()
