@@ -35,6 +35,8 @@ def made_of(sizes: list[list[int]]) -> SeqSets:
         event_offsets=offsets_of(per_set),
         subject_offsets=offsets_of(np.array([len(subject) for subject in sizes])),
         vocab_sha256="",
+        shard_names=("0.parquet",),
+        shard_offsets=(0, len(per_set)),
     )
 
 
