@@ -1,8 +1,6 @@
 """Out of memory: told with the budget to lower, or lowered; a step done again is as if it had fitted at once."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from nest_model.objectives import pretraining_loss
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
 from nest_model.train import pretrain
 from schemas.errors import NestError
-from tests.nest_model.tiny_world import StopAfter, World, changed_world, make_world
+from tests.nest_model.tiny_world import StopAfter, World, make_world
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=2, patience=2, examples_per_step=6)
 
@@ -102,72 +100,6 @@ def test_a_patient_too_large_alone_is_told_as_such(world, tmp_path, rows_that_fi
     rows_that_fit(3)
     with pytest.raises(NestError, match="where the longest patients already go alone"):
         train(world, tmp_path, lower_row_budget=True)
-
-
-MIB_TO_SPARE = 300  # of about 800 that a step of all rows at once takes
-IN_LITTLE_MEMORY = """
-import resource, sys
-from pathlib import Path
-from nest_model.device import start
-from nest_model.telemetry import StopRequest, Telemetry
-from nest_model.train import pretrain
-from schemas.errors import NestError
-
-class Limit(StopRequest):
-    looks = 0
-
-    @property
-    def asked(self):  # first in the first step, when all that a training needs is loaded
-        self.looks += 1
-        if self.looks == 1:
-            held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (held + int(mib) * 2**20, resource.RLIM_INFINITY))
-        return False
-
-    @asked.setter
-    def asked(self, value): ...
-
-mib, lower, seqset, subjects, vocab, out = sys.argv[1:]
-out = Path(out)
-try:
-    pretrain(
-        seqset=Path(seqset), subjects=Path(subjects), vocab=Path(vocab), out=out, telemetry=Telemetry(out),
-        model="tiny", position="days_since_first", seed=42, fabric=start("cpu", threads=1), stop=Limit(), epochs=1,
-        d_model=256, heads=4, d_ff=1024, row_budget=16_000, lower_row_budget=lower == "True",
-    )
-except NestError as error:
-    sys.exit(f"error: {error}")
-"""
-
-
-@pytest.fixture(scope="module")
-def world_of_long_sets(tmp_path_factory) -> World:
-    def lengthen(row: dict) -> None:
-        for name in ("tokens", "kinds", "hours", "times", "available"):
-            row[name] = row[name] * 60
-
-    folder = tmp_path_factory.mktemp("long")
-    return changed_world(make_world(folder / "short", subjects=40), folder / "long", lengthen)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
-@pytest.mark.parametrize("lower", [False, True])
-def test_a_cpu_whose_memory_really_runs_out_is_told_what_to_lower_or_lowers_it(
-    world_of_long_sets, tmp_path, lower
-):
-    paths = [str(getattr(world_of_long_sets, name)) for name in ("seqset", "subjects", "vocab")]
-    command = [sys.executable, "-c", IN_LITTLE_MEMORY, str(MIB_TO_SPARE), str(lower), *paths, str(tmp_path)]
-    gives_back = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=gives_back)
-
-    if lower:
-        assert ended.returncode == 0, ended.stderr[-2000:]
-        assert "with 16,000 rows a micro-batch: the step is done again with 8,000." in ended.stderr
-        assert (tmp_path / "model.safetensors").exists()
-    else:
-        assert ended.returncode == 1, ended.stderr[-2000:]
-        assert "with 16,000 rows a micro-batch. Run again with --row-budget 8000" in ended.stderr
 
 
 @pytest.mark.parametrize(
