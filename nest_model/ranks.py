@@ -26,7 +26,7 @@ def share(rows: np.ndarray, row_budget: int, fabric: Fabric) -> Iterator[tuple[s
 
 
 def own(runs: list[slice], fabric: Fabric) -> Iterator[tuple[slice, bool]]:
-    """Yield every so-manieth run, and whether it counts."""
+    """Yield the runs that fall to this rank in turn, and whether each counts."""
     for turn in range(math.ceil(len(runs) / fabric.world_size)):
         place = turn * fabric.world_size + fabric.global_rank
         yield runs[min(place, len(runs) - 1)], place < len(runs)

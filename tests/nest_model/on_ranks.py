@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,17 @@ def on_ranks(*arguments: object, ranks: int = 2, restarts: int = 0) -> subproces
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # so that `ended` can end the ranks too
     )
+
+
+def ended(process: subprocess.Popen) -> str:
+    """Wait for ranks to end and return what they said; where they do not in five minutes, end them."""
+    try:
+        return process.communicate(timeout=300)[1]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
 
 
 def trained_on_ranks(
@@ -59,7 +70,7 @@ def trained_on_ranks(
 ) -> str:
     """Run `train` on ranks to its end and return what it said."""
     process = on_ranks("tests.nest_model.on_ranks", world.root, out, strategy, seconds, **more)
-    _, said = process.communicate(timeout=300)
+    said = ended(process)
     assert process.returncode == 0, said
     return said
 

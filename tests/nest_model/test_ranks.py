@@ -22,7 +22,7 @@ from nest_model.predictions import read_predictions
 from nest_model.ranks import balanced, own
 from nest_model.train import Patients, Pretraining
 from schemas.errors import NestError
-from tests.nest_model.on_ranks import RECIPE, on_ranks, train, trained_on_ranks
+from tests.nest_model.on_ranks import RECIPE, ended, on_ranks, train, trained_on_ranks
 from tests.nest_model.tiny_world import World, make_world
 
 SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=40).map(np.array)
@@ -83,7 +83,7 @@ def test_the_same_command_under_torchrun_gives_the_same_losses(world, tmp_path):
     assert main([*arguments, f"--out={tmp_path / 'one'}"]) == 0
 
     process = on_ranks("nest_model", *arguments, f"--out={tmp_path / 'two'}")
-    _, said = process.communicate(timeout=300)
+    said = ended(process)
 
     assert process.returncode == 0, said
     assert "2 rank(s), DDP, attention" in said
@@ -142,7 +142,7 @@ def test_a_rank_killed_outright_ends_all_and_the_next_run_gives_the_same_weights
     process = on_ranks("tests.nest_model.on_ranks", world.root, out, strategy, 0)
     a_few_states_saved(out, process)
     os.kill(ranks_of(process)[rank], signal.SIGKILL)
-    _, said = process.communicate(timeout=200)
+    said = ended(process)
     assert process.returncode != 0, said
     assert not (out / "model.safetensors").exists()
 
@@ -160,7 +160,7 @@ def test_torchrun_itself_goes_on_from_the_state_when_it_may_restart(world, tmp_p
     process = on_ranks("tests.nest_model.on_ranks", world.root, out, "auto", 0, restarts=1)
     a_few_states_saved(out, process)
     os.kill(ranks_of(process)[1], signal.SIGKILL)
-    _, said = process.communicate(timeout=300)
+    said = ended(process)
 
     assert process.returncode == 0, said
     assert weights_apart(tmp_path / "undisturbed", out) == 0
@@ -173,7 +173,7 @@ def test_a_state_is_gone_on_with_by_another_number_of_ranks(world, alone, tmp_pa
     process = on_ranks("tests.nest_model.on_ranks", world.root, tmp_path, strategy, 0, ranks=ranks)
     a_few_states_saved(tmp_path, process)
     process.terminate()
-    process.communicate(timeout=200)
+    ended(process)
     assert not (tmp_path / "model.safetensors").exists()
 
     strategy, ranks = ("auto", 1) if after == "alone" else (after, 2)
@@ -188,7 +188,7 @@ def test_a_rank_asked_to_end_stops_all_at_one_step_with_the_state_saved(world, t
     process = on_ranks("tests.nest_model.on_ranks", world.root, tmp_path, "auto", 0)
     a_few_states_saved(tmp_path, process)
     os.kill(ranks_of(process)[1], signal.SIGTERM)
-    _, said = process.communicate(timeout=200)
+    said = ended(process)
 
     stops = {line.split("Stopped: ")[1] for line in said.splitlines() if "Stopped: " in line}
     assert len(stops) == 1, said
@@ -207,7 +207,7 @@ def test_fine_tuning_on_ranks_leaves_a_model_that_one_process_scores_alike(world
         f"--strategy={strategy}",
     ]
     process = on_ranks("nest_model", "finetune", *paths, *flags, "--threads=1", "--epochs=2")
-    _, said = process.communicate(timeout=300)
+    said = ended(process)
     assert process.returncode == 0, said
 
     again = tmp_path / "again.parquet"
@@ -230,7 +230,7 @@ def test_a_strategy_for_ranks_is_refused_without_torchrun():
 def test_what_is_no_training_is_refused_on_ranks(world, tmp_path):
     paths = [f"--{name}={tmp_path / name}" for name in ("labels", "seqset", "vocab", "out", "predictions")]
     process = on_ranks("nest_model", "lightgbm", *paths)
-    _, said = process.communicate(timeout=200)
+    said = ended(process)
 
     assert process.returncode != 0
     assert "error: only pretrain and finetune run on several ranks; run this without torchrun." in said
