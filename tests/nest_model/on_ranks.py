@@ -2,7 +2,6 @@
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +51,6 @@ def on_ranks(*arguments: object, ranks: int = 2, restarts: int = 0) -> subproces
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # so that `ended` can end the ranks too
     )
 
 
@@ -61,7 +59,8 @@ def ended(process: subprocess.Popen) -> str:
     try:
         return process.communicate(timeout=300)[1]
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.terminate()  # torchrun ends its ranks; they are in sessions of their own
+        process.wait(timeout=60)
         raise
 
 
