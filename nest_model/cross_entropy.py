@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_LOGITS_AT_ONCE = 1 << 22
+_LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}  # a CPU's caches hold them; a GPU is kept busy
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ]
         with torch.autocast(kind, enabled=False):
             weight = weight.to(low)
-            for rows, part in _chunks(len(hidden), len(weight), targets):
+            for rows, part in _chunks(len(hidden), max(_LOGITS_AT_ONCE[kind] // len(weight), 1), targets):
                 loss, errors = _loss_and_errors(F.linear(hidden[rows].to(low), weight), bias, part)
                 total += loss
                 _add_gradients(gradients, rows, hidden[rows].to(low), weight, errors)
@@ -75,11 +75,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ), None
 
 
-def _chunks(rows: int, vocab_size: int, targets: Targets) -> Iterator[tuple[slice, Targets]]:
-    """Yield runs of rows with their targets, counted from the first row of the run."""
+def _chunks(rows: int, step: int, targets: Targets) -> Iterator[tuple[slice, Targets]]:
+    """Yield runs of `step` rows with their targets, counted from the first row of the run."""
     order = targets.rows.argsort(stable=True)
     by_row = Targets(targets.rows[order], targets.tokens[order], targets.weights[order])
-    step = max(_LOGITS_AT_ONCE // vocab_size, 1)
     for first in range(0, rows, step):
         edges = torch.tensor([first, first + step], device=order.device)
         own = slice(*torch.searchsorted(by_row.rows, edges).tolist())

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nest_model.benchmarks.sets import Drawn
-from nest_model.benchmarks.token_loss import token_loss
+from nest_model.cross_entropy import Targets, cross_entropy_sum
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class Protocol:
             return
         model.zero_grad(set_to_none=True)
         with self._autocast(drawn.targets.device):
-            hidden, targets = model(drawn.batch), drawn.targets
-        if not self.reads_all:
-            hidden, targets = hidden.index_select(0, drawn.read_rows), targets[drawn.read_rows]
-        weight = model.embedding.weight.to(self.products)
-        token_loss(hidden.to(self.products), weight, targets).backward()
+            hidden, tokens = model(drawn.batch), drawn.targets
+            if not self.reads_all:
+                hidden, tokens = hidden.index_select(0, drawn.read_rows), tokens[drawn.read_rows]
+            rows = torch.arange(len(tokens), device=tokens.device)
+            targets = Targets(rows, tokens, torch.ones_like(tokens, dtype=torch.float64))
+            loss = cross_entropy_sum(hidden, model.embedding.weight, None, targets, chunked=True)
+        (loss / len(tokens)).backward()
 
     def _autocast(self, device: torch.device) -> AbstractContextManager:
         return nullcontext() if self.products == self.weights else torch.autocast(device.type, self.products)

@@ -25,7 +25,7 @@ def _targets() -> Targets:
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("logits_at_once", [1, 5 * VOCAB_SIZE, 10_000])
 def test_in_chunks_it_is_torchs_own_with_its_gradients(monkeypatch, logits_at_once, with_bias):
-    monkeypatch.setattr(cross_entropy, "_LOGITS_AT_ONCE", logits_at_once)
+    monkeypatch.setitem(cross_entropy._LOGITS_AT_ONCE, "cpu", logits_at_once)
     hidden, weight, bias = _inputs()
     targets = _targets()
     given = (hidden, weight, bias) if with_bias else (hidden, weight)
@@ -71,7 +71,7 @@ def test_under_bfloat16_the_loss_is_float32_and_near(chunked):
 def test_no_more_logits_exist_at_once_than_a_chunk_has(monkeypatch):
     seen = []
     linear = F.linear
-    monkeypatch.setattr(cross_entropy, "_LOGITS_AT_ONCE", 4 * VOCAB_SIZE)
+    monkeypatch.setitem(cross_entropy._LOGITS_AT_ONCE, "cpu", 4 * VOCAB_SIZE)
     monkeypatch.setattr(F, "linear", lambda *given: seen.append(len(given[0])) or linear(*given))
 
     cross_entropy_sum(*_inputs(), _targets(), chunked=True)

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from nest_model.benchmarks.step.lengths import draw_patients
+from nest_model.benchmarks.step.lengths import draw_typical_patients
 from nest_model.benchmarks.step.padded import Attend, Padded, competent, literal, padded_loss
 from nest_model.config import ModelConfig, Shortcuts
 from nest_model.duplicates import merge_duplicates
@@ -97,7 +96,7 @@ class Step:
 def prepare(form: Form, size: Size, patients: int, seed: int = 42) -> Step:
     """Draw patients, masks and weights, the same for every form."""
     config = size.config(form)
-    batch = draw_patients(patients, config, np.random.default_rng(seed))
+    batch = draw_typical_patients(patients, config, seed)
     masked = mask_batch(batch, Generator().manual_seed(seed), config)
     torch.manual_seed(seed)
     model = NestModel(config)

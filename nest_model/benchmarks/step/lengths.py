@@ -13,6 +13,7 @@ MEAN_SET_ROWS, SIGMA_SET_ROWS = 226, 1.1  # log-normal
 EVENTS_AT_A_TIME = 8.0  # mean: a panel of laboratory values comes back at once
 MEAN_HOURS = 110.0  # of a stay
 MEAN_DAYS_BETWEEN_SETS = 300.0
+DRAWS = 51
 ZIPF = 1.0  # share of the r-th commonest token ∝ 1 / r^ZIPF
 
 
@@ -31,6 +32,12 @@ def draw_patients(patients: int, config: ModelConfig, rng: np.random.Generator) 
         sets_per_subject=torch.from_numpy(sets_per_subject),
         days=torch.from_numpy(_days(sets_per_subject, rng)),
     )
+
+
+def draw_typical_patients(patients: int, config: ModelConfig, seed: int) -> PackedBatch:
+    """Draw a step of patients often, and return the one with the median number of rows: few patients vary much."""
+    steps = [draw_patients(patients, config, np.random.default_rng([seed, turn])) for turn in range(DRAWS)]
+    return sorted(steps, key=lambda step: len(step.tokens))[DRAWS // 2]
 
 
 def _tokens(count: int, vocab_size: int, rng: np.random.Generator) -> np.ndarray:

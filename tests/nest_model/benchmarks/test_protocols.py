@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nest_model.benchmarks import token_loss as chunked
 from nest_model.benchmarks.models import MODELS, build
 from nest_model.benchmarks.protocols import PROTOCOLS
 from nest_model.benchmarks.sets import READ_SHARE
@@ -30,25 +29,6 @@ def test_every_set_is_full_so_that_packed_rows_are_the_padded_ones():
 def test_a_seed_draws_the_same_batches_again():
     assert torch.equal(drawn(seed=7).batch.tokens, drawn(seed=7).batch.tokens)
     assert not torch.equal(drawn(seed=7).batch.tokens, drawn(seed=8).batch.tokens)
-
-
-def test_the_chunked_loss_and_its_gradients_are_cross_entropy_s(monkeypatch):
-    monkeypatch.setattr(chunked, "ROWS_PER_CHUNK", 7)  # 23 rows: three whole chunks and a part
-    torch.manual_seed(0)
-    hidden = torch.randn(23, 6, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
-    targets = torch.randint(0, 11, (23,))
-    found, expected = (
-        chunked.token_loss(hidden, weight, targets),
-        F.cross_entropy(hidden @ weight.T, targets),
-    )
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
-    for ours, theirs in zip(
-        torch.autograd.grad(3 * found, (hidden, weight)),
-        torch.autograd.grad(3 * expected, (hidden, weight)),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["B", "C", "D"])
