@@ -106,6 +106,28 @@ def test_a_second_run_on_a_data_folder_stops_with_one_line_and_harms_nothing(tmp
     assert list((tmp_path / "data").iterdir()) == []
 
 
+@pytest.mark.parametrize("wait_s", [0.5, pytest.param(2.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+def test_ctrl_c_ends_a_run_and_its_steps_and_the_same_command_goes_on(number, wait_s: float, tmp_path: Path):
+    """A terminal sends it to the whole group: the run, and the steps if they were of its group."""
+    command = [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]]
+    settings = {"NEST_SYNTHETIC_PATIENTS": "150"}
+    asked = subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, env=environment(tmp_path, **settings),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    wait_until((tmp_path / "data" / "mimic").exists, seconds=120)
+    time.sleep(wait_s)
+    os.killpg(asked.pid, number)
+    output, _ = asked.communicate(timeout=60)  # it would hang, did its steps die before it told them to end
+
+    assert asked.returncode not in (0, -signal.SIGKILL), output[-2000:]
+    assert "SUCCESS" not in runs_by_status(tmp_path / "dagster")
+    wait_until(lambda: not processes_writing_to(tmp_path / "data"), seconds=10)
+    again = run(*EXTRACTION, folder=tmp_path, **settings)
+    assert again.returncode == 0, again.output[-2000:]
+
+
 @pytest.mark.long
 def test_a_run_that_is_alive_is_not_resumed(tmp_path: Path):
     alive = subprocess.Popen(
