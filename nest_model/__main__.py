@@ -62,7 +62,8 @@ def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop
         run(stop=stop, **options)
     except Stopped as stopped:
         telemetry.write("stopped", message=str(stopped))
-        print(stopped, file=sys.stderr)
+        if torchrun.rank() == 0:
+            print(stopped, file=sys.stderr)
         return 0
     except (NestError, OSError) as error:
         message = _in_words(error, options["out"])

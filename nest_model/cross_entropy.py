@@ -34,10 +34,10 @@ def cross_entropy_sum(
     Args:
         hidden: [rows, d_model]. weight: [vocab_size, d_model]. bias: [vocab_size] or None.
         targets: of these rows; several of a row, or none, are allowed.
-        chunked: never hold more than a few million logits.
+        chunked: hold the logits of a few rows at a time, not of all.
     """
     if chunked:
-        return _ChunkedCrossEntropy.apply(hidden, weight, bias, targets)
+        return _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, torch.is_grad_enabled())
     logits = at_least_float32(F.linear(hidden, weight, bias))
     guessed = logits.log_softmax(dim=1)[targets.rows, targets.tokens]
     return -(targets.weights.to(logits.dtype) * guessed).sum()
@@ -50,11 +50,15 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Targets) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Targets, backward: bool
+    ) -> Tensor:
         kind = hidden.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        if low == torch.float16:  # the gradients are taken before they are scaled, and would vanish in it
+            low = torch.float32
         total = at_least_float32(hidden.new_zeros(()))
-        wanted = ctx.needs_input_grad
+        wanted = [backward and needed for needed in ctx.needs_input_grad]
         gradients = [
             torch.zeros_like(given) if given is not None and is_wanted else None
             for given, is_wanted in zip((hidden, weight, bias), wanted, strict=False)
@@ -70,9 +74,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return *(
-            None if saved is None else saved * gradient.to(saved.dtype) for saved in ctx.saved_tensors
-        ), None
+        return (
+            *(None if saved is None else saved * gradient.to(saved.dtype) for saved in ctx.saved_tensors),
+            None,
+            None,
+        )
 
 
 def _chunks(rows: int, step: int, targets: Targets) -> Iterator[tuple[slice, Targets]]:

@@ -18,8 +18,9 @@ def not_finite(
     """
     of_rows = f", on {in_words(rows)}" if rows else ""
     kept = f"the last good state is {last_good}" if last_good else "no state was saved yet"
+    try_first = "Go on from it with" if last_good else "Train in"
     suspect = ", or look in these rows for values that are no numbers" if rows else ""
     return NestError(
-        f"{what} is not finite at {where}{of_rows}; {kept}. Lower --learning-rate (it is {learning_rate:g}), "
-        f"train in --precision 32-true{suspect}."
+        f"{what} is not finite at {where}{of_rows}; {kept}. {try_first} --precision 32-true, or begin anew "
+        f"with a lower --learning-rate (it is {learning_rate:g}){suspect}."
     )

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -102,7 +103,7 @@ def finetune(
     trainee = FineTuning(table, seqsets, encoder, recipe, fabric)
     states = StateFolder(out / "state", _run_key(trainee, pretrained, recipe, seed, key))
     log.info("%s: %s", table.task.cohort, trainee.words)
-    position = fit(
+    position, module = fit(
         trainee,
         recipe,
         seed=seed,
@@ -114,8 +115,8 @@ def finetune(
         lower_row_budget=lower_row_budget,
     )
 
-    probability = trainee.predict()
-    metrics, _ = trainee.evaluate(trainee.module)
+    probability = trainee.predict(module)
+    metrics, _ = trainee.evaluate(module)
     weights = whole_weights(trainee.module)
     if not fabric.is_global_zero:
         return
@@ -217,6 +218,8 @@ class FineTuning:
         What is returned to be told is nothing where so few have the outcome that it would tell how many.
         """
         logits = self._score(module, self._val)
+        if not logits.isfinite().all():
+            return {}, math.nan
         targets = self._targets[self._val]
         loss = float(loss_sum(logits, targets, self._type)) / len(self._val)
         scores = probabilities(logits, self._type)
@@ -229,9 +232,9 @@ class FineTuning:
         """Return the rows of the shards these training examples are read from."""
         return shard_rows(self._seqsets, self._selection.take(self._train[examples]))
 
-    def predict(self) -> np.ndarray:
+    def predict(self, module: nn.Module) -> np.ndarray:
         """Return the probabilities of every row of the labels."""
-        return probabilities(self._score(self.module, np.arange(len(self._labels))), self._type)
+        return probabilities(self._score(module, np.arange(len(self._labels))), self._type)
 
     def summary(self) -> dict[str, Any]:
         """Return what the model card tells of the examples: counts, never a row."""

@@ -65,9 +65,9 @@ class Recipe:
 
 
 class Parcel:
-    """A batch on its way into a module that Fabric wraps.
+    """What goes into a module that Fabric wraps, or comes out of it, as it is.
 
-    Fabric casts every float tensor it finds in a call's arguments, and positions in days must stay float64.
+    Fabric casts every float tensor it finds in a call, and positions in days must stay float64.
     """
 
     __slots__ = ("content",)
@@ -126,8 +126,11 @@ def fit(
     stop: StopRequest,
     seconds_between_states: float = SECONDS_BETWEEN_STATES,
     lower_row_budget: bool = False,
-) -> Position:
+) -> tuple[Position, nn.Module]:
     """Train until the validation stops improving; leave the best epoch's weights in `trainee.module`.
+
+    Returns:
+        Where the run ended, and the module as Fabric wraps it, to be called in the precision it was trained in.
 
     Args:
         lower_row_budget: halve it when memory runs out, and repeat what did not fit; the result is the same.
@@ -142,7 +145,7 @@ def fit(
     while run.position.epoch < recipe.epochs and run.position.waited < recipe.patience:
         run.epoch()
     load_weights(trainee.module, run.best_weights, fabric)
-    return run.position
+    return run.position, run.module
 
 
 class _Run:
@@ -160,7 +163,7 @@ class _Run:
         self._trainee, self._recipe, self._seed, self._fabric = trainee, recipe, seed, fabric
         self._states, self._telemetry, self._stop = states, telemetry, stop
         self._seconds_between_states = seconds_between_states
-        self._module = fabric.setup_module(trainee.module)  # first: sharded weights are other tensors
+        self.module = fabric.setup_module(trainee.module)  # first: sharded weights are other tensors
         trained = [weight for weight in trainee.module.parameters() if weight.requires_grad]
         self._adamw = torch.optim.AdamW(
             trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
@@ -189,11 +192,12 @@ class _Run:
             done=done,
             measured=self._measured,
         )
+        self._telemetry.curves(self._steps_done, {})  # what a run before told of later steps is undone
 
     def epoch(self) -> None:
         """Run the rest of this epoch, validate, save."""
         position = self.position
-        self._module.train()
+        self.module.train()
         for examples in self._steps()[position.step :]:
             self._step(examples)
             position.step += 1
@@ -224,8 +228,8 @@ class _Run:
         totals: dict[str, float] = {}
         parts = self._trainee.parts(examples, step_seed)
         for turn, part in enumerate(parts, start=1):
-            with self._fabric.no_backward_sync(self._module, enabled=turn < len(parts)):
-                losses = self._trainee.losses(self._module, part)
+            with self._fabric.no_backward_sync(self.module, enabled=turn < len(parts)):
+                losses = self._trainee.losses(self.module, part)
                 # gradients are averaged over the ranks, and should add up
                 self._fabric.backward(losses["loss"] * self._fabric.world_size)
             for name, value in losses.items():
@@ -246,7 +250,8 @@ class _Run:
         trainee, budget = self._trainee, self._trainee.row_budget
         one_patient = budget <= trainee.rows.max()
         if one_patient or not self.may_lower_row_budget:
-            raise out_of_memory(trainee.stage, budget, one_patient=one_patient)
+            alone = self._fabric.world_size == 1
+            raise out_of_memory(trainee.stage, budget, one_patient=one_patient, alone=alone)
         trainee.row_budget = budget // 2
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
@@ -283,9 +288,9 @@ class _Run:
     def _validate(self) -> None:
         position = self.position
         self._progress.tell()
-        self._module.eval()
+        self.module.eval()
         with torch.no_grad():
-            metrics, objective = self._in_memory(lambda: self._trainee.evaluate(self._module))
+            metrics, objective = self._in_memory(lambda: self._trainee.evaluate(self.module))
         trained = {f"train_{name}": total / self._steps_per_epoch for name, total in position.sums.items()}
         metrics = trained | metrics
         position.history.append({"epoch": position.epoch, **metrics})

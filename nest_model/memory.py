@@ -2,6 +2,7 @@
 
 import resource
 import sys
+from pathlib import Path
 
 from schemas.errors import NestError
 
@@ -17,27 +18,39 @@ def is_out_of_memory(error: Exception) -> bool:
     )
 
 
-def out_of_memory(stage: str, row_budget: int, *, one_patient: bool) -> NestError:
+def out_of_memory(stage: str, row_budget: int, *, one_patient: bool, alone: bool) -> NestError:
     """Return the error of a step that did not fit: the budget in force and how to lower it.
 
     Args:
         one_patient: the largest already goes alone, so that no lower budget helps.
+        alone: on one rank, which can lower it itself.
     """
     if one_patient:
         return NestError(
             f"{stage}: out of memory with {row_budget:,} rows a micro-batch, where the longest patients already go "
             "alone: lower --max-sets of the pretraining, take a smaller model, or a device with more memory."
         )
+    or_by_itself = ", or with --lower-row-budget, which halves it as often as needed" if alone else ""
     return NestError(
         f"{stage}: out of memory with {row_budget:,} rows a micro-batch. Run again with --row-budget "
-        f"{row_budget // 2}, or with --lower-row-budget, which halves it as often as needed: it goes on from the "
-        "last state, and the result does not depend on it."
+        f"{row_budget // 2}{or_by_itself}: it goes on from the last state, and the result does not depend on it."
     )
 
 
 def peak_mib() -> float:
-    """Return the most memory this process has held, of the GPU where it uses one."""
+    """Return the most memory this process has held, of the GPU where it uses one.
+
+    On Linux as the kernel counts it since the process began: getrusage's figure begins with the parent's.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 2**20
+    if Path("/proc/self/status").exists():
+        return resident_bytes("VmHWM") / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES / 2**20
+
+
+def resident_bytes(field: str, process: int | str = "self") -> int:
+    """Return a field of a process's status on Linux, such as `RssAnon`, in bytes."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))

@@ -1,4 +1,4 @@
-"""The state of an unfinished training: enough to go on as if it had never been stopped, and nothing pickled.
+"""The states of unfinished trainings: enough to go on as if never stopped, and nothing pickled.
 
 One safetensors file per saved step holds every tensor and, as text in its header, every number. It is written
 aside, flushed to the disk and renamed to its number and the hash of its bytes: a byte that changes later is noticed
@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,14 @@ class TrainingState:
 
 
 class StateFolder:
-    """`<out>/state/<number>-<hash>.safetensors`, rising; `key` names the run (config, data, seed) they belong to."""
+    """`<out>/state/<run>/<number>-<hash>.safetensors`, rising; `key` names the run: config, data, seed, code.
+
+    Those of other runs stay where they are until one of them writes the model.
+    """
 
     def __init__(self, folder: Path, key: str) -> None:
-        self.folder = folder
-        self._key = key
+        self._of_all_runs = folder
+        self.folder = folder / key[:16]
 
     def save(self, state: TrainingState) -> None:
         """Write one more state and drop all but the newest two.
@@ -48,7 +52,7 @@ class StateFolder:
         self.folder.mkdir(parents=True, exist_ok=True)
         files = self._files()
         number = _number(files[-1]) + 1 if files else 0
-        metadata = {"key": self._key, "numbers": json.dumps(state.numbers)}
+        metadata = {"numbers": json.dumps(state.numbers)}
         aside = self.folder / ".state.new"
         write_tensors(state.tensors, aside, metadata)
         aside.replace(self.folder / f"{number:08d}-{sha256_of(aside)}.safetensors")
@@ -57,16 +61,26 @@ class StateFolder:
             file.unlink()
 
     def load(self) -> TrainingState | None:
-        """Return the newest whole state of this run; a damaged one is told and removed, as is another run's."""
+        """Return the newest whole state of this run; a damaged one is told and removed.
+
+        Raises:
+            NestError: a state cannot be read, which says nothing of its bytes; all stay.
+        """
         files = self._files()
         for file in reversed(files):
-            if (fault := _fault(file)) is None:
-                return self._read(file)
-            log.warning("%s is damaged: %s. It is removed, and the state before it used.", file, fault)
+            if _is_whole(file):
+                return _read(file)
+            size = f"its {file.stat().st_size:,} bytes are not those that were written"
+            log.warning("%s is damaged: %s. It is removed, and the state before it used.", file, size)
             with contextlib.suppress(OSError):
                 file.unlink()
         if files:
             log.warning("%s: no state is left; the training starts anew.", self.folder)
+        elif self._of_all_runs.exists():
+            log.info(
+                "%s holds states of other runs (config, recipe, data, seed or code differ); training starts anew.",
+                self._of_all_runs,
+            )
         return None
 
     @property
@@ -76,39 +90,33 @@ class StateFolder:
         return files[-1] if files else None
 
     def clear(self) -> None:
-        """Remove every state: the training is complete, or was another one."""
-        if self.folder.exists():
-            for file in self.folder.iterdir():
-                file.unlink()
-            self.folder.rmdir()
+        """Remove the states of every run: a model is written."""
+        if self._of_all_runs.exists():
+            shutil.rmtree(self._of_all_runs)
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("*.safetensors"))
 
-    def _read(self, file: Path) -> TrainingState | None:
-        with safe_open(file, "pt") as opened:
-            metadata = opened.metadata()
-            if metadata["key"] != self._key:
-                log.info("%s is of another run (config, data or seed differ); training starts anew.", file)
-                self.clear()
-                return None
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-        return TrainingState(tensors, json.loads(metadata["numbers"]))
+
+def _read(file: Path) -> TrainingState:
+    with safe_open(file, "pt") as opened:
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+        return TrainingState(tensors, json.loads(opened.metadata()["numbers"]))
 
 
 def _number(file: Path) -> int:
     return int(file.stem.partition("-")[0])
 
 
-def _fault(file: Path) -> str | None:
-    """Return what is wrong with a state; None: its bytes are those its name tells of."""
+def _is_whole(file: Path) -> bool:
+    """Return whether a state's bytes are those its name tells of."""
     try:
-        found = sha256_of(file)
+        return sha256_of(file) == file.stem.partition("-")[2]
     except OSError as error:
-        return write_fault(error)
-    if found == file.stem.partition("-")[2]:
-        return None
-    return f"its {file.stat().st_size:,} bytes are not those that were written"
+        raise NestError(
+            f"cannot read {file} ({write_fault(error)}); mend the disk or the permissions and run again, or move "
+            "the file away to go on from the state before it. It is untouched."
+        ) from None
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:

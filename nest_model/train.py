@@ -20,7 +20,7 @@ from nest_model.batches import pack
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.files import write_json
-from nest_model.loop import SECONDS_BETWEEN_STATES, Position, Recipe, fit, seed_of
+from nest_model.loop import SECONDS_BETWEEN_STATES, Parcel, Position, Recipe, fit, seed_of
 from nest_model.masking import MaskedBatch, mask_batch, mask_sets
 from nest_model.model import NestModel
 from nest_model.objectives import pretraining_loss, set_prediction
@@ -130,7 +130,7 @@ def pretrain(
     trainee = Pretraining(patients, config, recipe, fabric)
     states = StateFolder(out / "state", run_key(config, recipe, seed, patients, key))
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
-    position_reached = fit(
+    position_reached, module = fit(
         trainee,
         recipe,
         seed=seed,
@@ -142,7 +142,7 @@ def pretrain(
         lower_row_budget=lower_row_budget,
     )
 
-    metrics = {**trainee.evaluate(trainee.module)[0], **trainee.set_prediction()}
+    metrics = {**trainee.evaluate(module)[0], **trainee.set_prediction(module)}
     summary = trainee.summary(recipe, seed, position_reached) | {
         "preset": model,
         "device": fabric.device.type,
@@ -236,15 +236,15 @@ class Pretraining:
         return {"val_loss": loss, "val_mlm": mlm, "val_msm": msm}, loss
 
     @torch.no_grad()
-    def set_prediction(self) -> dict[str, float]:
+    def set_prediction(self, module: nn.Module) -> dict[str, float]:
         """Return Recall@10 and NDCG@10 of masked validation sets, read at the [CLS] and at the [MASK] row."""
-        self.module.eval()
+        module.eval()
         wanted = [(row, name) for row in ("cls", "mask") for name in ("recall", "ndcg")]
         sums, sets = {f"val_{name}_at_10_{row}": 0.0 for row, name in wanted}, 0
         for masked in self._validation(mask_sets):
             sets += len(masked.masked_sets)
             for part in self._parts(masked):
-                predicted = self.module(lambda model, part=part: set_prediction(model, part.masked))
+                predicted = module(lambda model, part=part: Parcel(set_prediction(model, part.masked))).content
                 for row, name in wanted:
                     found = getattr(getattr(predicted, row), name)
                     sums[f"val_{name}_at_10_{row}"] += part.counts * float(found.sum())

@@ -50,7 +50,7 @@ def test_a_pretraining_killed_through_its_parent_goes_on_to_the_same_weights(ful
         [str(BIN / COMMAND[0]), *COMMAND[1:]], cwd=ROOT, env=environment(tmp_path), stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_until(lambda: any((model / "state").glob("*")), seconds=120)
+    wait_until(lambda: any((model / "state").rglob("*.safetensors")), seconds=120)
     assert processes_writing_to(model), "the training runs in a process of its own"
 
     os.kill(parent.pid, signal.SIGKILL)

@@ -25,12 +25,12 @@ from nest_model.batch import PackedBatch
 from nest_model.batches import epoch_steps, pack
 from nest_model.benchmarks.made_shards import VOCAB_SIZE, write_shards
 from nest_model.benchmarks.measure import machine
-from nest_model.benchmarks.resident import resident_bytes
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.files import write_json, write_text
 from nest_model.loop import seed_of
 from nest_model.masking import mask_batch
+from nest_model.memory import resident_bytes
 from nest_model.selection import Selection, limit_context, whole_subjects
 from nest_model.train import RECIPES
 from schemas.errors import NestError

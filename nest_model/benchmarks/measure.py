@@ -15,9 +15,9 @@ import torch
 
 from nest_model.benchmarks.models import build
 from nest_model.benchmarks.protocols import PROTOCOLS
-from nest_model.benchmarks.resident import resident_bytes
 from nest_model.benchmarks.sets import draw
 from nest_model.benchmarks.sizes import Sizes
+from nest_model.memory import resident_bytes
 
 STEPS = 2  # the second finds the gradients of the first
 TINY = Sizes(subjects=1, sets=2, set_rows=2, vocab_size=16, d_model=8, heads=2, d_ff=8, layers=1, window=2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nest_model.attention import plan_attention
 from nest_model.attention.backends import BACKENDS
-from nest_model.attention.choice import Probe, fastest
+from nest_model.attention.choice import Probe, agree, fastest
 from nest_model.attention.packed import PackedPlan, _with_bias
 from nest_model.attention.sdpa import MAX_WASTE, SdpaPlan, bucket_cuts
 from nest_model.batch import offsets
@@ -213,6 +213,13 @@ def test_every_backend_of_cuda_gives_the_explicit_softmax_and_its_gradients(name
         for ours, theirs in zip(gradients, exact_gradients, strict=True):
             scale = float(theirs.abs().max())
             torch.testing.assert_close(ours.double().cpu(), theirs, rtol=0, atol=0.03 * scale)
+
+
+def test_a_backend_that_gives_no_numbers_agrees_with_nothing():
+    right = [torch.zeros(3), torch.ones(2)]
+    assert agree([torch.full((3,), 0.01), torch.ones(2)], right)
+    assert not agree([torch.full((3,), 0.1), torch.ones(2)], right)
+    assert not agree([torch.tensor([0, torch.nan, 0]), torch.ones(2)], right)
 
 
 @needs_cuda

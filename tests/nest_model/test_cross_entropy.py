@@ -77,3 +77,15 @@ def test_no_more_logits_exist_at_once_than_a_chunk_has(monkeypatch):
     cross_entropy_sum(*_inputs(), _targets(), chunked=True)
 
     assert seen == [4, 4, 4, 4, 4, 3]
+
+
+def test_a_loss_that_nobody_asks_the_gradient_of_makes_none(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("gradients were made")
+
+    monkeypatch.setattr(cross_entropy.torch, "zeros_like", refuse)  # what they would be added up in
+    weight = torch.randn(VOCAB_SIZE, 4, requires_grad=True)
+    targets = cross_entropy.Targets(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.ones(2).double())
+    with torch.no_grad():
+        loss = cross_entropy.cross_entropy_sum(torch.randn(2, 4), weight, None, targets, chunked=True)
+    assert loss.isfinite()

@@ -1,6 +1,7 @@
 """Out of memory: told with the budget to lower, or lowered; a step done again is as if it had fitted at once."""
 
-import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from nest_model.loop import Recipe
-from nest_model.memory import is_out_of_memory, peak_mib
+from nest_model.memory import is_out_of_memory
 from nest_model.objectives import pretraining_loss
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
 from nest_model.train import pretrain
 from schemas.errors import NestError
 from tests.nest_model.tiny_world import StopAfter, World, make_world
+from tests.runs import ROOT
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=2, patience=2, examples_per_step=6)
 
@@ -117,10 +119,14 @@ def test_memory_that_ran_out_is_told_from_other_faults(error, is_one):
     assert is_out_of_memory(error) is is_one
 
 
-def test_the_peak_is_what_the_process_has_held():
-    before = peak_mib()
-    held = bytearray(os.urandom(1)) * (256 * 2**20)
+def test_the_peak_is_what_the_process_has_held_and_not_the_one_that_started_it():
+    code = (
+        "from nest_model.memory import peak_mib; before = peak_mib(); held = bytearray(b'x') * (256 << 20);"
+        "print(before, peak_mib())"
+    )
+    held = bytearray(b"x") * (512 << 20)
+    child = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
 
-    assert peak_mib() >= before
-    assert peak_mib() > 256
+    before, after = map(float, child.stdout.split())
+    assert before < 255 < after - before < 512
     assert len(held)

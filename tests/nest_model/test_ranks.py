@@ -115,13 +115,13 @@ def test_what_sharded_ranks_wrote_one_process_loads_and_finds_as_good_as_they_sa
     model, card = checkpoint.load_pretrained(tmp_path, vocab_sha256=patients.seqsets.vocab_sha256)
     trainee = Pretraining(patients, card.model, RECIPE, start("cpu", threads=1))
     trainee.module.model.load_state_dict(model.state_dict())
-    found = trainee.evaluate(trainee.module)[0] | trainee.set_prediction()
+    found = trainee.evaluate(trainee.module)[0] | trainee.set_prediction(trainee.module)
 
     assert found == pytest.approx(told, abs=1e-5)
 
 
 def a_few_states_saved(out: Path, process: subprocess.Popen) -> None:
-    while process.poll() is None and len(list((out / "state").glob("*.safetensors"))) < 2:
+    while process.poll() is None and len(list((out / "state").rglob("*.safetensors"))) < 2:
         time.sleep(0.01)
 
 

@@ -134,7 +134,7 @@ def test_the_memory_that_shards_take_does_not_grow_with_them(tmp_path):
     """Anonymous memory, looked at while they are read too; pages of mapped files can be taken back at any time."""
     code = """
 import threading
-from nest_model.benchmarks.resident import resident_bytes
+from nest_model.memory import resident_bytes
 from nest_model.data import SeqSets
 before, done, seen = resident_bytes("RssAnon"), threading.Event(), []
 def look():

@@ -1,5 +1,7 @@
 """What is on disk of a training under way: whole, or told to be damaged and passed over."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nest_model.state import StateFolder, TrainingState
+from schemas.errors import NestError
 
 
 def state(step: int) -> TrainingState:
@@ -36,7 +39,7 @@ def test_two_states_are_kept_and_the_newest_is_read(tmp_path):
     states = two_states(tmp_path / "state")
     states.save(state(3))
 
-    assert len(list((tmp_path / "state").iterdir())) == 2
+    assert len(list(states.folder.iterdir())) == 2
     assert step_of(states) == 3
 
 
@@ -73,7 +76,7 @@ def test_a_damaged_state_is_removed_so_that_two_whole_ones_are_kept(tmp_path):
 
 def test_with_every_state_damaged_the_training_starts_anew_and_says_so(tmp_path, caplog):
     states = two_states(tmp_path / "state")
-    for file in (tmp_path / "state").iterdir():
+    for file in list(states.folder.iterdir()):
         file.write_bytes(b"no state")
 
     assert states.load() is None
@@ -84,10 +87,36 @@ def test_with_every_state_damaged_the_training_starts_anew_and_says_so(tmp_path,
 @pytest.mark.parametrize("name", [".state.new", "..state.new.part"])
 def test_what_a_kill_left_half_written_is_no_state(tmp_path, name):
     states = two_states(tmp_path / "state")
-    (tmp_path / "state" / name).write_bytes(b"half")
+    (states.folder / name).write_bytes(b"half")
     assert step_of(states) == 2
     states.save(state(3))
 
     assert step_of(states) == 3
     states.clear()
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_state_that_cannot_be_read_is_left_alone_and_told(tmp_path, monkeypatch):
+    states = two_states(tmp_path / "state")
+
+    def fail(_: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("nest_model.state.sha256_of", fail)
+    with pytest.raises(NestError, match=r"cannot read .*\(Input/output error\).*It is untouched"):
+        states.load()
+
+    monkeypatch.undo()
+    assert step_of(states) == 2
+
+
+def test_another_run_s_states_are_passed_over_and_kept_until_a_model_is_written(tmp_path):
+    states = two_states(tmp_path / "state")
+    other = StateFolder(tmp_path / "state", "another key")
+
+    assert other.load() is None
+    other.save(state(7))
+    assert step_of(states) == 2
+    assert step_of(other) == 7
+    other.clear()
     assert not (tmp_path / "state").exists()

@@ -49,7 +49,7 @@ def _start(arguments: tuple[str, ...], out: Path) -> subprocess.Popen:
 
 
 def _wait_for_a_state(process: subprocess.Popen, out: Path) -> None:
-    while process.poll() is None and not any((out / "model" / "state").glob("0*.safetensors")):
+    while process.poll() is None and not any((out / "model" / "state").rglob("0*.safetensors")):
         time.sleep(0.005)
 
 
