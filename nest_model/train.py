@@ -244,7 +244,9 @@ class Pretraining:
         for masked in self._validation(mask_sets):
             sets += len(masked.masked_sets)
             for part in self._parts(masked):
-                predicted = module(lambda model, part=part: Parcel(set_prediction(model, part.masked))).content
+                predicted = module(
+                    lambda model, part=part: Parcel(set_prediction(model, part.masked))
+                ).content
                 for row, name in wanted:
                     found = getattr(getattr(predicted, row), name)
                     sums[f"val_{name}_at_10_{row}"] += part.counts * float(found.sum())

@@ -1,5 +1,10 @@
 """The one whole run of the product that several tests look at."""
 
+import fcntl
+import json
+from dataclasses import asdict
+from pathlib import Path
+
 import hypothesis
 import pytest
 
@@ -10,7 +15,18 @@ hypothesis.settings.load_profile("everywhere")
 
 
 @pytest.fixture(scope="session")
-def full_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """`dagster job execute -j mimic_full`, word for word, on 150 synthetic patients."""
-    folder = tmp_path_factory.mktemp("full_run")
-    return run("dagster", "job", "execute", "-j", "mimic_full", folder=folder, NEST_SYNTHETIC_PATIENTS="150")
+def full_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Run:
+    """`dagster job execute -j mimic_full`, word for word, on 150 synthetic patients; one for all of xdist's workers."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "full_run"
+    folder.mkdir(exist_ok=True)
+    told = folder / "run.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            made = run(
+                "dagster", "job", "execute", "-j", "mimic_full", folder=folder, NEST_SYNTHETIC_PATIENTS="150"
+            )
+            told.write_text(json.dumps(asdict(made), default=str))
+    content = json.loads(told.read_text())
+    return Run(**content | {name: Path(content[name]) for name in ("data", "storage")})

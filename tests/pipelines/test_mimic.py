@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import mimic
@@ -63,11 +63,19 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 10_000), rules=RULES, subjects_per_bucket=st.sampled_from([1, 7, 4000]))
-def test_invented_tables_with_every_oddity_agree_with_the_naive_rules(
-    tmp_path_factory, seed, rules, subjects_per_bucket
-):
+@pytest.mark.parametrize("tables", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_invented_tables_with_every_oddity_agree_with_the_naive_rules(tmp_path_factory, tables: int):
+    @settings(max_examples=tables, deadline=None)
+    @given(seed=st.integers(0, 10_000), rules=RULES, subjects_per_bucket=st.sampled_from([1, 7, 4000]))
+    def agree(seed, rules, subjects_per_bucket):
+        hold_against_the_naive_rules(tmp_path_factory, seed, rules, subjects_per_bucket)
+
+    agree()
+
+
+def hold_against_the_naive_rules(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, rules: DataRules, subjects_per_bucket: int
+) -> None:
     folder = tmp_path_factory.mktemp("invented")
     hosp, crosswalks = write_tables(folder / "raw", make_tables(seed))
     source, layout = find_source(folder / "raw", crosswalks), Layout(folder)

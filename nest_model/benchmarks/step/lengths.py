@@ -10,11 +10,13 @@ from schemas.vocab import SPECIALS
 SHARE_WITH_ONE_SET = 0.56
 FURTHER_SETS = 3.318  # mean, of the patients with more than one; 2.46 sets a patient in all
 MEAN_SET_ROWS, SIGMA_SET_ROWS = 226, 1.1  # log-normal
-EVENTS_AT_A_TIME = 8.0  # mean: a panel of laboratory values comes back at once
-MEAN_HOURS = 110.0  # of a stay
+EVENTS_AT_A_TIME = 7.0  # mean: a panel of laboratory values comes back at once
+MEAN_HOURS = 113.0  # of a stay
 MEAN_DAYS_BETWEEN_SETS = 300.0
 DRAWS = 51
-ZIPF = 1.0  # share of the r-th commonest token ∝ 1 / r^ZIPF
+ZIPF = (
+    1.18  # share of the r-th commonest token ∝ 1 / r^ZIPF; so that sets repeat tokens as the open demo's do
+)
 
 
 def draw_patients(patients: int, config: ModelConfig, rng: np.random.Generator) -> PackedBatch:
@@ -25,9 +27,10 @@ def draw_patients(patients: int, config: ModelConfig, rng: np.random.Generator) 
     mu = np.log(MEAN_SET_ROWS) - SIGMA_SET_ROWS**2 / 2
     sizes = np.rint(rng.lognormal(mu, SIGMA_SET_ROWS, sets)).astype(np.int64)
     events_per_set = np.clip(sizes, 1, config.max_set_rows - 1)
+    tokens = _tokens(int(events_per_set.sum()), config.vocab_size, rng)
     return PackedBatch.from_events(
-        tokens=torch.from_numpy(_tokens(int(events_per_set.sum()), config.vocab_size, rng)),
-        hours=torch.from_numpy(_hours(events_per_set, rng)),
+        tokens=torch.from_numpy(tokens),
+        hours=torch.from_numpy(_hours(tokens, events_per_set, rng)),
         events_per_set=torch.from_numpy(events_per_set),
         sets_per_subject=torch.from_numpy(sets_per_subject),
         days=torch.from_numpy(_days(sets_per_subject, rng)),
@@ -45,12 +48,19 @@ def _tokens(count: int, vocab_size: int, rng: np.random.Generator) -> np.ndarray
     return len(SPECIALS) + np.searchsorted(weights.cumsum() / weights.sum(), rng.random(count))
 
 
-def _hours(events_per_set: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw each event's hour among those at which anything happened in its set."""
+def _hours(tokens: np.ndarray, events_per_set: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw each event's hour among those at which anything happened in its set; a token recurs at other hours."""
     set_of_event = np.repeat(np.arange(len(events_per_set)), events_per_set)
-    moments = np.maximum(events_per_set / EVENTS_AT_A_TIME, 1)[set_of_event]
-    moment = np.floor(rng.random(len(set_of_event)) * moments)
-    return (MEAN_HOURS * moment / moments).astype(np.float32)
+    order = np.lexsort((tokens, set_of_event))
+    kind = set_of_event[order] * (tokens.max() + 1) + tokens[order]
+    first = np.flatnonzero(np.diff(kind, prepend=-1))
+    recurrences = np.diff(first, append=len(kind))
+    time_of_kind = rng.random(len(first)).repeat(recurrences)
+    recurrence = np.arange(len(kind)) - first.repeat(recurrences)
+    moments = np.maximum(events_per_set // EVENTS_AT_A_TIME, 1)[set_of_event[order]]
+    hours = np.empty(len(tokens), np.float32)
+    hours[order] = MEAN_HOURS * ((np.floor(time_of_kind * moments) + recurrence) % moments) / moments
+    return hours
 
 
 def _days(sets_per_subject: np.ndarray, rng: np.random.Generator) -> np.ndarray:
