@@ -57,7 +57,7 @@ def test_each_shortcut_leaves_no_more_to_compute_than_was_before_it():
     steps = [prepare(form, SMALL, PATIENTS) for form in FORMS.values() if not form.padded_by]
     rows, head_rows = zip(*((step.rows, step.head_rows) for step in steps), strict=True)
     assert list(rows[:-2]) == sorted(rows[:-2], reverse=True)
-    assert rows[0] > rows[1] >= rows[2] > rows[-1]
+    assert rows[0] > rows[1] > rows[2] >= rows[-1]
     assert head_rows[0] > head_rows[-1]
 
 
