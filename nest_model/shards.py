@@ -1,7 +1,8 @@
 """SeqSet shards, streamed into flat columns that are mapped files: memory does not grow with the data.
 
-The files never have a name, so that nothing of them is left however the process ends. They lie beside the shards, whose
-disk holds data of this size and this privacy already; where that may not be written, in the temporary folder.
+On Linux the files never have a name, so that nothing of them is left however the process ends. They lie beside the
+shards, whose disk holds data of this size and this privacy already; where that may not be written, in the temporary
+folder.
 """
 
 import json

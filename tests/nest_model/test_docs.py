@@ -1,8 +1,11 @@
 """What docs/ shows is what the code says, word for word."""
 
+import json
+
 from nest_model.benchmarks.closed_form import flop_per_token, parameters
 from nest_model.benchmarks.models import MODELS
 from nest_model.benchmarks.sizes import Sizes
+from nest_model.benchmarks.step.table import as_markdown
 from nest_model.benchmarks.tables import by_formula
 from tests.runs import ROOT
 
@@ -14,3 +17,14 @@ def test_the_page_of_the_benchmarks_shows_the_paper_s_figures_by_formula():
         for name in MODELS
     }
     assert by_formula(figures) in (ROOT / "docs" / "benchmarks.md").read_text()
+
+
+def test_the_table_of_the_step_is_of_its_figures():
+    folder = ROOT / "docs" / "benchmarks"
+    report = json.loads((folder / "model.json").read_text())
+    assert as_markdown(report) == (folder / "model.md").read_text()
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    for size in report["sizes"].values():
+        found = size["forms"]["pruned_last_layer"]
+        ratios = (found[f"times_as_fast_as_{slow}"] for slow in ("literal", "competent"))
+        assert "| **{:.0f}** | **{:.1f}** |".format(*ratios) in page
