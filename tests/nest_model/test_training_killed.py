@@ -96,7 +96,8 @@ def test_a_pretraining_killed_at_a_random_moment_ends_with_the_same_bytes(pretra
     ends_as_if_left_alone(pretraining, tmp_path, kills)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [1, 3])
 def test_a_fine_tuning_killed_at_a_random_moment_ends_with_the_same_bytes(finetuning, tmp_path, kills):
     ends_as_if_left_alone(finetuning, tmp_path, kills)
 

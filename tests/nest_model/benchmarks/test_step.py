@@ -62,7 +62,7 @@ def test_each_shortcut_leaves_no_more_to_compute_than_was_before_it():
 
 
 def test_the_patients_are_as_long_as_those_of_mimic():
-    batch = draw_patients(20_000, Size(64, 1).config(FORMS["packed"]), np.random.default_rng(0))
+    batch = draw_patients(5_000, Size(64, 1).config(FORMS["packed"]), np.random.default_rng(0))
     sets = batch.subject_offsets.diff().double()
     assert float((sets == 1).double().mean()) == pytest.approx(0.56, abs=0.02)
     assert 2.2 < float(sets.mean()) < 2.5  # 2.46 before the last eight are taken
@@ -70,7 +70,7 @@ def test_the_patients_are_as_long_as_those_of_mimic():
     for timed, kept in ((True, 0.97), (False, 0.46)):  # of the rows of the open demo of 100 patients
         merged, _ = merge_duplicates(batch, timed=timed)
         assert len(merged.tokens) / len(batch.tokens) == pytest.approx(kept, abs=0.03)
-    assert torch.equal(batch.days[batch.subject_offsets[:-1]], torch.zeros(20_000, dtype=torch.float64))
+    assert torch.equal(batch.days[batch.subject_offsets[:-1]], torch.zeros(5_000, dtype=torch.float64))
 
 
 def test_the_command_writes_a_table_and_its_figures(tmp_path, monkeypatch):
