@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,6 +57,11 @@ class PackedBatch:
     def set_of_row(self) -> Tensor:
         """The set every row belongs to, i64 [rows]."""
         return torch.repeat_interleave(self.set_offsets.diff())
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows of every subject, i64 [subjects]; of a batch on the CPU."""
+        return self.set_offsets[self.subject_offsets].diff().numpy()
 
     @property
     def subjects(self) -> int:

@@ -129,18 +129,18 @@ def fit(
 ) -> tuple[Position, nn.Module]:
     """Train until the validation stops improving; leave the best epoch's weights in `trainee.module`.
 
-    Returns:
-        Where the run ended, and the module as Fabric wraps it, to be called in the precision it was trained in.
-
     Args:
         lower_row_budget: halve it when memory runs out, and repeat what did not fit; the result is the same.
+
+    Returns:
+        Where the run ended, and the module as Fabric wraps it, to be called in the precision it was trained in.
 
     Raises:
         NestError: the loss is not finite, memory ran out, or a state cannot be written.
         Stopped: `stop` was asked for; the state is saved.
     """
-    run = _Run(trainee, recipe, seed, fabric, states, telemetry, stop, seconds_between_states)
-    run.may_lower_row_budget = lower_row_budget and fabric.world_size == 1  # ranks would wait for each other
+    may_lower = lower_row_budget and fabric.world_size == 1  # ranks would wait for each other
+    run = _Run(trainee, recipe, seed, fabric, states, telemetry, stop, seconds_between_states, may_lower)
     run.resume()
     while run.position.epoch < recipe.epochs and run.position.waited < recipe.patience:
         run.epoch()
@@ -159,6 +159,7 @@ class _Run:
         telemetry: Telemetry,
         stop: StopRequest,
         seconds_between_states: float,
+        may_lower_row_budget: bool,
     ) -> None:
         self._trainee, self._recipe, self._seed, self._fabric = trainee, recipe, seed, fabric
         self._states, self._telemetry, self._stop = states, telemetry, stop
@@ -169,7 +170,7 @@ class _Run:
             trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
         )
         self._optimizer = fabric.setup_optimizers(self._adamw)
-        self.may_lower_row_budget = False
+        self._may_lower_row_budget = may_lower_row_budget
         self._measured = Measured(trainee.padded_rows)
         self.position = Position()
         self.best_weights = whole_weights(trainee.module)  # on the first rank alone
@@ -249,7 +250,7 @@ class _Run:
     def _lower_row_budget(self) -> None:
         trainee, budget = self._trainee, self._trainee.row_budget
         one_patient = budget <= trainee.rows.max()
-        if one_patient or not self.may_lower_row_budget:
+        if one_patient or not self._may_lower_row_budget:
             alone = self._fabric.world_size == 1
             raise out_of_memory(trainee.stage, budget, one_patient=one_patient, alone=alone)
         trainee.row_budget = budget // 2

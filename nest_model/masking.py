@@ -7,7 +7,6 @@ how much to guess. [UNK] and the other specials are never a target.
 
 import math
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -51,16 +50,6 @@ class MaskedBatch:
             target_shares=self.target_shares[targets],
         )
 
-    def micro_batches(self, max_rows: int) -> list[Self]:
-        """Cut into runs of whole subjects of at most `max_rows` rows each; a larger subject goes alone."""
-        ends = self.batch.set_offsets[self.batch.subject_offsets].tolist()
-        cuts = [0]
-        for subject in range(1, self.batch.subjects):
-            if ends[subject + 1] - ends[cuts[-1]] > max_rows:
-                cuts.append(subject)
-        cuts.append(self.batch.subjects)
-        return [self.slice_subjects(first, end) for first, end in pairwise(cuts)]
-
     def to(self, device: torch.device | str) -> Self:
         """Return the batch with every tensor on `device`."""
         return type(self)(**{name: value.to(device) for name, value in vars(self).items()})
@@ -69,7 +58,7 @@ class MaskedBatch:
 def mask_batch(batch: PackedBatch, generator: Generator, config: ModelConfig) -> MaskedBatch:
     """Mask one step's subjects for pretraining; an objective of weight 0 masks nothing.
 
-    Mask the whole step, then cut it with `micro_batches`: then the cut changes nothing of what is drawn.
+    Mask the whole step, then cut it with `slice_subjects`: then the cut changes nothing of what is drawn.
 
     Args:
         batch: on the generator's device, its key biases 0.

@@ -253,8 +253,7 @@ class Pretraining:
         return {name: value / max(sets, 1) for name, value in total(sums, self._fabric).items()}
 
     def _parts(self, masked: MaskedBatch, mlm_count: int = 1, msm_count: int = 1) -> Iterator[Part]:
-        rows = masked.batch.set_offsets[masked.batch.subject_offsets].diff().numpy()
-        for run, counts in share(rows, self.row_budget, self._fabric):
+        for run, counts in share(masked.batch.rows, self.row_budget, self._fabric):
             part = masked.slice_subjects(run.start, run.stop).to(self._fabric.device)
             yield Part(part, mlm_count, msm_count, counts)
 

@@ -25,12 +25,13 @@ from nest_model.batch import PackedBatch
 from nest_model.batches import epoch_steps, pack
 from nest_model.benchmarks.made_shards import VOCAB_SIZE, write_shards
 from nest_model.benchmarks.measure import machine
+from nest_model.benchmarks.results import measured_on, publish
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
-from nest_model.files import write_json, write_text
 from nest_model.loop import seed_of
 from nest_model.masking import mask_batch
 from nest_model.memory import resident_bytes
+from nest_model.ranks import balanced
 from nest_model.selection import Selection, limit_context, whole_subjects
 from nest_model.train import RECIPES
 from schemas.errors import NestError
@@ -65,10 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     except NestError as error:
         log.error("error: %s", error)
         return 2
-    table = as_markdown(report)
-    write_json(given.out / f"{given.name}.json", report)
-    write_text(given.out / f"{given.name}.md", table)
-    sys.stdout.write(table)
+    publish(given.out, given.name, report, as_markdown(report))
     return 0
 
 
@@ -131,7 +129,8 @@ def packed_and_masked(seqsets: SeqSets, chosen: Selection) -> Iterator[PackedBat
     """Yield the same, each masked and cut into micro-batches as the training has them."""
     for step, batch in enumerate(packed(seqsets, chosen)):
         masked = mask_batch(batch, torch.Generator().manual_seed(seed_of(SEED, 0, step)), CONFIG)
-        masked.micro_batches(RECIPE.row_budget)
+        for run in balanced(masked.batch.rows, RECIPE.row_budget, 1):
+            masked.slice_subjects(run.start, run.stop)
         yield batch
 
 
@@ -155,7 +154,7 @@ def _timed(work: Callable[[], Any]) -> tuple[dict[str, float], Any]:
 
 def as_markdown(report: dict[str, Any]) -> str:
     """Return where it was measured and a column for each size."""
-    where, sizes = report["machine"], report["sizes"]
+    sizes = report["sizes"]
 
     def line(words: str, cell: Callable[[dict[str, Any]], str]) -> str:
         return f"| {words} | {' | '.join(cell(size) for size in sizes)} |"
@@ -172,7 +171,7 @@ def as_markdown(report: dict[str, Any]) -> str:
         )
 
     lines = [
-        f"{where['device']}, one core, torch {where['torch']}; load before {where['load_1_min']:.2f}.",
+        measured_on(report["machine"]),
         "Seconds and rates are by the clock, in brackets by the process's own CPU seconds.\n",
         line("", lambda s: f"{s['patients']:,} patients"),
         f"|---|{'--:|' * len(sizes)}",

@@ -14,11 +14,11 @@ from nest_model.benchmarks import flags
 from nest_model.benchmarks.closed_form import flop_per_token, parameters
 from nest_model.benchmarks.measure import machine, peak_bytes
 from nest_model.benchmarks.protocols import PROTOCOLS
+from nest_model.benchmarks.results import publish
 from nest_model.benchmarks.sizes import Sizes
 from nest_model.benchmarks.statistics import paired_p, pooled_sd
 from nest_model.benchmarks.tables import as_markdown
 from nest_model.benchmarks.throughput import measure
-from nest_model.files import write_json, write_text
 from schemas.errors import NestError
 
 SEEDS = (42, 123, 456, 2025, 3407)
@@ -38,10 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (NestError, torch.OutOfMemoryError) as error:
         log.error("error: %s", error)
         return 2
-    table = as_markdown(report)
-    write_json(given.out / f"{given.name}.json", report)
-    write_text(given.out / f"{given.name}.md", table)
-    sys.stdout.write(table)
+    publish(given.out, given.name, report, as_markdown(report))
     return 0
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest_model.benchmarks.models import MODELS
+from nest_model.benchmarks.results import measured_on
 
 
 def as_markdown(report: Mapping[str, Any]) -> str:
@@ -14,10 +15,9 @@ def as_markdown(report: Mapping[str, Any]) -> str:
 
 
 def _where(report: Mapping[str, Any]) -> str:
-    machine, sizes = report["machine"], report["sizes"]
-    threads = f", threads: {machine['threads']}" if machine["threads"] else ""
+    sizes = report["sizes"]
     return (
-        f"{machine['device']}{threads}, torch {machine['torch']}; load before {machine['load_1_min']:.2f}.\n"
+        f"{measured_on(report['machine'])}\n"
         f"{sizes['subjects']} subjects of {sizes['sets']} sets of {sizes['set_rows']} rows, vocabulary "
         f"{sizes['vocab_size']:,}, d = {sizes['d_model']}, d_ff = {sizes['d_ff']}, {sizes['heads']} heads, "
         f"{sizes['layers']} layers; {report['batches']} batches × {len(report['seeds'])} seeds."

@@ -10,8 +10,7 @@ from nest_model import torchrun
 from nest_model.device import start
 from nest_model.loop import Recipe
 from nest_model.telemetry import Silence, StopRequest, Telemetry
-from nest_model.train import pretrain
-from tests.nest_model.tiny_world import World
+from tests.nest_model.tiny_world import World, pretrain_small
 from tests.runs import ROOT
 
 # several micro-batches a step, of few and of many rows, and a last step of 4 patients
@@ -21,22 +20,14 @@ RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6, r
 def train(world: World, out: Path, strategy: str = "auto", seconds_between_states: float = 60) -> None:
     telemetry = Telemetry(out) if torchrun.rank() == 0 else Silence()
     with StopRequest().listening() as stop:
-        pretrain(
-            seqset=world.seqset,
-            subjects=world.subjects,
-            vocab=world.vocab,
-            out=out,
-            model="tiny",
-            position="days_since_first",
-            seed=42,
+        pretrain_small(
+            world,
+            out,
             fabric=start("cpu", threads=1, strategy=strategy),
+            recipe=RECIPE,
             telemetry=telemetry,
             stop=stop,
-            recipe=RECIPE,
             seconds_between_states=seconds_between_states,
-            d_model=16,
-            heads=2,
-            d_ff=16,
         )
 
 

@@ -11,8 +11,7 @@ from nest_model.curves import Measured
 from nest_model.device import start
 from nest_model.loop import Recipe
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
-from nest_model.train import pretrain
-from tests.nest_model.tiny_world import StopAfter, World, make_world
+from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=14, cosine=True)
 STEP = {
@@ -29,21 +28,15 @@ def world(tmp_path_factory) -> World:
 
 def train(world: World, out: Path, stop: StopRequest | None = None) -> list[dict]:
     """Train, every step a line; return the events of metrics.jsonl."""
-    pretrain(
-        **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
-        d_model=16,
-        heads=2,
-        d_ff=16,
-        max_sets=MAX_SETS,
-        max_set_rows=MAX_SET_ROWS,
-        model="tiny",
-        position="days_since_first",
-        seed=42,
-        out=out,
+    pretrain_small(
+        world,
+        out,
         fabric=start("cpu", threads=1),
+        recipe=RECIPE,
         telemetry=Telemetry(out, seconds_between_lines=0),
         stop=stop or StopRequest(),
-        recipe=RECIPE,
+        max_sets=MAX_SETS,
+        max_set_rows=MAX_SET_ROWS,
     )
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 

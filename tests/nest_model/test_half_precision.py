@@ -10,9 +10,8 @@ from lightning_fabric.plugins import MixedPrecision
 
 from nest_model.device import start
 from nest_model.loop import Recipe
-from nest_model.telemetry import Stopped, StopRequest, Telemetry
-from nest_model.train import pretrain
-from tests.nest_model.tiny_world import StopAfter, World, make_world
+from nest_model.telemetry import Stopped, StopRequest
+from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)
 OVERFLOWS = 2.0**18  # of fp16, whose largest number is 65,504, for the first few steps of fifteen
@@ -31,22 +30,7 @@ def half(factor: float) -> Fabric:
 
 
 def train(world: World, out: Path, fabric: Fabric, stop: StopRequest | None = None) -> dict:
-    pretrain(
-        seqset=world.seqset,
-        subjects=world.subjects,
-        vocab=world.vocab,
-        out=out,
-        model="tiny",
-        position="days_since_first",
-        seed=42,
-        fabric=fabric,
-        telemetry=Telemetry(out),
-        stop=stop or StopRequest(),
-        recipe=RECIPE,
-        d_model=16,
-        heads=2,
-        d_ff=16,
-    )
+    pretrain_small(world, out, fabric=fabric, recipe=RECIPE, stop=stop or StopRequest())
     return json.loads((out / "metrics.json").read_text())
 
 

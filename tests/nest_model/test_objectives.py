@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from nest_model.batches import micro_batches
 from nest_model.config import ModelConfig
 from nest_model.heads import ClassifierHead
 from nest_model.masking import MaskedBatch, mask_batch, mask_sets
@@ -31,7 +32,8 @@ def test_cutting_a_step_into_micro_batches_changes_neither_losses_nor_gradients(
 
     whole = pretraining_loss(whole_model, masked)
     whole.total.backward()
-    parts = [pretraining_loss(cut_model, part, **counts) for part in masked.micro_batches(max_rows)]
+    cut = [masked.slice_subjects(run.start, run.stop) for run in micro_batches(masked.batch.rows, max_rows)]
+    parts = [pretraining_loss(cut_model, part, **counts) for part in cut]
     for part in parts:
         part.total.backward()
 

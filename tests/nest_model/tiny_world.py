@@ -4,13 +4,17 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from lightning_fabric import Fabric
 
-from nest_model.telemetry import StopRequest
+from nest_model.loop import Recipe
+from nest_model.telemetry import StopRequest, Telemetry
+from nest_model.train import pretrain
 from schemas.contract import read_table, write_table
 from schemas.events import SUBJECTS
 from schemas.labels import Features, Task, labels_schema
@@ -42,6 +46,23 @@ class StopAfter(StopRequest):
     def asked(self) -> bool:
         self.looks -= 1
         return self.looks < 0
+
+
+def pretrain_small(world: World, out: Path, *, fabric: Fabric, recipe: Recipe, **more: Any) -> None:
+    """Pretrain a model of 16 dimensions; `more` as `pretrain` takes it."""
+    pretrain(
+        **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
+        **{"telemetry": Telemetry(out), "stop": StopRequest()} | more,
+        out=out,
+        model="tiny",
+        position="days_since_first",
+        seed=42,
+        fabric=fabric,
+        recipe=recipe,
+        d_model=16,
+        heads=2,
+        d_ff=16,
+    )
 
 
 def make_world(root: Path, *, subjects: int = 40, seed: int = 0) -> World:

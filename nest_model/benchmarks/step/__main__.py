@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from nest_model.benchmarks.measure import machine
+from nest_model.benchmarks.results import publish
 from nest_model.benchmarks.step.forms import FORMS, Size
 from nest_model.benchmarks.step.rounds import measure
 from nest_model.benchmarks.step.table import as_markdown
-from nest_model.files import write_json, write_text
 
 SIZES = {"d 128, L 2": Size(128, 2), "d 256, L 4": Size(256, 4)}
 
@@ -46,10 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
             for name in given.sizes
         },
     }
-    table = as_markdown(report)
-    write_json(given.out / f"{given.name}.json", report)
-    write_text(given.out / f"{given.name}.md", table)
-    sys.stdout.write(table)
+    publish(given.out, given.name, report, as_markdown(report))
     return 0
 
 

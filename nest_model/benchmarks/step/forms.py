@@ -14,6 +14,7 @@ from nest_model.duplicates import merge_duplicates
 from nest_model.masking import MaskedBatch, mask_batch
 from nest_model.model import NestModel
 from nest_model.objectives import pretraining_loss
+from nest_model.ranks import balanced
 
 SHORTCUTS = [field.name for field in fields(Shortcuts)]
 NONE = Shortcuts(**dict.fromkeys(SHORTCUTS, False))
@@ -139,7 +140,7 @@ def _packed(form: Form, model: NestModel, masked: MaskedBatch, row_budget: int) 
     head_rows = (
         sum(counts.values()) if shortcuts.heads_where_a_loss_is else len(masked.batch.tokens) + batch.sets
     )
-    parts = masked.micro_batches(row_budget)
+    parts = [masked.slice_subjects(run.start, run.stop) for run in balanced(masked.batch.rows, row_budget, 1)]
     return (
         [lambda part=part: pretraining_loss(model, part, **counts).total for part in parts],
         rows,

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from nest_model.benchmarks.results import measured_on
+
 
 def as_markdown(report: Mapping[str, Any]) -> str:
     """Return where it was measured, then a table for each size."""
-    machine = report["machine"]
     where = (
-        f"{machine['device']}, threads: {machine['threads']}, torch {machine['torch']}; load before "
-        f"{machine['load_1_min']:.2f}. Forward and backward of {report['patients']} patients (padded: of a "
+        f"{measured_on(report['machine'])} Forward and backward of {report['patients']} patients (padded: of a "
         f"micro-batch), median of {report['rounds']} rounds in which every form had its turn."
     )
     return "\n\n".join([where, *(_of_size(name, size) for name, size in report["sizes"].items())]) + "\n"
