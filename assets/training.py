@@ -17,7 +17,7 @@ from schemas.cards import StepCard
 from schemas.layout import Layout
 
 MODELS = {"owners": ["team:research"]}
-COMMAND = "nest_model.__main__"
+COMMAND = "nest_model.commands"
 
 
 def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.AssetsDefinition:

@@ -43,6 +43,11 @@ def pack(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> PackedB
     )
 
 
+def seed_of(*numbers: int) -> int:
+    """Return a 63-bit seed from a few whole numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
 def _position(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> np.ndarray:
     """[pairs] days as stored, or the set's number within its subject."""
     sets = selection.sets

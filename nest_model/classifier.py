@@ -10,11 +10,11 @@ from nest_model.batches import micro_batches, pack
 from nest_model.data import SeqSets
 from nest_model.heads import ClassifierHead
 from nest_model.labels import Labels
-from nest_model.loop import Parcel
 from nest_model.model import NestModel
 from nest_model.predictions import classes_of
 from nest_model.ranks import own
 from nest_model.selection import Selection
+from nest_model.trainee import Parcel
 from schemas.labels import LabelType
 
 

@@ -1,11 +1,20 @@
 """Memory: whether it ran out and what to do then, and how much of it was used."""
 
+import logging
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from schemas.errors import NestError
 
+if TYPE_CHECKING:  # they load torch
+    from nest_model.runtime import Runtime
+    from nest_model.trainee import Trainee
+
+log = logging.getLogger("nest")
+Result = TypeVar("Result")
 _NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
@@ -15,6 +24,38 @@ def is_out_of_memory(error: Exception) -> bool:
     words = str(error).lower()
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(fault in words for fault in _NO_MEMORY)
+    )
+
+
+def within_memory(work: Callable[[], Result], trainee: "Trainee", runtime: "Runtime") -> Result:
+    """Return what `work` does, done again with half the row budget whenever memory runs out and that is allowed.
+
+    Raises:
+        NestError: it ran out, and the budget may not, or cannot, be lowered.
+    """
+    while True:
+        try:
+            return work()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        _lower_row_budget(trainee, runtime)  # here, where the error and with it the step's tensors are gone
+
+
+def _lower_row_budget(trainee: "Trainee", runtime: "Runtime") -> None:
+    budget = trainee.row_budget
+    one_patient = budget <= trainee.rows.max()
+    if one_patient or not runtime.may_lower_row_budget:
+        alone = runtime.fabric.world_size == 1
+        raise out_of_memory(trainee.stage, budget, one_patient=one_patient, alone=alone)
+    trainee.row_budget = budget // 2
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    log.warning(
+        "out of memory with %s rows a micro-batch: done again with %s.",
+        f"{budget:,}",
+        f"{trainee.row_budget:,}",
     )
 
 

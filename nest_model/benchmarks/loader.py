@@ -22,22 +22,21 @@ import pyarrow as pa
 import torch
 
 from nest_model.batch import PackedBatch
-from nest_model.batches import epoch_steps, pack
+from nest_model.batches import epoch_steps, pack, seed_of
 from nest_model.benchmarks.made_shards import VOCAB_SIZE, write_shards
 from nest_model.benchmarks.measure import machine
 from nest_model.benchmarks.results import measured_on, publish
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
-from nest_model.loop import seed_of
 from nest_model.masking import mask_batch
 from nest_model.memory import resident_bytes
 from nest_model.ranks import balanced
+from nest_model.recipe import PRETRAINING
 from nest_model.selection import Selection, limit_context, whole_subjects
-from nest_model.train import RECIPES
 from schemas.errors import NestError
 
 SEED = 42
-CONFIG, RECIPE = ModelConfig.preset("paper", VOCAB_SIZE), RECIPES["paper"]
+CONFIG, RECIPE = ModelConfig.preset("paper", VOCAB_SIZE), PRETRAINING["paper"]
 _SECONDS_BETWEEN_LOOKS = 0.01
 log = logging.getLogger("nest")
 

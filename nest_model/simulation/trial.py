@@ -9,7 +9,7 @@ from sklearn.metrics import r2_score
 from torch.nn import functional as F
 
 from nest_model.config import ModelConfig
-from nest_model.loop import Recipe
+from nest_model.recipe import Recipe
 from nest_model.simulation.encoders import Arrangement, Pooled, Regressor
 from nest_model.simulation.outcome import CODES, D_MODEL, World
 from schemas.vocab import SPECIALS

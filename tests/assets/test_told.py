@@ -12,7 +12,7 @@ from assets.child import sentence
 from assets.materialize import card_metadata, plainly
 from assets.resources import Workspace
 from assets.results import results
-from nest_model.__main__ import parser
+from nest_model.commands import parser
 from schemas.cards import StepCard
 from tests.runs import ROOT, run
 

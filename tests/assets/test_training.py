@@ -60,9 +60,9 @@ def test_a_training_is_told_the_key_of_its_step_and_its_threads(
 
 
 def test_the_command_line_counts_to_the_code_of_a_training_and_what_else_it_starts_does_not():
-    alone = code_version("nest_model.device", started_by="nest_model.__main__")
+    alone = code_version("nest_model.device", started_by="nest_model.commands")
     assert alone != code_version("nest_model.device")
-    assert alone != code_version("nest_model.device", "nest_model.__main__")
+    assert alone != code_version("nest_model.device", "nest_model.commands")
     assert (ROOT / "nest_model" / "__main__.py").exists()
 
 

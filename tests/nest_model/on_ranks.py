@@ -8,9 +8,9 @@ from pathlib import Path
 
 from nest_model import torchrun
 from nest_model.device import start
-from nest_model.loop import Recipe
+from nest_model.recipe import Recipe
 from nest_model.telemetry import Silence, StopRequest, Telemetry
-from tests.nest_model.tiny_world import World, pretrain_small
+from tests.nest_model.tiny_world import World, pretrain_small, runtime
 from tests.runs import ROOT
 
 # several micro-batches a step, of few and of many rows, and a last step of 4 patients
@@ -20,15 +20,9 @@ RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6, r
 def train(world: World, out: Path, strategy: str = "auto", seconds_between_states: float = 60) -> None:
     telemetry = Telemetry(out) if torchrun.rank() == 0 else Silence()
     with StopRequest().listening() as stop:
-        pretrain_small(
-            world,
-            out,
-            fabric=start("cpu", threads=1, strategy=strategy),
-            recipe=RECIPE,
-            telemetry=telemetry,
-            stop=stop,
-            seconds_between_states=seconds_between_states,
-        )
+        fabric = start("cpu", threads=1, strategy=strategy)
+        on = runtime(out, fabric, telemetry, stop, seconds_between_states=seconds_between_states)
+        pretrain_small(world, on, out, RECIPE)
 
 
 def on_ranks(*arguments: object, ranks: int = 2, restarts: int = 0) -> subprocess.Popen:

@@ -6,7 +6,7 @@ import shlex
 import pytest
 from torch.distributed.run import get_args_parser
 
-from nest_model.__main__ import parser
+from nest_model.commands import parser
 from tests.runs import ROOT
 
 PAGES = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]

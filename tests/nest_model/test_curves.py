@@ -8,10 +8,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nest_model.curves import Measured
-from nest_model.device import start
-from nest_model.loop import Recipe
+from nest_model.recipe import Recipe
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
-from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small
+from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=14, cosine=True)
 STEP = {
@@ -28,16 +27,8 @@ def world(tmp_path_factory) -> World:
 
 def train(world: World, out: Path, stop: StopRequest | None = None) -> list[dict]:
     """Train, every step a line; return the events of metrics.jsonl."""
-    pretrain_small(
-        world,
-        out,
-        fabric=start("cpu", threads=1),
-        recipe=RECIPE,
-        telemetry=Telemetry(out, seconds_between_lines=0),
-        stop=stop or StopRequest(),
-        max_sets=MAX_SETS,
-        max_set_rows=MAX_SET_ROWS,
-    )
+    every_step = runtime(out, telemetry=Telemetry(out, seconds_between_lines=0), stop=stop)
+    pretrain_small(world, every_step, out, RECIPE, max_sets=MAX_SETS, max_set_rows=MAX_SET_ROWS)
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 

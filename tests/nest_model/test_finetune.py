@@ -8,16 +8,15 @@ import pytest
 import torch
 
 from nest_model.classifier import loss_sum, targets_of
-from nest_model.device import start
-from nest_model.finetune import finetune, mean_average_precision
+from nest_model.finetune import finetune
+from nest_model.finetuning import mean_average_precision
 from nest_model.labels import Labels
-from nest_model.loop import Recipe
 from nest_model.predictions import read_predictions
-from nest_model.telemetry import Stopped, StopRequest, Telemetry
-from nest_model.train import pretrain
+from nest_model.recipe import PRETRAINING, Recipe
+from nest_model.telemetry import Stopped
 from schemas.contract import table_metadata
 from schemas.errors import NestError
-from tests.nest_model.tiny_world import StopAfter, World, make_world, write_labels
+from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
 
 RECIPE = Recipe(learning_rate=1e-2, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
 
@@ -30,20 +29,7 @@ def world(tmp_path_factory) -> World:
 @pytest.fixture(scope="module")
 def pretrained(world, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("pretrained")
-    pretrain(
-        **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
-        out=out,
-        model="tiny",
-        position="days_since_first",
-        seed=42,
-        fabric=start("cpu", threads=1),
-        telemetry=Telemetry(out),
-        stop=StopRequest(),
-        epochs=1,
-        d_model=16,
-        heads=2,
-        d_ff=16,
-    )
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].changed(epochs=1))
     return out
 
 
@@ -57,11 +43,8 @@ def tune(
         out=root / "model",
         predictions=root / "report" / "predictions.parquet",
         seed=42,
-        fabric=start("cpu", threads=1),
-        telemetry=Telemetry(root / "model"),
-        stop=stop or StopRequest(),
-        recipe=RECIPE,
-        epochs=epochs,
+        runtime=runtime(root / "model", stop=stop),
+        recipe=vars(RECIPE.changed(epochs=epochs)),
         key=key,
     )
     return root

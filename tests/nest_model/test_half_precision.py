@@ -9,9 +9,9 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 
 from nest_model.device import start
-from nest_model.loop import Recipe
+from nest_model.recipe import Recipe
 from nest_model.telemetry import Stopped, StopRequest
-from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small
+from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)
 OVERFLOWS = 2.0**18  # of fp16, whose largest number is 65,504, for the first few steps of fifteen
@@ -30,7 +30,7 @@ def half(factor: float) -> Fabric:
 
 
 def train(world: World, out: Path, fabric: Fabric, stop: StopRequest | None = None) -> dict:
-    pretrain_small(world, out, fabric=fabric, recipe=RECIPE, stop=stop or StopRequest())
+    pretrain_small(world, runtime(out, fabric, stop=stop), out, RECIPE)
     return json.loads((out / "metrics.json").read_text())
 
 

@@ -9,13 +9,12 @@ import torch
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
-from nest_model.loop import Recipe
 from nest_model.memory import is_out_of_memory
 from nest_model.objectives import pretraining_loss
-from nest_model.telemetry import Stopped, StopRequest, Telemetry
-from nest_model.train import pretrain
+from nest_model.recipe import Recipe
+from nest_model.telemetry import Stopped
 from schemas.errors import NestError
-from tests.nest_model.tiny_world import StopAfter, World, make_world
+from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime
 from tests.runs import ROOT
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=2, patience=2, examples_per_step=6)
@@ -26,24 +25,14 @@ def world(tmp_path_factory) -> World:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def train(world: World, out: Path, *, stop: StopRequest | None = None, **options) -> dict[str, torch.Tensor]:
+def train(
+    world: World, out: Path, *, row_budget: int = RECIPE.row_budget, **circumstances
+) -> dict[str, torch.Tensor]:
     """Train in double precision, where another order of adding up is not seen."""
     torch.use_deterministic_algorithms(True)
-    pretrain(
-        **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
-        d_model=16,
-        heads=2,
-        d_ff=16,
-        model="tiny",
-        position="days_since_first",
-        seed=42,
-        out=out,
-        fabric=Fabric(accelerator="cpu", devices=1, precision="64-true"),
-        telemetry=Telemetry(out),
-        stop=stop or StopRequest(),
-        recipe=RECIPE,
-        **options,
-    )
+    fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
+    recipe = RECIPE.changed(row_budget=row_budget)
+    pretrain_small(world, runtime(out, fabric, **circumstances), out, recipe)
     return load_file(out / "model.safetensors")
 
 
@@ -60,7 +49,7 @@ def rows_that_fit(monkeypatch):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
             return pretraining_loss(model, masked, **counts)
 
-        monkeypatch.setattr("nest_model.train.pretraining_loss", limited)
+        monkeypatch.setattr("nest_model.pretraining.pretraining_loss", limited)
         return refused
 
     return set_to
@@ -73,7 +62,7 @@ def test_a_budget_lowered_on_the_way_changes_nothing_of_the_result(world, tmp_pa
     lowered = train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)
 
     assert refused
-    assert "out of memory with 64 rows a micro-batch: the step is done again with 32." in caplog.messages
+    assert "out of memory with 64 rows a micro-batch: done again with 32." in caplog.messages
     for name, weight in at_once.items():
         assert (weight - lowered[name]).abs().max() <= 1e-6, name
 

@@ -19,8 +19,8 @@ from nest_model.__main__ import main
 from nest_model.batches import micro_batches
 from nest_model.device import start
 from nest_model.predictions import read_predictions
+from nest_model.pretraining import Patients, Pretraining
 from nest_model.ranks import balanced, own
-from nest_model.train import Patients, Pretraining
 from schemas.errors import NestError
 from tests.nest_model.on_ranks import RECIPE, ended, on_ranks, train, trained_on_ranks
 from tests.nest_model.tiny_world import World, make_world

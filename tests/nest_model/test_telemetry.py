@@ -85,7 +85,7 @@ def test_a_fault_of_the_system_is_one_line_whatever_its_number(tmp_path, capsys,
     def fault(**_):
         raise OSError(errno.EIO, os.strerror(errno.EIO), "a-shard")
 
-    monkeypatch.setattr("nest_model.__main__._lightgbm", fault)
+    monkeypatch.setattr("nest_model.commands._lightgbm", fault)
     flags = [f"--{name}=x" for name in ("labels", "seqset", "vocab", "predictions")]
 
     assert main(["lightgbm", *flags, f"--out={tmp_path}"]) == 2

@@ -12,11 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from nest_model.device import start
-from nest_model.loop import Recipe
-from nest_model.telemetry import Stopped, StopRequest, Telemetry
-from nest_model.train import pretrain
+from nest_model.recipe import Recipe
+from nest_model.telemetry import Stopped
 from schemas.errors import NestError
-from tests.nest_model.tiny_world import StopAfter, World, changed_world, make_world, write_vocab
+from tests.nest_model.tiny_world import (
+    StopAfter,
+    World,
+    changed_world,
+    make_world,
+    pretrain_small,
+    runtime,
+    write_vocab,
+)
 
 DAMAGES = {
     "truncated": lambda state: state[:2000],
@@ -32,21 +39,20 @@ def world(tmp_path_factory) -> World:
 
 
 def train(
-    world: World, out: Path, *, seed=42, recipe=RECIPE, stop=None, precision="auto", **changes
+    world: World,
+    out: Path,
+    *,
+    recipe=RECIPE,
+    stop=None,
+    precision="auto",
+    seconds_between_states=60,
+    **more,
 ) -> bytes:
     """Pretrain a very small model and return its weights' file."""
-    options = {"seqset": world.seqset, "subjects": world.subjects, "vocab": world.vocab, "out": out}
-    pretrain(
-        **options,
-        model="tiny",
-        position="days_since_first",
-        seed=seed,
-        fabric=start("cpu", precision, threads=1),
-        telemetry=Telemetry(out),
-        stop=stop or StopRequest(),
-        recipe=recipe,
-        **{"d_model": 16, "heads": 2, "d_ff": 16, **changes},
+    on = runtime(
+        out, start("cpu", precision, threads=1), stop=stop, seconds_between_states=seconds_between_states
     )
+    pretrain_small(world, on, out, recipe, **more)
     return (out / "model.safetensors").read_bytes()
 
 

@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from lightning_fabric import Fabric
 
-from nest_model.loop import Recipe
+from nest_model.device import start
+from nest_model.recipe import Recipe
+from nest_model.runtime import Runtime
 from nest_model.telemetry import StopRequest, Telemetry
 from nest_model.train import pretrain
 from schemas.contract import read_table, write_table
@@ -48,20 +50,27 @@ class StopAfter(StopRequest):
         return self.looks < 0
 
 
-def pretrain_small(world: World, out: Path, *, fabric: Fabric, recipe: Recipe, **more: Any) -> None:
+def runtime(
+    out: Path,
+    fabric: Fabric | None = None,
+    telemetry: Telemetry | None = None,
+    stop: StopRequest | None = None,
+    **more: Any,
+) -> Runtime:
+    """Return what a training runs on: without more, one thread of the CPU."""
+    fabric = fabric or start("cpu", threads=1)
+    return Runtime(fabric, telemetry or Telemetry(out), stop or StopRequest(), **more)
+
+
+def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **more: Any) -> None:
     """Pretrain a model of 16 dimensions; `more` as `pretrain` takes it."""
+    sizes = {"d_model": 16, "heads": 2, "d_ff": 16}
     pretrain(
         **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
-        **{"telemetry": Telemetry(out), "stop": StopRequest()} | more,
+        **{"model": "tiny", "position": "days_since_first", "seed": 42} | sizes | more,
         out=out,
-        model="tiny",
-        position="days_since_first",
-        seed=42,
-        fabric=fabric,
-        recipe=recipe,
-        d_model=16,
-        heads=2,
-        d_ff=16,
+        runtime=runtime,
+        recipe=vars(recipe),
     )
 
 

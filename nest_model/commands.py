@@ -1,0 +1,180 @@
+"""The commands of `python -m nest_model` and their flags; each imports what it needs itself."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from nest_model.telemetry import StopRequest, Telemetry
+
+DESCRIPTION = "Pretrain, fine-tune, predict, the yardstick, the report."
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the commands and their flags."""
+    top = argparse.ArgumentParser(prog="python -m nest_model", description=DESCRIPTION)
+    commands = top.add_subparsers(required=True, metavar="command")
+
+    pretrain = _command(commands, "pretrain", _pretrain, "pretrain on shards: MLM and MSM")
+    _paths(pretrain, "seqset", "subjects", "vocab", "out")
+    pretrain.add_argument("--model", choices=("auto", "tiny", "paper"), default="auto")
+    positions = ("days_since_first", "days_since_prior", "index")
+    pretrain.add_argument("--position", choices=positions, default="days_since_first")
+    pretrain.add_argument(
+        "--set-position",
+        choices=("hours", "none"),
+        help="of the events of a set; none: it has no order inside",
+    )
+    pretrain.add_argument(
+        "--max-sets", type=int, help="of a subject, the last; without: as the model's preset says"
+    )
+    _device(pretrain)
+    _training(pretrain)
+
+    finetune = _command(commands, "finetune", _finetune, "fine-tune a pretrained model on a cohort's labels")
+    _paths(finetune, "pretrained", "labels", "seqset", "out", "predictions")
+    _device(finetune)
+    _training(finetune)
+
+    lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same features")
+    _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
+    lightgbm.add_argument("--seed", type=int, default=42)
+
+    predict = _command(commands, "predict", _predict, "score new patients with a fine-tuned model")
+    _paths(predict, "model", "seqset", "out")
+    predict.set_defaults(out_is_file=True)
+    predict.add_argument(
+        "--index",
+        type=Path,
+        help="whom to score when: Parquet or CSV with subject_id, encounter_id, predict_at; left out: each patient's "
+        "last stay, at the time the task predicts",
+    )
+    _device(predict)
+
+    next_set = _command(
+        commands, "next-set", _next_set, "score a pretrained model on test subjects' next sets"
+    )
+    _paths(next_set, "model", "seqset", "subjects", "vocab", "out")
+    next_set.add_argument("--target", choices=("last_visible", "held_out"), default="last_visible")
+    next_set.add_argument("--raw", type=Path, help="the folder of `held_out`; read for that target alone")
+    _device(next_set)
+
+    report = _command(commands, "report", _report, "one page over every model of some cohorts")
+    _paths(report, "root", "out")
+    report.add_argument("--cohorts", type=lambda names: names.split(","), required=True)
+    report.add_argument("--preset", required=True)
+    return top
+
+
+def _command(commands: argparse._SubParsersAction, name: str, run: Callable[..., None], text: str):
+    command = commands.add_parser(name, help=text, description=text)
+    command.set_defaults(run=run)
+    command.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
+    return command
+
+
+def _paths(command: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        command.add_argument(f"--{name}", type=Path, required=True)
+
+
+def _device(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--seed", type=int, default=42)
+    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    command.add_argument("--precision", choices=("auto", "32-true", "bf16-mixed", "16-mixed"), default="auto")
+    command.add_argument(
+        "--threads", type=int, default=2, help="of the CPU; part of what makes a run repeatable"
+    )
+
+
+def _training(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--epochs", type=int, help="at most; without: as the model's recipe says")
+    command.add_argument("--learning-rate", type=float, help="without: as the model's recipe says")
+    command.add_argument(
+        "--row-budget",
+        type=int,
+        help="rows of a micro-batch: memory, not the result; without: as the recipe says",
+    )
+    command.add_argument(
+        "--lower-row-budget", action="store_true", help="halve it when memory runs out, and go on"
+    )
+    command.add_argument("--seconds-between-states", type=float, default=30.0)
+    command.add_argument(
+        "--key", default="", help="of what it is made from; no state of another is gone on with"
+    )
+    command.add_argument(
+        "--strategy",
+        choices=("auto", "ddp", "fsdp"),
+        default="auto",
+        help="under torchrun: ddp, every rank holds the weights, or fsdp, a part of them; auto: ddp",
+    )
+    command.set_defaults(trains=True)  # looks for a request to end, and saves its state
+
+
+# Each imports what it needs itself: `--help` and a wrong flag should not wait for torch.
+def _pretrain(*, set_position: str | None, max_sets: int | None, **options) -> None:
+    from nest_model import train
+
+    if set_position is not None:
+        options["set_position"] = None if set_position == "none" else set_position
+    if max_sets is not None:
+        options["max_sets"] = max_sets
+    _train(train.pretrain, **options)
+
+
+def _finetune(**options) -> None:
+    from nest_model import finetune
+
+    _train(finetune.finetune, **options)
+
+
+def _train(
+    run: Callable[..., None],
+    *,
+    device: str,
+    precision: str,
+    threads: int,
+    strategy: str,
+    telemetry: Telemetry,
+    stop: StopRequest,
+    seconds_between_states: float,
+    lower_row_budget: bool,
+    epochs: int | None,
+    learning_rate: float | None,
+    row_budget: int | None,
+    **options,
+) -> None:
+    from nest_model.device import start
+    from nest_model.runtime import Runtime
+
+    fabric = start(device, precision, threads=threads, strategy=strategy)
+    run(
+        runtime=Runtime(fabric, telemetry, stop, seconds_between_states, lower_row_budget),
+        recipe={"epochs": epochs, "learning_rate": learning_rate, "row_budget": row_budget},
+        **options,
+    )
+
+
+def _predict(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
+    from nest_model import predict
+    from nest_model.device import start
+
+    predict.predict(fabric=start(device, precision, threads=threads), **options)
+
+
+def _next_set(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
+    from nest_model.device import start
+    from nest_model.nbr import score
+
+    score.score_next_sets(fabric=start(device, precision, threads=threads), **options)
+
+
+def _lightgbm(*, stop: StopRequest, **options) -> None:
+    from nest_model.baselines import lightgbm
+
+    lightgbm.run(**options)
+
+
+def _report(*, stop: StopRequest, telemetry: Telemetry, **options) -> None:
+    from nest_model.report import write_report
+
+    write_report(telemetry=telemetry, **options)

@@ -1,0 +1,189 @@
+"""What is learnt before any task: MLM and MSM on the training patients, judged on the validation patients."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import torch
+from lightning_fabric import Fabric
+from torch import Generator, Tensor, nn
+
+from nest_model.batches import pack, seed_of
+from nest_model.config import ModelConfig
+from nest_model.data import SeqSets
+from nest_model.masking import MaskedBatch, mask_batch, mask_sets
+from nest_model.model import NestModel
+from nest_model.objectives import pretraining_loss, set_prediction
+from nest_model.ranks import share, total
+from nest_model.recipe import Recipe
+from nest_model.resumption import Position
+from nest_model.selection import limit_context, whole_subjects
+from nest_model.trainee import Parcel
+from nest_model.whereabouts import ShardRows, shard_rows
+from schemas.contract import read_table
+from schemas.errors import NestError
+from schemas.events import SUBJECTS
+from schemas.suppress import shown_count
+
+log = logging.getLogger("nest")
+
+VALIDATION_SEED = 2025  # of the validation masks: the same in every epoch and every run
+
+
+@dataclass(frozen=True)
+class Patients:
+    """Shards, and which of their subjects are trained on and which stop the training."""
+
+    seqsets: SeqSets
+    train: np.ndarray  # subject rows
+    val: np.ndarray
+
+    @classmethod
+    def read(cls, seqset: Path, subjects: Path) -> "Patients":
+        """Read the shards and the subjects' `pretrain_split`.
+
+        Raises:
+            NestError: no subject of the training split has a set.
+        """
+        seqsets = SeqSets.read(seqset)
+        table = read_table(subjects, SUBJECTS)
+        ids, split = table["subject_id"].to_numpy(), table["pretrain_split"]
+        train, val = (
+            seqsets.subject_rows(ids[pc.equal(split, name).to_numpy()]) for name in ("train", "val")
+        )
+        if not len(train):
+            raise NestError(
+                f"{subjects}: no subject of the training split has a set; there is nothing to learn."
+            )
+        if not len(val):
+            log.warning("no subject of the validation split has a set; the training stops on its own loss.")
+        return cls(seqsets, train, val if len(val) else train)
+
+
+class _PretrainingModule(nn.Module):
+    """Does what it is asked with the model, so that all of it is inside the one call that Fabric wraps.
+
+    What is asked is a function for the reason `Parcel` gives.
+    """
+
+    def __init__(self, model: NestModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, asked: Callable[[NestModel], Any]) -> Any:
+        return asked(self.model)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A micro-batch of a step."""
+
+    masked: MaskedBatch
+    mlm_count: int  # of the whole step
+    msm_count: int
+    counts: bool  # or is another rank's, and there for the turn alone
+
+    def losses(self, model: NestModel) -> tuple[Tensor, Tensor, Tensor]:
+        losses = pretraining_loss(model, self.masked, mlm_count=self.mlm_count, msm_count=self.msm_count)
+        return losses.total * self.counts, losses.mlm * self.counts, losses.msm * self.counts
+
+
+class Pretraining:
+    """The trainee of the pretraining loop: one example is one subject with its last sets."""
+
+    stage = "pretrain"
+
+    def __init__(self, patients: Patients, config: ModelConfig, recipe: Recipe, fabric: Fabric) -> None:
+        self._seqsets, self._config, self._recipe, self._fabric = patients.seqsets, config, recipe, fabric
+        limits = {"max_sets": config.max_sets, "max_set_rows": config.max_set_rows}
+        self._train, self._cut = limit_context(whole_subjects(patients.seqsets, patients.train), **limits)
+        self._val, _ = limit_context(whole_subjects(patients.seqsets, patients.val), **limits)
+        self.module = _PretrainingModule(NestModel(config))
+        self.rows = self._train.rows
+        self.padded_rows = config.max_sets * config.max_set_rows
+        self.row_budget = recipe.row_budget
+
+    @property
+    def weights(self) -> int:
+        return sum(weight.numel() for weight in self.module.parameters())
+
+    @property
+    def context_words(self) -> str:
+        return (
+            f"{shown_count(len(self._train))} patients, {shown_count(self.rows.sum())} rows a pass; the context "
+            f"leaves out {self._cut.sets_share:.1%} of the sets, with them {self._cut.events_in_cut_sets_share:.1%} "
+            f"of the events, and {self._cut.events_in_long_sets_share:.1%} of the events in over-long sets"
+        )
+
+    def parts(self, examples: np.ndarray, step_seed: int) -> list[Part]:
+        batch = pack(self._seqsets, self._train.take(examples), self._config)
+        masked = mask_batch(batch, Generator().manual_seed(step_seed), self._config)
+        return list(self._parts(masked, len(masked.mlm_rows), len(masked.masked_sets)))
+
+    def losses(self, module: nn.Module, part: Part) -> dict[str, Tensor]:
+        return dict(zip(("loss", "mlm", "msm"), module(part.losses), strict=True))
+
+    @torch.no_grad()
+    def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
+        """Return the two losses over all validation patients, and their sum as the config weighs it."""
+        sums, counts = np.zeros(2), np.zeros(2)
+        for masked in self._validation(mask_batch):
+            counts += len(masked.mlm_rows), len(masked.masked_sets)
+            for part in self._parts(masked):
+                sums += [float(loss) for loss in module(part.losses)[1:]]
+        sums = total({"mlm": sums[0], "msm": sums[1]}, self._fabric)
+        mlm, msm = (np.array(list(sums.values())) / np.maximum(counts, 1)).tolist()
+        loss = self._config.mlm_weight * mlm + self._config.msm_weight * msm
+        return {"val_loss": loss, "val_mlm": mlm, "val_msm": msm}, loss
+
+    @torch.no_grad()
+    def set_prediction(self, module: nn.Module) -> dict[str, float]:
+        """Return Recall@10 and NDCG@10 of masked validation sets, read at the [CLS] and at the [MASK] row."""
+        module.eval()
+        wanted = [(row, name) for row in ("cls", "mask") for name in ("recall", "ndcg")]
+        sums, sets = {f"val_{name}_at_10_{row}": 0.0 for row, name in wanted}, 0
+        for masked in self._validation(mask_sets):
+            sets += len(masked.masked_sets)
+            for part in self._parts(masked):
+                predicted = module(
+                    lambda model, part=part: Parcel(set_prediction(model, part.masked))
+                ).content
+                for row, name in wanted:
+                    found = getattr(getattr(predicted, row), name)
+                    sums[f"val_{name}_at_10_{row}"] += part.counts * float(found.sum())
+        return {name: value / max(sets, 1) for name, value in total(sums, self._fabric).items()}
+
+    def _parts(self, masked: MaskedBatch, mlm_count: int = 1, msm_count: int = 1) -> Iterator[Part]:
+        for run, counts in share(masked.batch.rows, self.row_budget, self._fabric):
+            part = masked.slice_subjects(run.start, run.stop).to(self._fabric.device)
+            yield Part(part, mlm_count, msm_count, counts)
+
+    def where(self, examples: np.ndarray) -> list[ShardRows]:
+        """Return the rows of the shards these training examples are read from."""
+        return shard_rows(self._seqsets, self._train.take(examples))
+
+    def summary(self, recipe: Recipe, seed: int, position: Position) -> dict[str, Any]:
+        """Return what the model card tells of the run: counts, never a row."""
+        return {
+            "seed": seed,
+            "recipe": asdict(recipe),
+            "weights": self.weights,
+            "train_patients": len(self._train),
+            "val_patients": len(self._val),
+            "train_sets": len(self._train.event_counts),
+            "train_tokens": int(self._train.event_counts.sum()),
+            "context_cut": asdict(self._cut),
+            "epochs": len(position.history),
+            "best_epoch": position.best_epoch,
+        }
+
+    def _validation(self, mask: Any) -> Iterator[MaskedBatch]:
+        per_step = self._recipe.examples_per_step
+        for first in range(0, len(self._val), per_step):
+            examples = np.arange(first, min(first + per_step, len(self._val)))
+            batch = pack(self._seqsets, self._val.take(examples), self._config)
+            yield mask(batch, Generator().manual_seed(seed_of(VALIDATION_SEED, first)), self._config)
