@@ -75,7 +75,8 @@ def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop
         return 0
     with suppress(OSError):  # the disk may be what is wrong
         telemetry.write("error", message=message)
-    print(f"error: {message}", file=sys.stderr)
+    who = f"rank {torchrun.rank()}: " if torchrun.ranks() > 1 else ""
+    print(f"error: {who}{message}", file=sys.stderr)
     return 2
 
 

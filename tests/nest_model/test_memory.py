@@ -1,5 +1,6 @@
 """Out of memory: told with the budget to lower, or lowered; a step done again is as if it had fitted at once."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
+from nest_model import objectives, pretraining
 from nest_model.memory import is_out_of_memory
 from nest_model.objectives import pretraining_loss
 from nest_model.recipe import Recipe
@@ -65,6 +67,27 @@ def test_a_budget_lowered_on_the_way_changes_nothing_of_the_result(world, tmp_pa
     assert "out of memory with 64 rows a micro-batch: done again with 32." in caplog.messages
     for name, weight in at_once.items():
         assert (weight - lowered[name]).abs().max() <= 1e-6, name
+
+
+@pytest.mark.parametrize("evaluated_by", ["pretraining_loss", "set_prediction"])
+def test_memory_that_runs_out_while_a_model_is_judged_is_lowered_as_in_a_step(
+    world, tmp_path, monkeypatch, evaluated_by
+):
+    train(world, tmp_path / "a")
+    work, refused = getattr(objectives, evaluated_by), []
+
+    def limited(model, masked, **counts):
+        if not model.training and len(masked.batch.tokens) > 30:
+            refused.append(len(masked.batch.tokens))
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
+        return work(model, masked, **counts)
+
+    monkeypatch.setattr(pretraining, evaluated_by, limited)
+    train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)
+
+    assert refused
+    first, again = (json.loads((tmp_path / name / "metrics.json").read_text())["validation"] for name in "ab")
+    assert again == pytest.approx(first, rel=1e-6)
 
 
 def test_without_leave_to_lower_it_the_error_names_the_budget_and_the_flag(world, tmp_path, rows_that_fit):

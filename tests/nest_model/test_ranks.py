@@ -41,6 +41,10 @@ def alone(world, tmp_path_factory) -> Path:
     return out
 
 
+def inputs(world: World) -> list[str]:
+    return [f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab")]
+
+
 def history(out: Path) -> list[dict[str, float]]:
     return json.loads((out / "metrics.json").read_text())["history"]
 
@@ -78,8 +82,7 @@ def test_the_longest_run_of_a_step_is_no_longer_than_the_budget_asks_for(sizes, 
 
 
 def test_the_same_command_under_torchrun_gives_the_same_losses(world, tmp_path):
-    paths = [f"--{name}={getattr(world, name)}" for name in ("seqset", "subjects", "vocab")]
-    arguments = ["pretrain", *paths, "--model=tiny", "--threads=1", "--epochs=2"]
+    arguments = ["pretrain", *inputs(world), "--model=tiny", "--threads=1", "--epochs=2"]
     assert main([*arguments, f"--out={tmp_path / 'one'}"]) == 0
 
     process = on_ranks("nest_model", *arguments, f"--out={tmp_path / 'two'}")
@@ -184,15 +187,20 @@ def test_a_state_is_gone_on_with_by_another_number_of_ranks(world, alone, tmp_pa
 
 
 @pytest.mark.long
-def test_a_rank_asked_to_end_stops_all_at_one_step_with_the_state_saved(world, tmp_path):
-    process = on_ranks("tests.nest_model.on_ranks", world.root, tmp_path, "auto", 0)
-    a_few_states_saved(tmp_path, process)
+def test_a_rank_asked_to_end_stops_all_at_one_step_with_the_state_saved_and_no_fault(tmp_path):
+    world, out = make_world(tmp_path, subjects=200), tmp_path / "out"
+    flags = ["--model=tiny", "--threads=1", "--seconds-between-states=0"]
+    process = on_ranks("nest_model", "pretrain", *inputs(world), f"--out={out}", *flags)
+    a_few_states_saved(out, process)
     os.kill(ranks_of(process)[1], signal.SIGTERM)
     said = ended(process)
 
-    stops = {line.split("Stopped: ")[1] for line in said.splitlines() if "Stopped: " in line}
-    assert len(stops) == 1, said
-    assert "the state is saved" in stops.pop()
+    assert process.returncode == 0, said
+    stopped = [line for line in said.splitlines() if line.startswith("stopped at epoch")]
+    assert len(stopped) == 1, said
+    assert "the state is saved" in stopped[0]
+    assert "Traceback" not in said
+    assert not (out / "model.safetensors").exists()
 
 
 @pytest.mark.long
@@ -233,4 +241,4 @@ def test_what_is_no_training_is_refused_on_ranks(world, tmp_path):
     said = ended(process)
 
     assert process.returncode != 0
-    assert "error: only pretrain and finetune run on several ranks; run this without torchrun." in said
+    assert "only pretrain and finetune run on several ranks; run this without torchrun." in said
