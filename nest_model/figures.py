@@ -147,9 +147,9 @@ def precision_recall(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Fig
 
 
 @styled
-def reliability(models: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+def reliability(models: Mapping[str, Mapping[str, Sequence[float]]], *, title: str = "Reliability") -> Figure:
     """Observed share over mean probability per bin, as `evaluate.reliability` gives it, for each model."""
-    figure, axes = _square("Reliability", "Mean probability in the bin", "Observed share")
+    figure, axes = _square(title, "Mean probability in the bin", "Observed share")
     top = max(max(*points["expected"], *points["observed"]) for points in models.values())
     top = min(1.0, top * 1.08)
     axes.plot([0, top], [0, top], color=FAINT, linewidth=0.9)
@@ -158,6 +158,28 @@ def reliability(models: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
         look = LOOKS[name]
         axes.plot(points["expected"], points["observed"], marker=look.marker, markersize=4.5, **_drawn(name))
     axes.legend(loc="upper left")
+    return figure
+
+
+@styled
+def decision_curve(
+    thresholds: np.ndarray, models: Mapping[str, np.ndarray], acting_on_all: np.ndarray
+) -> Figure:
+    """Net benefit over the threshold of each model, with acting on everybody and on nobody as guides."""
+    figure = Figure(figsize=(3.9, 3.7), layout="constrained")
+    axes = figure.add_subplot(
+        title="Net benefit", xlabel="Threshold probability to act from", ylabel="Net benefit a patient"
+    )
+    axes.grid(True)
+    top = 1.15 * max(max(line.max() for line in models.values()), float(acting_on_all.max()), 1e-3)
+    axes.set_ylim(-0.3 * top, top)
+    axes.axhline(0, color=FAINT, linewidth=0.9)
+    axes.plot(
+        thresholds, acting_on_all, color=FAINT, linewidth=1.2, linestyle=(0, (1, 1)), label="Act on all"
+    )
+    for name, line in models.items():
+        _line(axes, name, thresholds, line)
+    axes.legend(loc="upper right")
     return figure
 
 

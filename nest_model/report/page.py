@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from nest_model import figures
+from nest_model import figures, net_benefit
 from nest_model.evaluate import SPLIT, curve_allowed
 from nest_model.report.table import LABELS, interval, number, result_rows
 from nest_model.report.tasks import TaskResults
@@ -131,10 +131,17 @@ def task_pictures(
             drawn["precision_recall"] = _svg(
                 figures.precision_recall(curves), f"{title}: precision-recall curves of {_names(curves)}"
             )
-    points = {name: one["reliability"] for name, one in found["models"].items() if one["reliability"]}
-    if points:
-        alt = f"{title}: observed share over mean probability in ten bins, of {_names(points)}"
-        drawn["reliability"] = _svg(figures.reliability(points), alt)
+        if benefit := decision_figure(results):
+            alt = f"{title}: net benefit over the threshold a person acts from, of {_names(curves)}"
+            drawn["decision"] = _svg(benefit, alt)
+    for name, part, words in (
+        ("reliability", found, "Reliability"),
+        ("recalibrated", found.get("recalibrated", {"models": {}}), "Reliability, recalibrated"),
+    ):
+        points = {model: one["reliability"] for model, one in part["models"].items() if one["reliability"]}
+        if points:
+            alt = f"{title}: observed share over mean probability in ten bins, of {_names(points)}"
+            drawn[name] = _svg(figures.reliability(points, title=words), alt)
     if found.get("subgroups") and (figure := _forest(found)):
         drawn["subgroups"] = _svg(figure, f"{title}: AUROC by subgroup; the numbers are in the table below")
     if found["attrition"]:
@@ -146,6 +153,21 @@ def task_pictures(
         figure = figures.training_curve(losses, title="Fine-tuning", y="Loss")
         drawn["fine_tuning"] = _svg(figure, f"{title}: training and validation loss per epoch")
     return drawn
+
+
+def decision_figure(results: TaskResults) -> Figure | None:
+    """Net benefit of each model, recalibrated where it could be; None: too few rows for a curve."""
+    shown = {name: results.recalibrated.get(name, one) for name, one in results.models.items()}
+    shown = {name: one for name, one in shown.items() if curve_allowed(one.truth)}
+    if not shown:
+        return None
+    truth = next(iter(shown.values())).truth[:, 0]
+    thresholds = net_benefit.shown_thresholds(truth)
+    lines = {
+        name: net_benefit.net_benefit(one.truth[:, 0], one.probability[:, 0], thresholds)
+        for name, one in shown.items()
+    }
+    return figures.decision_curve(thresholds, lines, net_benefit.of_treating_all(truth, thresholds))
 
 
 def _forest(found: Mapping[str, Any]) -> Figure | None:

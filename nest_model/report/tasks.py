@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
 from nest_model.predictions import Predictions, read_predictions
+from nest_model.recalibration import Method, recalibrate
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
 from schemas.labels import Task, read_task
@@ -31,6 +32,10 @@ class TaskResults:
     models: dict[str, Predictions]  # nest, lightgbm, best: only what there is
     common: dict[str, Predictions]  # of a list task: on the labels LightGBM has boosters for
     missing: dict[str, str]  # model -> why it has no predictions
+    recalibrated: dict[
+        str, Predictions
+    ]  # of a bool task: the test rows, mapped as the validation rows ask for
+    methods: dict[str, Method]  # of each of these
 
     @cached_property
     def title(self) -> str:
@@ -53,13 +58,18 @@ def title_of(cohort: str) -> str:
 
 def load_task(layout: Layout, cohort: str) -> TaskResults:
     """Read what the models of a cohort predicted for its test rows, and the planted probabilities of them."""
-    models, missing = {}, {}
+    models, missing, recalibrated = {}, {}, {}
+    methods: dict[str, Method] = {}
     for name in MODELS:
         path = layout.report(f"{cohort}_{name}") / "predictions.parquet"
-        if path.exists():
-            models[name] = read_predictions(path).of(SPLIT)
-        else:
+        if not path.exists():
             missing[name] = _why_missing(layout, f"{cohort}_{name}")
+            continue
+        every = read_predictions(path)
+        models[name] = every.of(SPLIT)
+        if every.task.label_type == "bool" and (found := recalibrate(every.of("val"))):
+            recalibrated[name] = replace(models[name], probability=found.of(models[name]))
+            methods[name] = found.method
     some = next(iter(models.values()), None)
     best = planted(layout, cohort, some) if some else None
     if best:
@@ -68,7 +78,8 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
     if some and some.task.label_type == "list" and set(MODELS) <= models.keys():
         labels = [name for name in models["lightgbm"].classes if name in models["nest"].classes]
         common = {name: models[name].only(labels) for name in MODELS}
-    return TaskResults(cohort, some.task if some else _task(layout, cohort), models, common, missing)
+    task = some.task if some else _task(layout, cohort)
+    return TaskResults(cohort, task, models, common, missing, recalibrated, methods)
 
 
 def _why_missing(layout: Layout, model: str) -> str:
@@ -110,6 +121,8 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
     }
     if results.common:
         found["common"] = {"labels": len(results.common["nest"].classes), **_scored(results.common, seed)}
+    if results.recalibrated:
+        found["recalibrated"] = {"methods": results.methods, **_scored(results.recalibrated, seed)}
     if task is not None and task.label_type == "class":
         found["per_class"] = per_class(results.models)
     if results.is_binary and layout.subjects.exists() and layout.encounters.exists():

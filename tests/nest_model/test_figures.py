@@ -19,6 +19,9 @@ DRAWN = {
     "roc": lambda: figures.roc({"nest": CURVE, "lightgbm": CURVE, "best": CURVE}),
     "precision_recall": lambda: figures.precision_recall({"nest": CURVE}),
     "reliability": lambda: figures.reliability({"nest": POINTS, "lightgbm": POINTS}),
+    "decision_curve": lambda: figures.decision_curve(
+        np.array([0.1, 0.2, 0.3]), {"nest": np.array([0.2, 0.1, 0.0])}, np.array([0.2, 0.0, -0.3])
+    ),
     "results_overview": lambda: figures.results_overview(
         [
             {"task": "Mortality", "nest": {"auroc": SCORE}, "best": {"auroc": NO_INTERVAL}},
