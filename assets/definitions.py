@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.checks import cohort_checks, source_checks
+from assets.checks import card_checks, cohort_checks, source_checks
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
@@ -45,6 +45,7 @@ def build(folder: Path) -> dg.Definitions:
         ],
         asset_checks=[
             *(check for source, (_, suites) in SOURCES.items() for check in source_checks(source, suites)),
+            card_checks("mimic", "mimic_meds", "meds"),
             as_published,
             *INSTACART_CHECKS,
             *(check for cohort in cohorts for check in cohort_checks(_source_of(cohort), cohort.cohort)),

@@ -10,9 +10,9 @@ import dagster as dg
 from assets.checks import told
 from assets.materialize import markdown_table, plainly
 from assets.resources import Workspace
-from pipelines.shards import file_sha256
 from pipelines.sources.checksums import compare
 from schemas.cards import StepCard
+from schemas.hashing import file_sha256
 
 DOWNLOADS = {"group_name": "downloads", "owners": ["team:data-engineering"]}
 

@@ -13,13 +13,13 @@ from assets.once import once
 from assets.resources import Workspace
 from assets.training import COMMAND, MODELS, flags, model_card, pretrained
 from pipelines import instacart
-from pipelines.shards import file_sha256
 from pipelines.sources.raw import find_file
 from pipelines.sources.ready_instacart import input_files, made_with, ready_instacart
 from schemas.cards import StepCard
 from schemas.contract import read_table
 from schemas.events import SUBJECTS
 from schemas.expectations import BASKET_SUITES
+from schemas.hashing import file_sha256
 from schemas.splits import shown_splits
 
 ETL = {"group_name": "instacart_etl", "owners": ["team:data-engineering"]}

@@ -63,26 +63,22 @@ def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, 
     )
 
 
-def write_numbered(
-    events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str
-) -> tuple[int, int]:
-    """Write events whose `rank` is the source's own number, each once.
-
-    Returns:
-        How many rows repeated another in everything and were left out, and how many of those kept have subject, time
-        and rank in common with the row before them.
-    """
+def write_numbered(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str) -> int:
+    """Write events whose `rank` is the source's own number; return how many repeat another in all and are left out."""
     ordered, tied = _in_order(events)
-    repeated = shared = 0
     if tied:
-        numbered = pl.col("rank").is_not_null()
         first = pl.struct(pl.all()).is_first_distinct()
-        ordered = ordered.filter(~numbered | first)
-        repeated = events.height - ordered.height
-        same = [pl.col(name).eq_missing(pl.col(name).shift()) for name in _FIRST]
-        shared = int(ordered.select(pl.all_horizontal(numbered, *same).sum()).item())
+        ordered = ordered.filter(pl.col("rank").is_null() | first)
     write_table(ordered.to_arrow(), events_file(folder, kind, bucket), EVENTS, made_by=made_by)
-    return repeated, shared
+    return events.height - ordered.height
+
+
+def used_before(numbers: pl.Series) -> int:
+    """Return how many of these numbers were there before; most providers' files have them rising."""
+    numbers = numbers.drop_nulls()
+    if bool((np.diff(numbers.to_numpy()) > 0).all()):
+        return 0
+    return len(numbers) - numbers.n_unique()
 
 
 def events_file(folder: Path, kind: str, bucket: int) -> Path:

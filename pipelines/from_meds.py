@@ -170,6 +170,8 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
         rows_of.refuse_no_event(flow)
         _fill_up(aside, kinds, count)
         shutil.rmtree(spill.folder)
+    # as they were counted file by file, before any was routed to a bucket
+    flow = flow.model_copy(update={"source_rows": StepCard.read(layout.cards, "raw").counts["rows"]})
     written = {kind: kinds[kind] for kind in KINDS if kinds[kind]}
     card = StepCard(
         step="events",

@@ -16,7 +16,7 @@ from pipelines import corpus, drugs, shards
 from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.codes import shortest_target
 from pipelines.corpus import fit_vocab
-from pipelines.events import scan_table, write_numbered
+from pipelines.events import scan_table, used_before, write_numbered
 from pipelines.sources import mimic as rows_of
 from pipelines.sources.mimic_tables import READ, TABLES, MimicSource, find_source
 from pipelines.sources.raw import batches, estimate_rows
@@ -185,8 +185,10 @@ def extract_bucket(
     }
     flows = {}
     for kind, (events, flow) in made.items():
-        repeated, shared = write_numbered(events, folder, kind, bucket, made_by="extract_events")
-        flows[TABLE_OF_KIND[kind]] = rows_of.without_repeats(flow, repeated, shared if kind == "LAB" else 0)
+        repeated = write_numbered(events, folder, kind, bucket, made_by="extract_events")
+        # one labevent_id is one measurement, at whatever time
+        shared = used_before(events["rank"]) - repeated if kind == "LAB" else 0
+        flows[TABLE_OF_KIND[kind]] = rows_of.without_repeats(flow, repeated, shared)
     return flows
 
 

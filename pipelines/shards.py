@@ -13,11 +13,10 @@ from pipelines.workers import Progress
 from schemas.cards import ShardCard, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.errors import InputError
+from schemas.hashing import file_sha256
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
 from schemas.settings import DataRules
-
-_HASHED_AT_A_TIME = 1 << 24
 
 
 @contextmanager
@@ -89,24 +88,13 @@ def write_card(card: StepCard, layout: Layout) -> StepCard:
     return card
 
 
-def file_sha256(path: Path) -> str:
-    """Return the hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def input_sha256(step: str, files: Mapping[str, Path]) -> dict[str, str]:
     """Return the hash of each file's bytes, telling how far it is: an input may be many gigabytes."""
     progress = Progress(step, "MiB", sum(path.stat().st_size for path in files.values()) >> 20)
-    hashes = {}
-    for name, path in files.items():
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(_HASHED_AT_A_TIME):
-                digest.update(block)
-                progress.advance(len(block) >> 20)
-        hashes[name] = digest.hexdigest()
-    return hashes
+    return {
+        name: file_sha256(path, told=lambda size: progress.advance(size >> 20))
+        for name, path in files.items()
+    }
 
 
 def config_sha256(rules: DataRules) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas.errors import ContractError
+from schemas.hashing import file_sha256
 
 
 class Flow(BaseModel):
@@ -99,8 +100,7 @@ class StepCard(BaseModel):
         """
         digest = hashlib.sha256(self.model_dump_json(exclude=_HOW_IT_WAS_MADE).encode())
         for name, file in _files(outputs):
-            with file.open("rb") as stream:
-                digest.update(f"{name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\0".encode())
+            digest.update(f"{name}\0{file_sha256(file)}\0".encode())
         return digest.hexdigest()
 
     def write(self, folder: Path) -> None:

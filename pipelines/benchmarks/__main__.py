@@ -56,8 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
             layout = Layout(given.work / "out" / "source")
             shutil.rmtree(layout.root.parent, ignore_errors=True)
             layout.root.mkdir(parents=True)
-            rows, costs = run(stages(layout))
-            figures.append(summary(name, rows, costs, layout, size_of(raw)))
+            figures.append(summary(name, run(stages(layout), layout), layout, size_of(raw)))
             shutil.rmtree(layout.root.parent)
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -59,18 +59,29 @@ def _checks(suites: Mapping[str, Callable[[Layout], Suite]], layout: Layout) -> 
     return {**checks, "hash outputs": (hash_outputs, layout)}  # by which a step knows that nothing changed
 
 
-def run(work: Work) -> tuple[int, list[Cost]]:
-    """Run every stage, each in a process of its own; return the source rows read and the costs."""
-    rows, costs = 0, []
+class Stage(Cost):
+    """What one stage cost, the rows it read and the bytes it wrote."""
+
+    rows: int
+    written_bytes: int
+
+
+def run(work: Work, layout: Layout) -> list[Stage]:
+    """Run every stage, each in a process of its own."""
+    costs = []
     for stage, (function, *arguments) in work.items():
         result, cost = measured(stage, function, *arguments, preload=PRELOAD)
-        if (
-            isinstance(result, StepCard) and stage != "seqset"
-        ):  # whose flows are of events, not of source rows
-            rows += sum(flow.source_rows for flow in result.flows.values())
-        costs.append(cost)
+        flows = result.flows.values() if isinstance(result, StepCard) else []
+        output = getattr(layout, stage, None) if stage != "raw" else None
+        costs.append(
+            Stage(
+                **cost.model_dump(),
+                rows=sum(flow.source_rows for flow in flows),
+                written_bytes=size_of(output) if output else 0,
+            )
+        )
         log.info("%-20s%9.1f CPU s%9.1f s%8.0f MiB", stage, cost.cpu_s, cost.wall_s, cost.peak_rss_mib)
-    return rows, costs
+    return costs
 
 
 def hash_outputs(layout: Layout) -> None:
@@ -99,9 +110,12 @@ def check(suite: Suite) -> None:
         raise NestError(outcome.message("ERROR"))
 
 
-def summary(name: str, rows: int, costs: list[Cost], layout: Layout, raw_bytes: int) -> dict[str, Any]:
+def summary(name: str, costs: list[Stage], layout: Layout, raw_bytes: int) -> dict[str, Any]:
     """Return the figures of one input."""
     cpu = sum(cost.cpu_s for cost in costs)
+    rows = sum(
+        cost.rows for cost in costs if cost.stage != "seqset"
+    )  # whose rows are events, not the source's
     return {
         "input": name,
         "source_rows": rows,
@@ -118,8 +132,9 @@ def summary(name: str, rows: int, costs: list[Cost], layout: Layout, raw_bytes: 
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of the files in a folder."""
-    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    """Return the bytes of a file, or of the files in a folder."""
+    files = folder.iterdir() if folder.is_dir() else [folder]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def table_of(figures: list[dict[str, Any]]) -> str:
@@ -133,15 +148,20 @@ def table_of(figures: list[dict[str, Any]]) -> str:
             f"| {one['costliest']} |"
         )
     by_name = [{stage["stage"]: stage for stage in one["stages"]} for one in figures]
-    lines += ["", f"| CPU s (peak MiB) | {' | '.join(one['input'] for one in figures)} |"]
-    lines.append("|---" + "|--:" * len(figures) + "|")
-    for name in dict.fromkeys(name for stages in by_name for name in stages):
-        cells = (
-            f"{stages[name]['cpu_s']:,.1f} ({stages[name]['peak_rss_mib']:,.0f})" if name in stages else "–"
-            for stages in by_name
-        )
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    names = list(dict.fromkeys(name for stages in by_name for name in stages))
+    for words, cell in _CELLS.items():
+        lines += ["", f"| {words} | {' | '.join(one['input'] for one in figures)} |"]
+        lines.append("|---" + "|--:" * len(figures) + "|")
+        for name in names:
+            cells = (cell(stages[name]) if name in stages else "–" for stages in by_name)
+            lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+_CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "CPU s (peak MiB)": lambda stage: f"{stage['cpu_s']:,.1f} ({stage['peak_rss_mib']:,.0f})",
+    "rows read (MB written)": lambda stage: f"{stage['rows']:,} ({stage['written_bytes'] / 1e6:,.1f})",
+}
 
 
 def write_synthetic(raw: Path, *arguments: str) -> None:

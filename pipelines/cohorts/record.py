@@ -11,6 +11,7 @@ from pipelines.cohorts.warn import ResolvedCodes
 from schemas.cards import Flow, StepCard
 from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf
 from schemas.events import SPLITS
+from schemas.hashing import file_sha256
 from schemas.labels import Features, Task
 from schemas.layout import Layout
 from schemas.settings import DataRules
@@ -112,8 +113,5 @@ def _reads_events(cohort: Cohort) -> bool:
 
 def _sha256(*files: Path) -> str:
     """Return the hash of the files' own hashes, in the order given."""
-    digests = []
-    for path in files:
-        with path.open("rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    digests = [file_sha256(path) for path in files]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -8,9 +8,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from assets.checks import source_checks, split_check, table_checks
+from assets.checks import card_checks, source_checks, split_check, table_checks
+from assets.cohorts import FOLDER
+from assets.definitions import build
 from assets.mimic import mimic_encounters, mimic_raw, mimic_subjects
 from assets.resources import Workspace
+from schemas.cards import StepCard
 from schemas.contract import write_table
 from schemas.events import SUBJECTS
 from schemas.expectations import TABLE_SUITES
@@ -75,6 +78,58 @@ def test_a_subject_twice_fails_the_contract_with_a_count_and_no_id(subjects: Pat
     assert contract.blocking
     assert "subject_id" in contract.description
     assert str(table["subject_id"][0]) not in str(contract)
+
+
+def test_a_row_nobody_can_account_for_is_an_error_and_stops_what_hangs_below(
+    subjects: Path, workspace: Workspace
+):
+    cards = workspace.layout("mimic").cards
+    card = StepCard.read(cards, "subjects")
+    flow = card.flows["patients"]
+    lost = flow.model_copy(update={"source_rows": flow.source_rows + 1})
+    card.model_copy(update={"flows": {"patients": lost}}).write(cards)
+
+    found = evaluations(
+        table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
+    )
+
+    reconciled = found["rows_reconcile"]
+    assert not reconciled.passed
+    assert reconciled.severity is dg.AssetCheckSeverity.ERROR
+    assert reconciled.blocking
+    assert "rows of patients do not add up" in reconciled.description
+    assert found["contract"].passed
+
+
+def test_what_is_odd_and_no_error_is_told_and_stops_nothing(subjects: Path, workspace: Workspace):
+    cards = workspace.layout("mimic").cards
+    StepCard.read(cards, "subjects").model_copy(update={"warnings": ["Odd."]}).write(cards)
+
+    found = evaluations(card_checks("mimic", "mimic_subjects", "subjects"), workspace)
+
+    assert found["rows_reconcile"].passed
+    assert not found["nothing_odd"].passed
+    assert found["nothing_odd"].severity is dg.AssetCheckSeverity.WARN
+    assert "Odd." in found["nothing_odd"].description
+
+
+def test_every_step_with_a_flow_of_rows_has_the_check_that_it_adds_up():
+    """Of the sources' chains and of the dataset that is written; a fetched file has no rows yet."""
+    definitions = build(FOLDER)
+    checked = {
+        key.asset_key.to_user_string()
+        for check in definitions.asset_checks
+        for key in check.check_keys
+        if key.name == "rows_reconcile"
+    }
+    grouped = {
+        spec.key.to_user_string()
+        for asset in definitions.assets
+        for spec in asset.specs
+        if spec.group_name and spec.group_name.endswith(("_etl", "_cohorts", "mimic_meds"))
+    }
+
+    assert grouped - checked == set()
 
 
 def test_a_test_patient_in_the_training_of_the_encoder_is_an_error(subjects: Path, workspace: Workspace):

@@ -1,4 +1,4 @@
-"""The job on a MEDS dataset, as its user runs it: raw files to shards and labels, every check passed."""
+"""The job on a MEDS dataset, as its user runs it: raw files to a report, every check passed."""
 
 import dagster as dg
 import polars as pl
@@ -17,16 +17,18 @@ from tests.runs import run
 
 
 @pytest.mark.long
-def test_meds_etl_runs_on_any_dataset_and_says_what_it_did(tmp_path):
+def test_meds_full_runs_on_any_dataset_and_says_what_it_did(tmp_path):
     written = make_layout(tmp_path / "mimic", PRESETS["default"], subjects=120, open_stays=False)
     write_meds(written)
     done = run(
-        "dagster", "job", "execute", "-j", "meds_etl", folder=tmp_path, NEST_MEDS_DIR=str(written.meds)
+        "dagster", "job", "execute", "-j", "meds_full", folder=tmp_path, NEST_MEDS_DIR=str(written.meds)
     )
     assert done.returncode == 0, done.output
     layout = Layout(done.data / "meds")
     assert StepCard.read(layout.cards, "seqset").counts["sets"] == pl.read_parquet(written.encounters).height
     assert pl.read_parquet(layout.labels("meds_mortality")).height
+    assert (layout.model("meds_nest") / "model.safetensors").exists()
+    assert "meds_mortality" in (layout.report("meds") / "report.html").read_text()
 
 
 def test_the_events_of_a_dataset_are_shown_by_kind(tmp_path):

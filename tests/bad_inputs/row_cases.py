@@ -99,6 +99,17 @@ ROWS_CASES = [
         count=2,
         of=3634,
     ),
+    refused(
+        "labevent_id_at_two_times",
+        "labevents",
+        repeated("labevents", is_valued, 2, charttime="2199-12-31 12:00:00", storetime="2199-12-31 12:00:00"),
+        "repeat",
+        "(?i)keep one",
+        "the same, whatever the time of either",
+        column="labevent_id",
+        count=2,
+        of=3634,
+    ),
     Case(
         "drugs_given_twice",
         "emar",

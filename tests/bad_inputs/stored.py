@@ -43,6 +43,19 @@ STORED_CASES = [
         "dictionaries hold text",
     ),
     Case(
+        "parquet_of_categories_everywhere",
+        LABS,
+        parquet(
+            LABS,
+            **dict.fromkeys(
+                ("labevent_id", "subject_id", "hadm_id", "charttime", "storetime", "valuenum"),
+                pl.Categorical(),
+            ),
+        ),
+        Same(),
+        "what pandas' category writes of ids, times and numbers is text as well",
+    ),
+    Case(
         "parquet_of_nanoseconds",
         LABS,
         parquet(LABS, charttime=NANOSECONDS, storetime=MILLISECONDS),

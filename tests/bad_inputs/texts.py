@@ -23,6 +23,27 @@ def at_line(table, holds, change):
     return lines(table, damage)
 
 
+def in_column(table: str, column: str, *texts: bytes, apart: int = 200):
+    """Write each text, unquoted, into an empty cell of a column, so many lines apart."""
+    place = COLUMNS[table].index(column)
+
+    def damage(found: list[bytes]) -> list[bytes]:
+        width, changed, at = found[0].count(b","), list(found), len(found) // 3
+        for text in texts:
+            while (
+                changed[at].count(b",") != width
+                or b'"' in changed[at]
+                or changed[at].split(b",")[place].strip()
+            ):
+                at += 1
+            end = b"\r\n" if place == width else b""
+            changed[at] = field_as(changed[at], place, text + end)
+            at += apart
+        return changed
+
+    return lines(table, damage)
+
+
 def in_comments(*texts: bytes):
     """Write each text, unquoted, as the comment of a line of labevents, 200 lines apart."""
 
@@ -206,6 +227,22 @@ TEXTS = [
         "the second seems to close the first: 200 rows would vanish without a word",
         is_quick=True,
     ),
+    *(
+        refused(
+            f"two_quotes_never_closed_in_{column}",
+            table,
+            both(cells(table, column, ""), in_column(table, column, b'2"', b'2"', apart=apart)),
+            "quote|parsed",
+            AGAIN,
+            "inches, or any text people type: the rows between would vanish without a word",
+        )
+        for table, column, apart in (
+            ("labevents", "value", 200),
+            ("prescriptions", "prod_strength", 200),
+            ("prescriptions", "route", 200),
+            ("admissions", "discharge_location", 20),
+        )
+    ),
     refused(
         "an_inch_in_a_comment",
         "labevents",
@@ -291,7 +328,7 @@ TEXTS = [
         Same(),
         "a line without a character is no row",
     ),
-    refused("a_block_of_zeros", "emar", unpacked("emar", zeroed), "", "(?i)again|mend", "a disk's fault"),
+    refused("a_block_of_zeros", "emar", unpacked("emar", zeroed), "zero bytes", AGAIN, "a disk's fault"),
     Case("zero_bytes_in_a_comment", "labevents", in_comments(b"a\0b"), Same(), "in a column nobody reads"),
     Case(
         "a_comment_of_5_mb",

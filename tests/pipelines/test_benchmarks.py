@@ -29,6 +29,10 @@ def test_the_benchmark_tells_rows_seconds_and_memory_of_every_stage(tmp_path):
     once, twice = json.loads((tmp_path / "out" / "etl.json").read_text())["figures"]
     assert twice["source_rows"] == 2 * once["source_rows"] > 0
     assert all(stage["cpu_s"] > 0 and stage["peak_rss_mib"] > 50 for stage in twice["stages"][1:])
+    stages = {stage["stage"]: stage for stage in twice["stages"]}
+    assert stages["seqset"]["rows"] > 0
+    assert stages["seqset"]["written_bytes"] == twice["seqset_bytes"]
+    assert stages["subjects"]["rows"] == 2 * once["stages"][1]["rows"]
     assert not list((tmp_path / "work").glob("out*"))
     assert "| demo ×2 |" in (tmp_path / "out" / "etl.md").read_text()
 

@@ -49,7 +49,11 @@ def test_golden_tables_come_out_of_golden_tables(tmp_path, table):
     assert [json.loads(line) for line in made] == [json.loads(line) for line in expected]
 
 
-def test_the_golden_tables_are_what_the_naive_rules_give(tmp_path):
+@pytest.mark.parametrize("folds", [False, True])
+def test_the_golden_tables_are_what_the_naive_rules_give(tmp_path, monkeypatch, folds):
+    """However often the counts of the vocabulary are folded together on the way."""
+    if folds:
+        monkeypatch.setattr("pipelines.corpus._ROWS_TO_COMPACT", 0)
     run_all(MimicSource(GOLDEN / "hosp", GOLDEN / "vocab"), Layout(tmp_path), GOLDEN_RULES)
     assert_agreement(Layout(tmp_path), GOLDEN / "hosp", GOLDEN / "vocab", GOLDEN_RULES)
 

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import requests
 
-from pipelines.shards import file_sha256
 from pipelines.sources.fetch.download import Patience, discard, download, keep, shown
 from schemas.errors import InputError
+from schemas.hashing import file_sha256
 
 
 @contextmanager

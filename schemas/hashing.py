@@ -1,0 +1,29 @@
+"""The hash of a file, taken once: an input of many gigabytes is asked for twice in a step."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+_BYTES_AT_A_TIME = 1 << 22
+_Stamp = tuple[str, int, int, int, int]
+_taken: dict[
+    _Stamp, str
+] = {}  # of this process: place, inode, bytes, and when its content and its entry changed
+
+
+def file_sha256(path: Path, *, told: Callable[[int], object] = lambda _: None) -> str:
+    """Return the hash of a file's bytes, from memory where it has not changed since it was last taken.
+
+    Args:
+        told: called with the number of bytes of each piece read.
+    """
+    stat = path.stat()
+    stamp = (str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    if stamp not in _taken:
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(_BYTES_AT_A_TIME):
+                digest.update(block)
+                told(len(block))
+        _taken[stamp] = digest.hexdigest()
+    return _taken[stamp]
