@@ -57,7 +57,7 @@ def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice:
         for process in killed[kill.whom]:
             end(process)
     sys.stdout.write(f"{kill}: {'killed' if running else 'had ended'}\n")
-    run.wait(timeout=600)
+    run.wait(timeout=1_800)
     wait_until_gone(run.pid)
     return running
 

@@ -35,7 +35,7 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
     }
 
 
-def run(*command: str, folder: Path, timeout_s: float = 600, **settings: str) -> Run:
+def run(*command: str, folder: Path, timeout_s: float = 1_800, **settings: str) -> Run:
     """Run a command of the environment (`dagster …`, `dg …`, `python …`) from the repository's root."""
     finished = subprocess.run(
         [str(BIN / command[0]), *command[1:]],
