@@ -55,7 +55,7 @@ def test_a_column_is_the_shards_end_to_end_however_they_are_cut(tmp_path, shard_
 
 def test_every_column_is_as_pyarrow_reads_it_whole(tmp_path):
     write_shards(tmp_path, ROWS[:1])  # for its card
-    table = made_shards.draw(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
+    table = made_shards.draw_sets(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
     pq.write_table(table.replace_schema_metadata({"contract": "seqset/1"}), tmp_path / "part-00000.parquet")
 
     columns = shards.read_shards(tmp_path).columns

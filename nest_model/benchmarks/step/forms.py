@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
-from nest_model.benchmarks.step.lengths import draw_typical_patients
+from nest_model.benchmarks.patients import draw_typical_batch
 from nest_model.benchmarks.step.padded import Attend, Padded, competent, literal, padded_loss
 from nest_model.config import ModelConfig, Shortcuts
 from nest_model.duplicates import merge_duplicates
@@ -97,7 +97,7 @@ class Step:
 def prepare(form: Form, size: Size, patients: int, seed: int = 42) -> Step:
     """Draw patients, masks and weights, the same for every form."""
     config = size.config(form)
-    batch = draw_typical_patients(patients, config, seed)
+    batch = draw_typical_batch(patients, config, seed)
     masked = mask_batch(batch, Generator().manual_seed(seed), config)
     torch.manual_seed(seed)
     model = NestModel(config)

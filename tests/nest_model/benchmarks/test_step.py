@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Generator
 
+from nest_model.benchmarks.patients import draw_batch
 from nest_model.benchmarks.step import __main__ as command
 from nest_model.benchmarks.step.forms import FORMS, Size, prepare
-from nest_model.benchmarks.step.lengths import draw_patients
 from nest_model.benchmarks.step.padded import Padded, competent, literal, padded_loss
 from nest_model.duplicates import merge_duplicates
 from nest_model.masking import mask_batch
@@ -26,7 +26,7 @@ PATIENTS = 7
 def test_the_padded_forms_have_the_products_loss_and_gradients(attend, set_position):
     form = replace(FORMS["pruned_last_layer"], set_position=set_position)
     config, written_out = SMALL.config(form), SMALL.config(replace(form, shortcuts=FORMS["packed"].shortcuts))
-    batch = draw_patients(PATIENTS, config, np.random.default_rng(3))
+    batch = draw_batch(PATIENTS, config, np.random.default_rng(3))
     product, plain = NestModel(config).double(), NestModel(written_out).double()
     plain.load_state_dict(product.state_dict())
 
@@ -62,7 +62,7 @@ def test_each_shortcut_leaves_no_more_to_compute_than_was_before_it():
 
 
 def test_the_patients_are_as_long_as_those_of_mimic():
-    batch = draw_patients(5_000, Size(64, 1).config(FORMS["packed"]), np.random.default_rng(0))
+    batch = draw_batch(5_000, Size(64, 1).config(FORMS["packed"]), np.random.default_rng(0))
     sets = batch.subject_offsets.diff().double()
     assert float((sets == 1).double().mean()) == pytest.approx(0.56, abs=0.02)
     assert 2.2 < float(sets.mean()) < 2.5  # 2.46 before the last eight are taken

@@ -1,4 +1,6 @@
-"""Patients as long as MIMIC-IV's."""
+"""Made-up patients as long as MIMIC-IV's: what the step and the loader are measured on."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,28 +21,48 @@ ZIPF = (
 )
 
 
-def draw_patients(patients: int, config: ModelConfig, rng: np.random.Generator) -> PackedBatch:
-    """Draw patients with as many sets, and as large ones, as MIMIC-IV v3.1's, within the config's limits."""
+@dataclass(frozen=True)
+class Patients:
+    """Made-up patients, set after set, event after event."""
+
+    sets_per_subject: np.ndarray  # i64 [subjects]
+    events_per_set: np.ndarray  # i64 [sets]
+    tokens: np.ndarray  # i64 [events], none a special one
+    hours: np.ndarray  # f32 [events], since the set's start
+    days: np.ndarray  # f64 [sets], since the subject's first set
+
+
+def draw(
+    patients: int, rng: np.random.Generator, *, vocab_size: int, max_sets: int, max_set_events: int
+) -> Patients:
+    """Draw patients with as many sets, and as large ones, as MIMIC-IV v3.1's, within these limits."""
     further = rng.geometric(1 / FURTHER_SETS, patients) * (rng.random(patients) >= SHARE_WITH_ONE_SET)
-    sets_per_subject = np.minimum(1 + further, config.max_sets)
+    sets_per_subject = np.minimum(1 + further, max_sets)
     sets = int(sets_per_subject.sum())
     mu = np.log(MEAN_SET_ROWS) - SIGMA_SET_ROWS**2 / 2
     sizes = np.rint(rng.lognormal(mu, SIGMA_SET_ROWS, sets)).astype(np.int64)
-    events_per_set = np.clip(sizes, 1, config.max_set_rows - 1)
-    tokens = _tokens(int(events_per_set.sum()), config.vocab_size, rng)
-    return PackedBatch.from_events(
-        tokens=torch.from_numpy(tokens),
-        hours=torch.from_numpy(_hours(tokens, events_per_set, rng)),
-        events_per_set=torch.from_numpy(events_per_set),
-        sets_per_subject=torch.from_numpy(sets_per_subject),
-        days=torch.from_numpy(_days(sets_per_subject, rng)),
+    events_per_set = np.clip(sizes, 1, max_set_events)
+    tokens = _tokens(int(events_per_set.sum()), vocab_size, rng)
+    hours = _hours(tokens, events_per_set, rng)
+    return Patients(sets_per_subject, events_per_set, tokens, hours, _days(sets_per_subject, rng))
+
+
+def draw_batch(patients: int, config: ModelConfig, rng: np.random.Generator) -> PackedBatch:
+    """Draw patients within the config's context, and pack them."""
+    drawn = draw(
+        patients,
+        rng,
+        vocab_size=config.vocab_size,
+        max_sets=config.max_sets,
+        max_set_events=config.max_set_rows - 1,
     )
+    return PackedBatch.from_events(**{name: torch.from_numpy(of) for name, of in vars(drawn).items()})
 
 
-def draw_typical_patients(patients: int, config: ModelConfig, seed: int) -> PackedBatch:
-    """Draw a step of patients often, and return the one with the median number of rows: few patients vary much."""
-    steps = [draw_patients(patients, config, np.random.default_rng([seed, turn])) for turn in range(DRAWS)]
-    return sorted(steps, key=lambda step: len(step.tokens))[DRAWS // 2]
+def draw_typical_batch(patients: int, config: ModelConfig, seed: int) -> PackedBatch:
+    """Draw a batch often, and return the one with the median number of rows: few patients vary much."""
+    drawn = [draw_batch(patients, config, np.random.default_rng([seed, turn])) for turn in range(DRAWS)]
+    return sorted(drawn, key=lambda batch: len(batch.tokens))[DRAWS // 2]
 
 
 def _tokens(count: int, vocab_size: int, rng: np.random.Generator) -> np.ndarray:
