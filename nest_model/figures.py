@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 P = ParamSpec("P")
 
@@ -357,6 +357,61 @@ def histogram(bars: Sequence[tuple[str, int | None]], *, title: str, x: str, y: 
     axes.spines["left"].set_visible(False)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    return figure
+
+
+@styled
+def importance(bars: Sequence[tuple[str, float]]) -> Figure:
+    """Shares of all gain under one another, the largest first; `bars` are (column, share)."""
+    figure = Figure(figsize=(5.6, 0.7 + 0.24 * len(bars)), layout="constrained")
+    axes = figure.add_subplot(title="LightGBM: share of all gain", xlabel="Share")
+    axes.barh(range(len(bars)), [share for _, share in bars], color=LOOKS["lightgbm"].colour, height=0.66)
+    _rows_down(axes, [name for name, _ in bars])
+    axes.tick_params(axis="y", labelsize=8)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return figure
+
+
+@styled
+def attention_by_kind(beyond: Mapping[str, Sequence[float]]) -> Figure:
+    """A heat map, layer by layer, of attention beyond an even share; `beyond` maps a kind to its layers."""
+    values = np.array(list(beyond.values()))  # [kinds, layers]
+    figure = Figure(figsize=(3.2 + 0.5 * values.shape[1], 1.3 + 0.34 * len(values)), layout="constrained")
+    axes = figure.add_subplot(
+        title="Attention of a set's [CLS]", xlabel="Layer (points beyond an even share)"
+    )
+    most = float(np.abs(values).max()) or 1.0
+    axes.pcolormesh(values, cmap="RdBu_r", vmin=-most, vmax=most)
+    axes.set_xticks(np.arange(values.shape[1]) + 0.5, range(1, values.shape[1] + 1))
+    axes.set_yticks(np.arange(len(values)) + 0.5, list(beyond))
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    for (row, column), value in np.ndenumerate(values):
+        ink = "white" if abs(value) > 0.6 * most else "#1f2328"
+        words = f"{100 * value:+.0f}"
+        axes.annotate(words, (column + 0.5, row + 0.5), ha="center", va="center", fontsize=8, color=ink)
+    return figure
+
+
+@styled
+def attention_by_recency(beyond: Mapping[str, Sequence[float]]) -> Figure:
+    """A line a layer over how many sets back; `beyond` maps that number, as text, to its layers."""
+    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+    axes = figure.add_subplot(
+        title="Across sets: attention of the last", xlabel="Sets back", ylabel="Beyond an even share"
+    )
+    axes.grid(True, axis="y")
+    axes.axhline(0, color=FAINT, linewidth=0.9)
+    layers = list(zip(*beyond.values(), strict=True))
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(layers)))
+    for number, (colour, values) in enumerate(zip(colours, layers, strict=True), start=1):
+        axes.plot(range(len(values)), values, marker="o", markersize=4, color=colour, label=f"Layer {number}")
+    last = list(beyond)[-1]
+    words = [f"{name} or more" if name == "7" and name == last else name for name in beyond]
+    axes.set_xticks(range(len(words)), words)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.legend(loc="best", fontsize=8)
     return figure
 
 

@@ -95,6 +95,8 @@ def finetune(
     )
     judged = evaluate(predictions)
     content = {"validation": metrics, "test": judged, **summary, "history": reached.history}
+    if fabric.world_size == 1:  # elsewhere the weights may lie in parts
+        content["attended"] = within_memory(trainee.attended, trainee, runtime)
     write_json(out / "metrics.json", content)
     write_json(predictions.parent / "metrics.json", judged)
     (out / "not_trainable.json").unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """What is learnt of a task: a cohort's labels from the history the leak guard allows, all weights trained."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from lightning_fabric import Fabric
 from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
+from nest_model.attended import attended
 from nest_model.batches import pack
 from nest_model.classifier import Classifier, loss_sum, probabilities, score, targets_of
 from nest_model.data import SeqSets
@@ -27,6 +28,7 @@ from schemas.errors import NestError
 from schemas.suppress import shown_count
 
 DROPOUT = 0.1
+EXAMPLES_LOOKED_AT = 512  # for what the model attends to
 _EXAMPLES_HASHED_AT_A_TIME = 1_024
 
 
@@ -115,6 +117,14 @@ class FineTuning:
     def predict(self, module: nn.Module) -> np.ndarray:
         """Return the probabilities of every row of the labels."""
         return probabilities(self._score(module, np.arange(len(self._labels))), self._type)
+
+    def attended(self) -> Mapping[str, Any]:
+        """Return where the model looks on some of the test examples; of a model that lies whole in one process."""
+        test = np.flatnonzero(self._labels.split == "test")
+        some = np.random.default_rng(0).permutation(test)[:EXAMPLES_LOOKED_AT]
+        return attended(
+            self.module.encoder, self._seqsets, self._selection.take(some), row_budget=self.row_budget
+        )
 
     def summary(self) -> dict[str, Any]:
         """Return what the model card tells of the examples: counts, never a row."""

@@ -109,8 +109,8 @@ class NestModel(nn.Module):
             0, rows, True
         )
         place = (wanted.cumsum(0) - 1).index_select(0, rows)
-        attending = self._attending(batch)
-        hidden = self._embed(batch)
+        attending = self.attending(batch)
+        hidden = self.embed(batch)
         for layer in self.layers[:-1]:
             hidden = layer(hidden, batch.cls_rows, attending)
         if shortcuts.pruned_last_layer and not wanted.all():
@@ -119,7 +119,8 @@ class NestModel(nn.Module):
             hidden = take(self.layers[-1](hidden, batch.cls_rows, attending), wanted.nonzero().squeeze(1))
         return Read(self.norm(hidden), place)
 
-    def _attending(self, batch: PackedBatch) -> Attending:
+    def attending(self, batch: PackedBatch) -> Attending:
+        """Return who attends to whom in every layer: rows in their set, [CLS] rows in their subject."""
         weight, d_head = self.embedding.weight, self.config.d_model // self.config.heads
         dtype = computed_in(weight)
         return Attending(
@@ -137,7 +138,8 @@ class NestModel(nn.Module):
         """Return the set head's logits: [sets, d_model] → [sets, vocab_size]."""
         return self.set_head(cls_hidden)
 
-    def _embed(self, batch: PackedBatch) -> Tensor:
+    def embed(self, batch: PackedBatch) -> Tensor:
+        """Return the rows as they enter the first layer, [rows, d_model]."""
         rows = self.embedding(batch.tokens)
         if "hours" in self.time2vec:
             rows = rows + self.time2vec["hours"](batch.hours)

@@ -28,6 +28,9 @@ TUNING_LABELS = 8
 MIN_ROWS = 20
 """Rows in a leaf, and training rows a column must be in."""
 
+TOLD_COLUMNS = 20
+"""So many of the columns are named by what their splits gained."""
+
 ROUNDS = 600
 PATIENCE = {"bool": 30, "class": 12, "list": 12}
 
@@ -188,3 +191,13 @@ def probabilities(boosters: "Sequence[lgb.Booster]", features: sparse.csr_matrix
     """Return [rows, classes]: the classes of one booster, or a column of each."""
     found = [booster.predict(features) for booster in boosters]
     return found[0] if found[0].ndim == 2 else np.stack(found, axis=1)
+
+
+def importance(boosters: "Sequence[lgb.Booster]", columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the columns whose splits gained most over all boosters, and their share of all gain, largest first."""
+    gain = sum(booster.feature_importance("gain", iteration=booster.best_iteration) for booster in boosters)
+    share = gain / max(gain.sum(), np.finfo(float).tiny)
+    first = np.argsort(-share, kind="stable")[:TOLD_COLUMNS]
+    return [
+        {"column": columns[place], "share": round(float(share[place]), 6)} for place in first if share[place]
+    ]

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from nest_model.baselines.boosting import COMMON, GRIDS, MIN_ROWS, OBJECTIVES, Fitted, fit, probabilities
+from nest_model.baselines.boosting import (
+    COMMON,
+    GRIDS,
+    MIN_ROWS,
+    OBJECTIVES,
+    Fitted,
+    fit,
+    importance,
+    probabilities,
+)
 from nest_model.baselines.counts import common_columns, count_features, feature_names
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
@@ -68,7 +77,8 @@ def run(
         split=table.split,
     )
     metrics = evaluate(predictions)
-    write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics})
+    ranked = importance(fitted.boosters, about["columns"])
+    write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics, "importance": ranked})
     (out / "not_trainable.json").unlink(missing_ok=True)
     telemetry.result(fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()})
 

@@ -144,6 +144,11 @@ def task_pictures(
             drawn[name] = _svg(figures.reliability(points, title=words), alt)
     if found.get("subgroups") and (figure := _forest(found)):
         drawn["subgroups"] = _svg(figure, f"{title}: AUROC by subgroup; the numbers are in the table below")
+    if attended := found["looks"].get("attended"):
+        drawn |= _attended(title, attended)
+    if importance := found["looks"].get("importance"):
+        bars = [(one["column"], one["share"]) for one in importance]
+        drawn["importance"] = _svg(figures.importance(bars), f"{title}: what LightGBM's trees split on most")
     if found["attrition"]:
         drawn["attrition"] = _svg(
             figures.attrition(attrition_bars(found["attrition"])), f"{title}: stays left per step"
@@ -152,6 +157,22 @@ def task_pictures(
     if losses:
         figure = figures.training_curve(losses, title="Fine-tuning", y="Loss")
         drawn["fine_tuning"] = _svg(figure, f"{title}: training and validation loss per epoch")
+    return drawn
+
+
+def _attended(title: str, found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Markup]:
+    """Pictures of what NEST attends to; of what too few patients have there is none."""
+    drawn = {}
+    if found["kinds"]:
+        figure = figures.attention_by_kind(found["kinds"])
+        words = (
+            "how much more than an even share of a [CLS] row's attention each kind of event gets, by layer"
+        )
+        drawn["attention_by_kind"] = _svg(figure, f"{title}: {words}")
+    if found["sets_back"]:
+        figure = figures.attention_by_recency(found["sets_back"])
+        words = "how much more than an even share of the last set's attention an earlier set gets, by layer"
+        drawn["attention_by_recency"] = _svg(figure, f"{title}: {words}")
     return drawn
 
 

@@ -31,9 +31,3 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
 def _config(layout: Layout) -> dict[str, Any]:
     path = layout.model(f"{layout.root.name}_nest") / "config.json"
     return json.loads(path.read_text()).get("model", {}) if path.exists() else {}
-
-
-def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:
-    """Return the epochs of a fine-tuned model; empty where there is none."""
-    path = layout.model(f"{cohort}_nest") / "metrics.json"
-    return json.loads(path.read_text()).get("history", []) if path.exists() else []

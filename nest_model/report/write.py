@@ -22,8 +22,9 @@ def write_report(
         NestError: a file that is there was written under another contract.
     """
     from nest_model.report.data import data_card, run_card
+    from nest_model.report.looks import fine_tuning_history, looks
     from nest_model.report.page import render
-    from nest_model.report.pretraining import fine_tuning_history, pretraining
+    from nest_model.report.pretraining import pretraining
     from nest_model.report.tasks import load_task, mean_auroc, score_task
 
     layout = Layout(root)
@@ -31,7 +32,7 @@ def write_report(
     tasks, results = [], {}
     for cohort in cohorts:
         tasks.append(load_task(layout, cohort))
-        results[cohort] = score_task(layout, tasks[-1], seed=SEED)
+        results[cohort] = score_task(layout, tasks[-1], seed=SEED) | {"looks": looks(layout, cohort)}
         log.info("%s: scored", cohort)
         if progress:
             progress.advance(1)

@@ -100,6 +100,8 @@ def write_layout(
     _write_planted(layout, subject, encounter, planted)
     _write_cards(layout, subjects, stays)
     _write_pretraining(layout)
+    for cohort in list(cohorts)[:1]:
+        _write_looks(layout, cohort)
     return layout
 
 
@@ -252,3 +254,15 @@ def _write_pretraining(layout) -> None:
         "best_epoch": 11,
     }
     (folder / "metrics.json").write_text(json.dumps(content))
+
+
+def _write_looks(layout: Layout, cohort: str) -> None:
+    attended = {
+        "kinds": {"[CLS]": [-0.02, 0.11], "DX": [0.2, -0.05], "LAB": [-0.18, -0.06]},
+        "sets_back": {"0": [0.1, 0.2], "1": [0.0, -0.05], "7": [-0.1, -0.15]},
+    }
+    ranked = [{"column": "target LAB:50912_Q10", "share": 0.4}, {"column": "history DX:I10", "share": 0.1}]
+    for model, content in (("nest", {"attended": attended}), ("lightgbm", {"importance": ranked})):
+        folder = layout.model(f"{cohort}_{model}")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text(json.dumps(content))

@@ -22,6 +22,9 @@ DRAWN = {
     "decision_curve": lambda: figures.decision_curve(
         np.array([0.1, 0.2, 0.3]), {"nest": np.array([0.2, 0.1, 0.0])}, np.array([0.2, 0.0, -0.3])
     ),
+    "importance": lambda: figures.importance([("index LAB:1_Q9", 0.3), ("history DX:I10", 0.1)]),
+    "attention_by_kind": lambda: figures.attention_by_kind({"[CLS]": [0.1, -0.1], "DX": [0.0, 0.2]}),
+    "attention_by_recency": lambda: figures.attention_by_recency({"0": [0.3, 0.1], "1": [-0.2, 0.0]}),
     "results_overview": lambda: figures.results_overview(
         [
             {"task": "Mortality", "nest": {"auroc": SCORE}, "best": {"auroc": NO_INTERVAL}},

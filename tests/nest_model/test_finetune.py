@@ -56,6 +56,9 @@ def test_a_sign_in_the_set_is_learnt_and_every_row_is_predicted(world, pretraine
 
     assert len(found) == len(Labels.read(world.labels))
     assert set(found.split) == {"train", "val", "test"}
+    attended = json.loads((tmp_path / "model" / "metrics.json").read_text())["attended"]
+    assert set(attended["kinds"]) >= {"[CLS]"}
+    assert all(len(layers) == 2 for layers in attended["kinds"].values())
     test = found.of("test")
     assert test.probability[test.truth].min() > test.probability[~test.truth].max()
 

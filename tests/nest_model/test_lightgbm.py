@@ -159,7 +159,14 @@ def test_a_binary_task_is_learnt_and_every_row_predicted(folder):
 
     predictions = read_predictions(out / "predictions.parquet")
     assert len(predictions) == 400
-    assert json.loads((out / "metrics.json").read_text())["test"]["auroc"]["value"] > 0.99
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["test"]["auroc"]["value"] > 0.99
+    columns = [one["column"] for one in metrics["importance"]]
+    shares = [one["share"] for one in metrics["importance"]]
+    assert columns[0].startswith("target "), "the sign is in the index set"
+    assert shares[0] > 0.9
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) <= 1 + 1e-5
     assert (out / "model.txt").read_text().startswith("tree")
     events = [json.loads(line)["event"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert events.count("evaluation") == 6

@@ -153,6 +153,39 @@ def test_nest_is_scored_on_all_labels_and_on_those_lightgbm_knows(layout, tmp_pa
     assert "ICD category, the 2 commonest" in page
 
 
+def test_recalibration_and_net_benefit_are_told_of_binary_tasks_alone(report):
+    page, metrics = report
+    found = metrics["tasks"]["mimic_mortality"]["recalibrated"]
+    assert set(found["methods"]) == {"nest", "lightgbm"}
+    assert set(found["methods"].values()) <= {"temperature", "isotonic"}
+    assert found["models"]["nest"]["rows"] == metrics["tasks"]["mimic_mortality"]["models"]["nest"]["rows"]
+    assert "recalibrated" not in metrics["tasks"]["mimic_icd_chapter"]
+    labels = Page(page).labels
+    assert sum("net benefit" in label for label in labels) == 1
+    assert page.count("Recalibrated on the validation patients") == 1
+
+
+def test_recalibration_changes_no_ranking_beyond_what_its_steps_tie(report):
+    """A rising map: AUROC moves by ties alone."""
+    _, metrics = report
+    task = metrics["tasks"]["mimic_mortality"]
+    for model in ("nest", "lightgbm"):
+        before, after = (part["models"][model]["auroc"]["value"] for part in (task, task["recalibrated"]))
+        assert after == pytest.approx(before, abs=0.02)
+
+
+def test_what_the_models_look_at_is_drawn_where_it_was_written_down(report, layout, tmp_path):
+    labels = Page(report[0]).labels
+    for words in ("attention each kind", "earlier set gets", "LightGBM's trees"):
+        assert sum(words in label for label in labels) == 1, words
+    for model in ("nest", "lightgbm"):
+        (layout.model(f"mimic_mortality_{model}") / "metrics.json").rename(tmp_path / model)
+    page, _ = write(layout, tmp_path / "report")
+    for model in ("nest", "lightgbm"):
+        (tmp_path / model).rename(layout.model(f"mimic_mortality_{model}") / "metrics.json")
+    assert "What the models look at" not in page
+
+
 def test_a_class_too_few_have_is_counted_on_the_page(report):
     assert report[1]["tasks"]["mimic_icd_chapter"]["models"]["nest"]["classes_left_out"] == 1
     assert "1 left out (under 11 test rows with, or without, it)" in report[0]

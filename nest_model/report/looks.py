@@ -1,0 +1,25 @@
+"""What a task's models look at, as they wrote it down when they were trained."""
+
+import json
+from typing import Any
+
+from schemas.layout import Layout
+
+
+def looks(layout: Layout, cohort: str) -> dict[str, Any]:
+    """Return `attended` of NEST and `importance` of LightGBM; of each only what there is."""
+    found = {
+        "attended": _metrics(layout, f"{cohort}_nest").get("attended"),
+        "importance": _metrics(layout, f"{cohort}_lightgbm").get("importance"),
+    }
+    return {name: one for name, one in found.items() if one}
+
+
+def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:
+    """Return the epochs of a fine-tuned model; empty where there is none."""
+    return _metrics(layout, f"{cohort}_nest").get("history", [])
+
+
+def _metrics(layout: Layout, model: str) -> dict[str, Any]:
+    path = layout.model(model) / "metrics.json"
+    return json.loads(path.read_text()) if path.exists() else {}
