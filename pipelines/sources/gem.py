@@ -4,13 +4,10 @@ from pathlib import Path
 
 import polars as pl
 
+from pipelines.sources.files import NATIVE, rewording
 from schemas.errors import InputError
 
-NATIVE = {
-    "icd_cm_9_to_10_mapping": "2018_I9gem.txt",
-    "icd_pcs_9_to_10_mapping": "gem_i9pcs.txt",
-}
-"""The file of CMS that is this crosswalk: always the mapping from ICD-9, of 2018, the last year there was one."""
+__all__ = ["NATIVE", "find_gem", "is_gem", "read_gem"]
 
 # columns 1–6, 7–14 and 15–19, left-justified: no code fills its columns, and none holds a blank
 LINE = r"^([0-9EV][0-9]{2,4}) +([A-Z0-9]{3,7}|NoDx|NoPCS) +([01]{3}[0-9]{2})\s*$"
@@ -36,14 +33,12 @@ def read_gem(path: Path) -> pl.DataFrame:
     Raises:
         InputError: the file is empty or unreadable, or a line is no such line; it counts them and quotes none.
     """
-    try:
+    with rewording(path, "CMS's fixed-width text"):
         lines = pl.scan_lines(path, name="line").filter(pl.col("line").str.contains(r"\S"))
         fields = lines.select(
             pl.col("line").str.extract(LINE, group).alias(name)
             for group, name in enumerate(("icd_9", "icd_10", "flags"), start=1)
         ).collect()
-    except (OSError, pl.exceptions.PolarsError):
-        raise InputError(f"{path.name}: cannot be read as text ({path}). Unpack or fetch it again.") from None
     if not fields.height:
         raise InputError(f"{path.name}: the file is empty ({path}). Unpack or fetch it again.")
     says_none = fields["flags"].str.slice(1, 1) == "1"

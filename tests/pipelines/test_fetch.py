@@ -227,6 +227,17 @@ def test_mappings_that_are_there_are_not_fetched_again(site: Site, tmp_path: Pat
     assert [path for path, _ in site.seen] == ["/gsn"]
 
 
+def test_a_mapping_laid_there_as_a_table_is_kept_and_cms_text_not_fetched_beside_it(
+    site: Site, tmp_path: Path
+):
+    laid = tmp_path / "icd_cm_9_to_10_mapping.csv"
+    laid.write_text("icd_9,icd_10\n0010,A000\n")
+    found = crosswalks_of(site, tmp_path).files
+    assert found["icd_cm_9_to_10_mapping"] == laid
+    assert found["icd_pcs_9_to_10_mapping"].name == "gem_i9pcs.txt"
+    assert CM not in [path for path, _ in site.seen]
+
+
 CM = f"/gem/{ARCHIVES['icd_cm_9_to_10_mapping']}"
 whole = zip_of({"2018_I9gem.txt": "\n".join(LINES) * 50})
 NO_MAPPING = {
