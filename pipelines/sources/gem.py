@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
+from pipelines.codes import NO_TARGET
 from pipelines.sources.files import NATIVE, rewording
 from schemas.errors import InputError
 
@@ -11,7 +12,6 @@ __all__ = ["NATIVE", "find_gem", "is_gem", "read_gem"]
 
 # columns 1–6, 7–14 and 15–19, left-justified: no code fills its columns, and none holds a blank
 LINE = r"^([0-9EV][0-9]{2,4}) +([A-Z0-9]{3,7}|NoDx|NoPCS) +([01]{3}[0-9]{2})\s*$"
-NO_TARGET = ("NoDx", "NoPCS")
 
 
 def find_gem(folder: Path, crosswalk: str) -> Path | None:
@@ -42,7 +42,7 @@ def read_gem(path: Path) -> pl.DataFrame:
     if not fields.height:
         raise InputError(f"{path.name}: the file is empty ({path}). Unpack or fetch it again.")
     says_none = fields["flags"].str.slice(1, 1) == "1"
-    bad = fields["icd_9"].is_null() | (says_none != fields["icd_10"].is_in(NO_TARGET))
+    bad = fields["icd_9"].is_null() | (says_none != fields["icd_10"].str.to_uppercase().is_in(NO_TARGET))
     if bad.any():
         raise InputError(
             f"{path.name}: {bad.sum():,} of {fields.height:,} lines are not an ICD-9 code, its ICD-10 code and five "

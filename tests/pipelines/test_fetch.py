@@ -20,7 +20,7 @@ from pipelines.sources.fetch.files import alone_in
 from pipelines.sources.fetch.physionet import fetch_mimic_demo
 from pipelines.sources.gem import NATIVE
 from pipelines.sources.mimic_tables import TABLES, find_source
-from schemas.errors import InputError
+from schemas.errors import InputError, NestError
 from tests.loopback import Answers, Breaks, FallsSilent, Site, serving
 from tests.pipelines.test_gem import LINES
 from tests.runs import ROOT
@@ -171,7 +171,7 @@ def test_of_two_runs_at_once_the_second_stops_and_the_first_ends_well(site: Site
     while not any(path.startswith("/demo/hosp/patients") for path, _ in site.seen):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    with pytest.raises(InputError, match=r"another run is fetching into it\. Wait"):
+    with pytest.raises(NestError, match=r"another run is writing there; wait for it"):
         demo_of(site, tmp_path)
     first.kill()
     first.wait()
