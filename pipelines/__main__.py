@@ -2,7 +2,10 @@
 
 import argparse
 import logging
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines import mimic
@@ -17,7 +20,7 @@ from schemas.suppress import shown, shown_parts
 
 
 def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepCard:
-    """Write subjects, encounters, events and shards of the patients in `hosp` under `out`.
+    """Write subjects, encounters, events and shards of the patients in `hosp` under `out`, all of them or nothing.
 
     Raises:
         NestError: an input cannot be used, `frozen` holds no vocabulary of this version, or a run is writing it.
@@ -33,13 +36,35 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
     source = mimic.find_source(hosp, crosswalks)
     with writing(out.root):
         out.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with reader(frozen.root.resolve().parent), sole_writer(out.root):  # a run holds the data folder above
+    # a run holds the data folder above
+    with reader(frozen.root.resolve().parent), sole_writer(out.root), _aside(out) as made:
         rules = frozen_rules(frozen)
-        mimic.inspect_raw(source, out)
-        mimic.extract_subjects(source, out, rules)
-        mimic.extract_encounters(source, out)
-        mimic.extract_events(source, out, rules)
-        return mimic.write_seqset(out, rules, frozen=frozen)
+        mimic.inspect_raw(source, made)
+        mimic.extract_subjects(source, made, rules)
+        mimic.extract_encounters(source, made)
+        mimic.extract_events(source, made, rules)
+        return mimic.write_seqset(made, rules, frozen=frozen)
+
+
+@contextmanager
+def _aside(out: Layout) -> Iterator[Layout]:
+    """Give a place whose content takes that of `out` when the block ends well, and vanishes when not.
+
+    What else lies in `out` stays. The cards go first and come last: where there is a card, its output is whole.
+    """
+    made = Layout(out.root / ".tokenize.part")
+    shutil.rmtree(made.root, ignore_errors=True)
+    try:
+        yield made
+        with writing(out.root):
+            shutil.rmtree(out.cards, ignore_errors=True)
+            for path in sorted(made.root.iterdir(), key=lambda path: path == made.cards):
+                place = out.root / path.name
+                if place.is_dir():
+                    shutil.rmtree(place)
+                path.replace(place)
+    finally:
+        shutil.rmtree(made.root, ignore_errors=True)
 
 
 def frozen_rules(frozen: Layout) -> DataRules:

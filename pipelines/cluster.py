@@ -1,6 +1,8 @@
 """The buckets on the workers of a Dask scheduler. Import this only where there is one: Dask is an extra."""
 
 import logging
+import re
+import socket
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -113,9 +115,7 @@ def _wait_for(future: "Future[Any]", client: Client, address: str, step: str) ->
                 f"{step}: the Dask workers of one bucket died {TIMES_TRIED} times (out of memory?). "
                 "Give them more memory or set a smaller NEST_SUBJECTS_PER_BUCKET."
             ) from None
-        except TimeoutError:
-            if future.done():
-                raise  # the work's own
+        except TimeoutError:  # ours: what the work itself raises comes as a fault
             _require_workers(client, address, step)
 
 
@@ -145,3 +145,22 @@ def _done(work: Callable[[int], Result], bucket: int) -> Result | _Fault:
         return work(bucket)
     except NestError as error:
         return _Fault(error)
+    except OSError as error:  # raised on, it would pass for the scheduler's
+        why = (
+            "no such file" if isinstance(error, FileNotFoundError) else error.strerror or type(error).__name__
+        )
+        return _Fault(
+            NestError(
+                f"{_file_of(error)}: cannot be used on the Dask worker at {socket.gethostname()} "
+                f"({why}). All workers must see the data folder under the same "
+                "path and have the right to write there; mend that and run again."
+            )
+        )
+
+
+def _file_of(error: OSError) -> str:
+    """Return the file an error is about: polars and Arrow name it in their sentence alone."""
+    if error.filename is not None:
+        return str(error.filename)
+    named = re.search(r"'(/[^']+)'|: (/.+)$", str(error), re.MULTILINE)
+    return next(filter(None, named.groups())) if named else "a file"

@@ -60,15 +60,18 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
     """Say which files there are, their rows and hashes; refuse what MEDS forbids and we cannot mend.
 
     Raises:
-        InputError: a subject or code is missing, a subject lies in two files, a file is damaged.
+        InputError: a subject or code is missing, a time lies in no year of ours, a subject lies in two files, a file
+            is damaged.
     """
     counts, unsorted = Counter[str](files=len(dataset.files)), 0
     ids = []
+    read = ("subject_id", "time", "code", *(["available_at"] if dataset.is_ours else []))
     for file in dataset.files:
         found = Inspected()
-        for rows in dataset.batches_of(file, "subject_id", "time", "code"):
+        for rows in dataset.batches_of(file, *read):
             found.add(rows)
         found.refuse_gaps(dataset.name(file))
+        found.refuse_years(dataset.name(file))
         counts["rows"] += found.rows
         unsorted += not found.is_sorted
         ids.append(found.subjects())

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ EXTRACTION = (
     "--select", "mimic_raw,mimic_subjects,mimic_encounters,mimic_events",
 )  # fmt: skip
 ETL_STEPS, FULL_STEPS = 28, 40  # a few fewer than a run has, checks included
+CHANGES = 250  # to draw from: a run that makes fewer ends, and the next begins anew
 
 
 def wait_until(condition, *, seconds: float) -> None:
@@ -144,11 +146,72 @@ def test_a_run_that_is_alive_is_not_resumed(tmp_path: Path):
     assert "another run is writing there; wait for it, or end it." in resumed.output
 
 
-def killed_at(change: int, folder: Path) -> subprocess.CompletedProcess[str]:
+def killed_at(change: int, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(BIN / "python"), "-m", "tests.killed_at", str(change)], cwd=ROOT, text=True, timeout=600,
-        env=environment(folder, NEST_SYNTHETIC_PATIENTS="150"), capture_output=True,
+        env=environment(folder, NEST_SYNTHETIC_PATIENTS="150", **settings), capture_output=True,
     )  # fmt: skip
+
+
+OPENED = """
+import sys
+from pathlib import Path
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from pipelines.buckets import Buckets, Spill
+from schemas.contract import write_table
+from tests.changes import kill_at
+folder = Path(sys.argv[1])
+count = kill_at(int(sys.argv[2]), str(folder))
+Spill(folder / "spill", Buckets(np.array([1, 5]))).write("LAB", iter([pl.DataFrame({"subject_id": [1, 5]})]))
+rows = pa.table({"subject_id": [1]})
+write_table(rows, folder / "rows.parquet", rows.schema, made_by="a test")
+print(count[0])
+"""
+
+
+def test_to_open_a_spill_or_parquet_file_is_a_change_at_which_a_kill_can_fall(tmp_path: Path):
+    command = [str(BIN / "python"), "-c", OPENED, str(tmp_path)]
+    whole = subprocess.run([*command, "-1"], cwd=ROOT, capture_output=True, text=True)
+    assert whole.stdout == "6\n", "two folders, two spill files, a table aside and its renaming"
+    for change, left in ((3, "spill/LAB-00001.arrows"), (5, ".rows.parquet.part")):
+        for path in (tmp_path / "spill", tmp_path / "rows.parquet"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        killed = subprocess.run([*command, str(change)], cwd=ROOT, capture_output=True)
+        assert killed.returncode == -signal.SIGKILL
+        assert (tmp_path / left).exists()
+        assert not (tmp_path / "rows.parquet").exists()
+
+
+def kill_at_changes(
+    begin: Callable[[str], Path], kills: int, most: int, expected: dict[str, str], **settings: str
+) -> None:
+    """Kill the data steps so many times, each time on what the last kill left; then, and when they end, look.
+
+    Args:
+        begin: makes a folder of this name, in which a run begins.
+        kills: that really killed.
+        most: a run makes about so many changes.
+        expected: what an undisturbed run leaves.
+        settings: of the run.
+    """
+    dice, killed, folder = random.Random(SEED + kills), 0, begin("0")
+    for attempt in range(3 * kills):
+        change = dice.randint(1, most)
+        sys.stdout.write(f"killed at change {change} of {folder.name}\n")
+        if (ended := killed_at(change, folder, **settings)).returncode == -signal.SIGKILL:
+            killed += 1
+            if killed == kills:
+                break
+            continue
+        assert ended.returncode == 0, ended.stderr[-2000:]  # fewer changes were left
+        assert contents(folder / "data") == expected
+        folder = begin(str(attempt + 1))
+    assert killed == kills, "most runs ended before they were killed"
+    ended = killed_at(-1, folder, **settings)
+    assert re.search(r"changes: \d+", ended.stdout), ended.stderr[-2000:]
+    assert contents(folder / "data") == expected
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(40, marks=pytest.mark.long)])
@@ -156,22 +219,31 @@ def test_killed_at_any_change_to_a_file_the_data_steps_come_to_the_same_bytes(
     full_run: Run, kills: int, tmp_path: Path
 ):
     """Not a moment but a change: between two renames is where half of something could stay."""
-    dice, left = random.Random(SEED + kills), kills
-    folder = tmp_path / "0"
-    folder.mkdir()
-    while left:
-        change = dice.randint(1, 250)
-        sys.stdout.write(f"killed at change {change} of {folder.name}\n")
-        left -= 1
-        if (ended := killed_at(change, folder)).returncode == -signal.SIGKILL:
-            continue
-        assert ended.returncode == 0, ended.stderr[-2000:]  # fewer changes were left
-        assert contents(folder / "data") == etl_of(full_run)
-        folder = tmp_path / str(left)
-        folder.mkdir()
-    ended = killed_at(-1, folder)
-    assert re.search(r"changes: \d+", ended.stdout), ended.stderr[-2000:]
-    assert contents(folder / "data") == etl_of(full_run)
+
+    def begin(name: str) -> Path:
+        (tmp_path / name).mkdir()
+        return tmp_path / name
+
+    kill_at_changes(begin, kills, CHANGES, etl_of(full_run))
+
+
+@pytest.mark.long
+def test_killed_while_a_changed_rule_is_put_in_force_the_data_steps_come_to_the_same_bytes(
+    full_run: Run, tmp_path: Path
+):
+    """Here every step finds what it made by the earlier rule, which must never be taken for the new."""
+
+    def begin(name: str) -> Path:
+        shutil.copytree(full_run.data, tmp_path / name / "data")
+        return tmp_path / name
+
+    whole = begin("whole")
+    undisturbed = killed_at(-1, whole, NEST_PRESET="paper")
+    found = re.search(r"changes: (\d+)", undisturbed.stdout)
+    assert found, undisturbed.stderr[-2000:]
+    expected = contents(whole / "data")
+    assert expected != contents(full_run.data), "the rule changes nothing"
+    kill_at_changes(begin, 20, int(found[1]), expected, NEST_PRESET="paper")
 
 
 @pytest.mark.long
@@ -180,9 +252,16 @@ def test_data_steps_killed_at_a_random_moment_come_to_the_same_bytes(
     full_run: Run, whom: str, tmp_path: Path
 ):
     dice = random.Random(f"{SEED} {whom}")
-    kill_while_running(ETL, tmp_path, Kill(whom, dice.randint(1, ETL_STEPS), dice.uniform(0, 1.5)), dice)
+    for attempt in range(4):  # each earlier than the last, which came when the run had ended
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        kill = Kill(whom, dice.randint(1, ETL_STEPS >> attempt), dice.uniform(0, 1.5))
+        if kill_while_running(ETL, folder, kill, dice):
+            break
+    else:
+        pytest.fail("every run ended before it was killed")
 
-    again = run(*ETL, folder=tmp_path, NEST_SYNTHETIC_PATIENTS="150")
+    again = run(*ETL, folder=folder, NEST_SYNTHETIC_PATIENTS="150")
 
     assert again.returncode == 0, again.output[-2000:]
     assert contents(again.data) == etl_of(full_run)

@@ -13,6 +13,11 @@ import polars as pl
 from schemas.errors import InputError
 
 SUFFIXES = (".csv.gz", ".csv", ".parquet")
+NATIVE = {
+    "icd_cm_9_to_10_mapping": "2018_I9gem.txt",
+    "icd_pcs_9_to_10_mapping": "gem_i9pcs.txt",
+}
+"""The file of CMS that is this crosswalk: always the mapping from ICD-9, of 2018, the last year there was one."""
 MAY_NOT_BE_READ = "may not be read ({}). Give yourself permission to read it."
 _HEAD_BYTES, _TAIL_BYTES = 1 << 18, 1 << 16
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
@@ -20,12 +25,13 @@ _DELIMITERS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
 
 
 def find_file(folder: Path, table: str) -> Path | None:
-    """Return the one of <table>.csv.gz, .csv, .parquet in `folder`.
+    """Return the one of <table>.csv.gz, .csv, .parquet in `folder`; of a crosswalk, also CMS's own text.
 
     Raises:
         InputError: there are several, or it is a folder, a pipe, or a link that leads nowhere.
     """
-    found = [path for suffix in SUFFIXES if os.path.lexists(path := folder / f"{table}{suffix}")]
+    names_of = [f"{table}{suffix}" for suffix in SUFFIXES] + ([NATIVE[table]] if table in NATIVE else [])
+    found = [path for name in names_of if os.path.lexists(path := folder / name)]
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise InputError(f"{table}: is there {len(found)} times, as {names} ({folder}). Keep one of them.")
@@ -83,8 +89,13 @@ def what_it_is(path: Path) -> str | None:
 
 
 @contextmanager
-def rewording(path: Path) -> Iterator[None]:
-    """Turn what polars raises while reading `path` into an InputError without the row it quotes."""
+def rewording(path: Path, text: str = "comma-separated UTF-8 text") -> Iterator[None]:
+    """Turn what polars raises while reading `path` into an InputError without the row it quotes.
+
+    Args:
+        path: the file that is read.
+        text: what a file that is not Parquet should hold.
+    """
     try:
         yield
     except OSError as error:
@@ -92,11 +103,12 @@ def rewording(path: Path) -> Iterator[None]:
     except pl.exceptions.NoDataError:
         raise InputError(f"{path.name}: the file is empty ({path}). Copy or download it again.") from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        kind = "Parquet" if path.suffix == ".parquet" else "comma-separated UTF-8 text"
+        kind = "Parquet" if path.suffix == ".parquet" else text
+        quote = ", or a quote is never closed" if kind.startswith("comma") else ""
         reason = what_it_is(path) or (
             "is not UTF-8 text throughout ({}). Write it as UTF-8."
             if "utf-8" in str(error)
-            else f"cannot be parsed as {kind} ({{}}): it may be damaged, or a quote is never closed. "
+            else f"cannot be parsed as {kind} ({{}}): it may be damaged{quote}. "
             "Copy, export or download it again."
         )
         raise InputError(f"{path.name}: {reason}".format(path)) from None

@@ -4,17 +4,14 @@ from pathlib import Path
 
 import polars as pl
 
+from pipelines.codes import NO_TARGET
+from pipelines.sources.files import NATIVE, rewording
 from schemas.errors import InputError
 
-NATIVE = {
-    "icd_cm_9_to_10_mapping": "2018_I9gem.txt",
-    "icd_pcs_9_to_10_mapping": "gem_i9pcs.txt",
-}
-"""The file of CMS that is this crosswalk: always the mapping from ICD-9, of 2018, the last year there was one."""
+__all__ = ["NATIVE", "find_gem", "is_gem", "read_gem"]
 
 # columns 1–6, 7–14 and 15–19, left-justified: no code fills its columns, and none holds a blank
 LINE = r"^([0-9EV][0-9]{2,4}) +([A-Z0-9]{3,7}|NoDx|NoPCS) +([01]{3}[0-9]{2})\s*$"
-NO_TARGET = ("NoDx", "NoPCS")
 
 
 def find_gem(folder: Path, crosswalk: str) -> Path | None:
@@ -36,18 +33,16 @@ def read_gem(path: Path) -> pl.DataFrame:
     Raises:
         InputError: the file is empty or unreadable, or a line is no such line; it counts them and quotes none.
     """
-    try:
+    with rewording(path, "CMS's fixed-width text"):
         lines = pl.scan_lines(path, name="line").filter(pl.col("line").str.contains(r"\S"))
         fields = lines.select(
             pl.col("line").str.extract(LINE, group).alias(name)
             for group, name in enumerate(("icd_9", "icd_10", "flags"), start=1)
         ).collect()
-    except (OSError, pl.exceptions.PolarsError):
-        raise InputError(f"{path.name}: cannot be read as text ({path}). Unpack or fetch it again.") from None
     if not fields.height:
         raise InputError(f"{path.name}: the file is empty ({path}). Unpack or fetch it again.")
     says_none = fields["flags"].str.slice(1, 1) == "1"
-    bad = fields["icd_9"].is_null() | (says_none != fields["icd_10"].is_in(NO_TARGET))
+    bad = fields["icd_9"].is_null() | (says_none != fields["icd_10"].str.to_uppercase().is_in(NO_TARGET))
     if bad.any():
         raise InputError(
             f"{path.name}: {bad.sum():,} of {fields.height:,} lines are not an ICD-9 code, its ICD-10 code and five "

@@ -13,7 +13,7 @@ from meds.schema import data_subdirectory, dataset_metadata_filepath, subject_sp
 
 from pipelines.sources.files import MAY_NOT_BE_READ, rewording
 from schemas.errors import InputError
-from schemas.meds import ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA
+from schemas.meds import CORE, ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA, MEDS_SPLITS
 
 ROWS_PER_BATCH = 500_000
 BY_GAPS = "none"
@@ -61,8 +61,9 @@ class MedsDataset:
         `encounter_id` is the dataset's encounter column; a column the file lacks is null.
 
         Raises:
-            InputError: the file is damaged, or its encounters are no whole numbers.
+            InputError: the file is damaged, its encounters are no whole numbers, or a value does not fit our type.
         """
+        seen = 0
         source = {name: name for name in columns} | {"encounter_id": self.encounter_column}
         with _rewording(self.name(file), file), file.open("rb") as stream:
             parquet = pq.ParquetFile(stream)
@@ -71,7 +72,9 @@ class MedsDataset:
                 table = pl.DataFrame(pa.table({name: batch[source[name]] for name in there}))
                 stored = table.with_columns(pl.col(pl.Categorical).cast(pl.String))
                 rows = stored.select(_typed(name, name in there) for name in columns)
+                seen += rows.height
                 self._refuse_lost_encounters(file, stored, rows)
+                _refuse_lost(self.name(file), stored, rows, seen)
                 yield rows
 
     def splits(self) -> pl.DataFrame | None:
@@ -79,13 +82,16 @@ class MedsDataset:
         file = self.root / subject_splits_filepath
         if not file.exists():
             return None
-        with _rewording(self.name(file), file), file.open("rb") as stream:
-            table = pq.read_table(stream)
-            if not {"subject_id", "split"} <= set(table.column_names):
-                raise InputError(
-                    f"{self.name(file)}: no column subject_id or split. Write it as MEDS has it."
-                )
-            return pl.DataFrame(table.select(["subject_id", "split"])).cast({"subject_id": pl.Int64})
+        name = self.name(file)
+        with _rewording(name, file), file.open("rb") as stream:
+            parquet = pq.ParquetFile(stream)
+            if not set(MEDS_SPLITS.names) <= set(parquet.schema_arrow.names):
+                raise InputError(f"{name}: no column subject_id or split. Write it as MEDS has it.")
+            _require_types(name, parquet.schema_arrow, MEDS_SPLITS)
+            stored = pl.DataFrame(parquet.read(MEDS_SPLITS.names))
+        rows = stored.cast(pl.Schema(MEDS_SPLITS), strict=False)
+        _refuse_lost(name, stored, rows, rows.height)
+        return rows
 
     def _refuse_lost_encounters(self, file: Path, stored: pl.DataFrame, rows: pl.DataFrame) -> None:
         if "encounter_id" not in stored.columns:
@@ -153,22 +159,25 @@ def _require_columns(name: str, schema: pa.Schema) -> None:
         raise InputError(
             f"{name}: no column {', '.join(missing)}. MEDS data have {', '.join(_NEEDED)}, and numeric_value."
         )
-    for column in (*_NEEDED, "numeric_value"):
-        if column in schema.names and not _fits(schema, column):
-            words = _OF_TYPE[MEDS_DATA.field(column).type][1]
+    _require_types(name, schema, pa.schema([MEDS_DATA.field(column) for column in CORE]))
+
+
+def _require_types(name: str, schema: pa.Schema, wanted: pa.Schema) -> None:
+    for field in wanted:
+        if field.name in schema.names and not _fits(schema, field):
             raise InputError(
-                f"{name}: column {column} is stored as {schema.field(column).type}, but {words} are needed. "
-                "Write it again in MEDS's type (`meds.DataSchema.align`)."
+                f"{name}: column {field.name} is stored as {schema.field(field.name).type}, but "
+                f"{_OF_TYPE[field.type][1]} are needed. Write it again in MEDS's type (the `align` of meds's schemas)."
             )
 
 
 def _has_extensions(schema: pa.Schema) -> bool:
-    return all(column in schema.names and _fits(schema, column) for column in EXTENSIONS)
+    return all(column in schema.names and _fits(schema, MEDS_DATA.field(column)) for column in EXTENSIONS)
 
 
-def _fits(schema: pa.Schema, column: str) -> bool:
-    may_store, _ = _OF_TYPE[MEDS_DATA.field(column).type]
-    return bool(may_store(schema.field(column).type))
+def _fits(schema: pa.Schema, wanted: pa.Field) -> bool:
+    may_store, _ = _OF_TYPE[wanted.type]
+    return bool(may_store(schema.field(wanted.name).type))
 
 
 def _is_text(stored: pa.DataType) -> bool:
@@ -191,6 +200,17 @@ def _encounter_column(wanted: str | None, shared: set[str], is_ours: bool) -> st
 def _typed(name: str, is_there: bool) -> pl.Expr:
     wanted = pl.Schema(MEDS_DATA)[name]
     return (pl.col(name).cast(wanted, strict=False) if is_there else pl.lit(None, wanted)).alias(name)
+
+
+def _refuse_lost(name: str, stored: pl.DataFrame, rows: pl.DataFrame, seen: int) -> None:
+    """Raise InputError where a value is null only because it does not fit our type: what was null is another fault."""
+    for column in rows.columns:
+        lost = rows[column].null_count() - stored[column].null_count() if column in stored.columns else 0
+        if lost:
+            raise InputError(
+                f"{name}: column {column}: {lost:,} of the first {seen:,} values lie beyond what "
+                f"MEDS's {MEDS_DATA.field(column).type} can hold. Write them anew within it."
+            )
 
 
 @contextmanager

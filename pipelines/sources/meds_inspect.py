@@ -1,11 +1,14 @@
-"""What MEDS asks of a file and a reader may trust: no gaps, sorted, a subject's rows together."""
+"""What MEDS asks of a file and a reader may trust: no gaps, times that can be, sorted, a subject's rows together."""
 
 from collections import Counter
 from datetime import datetime
 
 import polars as pl
 
+from pipelines.sources.raw import FIRST_YEAR, LAST_YEAR, _count_outside
 from schemas.errors import InputError
+
+TIMES = ("time", "available_at")
 
 
 class Inspected:
@@ -14,7 +17,7 @@ class Inspected:
     def __init__(self) -> None:
         self.rows = 0
         self.is_sorted = True
-        self._missing = Counter[str]()
+        self._missing, self._outside = Counter[str](), Counter[str]()
         self._runs: list[pl.Series] = []
         self._last: tuple[int, datetime | None] | None = None
 
@@ -22,9 +25,10 @@ class Inspected:
         """Look at the next rows.
 
         Args:
-            rows: subject_id, time, code.
+            rows: subject_id, time, code; perhaps available_at.
         """
         self.rows += rows.height
+        self._outside.update({name: _count_outside(rows[name]) for name in TIMES if name in rows.columns})
         self._missing["subject_id"] += rows["subject_id"].null_count()
         self._missing["code"] += rows.filter(pl.col("code").fill_null("").str.strip_chars() == "").height
         if not rows.height:
@@ -46,6 +50,15 @@ class Inspected:
                 raise InputError(
                     f"{name}: column {column}: {count:,} of {self.rows:,} rows have none, and MEDS allows none. Leave "
                     "those rows out, or write the file again."
+                )
+
+    def refuse_years(self, name: str) -> None:
+        """Raise InputError where a time lies in no year a hospital's can lie in."""
+        for column, count in self._outside.items():
+            if count:
+                raise InputError(
+                    f"{name}: column {column}: {count:,} of {self.rows:,} values lie outside the years {FIRST_YEAR} to "
+                    f"{LAST_YEAR}. Mend those rows or leave them out."
                 )
 
     def subjects(self) -> pl.Series:

@@ -117,6 +117,30 @@ def test_what_was_cut_short_on_the_way_up_is_done_again(s3, tmp_path):
     assert contents(s3) == whole
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["the first time", "a redo"])
+def test_what_breaks_off_on_its_way_up_has_no_card_there(s3, tmp_path, monkeypatch, again):
+    def went_up(last: str = "mimic_subjects", **settings: str) -> bool:
+        return materialize(URL, tmp_path / "one", last=last, **settings)[last]
+
+    went_up(**({"last": "mimic_subjects", "preset": "paper"} if again else {"last": "mimic_raw"}))
+    card = "mimic/cards/subjects.card.json"
+    assert (card in contents(s3)) is again
+    put = s3fs.S3FileSystem.put
+
+    def breaks_off(files, local: str, *rest, **options):
+        if Path(local).name == "buckets.parquet":  # the second of two
+            raise ConnectionResetError("in mid publish")
+        return put(files, local, *rest, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(s3fs.S3FileSystem, "put", breaks_off)
+        with pytest.raises(dg.DagsterError, match="the object store does not answer"):
+            went_up()
+    assert card not in contents(s3)
+    assert went_up(), "without a card it is made anew"
+    assert card in contents(s3)
+
+
 def test_a_store_that_does_not_answer_is_one_message(s3, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     forget()

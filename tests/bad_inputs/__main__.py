@@ -30,6 +30,9 @@ rows may not be says [docs/instacart.md](instacart.md), and of a MEDS dataset [d
 | new patients of whom no code is known | any | refused | the same |
 | not one row an event | MEDS | refused | the same |
 | encounters that are no whole numbers | MEDS | refused: the column | an id cut short would be another |
+| ids beyond int64 | MEDS | refused: the column | an id cut short would be another |
+| a time outside 1900 to 2299 | MEDS | refused: the column | as for MIMIC-IV: a placeholder is no time |
+| splits of another type than MEDS's | MEDS | refused: the column | which subject is held out cannot be known |
 | a subject in two files | MEDS | refused: `subject_id` | MEDS forbids it |
 | files not sorted | MEDS | read, and told | sorting loses nothing |
 | an order twice | Instacart | refused: `order_id` | which of the two is meant cannot be known |

@@ -20,7 +20,7 @@ from pipelines.sources.fetch.files import alone_in
 from pipelines.sources.fetch.physionet import fetch_mimic_demo
 from pipelines.sources.gem import NATIVE
 from pipelines.sources.mimic_tables import TABLES, find_source
-from schemas.errors import InputError
+from schemas.errors import InputError, NestError
 from tests.loopback import Answers, Breaks, FallsSilent, Site, serving
 from tests.pipelines.test_gem import LINES
 from tests.runs import ROOT
@@ -171,7 +171,7 @@ def test_of_two_runs_at_once_the_second_stops_and_the_first_ends_well(site: Site
     while not any(path.startswith("/demo/hosp/patients") for path, _ in site.seen):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    with pytest.raises(InputError, match=r"another run is fetching into it\. Wait"):
+    with pytest.raises(NestError, match=r"another run is writing there; wait for it"):
         demo_of(site, tmp_path)
     first.kill()
     first.wait()
@@ -225,6 +225,17 @@ def test_mappings_that_are_there_are_not_fetched_again(site: Site, tmp_path: Pat
     site.seen.clear()
     crosswalks_of(site, tmp_path)
     assert [path for path, _ in site.seen] == ["/gsn"]
+
+
+def test_a_mapping_laid_there_as_a_table_is_kept_and_cms_text_not_fetched_beside_it(
+    site: Site, tmp_path: Path
+):
+    laid = tmp_path / "icd_cm_9_to_10_mapping.csv"
+    laid.write_text("icd_9,icd_10\n0010,A000\n")
+    found = crosswalks_of(site, tmp_path).files
+    assert found["icd_cm_9_to_10_mapping"] == laid
+    assert found["icd_pcs_9_to_10_mapping"].name == "gem_i9pcs.txt"
+    assert CM not in [path for path, _ in site.seen]
 
 
 CM = f"/gem/{ARCHIVES['icd_cm_9_to_10_mapping']}"

@@ -7,8 +7,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from pipelines.codes import shortest_target
-from pipelines.sources.gem import NATIVE, find_gem, read_gem
+from pipelines.sources.files import find_file
+from pipelines.sources.gem import NATIVE, read_gem
 from schemas.errors import InputError
+from tests.bad_inputs.files import without_rights
 from tests.runs import CROSSWALKS
 
 LINES = [
@@ -77,12 +79,35 @@ def test_lines_that_are_none_are_counted_and_not_quoted(tmp_path: Path, fault: s
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(b"", "is empty"), (b"\n \n", "is empty"), (b"0010  A0\xff0    00000\n", "cannot be read as text")],
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"0010  A0\xff0    00000\n", "cannot be parsed as CMS's fixed-width text"),
+    ],
     ids=["no byte", "blank lines", "no text"],
 )
 def test_a_file_that_holds_no_mapping_is_refused(tmp_path: Path, text: bytes, said: str):
     with pytest.raises(InputError, match=said):
         read_gem(written(tmp_path, text))
+
+
+def test_a_mapping_one_may_not_read_is_told_as_such_and_not_as_damaged(tmp_path: Path):
+    written(tmp_path, "\n".join(LINES)).chmod(0)
+    said = r"2018_I9gem\.txt: may not be read \(.*\)\. Give yourself permission"
+    with without_rights(tmp_path), pytest.raises(InputError, match=said):
+        read_gem(tmp_path / "2018_I9gem.txt")
+
+
+@pytest.mark.parametrize("other", [".csv", ".csv.gz", ".parquet"])
+def test_a_crosswalk_there_as_cms_text_and_as_a_table_is_refused_as_two_tables_are(
+    tmp_path: Path, other: str
+):
+    text = written(tmp_path, "\n".join(LINES))
+    assert find_file(tmp_path, "icd_cm_9_to_10_mapping") == text
+    (tmp_path / f"icd_cm_9_to_10_mapping{other}").write_text("icd_9,icd_10\n")
+    said = rf"is there 2 times, as icd_cm_9_to_10_mapping\{other}, 2018_I9gem\.txt"
+    with pytest.raises(InputError, match=said):
+        find_file(tmp_path, "icd_cm_9_to_10_mapping")
 
 
 @pytest.mark.demo
@@ -92,7 +117,7 @@ def test_the_text_gives_the_very_table_the_csv_gives(tmp_path: Path, crosswalk: 
     csv = pl.read_csv(CROSSWALKS / f"{crosswalk}.csv.gz", infer_schema=False)
     (tmp_path / NATIVE[crosswalk]).write_text(as_cms_writes(csv))
 
-    found = find_gem(tmp_path, crosswalk)
+    found = find_file(tmp_path, crosswalk)
 
     assert found is not None
     native = read_gem(found)

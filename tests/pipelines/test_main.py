@@ -1,4 +1,5 @@
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,31 @@ def test_new_patients_of_whom_nothing_is_known_are_one_message_and_no_shard(fitt
     assert printed.out == ""
     assert "error: seqset: not one token in any of " in printed.err
     assert not (tmp_path / "new" / "seqset").exists()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_used_folder_holds_the_new_patients_alone_or_if_they_cannot_be_read_the_earlier_alone(
+    fitted, tmp_path, capsys
+):
+    out = tmp_path / "new"
+    assert tokenize(fitted / "raw", fitted / "mimic", out) == 0
+    (out / "notes.txt").write_text("of the user")
+    earlier = contents(out)
+    write_tables(tmp_path / "raw", make_tables(2))
+    labs = tmp_path / "raw" / "hosp" / "labevents.csv.gz"
+    whole = labs.read_bytes()
+    labs.write_bytes(whole[: len(whole) // 2])
+    assert tokenize(tmp_path / "raw", fitted / "mimic", out) == 2
+    assert "labevents.csv.gz" in capsys.readouterr().err
+    assert contents(out) == earlier
+    labs.write_bytes(whole)
+    assert tokenize(tmp_path / "raw", fitted / "mimic", out) == 0
+    assert tokenize(tmp_path / "raw", fitted / "mimic", tmp_path / "fresh") == 0
+    assert contents(out) == {"notes.txt": b"of the user", **contents(tmp_path / "fresh")}
+    assert earlier.items() - contents(out).items()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from pipelines.split import assign_split
 from schemas.cards import StepCard
 from schemas.errors import InputError
 from schemas.layout import Layout
+from schemas.meds import EXTENSIONS, MEDS_DATA
 from schemas.settings import PRESETS, TASK_SPLIT
 from tests.bad_inputs.files import without_rights
 from tests.pipelines.meds_tables import read_meds, write_shards
@@ -316,6 +317,17 @@ def other_splits(root: Path) -> None:
     )
 
 
+def with_splits(**columns: pl.Expr):
+    def spoil(root: Path) -> None:
+        splits = pl.DataFrame({"subject_id": [SECRET], "split": ["train"]}).with_columns(**columns)
+        splits.write_parquet(root / "metadata/subject_splits.parquet")
+
+    return spoil
+
+
+BEYOND = pl.lit(2**63 + 5, pl.UInt64)
+YEAR_9999 = pl.lit(datetime(9999, 12, 31), pl.Datetime("us"))
+OF_OURS = {name: pl.lit(None, pl.Schema(MEDS_DATA)[name]) for name in EXTENSIONS}
 SECOND_IS = pl.int_range(pl.len()) == 1
 
 FAULTS = [
@@ -334,6 +346,15 @@ FAULTS = [
     (rewritten(hadm_id=pl.lit("A-17")), r"column hadm_id: 3 of the first 3 values are no whole numbers"),
     (rewritten(hadm_id=pl.lit(17.5)), r"column hadm_id: 3 of the first 3 values are no whole numbers"),
     (rewritten(subject_id=pl.int_range(pl.len()) + SECRET), r"hadm_id: 2 encounters are of more than one"),
+    (rewritten(subject_id=BEYOND), r"0\.parquet: column subject_id: 3 of the first 3 values lie beyond"),
+    (rewritten(hadm_id=BEYOND), r"column hadm_id: 3 of the first 3 values are no whole numbers"),
+    (rewritten(time=YEAR_9999), r"0\.parquet: column time: 3 of 3 values lie outside the years 1900 to 2299"),
+    (rewritten(time=pl.when(SECOND_IS).then(datetime(1, 1, 1)).otherwise("time")), r"column time: 1 of 3 values"),
+    (rewritten(**{**OF_OURS, "available_at": YEAR_9999}), r"column available_at: 3 of 3 values lie outside the years"),
+    (with_splits(split=pl.lit(1)), r"metadata/subject_splits\.parquet: column split is stored as int32, but text"),
+    (with_splits(subject_id=pl.lit("A-17")), r"splits\.parquet: column subject_id is stored as .*string, but who"),
+    (with_splits(subject_id=BEYOND), r"splits\.parquet: column subject_id: 1 of the first 1 values lie beyond"),
+    (with_splits(split=pl.lit(None, pl.String)), r"splits\.parquet: 1 of 1 subjects are in none of train, tuning"),
     (in_two_shards, r"data: 1 subjects lie in more than one file"),
     (other_splits, r"subject_splits\.parquet: 1 of 1 subjects are in none of train, tuning, held_out"),
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.sources.synthetic_instacart import write_instacart
 from pipelines.sources.synthetic_instacart.__main__ import main
+from schemas.errors import InputError
 
 USERS = 600
 
@@ -119,6 +120,25 @@ def test_writing_plain_files_over_zipped_ones_leaves_one_of_each(tmp_path: Path)
     write_instacart(tmp_path, users=10, seed=1, gzipped=True)
     assert main(["--users", "10", "--seed", "1", "--out", str(tmp_path)]) == 0
     assert {path.suffix for path in tmp_path.iterdir()} == {".csv"}
+
+
+@pytest.mark.parametrize("full", ["order_products__prior", "held_out"])
+def test_a_full_disk_leaves_the_earlier_files_and_nothing_half_written(tmp_path: Path, full: str):
+    write_instacart(tmp_path, users=200, seed=1)
+    before = hashes(tmp_path)
+    (tmp_path / f".{full}.csv.part").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"No space left on device.*the earlier files are untouched"):
+        write_instacart(tmp_path, users=200, seed=2)
+    assert hashes(tmp_path) == before
+
+
+def test_what_a_killed_run_left_aside_is_gone_after_the_next(tmp_path: Path):
+    write_instacart(tmp_path / "once", users=10, seed=1)
+    (tmp_path / "again").mkdir()
+    for left in (".orders.csv.part", ".orders.csv.gz.part"):
+        (tmp_path / "again" / left).write_bytes(b"half a table")
+    write_instacart(tmp_path / "again", users=10, seed=1)
+    assert hashes(tmp_path / "again") == hashes(tmp_path / "once")
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

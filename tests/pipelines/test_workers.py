@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from pipelines import cluster as cluster_of_dask
@@ -146,6 +148,29 @@ def test_a_refused_bucket_is_tried_once_and_nothing_runs_on_after_it(cluster, tm
     assert len(list(tmp_path.glob("ended-*"))) == len(begun) - 1
     time.sleep(2)
     assert sorted(file.name for file in tmp_path.glob("begun-*")) == begun
+
+
+def read_by(reader: Callable[[str], object], file: Path, bucket: int) -> None:
+    """Tell each beginning by a file, and read one that is not there."""
+    (file.parent / f"begun-{bucket}-{time.monotonic_ns()}").touch()
+    reader(str(file))
+
+
+def test_a_file_a_worker_does_not_see_is_named_and_not_said_of_the_scheduler(cluster, tmp_path):
+    workers.use(cluster.address)
+    said = rf"{tmp_path}/rows\.arrows: cannot be used on the Dask worker .* All workers must see the data folder under"
+    with pytest.raises(NestError, match=said):
+        list(workers.each_bucket("reads", partial(read_by, pa.memory_map, tmp_path / "rows.arrows"), 1))
+    assert len(list(tmp_path.glob("begun-0-*"))) == 1
+
+
+@pytest.mark.parametrize("reader", [pa.memory_map, pl.read_parquet, pl.read_csv, open])
+def test_the_file_a_worker_does_not_see_is_named_whoever_reads_it(reader, tmp_path):
+    file = tmp_path / "a folder" / "rows"
+    file.parent.mkdir()
+    done = cluster_of_dask._done(partial(read_by, reader, file), 0)
+    assert str(done.fault).startswith(f"{file}: cannot be used on the Dask worker at ")
+    assert "(no such file)" in str(done.fault)
 
 
 def double(number: int) -> int:

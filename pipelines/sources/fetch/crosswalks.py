@@ -14,12 +14,13 @@ import polars as pl
 import requests
 
 from pipelines.shards import writing
-from pipelines.sources.fetch.download import Patience, aside_of, discard, download, keep, shown
+from pipelines.sources.fetch.download import Patience, aside_of, discard, download, keep
 from pipelines.sources.fetch.files import address, alone_in
-from pipelines.sources.gem import NATIVE, find_gem, read_gem
+from pipelines.sources.gem import NATIVE, read_gem
 from pipelines.sources.mimic_tables import CROSSWALKS
 from pipelines.sources.raw import find_file
 from schemas.errors import InputError
+from schemas.urls import shown_url
 
 ARCHIVES = {
     "icd_cm_9_to_10_mapping": "2018-icd-10-cm-general-equivalence-mappings.zip",
@@ -57,8 +58,8 @@ def fetch_crosswalks(
 ) -> Crosswalks:
     """Bring the two mappings of CMS into `folder` as its own text, and GSN → ATC from `gsn_url` if there is one.
 
-    CMS's files of 2018 are final: those that are there are kept. GSN → ATC is fetched each time; without an address
-    one that was laid into the folder by hand is kept.
+    CMS's files of 2018 are final: those that are there are kept, as its text or as a table laid there by hand. GSN →
+    ATC is fetched each time; without an address one that was laid into the folder by hand is kept.
 
     Raises:
         InputError: a file is refused, missing, or none of what it should be; the server cannot be reached; the disk
@@ -70,7 +71,7 @@ def fetch_crosswalks(
         if gsn_url is not None:
             fetches.append(partial(_fetch_gsn, session, gsn_url, folder / f"{GSN}.csv.gz", patience))
         _each_of(fetches)
-        found = {name: find_file(folder, name) or find_gem(folder, name) for name in CROSSWALKS}
+        found = {name: find_file(folder, name) for name in CROSSWALKS}
     return Crosswalks(folder, {name: path for name, path in found.items() if path is not None})
 
 
@@ -89,11 +90,12 @@ def _each_of(fetches: Iterable[Callable[[], None]]) -> None:
 def _fetch_mapping(
     session: requests.Session, gem_url: str, crosswalk: str, folder: Path, patience: Patience
 ) -> None:
-    """Have a mapping of CMS's lie in the folder."""
+    """Have a mapping of CMS's lie in the folder, as its text or as the table that was laid there by hand."""
     text, archive = folder / NATIVE[crosswalk], ARCHIVES[crosswalk]
-    if not text.is_file():
+    if (found := find_file(folder, crosswalk)) is None:
         _fetch_gem(session, address(gem_url, archive), folder / archive, text, patience)
-    log.info("%s: %s rows", text.name, f"{read_gem(text).height:,}")
+    if found in (None, text):
+        log.info("%s: %s rows", text.name, f"{read_gem(text).height:,}")
 
 
 def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path, patience: Patience) -> None:
@@ -106,7 +108,7 @@ def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path,
         read_gem(aside_of(target))
         keep(target)
     except InputError as error:
-        raise InputError(f"{shown(url)}: {error}") from None
+        raise InputError(f"{shown_url(url)}: {error}") from None
     finally:
         discard(target)
         discard(archive)
@@ -149,6 +151,6 @@ def _count_gsn(held: bytes, url: str) -> int:
         return pl.read_csv(io.BytesIO(held), columns=["gsn", "atc"], infer_schema=False).height
     except (OSError, pl.exceptions.PolarsError):
         raise InputError(
-            f"{shown(url)}: is no comma-separated table with the columns gsn and atc. Check NEST_GSN_ATC_URL, or lay "
-            f"{GSN}.csv into the folder of the crosswalks by hand."
+            f"{shown_url(url)}: is no comma-separated table with the columns gsn and atc. Check NEST_GSN_ATC_URL, or "
+            f"lay {GSN}.csv into the folder of the crosswalks by hand."
         ) from None

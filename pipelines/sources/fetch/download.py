@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
 
 from pipelines.sources.fetch.answer import BrokenError, first_byte, refuse, version_of, what_broke, whole_size
 from schemas.errors import InputError
+from schemas.urls import shown_url
 
 CHUNK_BYTES = 1 << 18
 PROGRESS_SECONDS = 5.0
@@ -67,19 +67,13 @@ def download(session: requests.Session, url: str, target: Path, patience: Patien
             furthest = max(furthest, _size(aside))
             if failures >= patience.tries:
                 raise InputError(
-                    f"{shown(url)}: {broken}, {failures} times in a row. Run again later: what has arrived is kept. "
-                    "Behind a proxy, set HTTPS_PROXY; for a mirror, set its NEST_…_URL."
+                    f"{shown_url(url)}: {broken}, {failures} times in a row. Run again later: what has arrived is "
+                    "kept. Behind a proxy, set HTTPS_PROXY; for a mirror, set its NEST_…_URL."
                 ) from None
             doubled = patience.pause_seconds * 2 ** max(failures - 1, 0)
             pause = min(max(doubled, broken.pause_seconds), LONGEST_PAUSE_SECONDS)
             log.info("%s: %s; again in %.0f s", target.name, broken, pause)
             time.sleep(pause)
-
-
-def shown(url: str) -> str:
-    """Return the address without a password or a query, which may hold a token."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _receive(session: requests.Session, url: str, aside: Path, patience: Patience) -> None:
@@ -97,16 +91,16 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
                     return  # nothing was missing but the name
                 _version_file(aside).unlink(missing_ok=True)
                 raise BrokenError("the server has less of the file than lies here")
-            refuse(response, shown(url))
+            refuse(response, shown_url(url))
             start = _begin(response, have, version, aside)
             _write(response, aside, start)
     except requests.exceptions.SSLError:
         raise InputError(
-            f"{shown(url)}: its certificate is not trusted here. Where a proxy of your own opens connections, "
+            f"{shown_url(url)}: its certificate is not trusted here. Where a proxy of your own opens connections, "
             "set REQUESTS_CA_BUNDLE to its certificate."
         ) from None
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects):
-        raise InputError(f"{shown(url)}: is no address a file can be fetched from. Check it.") from None
+        raise InputError(f"{shown_url(url)}: is no address a file can be fetched from. Check it.") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
         raise BrokenError(what_broke(error)) from None
     except OSError as error:  # the net's own are all of the families above

@@ -1,17 +1,17 @@
 """Whole files under their final names: verified before they get them, and one run at a time in a folder."""
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import requests
 
-from pipelines.sources.fetch.download import Patience, discard, download, keep, shown
+from pipelines.sources.fetch.download import Patience, discard, download, keep
 from schemas.errors import InputError
 from schemas.hashing import file_sha256
+from schemas.lock import sole_writer
+from schemas.urls import shown_url
 
 
 @contextmanager
@@ -21,26 +21,19 @@ def alone_in(folder: Path) -> Iterator[None]:
     What lies aside when the block ends well is of no use to anyone, and is removed.
 
     Raises:
-        InputError: another run fetches into it; it cannot be made.
+        NestError: another run fetches into it.
+        InputError: it cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be made ({error.strerror}); set NEST_DATA_DIR to a folder you may write to."
-        ) from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise InputError(f"{folder}: another run is fetching into it. Wait until it has ended.") from None
-    try:
+    with ExitStack() as held:
+        try:
+            held.enter_context(sole_writer(folder))
+        except OSError as error:
+            raise InputError(
+                f"{folder}: cannot be made ({error.strerror}); set NEST_DATA_DIR to a folder you may write to."
+            ) from None
         yield
         for left in folder.rglob(".*.part*"):
             left.unlink()
-    finally:
-        os.close(descriptor)
 
 
 def address(base: str, name: str) -> str:
@@ -63,8 +56,9 @@ def fetch_verified(
     if file_sha256(aside) != sha256:
         discard(target)
         raise InputError(
-            f"{target.name}: what arrived from {shown(url)} has not the SHA-256 its list promises, and was deleted. "
-            "Run again; where it happens again, the list and the file there are of two versions: check the address."
+            f"{target.name}: what arrived from {shown_url(url)} has not the SHA-256 its list promises, and was "
+            "deleted. Run again; where it happens again, the list and the file there are of two versions: check the "
+            "address."
         )
     keep(target)
     return True

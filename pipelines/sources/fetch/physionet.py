@@ -7,10 +7,11 @@ from pathlib import Path
 import requests
 
 from pipelines.sources.checksums import SUMS, read_sums
-from pipelines.sources.fetch.download import Patience, discard, download, keep, shown
+from pipelines.sources.fetch.download import Patience, discard, download, keep
 from pipelines.sources.fetch.files import address, alone_in, fetch_verified
 from pipelines.sources.mimic_tables import TABLES
 from schemas.errors import InputError
+from schemas.urls import shown_url
 
 TABLE_FILES = {table: f"hosp/{table}.csv.gz" for table in TABLES}
 LICENSE = "LICENSE.txt"  # goes with the tables wherever they go
@@ -57,7 +58,7 @@ def _wanted(session: requests.Session, base_url: str, sums: Path, patience: Pati
     if missing := [table for table, name in TABLE_FILES.items() if name not in listed]:
         discard(sums)
         raise InputError(
-            f"{shown(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the folder "
-            "that holds hosp."
+            f"{shown_url(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the "
+            "folder that holds hosp."
         )
     return {name: listed[name] for name in (LICENSE, *TABLE_FILES.values()) if name in listed}

@@ -3,8 +3,8 @@
 import gzip
 import logging
 import time
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -30,7 +30,8 @@ log = logging.getLogger("nest")
 def write_instacart(folder: Path, *, users: int, seed: int, gzipped: bool = False) -> dict[str, int]:
     """Write the raw files of a synthetic Instacart, and `held_out`, which the download lacks; return their rows.
 
-    The same users and seed give the same bytes. Memory: about 25 bytes a row of order_products.
+    The same users and seed give the same bytes. Nothing under its final name is touched before all is written; what
+    a killed run leaves aside, the next one replaces. Memory: about 25 bytes a row of order_products.
 
     Raises:
         InputError: the folder cannot be written.
@@ -91,25 +92,52 @@ def _lines_table(lines: Lines, ids: NDArray[np.int32]) -> pl.DataFrame:
 def _write(
     folder: Path, catalog: Catalog, orders: pl.DataFrame, lines: pl.DataFrame, *, gzipped: bool
 ) -> dict[str, int]:
+    tables: dict[str, pl.DataFrame] = {**catalog.tables(), "orders": _as_published(orders)}
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        tables: dict[str, pl.DataFrame] = {**catalog.tables(), "orders": _as_published(orders)}
-        rows = {name: _write_table(folder, name, [table], gzipped=gzipped) for name, table in tables.items()}
-        # by order_id and cart, as the download is sorted; one file at a time, so that one copy is held
-        eval_set = np.zeros(orders.height + 1, dtype=np.uint8)  # order ids are 1 … orders
-        eval_set[orders["order_id"].to_numpy()] = orders["eval_set"].to_numpy()
-        of_line = pl.Series(eval_set[lines["order_id"].to_numpy()])
-        for code, name in PRODUCT_FILES.items():
-            table = lines.filter(of_line == code)
-            by_cart = np.argsort(
-                table["order_id"].to_numpy().astype(np.int64) * 256 + table["add_to_cart_order"].to_numpy()
-            )
-            parts = (
-                table[by_cart[at : at + ROWS_PER_WRITE]]
-                for at in range(0, max(len(by_cart), 1), ROWS_PER_WRITE)
-            )
-            rows[name] = _write_table(folder, name, parts, gzipped=gzipped)
+        with _aside(folder, [*tables, *PRODUCT_FILES.values()], gzipped=gzipped) as parts:
+            rows = {
+                name: _write_table(parts[name], [table], gzipped=gzipped) for name, table in tables.items()
+            }
+            for name, slices in _carts(orders, lines):
+                rows[name] = _write_table(parts[name], slices, gzipped=gzipped)
     return rows
+
+
+@contextmanager
+def _aside(folder: Path, names: Iterable[str], *, gzipped: bool) -> Iterator[dict[str, Path]]:
+    """Give a file aside for each table; all take their places when the block ends well, and vanish when not.
+
+    What another run left in the other form goes.
+    """
+    ours, other = (".csv.gz", ".csv") if gzipped else (".csv", ".csv.gz")
+    parts = {name: folder / f".{name}{ours}.part" for name in names}
+    try:
+        yield parts
+        for name, part in parts.items():
+            part.replace(folder / f"{name}{ours}")
+            (folder / f"{name}{other}").unlink(missing_ok=True)
+    finally:
+        for name, part in parts.items():
+            part.unlink(missing_ok=True)
+            (folder / f".{name}{other}.part").unlink(missing_ok=True)
+
+
+def _carts(orders: pl.DataFrame, lines: pl.DataFrame) -> Iterator[tuple[str, Iterator[pl.DataFrame]]]:
+    """Yield each file of products in slices, sorted as the download is; one at a time, so that one copy is held."""
+    eval_set = np.zeros(orders.height + 1, dtype=np.uint8)  # order ids are 1 … orders
+    eval_set[orders["order_id"].to_numpy()] = orders["eval_set"].to_numpy()
+    of_line = pl.Series(eval_set[lines["order_id"].to_numpy()])
+    for code, name in PRODUCT_FILES.items():
+        yield name, _slices(lines.filter(of_line == code))
+
+
+def _slices(table: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    by_cart = np.argsort(
+        table["order_id"].to_numpy().astype(np.int64) * 256 + table["add_to_cart_order"].to_numpy()
+    )
+    for at in range(0, max(len(by_cart), 1), ROWS_PER_WRITE):
+        yield table[by_cart[at : at + ROWS_PER_WRITE]]
 
 
 def _as_published(orders: pl.DataFrame) -> pl.DataFrame:
@@ -123,18 +151,15 @@ def _as_published(orders: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _write_table(folder: Path, name: str, parts: Iterable[pl.DataFrame], *, gzipped: bool) -> int:
-    """Write a table aside, then rename; what another run left in the other form goes. Return the rows."""
-    path, other = folder / f"{name}.csv", folder / f"{name}.csv.gz"
-    if gzipped:
-        path, other = other, path
-    part_file, rows = path.with_name(f".{path.name}.part"), 0
+def _write_table(part_file: Path, slices: Iterable[pl.DataFrame], *, gzipped: bool) -> int:
+    rows = 0
     with part_file.open("wb") as raw, _compressing(raw) if gzipped else nullcontext(raw) as stream:
-        for part in parts:
-            part.write_csv(stream, include_header=rows == 0)
-            rows += part.height
-    part_file.replace(path)
-    other.unlink(missing_ok=True)
+        for each in slices:
+            text = each.write_csv(
+                include_header=rows == 0
+            )  # polars' own error would not say why a disk refuses
+            stream.write(text.encode())
+            rows += each.height
     return rows
 
 

@@ -1,0 +1,45 @@
+"""Kills this process at its N-th change to a folder, whoever makes it: Python, or Arrow, which opens files by itself.
+
+A change is a file opened to be written, renamed or removed, or a folder made or removed.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CHANGES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree")
+
+
+def kill_at(change: int, folder: str) -> list[int]:
+    """Kill this process at a change below a folder; return the count so far, which goes on."""
+    count = [0]
+
+    def watch(event: str, arguments: tuple) -> None:
+        if event not in CHANGES or not str(arguments[0]).startswith(folder):
+            return
+        if event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
+            return
+        count[0] += 1
+        if count[0] == change:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+    pa.OSFile, pq.ParquetWriter = told(pa.OSFile), told(pq.ParquetWriter)
+    return count
+
+
+def told(opener: Callable[..., Any]) -> Callable[..., Any]:
+    """Let what opens a file outside Python raise the event that `open` raises, when the file is there and empty."""
+
+    def open_and_tell(file: str | Path, *rest: Any, **options: Any) -> Any:
+        opened = opener(file, *rest, **options)
+        sys.audit("open", str(file), "wb", os.O_WRONLY)
+        return opened
+
+    return open_and_tell
