@@ -7,7 +7,7 @@ one pass over the tables gives labels and attrition alike.
 
 import polars as pl
 
-from schemas.cohort import TimePoint
+from schemas.cohort import Duration, TimePoint
 
 MICROSECONDS_PER_DAY = 86_400_000_000
 KEY = ("subject_id", "index_encounter")
@@ -26,10 +26,14 @@ def time_of(point: TimePoint) -> pl.Expr:
 
     Months are calendar ones: 31 January + 1 month = 28 (29) February.
     """
-    anchor = pl.col(_ANCHORS[point.anchor])
-    if point.offset.months:
-        return anchor.dt.offset_by(f"{point.sign * point.offset.months}mo")
-    return anchor + pl.duration(microseconds=point.sign * point.offset.microseconds, time_unit="us")
+    return moved(pl.col(_ANCHORS[point.anchor]), point.offset, point.sign)
+
+
+def moved(times: pl.Expr, length: Duration, sign: int = 1) -> pl.Expr:
+    """Return times a length later (`sign` -1: earlier); a day the month has not becomes its last."""
+    if length.months:
+        return times.dt.offset_by(f"{sign * length.months}mo")
+    return times + pl.duration(microseconds=sign * length.microseconds, time_unit="us")
 
 
 def death_in_stay() -> pl.Expr:

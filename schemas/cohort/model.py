@@ -19,16 +19,17 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from schemas.cohort.codes import VOCAB_NAMES, clean_pattern, pattern_fault
-from schemas.cohort.conditions import Condition, EncounterFilter, Outcome
+from schemas.cohort.conditions import Condition, EncounterFilter
 from schemas.cohort.document import Document, Path, where
 from schemas.cohort.faults import CohortError, Fault
+from schemas.cohort.outcomes import Outcome
 from schemas.cohort.parts import Known, Part, one_or_more
 from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField
 
 Source = Literal["mimic", "pcornet", "meds"]
 SOURCES: tuple[str, ...] = get_args(Source)
 HASH_SPLIT = (70, 15, 15)
-LIST_KEYS = ("with_", "index_without", "event", "no_event", "encounters_with", "any_event")
+LIST_KEYS = ("with_", "index_without", "event", "no_event", "encounters_with", "any_event", "episodes_of")
 
 EventKind = Literal["DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM"]
 EventKinds = Annotated[tuple[EventKind, ...], BeforeValidator(one_or_more)]

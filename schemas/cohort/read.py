@@ -5,11 +5,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from schemas.cohort.conditions import CONDITION_KEYS, IndexLongerThan, Outcome
+from schemas.cohort.conditions import CONDITION_KEYS, IndexLongerThan
 from schemas.cohort.document import Document, read_document
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.leaks import leaks
 from schemas.cohort.model import Cohort, FeatureRule
+from schemas.cohort.outcomes import Outcome
 from schemas.cohort.parts import Known
 from schemas.cohort.times import PredictAtField
 from schemas.cohort.wording import ITEM, fault_of

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.cohort.conditions import TAG
+from schemas.cohort.choice import TAG
 from schemas.cohort.document import Document, Path, where
 from schemas.cohort.faults import Fault
 

@@ -173,13 +173,52 @@ def test_a_condition_that_does_not_exist_names_the_nearest_one():
     )
 
 
-def test_an_outcome_that_is_not_supported_yet_is_refused_with_what_is():
-    assert fault(
-        ("{any_encounter: {type: [ED, EI, IP]}, within: 30 days}", "{episodes_of: birth}"), text=RETURN_HOME
-    ) == (
-        "c.yaml:17: outcome: 'episodes_of' is not supported yet; supported are index_died, index_longer_than, "
-        "any_encounter, encounters_with, any_event, class_of, labels_of"
+EPISODES = "{episodes_of: birth, new_episode_after: 14 days, at_least: [3 in 6 months, 4 in 12 months], within: 1 year}"
+
+
+def episodes_fault(*change):
+    return fault(
+        ("{any_encounter: {type: [ED, EI, IP]}, within: 30 days}", EPISODES), change, text=RETURN_HOME
     )
+
+
+def test_episodes_are_read_with_how_often_in_how_long():
+    outcome = parse_text(
+        RETURN_HOME.replace("{any_encounter: {type: [ED, EI, IP]}, within: 30 days}", EPISODES), file=""
+    )
+    assert [str(rate) for rate in outcome.outcome.at_least] == ["3 in 6 months", "4 in 12 months"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("3 in 6 months", "three"),
+            "outcome.at_least: 'three' is not so many in so long; write e.g. '3 in 6 months'",
+        ),
+        (
+            ("3 in 6 months", "3"),
+            "outcome.at_least: '3' is not so many in so long; write e.g. '3 in 6 months'",
+        ),
+        (
+            ("3 in 6 months", "1 in 6 months"),
+            "outcome.at_least: '1 in 6 months': the index is the first episode; ask",
+        ),
+        (
+            ("14 days", "36 hours"),
+            "outcome.new_episode_after: '36 hours' is counted in days here; write e.g. '14 days'",
+        ),
+        (("new_episode_after: 14 days, ", ""), "outcome: key 'new_episode_after' is missing"),
+        (
+            ("of: birth", "of: brith"),
+            "outcome.episodes_of: no code list named 'brith'; did you mean 'birth'?",
+        ),
+        ((", within: 1 year", ""), "outcome: say how long: write one of"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_fault_in_what_an_episode_is_says_how_to_write_it(change, message):
+    assert episodes_fault(*change).startswith(f"c.yaml:17: {message}")
 
 
 def test_two_outcomes_are_refused():
