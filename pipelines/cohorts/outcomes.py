@@ -58,18 +58,18 @@ def _index_longer_than(rows: pl.LazyFrame, outcome: IndexLongerThan, _: Tables) 
 
 def _any_encounter(rows: pl.LazyFrame, outcome: AnyEncounter, tables: Tables) -> pl.LazyFrame:
     moments = other_starts(tables.encounters_of(outcome.any_encounter))
-    found = within_window(rows, moments, pl.col("predict_at"), _window_end(outcome))
+    found = within_window(rows, moments, pl.col("predict_at"), window_end(outcome))
     return _nth(rows, found, 1)
 
 
 def _any_event(rows: pl.LazyFrame, outcome: AnyEvent, tables: Tables) -> pl.LazyFrame:
     moments = event_times(tables.events_of(outcome.any_event))
-    return _nth(rows, within_window(rows, moments, pl.col("predict_at"), _window_end(outcome)), 1)
+    return _nth(rows, within_window(rows, moments, pl.col("predict_at"), window_end(outcome)), 1)
 
 
 def _encounters_with(rows: pl.LazyFrame, outcome: EncountersWith, tables: Tables) -> pl.LazyFrame:
     moments = other_starts(tables.encounters_of(EncounterFilter(with_=outcome.encounters_with)))
-    found = within_window(rows, moments, pl.col("predict_at"), _window_end(outcome))
+    found = within_window(rows, moments, pl.col("predict_at"), window_end(outcome))
     if outcome.on_distinct_days:
         day = pl.col("moment").dt.truncate("1d")
         found = found.group_by(*KEY, day.alias("day")).agg(pl.col("moment").min())
@@ -79,7 +79,7 @@ def _encounters_with(rows: pl.LazyFrame, outcome: EncountersWith, tables: Tables
 def _episodes_of(rows: pl.LazyFrame, outcome: EpisodesOf, tables: Tables) -> pl.LazyFrame:
     """Add when an episode was the last one needed; the index is the first, and what came before it counts for none."""
     moments = other_starts(tables.encounters_of(EncounterFilter(with_=outcome.episodes_of)))
-    found = within_window(rows, moments, None, _window_end(outcome)).join(
+    found = within_window(rows, moments, None, window_end(outcome)).join(
         rows.select(*KEY, "start"), on=KEY, how="left"
     )
     since_index = found.filter(pl.col("moment") >= pl.col("start"))
@@ -88,12 +88,16 @@ def _episodes_of(rows: pl.LazyFrame, outcome: EpisodesOf, tables: Tables) -> pl.
     return rows.join(reached.group_by(KEY).agg(outcome_time=pl.col("moment").min()), on=KEY, how="left")
 
 
-def _window_end(outcome: AnyEncounter | AnyEvent | EncountersWith | EpisodesOf) -> pl.Expr:
-    if outcome.until is not None:
-        return time_of(outcome.until)
-    if outcome.within is None or outcome.within == "end_of_data":
-        return time_of(TimePoint("end_of_data"))
-    return time_of(TimePoint("predict_at", 1, outcome.within))
+def window_end(outcome: Any) -> pl.Expr:
+    """Return when a candidate's window closes; null for an outcome without one."""
+    within, until = getattr(outcome, "within", None), getattr(outcome, "until", None)
+    if until is not None:
+        return time_of(until)
+    if within is None:
+        return _NO_TIME
+    return time_of(
+        TimePoint("end_of_data") if within == "end_of_data" else TimePoint("predict_at", 1, within)
+    )
 
 
 def _nth(rows: pl.LazyFrame, found: pl.LazyFrame, count: int) -> pl.LazyFrame:

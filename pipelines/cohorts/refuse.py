@@ -6,18 +6,9 @@ import polars as pl
 
 from pipelines.cohorts.tables import Tables
 from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen
-
-SUPPORTED_SOURCES = ("mimic", "meds")
+from schemas.suppress import shown_count
 
 Path = tuple[str | int, ...]
-
-
-def refuse_source(cohort: Cohort) -> None:
-    """Raise CohortError where cohorts on the source are not derived yet."""
-    if cohort.source not in SUPPORTED_SOURCES:
-        supported = ", ".join(SUPPORTED_SOURCES)
-        message = f"cohorts on '{cohort.source}' are not derived yet; supported: {supported}"
-        raise cohort.fault(("source",), message)
 
 
 def refuse_empty_columns(cohort: Cohort, tables: Tables) -> None:
@@ -30,6 +21,25 @@ def refuse_empty_columns(cohort: Cohort, tables: Tables) -> None:
                 raise cohort.fault((*path, column), message)
     if "birth_date" in _empty_columns(tables.subjects) and (cohort.index.age or cohort.index.keep.age):
         raise cohort.fault(("index",), "no birth date is known in these data; take 'age' and 'nearest' out")
+
+
+def refuse_other_split(cohort: Cohort, tables: Tables) -> None:
+    """Raise CohortError where the patients of these data are not split by the days of birth the file says.
+
+    A patient has one split for every task and the pretraining; the file says which it is, it does not make it.
+    """
+    days = cohort.split.test_if_birth_day
+    if days is None:
+        return
+    by_birth = pl.col("birth_date").dt.day().is_between(*days)
+    counts = tables.subjects.select(
+        known=pl.col("birth_date").count(), other=(by_birth != (pl.col("split") == "test")).sum()
+    )
+    known, other = counts.collect().row(0)
+    if other or not known:
+        many = f"{shown_count(other, known)} of {shown_count(known)} patients with a date of birth are split otherwise"
+        message = f"the patients of these data are not split so ({many}); write 'hash: [70, 15, 15]'"
+        raise cohort.fault(("split",), message)
 
 
 def _filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:

@@ -1,6 +1,6 @@
 """What an index must fulfil, one row of the attrition table each."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -20,30 +20,29 @@ from schemas.cohort.times import DurationField, TimeField
 PCORNET_TYPES = ("AV", "ED", "EI", "IP", "IS", "OS", "IC", "OA", "TH", "NI", "UN", "OT")
 
 
-def _encounter_type(value: str, info: ValidationInfo) -> str:
-    known = info.context
-    if isinstance(known, Known) and known.source == "pcornet" and value not in PCORNET_TYPES:
-        raise PydanticCustomError(
-            "encounter_type",
-            "'{value}' is not a PCORnet ENC_TYPE ({known})",
-            {"value": value, "known": ", ".join(PCORNET_TYPES)},
-        )
-    return value
+PCORNET_STATUSES = tuple("AF AL AM AW EX HH HO HS IP NH RH RS SH SN NI UN OT".split())  # noqa: SIM905
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(one_or_more), Field(min_length=1)]
-Types = Annotated[
-    tuple[Annotated[str, AfterValidator(_encounter_type)], ...],
-    BeforeValidator(one_or_more),
-    Field(min_length=1),
-]
+def _words_of(column: str, values: tuple[str, ...]) -> Any:
+    """Words of a column; on PCORnet only those of its value set."""
+
+    def check(value: str, info: ValidationInfo) -> str:
+        known = info.context
+        if isinstance(known, Known) and known.source == "pcornet" and value not in values:
+            message = "'{value}' is not a PCORnet {column} ({values})"
+            told = {"value": value, "column": column, "values": ", ".join(values)}
+            raise PydanticCustomError("value_set", message, told)
+        return value
+
+    word = Annotated[str, AfterValidator(check)]
+    return Annotated[tuple[word, ...], BeforeValidator(one_or_more), Field(min_length=1)]
 
 
 class EncounterFilter(Part):
     """Which encounters are meant; an empty filter means all."""
 
-    type: Types | None = None
-    discharge_status: Words | None = None
+    type: _words_of("ENC_TYPE", PCORNET_TYPES) | None = None  # type: ignore[valid-type]
+    discharge_status: _words_of("DISCHARGE_STATUS", PCORNET_STATUSES) | None = None  # type: ignore[valid-type]
     with_: ListName | None = Field(default=None, alias="with")  # an event of the list within the encounter
 
 

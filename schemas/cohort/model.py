@@ -94,12 +94,22 @@ def _keep(value: Any) -> Keep:
     return Keep("nearest", Duration(int(match[1]), units[match[2]]))
 
 
+def _day(value: Any) -> Any:
+    """Take no number for a date: YAML reads 20160101 as one."""
+    if isinstance(value, int | float):
+        raise PydanticCustomError("date_type", "")
+    return value
+
+
+Day = Annotated[date, BeforeValidator(_day)]
+
+
 class Index(Part):
     """The encounters a prediction is made for."""
 
     encounter: EncounterFilter
-    from_: date | None = Field(default=None, alias="from")
-    to: date | None = None
+    from_: Day | None = Field(default=None, alias="from")
+    to: Day | None = None
     age: tuple[DurationField, DurationField] | None = None  # closed at the first, open at the second
     keep: Annotated[Keep, BeforeValidator(_keep), PlainSerializer(str)] = Keep("every")
 
@@ -109,6 +119,12 @@ class Index(Part):
         if shifted and (self.from_ or self.to):
             raise PydanticCustomError(
                 "shifted", "'from' and 'to' mean nothing in MIMIC, whose dates are shifted"
+            )
+        if self.from_ and self.to and self.to < self.from_:
+            raise PydanticCustomError("dates", "'to' is before 'from', so no encounter is meant")
+        if self.age and self.age[0].is_at_least(self.age[1]):
+            raise PydanticCustomError(
+                "ages", "'age' holds none: it runs from the first up to and without the second"
             )
         return self
 
@@ -122,22 +138,25 @@ class FeatureRule(Part):
     drop_types: EventKinds = ()
 
     @model_validator(mode="after")
-    def _since_is_exact(self) -> Self:
+    def _since_is_before_the_prediction(self) -> Self:
         since = self.since
-        if since and (since.anchor != "predict_at" or since.sign > 0 or since.offset.months):
-            raise PydanticCustomError(
-                "since",
-                "'since: {since}' is not supported yet; write e.g. 'predict_at - 365 days'",
-                {"since": str(since)},
+        late = since and since.anchor == "predict_at" and (since.sign > 0 or not since.offset.count)
+        if since and (late or since.anchor not in ("predict_at", "index.start")):
+            message = (
+                "features cannot begin at '{since}'; write e.g. 'predict_at - 365 days' or 'index.start'"
             )
+            raise PydanticCustomError("since", f"since: {message}", {"since": str(since)})
         return self
+
+
+DayOfMonth = Annotated[int, Field(ge=1, le=31, strict=True)]
 
 
 class Split(Part):
     """How subjects are parted: by the one hash every task shares, or by the day of birth."""
 
     hash: tuple[int, int, int] | None = None
-    test_if_birth_day: tuple[int, int] | None = None
+    test_if_birth_day: tuple[DayOfMonth, DayOfMonth] | None = None  # both in it
 
     @model_validator(mode="after")
     def _one_rule(self, info: ValidationInfo) -> Self:

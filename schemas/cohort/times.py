@@ -41,7 +41,8 @@ class Duration:
         day = timedelta(days=1) // _MICROSECOND
         shortest = self.microseconds + 28 * day * self.months
         longest = other.microseconds + 31 * day * other.months
-        return self == other or shortest >= longest
+        is_same = (self.months, self.microseconds) == (other.months, other.microseconds)
+        return is_same or shortest >= longest
 
     def __str__(self) -> str:
         return f"{self.count} {self.unit.removesuffix('s') if self.count == 1 else self.unit}"

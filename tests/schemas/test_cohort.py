@@ -450,3 +450,104 @@ def test_a_file_below_the_working_directory_is_called_as_one_would_type_it(tmp_p
     _, bad = read_folder(tmp_path)
 
     assert str(bad["mine"]).startswith("mine.yaml:1: cohort: 'Mine' is not a name")
+
+
+HOME = {"text": RETURN_HOME}
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            ("[HO, HH]", "[A]"),
+            "7: index.encounter.discharge_status: 'A' is not a PCORnet DISCHARGE_STATUS (AF, AL, AM,",
+        ),
+        (
+            ("type: [ED, EI, IP]", "type: [ER]"),
+            "17: outcome.any_encounter.type: 'ER' is not a PCORnet ENC_TYPE (",
+        ),
+        (("from: 2016-01-01", "from: 2016"), "8: index.from: '2016' is not a date, e.g. 2016-01-01"),
+        (("from: 2016-01-01", "from: 20160101"), "8: index.from: '20160101' is not a date, e.g. 2016-01-01"),
+        (
+            ("from: 2016-01-01", "from: 01/02/2016"),
+            "8: index.from: '01/02/2016' is not a date, e.g. 2016-01-01",
+        ),
+        (
+            ("from: 2016-01-01", "from: 2016-13-01"),
+            "8: index.from: '2016-13-01' is not a date, e.g. 2016-01-01",
+        ),
+        (
+            ("from: 2016-01-01", "from: 2016-01-01\n  to: 2015-01-01"),
+            "6: index: 'to' is before 'from', so no encounter is meant",
+        ),
+        (("[0 days, 18 years]", "[18 years, 2 years]"), "6: index: 'age' holds none: it runs from the first"),
+        (("[0 days, 18 years]", "[1 year, 12 months]"), "6: index: 'age' holds none: it runs from the first"),
+        (
+            ("keep: every", "keep: nearest to 4"),
+            "10: index.keep: 'nearest to 4' is none of 'every', 'first',",
+        ),
+        (("[17, 24]", "[17, 32]"), "18: split.test_if_birth_day: '32' is not a day of the month"),
+        (
+            ("{until: predict_at}", "{until: predict_at, since: birth}"),
+            "16: features: since: features cannot begin at 'birth'; write e.g. 'predict_at - 365 days' or 'index.s",
+        ),
+        (
+            ("{until: predict_at}", "{until: predict_at, since: predict_at + 1 day}"),
+            "16: features: since: features cannot begin at 'predict_at + 1 day'; write e.g. ",
+        ),
+        (
+            ("within: 30 days", "until: index.end"),
+            "17: outcome.until: 'index.end' is never after predict_at, so the",
+        ),
+        (
+            ("within: 30 days", "until: birth"),
+            "17: outcome.until: 'birth' is never after predict_at, so the window",
+        ),
+        (
+            ("within: 30 days", "until: index.start"),
+            "17: outcome.until: 'index.start' is never after predict_at",
+        ),
+        (
+            ("within: 30 days", "until: predict_at + 0 days"),
+            "17: outcome.until: 'predict_at' is never after predict_",
+        ),
+        (
+            ("predict_at: index.end", "predict_at: index.start + 2 days"),
+            "15: predict_at: index.start + 2 days can fall after the stay; add '- still in the stay: {index_long",
+        ),
+        (
+            ("icd9cm: [V30*", "icd9cm: [010"),
+            "5: codes.birth.icd9cm: 010 was read as a number; put it in quotes",
+        ),
+        (
+            ("icd9cm: [V30*", "icd9cm: [12:30"),
+            "5: codes.birth.icd9cm: 12:30 was read as a number; put it in quotes",
+        ),
+        (
+            ("icd9cm: [V30*", "icd9cm: [2016-01-01"),
+            "5: codes.birth.icd9cm: 2016-01-01 was read as a date; put it in",
+        ),
+        (("icd9cm: [V30*", "icd9cm: [~"), "5: codes.birth.icd9cm: is empty"),
+        (("readmission_30d_home", "yes"), "1: cohort: yes was read as true; put it in quotes"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_a_slip_in_a_pcornet_file_is_told_where_it_stands(change, line):
+    assert fault(change, **HOME).startswith(f"c.yaml:{line}")
+
+
+@pytest.mark.parametrize(
+    "since", ["predict_at - 365 days", "predict_at - 12 months", "index.start", "index.start - 1 year"]
+)
+def test_features_may_begin_so_long_before_the_prediction_or_the_index(since):
+    text = RETURN_HOME.replace("{until: predict_at}", f"{{until: predict_at, since: {since}}}")
+    assert str(parse_text(text, file="c.yaml").features.since) == since
+
+
+def test_a_cohort_on_a_source_without_tables_is_bad_and_says_of_which_there_are(tmp_path):
+    (tmp_path / "home.yaml").write_text(RETURN_HOME)
+    good, bad = read_folder(tmp_path, sources=("mimic", "meds"))
+    assert not good
+    assert str(bad["home"]).endswith(
+        "home.yaml:3: source: 'pcornet' has no tables here yet; there are those of mimic, meds"
+    )
