@@ -48,10 +48,16 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
 
 def read_tables(cohort: Cohort, layout: Layout) -> Tables:
     """Return the source's tables for a cohort; events stay on disk until asked for."""
+    encounters = read_frame(layout.encounters, ENCOUNTERS).lazy()
+    return tables_with(encounters, cohort, layout)
+
+
+def tables_with(encounters: pl.LazyFrame, cohort: Cohort, layout: Layout) -> Tables:
+    """Return the source's tables with `encounters` as they are given."""
     events = pl.scan_parquet(contract_files(layout.events, EVENTS))
     return Tables(
         subjects=read_frame(layout.subjects, SUBJECTS).lazy(),
-        encounters=read_frame(layout.encounters, ENCOUNTERS).lazy(),
+        encounters=encounters,
         events=_coded(events, layout),
         codes=cohort.codes,
         end_of_data=_end_of_data(layout.encounters),
