@@ -15,7 +15,7 @@ from schemas.cohort.conditions import (
     IndexLongerThan,
     IndexWithout,
 )
-from schemas.cohort.model import Cohort
+from schemas.cohort.model import HASH_SPLIT, Cohort
 from schemas.cohort.outcomes import (
     AnyEncounter,
     AnyEvent,
@@ -77,7 +77,7 @@ def _split(cohort: Cohort) -> str:
     days = cohort.split.test_if_birth_day
     if days:
         return f"patients born on days {days[0]} to {days[1]} of a month are tested on"
-    train, val, test = cohort.split.hash or ()
+    train, val, test = HASH_SPLIT
     return f"{train} % of the patients to learn from, {val} % to choose by, {test} % to test on, alike for every task"
 
 

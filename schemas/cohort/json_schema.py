@@ -46,7 +46,7 @@ def json_schema() -> dict[str, Any]:
     """Return the schema of a cohort file."""
     made = Cohort.model_json_schema()
     parts = {name: _part(name, part) for name, part in made.pop("$defs").items()}
-    body = _plain(made)
+    body: dict[str, Any] = _plain(made)
     for key, said in _KEYS.items():
         body["properties"][key] = _with(body["properties"][key], description=said)
     body["properties"]["predict_at"] = {
@@ -66,7 +66,7 @@ def _part(name: str, part: dict[str, Any]) -> dict[str, Any]:
     if name in _WRITTEN:
         pattern, said = _WRITTEN[name]
         return {"type": "string", "pattern": pattern, "description": said}
-    plain = _plain(part)
+    plain: dict[str, Any] = _plain(part)
     keys = plain["properties"]
     if name == "Split":
         keys["hash"] = {"const": list(HASH_SPLIT)}
@@ -87,14 +87,13 @@ def _plain(node: Any) -> Any:
     choices = [choice for choice in node.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
         return _plain({key: value for key, value in node.items() if key != "anyOf"} | choices[0])
-    named = {"properties", "$defs"}  # below these a key is a name of ours
+    if "$ref" in node:
+        return {"$ref": node["$ref"].replace("#/$defs/", "#/definitions/")}
     plain = {
-        key: {name: _plain(value) for name, value in inner.items()} if key in named else _plain(inner)
-        for key, inner in node.items()
+        key: {name: _plain(value) for name, value in inner.items()} if key == "properties" else _plain(inner)
+        for key, inner in node.items()  # below `properties` a key is a name of ours: `title` is none there
         if key not in ("title", "default")
     }
-    if "$ref" in plain:
-        return {"$ref": plain["$ref"].replace("#/$defs/", "#/definitions/")}
     return _array(plain) if plain.get("type") == "array" else plain
 
 
