@@ -111,6 +111,23 @@ def spec(random: Random) -> dict:
     }
 
 
+def episodes_spec(random: Random) -> dict:
+    """Return a file whose every index asks for episodes, their lengths those of the grid."""
+    outcome = {
+        "episodes_of": "heart",
+        "new_episode_after": random.choice(["4 days", "5 days", "10 days"]),
+        "at_least": random.choice([["2 in 10 days"], ["3 in 20 days", "4 in 1 month"], ["2 in 15 days"]]),
+        "within": random.choice(["20 days", "2 months", "end_of_data"]),
+    }
+    return spec(random) | {
+        "index": {"encounter": {}},
+        "require": [],
+        "predict_at": "index.end",
+        "features": {"until": "predict_at"},
+        "outcome": outcome,
+    }
+
+
 def _index(random: Random) -> dict:
     index: dict = {"encounter": _filter(random)}
     if random.random() < 0.2:

@@ -20,26 +20,26 @@ from schemas.events import KINDS
 from schemas.settings import PRESETS
 from tests.nest_model.seqsets import read_rows, set_row
 from tests.pipelines.cohort_sql import CohortSql
-from tests.pipelines.cohort_worlds import spec, world
+from tests.pipelines.cohort_worlds import episodes_spec, spec, world
 
 SEEDS = st.integers(0, 2**32)
 
 
-def made_up(random):
-    return parse_text(yaml.safe_dump(spec(random), sort_keys=False), file="made_up.yaml")
+def made_up(random, make=spec):
+    return parse_text(yaml.safe_dump(make(random), sort_keys=False), file="made_up.yaml")
 
 
-def both(seed, preset):
+def both(seed, preset, make=spec):
     """Return the cohort, the tables, what the pipeline derives of them and what SQL does."""
     random = Random(seed)
     tables = world(random)
-    cohort, rules = made_up(random), PRESETS[preset]
+    cohort, rules = made_up(random, make), PRESETS[preset]
     found = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), rules)
     return cohort, tables, found, CohortSql(cohort.normalized(), *tables, rules.clock)
 
 
-def assert_agreement(seed, preset):
-    _, _, found, sql = both(seed, preset)
+def assert_agreement(seed, preset, make=spec):
+    _, _, found, sql = both(seed, preset, make)
     steps = [(step.step, step.index_rows, step.patients, step.dropped) for step in found.steps]
     assert steps == sql.attrition
     assert found.rows.rows() == sql.labels
@@ -50,6 +50,12 @@ def assert_agreement(seed, preset):
 @settings(max_examples=25, deadline=None)
 def test_labels_and_attrition_of_any_cohort_agree_with_sql(preset, seed):
     assert_agreement(seed, preset)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=15, deadline=None)
+def test_episodes_of_many_visits_on_each_others_bounds_agree_with_sql(seed):
+    assert_agreement(seed, "default", episodes_spec)
 
 
 @pytest.mark.long
