@@ -11,7 +11,7 @@ import yaml
 from pipelines.codes import code_events
 from pipelines.cohorts.derive import Labels, derive
 from pipelines.cohorts.record import card_of, lock_of, task_of
-from pipelines.cohorts.refuse import refuse_empty_columns, refuse_other_split
+from pipelines.cohorts.refuse import refuse_unanswerable
 from pipelines.cohorts.tables import Tables
 from pipelines.cohorts.warn import resolved_codes, warnings_of
 from schemas.attrition import attrition_csv
@@ -33,8 +33,7 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
         ContractError: an input table is missing or of another contract, or a file cannot be written.
     """
     tables = read_tables(cohort, layout)
-    refuse_empty_columns(cohort, tables)
-    refuse_other_split(cohort, tables)
+    refuse_unanswerable(cohort, tables)
     labels = derive(cohort, tables, rules)
     codes = resolved_codes(cohort, tables)
     contract = contract_name(labels_schema(labels.label_type))

@@ -8,7 +8,7 @@ import polars as pl
 from pipelines.cohorts.derive import Labels, derive
 from pipelines.cohorts.labels import tables_with
 from pipelines.cohorts.record import card_of
-from pipelines.cohorts.refuse import refuse_empty_columns, refuse_other_split
+from pipelines.cohorts.refuse import refuse_unanswerable
 from pipelines.cohorts.tables import Tables
 from schemas.attrition import HEADER, shown_attrition
 from schemas.cohort import Cohort
@@ -36,8 +36,7 @@ def derive_sample(
     """
     encounters = pl.scan_parquet(contract_files(layout.encounters, ENCOUNTERS))
     tables = tables_with(encounters, cohort, layout)
-    refuse_empty_columns(cohort, tables)
-    refuse_other_split(cohort, tables)
+    refuse_unanswerable(cohort, tables)
     everyone = tables.subjects.select(pl.col("subject_id").sort()).collect().to_series()
     if len(everyone) <= 2 * patients:  # what is left of more could be counted by subtraction
         return derive(cohort, tables, rules), True

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal, Self, get_args
@@ -214,7 +215,12 @@ class Cohort(Part):
 
     def fault(self, path: Path, message: str) -> CohortError:
         """Return an error with the file and line of `path`, for what shows only when the file is run."""
-        return CohortError(self._file, [Fault(self._document.line(path), where(path), message)])
+        return self.faults([(path, message)])
+
+    def faults(self, found: Iterable[tuple[Path, str]]) -> CohortError:
+        """Return one error for several."""
+        told = [Fault(self._document.line(path), where(path), message) for path, message in found]
+        return CohortError(self._file, told)
 
 
 def _list_names(part: Part) -> set[str]:

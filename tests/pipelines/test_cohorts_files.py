@@ -213,6 +213,29 @@ def test_a_filter_on_an_empty_column_is_refused_where_it_stands(layout):
     )
 
 
+def test_all_that_the_data_cannot_answer_is_told_at_once(tmp_path):
+    layout = Layout(tmp_path)
+    subjects, encounters, events = people()
+    write(layout, [row | {"birth_date": None} for row in subjects], encounters, events)
+    changes = [
+        ("encounter: {}, keep: every", "encounter: {type: IP}, age: [0 days, 18 years], keep: every"),
+        ("{any_encounter: {}, after: index.end}", "{any_encounter: {type: IP}, after: birth + 1 year}"),
+        ("within: 30 days", "until: birth + 4 years"),
+        ON_PCORNET,
+        ("{hash: [70, 15, 15]}", "{test_if_birth_day: [17, 24]}"),
+    ]
+    with pytest.raises(CohortError) as caught:
+        write_labels(mimic("readmission", *changes), layout, RULES)
+    assert [(fault.line, fault.where) for fault in caught.value.faults] == [
+        (4, "index"),
+        (4, "index.encounter.type"),
+        (7, "require.admitted again later.after"),
+        (7, "require.admitted again later.any_encounter.type"),
+        (10, "outcome.until"),
+        (11, "split"),
+    ]
+
+
 BY_BIRTH_DAY = ("{hash: [70, 15, 15]}", "{test_if_birth_day: [1, 8]}")
 ON_PCORNET = ("source: mimic", "source: pcornet")
 
