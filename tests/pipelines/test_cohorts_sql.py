@@ -61,7 +61,7 @@ def test_episodes_of_many_visits_on_each_others_bounds_agree_with_sql(seed):
 @pytest.mark.long
 @pytest.mark.parametrize("preset", PRESETS)
 @given(seed=SEEDS)
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_labels_and_attrition_of_very_many_cohorts_agree_with_sql(preset, seed):
     assert_agreement(seed, preset)
 
