@@ -34,7 +34,7 @@ def build(folder: Path) -> dg.Definitions:
     reports = [report(source, []) for source in SOURCES]
     built = [asset for assets in (*chains.values(), reports, INSTACART_ASSETS) for asset in assets]
     cohorts, unreadable_files = read_folder(
-        folder, {key.to_user_string() for asset in built for key in asset.keys}
+        folder, {key.to_user_string() for asset in built for key in asset.keys}, SOURCES
     )
     return dg.Definitions(
         assets=[
@@ -48,7 +48,7 @@ def build(folder: Path) -> dg.Definitions:
             card_checks("mimic", "mimic_meds", "meds"),
             as_published,
             *INSTACART_CHECKS,
-            *(check for cohort in cohorts for check in cohort_checks(_source_of(cohort), cohort.cohort)),
+            *(check for cohort in cohorts for check in cohort_checks(cohort.source, cohort.cohort)),
         ],
         jobs=JOBS,
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
@@ -58,7 +58,7 @@ def build(folder: Path) -> dg.Definitions:
 
 def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
     """Return the labels, models and report of a source's cohorts."""
-    own = [cohort for cohort in cohorts if _source_of(cohort) == source]
+    own = [cohort for cohort in cohorts if cohort.source == source]
     names = [cohort.cohort for cohort in own]
     return [
         *(labels(source, cohort) for cohort in own),
@@ -66,8 +66,3 @@ def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
         *(lightgbm(source, name) for name in names),
         report(source, names),
     ]
-
-
-def _source_of(cohort: Cohort) -> str:
-    """Return the source a cohort stands with; one on a source without a chain is refused where it runs."""
-    return cohort.source if cohort.source in SOURCES else "mimic"

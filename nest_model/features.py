@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from nest_model.data import SeqSets
+from nest_model.months import add_months
 from nest_model.selection import Selection
 from schemas.errors import InputError
 from schemas.events import KINDS
@@ -28,8 +29,8 @@ def select(
 
     Sets up to the index in (start, encounter_id) order; in them the events with `available_at <= predict_at`
     (clock `time`: `time < predict_at`), without `drop_types`, and without `drop_from_index` in the index set.
-    Under `since` only events in (predict_at - since, predict_at], and no leading set that neither starts nor
-    keeps an event there. The index set stays even when nothing is left in it.
+    Under `since` only events after that time, and no leading set that neither starts nor keeps an event there.
+    The index set stays even when nothing is left in it.
 
     Raises:
         InputError: an encounter is not in the shards, or a prediction lies before its encounter's start.
@@ -98,16 +99,27 @@ def _select_chunk(
     keep &= ~_is_kind(features.drop_types)[kind]
     is_index = sets == target[example]
     keep &= ~(_is_kind(features.drop_from_index)[kind] & is_index[pair])
-    if features.since_us is not None:
-        keep &= clock_us > limit_us - features.since_us
+    since_us = _since(seqsets, features, target, predict_at_us)
+    if since_us is not None:
+        keep &= clock_us > since_us[example][pair]
 
     kept = np.bincount(pair[keep], minlength=len(sets))
     place = np.uint32 if seqsets.events < 2**32 else np.int64  # of a whole cohort these are gigabytes
     selection = Selection.of_events(first, target, kept, events[keep].astype(place))
-    if features.since_us is None:
+    if since_us is None:
         return selection
-    starts_inside = seqsets.start_us[sets] > predict_at_us[example] - features.since_us
+    starts_inside = seqsets.start_us[sets] > since_us[example]
     return _without_leading(selection, keep_pair=starts_inside | (kept > 0) | is_index)
+
+
+def _since(
+    seqsets: SeqSets, features: Features, target: np.ndarray, predict_at_us: np.ndarray
+) -> np.ndarray | None:
+    """[examples] after which time features begin; None: with the history."""
+    if features.since_us is None:
+        return None
+    anchor = predict_at_us if features.since_anchor == "predict_at" else seqsets.start_us[target]
+    return add_months(anchor, -features.since_months) - features.since_us
 
 
 def _without_leading(selection: Selection, *, keep_pair: np.ndarray) -> Selection:

@@ -15,6 +15,7 @@ from nest_model.data import NO_TIME, SeqSets
 from nest_model.evaluate import countable
 from nest_model.features import select
 from nest_model.labels import Labels, write_predictions
+from nest_model.months import add_months
 from nest_model.selection import limit_context
 from nest_model.telemetry import Telemetry
 from schemas.errors import InputError
@@ -166,15 +167,3 @@ def last_sets(seqsets: SeqSets, task: Task) -> Labels:
         label=None,
         split=np.full(len(chosen), "new", dtype=object),
     )
-
-
-def add_months(times_us: np.ndarray, months: int) -> np.ndarray:
-    """Add calendar months to times in microseconds; a day the month has not becomes its last."""
-    times = times_us.astype("datetime64[us]")
-    month = times.astype("datetime64[M]")
-    day = (times.astype("datetime64[D]") - month.astype("datetime64[D]")).astype(np.int64)
-    clock = times - times.astype("datetime64[D]")
-    target = month + months
-    days = ((target + 1).astype("datetime64[D]") - target.astype("datetime64[D]")).astype(np.int64)
-    moved = target.astype("datetime64[D]") + np.minimum(day, days - 1)
-    return (moved.astype("datetime64[us]") + clock).astype(np.int64)

@@ -29,7 +29,9 @@ class Features(BaseModel):
     clock: Literal["available_at", "time"] = "available_at"
     drop_from_index: tuple[str, ...] = ()
     drop_types: tuple[str, ...] = ()
-    since_us: int | None = None  # microseconds before predict_at; None: everything
+    since_us: int | None = None  # microseconds before the anchor; None: everything
+    since_months: int = 0  # calendar months before the anchor
+    since_anchor: Literal["predict_at", "index.start"] = "predict_at"
 
 
 class Task(BaseModel):

@@ -5,9 +5,11 @@ end_of_data, death, split, predict_at. Requirements become one boolean column ea
 one pass over the tables gives labels and attrition alike.
 """
 
+from datetime import datetime
+
 import polars as pl
 
-from schemas.cohort import TimePoint
+from schemas.cohort import Duration, TimePoint
 
 MICROSECONDS_PER_DAY = 86_400_000_000
 KEY = ("subject_id", "index_encounter")
@@ -26,10 +28,14 @@ def time_of(point: TimePoint) -> pl.Expr:
 
     Months are calendar ones: 31 January + 1 month = 28 (29) February.
     """
-    anchor = pl.col(_ANCHORS[point.anchor])
-    if point.offset.months:
-        return anchor.dt.offset_by(f"{point.sign * point.offset.months}mo")
-    return anchor + pl.duration(microseconds=point.sign * point.offset.microseconds, time_unit="us")
+    return moved(pl.col(_ANCHORS[point.anchor]), point.offset, point.sign)
+
+
+def moved(times: pl.Expr, length: Duration, sign: int = 1) -> pl.Expr:
+    """Return times a length later (`sign` -1: earlier); a day the month has not becomes its last."""
+    if length.months:
+        return times.dt.offset_by(f"{sign * length.months}mo")
+    return times + pl.duration(microseconds=sign * length.microseconds, time_unit="us")
 
 
 def death_in_stay() -> pl.Expr:
@@ -40,12 +46,21 @@ def death_in_stay() -> pl.Expr:
     return pl.when(pl.col("died")).then(pl.min_horizontal("death_time", "end"))
 
 
-def candidates(subjects: pl.LazyFrame, encounters: pl.LazyFrame, predict_at: TimePoint) -> pl.LazyFrame:
-    """Return one row per encounter: its prediction time, its subject's birth, death, end of data, split."""
+def candidates(
+    subjects: pl.LazyFrame,
+    encounters: pl.LazyFrame,
+    predict_at: TimePoint,
+    end_of_data: datetime | None = None,
+) -> pl.LazyFrame:
+    """Return one row per encounter: its prediction time, its subject's birth, death, end of data, split.
+
+    Args:
+        end_of_data: of everyone; None where dates are shifted per patient, whose last discharge it then is.
+    """
     return (
         encounters.rename({"encounter_id": "index_encounter"})
         .join(subjects.select("subject_id", "birth_date", "death_date", "split"), on="subject_id", how="left")
-        .join(_observed(encounters), on="subject_id", how="left")
+        .join(_observed(encounters, end_of_data), on="subject_id", how="left")
         .with_columns(death=pl.coalesce("died_in_hospital", pl.col("death_date").dt.offset_by("1d")))
         .with_columns(predict_at=time_of(predict_at))
     )
@@ -64,9 +79,10 @@ def with_follow_up(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _observed(encounters: pl.LazyFrame) -> pl.LazyFrame:
-    """Return per subject the last discharge: in MIMIC, dates are shifted per patient, it ends their data."""
+def _observed(encounters: pl.LazyFrame, end_of_data: datetime | None) -> pl.LazyFrame:
+    """Return per subject the end of their data, and their latest death in a stay."""
+    last = pl.col("end").max() if end_of_data is None else pl.lit(end_of_data).cast(pl.Datetime("us"))
     return encounters.group_by("subject_id").agg(
-        end_of_data=pl.col("end").max(),
+        end_of_data=last,
         died_in_hospital=death_in_stay().max(),
     )

@@ -7,7 +7,7 @@ import polars as pl
 
 from pipelines.cohorts.candidates import KEY, candidates, with_follow_up
 from pipelines.cohorts.chapters import CHAPTERS
-from pipelines.cohorts.outcomes import add_outcome_time, classes_of
+from pipelines.cohorts.outcomes import add_outcome_time, classes_of, window_end
 from pipelines.cohorts.steps import Steps, add_index_steps, add_requirements
 from pipelines.cohorts.tables import Tables
 from schemas.attrition import Step
@@ -29,6 +29,8 @@ class Labels:
     classes: tuple[str, ...]
     steps: list[Step]
     noted: dict[str, int]  # rows kept under clock "time" that a step would have dropped
+    unfollowed: int = 0  # rows without the outcome whose window reaches past the data
+    windowless: int = 0  # rows whose window ends by the prediction
 
 
 def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> Labels:
@@ -38,7 +40,7 @@ def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> Labels:
     nothing; how many of the rows that stay they would have dropped is noted.
     """
     lenient = rules.clock == "time"
-    steps = Steps(candidates(tables.subjects, tables.encounters, cohort.predict_at))
+    steps = Steps(candidates(tables.subjects, tables.encounters, cohort.predict_at, tables.end_of_data))
     add_index_steps(steps, cohort, tables)
     add_requirements(steps, cohort, tables, lenient=lenient)
     _add_outcome(steps, cohort.outcome, tables, lenient=lenient)
@@ -46,12 +48,21 @@ def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> Labels:
     kept = with_follow_up(rows.filter(steps.passed))
     labelled, label_type, classes = _label(kept, cohort.outcome, tables, rules)
     sorted_rows = labelled.select(COLUMNS).sort("subject_id", "index_start", "index_encounter")
-    return Labels(sorted_rows, label_type, classes, steps.count(rows), steps.count_lenient(kept))
+    steps_count, noted = steps.count(rows), steps.count_lenient(kept)
+    return Labels(sorted_rows, label_type, classes, steps_count, noted, *_poor_windows(kept))
+
+
+def _poor_windows(kept: pl.DataFrame) -> tuple[int, int]:
+    """Count the rows that show no outcome though their window reaches past the data, and those without a window."""
+    end = pl.col("window_end")
+    unfollowed = pl.col("outcome_time").is_null() & (end > pl.col("end_of_data"))
+    windowless = end <= pl.col("predict_at")
+    return kept.select(unfollowed.sum(), windowless.sum()).row(0)
 
 
 def _add_outcome(steps: Steps, outcome: Any, tables: Tables, *, lenient: bool) -> None:
     """Add the outcome's time or class, and the step it makes: none by the prediction, or a class at all."""
-    steps.rows = add_outcome_time(steps.rows, outcome, tables)
+    steps.rows = add_outcome_time(steps.rows, outcome, tables).with_columns(window_end=window_end(outcome))
     if isinstance(outcome, ClassOf):
         found = classes_of(outcome, tables).rename({"label": "found"})
         steps.rows = steps.rows.join(found, on=KEY, how="left")

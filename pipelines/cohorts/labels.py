@@ -1,6 +1,7 @@
 """A cohort's files: labels.parquet, attrition.csv and a lock of what was run."""
 
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -10,13 +11,13 @@ import yaml
 from pipelines.codes import code_events
 from pipelines.cohorts.derive import Labels, derive
 from pipelines.cohorts.record import card_of, lock_of, task_of
-from pipelines.cohorts.refuse import refuse_empty_columns, refuse_source
+from pipelines.cohorts.refuse import refuse_unanswerable
 from pipelines.cohorts.tables import Tables
 from pipelines.cohorts.warn import resolved_codes, warnings_of
 from schemas.attrition import attrition_csv
 from schemas.cards import StepCard
 from schemas.cohort import Cohort
-from schemas.contract import contract_files, contract_name, read_table, write_table
+from schemas.contract import contract_files, contract_name, read_table, table_metadata, write_table
 from schemas.errors import ContractError
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.labels import labels_schema
@@ -31,9 +32,8 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
         CohortError: the file asks for what this source cannot answer.
         ContractError: an input table is missing or of another contract, or a file cannot be written.
     """
-    refuse_source(cohort)
     tables = read_tables(cohort, layout)
-    refuse_empty_columns(cohort, tables)
+    refuse_unanswerable(cohort, tables)
     labels = derive(cohort, tables, rules)
     codes = resolved_codes(cohort, tables)
     contract = contract_name(labels_schema(labels.label_type))
@@ -47,13 +47,26 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
 
 def read_tables(cohort: Cohort, layout: Layout) -> Tables:
     """Return the source's tables for a cohort; events stay on disk until asked for."""
+    encounters = read_frame(layout.encounters, ENCOUNTERS).lazy()
+    return tables_with(encounters, cohort, layout)
+
+
+def tables_with(encounters: pl.LazyFrame, cohort: Cohort, layout: Layout) -> Tables:
+    """Return the source's tables with `encounters` as they are given."""
     events = pl.scan_parquet(contract_files(layout.events, EVENTS))
     return Tables(
         subjects=read_frame(layout.subjects, SUBJECTS).lazy(),
-        encounters=read_frame(layout.encounters, ENCOUNTERS).lazy(),
+        encounters=encounters,
         events=_coded(events, layout),
         codes=cohort.codes,
+        end_of_data=_end_of_data(layout.encounters),
     )
+
+
+def _end_of_data(encounters: Path) -> datetime | None:
+    """Return when the whole source's data end, where its encounters say so in their metadata."""
+    said = table_metadata(encounters).get("end_of_data")
+    return None if said is None else datetime.fromisoformat(said)
 
 
 def _coded(events: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:

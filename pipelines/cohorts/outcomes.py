@@ -8,12 +8,15 @@ import polars as pl
 from pipelines.cohorts.candidates import KEY, death_in_stay, time_of
 from pipelines.cohorts.chapters import CLASS_MAPS
 from pipelines.cohorts.conditions import in_stay, stayed_longer_than
+from pipelines.cohorts.episodes import episode_starts, often_enough
 from pipelines.cohorts.tables import Tables, event_times, other_starts, within_window
 from schemas.cohort import (
     AnyEncounter,
     AnyEvent,
     ClassOf,
+    EncounterFilter,
     EncountersWith,
+    EpisodesOf,
     IndexDied,
     IndexLongerThan,
     LabelsOf,
@@ -55,31 +58,46 @@ def _index_longer_than(rows: pl.LazyFrame, outcome: IndexLongerThan, _: Tables) 
 
 def _any_encounter(rows: pl.LazyFrame, outcome: AnyEncounter, tables: Tables) -> pl.LazyFrame:
     moments = other_starts(tables.encounters_of(outcome.any_encounter))
-    found = within_window(rows, moments, pl.col("predict_at"), _window_end(outcome))
+    found = within_window(rows, moments, pl.col("predict_at"), window_end(outcome))
     return _nth(rows, found, 1)
 
 
 def _any_event(rows: pl.LazyFrame, outcome: AnyEvent, tables: Tables) -> pl.LazyFrame:
     moments = event_times(tables.events_of(outcome.any_event))
-    return _nth(rows, within_window(rows, moments, pl.col("predict_at"), _window_end(outcome)), 1)
+    return _nth(rows, within_window(rows, moments, pl.col("predict_at"), window_end(outcome)), 1)
 
 
 def _encounters_with(rows: pl.LazyFrame, outcome: EncountersWith, tables: Tables) -> pl.LazyFrame:
-    with_codes = tables.events_of(outcome.encounters_with).select("subject_id", "encounter_id")
-    moments = other_starts(tables.encounters.join(with_codes, on=["subject_id", "encounter_id"], how="semi"))
-    found = within_window(rows, moments, pl.col("predict_at"), _window_end(outcome))
+    moments = other_starts(tables.encounters_of(EncounterFilter(with_=outcome.encounters_with)))
+    found = within_window(rows, moments, pl.col("predict_at"), window_end(outcome))
     if outcome.on_distinct_days:
         day = pl.col("moment").dt.truncate("1d")
         found = found.group_by(*KEY, day.alias("day")).agg(pl.col("moment").min())
     return _nth(rows, found, outcome.at_least)
 
 
-def _window_end(outcome: AnyEncounter | AnyEvent | EncountersWith) -> pl.Expr:
-    if outcome.until is not None:
-        return time_of(outcome.until)
-    if outcome.within is None or outcome.within == "end_of_data":
-        return time_of(TimePoint("end_of_data"))
-    return time_of(TimePoint("predict_at", 1, outcome.within))
+def _episodes_of(rows: pl.LazyFrame, outcome: EpisodesOf, tables: Tables) -> pl.LazyFrame:
+    """Add when an episode was the last one needed; the index is the first, and what came before it counts for none."""
+    moments = other_starts(tables.encounters_of(EncounterFilter(with_=outcome.episodes_of)))
+    found = within_window(rows, moments, None, window_end(outcome)).join(
+        rows.select(*KEY, "start"), on=KEY, how="left"
+    )
+    since_index = found.filter(pl.col("moment") >= pl.col("start"))
+    episodes = episode_starts(since_index, outcome.new_episode_after)
+    reached = often_enough(episodes, outcome.at_least)
+    return rows.join(reached.group_by(KEY).agg(outcome_time=pl.col("moment").min()), on=KEY, how="left")
+
+
+def window_end(outcome: Any) -> pl.Expr:
+    """Return when a candidate's window closes; null for an outcome without one."""
+    within, until = getattr(outcome, "within", None), getattr(outcome, "until", None)
+    if until is not None:
+        return time_of(until)
+    if within is None:
+        return _NO_TIME
+    return time_of(
+        TimePoint("end_of_data") if within == "end_of_data" else TimePoint("predict_at", 1, within)
+    )
 
 
 def _nth(rows: pl.LazyFrame, found: pl.LazyFrame, count: int) -> pl.LazyFrame:
@@ -94,4 +112,5 @@ _TIMED: dict[type, Callable[[pl.LazyFrame, Any, Tables], pl.LazyFrame]] = {
     AnyEncounter: _any_encounter,
     AnyEvent: _any_event,
     EncountersWith: _encounters_with,
+    EpisodesOf: _episodes_of,
 }

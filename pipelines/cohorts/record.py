@@ -9,7 +9,7 @@ import polars as pl
 from pipelines.cohorts.derive import Labels
 from pipelines.cohorts.warn import ResolvedCodes
 from schemas.cards import Flow, StepCard
-from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf
+from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf, TimePoint
 from schemas.events import SPLITS
 from schemas.hashing import file_sha256
 from schemas.labels import Features, Task
@@ -29,7 +29,7 @@ def task_of(cohort: Cohort, labels: Labels, rules: DataRules) -> Task:
             clock=rules.clock,
             drop_from_index=rule.drop_from_index,
             drop_types=rule.drop_types,
-            since_us=None if rule.since is None else rule.since.offset.microseconds,
+            **_since(rule.since),
         ),
         predict_at=str(cohort.predict_at),
         predict_anchor=cast(Any, cohort.predict_at.anchor),
@@ -37,6 +37,17 @@ def task_of(cohort: Cohort, labels: Labels, rules: DataRules) -> Task:
         predict_offset_us=cohort.predict_at.offset.microseconds,
         cohort_sha256=cohort.sha256,
     )
+
+
+def _since(since: TimePoint | None) -> dict[str, Any]:
+    """Return where features begin, as so much before an anchor."""
+    if since is None:
+        return {}
+    return {
+        "since_us": -since.sign * since.offset.microseconds,
+        "since_months": -since.sign * since.offset.months,
+        "since_anchor": since.anchor,
+    }
 
 
 def card_of(cohort: Cohort, labels: Labels, contract: str, warnings: list[str]) -> StepCard:

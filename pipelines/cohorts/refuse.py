@@ -5,31 +5,59 @@ from collections.abc import Iterator
 import polars as pl
 
 from pipelines.cohorts.tables import Tables
-from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen
-
-SUPPORTED_SOURCES = ("mimic", "meds")
+from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen, TimePoint
+from schemas.suppress import shown_count
 
 Path = tuple[str | int, ...]
+Found = Iterator[tuple[Path, str]]
 
 
-def refuse_source(cohort: Cohort) -> None:
-    """Raise CohortError where cohorts on the source are not derived yet."""
-    if cohort.source not in SUPPORTED_SOURCES:
-        supported = ", ".join(SUPPORTED_SOURCES)
-        message = f"cohorts on '{cohort.source}' are not derived yet; supported: {supported}"
-        raise cohort.fault(("source",), message)
+def refuse_unanswerable(cohort: Cohort, tables: Tables) -> None:
+    """Raise CohortError with all that a file asks of columns that are empty, or of patients split otherwise."""
+    found = [*_empty_filters(cohort, tables), *_unknown_births(cohort, tables), *_other_split(cohort, tables)]
+    if found:
+        raise cohort.faults(found)
 
 
-def refuse_empty_columns(cohort: Cohort, tables: Tables) -> None:
-    """Raise CohortError where a filter looks at a column that holds nothing at all."""
+def _empty_filters(cohort: Cohort, tables: Tables) -> Found:
+    """Find the filters that look at a column that holds nothing at all."""
     empty = _empty_columns(tables.encounters)
     for path, wanted in _filters(cohort):
         for column in ("type", "discharge_status"):
             if getattr(wanted, column) is not None and column in empty:
-                message = f"every encounter's {column} is empty in these data; take this filter out"
-                raise cohort.fault((*path, column), message)
-    if "birth_date" in _empty_columns(tables.subjects) and (cohort.index.age or cohort.index.keep.age):
-        raise cohort.fault(("index",), "no birth date is known in these data; take 'age' and 'nearest' out")
+                yield (
+                    (*path, column),
+                    f"every encounter's {column} is empty in these data; take this filter out",
+                )
+
+
+def _unknown_births(cohort: Cohort, tables: Tables) -> Found:
+    """Find what counts from birth where no birth is known."""
+    if "birth_date" not in _empty_columns(tables.subjects):
+        return
+    if cohort.index.age or cohort.index.keep.age:
+        yield ("index",), "no birth date is known in these data; take 'age' and 'nearest' out"
+    for path, time in _times(cohort):
+        if time.anchor == "birth":
+            yield path, "no birth date is known in these data; count from index.start or index.end"
+
+
+def _other_split(cohort: Cohort, tables: Tables) -> Found:
+    """Find a split by days of birth that is not the patients' own.
+
+    A patient has one split for every task and the pretraining; the file says which it is, it does not make it.
+    """
+    days = cohort.split.test_if_birth_day
+    if days is None:
+        return
+    by_birth = pl.col("birth_date").dt.day().is_between(*days)
+    counts = tables.subjects.select(
+        known=pl.col("birth_date").count(), other=(by_birth != (pl.col("split") == "test")).sum()
+    )
+    known, other = counts.collect().row(0)
+    if other or not known:
+        many = f"{shown_count(other, known)} of {shown_count(known)} patients with a date of birth are split otherwise"
+        yield ("split",), f"the patients of these data are not split so ({many}); write 'hash: [70, 15, 15]'"
 
 
 def _filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:
@@ -40,6 +68,17 @@ def _filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:
                 yield ("require", place, name, "any_encounter"), condition.any_encounter
     if isinstance(cohort.outcome, AnyEncounter):
         yield ("outcome", "any_encounter"), cohort.outcome.any_encounter
+
+
+def _times(cohort: Cohort) -> Iterator[tuple[Path, TimePoint]]:
+    parts: list[tuple[Path, object]] = [(("outcome",), cohort.outcome)]
+    for place, item in enumerate(cohort.require):
+        parts += [(("require", place, name), condition) for name, condition in item.items()]
+    for path, part in parts:
+        for key in ("after", "before", "data_until", "until"):
+            time = getattr(part, key, None)
+            if isinstance(time, TimePoint):
+                yield (*path, key), time
 
 
 def _empty_columns(table: pl.LazyFrame) -> set[str]:

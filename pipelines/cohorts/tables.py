@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 import polars as pl
 
@@ -11,12 +12,13 @@ from schemas.cohort import CodeList, EncounterFilter
 
 @dataclass(frozen=True)
 class Tables:
-    """subjects/1, encounters/1 and events/1 (`mapped` filled) and the cohort's code lists."""
+    """subjects/1, encounters/1 and events/1 (`mapped` filled), the cohort's code lists, and when the data end."""
 
     subjects: pl.LazyFrame
     encounters: pl.LazyFrame
     events: pl.LazyFrame
     codes: Mapping[str, CodeList]
+    end_of_data: datetime | None = None  # of everyone; None: each patient's last discharge
 
     def events_of(self, name: str) -> pl.LazyFrame:
         """Return the events a code list names."""

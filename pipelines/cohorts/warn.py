@@ -4,10 +4,9 @@ import difflib
 
 import polars as pl
 
-from pipelines.cohorts.candidates import time_of
 from pipelines.cohorts.derive import Labels
 from pipelines.cohorts.tables import Tables, matches, pattern_expr
-from schemas.cohort import ClassOf, Cohort, Duration, LabelsOf, TimePoint
+from schemas.cohort import ClassOf, Cohort, LabelsOf
 from schemas.events import SPLITS
 from schemas.settings import DataRules
 from schemas.suppress import shown_count
@@ -49,7 +48,7 @@ def warnings_of(
         *cohort.warnings(),
         *_diagnoses_before_discharge(cohort, rules),
         *_unmatched_patterns(cohort, tables, codes),
-        *_uncovered_windows(cohort, labels, tables),
+        *_uncovered_windows(cohort, labels),
         *_not_trainable(cohort, labels),
     ]
 
@@ -89,20 +88,20 @@ def _nearest(pattern: str, vocab: str, tables: Tables) -> str:
     return f"; the data hold no {vocab} code like it"
 
 
-def _uncovered_windows(cohort: Cohort, labels: Labels, tables: Tables) -> list[str]:
-    """Count the negative rows whose window reaches past the patient's data."""
-    within = getattr(cohort.outcome, "within", None)
-    if not isinstance(within, Duration):
-        return []
-    end = tables.encounters.group_by("subject_id").agg(end_of_data=pl.col("end").max())
-    late = time_of(TimePoint("predict_at", 1, within)) > pl.col("end_of_data")
-    negative = labels.rows.filter(~pl.col("label"))
-    count = negative.lazy().join(end, on="subject_id").filter(late).select(pl.len()).collect().item()
-    return (
-        [f"{shown_count(count, negative.height)} negative rows are followed for less than {within}"]
-        if count
-        else []
-    )
+def _uncovered_windows(cohort: Cohort, labels: Labels) -> list[str]:
+    """Count the negative rows whose window reaches past the patient's data, and the rows that have no window."""
+    within, until = getattr(cohort.outcome, "within", None), getattr(cohort.outcome, "until", None)
+    rows, found = labels.rows, []
+    if labels.unfollowed:
+        many = shown_count(labels.unfollowed, rows.filter(~pl.col("label")).height)
+        length = f"for less than {within}" if until is None else f"to an earlier time than {until}"
+        found.append(f"{many} negative rows are followed {length}")
+    if labels.windowless:
+        many = shown_count(labels.windowless, rows.height)
+        found.append(
+            f"{many} rows have no window: they are predicted at or after {until}, and count as negative"
+        )
+    return found
 
 
 def _not_trainable(cohort: Cohort, labels: Labels) -> list[str]:

@@ -1,29 +1,32 @@
 """The cohort language: one small YAML file, read into its meaning or refused with every fault at once."""
 
 from schemas.cohort.conditions import (
-    AnyEncounter,
-    AnyEvent,
-    ClassOf,
     Condition,
     DataUntil,
     EncounterFilter,
     EncounterSeen,
-    EncountersWith,
     EventNotSeen,
     EventSeen,
     IndexAlive,
-    IndexDied,
     IndexHas,
     IndexLongerThan,
     IndexWithout,
-    LabelsOf,
-    Outcome,
 )
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.folder import read_folder
 from schemas.cohort.model import CodeList, Cohort, Keep
+from schemas.cohort.outcomes import (
+    AnyEncounter,
+    AnyEvent,
+    ClassOf,
+    EncountersWith,
+    EpisodesOf,
+    IndexDied,
+    LabelsOf,
+    Outcome,
+)
 from schemas.cohort.read import parse_cohort, parse_text
-from schemas.cohort.times import Duration, TimePoint
+from schemas.cohort.times import Duration, Rate, TimePoint
 
 __all__ = [
     "AnyEncounter",
@@ -38,6 +41,7 @@ __all__ = [
     "EncounterFilter",
     "EncounterSeen",
     "EncountersWith",
+    "EpisodesOf",
     "EventNotSeen",
     "EventSeen",
     "Fault",
@@ -49,6 +53,7 @@ __all__ = [
     "Keep",
     "LabelsOf",
     "Outcome",
+    "Rate",
     "TimePoint",
     "parse_cohort",
     "parse_text",

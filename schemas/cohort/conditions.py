@@ -1,6 +1,6 @@
-"""What an index must fulfil, one row of the attrition table each; and what counts as the outcome."""
+"""What an index must fulfil, one row of the attrition table each."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -13,37 +13,36 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from schemas.cohort.faults import did_you_mean
+from schemas.cohort.choice import TAG, key_of, one_of
 from schemas.cohort.parts import Known, ListName, Part, one_or_more
-from schemas.cohort.times import DurationField, TimeField, WindowField
+from schemas.cohort.times import DurationField, TimeField
 
 PCORNET_TYPES = ("AV", "ED", "EI", "IP", "IS", "OS", "IC", "OA", "TH", "NI", "UN", "OT")
 
 
-def _encounter_type(value: str, info: ValidationInfo) -> str:
-    known = info.context
-    if isinstance(known, Known) and known.source == "pcornet" and value not in PCORNET_TYPES:
-        raise PydanticCustomError(
-            "encounter_type",
-            "'{value}' is not a PCORnet ENC_TYPE ({known})",
-            {"value": value, "known": ", ".join(PCORNET_TYPES)},
-        )
-    return value
+PCORNET_STATUSES = tuple("AF AL AM AW EX HH HO HS IP NH RH RS SH SN NI UN OT".split())  # noqa: SIM905
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(one_or_more), Field(min_length=1)]
-Types = Annotated[
-    tuple[Annotated[str, AfterValidator(_encounter_type)], ...],
-    BeforeValidator(one_or_more),
-    Field(min_length=1),
-]
+def _words_of(column: str, values: tuple[str, ...]) -> Any:
+    """Words of a column; on PCORnet only those of its value set."""
+
+    def check(value: str, info: ValidationInfo) -> str:
+        known = info.context
+        if isinstance(known, Known) and known.source == "pcornet" and value not in values:
+            message = "'{value}' is not a PCORnet {column} ({values})"
+            told = {"value": value, "column": column, "values": ", ".join(values)}
+            raise PydanticCustomError("value_set", message, told)
+        return value
+
+    word = Annotated[str, AfterValidator(check)]
+    return Annotated[tuple[word, ...], BeforeValidator(one_or_more), Field(min_length=1)]
 
 
 class EncounterFilter(Part):
     """Which encounters are meant; an empty filter means all."""
 
-    type: Types | None = None
-    discharge_status: Words | None = None
+    type: _words_of("ENC_TYPE", PCORNET_TYPES) | None = None  # type: ignore[valid-type]
+    discharge_status: _words_of("DISCHARGE_STATUS", PCORNET_STATUSES) | None = None  # type: ignore[valid-type]
     with_: ListName | None = Field(default=None, alias="with")  # an event of the list within the encounter
 
 
@@ -95,96 +94,6 @@ class EncounterSeen(_Spanned):
     any_encounter: EncounterFilter
 
 
-class _Windowed(Part):
-    """An outcome looked for in (predict_at, predict_at + within] or (predict_at, until]."""
-
-    within: WindowField | None = None
-    until: TimeField | None = None
-
-    @model_validator(mode="after")
-    def _one_window(self) -> Self:
-        if (self.within is None) == (self.until is None):
-            raise PydanticCustomError(
-                "window", "say how long: write one of 'within: 30 days' and 'until: index.end + 30 days'"
-            )
-        return self
-
-
-class IndexDied(Part):
-    index_died: Literal[True]
-
-    _not_here: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("within", "until"),
-        "index_died takes no length of time: it is death in the index stay, whenever; no later death is asked for",
-    )
-
-
-class AnyEncounter(_Windowed):
-    any_encounter: EncounterFilter
-
-
-class EncountersWith(_Windowed):
-    encounters_with: ListName
-    at_least: int = Field(default=1, ge=1, strict=True)
-    on_distinct_days: bool = False
-
-
-class AnyEvent(_Windowed):
-    any_event: ListName
-
-
-class ClassOf(Part):
-    class_of: Literal["DX"]
-    rank: int = Field(default=1, ge=1, strict=True)
-    map: Literal["icd10_chapter"]
-
-
-class LabelsOf(Part):
-    labels_of: Literal["DX"]
-    map: Literal["icd10_3char", "icd10_chapter"]
-    min_index: int = Field(default=1, ge=1, strict=True)  # index rows a label needs to be kept
-
-
-NOT_YET_SUPPORTED = ("episodes_of",)
-TAG = "⟨kind⟩"  # before pydantic's name for a kind of condition, which is no key of the file
-
-
-def _spelled_out(value: Any) -> Any:
-    """Read the bare word `index_alive` as `index_alive: true`."""
-    return {value: True} if isinstance(value, str) else value
-
-
-def _key(value: Any, heads: tuple[str, ...]) -> str | None:
-    keys = value if isinstance(value, dict) else type(value).model_fields
-    found = [head for head in heads if head in keys]
-    return TAG + found[0] if len(found) == 1 else None
-
-
-def _one_of(heads: tuple[str, ...], what: str) -> Any:
-    """Refuse a mapping that has none, or several, of the keys that say what it is."""
-
-    def check(value: Any) -> Any:
-        value = _spelled_out(value)
-        if isinstance(value, Part):
-            return value
-        if not isinstance(value, dict):
-            raise PydanticCustomError("shape", f"is not {what}; write one of {', '.join(heads)}")
-        found = [head for head in heads if head in value]
-        if len(found) > 1:
-            raise PydanticCustomError("several", f"write only one of {', '.join(found)}")
-        if not found:
-            later = [key for key in NOT_YET_SUPPORTED if key in value]
-            if later:
-                raise PydanticCustomError(
-                    "unsupported", f"'{later[0]}' is not supported yet; supported are {', '.join(heads)}"
-                )
-            first = next(iter(value), "")
-            raise PydanticCustomError("unknown", f"'{first}' is not {what}{did_you_mean(str(first), heads)}")
-        return value
-
-    return check
-
-
 CONDITION_KEYS = (
     "index_has",
     "index_without",
@@ -194,15 +103,6 @@ CONDITION_KEYS = (
     "event",
     "no_event",
     "any_encounter",
-)
-OUTCOME_KEYS = (
-    "index_died",
-    "index_longer_than",
-    "any_encounter",
-    "encounters_with",
-    "any_event",
-    "class_of",
-    "labels_of",
 )
 
 Condition = Annotated[
@@ -214,18 +114,6 @@ Condition = Annotated[
     | Annotated[EventSeen, Tag(TAG + "event")]
     | Annotated[EventNotSeen, Tag(TAG + "no_event")]
     | Annotated[EncounterSeen, Tag(TAG + "any_encounter")],
-    Discriminator(lambda value: _key(value, CONDITION_KEYS)),
-    BeforeValidator(_one_of(CONDITION_KEYS, "a condition")),
-]
-
-Outcome = Annotated[
-    Annotated[IndexDied, Tag(TAG + "index_died")]
-    | Annotated[IndexLongerThan, Tag(TAG + "index_longer_than")]
-    | Annotated[AnyEncounter, Tag(TAG + "any_encounter")]
-    | Annotated[EncountersWith, Tag(TAG + "encounters_with")]
-    | Annotated[AnyEvent, Tag(TAG + "any_event")]
-    | Annotated[ClassOf, Tag(TAG + "class_of")]
-    | Annotated[LabelsOf, Tag(TAG + "labels_of")],
-    Discriminator(lambda value: _key(value, OUTCOME_KEYS)),
-    BeforeValidator(_one_of(OUTCOME_KEYS, "an outcome")),
+    Discriminator(lambda value: key_of(value, CONDITION_KEYS)),
+    BeforeValidator(one_of(CONDITION_KEYS, "a condition")),
 ]

@@ -109,7 +109,9 @@ def _read_mapping(node: yaml.MappingNode, path: Path, document: Document, seen: 
 def _read_scalar(node: yaml.Node, path: Path, document: Document) -> Any:
     try:
         value = SafeConstructor().construct_object(node)
-    except (ValueError, yaml.YAMLError):
+    except ValueError:  # like a date and none, 2016-13-01: a text, which will not do where a date belongs
+        return node.value
+    except yaml.YAMLError:
         document.faults.append(
             Fault(node.start_mark.line + 1, where(path), f"'{node.value}' cannot be read; put it in quotes")
         )

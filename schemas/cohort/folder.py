@@ -5,14 +5,16 @@ from collections.abc import Collection
 from pathlib import Path
 
 from schemas.cohort.faults import CohortError
-from schemas.cohort.model import Cohort
+from schemas.cohort.model import SOURCES, Cohort
 from schemas.cohort.read import parse_cohort
 
 SUFFIXES = ("labels", "nest", "lightgbm")
 """What a cohort becomes: `<cohort>_labels`, `<cohort>_nest`, `<cohort>_lightgbm`."""
 
 
-def read_folder(folder: Path, taken: Collection[str] = ()) -> tuple[list[Cohort], dict[str, CohortError]]:
+def read_folder(
+    folder: Path, taken: Collection[str] = (), sources: Collection[str] = SOURCES
+) -> tuple[list[Cohort], dict[str, CohortError]]:
     """Return the good cohort files of a folder by name, and what is wrong with the others.
 
     Of several files with one `cohort:` the one of that name is the cohort, and the others are bad; where none has it,
@@ -20,13 +22,14 @@ def read_folder(folder: Path, taken: Collection[str] = ()) -> tuple[list[Cohort]
 
     Args:
         taken: names that exist already, which none of `<cohort>_<suffix>` may be.
+        sources: whose tables there are; a cohort on another is bad.
 
     Returns:
         The cohorts, and by a name made from the file's the faults of each bad file.
     """
     here = Path.cwd()
     files = sorted((folder.relative_to(here) if folder.is_relative_to(here) else folder).glob("*.y*ml"))
-    read = {file: _read(file, taken) for file in files}
+    read = {file: _read(file, taken, sources) for file in files}
     owners: dict[str, list[Path]] = {}
     for file, cohort in read.items():
         if isinstance(cohort, Cohort):
@@ -43,11 +46,14 @@ def read_folder(folder: Path, taken: Collection[str] = ()) -> tuple[list[Cohort]
     return good, bad
 
 
-def _read(file: Path, taken: Collection[str]) -> Cohort | CohortError:
+def _read(file: Path, taken: Collection[str], sources: Collection[str]) -> Cohort | CohortError:
     try:
         cohort = parse_cohort(file)
     except CohortError as error:
         return error
+    if cohort.source not in sources:
+        message = f"'{cohort.source}' has no tables here yet; there are those of {', '.join(sources)}"
+        return cohort.fault(("source",), message)
     clash = [f"{cohort.cohort}_{suffix}" for suffix in SUFFIXES if f"{cohort.cohort}_{suffix}" in taken]
     if clash:
         message = f"'{cohort.cohort}' would become {clash[0]}, which exists already; choose another name"

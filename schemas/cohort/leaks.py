@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from schemas.cohort.conditions import ClassOf, IndexDied, IndexLongerThan, LabelsOf
+from schemas.cohort.conditions import IndexLongerThan
 from schemas.cohort.document import Path
 from schemas.cohort.model import FeatureRule
+from schemas.cohort.outcomes import ClassOf, IndexDied, LabelsOf
 from schemas.cohort.times import TimePoint
 
 

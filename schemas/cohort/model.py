@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal, Self, get_args
@@ -19,16 +20,17 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from schemas.cohort.codes import VOCAB_NAMES, clean_pattern, pattern_fault
-from schemas.cohort.conditions import Condition, EncounterFilter, Outcome
+from schemas.cohort.conditions import Condition, EncounterFilter
 from schemas.cohort.document import Document, Path, where
 from schemas.cohort.faults import CohortError, Fault
+from schemas.cohort.outcomes import Outcome
 from schemas.cohort.parts import Known, Part, one_or_more
 from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField
 
 Source = Literal["mimic", "pcornet", "meds"]
 SOURCES: tuple[str, ...] = get_args(Source)
 HASH_SPLIT = (70, 15, 15)
-LIST_KEYS = ("with_", "index_without", "event", "no_event", "encounters_with", "any_event")
+LIST_KEYS = ("with_", "index_without", "event", "no_event", "encounters_with", "any_event", "episodes_of")
 
 EventKind = Literal["DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM"]
 EventKinds = Annotated[tuple[EventKind, ...], BeforeValidator(one_or_more)]
@@ -93,12 +95,22 @@ def _keep(value: Any) -> Keep:
     return Keep("nearest", Duration(int(match[1]), units[match[2]]))
 
 
+def _day(value: Any) -> Any:
+    """Take no number for a date: YAML reads 20160101 as one."""
+    if isinstance(value, int | float):
+        raise PydanticCustomError("date_type", "")
+    return value
+
+
+Day = Annotated[date, BeforeValidator(_day)]
+
+
 class Index(Part):
     """The encounters a prediction is made for."""
 
     encounter: EncounterFilter
-    from_: date | None = Field(default=None, alias="from")
-    to: date | None = None
+    from_: Day | None = Field(default=None, alias="from")
+    to: Day | None = None
     age: tuple[DurationField, DurationField] | None = None  # closed at the first, open at the second
     keep: Annotated[Keep, BeforeValidator(_keep), PlainSerializer(str)] = Keep("every")
 
@@ -108,6 +120,12 @@ class Index(Part):
         if shifted and (self.from_ or self.to):
             raise PydanticCustomError(
                 "shifted", "'from' and 'to' mean nothing in MIMIC, whose dates are shifted"
+            )
+        if self.from_ and self.to and self.to < self.from_:
+            raise PydanticCustomError("dates", "'to' is before 'from', so no encounter is meant")
+        if self.age and self.age[0].is_at_least(self.age[1]):
+            raise PydanticCustomError(
+                "ages", "'age' holds none: it runs from the first up to and without the second"
             )
         return self
 
@@ -121,22 +139,25 @@ class FeatureRule(Part):
     drop_types: EventKinds = ()
 
     @model_validator(mode="after")
-    def _since_is_exact(self) -> Self:
+    def _since_is_before_the_prediction(self) -> Self:
         since = self.since
-        if since and (since.anchor != "predict_at" or since.sign > 0 or since.offset.months):
-            raise PydanticCustomError(
-                "since",
-                "'since: {since}' is not supported yet; write e.g. 'predict_at - 365 days'",
-                {"since": str(since)},
+        late = since and since.anchor == "predict_at" and (since.sign > 0 or not since.offset.count)
+        if since and (late or since.anchor not in ("predict_at", "index.start")):
+            message = (
+                "features cannot begin at '{since}'; write e.g. 'predict_at - 365 days' or 'index.start'"
             )
+            raise PydanticCustomError("since", f"since: {message}", {"since": str(since)})
         return self
+
+
+DayOfMonth = Annotated[int, Field(ge=1, le=31, strict=True)]
 
 
 class Split(Part):
     """How subjects are parted: by the one hash every task shares, or by the day of birth."""
 
     hash: tuple[int, int, int] | None = None
-    test_if_birth_day: tuple[int, int] | None = None
+    test_if_birth_day: tuple[DayOfMonth, DayOfMonth] | None = None  # both in it
 
     @model_validator(mode="after")
     def _one_rule(self, info: ValidationInfo) -> Self:
@@ -194,7 +215,12 @@ class Cohort(Part):
 
     def fault(self, path: Path, message: str) -> CohortError:
         """Return an error with the file and line of `path`, for what shows only when the file is run."""
-        return CohortError(self._file, [Fault(self._document.line(path), where(path), message)])
+        return self.faults([(path, message)])
+
+    def faults(self, found: Iterable[tuple[Path, str]]) -> CohortError:
+        """Return one error for several."""
+        told = [Fault(self._document.line(path), where(path), message) for path, message in found]
+        return CohortError(self._file, told)
 
 
 def _list_names(part: Part) -> set[str]:

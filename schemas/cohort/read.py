@@ -5,11 +5,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from schemas.cohort.conditions import CONDITION_KEYS, IndexLongerThan, Outcome
+from schemas.cohort.conditions import CONDITION_KEYS, IndexLongerThan
 from schemas.cohort.document import Document, read_document
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.leaks import leaks
 from schemas.cohort.model import Cohort, FeatureRule
+from schemas.cohort.outcomes import Outcome
 from schemas.cohort.parts import Known
 from schemas.cohort.times import PredictAtField
 from schemas.cohort.wording import ITEM, fault_of
@@ -50,7 +51,7 @@ def parse_text(text: str, *, file: str) -> Cohort:
     faults += document.faults + _leak_faults(data, known, document)
     faults += _requirement_faults(data, document)
     if cohort is not None:
-        faults += _late_predictions(cohort, document)
+        faults += _late_predictions(cohort, document) + _empty_window(cohort, document)
     if cohort is None or faults:
         raise CohortError(file, faults)
     cohort._file, cohort._document = file, document
@@ -76,7 +77,7 @@ def _leak_faults(data: dict[str, Any], known: Known, document: Document) -> list
 def _late_predictions(cohort: Cohort, document: Document) -> list[Fault]:
     """Ask for a stay that lasts until its prediction: one after discharge or death is no prediction."""
     offset = cohort.predict_at.offset
-    if cohort.source not in ("mimic", "meds") or cohort.predict_at.anchor == "index.end" or not offset.count:
+    if cohort.predict_at.anchor == "index.end" or not offset.count:
         return []
     lengths = [condition for _, condition in cohort.requirements if isinstance(condition, IndexLongerThan)]
     if any(length.index_longer_than.is_at_least(offset) for length in lengths):
@@ -86,6 +87,22 @@ def _late_predictions(cohort: Cohort, document: Document) -> list[Fault]:
         f"add '- still in the stay: {{index_longer_than: {offset}}}' to require"
     )
     return [Fault(document.line(("predict_at",)), "predict_at", message)]
+
+
+def _empty_window(cohort: Cohort, document: Document) -> list[Fault]:
+    """Refuse an outcome looked for until a time that the prediction is never before."""
+    until, predict_at = getattr(cohort.outcome, "until", None), cohort.predict_at
+    if until is None:
+        return []
+    is_early = until.sign < 0 or not until.offset.count
+    if until.anchor == predict_at.anchor:
+        never = is_early or predict_at.offset.is_at_least(until.offset)
+    else:
+        never = is_early and until.anchor in ("predict_at", "birth", "index.start")
+    message = (
+        f"'{until}' is never after predict_at, so the window is empty; write e.g. 'predict_at + 30 days'"
+    )
+    return [Fault(document.line(("outcome", "until")), "outcome.until", message)] if never else []
 
 
 def _requirement_faults(data: dict[str, Any], document: Document) -> list[Fault]:

@@ -15,6 +15,7 @@ ANCHORS: tuple[str, ...] = get_args(Anchor)
 
 _UNITS = {"hour": "hours", "day": "days", "month": "months", "year": "years"}
 _DURATION = re.compile(r"(\d{1,6}) +(hour|day|month|year)s?")
+_RATE = re.compile(r"(\d{1,3}) +in +(.+)")
 _TIME = re.compile(r"([a-z_.]+)(?: *([+-]) *(.+))?")
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -40,7 +41,8 @@ class Duration:
         day = timedelta(days=1) // _MICROSECOND
         shortest = self.microseconds + 28 * day * self.months
         longest = other.microseconds + 31 * day * other.months
-        return self == other or shortest >= longest
+        is_same = (self.months, self.microseconds) == (other.months, other.microseconds)
+        return is_same or shortest >= longest
 
     def __str__(self) -> str:
         return f"{self.count} {self.unit.removesuffix('s') if self.count == 1 else self.unit}"
@@ -60,6 +62,17 @@ class TimePoint:
         return f"{self.anchor} {'+' if self.sign > 0 else '-'} {self.offset}"
 
 
+@dataclass(frozen=True)
+class Rate:
+    """So many within a length of time, both ends in it: `3 in 6 months`."""
+
+    count: int
+    within: Duration
+
+    def __str__(self) -> str:
+        return f"{self.count} in {self.within}"
+
+
 def _duration(value: Any) -> Duration:
     if isinstance(value, Duration):
         return value
@@ -67,6 +80,24 @@ def _duration(value: Any) -> Duration:
     if match is None:
         raise PydanticCustomError("duration", "'{written}' is not a length of time; write e.g. '30 days'")
     return Duration(int(match[1]), cast(Any, _UNITS[match[2]]))
+
+
+def _days(value: Any) -> Duration:
+    length = _duration(value)
+    if length.unit == "hours":
+        raise PydanticCustomError("days", "'{written}' is counted in days here; write e.g. '14 days'")
+    return length
+
+
+def _rate(value: Any) -> Rate:
+    if isinstance(value, Rate):
+        return value
+    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise PydanticCustomError("rate", "'{written}' is not so many in so long; write e.g. '3 in 6 months'")
+    if int(match[1]) < 2:
+        raise PydanticCustomError("rate", "'{written}': the index is the first episode; ask for 2 or more")
+    return Rate(int(match[1]), _days(match[2]))
 
 
 def _window(value: Any) -> Duration | Literal["end_of_data"]:
@@ -106,6 +137,8 @@ def _predict_at(value: Any) -> TimePoint:
 
 
 DurationField = Annotated[Duration, BeforeValidator(_duration), PlainSerializer(str)]
+DaysField = Annotated[Duration, BeforeValidator(_days), PlainSerializer(str)]
+RateField = Annotated[Rate, BeforeValidator(_rate), PlainSerializer(str)]
 WindowField = Annotated[Duration | Literal["end_of_data"], BeforeValidator(_window), PlainSerializer(str)]
 TimeField = Annotated[TimePoint, BeforeValidator(_time), PlainSerializer(str)]
 PredictAtField = Annotated[TimePoint, BeforeValidator(_predict_at), PlainSerializer(str)]

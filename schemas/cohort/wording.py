@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.cohort.conditions import TAG
+from schemas.cohort.choice import TAG
 from schemas.cohort.document import Document, Path, where
 from schemas.cohort.faults import Fault
 
@@ -27,6 +27,9 @@ _SHAPES = {
     "bool_parsing": "true or false",
     "date_type": "a date, e.g. 2016-01-01",
     "date_from_datetime_parsing": "a date, e.g. 2016-01-01",
+    "date_from_datetime_inexact": "a date, e.g. 2016-01-01",
+    "greater_than_equal": "a day of the month",
+    "less_than_equal": "a day of the month",
 }
 
 

@@ -63,6 +63,16 @@ def test_since_leaves_out_what_is_older_and_the_sets_that_have_nothing_left(tmp_
     assert chosen(tmp_path, Features(since_us=10 * DAY_US + 1)) == [[20, 21, 1, 31, 40], 0, 1]
 
 
+def test_since_may_count_calendar_months_and_from_the_index_start(tmp_path):
+    month = Features(since_us=0, since_months=1)  # 11 January less a month is 11 December
+    assert chosen(tmp_path, month)[0] == [20, 21, 1, 31, 40]
+    stay = Features(since_us=0, since_anchor="index.start")
+    assert chosen(tmp_path, stay) == [[31, 40], 1, 1]  # open at its start, as every window
+    hour_before = Features(since_us=HOUR_US, since_anchor="index.start")
+    assert chosen(tmp_path, hour_before) == [[21, 1, 31, 40], 1, 1]
+    assert chosen(tmp_path, Features(since_us=-DAY_US, since_anchor="index.start"))[0] == []
+
+
 def test_an_index_set_with_nothing_left_is_still_the_last_set(tmp_path):
     drop = Features(drop_types=("DX", "LAB", "MED"))
 

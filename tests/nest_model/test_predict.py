@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nest_model.device import start
-from nest_model.predict import add_months, last_sets, predict
+from nest_model.months import add_months
+from nest_model.predict import last_sets, predict
 from nest_model.telemetry import Telemetry
 from schemas.errors import InputError, NestError
 from schemas.labels import Features, Task

@@ -13,12 +13,13 @@ from schemas.cards import StepCard
 from schemas.cohort import CohortError, parse_text
 from schemas.contract import read_table, write_table
 from schemas.errors import ContractError
+from schemas.events import ENCOUNTERS
 from schemas.expectations import labels
-from schemas.labels import Features, Task, labels_schema
+from schemas.labels import Features, Task, labels_schema, read_task
 from schemas.layout import Layout
 from schemas.settings import PRESETS
 from schemas.validation import validate
-from tests.pipelines.cohort_tables import DAY, DAY_ZERO, diagnosis, mimic, stay, subject, write
+from tests.pipelines.cohort_tables import DAY, DAY_ZERO, MICROSECOND, diagnosis, mimic, stay, subject, write
 from tests.pipelines.oracle import broken_rules
 
 RULES = PRESETS["default"]
@@ -212,11 +213,118 @@ def test_a_filter_on_an_empty_column_is_refused_where_it_stands(layout):
     )
 
 
-def test_a_source_not_derived_yet_is_refused_where_it_stands(layout):
-    with pytest.raises(
-        CohortError, match=r"mimic_readmission.yaml:3: source: cohorts on 'pcornet' are not derived yet"
-    ):
-        write_labels(mimic("readmission", ("source: mimic", "source: pcornet")), layout, RULES)
+def test_all_that_the_data_cannot_answer_is_told_at_once(tmp_path):
+    layout = Layout(tmp_path)
+    subjects, encounters, events = people()
+    write(layout, [row | {"birth_date": None} for row in subjects], encounters, events)
+    changes = [
+        ("encounter: {}, keep: every", "encounter: {type: IP}, age: [0 days, 18 years], keep: every"),
+        ("{any_encounter: {}, after: index.end}", "{any_encounter: {type: IP}, after: birth + 1 year}"),
+        ("within: 30 days", "until: birth + 4 years"),
+        ON_PCORNET,
+        ("{hash: [70, 15, 15]}", "{test_if_birth_day: [17, 24]}"),
+    ]
+    with pytest.raises(CohortError) as caught:
+        write_labels(mimic("readmission", *changes), layout, RULES)
+    assert [(fault.line, fault.where) for fault in caught.value.faults] == [
+        (4, "index"),
+        (4, "index.encounter.type"),
+        (7, "require.admitted again later.after"),
+        (7, "require.admitted again later.any_encounter.type"),
+        (10, "outcome.until"),
+        (11, "split"),
+    ]
+
+
+BY_BIRTH_DAY = ("{hash: [70, 15, 15]}", "{test_if_birth_day: [1, 8]}")
+ON_PCORNET = ("source: mimic", "source: pcornet")
+
+
+def test_a_split_by_birth_day_is_the_patients_own_or_refused_where_it_stands(layout, tmp_path):
+    cohort = mimic("readmission", ON_PCORNET, BY_BIRTH_DAY)  # all are born on the first of July
+    with pytest.raises(CohortError) as caught:
+        write_labels(cohort, layout, RULES)
+    assert str(caught.value) == (
+        "mimic_readmission.yaml:11: split: the patients of these data are not split so "
+        "(< 11 of 12 patients with a date of birth are split otherwise); write 'hash: [70, 15, 15]'"
+    )
+    tested = Layout(tmp_path / "all_tested")
+    subjects, encounters, events = people()
+    write(tested, [row | {"split": "test"} for row in subjects], encounters, events)
+    assert write_labels(cohort, tested, RULES).counts["rows_test"] == 6
+
+
+def test_where_the_source_says_when_its_data_end_everyone_is_followed_so_long(tmp_path):
+    layout = Layout(tmp_path)
+    write(layout, [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + DAY)], [])
+    later = "admitted again later: {any_encounter: {}, after: index.end}"
+    cohort = mimic("readmission", (later, "followed: {data_until: index.end + 30 days}"))
+    assert write_labels(cohort, layout, RULES).counts["rows"] == 0
+
+    _end_data(layout, DAY_ZERO + 31 * DAY)
+    assert write_labels(cohort, layout, RULES).counts["rows"] == 1
+    _end_data(layout, DAY_ZERO + 31 * DAY - MICROSECOND)
+    assert write_labels(cohort, layout, RULES).counts["rows"] == 0
+
+
+def _end_data(layout, moment):
+    table = read_table(layout.encounters, ENCOUNTERS)
+    metadata = {"end_of_data": moment.isoformat()}
+    write_table(table, layout.encounters, ENCOUNTERS, made_by="test", metadata=metadata)
+
+
+def test_a_window_that_has_closed_by_the_prediction_is_a_warning(layout):
+    later = ("any_encounter: {}, within: 30 days", "any_encounter: {}, until: birth + 50 years")
+    card = write_labels(
+        mimic("readmission", later), layout, RULES
+    )  # born in July 2100, and it is January 2150
+    assert not any("no window" in warning for warning in card.warnings)
+    later = ("any_encounter: {}, within: 30 days", "any_encounter: {}, until: birth + 18 years")
+    card = write_labels(mimic("readmission", later), layout, RULES)
+    assert card.warnings[0] == (
+        "< 11 rows have no window: they are predicted at or after birth + 18 years, and count as negative"
+    )
+
+
+def test_a_window_until_a_time_the_data_do_not_reach_is_a_warning(tmp_path):
+    layout = Layout(tmp_path)
+    write(
+        layout,
+        [subject(n) for n in range(20)],
+        [stay(n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(20)],
+        [],
+    )
+    changes = [
+        ("admitted again later: {any_encounter: {}, after: index.end}", "ended: {index_has: end}"),
+        ("any_encounter: {}, within: 30 days", "any_encounter: {}, until: birth + 50 years"),
+    ]
+    card = write_labels(mimic("readmission", *changes), layout, RULES)
+    assert card.warnings[0] == "20 negative rows are followed to an earlier time than birth + 50 years"
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        ("predict_at - 365 days", (365 * 86_400_000_000, 0, "predict_at")),
+        ("predict_at - 2 years", (0, 24, "predict_at")),
+        ("index.start", (0, 0, "index.start")),
+        ("index.start + 6 hours", (-6 * 3_600_000_000, 0, "index.start")),
+    ],
+)
+def test_the_labels_say_where_features_begin(layout, since, expected):
+    write_labels(
+        mimic("readmission", ("{until: predict_at}", f"{{until: predict_at, since: {since}}}")), layout, RULES
+    )
+    features = read_task(layout.labels("mimic_readmission")).features
+    assert (features.since_us, features.since_months, features.since_anchor) == expected
+
+
+def test_a_prediction_some_days_after_the_stay_is_one_where_the_file_says_so(layout):
+    write_labels(
+        mimic("readmission", ("predict_at: index.end", "predict_at: index.end + 2 days")), layout, RULES
+    )
+    assert not validate(labels(layout, "mimic_readmission")).failed("ERROR")
+    assert not broken_rules(layout, "mimic_readmission")
 
 
 def test_a_full_disk_leaves_the_earlier_files_as_they_were(layout, monkeypatch):

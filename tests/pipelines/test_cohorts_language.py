@@ -166,3 +166,79 @@ def test_the_outcome_comes_true_with_the_last_encounter_needed(starts, at_least,
     expected = counted[at_least - 1] if len(counted) >= at_least else None
     assert found["outcome_time"].to_list() == [expected]
     assert found["label"].to_list() == [expected is not None]
+
+
+# --- episodes -----------------------------------------------------------------------------------------------------
+
+EPISODES = {
+    "episodes_of": "heart",
+    "new_episode_after": "14 days",
+    "at_least": ["3 in 6 months", "4 in 12 months"],
+}
+MAY = datetime(2150, 5, 1, 9)
+
+
+def came_true(*days, outcome=EPISODES, within="3 years", coded=True):
+    """Return on which day after 1 May an index visit of that day and visits on these days make the outcome true."""
+    visits = [stay(2 + place, MAY + day * DAY, None) for place, day in enumerate(days)]
+    index = stay(1, MAY, MAY + HOUR)
+    events = [seen(MAY, of_stay=row["encounter_id"]) for row in ([index] if coded else []) + visits]
+    spec = BASE | {"outcome": {**outcome, "within": within}, "require": [{"one": {"index_without": "sugar"}}]}
+    cohort = parse_text(yaml.safe_dump(spec, sort_keys=False), file="c.yaml")
+    found = derive(
+        cohort, tables([subject(1)], [index, *visits, LAST], events, cohort), PRESETS["default"]
+    ).rows.filter(index_encounter=1)
+    ((outcome_time,),) = found.select("outcome_time").rows()
+    return None if outcome_time is None else (outcome_time - MAY) / DAY
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        ((15, 30), 30),  # the index, and two more, each more than 14 days after the one before
+        ((14, 28), None),  # exactly 14 days later is the same episode, and so on: one long episode
+        ((10, 20, 30), None),  # the gap runs from visit to visit
+        ((10, 25, 40), 40),  # 10 belongs to the first; 25 and 40 are new
+        ((15, 16, 17, 18), None),  # many visits, two episodes
+        ((15, 15.2, 30.9), 30.9),  # a day once; the moment of the visit that completes it
+        ((92, 184), 184),  # 1 November: the last day of six months after 1 May
+        ((92, 185), None),  # 2 November: the day after
+        ((92, 185, 200), 200),  # the second, third and fourth lie within six months; and four within twelve
+        ((100, 200, 365), 365),  # four in twelve months: 1 May again is the last day
+        ((100, 200, 366), None),
+        ((200, 220, 240), 240),  # three in six months need not begin with the index
+    ],
+)
+def test_recurrence_is_three_episodes_in_six_months_or_four_in_twelve_the_index_first(days, expected):
+    assert came_true(*days) == expected
+
+
+def test_an_index_without_the_code_is_no_episode():
+    assert came_true(15, 30, coded=False) is None
+    assert came_true(15, 30, 45, coded=False) == 45
+
+
+def test_a_visit_before_the_index_is_no_episode_and_part_of_none():
+    assert came_true(-5, -30, 15, 30) == 30
+    assert came_true(-5, -30, 15) is None
+
+
+def test_an_episode_after_the_window_counts_for_nothing():
+    assert came_true(15, 30, within="29 days") is None
+    assert came_true(15, 30, within="30 days") == 30
+
+
+def test_months_between_episodes_are_calendar_months():
+    august = {**EPISODES, "at_least": "2 in 6 months"}
+    days = (datetime(2151, 2, 28, 9) - datetime(2150, 8, 31, 9)) / DAY
+    shift = (datetime(2150, 8, 31, 9) - MAY) / DAY
+    assert came_true(shift, shift + days, outcome=august, coded=False) == shift + days
+    assert came_true(shift, shift + days + 1, outcome=august, coded=False) is None
+
+
+def test_a_patient_with_all_episodes_by_the_prediction_is_no_index():
+    visits = [stay(2 + place, MAY + day * DAY, None) for place, day in enumerate((20, 40))]
+    index = stay(1, MAY, MAY + 50 * DAY)
+    events = [seen(MAY, of_stay=number) for number in (1, 2, 3)]
+    outcome = {"outcome": {**EPISODES, "until": "end_of_data"}, "index": {"encounter": {"with": "heart"}}}
+    assert labels(outcome, [index, *visits, LAST], events) == {}

@@ -173,13 +173,52 @@ def test_a_condition_that_does_not_exist_names_the_nearest_one():
     )
 
 
-def test_an_outcome_that_is_not_supported_yet_is_refused_with_what_is():
-    assert fault(
-        ("{any_encounter: {type: [ED, EI, IP]}, within: 30 days}", "{episodes_of: birth}"), text=RETURN_HOME
-    ) == (
-        "c.yaml:17: outcome: 'episodes_of' is not supported yet; supported are index_died, index_longer_than, "
-        "any_encounter, encounters_with, any_event, class_of, labels_of"
+EPISODES = "{episodes_of: birth, new_episode_after: 14 days, at_least: [3 in 6 months, 4 in 12 months], within: 1 year}"
+
+
+def episodes_fault(*change):
+    return fault(
+        ("{any_encounter: {type: [ED, EI, IP]}, within: 30 days}", EPISODES), change, text=RETURN_HOME
     )
+
+
+def test_episodes_are_read_with_how_often_in_how_long():
+    outcome = parse_text(
+        RETURN_HOME.replace("{any_encounter: {type: [ED, EI, IP]}, within: 30 days}", EPISODES), file=""
+    )
+    assert [str(rate) for rate in outcome.outcome.at_least] == ["3 in 6 months", "4 in 12 months"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("3 in 6 months", "three"),
+            "outcome.at_least: 'three' is not so many in so long; write e.g. '3 in 6 months'",
+        ),
+        (
+            ("3 in 6 months", "3"),
+            "outcome.at_least: '3' is not so many in so long; write e.g. '3 in 6 months'",
+        ),
+        (
+            ("3 in 6 months", "1 in 6 months"),
+            "outcome.at_least: '1 in 6 months': the index is the first episode; ask",
+        ),
+        (
+            ("14 days", "36 hours"),
+            "outcome.new_episode_after: '36 hours' is counted in days here; write e.g. '14 days'",
+        ),
+        (("new_episode_after: 14 days, ", ""), "outcome: key 'new_episode_after' is missing"),
+        (
+            ("of: birth", "of: brith"),
+            "outcome.episodes_of: no code list named 'brith'; did you mean 'birth'?",
+        ),
+        ((", within: 1 year", ""), "outcome: say how long: write one of"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_fault_in_what_an_episode_is_says_how_to_write_it(change, message):
+    assert episodes_fault(*change).startswith(f"c.yaml:17: {message}")
 
 
 def test_two_outcomes_are_refused():
@@ -411,3 +450,104 @@ def test_a_file_below_the_working_directory_is_called_as_one_would_type_it(tmp_p
     _, bad = read_folder(tmp_path)
 
     assert str(bad["mine"]).startswith("mine.yaml:1: cohort: 'Mine' is not a name")
+
+
+HOME = {"text": RETURN_HOME}
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            ("[HO, HH]", "[A]"),
+            "7: index.encounter.discharge_status: 'A' is not a PCORnet DISCHARGE_STATUS (AF, AL, AM,",
+        ),
+        (
+            ("type: [ED, EI, IP]", "type: [ER]"),
+            "17: outcome.any_encounter.type: 'ER' is not a PCORnet ENC_TYPE (",
+        ),
+        (("from: 2016-01-01", "from: 2016"), "8: index.from: '2016' is not a date, e.g. 2016-01-01"),
+        (("from: 2016-01-01", "from: 20160101"), "8: index.from: '20160101' is not a date, e.g. 2016-01-01"),
+        (
+            ("from: 2016-01-01", "from: 01/02/2016"),
+            "8: index.from: '01/02/2016' is not a date, e.g. 2016-01-01",
+        ),
+        (
+            ("from: 2016-01-01", "from: 2016-13-01"),
+            "8: index.from: '2016-13-01' is not a date, e.g. 2016-01-01",
+        ),
+        (
+            ("from: 2016-01-01", "from: 2016-01-01\n  to: 2015-01-01"),
+            "6: index: 'to' is before 'from', so no encounter is meant",
+        ),
+        (("[0 days, 18 years]", "[18 years, 2 years]"), "6: index: 'age' holds none: it runs from the first"),
+        (("[0 days, 18 years]", "[1 year, 12 months]"), "6: index: 'age' holds none: it runs from the first"),
+        (
+            ("keep: every", "keep: nearest to 4"),
+            "10: index.keep: 'nearest to 4' is none of 'every', 'first',",
+        ),
+        (("[17, 24]", "[17, 32]"), "18: split.test_if_birth_day: '32' is not a day of the month"),
+        (
+            ("{until: predict_at}", "{until: predict_at, since: birth}"),
+            "16: features: since: features cannot begin at 'birth'; write e.g. 'predict_at - 365 days' or 'index.s",
+        ),
+        (
+            ("{until: predict_at}", "{until: predict_at, since: predict_at + 1 day}"),
+            "16: features: since: features cannot begin at 'predict_at + 1 day'; write e.g. ",
+        ),
+        (
+            ("within: 30 days", "until: index.end"),
+            "17: outcome.until: 'index.end' is never after predict_at, so the",
+        ),
+        (
+            ("within: 30 days", "until: birth"),
+            "17: outcome.until: 'birth' is never after predict_at, so the window",
+        ),
+        (
+            ("within: 30 days", "until: index.start"),
+            "17: outcome.until: 'index.start' is never after predict_at",
+        ),
+        (
+            ("within: 30 days", "until: predict_at + 0 days"),
+            "17: outcome.until: 'predict_at' is never after predict_",
+        ),
+        (
+            ("predict_at: index.end", "predict_at: index.start + 2 days"),
+            "15: predict_at: index.start + 2 days can fall after the stay; add '- still in the stay: {index_long",
+        ),
+        (
+            ("icd9cm: [V30*", "icd9cm: [010"),
+            "5: codes.birth.icd9cm: 010 was read as a number; put it in quotes",
+        ),
+        (
+            ("icd9cm: [V30*", "icd9cm: [12:30"),
+            "5: codes.birth.icd9cm: 12:30 was read as a number; put it in quotes",
+        ),
+        (
+            ("icd9cm: [V30*", "icd9cm: [2016-01-01"),
+            "5: codes.birth.icd9cm: 2016-01-01 was read as a date; put it in",
+        ),
+        (("icd9cm: [V30*", "icd9cm: [~"), "5: codes.birth.icd9cm: is empty"),
+        (("readmission_30d_home", "yes"), "1: cohort: yes was read as true; put it in quotes"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_a_slip_in_a_pcornet_file_is_told_where_it_stands(change, line):
+    assert fault(change, **HOME).startswith(f"c.yaml:{line}")
+
+
+@pytest.mark.parametrize(
+    "since", ["predict_at - 365 days", "predict_at - 12 months", "index.start", "index.start - 1 year"]
+)
+def test_features_may_begin_so_long_before_the_prediction_or_the_index(since):
+    text = RETURN_HOME.replace("{until: predict_at}", f"{{until: predict_at, since: {since}}}")
+    assert str(parse_text(text, file="c.yaml").features.since) == since
+
+
+def test_a_cohort_on_a_source_without_tables_is_bad_and_says_of_which_there_are(tmp_path):
+    (tmp_path / "home.yaml").write_text(RETURN_HOME)
+    good, bad = read_folder(tmp_path, sources=("mimic", "meds"))
+    assert not good
+    assert str(bad["home"]).endswith(
+        "home.yaml:3: source: 'pcornet' has no tables here yet; there are those of mimic, meds"
+    )

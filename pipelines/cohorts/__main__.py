@@ -1,0 +1,77 @@
+"""`python -m pipelines.cohorts`: look at cohort files before anything runs, and begin a new one."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from schemas.cohort import Cohort, CohortError, parse_cohort
+from schemas.cohort.english import in_english
+from schemas.errors import NestError
+from schemas.layout import Layout
+from schemas.settings import Settings
+
+
+def check(files: list[Path], data: Path) -> int:
+    """Print what each file means and how many a sample of patients gives, or all its faults; return the exit code."""
+    worst = 0
+    for file in files:
+        try:
+            print("\n".join(_checked(parse_cohort(file), data)), end="\n\n")
+        except CohortError as error:
+            print(error, end="\n\n")
+            worst = 1
+        except NestError as error:
+            print(f"{file}: is a cohort, but the data cannot be counted: {error}", end="\n\n")
+            worst = 1
+    return worst
+
+
+def _checked(cohort: Cohort, data: Path) -> list[str]:
+    said = [*in_english(cohort), *(f"WARN {warning}" for warning in cohort.warnings())]
+    layout = Layout(data / cohort.source)
+    from pipelines.cohorts import sample  # polars: not for a file that is faulty
+
+    if not sample.has_tables(layout):
+        return [*said, f"No tables of {cohort.source} in {data} yet: nothing is counted."]
+    labels, is_all = sample.derive_sample(cohort, layout, Settings().rules)
+    who = "all patients" if is_all else f"a sample of {sample.PATIENTS:,} patients"
+    return [*said, f"In {layout.root}, {who}:", *sample.attrition_lines(cohort, labels)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.cohorts", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("check", help="every fault of the files at once, or what they mean")
+    command.add_argument("files", metavar="FILE", type=Path, nargs="+")
+    command.add_argument("--data", type=Path, help="the data folder; without it NEST_DATA_DIR, else data")
+    command = commands.add_parser("new", help="write a commented file to start from")
+    command.add_argument("name", metavar="NAME", help="of the cohort, and of its file")
+    command.add_argument("--folder", type=Path, default=Path("assets/cohorts"), help="where (assets/cohorts)")
+    commands.add_parser("schema", help="print the JSON Schema of the language, for editors")
+    given = parser.parse_args(arguments)
+    try:
+        if given.command == "check":
+            return check(given.files, given.data or Settings().data_folder)
+        if given.command == "schema":
+            print(_schema_text(), end="")
+        else:
+            from pipelines.cohorts.template import write_template
+
+            print(write_template(given.name, given.folder))
+    except NestError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _schema_text() -> str:
+    import json
+
+    from schemas.cohort.json_schema import json_schema
+
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

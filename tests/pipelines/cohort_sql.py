@@ -1,0 +1,279 @@
+"""The cohort language again, as SQL on the tables: what the pipeline must agree with, sharing none of its code."""
+
+import re
+
+import duckdb
+import polars as pl
+
+Row = tuple
+
+_TABLES = {"index.start": "start", "index.end": '"end"'}
+_INDEX = "c.subject_id, c.encounter_id"
+
+
+class CohortSql:
+    """A normalized spec on three tables; `labels`, `attrition` and `features` are plain rows.
+
+    Every step is a table of its own, named `s0`, `s1` …, the last of them the cohort.
+    """
+
+    def __init__(
+        self, spec: dict, subjects: pl.DataFrame, encounters: pl.DataFrame, events: pl.DataFrame, clock: str
+    ):
+        self.spec, self.paper = spec, clock == "time"
+        self.db = duckdb.connect()
+        for name, table in (("subjects", subjects), ("encounters", encounters), ("events", events)):
+            self.db.register(f"{name}_given", table.to_arrow())
+            self.db.execute(f"create table {name} as select * from {name}_given")
+        self.attrition: list[Row] = []
+        self.table = ""
+        self._candidates()
+        self._index_steps()
+        for item in spec["require"]:
+            ((name, condition),) = item.items()
+            self._step(
+                name, self._condition(condition), drops=not (self.paper and "index_longer_than" in condition)
+            )
+        self._outcome()
+
+    # --- steps
+
+    def _candidates(self) -> None:
+        self.db.execute(f"""
+            create table s0 as
+            with e as (
+                select e.*, s.birth_date, s.split, max(e."end") over of_one as end_of_data,
+                    coalesce(max(case when e.died then least(e.death_time, e."end") end) over of_one,
+                             s.death_date + interval 1 day) as death
+                from encounters e join subjects s using (subject_id)
+                window of_one as (partition by e.subject_id))
+            select *, {self._time(self.spec["predict_at"], "e")} as predict_at from e""")
+        self.table = "s0"
+        self._count("all encounters", 0)
+
+    def _count(self, name: str, before: int) -> int:
+        query = f"select count(*), count(distinct subject_id) from {self.table}"
+        rows, patients = self.db.execute(query).fetchone()
+        self.attrition.append((name, rows, patients, before - rows if before else 0))
+        return rows
+
+    def _step(self, name: str, condition: str, *, drops: bool = True) -> None:
+        before = self.attrition[-1][1]
+        if drops:
+            table = f"s{len(self.attrition)}"
+            self.db.execute(f"create table {table} as select c.* from {self.table} c where {condition}")
+            self.table = table
+        self._count(name, before)
+
+    def _index_steps(self) -> None:
+        index = self.spec["index"]
+        if index["encounter"]:
+            self._step("matches the index filter", self._filter(index["encounter"], "c"))
+        self._step("has an end after its start", 'c."end" is not null')
+        if "from" in index:
+            self._step(f"from {index['from']}", f"cast(c.start as date) >= date '{index['from']}'")
+        if "to" in index:
+            self._step(f"to {index['to']}", f"cast(c.start as date) <= date '{index['to']}'")
+        if "age" in index:
+            young, old = index["age"]
+            bounds = (
+                f"c.start >= c.birth_date + {_interval(young)} and c.start < c.birth_date + {_interval(old)}"
+            )
+            self._step(f"age {young} to {old}", bounds)
+        keep = index.get("keep", "every")
+        if keep != "every":
+            near = "0"
+            if keep != "first":
+                near = f"abs(epoch_us(start) - epoch_us(birth_date + {_interval(keep.removeprefix('nearest '))}))"
+            ranked = f"""select encounter_id from (
+                select encounter_id, row_number() over (
+                    partition by subject_id order by {near}, start, encounter_id) as place
+                from {self.table} where {near} is not null) where place = 1"""
+            self._step(f"keep {keep}", f"c.encounter_id in ({ranked})")
+
+    # --- the language's words
+
+    def _time(self, text: str, row: str = "c") -> str:
+        anchor, sign, length = re.fullmatch(r"([a-z_.]+)(?: ([+-]) (.+))?", text).groups()
+        column = {"birth": "birth_date", **_TABLES}.get(anchor, anchor)
+        return f"{row}.{column}" + (f" {sign} {_interval(length)}" if sign else "")
+
+    def _codes(self, name: str, row: str) -> str:
+        found = []
+        for vocab, patterns in self.spec["codes"][name].items():
+            column, which = ("mapped", "kind = 'MED'") if vocab == "atc" else ("code", f"vocab = '{vocab}'")
+            for pattern in patterns:
+                like = f"starts_with({row}.{column}, '{pattern[:-1]}')"
+                same = like if pattern.endswith("*") else f"{row}.{column} = '{pattern}'"
+                found.append(f"({row}.{which} and {same})")
+        return f"coalesce({' or '.join(found)}, false)"
+
+    def _has_code(self, name: str, row: str) -> str:
+        return f"""exists (select 1 from events v where v.subject_id = {row}.subject_id
+                   and v.encounter_id = {row}.encounter_id and {self._codes(name, "v")})"""
+
+    def _filter(self, wanted: dict, row: str) -> str:
+        found = ["true"]
+        for column in ("type", "discharge_status"):
+            if column in wanted:
+                values = ", ".join(f"'{value}'" for value in wanted[column])
+                found.append(f"coalesce({row}.{column} in ({values}), false)")
+        if "with" in wanted:
+            found.append(self._has_code(wanted["with"], row))
+        return " and ".join(found)
+
+    def _span(self, condition: dict, moment: str) -> str:
+        found = ["true"]
+        if "after" in condition:
+            found.append(f"{moment} > {self._time(condition['after'])}")
+        if "before" in condition:
+            found.append(f"{moment} <= {self._time(condition['before'])}")
+        return " and ".join(found)
+
+    def _condition(self, condition: dict) -> str:
+        (word,) = [word for word in condition if word not in ("after", "before")]
+        value = condition[word]
+        if word == "index_has":
+            dx = "v.kind = 'DX' and v.rank = 1 and v.encounter_id = c.encounter_id and v.subject_id = c.subject_id"
+            return 'c."end" is not null' if value == "end" else f"exists (select 1 from events v where {dx})"
+        if word == "index_without":
+            return f"not {self._has_code(value, 'c')}"
+        if word == "index_longer_than":
+            return f'c."end" > c.start + {_interval(value)}'
+        if word == "index_alive":
+            return "not c.died"
+        if word == "data_until":
+            return f"c.end_of_data >= {self._time(value)}"
+        if word == "any_encounter":
+            other = "o.subject_id = c.subject_id and o.encounter_id != c.encounter_id"
+            span = self._span(condition, "o.start")
+            return (
+                f"exists (select 1 from encounters o where {other} and {self._filter(value, 'o')} and {span})"
+            )
+        event = (
+            f"v.subject_id = c.subject_id and {self._codes(value, 'v')} and {self._span(condition, 'v.time')}"
+        )
+        return f"{'not ' if word == 'no_event' else ''}exists (select 1 from events v where {event})"
+
+    # --- outcomes: a query of subject_id, encounter_id, came (when it came true)
+
+    def _outcome(self) -> None:
+        outcome = self.spec["outcome"]
+        if "class_of" in outcome or "labels_of" in outcome:
+            self._classes(outcome)
+            return
+        self.db.execute(f"create table outcomes as {self._came(outcome)}")
+        came = "(select o.came from outcomes o where o.encounter_id = c.encounter_id)"
+        self._step("no outcome by predict_at", f"coalesce({came} > c.predict_at, true)", drops=not self.paper)
+
+    def _came(self, outcome: dict) -> str:
+        if "index_died" in outcome:
+            return f'select {_INDEX}, least(c.death_time, c."end") as came from s0 c where c.died'
+        if "index_longer_than" in outcome:
+            length = _interval(outcome["index_longer_than"])
+            return f'select {_INDEX}, c.start + {length} as came from s0 c where c."end" > c.start + {length}'
+        last = (
+            self._time(outcome["until"])
+            if "until" in outcome
+            else self._time(
+                "end_of_data" if outcome["within"] == "end_of_data" else f"predict_at + {outcome['within']}"
+            )
+        )
+        if "episodes_of" in outcome:
+            return self._episodes(outcome, last)
+        if "any_event" in outcome:
+            rows, moment = f"events w where {self._codes(outcome['any_event'], 'w')}", "w.time"
+        else:
+            wanted = outcome.get("any_encounter", {"with": outcome.get("encounters_with")})
+            rows, moment = f"encounters w where {self._filter(wanted, 'w')}", "w.start"
+        found = f"""select {_INDEX}, m.moment, cast(m.moment as date) as day
+            from s0 c join (select w.subject_id, {moment} as moment from {rows}) m using (subject_id)
+            where m.moment > c.predict_at and m.moment <= {last}"""
+        if outcome.get("on_distinct_days"):
+            first = "select subject_id, encounter_id, day, min(moment) as moment"
+            found = f"{first} from ({found}) group by subject_id, encounter_id, day"
+        return f"""select subject_id, encounter_id, moment as came from (
+            select *, row_number() over (partition by subject_id, encounter_id order by moment) as place
+            from ({found})) where place = {outcome.get("at_least", 1)}"""
+
+    def _episodes(self, outcome: dict, last: str) -> str:
+        coded = self._has_code(outcome["episodes_of"], "o")
+        rates = []
+        for rate in outcome["at_least"]:
+            count, length = re.fullmatch(r"(\d+) in (.+)", rate).groups()
+            rates.append(f"b.place = a.place + {int(count) - 1} and b.day <= a.day + {_interval(length)}")
+        return f"""
+            with days as (
+                select {_INDEX}, cast(o.start as date) as day, min(o.start) as moment
+                from s0 c join encounters o using (subject_id)
+                where {coded} and o.start >= c.start and o.start <= {last} group by all),
+            gaps as (select *, lag(day) over (partition by encounter_id order by day) as before from days),
+            episodes as (
+                select *, row_number() over (partition by encounter_id order by day) as place from gaps
+                where before is null or day > before + {_interval(outcome["new_episode_after"])})
+            select b.subject_id, b.encounter_id, min(b.moment) as came
+            from episodes a join episodes b using (encounter_id) where {" or ".join(f"({one})" for one in rates)}
+            group by all"""
+
+    def _classes(self, outcome: dict) -> None:
+        label = "mapped[1:3]" if outcome["map"] == "icd10_3char" else _CHAPTER
+        self.db.execute(
+            "create table outcomes as select null::bigint as encounter_id, null::timestamp as came limit 0"
+        )
+        if "class_of" in outcome:
+            self.db.execute(f"""create table classes as select encounter_id, arg_min({label}, (vocab, code)) as label
+                from events where kind = 'DX' and rank = {outcome["rank"]} and encounter_id is not null group by all""")
+            known = "c.encounter_id in (select encounter_id from classes where label is not null)"
+            self._step("its diagnosis has a class", known)
+            return
+        fitted = "true" if self.paper else "c.split = 'train'"
+        self.db.execute(f"""create table carried as
+            select distinct c.encounter_id, {label} as label, {fitted} as fitted
+            from {self.table} c join events v using (subject_id, encounter_id)
+            where v.kind = 'DX' and {label} is not null""")
+        enough = f"having count(*) >= {outcome['min_index']}"
+        self.db.execute(f"""create table classes as select encounter_id, list_sort(list(label)) as label from carried
+            where label in (select label from carried where fitted group by all {enough}) group by all""")
+
+    # --- results
+
+    @property
+    def labels(self) -> list[Row]:
+        outcome = self.spec["outcome"]
+        label = "o.came is not null"
+        if "class_of" in outcome or "labels_of" in outcome:
+            label = "(select k.label from classes k where k.encounter_id = c.encounter_id)"
+            label = f"coalesce({label}, []::varchar[])" if "labels_of" in outcome else label
+        return self.db.execute(f"""
+            select c.subject_id, c.encounter_id, c.start, c.predict_at, {label}, o.came,
+                greatest(0, epoch_us(least(c.end_of_data, c.death)) - epoch_us(c.predict_at)) / 86400e6, c.split
+            from {self.table} c left join outcomes o on o.encounter_id = c.encounter_id
+            order by c.subject_id, c.start, c.encounter_id""").fetchall()
+
+    @property
+    def features(self) -> list[Row]:
+        """Return (index encounter, event number) of every event a model may see, in order."""
+        rule = self.spec["features"]
+        clock = "v.time < c.predict_at" if self.paper else "v.available_at <= c.predict_at"
+        found = [clock, "(e.start, e.encounter_id) <= (c.start, c.encounter_id)"]
+        for kind in rule["drop_types"]:
+            found.append(f"v.kind != '{kind}'")
+        for kind in rule["drop_from_index"]:
+            found.append(f"not (v.kind = '{kind}' and v.encounter_id = c.encounter_id)")
+        if "since" in rule:
+            found.append(f"v.{'time' if self.paper else 'available_at'} > {self._time(rule['since'])}")
+        return self.db.execute(f"""
+            select c.encounter_id, v.value from {self.table} c join events v using (subject_id)
+            join encounters e on e.encounter_id = v.encounter_id
+            where {" and ".join(found)} order by all""").fetchall()
+
+
+def _interval(length: str) -> str:
+    count, unit = length.split()
+    return f"interval {count} {unit}"
+
+
+_CHAPTER = """case when mapped[1] = 'I' then 'IX' when mapped[1] = 'E' then 'IV' when mapped[1] = 'T' then 'XIX'
+    when mapped is null and vocab = 'icd9cm' and code[1] = 'E' then 'XX'
+    when mapped is null and vocab = 'icd9cm' and code[1] = 'V' then 'XXI' end"""
+"""The chapters of the codes the made-up worlds have, and of no others."""
