@@ -39,6 +39,12 @@ PRESETS: dict[str, DataRules] = {
 
 TASK_SPLIT = (0.70, 0.85)
 WEB = r"^https?://"
+ELSEWHERE = (  # a database's credentials, which no settings object holds: whatever shows settings cannot show them
+    "NEST_DB_USER",
+    "NEST_DB_PASSWORD",
+    "NEST_DB_DSN",
+    "NEST_ORACLE_TEST_DSN",
+)
 
 
 class Settings(BaseSettings):
@@ -104,7 +110,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_names(cls, values: Any) -> Any:
-        known = [f"NEST_{name.upper()}" for name in cls.model_fields]
+        known = [*(f"NEST_{name.upper()}" for name in cls.model_fields), *ELSEWHERE]
         for name in os.environ:
             if name.upper().startswith("NEST_") and name.upper() not in known:
                 near = difflib.get_close_matches(name.upper(), known, n=1)

@@ -1,4 +1,4 @@
-"""The synthetic CDM is a CDM, as large as the paper's, the same each time, each trap at its rate, with risks to learn."""
+"""The synthetic CDM is a CDM, as large as the paper's, the same each time, traps at their rates, risks to learn."""
 
 import hashlib
 from pathlib import Path

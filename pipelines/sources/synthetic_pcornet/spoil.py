@@ -19,7 +19,7 @@ _CLOCKS = pl.Series([f"{minute // 60:02d}:{minute % 60:02d}" for minute in range
 
 def day_of(text: str | np.datetime64) -> int:
     """Return a date as days since 1970."""
-    return int((np.datetime64(text, "D") - EPOCH).astype(np.int64))
+    return int((np.datetime64(str(text), "D") - EPOCH).astype(np.int64))
 
 
 def hit(name: str, count: int, rng: np.random.Generator) -> Bools:

@@ -102,7 +102,7 @@ def _doubts(children: Children, rng: np.random.Generator) -> Visits:
 def _at_random(children: Children, reason: str, rng: np.random.Generator) -> Visits:
     often, seldom = (rate * np.exp(0.45 * children.frailty - 0.1) for rate in _PER_YEAR[reason])
     small = _poisson_days(often, np.zeros(children.count), np.full(children.count, 3 * YEAR), rng)
-    older = _poisson_days(seldom, np.full(children.count, 3 * YEAR), children.leave_age * 1.0, rng)
+    older = _poisson_days(seldom, np.full(children.count, 3 * YEAR), children.leave_age, rng)
     child, day = (np.concatenate(both) for both in zip(small, older, strict=True))
     minute = _office_minute(day, rng)
     if reason == "ED":
@@ -111,7 +111,7 @@ def _at_random(children: Children, reason: str, rng: np.random.Generator) -> Vis
 
 
 def _poisson_days(
-    per_year: Floats, first: Floats, last: Floats, rng: np.random.Generator
+    per_year: Floats, first: Floats | Ints, last: Floats | Ints, rng: np.random.Generator
 ) -> tuple[Ints, Floats]:
     """Return (child, age in days) of a Poisson process between two ages, seen or not."""
     years = np.maximum(last - first, 0) / YEAR
@@ -121,13 +121,13 @@ def _poisson_days(
 
 def _chronic(children: Children, rng: np.random.Generator) -> Visits:
     rate = np.where(children.traits["complex"], _CHRONIC_PER_YEAR, 0.04)
-    child, day = _poisson_days(rate, children.enter_age * 1.0, children.leave_age * 1.0, rng)
+    child, day = _poisson_days(rate, children.enter_age, children.leave_age, rng)
     return _visits("CHRONIC", child, _office_minute(day, rng), rng=rng)
 
 
 def _stays(children: Children, rng: np.random.Generator) -> Visits:
     rate = np.where(children.traits["complex"], _STAYS_PER_YEAR[1], _STAYS_PER_YEAR[0])
-    child, day = _poisson_days(rate, children.enter_age * 1.0, children.leave_age * 1.0, rng)
+    child, day = _poisson_days(rate, children.enter_age, children.leave_age, rng)
     return _stay(child, day.astype(np.int64) * 1440 + rng.integers(0, 1440, len(day)), rng)
 
 
