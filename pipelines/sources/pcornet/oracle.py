@@ -64,7 +64,8 @@ class OracleReader:
             for frame in self.connection.fetch_df_batches(
                 statement, list(binds) or None, size=ROWS_PER_BATCH
             ):
-                yield from pa.table(frame).to_batches()
+                if frame.num_columns() and frame.num_rows():  # an empty frame cannot be handed to Arrow
+                    yield from pa.table(frame).to_batches()
 
     def columns(self, table: str) -> list[str] | None:
         try:
