@@ -14,7 +14,7 @@ from pipelines.sources.pcornet.tables import TABLES
 from schemas.errors import InputError
 
 ROWS_PER_BATCH = 100_000
-DUCKDB = Dialect("VARCHAR", "DATE", "DOUBLE", lambda number: f"${number}")
+DUCKDB = Dialect("VARCHAR", "DATE", "DOUBLE", "$")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pipelines.sources.pcornet.access import Access, oracle_address
 from pipelines.sources.pcornet.statements import Dialect, nothing
 from schemas.errors import InputError
 
-ORACLE = Dialect("VARCHAR2(4000)", "DATE", "BINARY_DOUBLE", lambda number: f":{number}")
+ORACLE = Dialect("VARCHAR2(4000)", "DATE", "BINARY_DOUBLE", ":")
 SNAPSHOT = "SET TRANSACTION READ ONLY"
 ROWS_PER_BATCH = 50_000  # sets the array and the prefetch too
 _NO_TABLE = "ORA-00942"

@@ -13,7 +13,7 @@ from pipelines.sources.pcornet.access import Access, postgres_address
 from pipelines.sources.pcornet.statements import Dialect, nothing
 from schemas.errors import InputError
 
-POSTGRES = Dialect("text", "date", "double precision", lambda number: f"${number}")
+POSTGRES = Dialect("text", "date", "double precision", "$")
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 BATCH_BYTES = 8 << 20
 _CHANGES = "INSERT, UPDATE, DELETE, TRUNCATE"

@@ -32,8 +32,15 @@ class Reader(Protocol):
 class Source(Protocol):
     """Where a CDM lies."""
 
-    name: str
-    dialect: Dialect
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it spells types and binds."""
+        ...
 
     def snapshot(self) -> AbstractContextManager[Reader]:
         """Begin a read-only snapshot.

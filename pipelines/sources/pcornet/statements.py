@@ -1,7 +1,7 @@
 """The one SQL statement of each table, from the table description: select, cast, where and bind, which every database
 has alike. No LIMIT, no quoted names, no `::`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,12 +11,12 @@ from pipelines.sources.pcornet.tables import DATE, NUMBER, TABLES, TEXT
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one database spells a type, and the n-th bind, from 1."""
+    """How one database spells a type, and a bind, which are numbered from 1."""
 
     text: str
     date: str
     number: str
-    placeholder: Callable[[int], str]
+    bind: str  # before the number of a bind
 
     def of(self, kind: pa.DataType) -> str:
         """Return the database's word for the type of a column that is read."""
@@ -41,7 +41,6 @@ def nothing(table: str) -> str:
 
 def _where(dialect: Dialect, where: Sequence[tuple[str, str]]) -> str:
     conditions = [
-        f"{column} {compare} {dialect.placeholder(number)}"
-        for number, (column, compare) in enumerate(where, 1)
+        f"{column} {compare} {dialect.bind}{number}" for number, (column, compare) in enumerate(where, 1)
     ]
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""

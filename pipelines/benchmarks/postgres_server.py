@@ -1,4 +1,4 @@
-"""A real PostgreSQL on a free loopback port, in a folder of its own, gone when the block ends."""
+"""A real PostgreSQL on a free loopback port, in a folder of its own, for tests and benchmarks."""
 
 import contextlib
 import os
@@ -10,9 +10,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import adbc_driver_postgresql.dbapi
-import pytest
+
+from schemas.errors import InputError
 
 USER, PASSWORD = "nest_reader", "canary/hunter@2"
 _SETTINGS = "-c fsync=off -c max_connections=20 -c shared_buffers=32MB -c log_statement=none"
@@ -45,15 +47,21 @@ def _program(name: str) -> str | None:
 
 @contextlib.contextmanager
 def postgres_server() -> Iterator[Server]:
-    """Start a server as a user that is not root, or skip the test where none is installed."""
+    """Start a server, as a user that is not root.
+
+    Raises:
+        InputError: none is installed.
+    """
     initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
     if initdb is None or pg_ctl is None:
-        pytest.skip("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
+        raise InputError("No PostgreSQL server is installed. On Debian: apt-get install postgresql.")
     folder = Path(tempfile.mkdtemp(prefix="nest-postgres-"))
     user = _ordinary_user()
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)
-    as_user = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    as_user: dict[str, Any] = {}
+    if user is not None:
+        as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
