@@ -25,7 +25,8 @@ from pipelines.sources.pcornet.source import Reader
 from pipelines.sources.pcornet.statements import Dialect, count, nothing, select
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
-from schemas.errors import InputError
+from schemas.errors import InputError, NestError
+from schemas.lock import sole_writer
 
 CHILDREN = 120
 
@@ -286,6 +287,24 @@ def test_a_dump_that_changes_while_it_is_read_is_refused(cdm: Path, tmp_path: Pa
     source = Interrupted(Dump(other), "ENCOUNTER", 0, lambda: (other / "death.parquet").touch())
     with pytest.raises(InputError, match=r"death.parquet: changed while it was being read"):
         extract(source, tmp_path / "out")
+
+
+def test_two_extractions_into_one_folder_do_not_meet(cdm: Path, tmp_path: Path):
+    with sole_writer(tmp_path), pytest.raises(NestError, match="another run is writing there"):
+        extract(Dump(cdm), tmp_path)
+
+
+def test_it_tells_how_fast_it_is_and_how_long_it_will_take(
+    cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("pipelines.workers.SECONDS_BETWEEN_LINES", 0.0)
+    with caplog.at_level(logging.INFO, "nest"):
+        extract(Dump(cdm), tmp_path)
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(
+        re.fullmatch(r"extract VITAL: [\d,]+ of [\d,]+ rows, [\d,.]+ rows/s, \d+ s left", line)
+        for line in lines
+    )
 
 
 # --- what is wrong with the source --------------------------------------------------------------------------------

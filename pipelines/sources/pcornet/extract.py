@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from pipelines.sources.pcornet.statements import count, select
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.workers import Progress
 from schemas.errors import InputError
+from schemas.lock import sole_writer
 
 FIRST_DAY, LAST_DAY = (
     date(1, 1, 1).toordinal() - 719163,
@@ -38,36 +40,45 @@ def extract(source: Source, folder: Path, *, patients: tuple[str, str] | None = 
 
     Raises:
         InputError: the source cannot be read, lacks a column, was refreshed since, or gave other rows than it counted.
+        NestError: another run writes there.
     """
     with writing(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-    with source.snapshot() as reader:
-        _require_columns(source, reader)
-        if reader.can_write(list(TABLES)):
-            log.warning(
-                "%s: this account can write. Reading needs SELECT alone; use one that has no more.",
-                source.name,
-            )
-        refresh = refresh_dates(source, reader)
-        done = _kept(folder, refresh)
-        for name in TABLES:
-            where = [("PATID", ">="), ("PATID", "<")] if patients and "PATID" in TABLES[name].names else []
-            binds = patients if patients and where else ()
-            statement = select(name, source.dialect, where)
-            digest = hashlib.sha256("\0".join([source.name, statement, *binds]).encode()).hexdigest()
-            if not _stands(folder, name, done.get(name), digest):
-                total = _number(reader, count(name, source.dialect, where), binds)
-                rows = reader.batches(statement, binds)
-                line = _write(folder, name, rows, total, {"sql_sha256": digest, "refresh": refresh})
-                done[name] = line
-    with source.snapshot() as later:
-        if refresh_dates(source, later) != refresh:
-            raise InputError(
-                f"{source.name}: HARVEST has other refresh dates than when the extraction began. "
-                f"Extract again into an empty folder; {folder} holds the state before."
-            )
+    with sole_writer(folder):
+        with source.snapshot() as reader:
+            refresh, done = _tables(source, reader, folder, patients)
+        with source.snapshot() as later:
+            if refresh_dates(source, later) != refresh:
+                raise InputError(
+                    f"{source.name}: HARVEST has other refresh dates than when the extraction began. "
+                    f"Extract again into an empty folder; {folder} holds the state before."
+                )
     return done
+
+
+def _tables(
+    source: Source, reader: Reader, folder: Path, patients: tuple[str, str] | None
+) -> tuple[Refresh, dict[str, Line]]:
+    """Write, out of one snapshot, every table that does not stand yet."""
+    _require_columns(source, reader)
+    if reader.can_write(list(TABLES)):
+        log.warning(
+            "%s: this account can write. Reading needs SELECT alone; use one that has no more.", source.name
+        )
+    refresh = refresh_dates(source, reader)
+    done = _kept(folder, refresh)
+    for name in TABLES:
+        has_patients = patients is not None and "PATID" in TABLES[name].names
+        where = [("PATID", ">="), ("PATID", "<")] if has_patients else []
+        binds = patients if patients is not None and has_patients else ()
+        statement = select(name, source.dialect, where)
+        digest = hashlib.sha256("\0".join([source.name, statement, *binds]).encode()).hexdigest()
+        if not _stands(folder, name, done.get(name), digest):
+            total = _number(reader, count(name, source.dialect, where), binds)
+            told = {"sql_sha256": digest, "refresh": refresh}
+            done[name] = _write(folder, name, reader.batches(statement, binds), total, told)
+    return refresh, done
 
 
 def refresh_dates(source: Source, reader: Reader) -> Refresh:
@@ -124,7 +135,7 @@ def _number(reader: Reader, statement: str, binds: tuple[str, ...]) -> int:
 
 
 def _write(
-    folder: Path, name: str, batches: Iterator[pa.RecordBatch], total: int, told: Mapping[str, object]
+    folder: Path, name: str, batches: Iterator[pa.RecordBatch], total: int, told: Mapping[str, Any]
 ) -> Line:
     """Write one table aside, in place when it is whole, and its line after that."""
     path, rows, out_of_range = _path(folder, name), 0, 0
