@@ -6,19 +6,20 @@ import os
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.shards import file_sha256, writing
+from pipelines.shards import writing
 from pipelines.sources.pcornet.manifest import Line, append, read_manifest, sync_folder
 from pipelines.sources.pcornet.source import Reader, Source
 from pipelines.sources.pcornet.statements import count, select
-from pipelines.sources.pcornet.tables import TABLES
+from pipelines.sources.pcornet.tables import KEYS, TABLES
 from pipelines.workers import Progress
 from schemas.errors import InputError
+from schemas.hashing import file_sha256
 from schemas.lock import sole_writer
 
 FIRST_DAY, LAST_DAY = (
@@ -142,7 +143,7 @@ def _write(
     part, progress = path.with_name(f".{path.name}.part"), Progress(f"extract {name}", "rows", total)
     try:
         with writing(path), part.open("wb") as file:
-            with pq.ParquetWriter(file, TABLES[name], compression="lz4", store_schema=False) as writer:
+            with _parquet(file, name) as writer:
                 for batch in batches:
                     conformed, nulled = _conformed(name, batch)
                     writer.write_batch(conformed)
@@ -164,6 +165,19 @@ def _write(
         return line
     finally:
         part.unlink(missing_ok=True)
+
+
+def _parquet(file: BinaryIO, name: str) -> pq.ParquetWriter:
+    """Open a file for a table: no dictionary of a key, whose values never repeat, and no statistics nobody skips by."""
+    repeating = [column for column in TABLES[name].names if column != KEYS.get(name)]
+    return pq.ParquetWriter(
+        file,
+        TABLES[name],
+        compression="lz4",
+        store_schema=False,
+        use_dictionary=repeating,
+        write_statistics=False,
+    )
 
 
 def _conformed(name: str, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
