@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import NestError
@@ -38,6 +38,9 @@ PRESETS: dict[str, DataRules] = {
 }
 
 TASK_SPLIT = (0.70, 0.85)
+SECRETS = ("NEST_SITE_SALT",)
+"""Settings whose value is shown nowhere."""
+
 WEB = r"^https?://"
 ELSEWHERE = (  # a database's credentials, which no settings object holds: whatever shows settings cannot show them
     "NEST_DB_USER",
@@ -71,6 +74,11 @@ class Settings(BaseSettings):
     instacart_target: Literal["last_visible", "held_out"] = (
         "last_visible"  # the basket asked for of a test user
     )
+    pcornet_dir: Path | None = None  # the extracted tables of a CDM, a Parquet file each; None: synthetic
+    pcornet_birth_dates: str = (
+        ""  # values of HARVEST.BIRTH_DATE_MGMT beside 01 to go on with, with commas between
+    )
+    site_salt: SecretStr | None = None  # of the ids of a CDM; from the environment alone
     preset: Literal["default", "paper"] = "default"
     med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it
     model: Literal["auto", "tiny", "paper"] = "auto"
@@ -80,6 +88,7 @@ class Settings(BaseSettings):
     synthetic_patients: int = Field(default=2000, ge=1)
     synthetic_tokens_per_set: int = Field(default=120, ge=1)  # median
     synthetic_users: int = Field(default=2000, ge=1)  # of Instacart
+    synthetic_children: int = Field(default=2000, ge=1)  # of PCORnet
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -100,6 +109,11 @@ class Settings(BaseSettings):
             return Path(self.data_dir).expanduser().resolve()
         below = self.scratch_dir or Path.home() / ".cache" / "nest"
         return (below / hashlib.sha256(self.store_url.encode()).hexdigest()[:16]).expanduser().resolve()
+
+    @property
+    def allowed_birth_dates(self) -> tuple[str, ...]:
+        """The values of HARVEST.BIRTH_DATE_MGMT that may be gone on with beside 01."""
+        return tuple(value.strip() for value in self.pcornet_birth_dates.split(",") if value.strip())
 
     @property
     def rules(self) -> DataRules:

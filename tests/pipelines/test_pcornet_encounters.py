@@ -122,6 +122,35 @@ def test_a_row_twice_alike_is_one_and_an_encounter_told_in_two_ways_is_its_first
     assert (flow.dropped["repeated"], flow.dropped["conflicting"]) == (1, 1)
 
 
+def test_stays_that_overlap_are_one_and_stays_that_only_touch_are_two():
+    def stay(first: int, last: int, status: str, **more: str) -> dict[str, object]:
+        days = {"ADMIT_DATE": DAY + timedelta(days=first), "DISCHARGE_DATE": DAY + timedelta(days=last)}
+        at_noon = {"ADMIT_TIME": "12:00", "DISCHARGE_TIME": "12:00", "DISCHARGE_STATUS": status}
+        return {**IP, **days, **at_noon, **more}
+
+    found, flow = seen(
+        stay(0, 4, "HO"),
+        stay(2, 6, "SH", ENC_TYPE="EI"),
+        stay(5, 5 + 1, "HO"),
+        stay(6, 7, "HH"),
+        stay(20, 21, "EX"),
+    )
+    noon = at(DAY, 12)
+    days = [
+        ((start - noon).days, (end - noon).days) for start, end in found.select("start", "end").iter_rows()
+    ]
+    assert days == [(0, 6), (6, 7), (20, 21)]
+    assert found["encounter_id"].to_list() == [visit(name) for name in ("0", "3", "4")]
+    assert found["died"].to_list() == [False, False, True]
+    assert flow.dropped["overlaps_a_stay"] == 2
+
+
+def test_a_visit_during_a_stay_is_an_encounter_of_its_own():
+    whole = {**IP, "DISCHARGE_DATE": NEXT}
+    found, flow = seen(whole, {}, {"ENC_TYPE": "ED"}, {**IP, "ADMIT_TIME": "01:00"})
+    assert (found.height, flow.dropped["overlaps_a_stay"]) == (4, 0)
+
+
 @pytest.mark.parametrize(
     ("row", "died"),
     [

@@ -238,6 +238,7 @@ def test_odd_times_are_counted():
         ({"DX": "H66.90", "DX_TYPE": "09"}, "icd10cm", "H6690", "H6690"),
         ({"DX": "E849.0", "DX_TYPE": "09"}, "icd9cm", "E8490", None),
         ({"DX": "V20.2", "DX_TYPE": "09"}, "icd9cm", "V202", None),
+        ({"DX": "E66.9", "DX_TYPE": "09"}, "icd10cm", "E669", "E669"),
         ({"DX": "V20.22X", "DX_TYPE": "09"}, "icd10cm", "V2022X", "V2022X"),
     ],
 )
@@ -276,6 +277,9 @@ def test_what_was_mended_in_a_code_is_counted():
     [
         ("DIAGNOSIS", {"DX": None}, "no_code"),
         ("DIAGNOSIS", {"DX": "."}, "no_code"),
+        ("DIAGNOSIS", {"DX": "NI"}, "no_code"),
+        ("PRESCRIBING", {"RXNORM_CUI": "UN"}, "no_code"),
+        ("IMMUNIZATION", {"VX_CODE": "OT"}, "no_code"),
         ("DIAGNOSIS", {"DX_TYPE": "SM"}, "code_type"),
         ("DIAGNOSIS", {"DX_TYPE": "NI"}, "code_type"),
         ("DIAGNOSIS", {"DX_TYPE": None}, "code_type"),

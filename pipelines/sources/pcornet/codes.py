@@ -7,7 +7,7 @@ of booleans beside them.
 import polars as pl
 
 from pipelines.codes import ICD10_CM, ICD10_PCS, clean_code
-from pipelines.sources.pcornet.words import said
+from pipelines.sources.pcornet.words import NO_INFORMATION, said
 
 ICD9_CM = r"^([0-9]{3}[0-9]{0,2}|V[0-9]{2}[0-9]{0,2}|E[0-9]{3}[0-9]?)$"  # cleaned
 ICD9_PCS = r"^[0-9]{3,4}$"
@@ -58,7 +58,7 @@ def procedure_codes(rows: pl.DataFrame) -> pl.DataFrame:
 
 def laboratory_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed to LAB_RESULT_CM."""
-    code = pl.col("LAB_LOINC").str.to_uppercase()
+    code = said("LAB_LOINC")
     return _well_formed(rows.with_columns(code=code, vocab=pl.lit("loinc")), {"loinc": LOINC})
 
 
@@ -78,21 +78,19 @@ def laboratory_values(rows: pl.DataFrame) -> pl.DataFrame:
 def administered_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed to MED_ADMIN: RxNorm, or the product's NDC."""
     vocab = _vocab(said("MEDADMIN_TYPE"), {"RX": "rxnorm", "ND": "ndc"})
-    code = pl.col("MEDADMIN_CODE").str.replace_all(r"[-\s]", "")
+    code = said("MEDADMIN_CODE").str.replace_all(r"[-\s]", "")
     return _well_formed(rows.with_columns(code=code, vocab=vocab), {"rxnorm": RXCUI, "ndc": NDC})
 
 
 def prescribed_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed to PRESCRIBING."""
-    return _well_formed(
-        rows.with_columns(code=pl.col("RXNORM_CUI"), vocab=pl.lit("rxnorm")), {"rxnorm": RXCUI}
-    )
+    return _well_formed(rows.with_columns(code=said("RXNORM_CUI"), vocab=pl.lit("rxnorm")), {"rxnorm": RXCUI})
 
 
 def vaccine_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed to IMMUNIZATION: CVX, of two digits or three."""
     vocab = _vocab(said("VX_CODE_TYPE"), {"CX": "cvx"})
-    return _well_formed(rows.with_columns(code=pl.col("VX_CODE").str.zfill(2), vocab=vocab), {"cvx": CVX})
+    return _well_formed(rows.with_columns(code=said("VX_CODE").str.zfill(2), vocab=vocab), {"cvx": CVX})
 
 
 def measured(rows: pl.DataFrame, *kept: str) -> pl.DataFrame:
@@ -106,19 +104,29 @@ def measured(rows: pl.DataFrame, *kept: str) -> pl.DataFrame:
 
 
 def _coded(rows: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Add `code`, upper case without dots and blanks, null where nothing is left, and whether that changed it."""
+    """Add `code`, upper case without dots and blanks, null where nothing is left, and whether that changed it.
+
+    `dot_at_3` says that there was a dot behind the third character.
+    """
     code = clean_code(column)
-    return rows.with_columns(code=pl.when(code != "").then(code), cleaned=code != pl.col(column))
+    is_given = (code != "") & ~code.is_in(NO_INFORMATION)
+    return rows.with_columns(
+        code=pl.when(is_given).then(code),
+        cleaned=code != pl.col(column),
+        dot_at_3=pl.col(column).str.slice(3, 1) == ".",
+    )
 
 
 def _icd(typed: pl.DataFrame, vocabs: dict[str, str], shapes: dict[str, str]) -> pl.DataFrame:
     """Add vocab by `type`; a code typed 09 that can only be of ICD-10 is typed again.
 
-    V and E codes of ICD-9 can look like ICD-10's; they stay what they are said to be.
+    V and E codes of ICD-9 can look like ICD-10's; they stay what they are said to be, but for an E code that has its
+    dot where only ICD-10 has it (E66.9, where ICD-9's is E849.0).
     """
     ten, nine = vocabs["10"], vocabs["09"]
     code = pl.col("code")
-    is_ten_only = code.str.contains(shapes[ten]) & ~code.str.contains(shapes[nine])
+    is_e_of_ten = code.str.starts_with("E") & pl.col("dot_at_3")
+    is_ten_only = code.str.contains(shapes[ten]) & (~code.str.contains(shapes[nine]) | is_e_of_ten)
     retyped = ((pl.col("type") == "09") & is_ten_only).fill_null(False)
     vocab = pl.when(retyped).then(pl.lit(ten)).otherwise(_vocab(pl.col("type"), vocabs))
     return _well_formed(typed.with_columns(vocab=vocab, retyped=retyped), shapes)

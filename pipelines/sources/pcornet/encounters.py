@@ -86,8 +86,14 @@ def encounters(rows: pl.DataFrame, people: pl.DataFrame, everyone: pl.Series, en
             "conflicting": ~pl.col("encounter_id").is_first_distinct(),
         },
     )
-    stays, noted = _ended(single, end_of_data)
-    return _contracted(stays), flow.then(repeats).model_copy(update={"noted": noted})
+    ended, noted = _ended(single, end_of_data)
+    stays = merge_overlapping(ended)
+    merged = Flow(
+        source_rows=ended.height,
+        kept_rows=stays.height,
+        dropped={"overlaps_a_stay": ended.height - stays.height},
+    )
+    return _contracted(stays), flow.then(repeats).then(merged).model_copy(update={"noted": noted})
 
 
 def out_of_range(time: str, end_of_data: date) -> dict[str, pl.Expr]:
@@ -130,6 +136,30 @@ def _ended(rows: pl.DataFrame, end_of_data: date) -> tuple[pl.DataFrame, dict[st
     own_day = last_moment(start.dt.date())
     end = pl.when(usable).then(discharge).when(~is_stay).then(own_day)
     return rows.with_columns(end=end), counted(rows, notes)
+
+
+def merge_overlapping(encounters: pl.DataFrame) -> pl.DataFrame:
+    """Return stays that overlap as the first of them, lasting to the latest end; all else as it is.
+
+    A site tells one stay in two rows, by its two systems or as what came in by the emergency room and as inpatient.
+    What was recorded in the later rows finds the first by its date.
+
+    Args:
+        encounters: subject_id, encounter_id, type, start, end, discharge_status, died, and others, of which the
+            first row's count.
+    """
+    is_stay = (pl.col("type").is_in(STAYS) & pl.col("end").is_not_null()).fill_null(False)
+    stays = encounters.filter(is_stay).sort("subject_id", "start", "encounter_id")
+    begun = pl.col("start") >= pl.col("end").cum_max().shift(1).over("subject_id")
+    latest = pl.col("discharge_status").sort_by("end").last()
+    own = {"end": pl.col("end").max(), "died": pl.col("died").any(), "discharge_status": latest}
+    whole = (
+        stays.with_columns(stay=begun.fill_null(True).cum_sum())
+        .group_by("stay", maintain_order=True)
+        .agg(pl.exclude("stay", *own).first(), **own)
+    )
+    both = pl.concat([encounters.filter(~is_stay), whole.select(encounters.columns)])
+    return both.sort("subject_id", "start", "encounter_id")
 
 
 def _contracted(stays: pl.DataFrame) -> pl.DataFrame:

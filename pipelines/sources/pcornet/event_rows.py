@@ -50,7 +50,7 @@ class EventTable:
     kind: str
     dates: tuple[str, ...]
     times: tuple[str, ...]
-    words: tuple[str, ...]  # of a value set
+    words: tuple[str, ...]  # that may say nothing: codes, and what is of a value set
     tell: Callable[[pl.DataFrame], pl.DataFrame]
     reasons: dict[str, pl.Expr] = field(default_factory=lambda: codes.NO_CODE)
     notes: dict[str, pl.Expr] = field(default_factory=dict)
@@ -156,7 +156,7 @@ EVENT_TABLES = {
         "DX",
         ("DX_DATE", "ADMIT_DATE"),
         (),
-        ("DX_TYPE", "DX_SOURCE", "DX_ORIGIN", "PDX", "DX_POA"),
+        ("DX", "DX_TYPE", "DX_SOURCE", "DX_ORIGIN", "PDX", "DX_POA"),
         _diagnoses,
         notes=_CLEANED,
     ),
@@ -164,7 +164,7 @@ EVENT_TABLES = {
         "PR",
         ("PX_DATE", "ADMIT_DATE"),
         (),
-        ("PX_TYPE", "PPX"),
+        ("PX", "PX_TYPE", "PPX"),
         _procedures,
         notes=_CLEANED | {"modifier_cut": pl.col("modifier")},
     ),
@@ -172,16 +172,20 @@ EVENT_TABLES = {
         "LAB",
         ("SPECIMEN_DATE", "LAB_ORDER_DATE", "RESULT_DATE"),
         ("SPECIMEN_TIME", "RESULT_TIME"),
-        ("RESULT_MODIFIER", "RESULT_UNIT", "RESULT_QUAL"),
+        ("LAB_LOINC", "RESULT_MODIFIER", "RESULT_UNIT", "RESULT_QUAL"),
         _results,
         reasons=codes.NO_CODE | {"no_value": pl.col("value").is_null() & pl.col("mapped").is_null()},
         notes={"qualitative": pl.col("mapped").is_not_null()},
     ),
     "MED_ADMIN": EventTable(
-        "MED", ("MEDADMIN_START_DATE",), ("MEDADMIN_START_TIME",), ("MEDADMIN_TYPE",), _administrations
+        "MED",
+        ("MEDADMIN_START_DATE",),
+        ("MEDADMIN_START_TIME",),
+        ("MEDADMIN_TYPE", "MEDADMIN_CODE"),
+        _administrations,
     ),
     "PRESCRIBING": EventTable(
-        "MED", ("RX_ORDER_DATE", "RX_START_DATE"), ("RX_ORDER_TIME",), (), _prescriptions
+        "MED", ("RX_ORDER_DATE", "RX_START_DATE"), ("RX_ORDER_TIME",), ("RXNORM_CUI",), _prescriptions
     ),
     "VITAL": EventTable(
         "VIT",
@@ -195,7 +199,7 @@ EVENT_TABLES = {
         "IMM",
         ("VX_RECORD_DATE", "VX_ADMIN_DATE"),
         (),
-        ("VX_CODE_TYPE", "VX_STATUS"),
+        ("VX_CODE_TYPE", "VX_CODE", "VX_STATUS"),
         _vaccines,
         reasons={"not_completed": said("VX_STATUS").ne_missing("CP"), **codes.NO_CODE},
     ),

@@ -99,5 +99,6 @@ def owners_of(batches: Iterable[pl.DataFrame], ids: Ids) -> Owners:
         ).drop_nulls()
         for rows in batches
     ]
-    whole = pl.concat(parts)
+    nobody = pl.DataFrame(schema={"encounter_id": pl.Int64, "subject_id": pl.Int64})
+    whole = pl.concat([nobody, *parts])
     return Owners(whole["encounter_id"].to_numpy(), whole["subject_id"].to_numpy())
