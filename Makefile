@@ -6,7 +6,7 @@ CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
 GPU = $(shell nvidia-smi -L 2>/dev/null)
 
-.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
+.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean pcornet_full
 
 setup: .venv/.installed
 
@@ -19,6 +19,10 @@ setup: .venv/.installed
 mimic_full: setup
 	$(BIN)/dagster job execute -j mimic_full
 	$(BIN)/python -m assets.results mimic
+
+pcornet_full: setup
+	$(BIN)/dagster job execute -j pcornet_full
+	$(BIN)/python -m assets.results pcornet
 
 test: setup
 	$(BIN)/python -m pytest -m 'not long' --numprocesses auto --dist loadfile
