@@ -65,10 +65,10 @@ def pcornet_subjects(workspace: Workspace) -> dg.MaterializeResult:
 @plainly
 def pcornet_encounters(workspace: Workspace) -> dg.MaterializeResult:
     """One row per encounter: start, end, type, how it ended, and the attributes subgroups are formed by."""
-    layout, source = workspace.layout("pcornet"), workspace.pcornet_source()
-    files = input_files(workspace.settings, layout)
-    make = partial(pcornet.extract_encounters, source, layout)
-    card = once(layout, [layout.encounters], {}, make, source=files)
+    layout, settings, source = workspace.layout("pcornet"), workspace.settings, workspace.pcornet_source()
+    reads, files = settings.model_dump(include={"pcornet_unlinked"}), input_files(settings, layout)
+    make = partial(pcornet.extract_encounters, source, layout, unlinked=settings.pcornet_unlinked)
+    card = once(layout, [layout.encounters], reads, make, source=files)
     return table_result(card, layout.encounters)
 
 

@@ -34,6 +34,7 @@ class Workspace(dg.ConfigurableResource):
     instacart_dir: str | None = None
     pcornet_dir: str | None = None
     pcornet_birth_dates: str | None = None
+    pcornet_unlinked: str | None = None  # drop | day
     instacart_target: str | None = None  # last_visible | held_out
     preset: str | None = None  # default | paper
     model: str | None = None  # auto | tiny | paper

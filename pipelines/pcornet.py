@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import date, datetime, time
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
@@ -17,6 +18,7 @@ from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.events import scan_table, write_events
 from pipelines.flows import sift
 from pipelines.sources.pcornet import people as told
+from pipelines.sources.pcornet.days import day_encounters, days_of
 from pipelines.sources.pcornet.encounters import encounter_rows, encounters
 from pipelines.sources.pcornet.event_rows import EVENT_TABLES, ROWS, event_rows
 from pipelines.sources.pcornet.events import Bucket, Crosswalks, events
@@ -46,6 +48,7 @@ __all__ = [
     "write_seqset",
 ]
 
+Unlinked = Literal["drop", "day"]
 BIRTH_DAYS_OF_TEST = (17, 24)
 GROWN_UP_YEARS = 18
 TABLES_OF_KIND = {
@@ -131,8 +134,14 @@ def extract_subjects(
     return shards.write_card(card, layout)
 
 
-def extract_encounters(source: PcornetSource, layout: Layout) -> StepCard:
-    """Write encounters/1, and in its metadata when the data of the whole source end."""
+def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlinked = "drop") -> StepCard:
+    """Write encounters/1, and in its metadata when the data of the whole source end.
+
+    Args:
+        source: the extracted tables.
+        layout: where it goes.
+        unlinked: what becomes of events that no encounter covers: they are dropped, or each day is a set of its own.
+    """
     found, _ = _population(source)
     last, ids, flow = end_of_data(source.read("HARVEST")), source.ids, Flow(source_rows=0, kept_rows=0)
     progress, parts = Progress("encounter", "rows", source.rows("ENCOUNTER")), []
@@ -145,6 +154,11 @@ def extract_encounters(source: PcornetSource, layout: Layout) -> StepCard:
         raise InputError("ENCOUNTER: the table has no rows. Extract the whole table.")
     stays, held = encounters(pl.concat(parts), found, _everyone(source), last)
     flow = flow.then(held)
+    days = 0
+    if unlinked == "day":
+        made = _day_encounters(source, stays, found, last)
+        stays = pl.concat([stays, made]).sort("subject_id", "start", "encounter_id")
+        days = made.height
     ends = datetime.combine(last, time.max).isoformat()
     table = stays.to_arrow()
     write_table(
@@ -158,6 +172,7 @@ def extract_encounters(source: PcornetSource, layout: Layout) -> StepCard:
         counts={
             "subjects": stays["subject_id"].n_unique(),
             "died": int(stays["died"].sum()),
+            "days_as_encounters": days,
             **{
                 f"type_{name or 'none'}": count
                 for name, count in sorted(stays["type"].fill_null("").value_counts().iter_rows())
@@ -178,7 +193,8 @@ def extract_events(source: PcornetSource, layout: Layout, rules: DataRules) -> S
     """Write events/1 of the seven event tables."""
     buckets, last = Buckets.read(layout), end_of_data(source.read("HARVEST"))
     with shards.fresh_folder(layout.events) as aside:
-        spill, site = Spill(aside / "spill", buckets), _site(source, layout)
+        ours = scan_table(layout.subjects, SUBJECTS).select("subject_id").collect()["subject_id"]
+        spill, site = Spill(aside / "spill", buckets), _site(source, ours)
         flows = {table: _spill_table(source, table, site, spill) for table in EVENT_TABLES}
         work = partial(extract_bucket, layout, _crosswalks(source), spill, aside, last)
         held: dict[str, Flow] = {}
@@ -259,14 +275,28 @@ def _everyone(source: PcornetSource) -> pl.Series:
     return pl.concat([pl.Series("PATID", dtype=pl.Int64), *parts]).drop_nulls().unique().sort()
 
 
-def _site(source: PcornetSource, layout: Layout) -> Site:
+def _site(source: PcornetSource, population: pl.Series) -> Site:
     encounter_batches = source.batches("ENCOUNTER", "ENCOUNTERID", "PATID")
     return Site(
         ids=source.ids,
         everyone=_everyone(source),
-        population=scan_table(layout.subjects, SUBJECTS).select("subject_id").collect()["subject_id"],
+        population=population,
         owners=owners_of(map(stripped, encounter_batches), source.ids),
     )
+
+
+def _day_encounters(
+    source: PcornetSource, stays: pl.DataFrame, found: pl.DataFrame, last: date
+) -> pl.DataFrame:
+    """Return an encounter for each day on which events are recorded and no encounter is."""
+    site = _site(source, found["subject_id"])
+    parts = [
+        days_of(event_rows(table, batch, site)[0], stays)
+        for table in EVENT_TABLES
+        for batch in source.batches(table)
+    ]
+    days = pl.concat([pl.DataFrame(schema={"subject_id": pl.Int64, "day": pl.Date}), *parts]).unique()
+    return day_encounters(days, stays, found, source.ids, last)
 
 
 def _crosswalks(source: PcornetSource) -> Crosswalks:

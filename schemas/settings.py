@@ -78,6 +78,9 @@ class Settings(BaseSettings):
     pcornet_birth_dates: str = (
         ""  # values of HARVEST.BIRTH_DATE_MGMT beside 01 to go on with, with commas between
     )
+    pcornet_unlinked: Literal["drop", "day"] = (
+        "drop"  # events no encounter covers: gone, or a set for each day
+    )
     site_salt: SecretStr | None = None  # of the ids of a CDM; from the environment alone
     preset: Literal["default", "paper"] = "default"
     med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it

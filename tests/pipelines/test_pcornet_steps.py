@@ -1,6 +1,6 @@
 """The steps from a tiny CDM to shards: who is where, what is a token, what is not."""
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +10,7 @@ import pytest
 from pipelines import pcornet
 from schemas.cards import StepCard
 from schemas.contract import read_table, table_metadata
-from schemas.events import EVENTS, SUBJECTS
+from schemas.events import ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
 from schemas.settings import DataRules
@@ -157,3 +157,29 @@ def test_a_run_with_other_bucket_sizes_writes_the_same_sets(layout: Layout, tmp_
     pcornet.write_seqset(other, RULES)
     assert vocab(other).equals(vocab(layout))
     assert read_table(other.seqset, SEQSET).equals(read_table(layout.seqset, SEQSET))
+
+
+def test_where_asked_for_a_day_that_no_encounter_covers_is_a_set_of_its_own(tmp_path: Path):
+    alone, early = {"PATID": "p", "ENCOUNTERID": None}, date(1990, 1, 1)
+    days = [WHEN, WHEN + timedelta(days=9), WHEN + timedelta(days=9), early]
+    tables = {
+        "HARVEST": table("HARVEST", HARVEST),
+        "DEMOGRAPHIC": table("DEMOGRAPHIC", {"PATID": "p", "BIRTH_DATE": date(2010, 1, 1)}),
+        "ENCOUNTER": table(
+            "ENCOUNTER", {"PATID": "p", "ENCOUNTERID": "v", "ADMIT_DATE": WHEN, "ENC_TYPE": "AV"}
+        ),
+        "VITAL": table(
+            "VITAL", *({**alone, "MEASURE_DATE": day, "WT": 30.0 + n} for n, day in enumerate(days))
+        ),
+    }
+    source = pcornet.find_source(write_cdm(tmp_path / "cdm", tables), None, SALT)
+    kept = {}
+    for unlinked in ("drop", "day"):
+        layout = Layout(tmp_path / unlinked / "pcornet")
+        pcornet.extract_subjects(source, layout, RULES)
+        card = pcornet.extract_encounters(source, layout, unlinked=unlinked)
+        flow = pcornet.extract_events(source, layout, RULES).flows["VITAL"]
+        kept[unlinked] = (flow.kept_rows, flow.dropped["no_encounter"], card.counts["days_as_encounters"])
+    assert kept == {"drop": (1, 2, 0), "day": (3, 0, 1)}
+    found = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)).filter(pl.col("type") == "DAY")
+    assert found["start"].dt.date().to_list() == [WHEN + timedelta(days=9)]

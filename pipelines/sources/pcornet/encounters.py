@@ -93,7 +93,7 @@ def encounters(rows: pl.DataFrame, people: pl.DataFrame, everyone: pl.Series, en
         kept_rows=stays.height,
         dropped={"overlaps_a_stay": ended.height - stays.height},
     )
-    return _contracted(stays), flow.then(repeats).then(merged).model_copy(update={"noted": noted})
+    return contracted(stays), flow.then(repeats).then(merged).model_copy(update={"noted": noted})
 
 
 def out_of_range(time: str, end_of_data: date) -> dict[str, pl.Expr]:
@@ -162,7 +162,8 @@ def merge_overlapping(encounters: pl.DataFrame) -> pl.DataFrame:
     return both.sort("subject_id", "start", "encounter_id")
 
 
-def _contracted(stays: pl.DataFrame) -> pl.DataFrame:
+def contracted(stays: pl.DataFrame) -> pl.DataFrame:
+    """Return encounters/1 of rows with a birth_date; a CDM tells neither a time of death nor who pays."""
     nothing = pl.lit(None, pl.String)
     return stays.with_columns(
         age_years=age_years("start", "birth_date"),
