@@ -6,7 +6,7 @@ CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
 GPU = $(shell nvidia-smi -L 2>/dev/null)
 
-.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean pcornet_full
+.PHONY: setup mimic_full pcornet_full test test-long ui bench-etl bench-instacart bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
 
 setup: .venv/.installed
 
