@@ -6,7 +6,7 @@ CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
 GPU = $(shell nvidia-smi -L 2>/dev/null)
 
-.PHONY: setup mimic_full test test-long ui bench-etl bench-instacart bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
+.PHONY: setup mimic_full pcornet_full test test-long ui bench-etl bench-instacart bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
 
 setup: .venv/.installed
 
@@ -19,6 +19,10 @@ setup: .venv/.installed
 mimic_full: setup
 	$(BIN)/dagster job execute -j mimic_full
 	$(BIN)/python -m assets.results mimic
+
+pcornet_full: setup
+	$(BIN)/dagster job execute -j pcornet_full
+	$(BIN)/python -m assets.results pcornet
 
 test: setup
 	$(BIN)/python -m pytest -m 'not long' --numprocesses auto --dist loadfile
@@ -37,6 +41,10 @@ bench-etl: setup
 # a synthetic Instacart of the real size: 6 GB of disk
 bench-instacart: setup
 	$(BIN)/python -m pipelines.benchmarks --instacart --name instacart --work $(WORK) --out docs/benchmarks $(FLAGS)
+
+# 5 M laboratory rows out of a PostgreSQL of its own: 4 GB of disk
+bench-extraction: setup
+	$(BIN)/python -m pipelines.benchmarks.extraction --work $(WORK) --out docs/benchmarks $(FLAGS)
 
 # a training step, padded and packed, each shortcut added
 bench-model: setup

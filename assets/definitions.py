@@ -13,13 +13,21 @@ from assets.instacart import INSTACART_ASSETS, INSTACART_CHECKS
 from assets.jobs import JOBS
 from assets.meds import MEDS_ASSETS
 from assets.mimic import MIMIC_ASSETS
+from assets.pcornet import PCORNET_ASSETS, UNORDERED
 from assets.resources import Workspace
 from assets.training import fine_tuned, lightgbm, pretrained, report
 from schemas.cohort import Cohort, read_folder
-from schemas.expectations import MEDS_SUITES, TABLE_SUITES
+from schemas.expectations import MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
 
-SOURCES = {"mimic": (MIMIC_ASSETS, TABLE_SUITES), "meds": (MEDS_ASSETS, MEDS_SUITES)}
+SOURCES = {
+    "mimic": (MIMIC_ASSETS, TABLE_SUITES),
+    "meds": (MEDS_ASSETS, MEDS_SUITES),
+    "pcornet": (PCORNET_ASSETS, PCORNET_SUITES),
+}
 """By its name, the assets of a source up to its shards, and the suites of its tables."""
+
+MODELS = {"pcornet": UNORDERED}
+"""What a source's pretraining is told of its sets, where they are not stays with an order inside."""
 
 
 @dg.definitions
@@ -30,7 +38,9 @@ def defs() -> dg.Definitions:
 
 def build(folder: Path) -> dg.Definitions:
     """Return the definitions with the cohorts of a folder."""
-    chains = {source: [*assets, pretrained(source)] for source, (assets, _) in SOURCES.items()}
+    chains = {
+        source: [*assets, pretrained(source, MODELS.get(source))] for source, (assets, _) in SOURCES.items()
+    }
     reports = [report(source, []) for source in SOURCES]
     built = [asset for assets in (*chains.values(), reports, INSTACART_ASSETS) for asset in assets]
     cohorts, unreadable_files = read_folder(

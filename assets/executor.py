@@ -23,7 +23,7 @@ from assets.resources import Workspace
 from assets.results import written_to
 from assets.sources import READ
 from schemas.lock import sole_writer
-from schemas.settings import Settings
+from schemas.settings import ELSEWHERE, SECRETS, Settings
 from schemas.urls import holds_secret, shown_url
 
 # of a run: what it was told by NEST_… variables, and the folder it holds or held on which machine
@@ -111,7 +111,10 @@ def environment(settings: Settings) -> str:
     """
     given = {name: value for name, value in os.environ.items() if name.startswith("NEST_")}
     given["NEST_DATA_DIR"] = settings.store_url or str(settings.data_folder)
-    noted = {name: None if holds_secret(value) else value for name, value in given.items()}
+    noted = {
+        name: None if name in (*SECRETS, *ELSEWHERE) or holds_secret(value) else value
+        for name, value in given.items()
+    }
     return json.dumps(noted, sort_keys=True)
 
 

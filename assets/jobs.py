@@ -51,4 +51,10 @@ INSTACART = [
     ),
 ]
 
-JOBS = [*chain("mimic", "MIMIC-IV"), *chain("meds", "MEDS"), *FETCH, *INSTACART]
+JOBS = [
+    *chain("mimic", "MIMIC-IV"),
+    *chain("meds", "MEDS"),
+    *chain("pcornet", "PCORnet CDM"),
+    *FETCH,
+    *INSTACART,
+]

@@ -11,6 +11,8 @@ from pipelines.mimic import MimicSource, find_source
 from pipelines.shards import writing
 from pipelines.sources import instacart_tables
 from pipelines.sources.meds_files import MedsDataset
+from pipelines.sources.pcornet.extracted import PcornetSource
+from pipelines.sources.ready_pcornet import source_of
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -30,6 +32,9 @@ class Workspace(dg.ConfigurableResource):
     meds_encounter_column: str | None = None
     meds_gap_hours: float | None = None
     instacart_dir: str | None = None
+    pcornet_dir: str | None = None
+    pcornet_birth_dates: str | None = None
+    pcornet_unlinked: str | None = None  # drop | day
     instacart_target: str | None = None  # last_visible | held_out
     preset: str | None = None  # default | paper
     model: str | None = None  # auto | tiny | paper
@@ -40,6 +45,7 @@ class Workspace(dg.ConfigurableResource):
     synthetic_patients: int | None = None
     synthetic_tokens_per_set: int | None = None
     synthetic_users: int | None = None
+    synthetic_children: int | None = None
 
     @property
     def settings(self) -> Settings:
@@ -117,6 +123,10 @@ class Workspace(dg.ConfigurableResource):
     def instacart_source(self) -> instacart_tables.InstacartSource:
         """Return the Instacart files of this run: the user's own, or the synthetic ones in the data folder."""
         return instacart_tables.find_source(self.settings.instacart_dir or self.layout("instacart").raw)
+
+    def pcornet_source(self) -> PcornetSource:
+        """Return the tables of this run's CDM: the user's own, or the synthetic ones in the data folder."""
+        return source_of(self.settings, self.layout("pcornet"))
 
     def mimic_source(self) -> MimicSource:
         """Return the MIMIC-IV tables of this run: the user's own, or the synthetic ones in the data folder."""

@@ -53,10 +53,13 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
         One line, or None where all that was made says itself how it is used: what was fetched.
     """
     data = shown_url(settings.store_url or str(settings.data_folder))
-    mimic, meds, instacart = (Layout(Path(source)) for source in ("mimic", "meds", "instacart"))
+    mimic, meds, instacart, pcornet = (
+        Layout(Path(source)) for source in ("mimic", "meds", "instacart", "pcornet")
+    )
     ends = {
         "mimic_report": mimic.report("mimic") / "report.html",
         "meds_report": meds.report("meds") / "report.html",
+        "pcornet_report": pcornet.report("pcornet") / "report.html",
         "instacart_next_basket": instacart.report("instacart_next_basket") / "metrics.json",
         "mimic_meds": mimic.meds,
     }
@@ -68,7 +71,7 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
 def main() -> int:
     """Print the results of the source named on the command line; 2 where there are none."""
     if len(sys.argv) != 2:
-        sys.stderr.write("usage: python -m assets.results mimic | meds\n")
+        sys.stderr.write("usage: python -m assets.results mimic | meds | pcornet\n")
         return 2
     try:
         sys.stdout.write(results(sys.argv[1]) + "\n")

@@ -3,10 +3,11 @@
 TABLES = {
     "mimic": ("subjects", "encounters", "events", "drug_lookup", "vocab", "seqset"),
     "meds": ("subjects", "encounters", "events", "vocab", "seqset"),
+    "pcornet": ("subjects", "encounters", "events", "vocab", "seqset"),
 }
 
 
-READ = {"mimic": ("mimic",), "meds": ("mimic", "meds"), "instacart": ("instacart",)}
+READ = {"mimic": ("mimic",), "meds": ("mimic", "meds"), "instacart": ("instacart",), "pcornet": ("pcornet",)}
 """By an asset's source, those it reads: `meds` reads the dataset `mimic_meds` wrote."""
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import data_card, seqsets, shards, tokens
+from pipelines import data_card, item_units, seqsets, shards, tokens
 from pipelines.buckets import Buckets
 from pipelines.events import kinds_of, read_events, scan_table
 from pipelines.values import count_other_units, fit_cuts, refuse_numeric_units
@@ -21,14 +21,19 @@ from schemas.events import DRUG_LOOKUP, ENCOUNTERS, KINDS, SUBJECTS
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
 from schemas.settings import DataRules
-from schemas.vocab import VOCAB, content_sha256
+from schemas.vocab import CUTS, VOCAB, content_sha256
 
-WHY_NO_TOKEN = {"MED": "no_atc", "LAB": "not_top_lab"}
+WHY_NO_TOKEN = {"MED": "no_atc", "LAB": "not_top_lab", "VIT": "not_top_lab"}
 _ROWS_TO_COMPACT = 5_000_000
 
 
 def fit_vocab(
-    layout: Layout, rules: DataRules, *, subjects: pl.Series | None = None, held_back: pl.Series | None = None
+    layout: Layout,
+    rules: DataRules,
+    *,
+    subjects: pl.Series | None = None,
+    held_back: pl.Series | None = None,
+    by_unit: bool = False,
 ) -> StepCard:
     """Write vocab/1: laboratory items and cuts over all valued rows, counts over what lies in sets.
 
@@ -37,30 +42,38 @@ def fit_vocab(
         rules: whom to fit on, how much, from which count on.
         subjects: ids of those to fit on; None: as the rules have it.
         held_back: encounter_id of what is not fitted on, whoever's it is.
+        by_unit: fit cuts to each item in each of its units, and write them all as cuts/1.
     """
     ids = fitted_on(layout, rules)["subject_id"] if subjects is None else subjects
     apart = pl.Series(dtype=pl.Int64) if held_back is None else held_back
-    count = partial(count_bucket, layout, ids.to_arrow(), apart.to_arrow())
+    count = partial(count_bucket, layout, ids.to_arrow(), apart.to_arrow(), by_unit)
     counted = _Counts()
     for part in each_bucket("vocabulary", count, len(Buckets.read(layout))):
         counted.add(part)
     values, units, codes = counted.compact()
+    if by_unit:
+        cuts, deciles, units = item_units.fit(values, top=rules.top_labs)
+        write_table(cuts.to_arrow(), layout.cuts, CUTS, made_by="fit_vocab")
+        values, cuts = values.filter(item_units.IS_LAB), item_units.commonest(cuts)
+    else:
+        cuts = fit_cuts(values, units, top=rules.top_labs)
+        deciles = _count_deciles(values, cuts)
     refuse_numeric_units(units)
-    cuts = fit_cuts(values, units, top=rules.top_labs)
-    own = pl.concat([codes, _count_deciles(values, cuts)])
+    own = pl.concat([codes, deciles])
     vocab = tokens.fit_vocab(own, cuts, min_count=rules.min_count)
     table = vocab.to_arrow()
     write_table(table, layout.vocab, VOCAB, made_by="fit_vocab", metadata={"rules": rules.model_dump_json()})
     lab_rows = int(values["rows"].sum())
-    other_units = count_other_units(units.join(cuts.select("code"), on="code", how="semi"))
-    of_labs = {"lab_rows": lab_rows, "lab_items": cuts.height, "lab_rows_in_other_units": other_units}
+    labs = cuts.filter(pl.col("kind") == "LAB") if by_unit else cuts
+    other_units = count_other_units(units.join(labs.select("code"), on="code", how="semi"))
+    of_labs = {"lab_rows": lab_rows, "lab_items": labs.height, "lab_rows_in_other_units": other_units}
     card = StepCard(
         step="vocab",
         contract=contract_name(VOCAB),
         counts=tokens.vocab_counts(vocab) | (of_labs if lab_rows else {}),
-        shares={"lab_rows_in_top_items": cuts["rows"].sum() / lab_rows} if lab_rows else {},
+        shares={"lab_rows_in_top_items": labs["rows"].sum() / lab_rows} if lab_rows else {},
         hashes={"vocab": content_sha256(table), "config": shards.config_sha256(rules)},
-        warnings=data_card.odd_units(other_units, lab_rows),
+        warnings=[] if by_unit else data_card.odd_units(other_units, lab_rows),
     )
     return shards.write_card(card, layout)
 
@@ -98,8 +111,13 @@ def _add_up(parts: list[pl.DataFrame], *key: str) -> pl.DataFrame:
     return pl.concat(parts).group_by(key).agg(pl.all().sum()).sort(key)
 
 
-def count_bucket(layout: Layout, subject_ids: pa.Array, held_back: pa.Array, bucket: int) -> Counted:
-    """Return the counts of one bucket's subjects that are fitted on, less the encounters held back."""
+def count_bucket(
+    layout: Layout, subject_ids: pa.Array, held_back: pa.Array, by_unit: bool, bucket: int
+) -> Counted:
+    """Return the counts of one bucket's subjects that are fitted on, less the encounters held back.
+
+    With `by_unit` an item's `code` is the one of `item_units.keyed`, and `units` has no rows.
+    """
     lookup = _drug_lookup(layout)
     values = pl.DataFrame(
         schema={"code": pl.String, "value": pl.Float64, "rows": pl.Int64, "in_sets": pl.Int64}
@@ -107,25 +125,31 @@ def count_bucket(layout: Layout, subject_ids: pa.Array, held_back: pa.Array, buc
     units = pl.DataFrame(schema={"code": pl.String, "unit": pl.String, "rows": pl.Int64})
     codes = [pl.DataFrame(schema={"token": pl.String, "count": pl.Int64})]
     for kind in kinds_of(layout.events):
-        columns = ("code", "value", "unit") if kind == "LAB" else ("code", "vocab", "mapped")
+        columns = (
+            ("code", "value", "unit", "mapped") if kind in tokens.VALUED else ("code", "vocab", "mapped")
+        )
         events = read_events(layout.events, kind, bucket, "subject_id", "encounter_id", *columns)
         events = events.filter(pc.is_in(events["subject_id"], subject_ids))
         if len(held_back):
             events = events.filter(pc.invert(pc.is_in(events["encounter_id"], held_back)))
         in_set = pc.is_valid(events["encounter_id"])
-        if kind == "LAB":
+        if kind in tokens.VALUED:
             labs = pl.DataFrame(events.append_column("in_set", in_set)).drop_nulls("value")
-            values = labs.group_by("code", "value").agg(
+            if by_unit:
+                labs = item_units.keyed(labs, kind)
+            else:
+                units = labs.group_by("code", "unit").agg(rows=pl.len().cast(pl.Int64))
+            counted = labs.group_by(pl.col("code").cast(pl.String), "value").agg(
                 rows=pl.len().cast(pl.Int64), in_sets=pl.col("in_set").sum().cast(pl.Int64)
             )
-            units = labs.group_by("code", "unit").agg(rows=pl.len().cast(pl.Int64))
+            values = pl.concat([values, counted])
+            words = events.filter(in_set)["mapped"].combine_chunks()
+            codes.append(tokens.count_tokens(tokens.tokens_of_words(kind, words)))
         else:
             written = tokens.write_tokens(kind, events.filter(in_set), NO_CUTS, lookup)
             codes.append(tokens.count_tokens(written))
-    text = pl.col("code").cast(pl.String)
-    return Counted(
-        values.with_columns(text), units.with_columns(text, pl.col("unit").cast(pl.String)), pl.concat(codes)
-    )
+    text = pl.col("code", "unit").cast(pl.String)
+    return Counted(values, units.with_columns(text), pl.concat(codes))
 
 
 NO_CUTS = pl.DataFrame(schema={"code": pl.String})
@@ -148,6 +172,8 @@ def write_seqset(
     frozen: Layout | None = None,
     *,
     tables: Mapping[str, str | Sequence[str]] | None = None,
+    below_age: int | None = None,
+    by_code: bool = False,
 ) -> StepCard:
     """Write seqset/1 shards.
 
@@ -157,6 +183,8 @@ def write_seqset(
         frozen: by whose vocabulary, cuts and drug lookup; None: the layout's own.
         tables: kind -> its source table or tables as the card of the events names them; None: they go by their
             kinds.
+        below_age: only encounters begun before that birthday are sets; None: all are.
+        by_code: sets have no order inside, see `seqsets.gather_sets`.
 
     Raises:
         InputError: not one set holds a token; the earlier shards are untouched.
@@ -167,7 +195,7 @@ def write_seqset(
         "config": shards.config_sha256(rules),
     }
     with shards.fresh_folder(layout.seqset) as aside:
-        work = partial(write_bucket, layout, fitted, aside, hashes)
+        work = partial(write_bucket, layout, fitted, aside, hashes, below_age, by_code)
         parts = list(each_bucket("seqset", work, len(Buckets.read(layout))))
         written = {
             kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind])
@@ -212,21 +240,31 @@ class WrittenBucket:
 
 
 def write_bucket(
-    layout: Layout, fitted: Layout, folder: Path, hashes: Mapping[str, str], bucket: int
+    layout: Layout,
+    fitted: Layout,
+    folder: Path,
+    hashes: Mapping[str, str],
+    below_age: int | None,
+    by_code: bool,
+    bucket: int,
 ) -> WrittenBucket:
     """Write the shard of one bucket into `folder`."""
     vocab = pl.DataFrame(read_table(fitted.vocab, VOCAB))
-    cuts, lookup = tokens.cuts_of(vocab), _drug_lookup(fitted)
-    inside = Buckets.read(layout).within(bucket)
+    by_unit = fitted.cuts.exists()
+    cuts = pl.DataFrame(read_table(fitted.cuts, CUTS)) if by_unit else tokens.cuts_of(vocab)
+    lookup, inside = _drug_lookup(fitted), Buckets.read(layout).within(bucket)
+    if below_age is not None:
+        inside &= pl.col("age_years") < below_age
     sets = seqsets.number_sets(scan_table(layout.encounters, ENCOUNTERS).filter(inside)).collect()
     set_of = sets.select("encounter_id", set=pl.int_range(pl.len(), dtype=pl.Int64))
     flows, encoded, used = {}, [], []
     for kind in kinds_of(layout.events):
-        events = read_events(
-            layout.events, kind, bucket, "encounter_id", "time", "available_at", "value", *CODES
-        )
+        columns = ("encounter_id", "time", "available_at", "value", *CODES, *(("unit",) if by_unit else ()))
+        events = read_events(layout.events, kind, bucket, *columns)
         written = tokens.write_tokens(kind, events, cuts, lookup)
-        kept, flows[kind] = _sift(kind, written, events["encounter_id"])
+        encounter = events["encounter_id"].combine_chunks()
+        grown = None if below_age is None else pc.invert(pc.is_in(encounter, sets["encounter_id"].to_arrow()))
+        kept, flows[kind] = _sift(kind, written, encounter, grown)
         ids, usage = tokens.encode(written.filter(kept), vocab)
         used.append(usage.with_columns(kind=pl.lit(kind)))
         placed = pl.DataFrame(events.select(["encounter_id", "time", "available_at"]).filter(kept))
@@ -235,7 +273,7 @@ def write_bucket(
                 set_of, on="encounter_id", how="left", maintain_order="left"
             )
         )
-    gathered = seqsets.gather_sets(sets, pl.concat(encoded))
+    gathered = seqsets.gather_sets(sets, pl.concat(encoded), by_code=by_code)
     card = shards.write_shard(gathered, folder, bucket, hashes)
     sizes = pl.Series("size", pc.list_value_length(gathered["tokens"]), dtype=pl.Int64)
     return WrittenBucket(card, flows, sets.select("subject_id", "flags").with_columns(sizes), pl.concat(used))
@@ -244,12 +282,23 @@ def write_bucket(
 CODES = ("code", "vocab", "mapped")
 
 
-def _sift(kind: str, written: pa.DictionaryArray, encounter: pa.ChunkedArray) -> tuple[pa.Array, Flow]:
-    """Return which events are a token in a set, and the flow."""
-    is_token, in_set = pc.is_valid(written), pc.is_valid(encounter.combine_chunks())
+def _sift(
+    kind: str, written: pa.DictionaryArray, encounter: pa.Array, grown: pa.Array | None
+) -> tuple[pa.Array, Flow]:
+    """Return which events are a token in a set, and the flow.
+
+    Args:
+        grown: of each event whether its encounter, if any, is none of the sets: begun too late in life; None: none is.
+    """
+    is_token, in_set = pc.is_valid(written), pc.is_valid(encounter)
     kept = pc.and_(is_token, in_set)
-    rows, no_token, kept_rows = len(written), written.null_count, pc.sum(kept).as_py() or 0
-    dropped = {WHY_NO_TOKEN.get(kind, "unmapped"): no_token, "no_stay": rows - no_token - kept_rows}
+    rows, no_token, placed = len(written), written.null_count, pc.sum(kept).as_py() or 0
+    dropped = {WHY_NO_TOKEN.get(kind, "unmapped"): no_token, "no_stay": rows - no_token - placed}
+    kept_rows = placed
+    if grown is not None:
+        kept = pc.and_(kept, pc.invert(grown))
+        kept_rows = pc.sum(kept).as_py() or 0
+        dropped["grown_up"] = placed - kept_rows
     return kept, Flow(source_rows=rows, kept_rows=kept_rows, dropped=dropped)
 
 

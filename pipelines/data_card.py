@@ -14,9 +14,13 @@ from schemas.vocab import UNK
 MOST_SHARE_OF_SOURCE = {"NoDx": 0.05, "NoPCS": 0.05, "not_in_gem": 0.02, "no_atc": 0.10, "not_top_lab": 0.10}
 MOST_UNK_SHARE = 0.05
 MOST_OTHER_UNITS_SHARE = 0.01
+UNMAPPED = ("NoDx", "NoPCS", "not_in_gem")
+"""What extraction notes of codes that have no token."""
+
 HOW_TO_MEND = {
     "no_stay": "they lie in no encounter. Give the encounters and the events of the same subjects and times.",
     "unmapped": "their codes are in no crosswalk. Give codes and crosswalks of one release.",
+    "grown_up": "they lie in encounters from the 18th birthday on. Give the encounters before it.",
     "no_atc": "their names have no ATC code in the drug lookup. Fit it on a source that has these drugs.",
     "not_top_lab": "their items are not in the vocabulary. Fit it on a source that has these measurements.",
 }
@@ -28,8 +32,9 @@ def tokenized_flow(extracted: Flow, written: Flow) -> Flow:
     `unmapped` of the second is told apart by what the first noted: NoDx, NoPCS or not in the table at all.
     """
     reasons = dict(written.dropped)
-    if sum(extracted.noted.values()) == reasons.get("unmapped", -1):
-        reasons = {**extracted.noted, **{name: rows for name, rows in reasons.items() if name != "unmapped"}}
+    told = {name: rows for name, rows in extracted.noted.items() if name in UNMAPPED}
+    if sum(told.values()) == reasons.get("unmapped", -1):
+        reasons = {**told, **{name: rows for name, rows in reasons.items() if name != "unmapped"}}
     return Flow(
         source_rows=extracted.source_rows,
         kept_rows=written.kept_rows,

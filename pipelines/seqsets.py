@@ -45,7 +45,7 @@ def _flag(holds: pl.Expr, flag: int) -> pl.Expr:
     return holds.cast(pl.Int32) * flag
 
 
-def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame) -> pa.Table:
+def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame, *, by_code: bool = False) -> pa.Table:
     """Return seqset/1 rows: each set with its tokens in order, an empty one with empty lists.
 
     Order inside: DX first, then the others; among these by time, at equal times by kind (PR < MED < LAB), rank, code.
@@ -54,10 +54,14 @@ def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame) -> pa.Table:
         sets: from `number_sets`.
         tokens: set (row of `sets`), kind (u8, index into KINDS), time, available_at, token_id; kind after kind, and
             those of one in the order of `events.in_order`, by rank where the times are equal.
+        by_code: the order inside means nothing, and is by kind and token, which the vocabulary numbers by code.
     """
     of_set = tokens["set"].to_numpy()
     kind, time = tokens["kind"].to_numpy(), tokens["time"].to_physical().to_numpy()
-    order = order_of([of_set * 2 + (kind != DX), time])
+    if by_code:
+        order = order_of([of_set * len(KINDS) + kind, tokens["token_id"].to_numpy().astype(np.int64)])
+    else:
+        order = order_of([of_set * 2 + (kind != DX), time])
     times = time[order]
     starts = sets["start"].to_physical().to_numpy()[of_set[order]]
     lists = {

@@ -1,5 +1,6 @@
 """One split per patient for everything, by a hash of the id alone: the same under any seed or order."""
 
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import polars as pl
@@ -18,3 +19,15 @@ def assign_split(subject_ids: pl.Series, low: float, high: float) -> pl.Series:
     return pl.select(
         by_interval.when(hashed < high).then(pl.lit("val")).otherwise(pl.lit("test"))
     ).to_series()
+
+
+def split_by_birth_day(
+    subject_ids: pl.Series, birth_dates: pl.Series, low: float, high: float, days: Sequence[int]
+) -> pl.Series:
+    """Return test where the day of birth lies between the two `days`, both included; else train or val by the hash.
+
+    The hash parts the others as `assign_split` parts those below `high`: train where u < low / high.
+    """
+    others = assign_split(subject_ids, low / high, 1.0)
+    born = birth_dates.dt.day().is_between(days[0], days[1])
+    return pl.select(pl.when(born).then(pl.lit("test")).otherwise(others)).to_series()

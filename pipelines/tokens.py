@@ -18,6 +18,11 @@ from schemas.vocab import SPECIAL_KIND, SPECIALS, UNK
 
 ATC_LEVELS = (7, 5, 4, 3, 1)
 ICD_CATEGORY_LENGTH = 3
+VALUED = ("LAB", "VIT")
+"""The kinds whose values are tokens by their decile."""
+
+RXNORM = "rxnorm"
+_IS_DECILE = r"^(LAB|VIT):.*_Q(10|[1-9])$"
 
 
 def write_tokens(
@@ -25,31 +30,85 @@ def write_tokens(
 ) -> pa.DictionaryArray:
     """Return each event's token, e.g. DX:I10 or LAB:50912_Q3; null where a code has no mapping or an item no cuts.
 
+    A result that is a word is one by what it is mapped to (LAB:5671-3_POS), a drug without ATC by its RxNorm code.
+
     Args:
         kind: of all the events.
-        events: code, vocab, mapped (text as dictionaries), value.
-        cuts: code, cut_1 … cut_9 of the laboratory items that are tokens.
+        events: code, vocab, mapped (text as dictionaries), value; unit where cuts are by unit.
+        cuts: code, cut_1 … cut_9 of the laboratory items that are tokens; or cuts/1, with kind and unit.
         drug_lookup: drug name -> ATC, for medications that extraction did not map.
     """
     code, vocab, mapped = (events[name].combine_chunks() for name in ("code", "vocab", "mapped"))
-    if kind == "LAB":
-        return tokens_of_values(code, events["value"].to_numpy(), cuts)
+    if kind in VALUED:
+        by_unit = "kind" in cuts.columns
+        own = cuts.filter(pl.col("kind") == kind) if by_unit else cuts
+        unit = events["unit"].combine_chunks() if by_unit else None
+        valued = tokens_of_values(code, events["value"].to_numpy(), own, kind=kind, unit=unit)
+        return (
+            _first_given(valued, tokens_of_words(kind, mapped)) if mapped.null_count < len(mapped) else valued
+        )
     if kind == "MED":
         mapped = _first_given(mapped, _look_up(code, vocab, drug_lookup))
+        if mapped.null_count and RXNORM in vocab.dictionary.to_pylist():
+            mapped = _first_given(mapped, _rxnorm(code, vocab))
+    return tokens_of_words(kind, mapped)
+
+
+def tokens_of_words(kind: str, mapped: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return <kind>:<what a code is mapped to>; null where it is to nothing."""
     texts = pc.binary_join_element_wise(pa.scalar(f"{kind}:"), mapped.dictionary.cast(pa.string()), "")
     return pa.DictionaryArray.from_arrays(mapped.indices, texts)
 
 
-def tokens_of_values(code: pa.DictionaryArray, values: np.ndarray, cuts: pl.DataFrame) -> pa.DictionaryArray:
-    """Return LAB:<item>_Q<decile> for each value; null for an item without cuts and a value that is missing."""
-    row_of = {item: row for row, item in enumerate(cuts["code"])}
-    rows = np.array([row_of.get(item, -1) for item in code.dictionary.to_pylist()], dtype=np.int64)
-    item = rows[code.indices.to_numpy()] if len(code) else np.empty(0, dtype=np.int64)
+def tokens_of_values(
+    code: pa.DictionaryArray,
+    values: np.ndarray,
+    cuts: pl.DataFrame,
+    *,
+    kind: str = "LAB",
+    unit: pa.DictionaryArray | None = None,
+) -> pa.DictionaryArray:
+    """Return LAB:<item>_Q<decile> for each value; null for an item without cuts and a value that is missing.
+
+    Args:
+        code: the item of each value.
+        values: f64 [values].
+        cuts: code, cut_1 … cut_9; with units too, unit, where an item may have several rows.
+        kind: of all of them.
+        unit: of each value; None: an item's cuts hold whatever the unit.
+    """
+    item = _rows_of(code, cuts) if unit is None else _rows_by_unit(code, unit, cuts)
     known = (item >= 0) & ~np.isnan(values)
     decile = deciles(np.maximum(item, 0), values, cuts)
-    texts = [f"LAB:{item}_Q{decile}" for item in cuts["code"] for decile in DECILES]
+    texts = [f"{kind}:{item}_Q{decile}" for item in cuts["code"] for decile in DECILES]
     indices = pa.array(np.where(known, item * len(DECILES) + decile - 1, 0), pa.int32(), mask=~known)
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+
+
+def _rows_of(code: pa.DictionaryArray, cuts: pl.DataFrame) -> np.ndarray:
+    """Return the row of `cuts` of each value, -1 where its item has none."""
+    row_of = {item: row for row, item in enumerate(cuts["code"])}
+    rows = np.array([row_of.get(item, -1) for item in code.dictionary.to_pylist()], dtype=np.int64)
+    return rows[code.indices.to_numpy()] if len(code) else np.empty(0, dtype=np.int64)
+
+
+def _rows_by_unit(code: pa.DictionaryArray, unit: pa.DictionaryArray, cuts: pl.DataFrame) -> np.ndarray:
+    """Return the row of `cuts` of each value's item and unit, -1 where they have none; no unit is one too."""
+    if not len(code):
+        return np.empty(0, dtype=np.int64)
+    row_of = {pair: row for row, pair in enumerate(cuts.select("code", "unit").iter_rows())}
+    units = [*unit.dictionary.to_pylist(), None]
+    table = [[row_of.get((item, name), -1) for name in units] for item in code.dictionary.to_pylist()]
+    of_unit = pc.fill_null(unit.indices, len(units) - 1).to_numpy()
+    found: np.ndarray = np.array(table, dtype=np.int64)[code.indices.to_numpy(), of_unit]
+    return found
+
+
+def _rxnorm(code: pa.DictionaryArray, vocab: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return RX<code> of each event whose code is RxNorm's."""
+    texts = pc.binary_join_element_wise(pa.scalar("RX"), code.dictionary.cast(pa.string()), "")
+    indices = pc.if_else(pc.equal(vocab.cast(pa.string()), RXNORM), code.indices, pa.scalar(None, pa.int32()))
+    return pa.DictionaryArray.from_arrays(indices, texts)
 
 
 def _look_up(
@@ -88,7 +147,10 @@ def count_tokens(tokens: pa.DictionaryArray) -> pl.DataFrame:
 def parent_token(token: pl.Expr) -> pl.Expr:
     """Return the token one level up, or null: ICD-10-CM a character shorter down to 3, ATC the next level."""
     length = token.str.len_chars().cast(pl.Int64)
-    is_dx, is_med = token.str.starts_with("DX:"), token.str.starts_with("MED:")
+    is_dx = token.str.starts_with("DX:")
+    is_med = token.str.starts_with("MED:") & ~token.str.starts_with(
+        "MED:RX"
+    )  # no ATC code has two letters first
     category = pl.when(is_dx & (length > len("DX:") + ICD_CATEGORY_LENGTH)).then(token.str.head(length - 1))
     levels = [
         pl.when(is_med & (length > len("MED:") + level)).then(token.str.head(len("MED:") + level))
@@ -144,10 +206,10 @@ def fit_vocab(own: pl.DataFrame, cuts: pl.DataFrame, *, min_count: int) -> pl.Da
 
     Args:
         own: token, count, each token once, of the events that lie in sets of the fitted-on subjects.
-        cuts: code, unit, cut_1 … cut_9.
+        cuts: code, unit, cut_1 … cut_9, each item once; with kind where not all are LAB.
     """
     counted = roll_up(own, min_count=min_count)
-    coded = counted.filter(~pl.col("token").str.starts_with("LAB:"))
+    coded = counted.filter(~pl.col("token").str.contains(_IS_DECILE))
     rows = pl.concat([_code_rows(coded), _lab_rows(cuts, counted)])
     kept = pl.col("count_train") >= min_count
     parents = nearest_token(rows.filter(~kept).select("token"), rows.filter(kept))
@@ -195,10 +257,11 @@ def _code_rows(counted: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lab_rows(cuts: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
+    kind = pl.col("kind") if "kind" in cuts.columns else pl.lit("LAB")
     deciles = pl.concat(
         cuts.select(
-            token=pl.concat_str(pl.lit("LAB:"), "code", pl.lit(f"_Q{decile}")),
-            kind=pl.lit("LAB"),
+            token=pl.concat_str(kind, pl.lit(":"), "code", pl.lit(f"_Q{decile}")),
+            kind=kind,
             code="code",
             unit="unit",
             low=pl.col(CUTS[decile - 2]) if decile > 1 else pl.lit(None, pl.Float64),
@@ -219,6 +282,7 @@ def cuts_of(vocab: pl.DataFrame) -> pl.DataFrame:
     labs = vocab.filter(pl.col("kind") == "LAB").with_columns(
         decile=pl.col("token").str.extract(r"_Q(\d+)$").cast(pl.Int32)
     )
+    labs = labs.drop_nulls("decile")
     return labs.group_by("code", maintain_order=True).agg(
         pl.col("high").filter(pl.col("decile") == k).first().alias(name)
         for k, name in enumerate(CUTS, start=1)

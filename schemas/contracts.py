@@ -8,7 +8,7 @@ from schemas.events import BUCKETS, DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.labels import labels_schema, predictions_schema
 from schemas.meds import MEDS_CODES, MEDS_DATA, MEDS_SPLITS
 from schemas.seqset import SEQSET
-from schemas.vocab import VOCAB
+from schemas.vocab import CUTS, VOCAB
 
 CONTRACTS = {
     contract_name(schema): schema
@@ -19,6 +19,7 @@ CONTRACTS = {
         BUCKETS,
         DRUG_LOOKUP,
         VOCAB,
+        CUTS,
         SEQSET,
         MEDS_DATA,
         MEDS_CODES,

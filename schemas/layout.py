@@ -60,6 +60,11 @@ class Layout:
         return self.root / "vocab.parquet"
 
     @property
+    def cuts(self) -> Path:
+        """The cuts of every (item, unit), of a source whose items are measured in several units."""
+        return self.root / "cuts.parquet"
+
+    @property
     def seqset(self) -> Path:
         """A folder of Parquet shards, one for each bucket of subjects, with a card beside each."""
         return self.root / "seqset"

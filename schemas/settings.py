@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import NestError
@@ -38,7 +38,16 @@ PRESETS: dict[str, DataRules] = {
 }
 
 TASK_SPLIT = (0.70, 0.85)
+SECRETS = ("NEST_SITE_SALT",)
+"""Settings whose value is shown nowhere."""
+
 WEB = r"^https?://"
+ELSEWHERE = (  # a database's credentials, which no settings object holds: whatever shows settings cannot show them
+    "NEST_DB_USER",
+    "NEST_DB_PASSWORD",
+    "NEST_DB_DSN",
+    "NEST_ORACLE_TEST_DSN",
+)
 
 
 class Settings(BaseSettings):
@@ -65,6 +74,14 @@ class Settings(BaseSettings):
     instacart_target: Literal["last_visible", "held_out"] = (
         "last_visible"  # the basket asked for of a test user
     )
+    pcornet_dir: Path | None = None  # the extracted tables of a CDM, a Parquet file each; None: synthetic
+    pcornet_birth_dates: str = (
+        ""  # values of HARVEST.BIRTH_DATE_MGMT beside 01 to go on with, with commas between
+    )
+    pcornet_unlinked: Literal["drop", "day"] = (
+        "drop"  # events no encounter covers: gone, or a set for each day
+    )
+    site_salt: SecretStr | None = None  # of the ids of a CDM; from the environment alone
     preset: Literal["default", "paper"] = "default"
     med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it
     model: Literal["auto", "tiny", "paper"] = "auto"
@@ -74,6 +91,7 @@ class Settings(BaseSettings):
     synthetic_patients: int = Field(default=2000, ge=1)
     synthetic_tokens_per_set: int = Field(default=120, ge=1)  # median
     synthetic_users: int = Field(default=2000, ge=1)  # of Instacart
+    synthetic_children: int = Field(default=2000, ge=1)  # of PCORnet
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -96,6 +114,11 @@ class Settings(BaseSettings):
         return (below / hashlib.sha256(self.store_url.encode()).hexdigest()[:16]).expanduser().resolve()
 
     @property
+    def allowed_birth_dates(self) -> tuple[str, ...]:
+        """The values of HARVEST.BIRTH_DATE_MGMT that may be gone on with beside 01."""
+        return tuple(value.strip() for value in self.pcornet_birth_dates.split(",") if value.strip())
+
+    @property
     def rules(self) -> DataRules:
         """The preset's rules, with what is set apart from it."""
         preset = PRESETS[self.preset]
@@ -104,7 +127,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_names(cls, values: Any) -> Any:
-        known = [f"NEST_{name.upper()}" for name in cls.model_fields]
+        known = [*(f"NEST_{name.upper()}" for name in cls.model_fields), *ELSEWHERE]
         for name in os.environ:
             if name.upper().startswith("NEST_") and name.upper() not in known:
                 near = difflib.get_close_matches(name.upper(), known, n=1)

@@ -35,6 +35,19 @@ VOCAB = pa.schema(
 )
 
 
+CUTS = pa.schema(
+    [
+        column("kind", pa.string(), "of the events measured: LAB or VIT"),
+        column("code", pa.string(), "the item, e.g. its LOINC"),
+        column("unit", pa.string(), "the values are in; empty: none was given", nullable=True),
+        column("rows", pa.int64(), "valued rows of the fitted-on subjects"),
+        *(column(f"cut_{k}", pa.float64(), f"decile {k} ends here, itself included") for k in range(1, 10)),
+    ],
+    metadata={"contract": "cuts/1"},
+)
+"""Deciles of each (item, unit): the tokens of one item are the same whatever the unit, and mean the same rank."""
+
+
 def content_sha256(vocab: pa.Table) -> str:
     """Return the hash of what the vocabulary says, row by row; the same however its file was written."""
     rows = vocab.select(VOCAB.names).to_pylist()

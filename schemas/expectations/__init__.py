@@ -26,9 +26,16 @@ BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
 MEDS_SUITES = {name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"}
 """The same for MEDS, whose codes are what they are: no name is looked up."""
 
+PCORNET_SUITES: dict[str, Callable[[Layout], Suite]] = {
+    **MEDS_SUITES,
+    "seqset": lambda layout: seqset(layout).without("encounter_has_a_set"),
+}
+"""The same for a CDM, of whose patients only what lies before the 18th birthday are sets."""
+
 __all__ = [
     "BASKET_SUITES",
     "MEDS_SUITES",
+    "PCORNET_SUITES",
     "TABLE_SUITES",
     "Rule",
     "Severity",

@@ -52,8 +52,8 @@ def vocab(layout: Layout) -> Suite:
         SELECT *, count(*) OVER item AS rows_of_item, lag(high) OVER (item ORDER BY decile) AS high_before
         FROM (
             SELECT *, TRY_CAST(regexp_extract(token, '_Q(10|[1-9])$', 1) AS INTEGER) AS decile
-            FROM vocab WHERE kind = 'LAB' AND regexp_matches(token, '_Q[0-9]+$')
-        ) WINDOW item AS (PARTITION BY code)"""
+            FROM vocab WHERE kind IN ('LAB', 'VIT') AND regexp_matches(token, '_Q[0-9]+$')
+        ) WINDOW item AS (PARTITION BY kind, code)"""
     views = (
         View("vocab_rules", "FROM vocab", rules, private=False),
         View("vocab_in_order", "FROM vocab WHERE token_id IS NOT NULL", in_order, private=False),

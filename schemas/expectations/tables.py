@@ -21,8 +21,10 @@ ODD_STAYS = 0.01  # the share of stays without an end after their start that is 
 VOCABS_OF_KIND = {
     "DX": ("icd10cm", "icd9cm"),
     "PR": ("icd10pcs", "icd9pcs", "cpt"),
-    "MED": ("name", "rxnorm", "atc"),
+    "MED": ("name", "rxnorm", "ndc", "atc"),
     "LAB": ("itemid", "loinc", "meds"),
+    "VIT": ("vital",),
+    "IMM": ("cvx",),
     "ITEM": ("product_id", "meds"),
 }
 _PLAUSIBLE = (

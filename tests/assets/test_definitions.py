@@ -30,7 +30,7 @@ def test_every_asset_has_a_description_a_group_a_kind_and_an_owner(node):
 def test_the_chain_has_the_names_the_field_was_promised():
     names = {node.key.to_user_string() for node in SPECS}
     tables = {"raw", "subjects", "encounters", "events", "vocab", "seqset", "nest", "report"}
-    chains = {f"{source}_{table}" for source in ("mimic", "meds") for table in tables}
+    chains = {f"{source}_{table}" for source in ("mimic", "meds", "pcornet") for table in tables}
     per_cohort = {f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm")}
     fetched = {"mimic_demo_files", "crosswalk_files"}
     baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"next_basket"}}
@@ -39,16 +39,19 @@ def test_the_chain_has_the_names_the_field_was_promised():
 
 def test_the_jobs_are_the_whole_chain_and_its_stretches():
     chains = {
-        f"{source}_{job}" for source in ("mimic", "meds") for job in ("full", "etl", "pretrain", "finetune")
+        f"{source}_{job}"
+        for source in ("mimic", "meds", "pcornet")
+        for job in ("full", "etl", "pretrain", "finetune")
     }
     others = {"fetch_mimic_demo", "fetch_crosswalks", "instacart_full", "instacart_etl"}
     assert {job.name for job in JOBS} == chains | others
 
 
-@pytest.mark.parametrize("source", ["mimic", "meds"])
+@pytest.mark.parametrize("source", ["mimic", "meds", "pcornet"])
 def test_a_full_job_does_all_of_its_source_and_nothing_of_another(source):
     full = REPOSITORY.get_job(f"{source}_full").asset_layer.executable_asset_keys
     groups = {f"{source}_{group}" for group in ("etl", "cohorts", "models", "report")}
+    assert f"{source}_raw" in {key.to_user_string() for key in full}
     assert full == {node.key for node in SPECS if node.group_name in groups}
 
 

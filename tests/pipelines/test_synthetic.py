@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from pipelines.sources.synthetic import made
+from pipelines.sources.synthetic import made, processes
 from pipelines.sources.synthetic.__main__ import main
 from pipelines.sources.synthetic.block import Block, draw_block, planted_rows
 from pipelines.sources.synthetic.catalog import CROSSWALKS, catalog, read
@@ -290,7 +290,7 @@ def test_a_killed_worker_is_one_clear_message(tmp_path: Path, monkeypatch):
             broken.set_exception(BrokenProcessPool("a process was terminated abruptly"))
             return broken
 
-    monkeypatch.setattr(made, "ProcessPoolExecutor", Killed)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", Killed)
     with pytest.raises(InputError, match=r"2 workers was killed.*fewer workers"):
         write_mimic(tmp_path, tmp_path / "planted.parquet", patients=5, seed=1, workers=2)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

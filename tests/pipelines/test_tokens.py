@@ -135,14 +135,15 @@ def test_a_code_that_looks_like_a_laboratory_item_is_not_one():
     ]
 
 
-def test_a_drug_keeps_what_extraction_mapped_and_only_a_name_is_looked_up():
+def test_a_drug_keeps_what_extraction_mapped_only_a_name_is_looked_up_and_rxnorm_stands_for_itself():
     rows = [
         ("heparin", "B01AB01", None, "name"),
         ("heparin", None, None, "name"),
-        ("heparin", None, None, "rxnorm"),
+        ("heparin", None, None, "ndc"),
+        ("5224", None, None, "rxnorm"),
         ("water", None, None, "name"),
     ]
-    expected = ["MED:B01AB01", "MED:B01AX", None, None]
+    expected = ["MED:B01AB01", "MED:B01AX", None, "MED:RX5224", None]
     assert written("MED", rows, {"heparin": "B01AX"}) == expected
 
 

@@ -84,6 +84,14 @@ def test_an_unknown_setting_is_refused_with_a_suggestion(
     assert "\n" not in str(caught.value)
 
 
+def test_a_databases_credentials_are_no_unknown_settings_and_in_no_settings_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("NEST_DB_USER", "NEST_DB_PASSWORD", "NEST_DB_DSN"):
+        monkeypatch.setenv(name, "canary")
+    assert "canary" not in repr(Settings()) + Settings().model_dump_json()
+
+
 def test_real_input_without_crosswalks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEST_MIMIC_DIR", "somewhere")
     with pytest.raises(NestError, match="NEST_VOCAB_DIR is not; set it to the folder with the crosswalks"):

@@ -1,23 +1,17 @@
 """Blocks of patients as compressed CSV, made in order by this process or by several."""
 
-import os
-import threading
 import zlib
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
 
 import polars as pl
 
 from pipelines.sources.synthetic.block import draw_block, planted_rows
 from pipelines.sources.synthetic.catalog import catalog
 from pipelines.sources.synthetic.ids import BLOCK_PATIENTS
+from pipelines.sources.synthetic.processes import made_in_order
 from pipelines.sources.synthetic.tables import hosp_tables
 from pipelines.sources.synthetic.volume import Volume
-from schemas.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -31,7 +25,7 @@ class MadeBlock:
 
 
 def made_blocks(patients: int, volume: Volume, seed: int, workers: int) -> Iterator[MadeBlock]:
-    """Yield the blocks in order; the bytes do not depend on `workers`, of which 1 is this process itself.
+    """Return the blocks in order; the bytes do not depend on `workers`, of which 1 is this process itself.
 
     Raises:
         InputError: a worker was killed.
@@ -40,25 +34,7 @@ def made_blocks(patients: int, volume: Volume, seed: int, workers: int) -> Itera
         (index, min(BLOCK_PATIENTS, patients - first), volume, seed)
         for index, first in enumerate(range(0, patients, BLOCK_PATIENTS))
     ]
-    if workers == 1:
-        yield from (make_block(*block) for block in asked)
-        return
-    pool = ProcessPoolExecutor(min(workers, len(asked)), get_context("spawn"), _die_with_parent)
-    waiting: deque[Future[MadeBlock]] = deque()
-    try:
-        for block in asked:
-            waiting.append(pool.submit(make_block, *block))
-            if len(waiting) > workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    except BrokenProcessPool:
-        raise InputError(
-            f"synthetic MIMIC-IV: one of the {workers} workers was killed, for want of memory perhaps "
-            "(each takes about 1 GiB). Run again with fewer workers; earlier files are untouched."
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return made_in_order("synthetic MIMIC-IV", make_block, asked, workers)
 
 
 def make_block(index: int, patients: int, volume: Volume, seed: int) -> MadeBlock:
@@ -93,15 +69,3 @@ class _Member:
 
     def closed(self) -> bytes:
         return b"".join([*self._parts, self._packer.flush()])
-
-
-def _die_with_parent() -> None:
-    """End this worker as soon as the process that started it has: nobody would ever read what it makes."""
-    parent = parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,131 @@
+"""A PCORnet CDM from extracted tables to SeqSet shards: each asset is one step of `pipelines.pcornet`."""
+
+from functools import partial
+
+import dagster as dg
+
+from assets.code import code_version
+from assets.materialize import card_metadata, markdown_table, plainly, table_result
+from assets.once import once
+from assets.resources import Workspace
+from pipelines import pcornet
+from pipelines.sources.ready_pcornet import input_files, made_with, ready_pcornet
+from schemas.cards import StepCard
+from schemas.contract import read_table
+from schemas.events import SUBJECTS
+from schemas.splits import shown_splits
+
+ETL = {"group_name": "pcornet_etl", "owners": ["team:data-engineering"]}
+CODE = code_version("pipelines.pcornet")
+UNORDERED = {"set-position": "none"}
+"""What a model of these sets is told: an encounter's codes have no order inside."""
+
+
+@dg.asset(kinds={"parquet"}, code_version=code_version("pipelines.sources.ready_pcornet"), **ETL)
+@plainly
+def pcornet_raw(workspace: Workspace) -> dg.MaterializeResult:
+    """The input: a CDM's eleven tables as extracted where the settings say, or made (synthetic)."""
+    layout, settings = workspace.layout("pcornet"), workspace.settings
+
+    def make() -> StepCard:
+        return pcornet.inspect_raw(ready_pcornet(settings, layout), layout, settings.allowed_birth_dates)
+
+    card = once(layout, input_files(settings, layout), made_with(settings), make)
+    hashes = [{"table": name, "SHA-256": value[:16]} for name, value in card.hashes.items()]
+    return dg.MaterializeResult(
+        metadata={
+            "found_in": dg.MetadataValue.path(workspace.pcornet_source().folder),
+            **card_metadata(card),
+            "hashes": dg.MetadataValue.md(markdown_table(hashes)),
+        },
+        data_version=dg.DataVersion(card.version),
+    )
+
+
+@dg.asset(deps=[pcornet_raw], kinds={"polars", "parquet"}, code_version=CODE, **ETL)
+@plainly
+def pcornet_subjects(workspace: Workspace) -> dg.MaterializeResult:
+    """One row per child born from 1999 to 2024, tested on where the day of birth is 17 to 24."""
+    layout, settings, source = workspace.layout("pcornet"), workspace.settings, workspace.pcornet_source()
+    size = {"subjects_per_bucket": settings.subjects_per_bucket}
+    reads = size | settings.rules.model_dump(include={"pretrain_split"})
+
+    def make() -> StepCard:
+        return pcornet.extract_subjects(source, layout, settings.rules, **size)
+
+    files = input_files(settings, layout)
+    card = once(layout, [layout.subjects, layout.buckets], reads, make, source=files)
+    splits = shown_splits(read_table(layout.subjects, SUBJECTS))
+    sizes = {f"split_{name}": rows for name, rows in splits.task.items()}
+    sizes |= {f"pretrain_split_{name}": rows for name, rows in splits.pretrain.items()}
+    return table_result(card, layout.subjects, **sizes)
+
+
+@dg.asset(deps=[pcornet_raw], kinds={"polars", "parquet"}, code_version=CODE, **ETL)
+@plainly
+def pcornet_encounters(workspace: Workspace) -> dg.MaterializeResult:
+    """One row per encounter: start, end, type, how it ended, and the attributes subgroups are formed by."""
+    layout, settings, source = workspace.layout("pcornet"), workspace.settings, workspace.pcornet_source()
+    reads, files = settings.model_dump(include={"pcornet_unlinked"}), input_files(settings, layout)
+    make = partial(pcornet.extract_encounters, source, layout, unlinked=settings.pcornet_unlinked)
+    card = once(layout, [layout.encounters], reads, make, source=files)
+    return table_result(card, layout.encounters)
+
+
+@dg.asset(
+    deps=[pcornet_raw, pcornet_subjects, pcornet_encounters],
+    kinds={"polars", "parquet"},
+    code_version=CODE,
+    **ETL,
+)
+@plainly
+def pcornet_events(workspace: Workspace) -> dg.MaterializeResult:
+    """Diagnoses, procedures, drugs, results, vital signs, vaccines: when each happened, and when it was known."""
+    from nest_model import pictures  # matplotlib: only where it draws
+
+    layout, settings, source = workspace.layout("pcornet"), workspace.settings, workspace.pcornet_source()
+    make = partial(pcornet.extract_events, source, layout, settings.rules)
+    card = once(layout, [layout.events], {}, make, source=input_files(settings, layout))
+    return table_result(card, layout.events, pictures.of_events(card))
+
+
+@dg.asset(
+    deps=[pcornet_subjects, pcornet_encounters, pcornet_events],
+    kinds={"polars", "parquet"},
+    code_version=CODE,
+    **ETL,
+)
+@plainly
+def pcornet_vocab(workspace: Workspace) -> dg.MaterializeResult:
+    """Every token with its count, its parent and, for values in deciles, its cuts in each unit."""
+    layout, rules = workspace.layout("pcornet"), workspace.settings.rules
+    make = partial(pcornet.fit_vocab, layout, rules)
+    card = once(layout, [layout.vocab, layout.cuts], rules.model_dump(), make)
+    return table_result(card, layout.vocab)
+
+
+@dg.asset(
+    deps=[pcornet_subjects, pcornet_encounters, pcornet_events, pcornet_vocab],
+    kinds={"polars", "parquet"},
+    code_version=CODE,
+    **ETL,
+)
+@plainly
+def pcornet_seqset(workspace: Workspace) -> dg.MaterializeResult:
+    """SeqSet shards: one row per encounter before the 18th birthday, its tokens by kind and code."""
+    from nest_model import pictures  # matplotlib: only where it draws
+
+    layout, rules = workspace.layout("pcornet"), workspace.settings.rules
+    make = partial(pcornet.write_seqset, layout, rules)
+    card = once(layout, [layout.seqset], rules.model_dump(), make)
+    return table_result(card, layout.seqset, pictures.of_seqset(card))
+
+
+PCORNET_ASSETS = [
+    pcornet_raw,
+    pcornet_subjects,
+    pcornet_encounters,
+    pcornet_events,
+    pcornet_vocab,
+    pcornet_seqset,
+]

@@ -1,0 +1,74 @@
+"""`python -m pipelines.sources.pcornet extract | load`: a CDM out of a database or dump, or a dump into PostgreSQL."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from pipelines.sources.pcornet.access import Access, refuse_password
+from pipelines.sources.pcornet.extract import extract
+from pipelines.sources.pcornet.source import Source
+from schemas.errors import NestError
+
+
+def source_of(where: str, *, allow_plaintext: bool) -> Source:
+    """Return the source that `postgres`, `oracle` or a folder names; a database's credentials are in the environment.
+
+    Raises:
+        InputError: a credential is not set, or `where` is an address with one in it.
+    """
+    refuse_password(where, "--from")
+    if where == "postgres":
+        from pipelines.sources.pcornet.postgres import Postgres
+
+        return Postgres(Access.from_environment(), allow_plaintext)
+    if where == "oracle":
+        from pipelines.sources.pcornet.oracle import Oracle
+
+        return Oracle(Access.from_environment(), allow_plaintext)
+    from pipelines.sources.pcornet.dump import Dump
+
+    return Dump(Path(where))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.sources.pcornet", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    out = commands.add_parser(
+        "extract", help="a CDM as Parquet files; run again, it goes on where it stopped"
+    )
+    out.add_argument(
+        "--from", dest="where", required=True, help="postgres, oracle, or a folder of Parquet or CSV"
+    )
+    out.add_argument("--out", type=Path, required=True)
+    out.add_argument(
+        "--patients", nargs=2, metavar=("FROM", "BELOW"), help="PATIDs between which to read, for a trial"
+    )
+    into = commands.add_parser("load", help="a dump of Parquet files into PostgreSQL")
+    into.add_argument("--folder", type=Path, required=True)
+    for command in (out, into):
+        command.add_argument("--allow-plaintext", action="store_true", help="no TLS to another host")
+    asked = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        for table, rows in _rows(asked).items():
+            print(f"{table:<28}{rows:>12,}")
+    except NestError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _rows(asked: argparse.Namespace) -> dict[str, int]:
+    if asked.command == "load":
+        from pipelines.sources.pcornet.load_postgres import load_postgres
+
+        return load_postgres(asked.folder, Access.from_environment(), allow_plaintext=asked.allow_plaintext)
+    source = source_of(asked.where, allow_plaintext=asked.allow_plaintext)
+    done = extract(source, asked.out, patients=tuple(asked.patients) if asked.patients else None)
+    return {name: line.rows for name, line in done.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Codes as a CDM holds them to (vocabulary, code): cleaned, typed by what they are, of a shape they can have.
+
+Each function takes the table's rows and adds `vocab` and `code`; why a row has none, and what was mended, are columns
+of booleans beside them.
+"""
+
+import polars as pl
+
+from pipelines.codes import ICD10_CM, ICD10_PCS, clean_code
+from pipelines.sources.pcornet.words import NO_INFORMATION, said
+
+ICD9_CM = r"^([0-9]{3}[0-9]{0,2}|V[0-9]{2}[0-9]{0,2}|E[0-9]{3}[0-9]?)$"  # cleaned
+ICD9_PCS = r"^[0-9]{3,4}$"
+CPT = r"^([0-9]{4}[0-9A-Z]|[A-Z][0-9]{4})$"  # with HCPCS, which shares its type in the CDM
+LOINC, RXCUI, NDC, CVX = r"^[0-9]{1,7}-[0-9]$", r"^[0-9]{1,8}$", r"^[0-9]{9,11}$", r"^[0-9]{2,3}$"
+CPT_LENGTH = 5  # what follows is modifiers
+
+QUALITATIVE = {
+    "POSITIVE": "POS",
+    "NEGATIVE": "NEG",
+    "BORDERLINE": "BORD",
+    "INDETERMINATE": "IND",
+    "UNDETERMINED": "IND",
+}
+"""RESULT_QUAL -> the end of its token."""
+
+MEASURES = {"HT": "in", "WT": "lb", "SYSTOLIC": "mmHg", "DIASTOLIC": "mmHg", "ORIGINAL_BMI": "kg/m2"}
+"""The columns of VITAL and their units."""
+
+VITAL_CODES = {"SYSTOLIC": "SBP", "DIASTOLIC": "DBP", "ORIGINAL_BMI": "BMI"}
+
+NO_CODE = {
+    "no_code": pl.col("code").is_null(),
+    "code_type": pl.col("vocab").is_null(),
+    "malformed_code": ~pl.col("well_formed"),
+}
+"""Why a row has no code that could be used, in the order the reasons count."""
+
+
+def diagnosis_codes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add vocab, code, well_formed, cleaned, retyped to DIAGNOSIS."""
+    shapes = {"icd10cm": ICD10_CM, "icd9cm": ICD9_CM}
+    typed = _coded(rows, "DX").with_columns(type=said("DX_TYPE").str.zfill(2))
+    return _icd(typed, {"10": "icd10cm", "09": "icd9cm"}, shapes)
+
+
+def procedure_codes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add vocab, code, well_formed, cleaned, retyped, modifier to PROCEDURES; of CPT the first five characters."""
+    shapes = {"icd10pcs": ICD10_PCS, "icd9pcs": ICD9_PCS, "cpt": CPT}
+    typed = _coded(rows, "PX").with_columns(type=said("PX_TYPE").str.zfill(2))
+    is_long = (pl.col("type") == "CH") & (pl.col("code").str.len_chars() > CPT_LENGTH)
+    cut = typed.with_columns(
+        code=pl.when(is_long).then(pl.col("code").str.head(CPT_LENGTH)).otherwise("code"),
+        modifier=is_long,
+    )
+    return _icd(cut, {"10": "icd10pcs", "09": "icd9pcs", "CH": "cpt"}, shapes)
+
+
+def laboratory_codes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add vocab, code, well_formed to LAB_RESULT_CM."""
+    code = said("LAB_LOINC")
+    return _well_formed(rows.with_columns(code=code, vocab=pl.lit("loinc")), {"loinc": LOINC})
+
+
+def laboratory_values(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add value and unit where the result is a number, mapped `<LOINC>_POS` … where it is a word."""
+    number = pl.col("RESULT_NUM")
+    is_number = number.is_finite() & (said("RESULT_MODIFIER") != "TX").fill_null(True)
+    word = said("RESULT_QUAL").replace_strict(QUALITATIVE, default=None, return_dtype=pl.String)
+    unit = pl.when(said("RESULT_UNIT").is_not_null()).then("RESULT_UNIT")
+    valued = rows.with_columns(value=pl.when(is_number).then(number))
+    return valued.with_columns(
+        unit=pl.when(pl.col("value").is_not_null()).then(unit),
+        mapped=pl.when(pl.col("value").is_null()).then(pl.concat_str("code", pl.lit("_"), word)),
+    )
+
+
+def administered_codes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add vocab, code, well_formed to MED_ADMIN: RxNorm, or the product's NDC."""
+    vocab = _vocab(said("MEDADMIN_TYPE"), {"RX": "rxnorm", "ND": "ndc"})
+    code = said("MEDADMIN_CODE").str.replace_all(r"[-\s]", "")
+    return _well_formed(rows.with_columns(code=code, vocab=vocab), {"rxnorm": RXCUI, "ndc": NDC})
+
+
+def prescribed_codes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add vocab, code, well_formed to PRESCRIBING."""
+    return _well_formed(rows.with_columns(code=said("RXNORM_CUI"), vocab=pl.lit("rxnorm")), {"rxnorm": RXCUI})
+
+
+def vaccine_codes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add vocab, code, well_formed to IMMUNIZATION: CVX, of two digits or three."""
+    vocab = _vocab(said("VX_CODE_TYPE"), {"CX": "cvx"})
+    return _well_formed(rows.with_columns(code=said("VX_CODE").str.zfill(2), vocab=vocab), {"cvx": CVX})
+
+
+def measured(rows: pl.DataFrame, *kept: str) -> pl.DataFrame:
+    """Return VITAL with a row for each of its five measures: code, value, unit, and the columns `kept`."""
+    long = rows.unpivot(on=list(MEASURES), index=list(kept), variable_name="measure", value_name="value")
+    return long.with_columns(
+        code=pl.col("measure").replace(VITAL_CODES),
+        unit=pl.col("measure").replace_strict(MEASURES),
+        vocab=pl.lit("vital"),
+    )
+
+
+def _coded(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Add `code`, upper case without dots and blanks, null where nothing is left, and whether that changed it.
+
+    `dot_at_3` says that there was a dot behind the third character.
+    """
+    code = clean_code(column)
+    is_given = (code != "") & ~code.is_in(NO_INFORMATION)
+    return rows.with_columns(
+        code=pl.when(is_given).then(code),
+        cleaned=code != pl.col(column),
+        dot_at_3=pl.col(column).str.slice(3, 1) == ".",
+    )
+
+
+def _icd(typed: pl.DataFrame, vocabs: dict[str, str], shapes: dict[str, str]) -> pl.DataFrame:
+    """Add vocab by `type`; a code typed 09 that can only be of ICD-10 is typed again.
+
+    V and E codes of ICD-9 can look like ICD-10's; they stay what they are said to be, but for an E code that has its
+    dot where only ICD-10 has it (E66.9, where ICD-9's is E849.0).
+    """
+    ten, nine = vocabs["10"], vocabs["09"]
+    code = pl.col("code")
+    is_e_of_ten = code.str.starts_with("E") & pl.col("dot_at_3")
+    is_ten_only = code.str.contains(shapes[ten]) & (~code.str.contains(shapes[nine]) | is_e_of_ten)
+    retyped = ((pl.col("type") == "09") & is_ten_only).fill_null(False)
+    vocab = pl.when(retyped).then(pl.lit(ten)).otherwise(_vocab(pl.col("type"), vocabs))
+    return _well_formed(typed.with_columns(vocab=vocab, retyped=retyped), shapes)
+
+
+def _vocab(types: pl.Expr, vocabs: dict[str, str]) -> pl.Expr:
+    return types.replace_strict(vocabs, default=None, return_dtype=pl.String)
+
+
+def _well_formed(rows: pl.DataFrame, shapes: dict[str, str]) -> pl.DataFrame:
+    """Add whether a code has a shape that codes of its vocabulary can have."""
+    fits = [
+        (pl.col("vocab") == vocab) & pl.col("code").str.contains(shape) for vocab, shape in shapes.items()
+    ]
+    return rows.with_columns(well_formed=pl.any_horizontal(fits).fill_null(False))

@@ -1,0 +1,90 @@
+"""A CDM as a folder of Parquet or CSV files, read by DuckDB."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from pipelines.sources.files import find_file, unchanged
+from pipelines.sources.pcornet.statements import Dialect, nothing
+from pipelines.sources.pcornet.tables import TABLES
+from schemas.errors import InputError
+
+ROWS_PER_BATCH = 100_000
+DUCKDB = Dialect("VARCHAR", "DATE", "DOUBLE", "$")
+
+
+@dataclass(frozen=True)
+class Dump:
+    """One file a table, named after it in either case: .parquet, .csv or .csv.gz; '' in CSV is null unless quoted."""
+
+    folder: Path
+    name: str = "dump"
+    dialect: Dialect = DUCKDB
+
+    @contextmanager
+    def snapshot(self) -> Iterator["DumpReader"]:
+        """Read the files as they are; one that changes meanwhile is refused at the end.
+
+        Raises:
+            InputError: a table is there twice, or a file changed.
+        """
+        paths = {
+            name: find_file(self.folder, name.lower()) or find_file(self.folder, name) for name in TABLES
+        }
+        with ExitStack() as stack:
+            for path in paths.values():
+                if path is not None:
+                    stack.enter_context(unchanged(path))
+            database = stack.enter_context(duckdb.connect())
+            for name, path in paths.items():
+                if path is not None:
+                    with _rewording(name):
+                        database.execute(f"CREATE VIEW {name} AS SELECT * FROM {_scan(path)}")
+            yield DumpReader(database, [name for name, path in paths.items() if path is not None])
+
+
+def _scan(path: Path) -> str:
+    quoted = "'" + str(path).replace("'", "''") + "'"
+    if path.suffix == ".parquet":
+        return f"read_parquet({quoted})"
+    return f"read_csv({quoted}, all_varchar = true, header = true, nullstr = '', allow_quoted_nulls = false)"
+
+
+@dataclass(frozen=True)
+class DumpReader:
+    """The files of one folder as tables of a DuckDB that holds nothing itself."""
+
+    database: duckdb.DuckDBPyConnection
+    tables: Sequence[str]
+
+    def batches(self, statement: str, binds: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        with _rewording(statement.rpartition(" FROM ")[2].split()[0]):
+            yield from self.database.sql(statement, params=list(binds)).to_arrow_reader(ROWS_PER_BATCH)
+
+    def columns(self, table: str) -> list[str] | None:
+        if table not in self.tables:
+            return None
+        with _rewording(table):
+            return [column[0].upper() for column in self.database.execute(nothing(table)).description or []]
+
+    def can_write(self, tables: Sequence[str]) -> bool:
+        return False
+
+
+@contextmanager
+def _rewording(table: str) -> Iterator[None]:
+    """Turn what DuckDB raises into an InputError without the value it quotes."""
+    try:
+        yield
+    except duckdb.ConversionException:
+        raise InputError(
+            f"{table}: a date or a number that is none as we read them (YYYY-MM-DD, 1.5). Export it so."
+        ) from None
+    except (duckdb.InvalidInputException, duckdb.IOException):
+        raise InputError(
+            f"{table}: the file is damaged, or is no comma-separated UTF-8 text or Parquet. Copy or export it again."
+        ) from None

@@ -1,0 +1,195 @@
+"""ENCOUNTER to encounters/1: when each began and ended, and which rows are no encounter of the population.
+
+In two steps: what a row says by itself, batch by batch, then what it says beside its patient's birth and death.
+"""
+
+from datetime import date, timedelta
+
+import polars as pl
+
+from pipelines.flows import sift
+from pipelines.sources.pcornet.ids import Ids
+from pipelines.sources.pcornet.times import (
+    count_sentinels,
+    first_moment,
+    is_bad,
+    is_midnight_after,
+    last_moment,
+    without_sentinels,
+)
+from pipelines.sources.pcornet.words import NO_INFORMATION, count_padded, counted, said, stripped
+from schemas.cards import Flow
+from schemas.events import ENCOUNTERS
+
+STAYS = ("IP", "EI")
+"""The types with a bed: without a discharge they are open, where any other ends with its day."""
+
+GRACE_BEFORE_BIRTH = timedelta(days=1)
+DAYS_AFTER_DEATH = timedelta(days=30)
+DATES = ("ADMIT_DATE", "DISCHARGE_DATE")
+TIMES = ("ADMIT_TIME", "DISCHARGE_TIME")
+WORDS = ("ENC_TYPE", "DISCHARGE_DISPOSITION", "DISCHARGE_STATUS")
+DAYS_OF_A_YEAR = 366  # at most, so that an age reaches a whole year on the birthday and not before
+
+Sifted = tuple[pl.DataFrame, Flow]
+
+
+def encounter_rows(raw: pl.DataFrame, ids: Ids) -> Sifted:
+    """Return what a row of ENCOUNTER says by itself: whose, when, what kind, how it ended."""
+    rows = stripped(raw)
+    notes = {
+        "sentinel_date": count_sentinels(DATES),
+        "time_24_00": pl.any_horizontal(is_midnight_after(name) for name in TIMES),
+        "bad_time": pl.any_horizontal(is_bad(name) for name in TIMES),
+        "no_admit_time": pl.col("ADMIT_TIME").is_null(),
+        "no_information": pl.any_horizontal(pl.col(name).is_in(NO_INFORMATION) for name in WORDS),
+    }
+    noted = counted(rows, notes) | {"padded": count_padded(raw, rows)}
+    status = said("DISCHARGE_STATUS")
+    told = without_sentinels(rows, *DATES).select(
+        subject_id=ids.of(rows["PATID"], "PATID"),
+        encounter_id=ids.of(rows["ENCOUNTERID"], "ENCOUNTERID"),
+        start=first_moment("ADMIT_DATE", "ADMIT_TIME"),
+        discharge=last_moment("DISCHARGE_DATE", "DISCHARGE_TIME"),
+        type=said("ENC_TYPE"),
+        discharge_status=status,
+        died=(status == "EX").fill_null(False) | (said("DISCHARGE_DISPOSITION") == "E").fill_null(False),
+    )
+    kept, flow = sift(
+        told,
+        {
+            "no_patid": pl.col("subject_id").is_null(),
+            "no_encounterid": pl.col("encounter_id").is_null(),
+            "no_admit_date": pl.col("start").is_null(),
+        },
+    )
+    return kept, flow.model_copy(update={"noted": noted})
+
+
+def encounters(rows: pl.DataFrame, people: pl.DataFrame, everyone: pl.Series, end_of_data: date) -> Sifted:
+    """Return encounters/1 of the population, sorted by subject, start and id.
+
+    Args:
+        rows: from `encounter_rows`.
+        people: subject_id, birth_date, death_date?, race? of the population.
+        everyone: subject_id of all DEMOGRAPHIC knows.
+        end_of_data: the last day on which the CDM is complete.
+    """
+    kept, flow = sift(rows.join(people, on="subject_id", how="left"), _outside(everyone, end_of_data))
+    ordered = kept.sort(
+        "subject_id", "start", "encounter_id", "discharge", "type", "discharge_status", "died"
+    )
+    single, repeats = sift(
+        ordered,
+        {
+            "repeated": ~pl.struct(pl.all()).is_first_distinct(),
+            "conflicting": ~pl.col("encounter_id").is_first_distinct(),
+        },
+    )
+    ended, noted = _ended(single, end_of_data)
+    stays = merge_overlapping(ended)
+    merged = Flow(
+        source_rows=ended.height,
+        kept_rows=stays.height,
+        dropped={"overlaps_a_stay": ended.height - stays.height},
+    )
+    return contracted(stays), flow.then(repeats).then(merged).model_copy(update={"noted": noted})
+
+
+def out_of_range(time: str, end_of_data: date) -> dict[str, pl.Expr]:
+    """Return why a moment cannot be: before birth, after the data end, long after death.
+
+    Args:
+        time: a column, beside birth_date and death_date?.
+        end_of_data: the last day on which the CDM is complete.
+    """
+    moment, day = pl.col(time), timedelta(days=1)
+    return {
+        "before_birth": moment < pl.col("birth_date") - GRACE_BEFORE_BIRTH,
+        "after_end_of_data": moment >= pl.lit(end_of_data + day).cast(pl.Datetime("us")),
+        "after_death": moment >= pl.col("death_date") + DAYS_AFTER_DEATH + day,
+    }
+
+
+def _outside(everyone: pl.Series, end_of_data: date) -> dict[str, pl.Expr]:
+    return {
+        "unknown_patient": ~pl.col("subject_id").is_in(everyone.implode()),
+        "not_in_population": pl.col("birth_date").is_null(),
+        **out_of_range("start", end_of_data),
+    }
+
+
+def _ended(rows: pl.DataFrame, end_of_data: date) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Add `end`: the discharge where it can be one, else the end of the day, but of a stay none."""
+    start, discharge = pl.col("start"), pl.col("discharge")
+    is_stay = pl.col("type").is_in(STAYS).fill_null(False)
+    late = discharge >= pl.lit(end_of_data + timedelta(days=1)).cast(pl.Datetime("us"))
+    usable = ((discharge > start) & ~late).fill_null(False)
+    notes = {
+        "discharge_before_admit": discharge < start,
+        "discharge_at_admit": discharge == start,
+        "discharge_after_end_of_data": late,
+        "stay_without_discharge": is_stay & discharge.is_null(),
+        "open": is_stay & ~usable,
+        "ends_with_its_day": ~is_stay & ~usable,
+    }
+    own_day = last_moment(start.dt.date())
+    end = pl.when(usable).then(discharge).when(~is_stay).then(own_day)
+    return rows.with_columns(end=end), counted(rows, notes)
+
+
+def merge_overlapping(encounters: pl.DataFrame) -> pl.DataFrame:
+    """Return stays that overlap as the first of them, lasting to the latest end; all else as it is.
+
+    A site tells one stay in two rows, by its two systems or as what came in by the emergency room and as inpatient.
+    What was recorded in the later rows finds the first by its date.
+
+    Args:
+        encounters: subject_id, encounter_id, type, start, end, discharge_status, died, and others, of which the
+            first row's count.
+    """
+    is_stay = (pl.col("type").is_in(STAYS) & pl.col("end").is_not_null()).fill_null(False)
+    stays = encounters.filter(is_stay).sort("subject_id", "start", "encounter_id")
+    begun = pl.col("start") >= pl.col("end").cum_max().shift(1).over("subject_id")
+    latest = pl.col("discharge_status").sort_by("end").last()
+    own = {"end": pl.col("end").max(), "died": pl.col("died").any(), "discharge_status": latest}
+    whole = (
+        stays.with_columns(stay=begun.fill_null(True).cum_sum())
+        .group_by("stay", maintain_order=True)
+        .agg(pl.exclude("stay", *own).first(), **own)
+    )
+    both = pl.concat([encounters.filter(~is_stay), whole.select(encounters.columns)])
+    return both.sort("subject_id", "start", "encounter_id")
+
+
+def contracted(stays: pl.DataFrame) -> pl.DataFrame:
+    """Return encounters/1 of rows with a birth_date; a CDM tells neither a time of death nor who pays."""
+    nothing = pl.lit(None, pl.String)
+    return stays.with_columns(
+        age_years=age_years("start", "birth_date"),
+        death_time=pl.lit(None, pl.Datetime("us")),  # DEATH has a date, and no time
+        insurance=nothing,
+        admission_type=nothing,
+    ).select(ENCOUNTERS.names)
+
+
+def age_years(time: str, birth: str) -> pl.Expr:
+    """Return the age at a time: whole years by the calendar, and of the one begun its days over 366; at birth 0.
+
+    It reaches 18 on the 18th birthday and not before; of who was born on 29 February that is 28 February, as
+    `birth + 18 years` is.
+    """
+    year = pl.col(time).dt.year()
+    this_year, last_year = _birthday(birth, year), _birthday(birth, year - 1)
+    reached = pl.col(time) >= this_year
+    since = pl.col(time) - pl.when(reached).then(this_year).otherwise(last_year)
+    years = year - pl.col(birth).dt.year() - (~reached).cast(pl.Int32)
+    return (years + since.dt.total_days() / DAYS_OF_A_YEAR).clip(lower_bound=0.0)
+
+
+def _birthday(birth: str, year: pl.Expr) -> pl.Expr:
+    """Return the birthday in a year."""
+    month, day = pl.col(birth).dt.month(), pl.col(birth).dt.day()
+    is_leap = ((year % 4 == 0) & (year % 100 != 0)) | (year % 400 == 0)
+    held = pl.when((month == 2) & (day == 29) & ~is_leap).then(28).otherwise(day)
+    return pl.datetime(year, month, held)

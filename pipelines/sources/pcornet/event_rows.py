@@ -1,0 +1,207 @@
+"""What a row of the seven event tables says by itself: whose, when, which code, which value.
+
+`time` is its first moment, of a date alone the midnight it begins with; `timed` whether its time of day is known;
+`known_at` until when it was not known, where its own columns say so. What lies beside it, its encounter and its
+patient's life, comes bucket by bucket (`events.py`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from pipelines.flows import sift
+from pipelines.sources.pcornet import codes
+from pipelines.sources.pcornet.site import Site
+from pipelines.sources.pcornet.times import (
+    count_sentinels,
+    first_moment,
+    is_bad,
+    is_known,
+    is_midnight_after,
+    last_moment,
+    without_sentinels,
+)
+from pipelines.sources.pcornet.words import NO_INFORMATION, count_padded, counted, said, stripped
+from schemas.cards import Flow
+
+ROWS = {
+    "subject_id": pl.Int64(),
+    "encounter_id": pl.Int64(),
+    "time": pl.Datetime("us"),
+    "timed": pl.Boolean(),
+    "known_at": pl.Datetime("us"),
+    "vocab": pl.String(),
+    "code": pl.String(),
+    "mapped": pl.String(),
+    "value": pl.Float64(),
+    "unit": pl.String(),
+    "rank": pl.Int64(),
+}
+"""The columns a row goes to its bucket with."""
+
+Sifted = tuple[pl.DataFrame, Flow]
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """How the rows of one table are told."""
+
+    kind: str
+    dates: tuple[str, ...]
+    times: tuple[str, ...]
+    words: tuple[str, ...]  # that may say nothing: codes, and what is of a value set
+    tell: Callable[[pl.DataFrame], pl.DataFrame]
+    reasons: dict[str, pl.Expr] = field(default_factory=lambda: codes.NO_CODE)
+    notes: dict[str, pl.Expr] = field(default_factory=dict)
+
+
+def event_rows(table: str, raw: pl.DataFrame, site: Site) -> Sifted:
+    """Return the rows of one table that are of the population and have a usable code, as `ROWS`."""
+    how = EVENT_TABLES[table]
+    rows = stripped(raw)
+    noted = counted(rows, _notes(how)) | {"padded": count_padded(raw, rows)}
+    told = how.tell(site.claimed(without_sentinels(rows, *how.dates)))
+    named = {name: pl.col(name) for name in ("no_encounterid", "foreign_encounterid")}
+    noted |= counted(told, how.notes | named)
+    kept, flow = sift(told, how.reasons | site.not_ours())
+    missing = [pl.lit(None, dtype).alias(name) for name, dtype in ROWS.items() if name not in kept.columns]
+    return kept.with_columns(missing).select(list(ROWS)), flow.model_copy(update={"noted": noted})
+
+
+def _notes(how: EventTable) -> dict[str, pl.Expr]:
+    notes = {"sentinel_date": count_sentinels(how.dates)}
+    if how.words:
+        notes["no_information"] = pl.any_horizontal(pl.col(name).is_in(NO_INFORMATION) for name in how.words)
+    if how.times:
+        notes["time_24_00"] = pl.any_horizontal(is_midnight_after(name) for name in how.times)
+        notes["bad_time"] = pl.any_horizontal(is_bad(name) for name in how.times)
+        notes["no_time"] = pl.col(how.times[0]).is_null()
+    return notes
+
+
+def _diagnoses(rows: pl.DataFrame) -> pl.DataFrame:
+    return codes.diagnosis_codes(rows).with_columns(
+        time=first_moment(pl.coalesce("DX_DATE", "ADMIT_DATE")),
+        timed=pl.lit(False),
+        rank=_principal("PDX"),
+    )
+
+
+def _procedures(rows: pl.DataFrame) -> pl.DataFrame:
+    return codes.procedure_codes(rows).with_columns(
+        time=first_moment(pl.coalesce("PX_DATE", "ADMIT_DATE")),
+        timed=pl.lit(False),
+        rank=_principal("PPX"),
+    )
+
+
+def _results(rows: pl.DataFrame) -> pl.DataFrame:
+    """Time: the specimen's, else the order's, else the result's; known with the result."""
+    taken, came = pl.col("SPECIMEN_DATE").is_not_null(), pl.col("LAB_ORDER_DATE").is_null()
+    return codes.laboratory_values(codes.laboratory_codes(rows)).with_columns(
+        time=pl.coalesce(
+            first_moment("SPECIMEN_DATE", "SPECIMEN_TIME"),
+            first_moment("LAB_ORDER_DATE"),
+            first_moment("RESULT_DATE", "RESULT_TIME"),
+        ),
+        timed=pl.when(taken)
+        .then(is_known("SPECIMEN_TIME"))
+        .otherwise(came & is_known("RESULT_TIME") & pl.col("RESULT_DATE").is_not_null()),
+        known_at=last_moment("RESULT_DATE", "RESULT_TIME"),
+    )
+
+
+def _administrations(rows: pl.DataFrame) -> pl.DataFrame:
+    return codes.administered_codes(rows).with_columns(**_begun("MEDADMIN_START_DATE", "MEDADMIN_START_TIME"))
+
+
+def _prescriptions(rows: pl.DataFrame) -> pl.DataFrame:
+    ordered = pl.col("RX_ORDER_DATE").is_not_null()
+    return codes.prescribed_codes(rows).with_columns(
+        time=pl.coalesce(first_moment("RX_ORDER_DATE", "RX_ORDER_TIME"), first_moment("RX_START_DATE")),
+        timed=ordered & is_known("RX_ORDER_TIME"),
+    )
+
+
+def _vitals(rows: pl.DataFrame) -> pl.DataFrame:
+    timed = rows.with_columns(**_begun("MEASURE_DATE", "MEASURE_TIME"))
+    odd = ("no_encounterid", "foreign_encounterid", "of_another")
+    return codes.measured(timed, "subject_id", "encounter_id", "time", "timed", *odd)
+
+
+def _vaccines(rows: pl.DataFrame) -> pl.DataFrame:
+    """Known at the later of admin and record."""
+    return codes.vaccine_codes(rows).with_columns(
+        mapped="code",
+        time=first_moment(pl.coalesce("VX_ADMIN_DATE", "VX_RECORD_DATE")),
+        timed=pl.lit(False),
+        known_at=last_moment(pl.max_horizontal("VX_ADMIN_DATE", "VX_RECORD_DATE")),
+    )
+
+
+def _begun(day: str, time: str) -> dict[str, pl.Expr]:
+    return {"time": first_moment(day, time), "timed": is_known(time) & pl.col(day).is_not_null()}
+
+
+def _principal(flag: str) -> pl.Expr:
+    """Return rank 1 where a code is the encounter's principal one: a CDM numbers the others not."""
+    return pl.when(said(flag) == "P").then(pl.lit(1, pl.Int64))
+
+
+_CLEANED = {"code_cleaned": pl.col("cleaned"), "icd10_typed_09": pl.col("retyped")}
+
+EVENT_TABLES = {
+    "DIAGNOSIS": EventTable(
+        "DX",
+        ("DX_DATE", "ADMIT_DATE"),
+        (),
+        ("DX", "DX_TYPE", "DX_SOURCE", "DX_ORIGIN", "PDX", "DX_POA"),
+        _diagnoses,
+        notes=_CLEANED,
+    ),
+    "PROCEDURES": EventTable(
+        "PR",
+        ("PX_DATE", "ADMIT_DATE"),
+        (),
+        ("PX", "PX_TYPE", "PPX"),
+        _procedures,
+        notes=_CLEANED | {"modifier_cut": pl.col("modifier")},
+    ),
+    "LAB_RESULT_CM": EventTable(
+        "LAB",
+        ("SPECIMEN_DATE", "LAB_ORDER_DATE", "RESULT_DATE"),
+        ("SPECIMEN_TIME", "RESULT_TIME"),
+        ("LAB_LOINC", "RESULT_MODIFIER", "RESULT_UNIT", "RESULT_QUAL"),
+        _results,
+        reasons=codes.NO_CODE | {"no_value": pl.col("value").is_null() & pl.col("mapped").is_null()},
+        notes={"qualitative": pl.col("mapped").is_not_null()},
+    ),
+    "MED_ADMIN": EventTable(
+        "MED",
+        ("MEDADMIN_START_DATE",),
+        ("MEDADMIN_START_TIME",),
+        ("MEDADMIN_TYPE", "MEDADMIN_CODE"),
+        _administrations,
+    ),
+    "PRESCRIBING": EventTable(
+        "MED", ("RX_ORDER_DATE", "RX_START_DATE"), ("RX_ORDER_TIME",), ("RXNORM_CUI",), _prescriptions
+    ),
+    "VITAL": EventTable(
+        "VIT",
+        ("MEASURE_DATE",),
+        ("MEASURE_TIME",),
+        (),
+        _vitals,
+        reasons={"not_measured": ~pl.col("value").is_finite().fill_null(False)},
+    ),
+    "IMMUNIZATION": EventTable(
+        "IMM",
+        ("VX_RECORD_DATE", "VX_ADMIN_DATE"),
+        (),
+        ("VX_CODE_TYPE", "VX_CODE", "VX_STATUS"),
+        _vaccines,
+        reasons={"not_completed": said("VX_STATUS").ne_missing("CP"), **codes.NO_CODE},
+    ),
+}
+"""By its table, how the rows of each are told. Of VITAL a row is one of five measures, given or not."""

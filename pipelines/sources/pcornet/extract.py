@@ -1,0 +1,199 @@
+"""A CDM, wherever it lies, as one Parquet file a table: one snapshot, counted, resumed table by table."""
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.shards import writing
+from pipelines.sources.pcornet.manifest import Line, append, read_manifest, sync_folder
+from pipelines.sources.pcornet.source import Reader, Source
+from pipelines.sources.pcornet.statements import count, select
+from pipelines.sources.pcornet.tables import KEYS, TABLES
+from pipelines.workers import Progress
+from schemas.errors import InputError
+from schemas.hashing import file_sha256
+from schemas.lock import sole_writer
+
+FIRST_DAY, LAST_DAY = (
+    date(1, 1, 1).toordinal() - 719163,
+    date(9999, 12, 31).toordinal() - 719163,
+)  # since 1970
+Refresh = dict[str, date | None]
+
+log = logging.getLogger("nest")
+
+
+def extract(source: Source, folder: Path, *, patients: tuple[str, str] | None = None) -> dict[str, Line]:
+    """Write `<table, lower case>.parquet` of every table into `folder` (0700) and return the manifest.
+
+    Args:
+        source: a database or a dump.
+        folder: what an earlier run of the same refresh wrote there is kept, the rest is written.
+        patients: from this PATID on and below that one, as the database orders them; for a trial run.
+
+    Raises:
+        InputError: the source cannot be read, lacks a column, was refreshed since, or gave other rows than it counted.
+        NestError: another run writes there.
+    """
+    with writing(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    with sole_writer(folder):
+        with source.snapshot() as reader:
+            refresh, done = _tables(source, reader, folder, patients)
+        with source.snapshot() as later:
+            if refresh_dates(source, later) != refresh:
+                raise InputError(
+                    f"{source.name}: HARVEST has other refresh dates than when the extraction began. "
+                    f"Extract again into an empty folder; {folder} holds the state before."
+                )
+    return done
+
+
+def _tables(
+    source: Source, reader: Reader, folder: Path, patients: tuple[str, str] | None
+) -> tuple[Refresh, dict[str, Line]]:
+    """Write, out of one snapshot, every table that does not stand yet."""
+    _require_columns(source, reader)
+    if reader.can_write(list(TABLES)):
+        log.warning(
+            "%s: this account can write. Reading needs SELECT alone; use one that has no more.", source.name
+        )
+    refresh = refresh_dates(source, reader)
+    done = _kept(folder, refresh)
+    for name in TABLES:
+        has_patients = patients is not None and "PATID" in TABLES[name].names
+        where = [("PATID", ">="), ("PATID", "<")] if has_patients else []
+        binds = patients if patients is not None and has_patients else ()
+        statement = select(name, source.dialect, where)
+        digest = hashlib.sha256("\0".join([source.name, statement, *binds]).encode()).hexdigest()
+        if not _stands(folder, name, done.get(name), digest):
+            total = _number(reader, count(name, source.dialect, where), binds)
+            told = {"sql_sha256": digest, "refresh": refresh}
+            done[name] = _write(folder, name, reader.batches(statement, binds), total, told)
+    return refresh, done
+
+
+def refresh_dates(source: Source, reader: Reader) -> Refresh:
+    """Return HARVEST's refresh dates.
+
+    Raises:
+        InputError: HARVEST has not exactly one row.
+    """
+    batches = [_conformed("HARVEST", batch)[0] for batch in reader.batches(select("HARVEST", source.dialect))]
+    table = pa.Table.from_batches(batches, TABLES["HARVEST"])
+    if table.num_rows != 1:
+        raise InputError(f"{source.name}: HARVEST has {table.num_rows} rows; a CDM has one. Mend it there.")
+    row = table.to_pylist()[0]
+    return {name: row[name] for name in TABLES["HARVEST"].names if name.startswith("REFRESH")}
+
+
+def _require_columns(source: Source, reader: Reader) -> None:
+    faults = []
+    for name, schema in TABLES.items():
+        found = reader.columns(name)
+        if found is None:
+            faults.append(f"no table {name}, or it may not be read")
+        elif missing := [column for column in schema.names if column not in found]:
+            faults.append(f"{name} has no column {', '.join(missing)}")
+    if faults:
+        raise InputError(
+            f"{source.name}: {'; '.join(faults)}. Give a CDM 6.1 or 7.0, and SELECT on its tables."
+        )
+
+
+def _kept(folder: Path, refresh: Refresh) -> dict[str, Line]:
+    done = read_manifest(folder)
+    if any(line.refresh != refresh for line in done.values()):
+        raise InputError(
+            f"{folder}: holds {len(done)} tables of another refresh. Two refreshes do not mix: give an empty folder."
+        )
+    return done
+
+
+def _stands(folder: Path, name: str, line: Line | None, digest: str) -> bool:
+    path = _path(folder, name)
+    return (
+        line is not None and line.sql_sha256 == digest and path.exists() and file_sha256(path) == line.sha256
+    )
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"{name.lower()}.parquet"
+
+
+def _number(reader: Reader, statement: str, binds: tuple[str, ...]) -> int:
+    (batch,) = (batch for batch in reader.batches(statement, binds) if batch.num_rows)
+    return int(batch.column(0)[0].as_py())
+
+
+def _write(
+    folder: Path, name: str, batches: Iterator[pa.RecordBatch], total: int, told: Mapping[str, Any]
+) -> Line:
+    """Write one table aside, in place when it is whole, and its line after that."""
+    path, rows, out_of_range = _path(folder, name), 0, 0
+    part, progress = path.with_name(f".{path.name}.part"), Progress(f"extract {name}", "rows", total)
+    try:
+        with writing(path), part.open("wb") as file:
+            with _parquet(file, name) as writer:
+                for batch in batches:
+                    conformed, nulled = _conformed(name, batch)
+                    writer.write_batch(conformed)
+                    rows, out_of_range = rows + batch.num_rows, out_of_range + nulled
+                    progress.advance(batch.num_rows)
+            file.flush()
+            os.fsync(file.fileno())
+        if rows != total:
+            raise InputError(
+                f"{name}: {rows:,} rows came of {total:,} that were counted. Is it being written? Run again."
+            )
+        with writing(path):
+            part.replace(path)
+            sync_folder(folder)
+            line = Line(
+                table=name, rows=rows, sha256=file_sha256(path), dates_out_of_range=out_of_range, **told
+            )
+            append(folder, line)
+        return line
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _parquet(file: BinaryIO, name: str) -> pq.ParquetWriter:
+    """Open a file for a table: no dictionary of a key, whose values never repeat, and no statistics nobody skips by."""
+    repeating = [column for column in TABLES[name].names if column != KEYS.get(name)]
+    return pq.ParquetWriter(
+        file,
+        TABLES[name],
+        compression="lz4",
+        store_schema=False,
+        use_dictionary=repeating,
+        write_statistics=False,
+    )
+
+
+def _conformed(name: str, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """Return a batch in the declared types, and how many of its dates no calendar has: those are null."""
+    columns, nulled = [], 0
+    for field, column in zip(TABLES[name], batch.columns, strict=True):
+        try:
+            column = column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # Arrow's own message quotes the value
+            raise InputError(
+                f"{name}.{field.name}: came as {column.type}, which will not cast to {field.type}. Mend it there."
+            ) from None
+        if pa.types.is_date(field.type):
+            days = column.cast(pa.int32())
+            is_date = pc.and_(pc.greater_equal(days, FIRST_DAY), pc.less_equal(days, LAST_DAY))
+            nulled += len(days) - days.null_count - (pc.sum(is_date).as_py() or 0)
+            column = pc.if_else(is_date, column, pa.scalar(None, field.type))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=TABLES[name]), nulled

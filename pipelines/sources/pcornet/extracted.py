@@ -1,0 +1,139 @@
+"""The extracted tables of a CDM, a Parquet file each, and the crosswalks beside them, as they are read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.codes import shortest_target
+from pipelines.sources.files import find_file
+from pipelines.sources.gem import find_gem, is_gem, read_gem
+from pipelines.sources.mimic_tables import CROSSWALKS
+from pipelines.sources.pcornet.ids import Ids
+from pipelines.sources.pcornet.tables import TABLES
+from pipelines.sources.raw import TEXT, Table, read
+from schemas.errors import InputError
+
+ROWS_PER_BATCH = 500_000
+DRUGS = "rxnorm_atc_mapping"
+READ = {
+    **{name: CROSSWALKS[name] for name in ("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping")},
+    DRUGS: Table({"vocab": TEXT, "code": TEXT, "atc": TEXT}, required=("vocab", "code", "atc")),
+}
+
+
+@dataclass(frozen=True, repr=False)  # it holds the salt
+class PcornetSource:
+    """Where the eleven tables and the crosswalks lie, and the salt the site's ids are hashed under."""
+
+    folder: Path
+    crosswalks: Path | None
+    salt: str
+
+    @property
+    def ids(self) -> Ids:
+        return Ids(self.salt)
+
+    def path(self, table: str) -> Path:
+        """Return the file of a table.
+
+        Raises:
+            InputError: there is none.
+        """
+        path = self.folder / f"{table.lower()}.parquet"
+        if not path.is_file():
+            raise InputError(
+                f"{path.name}: no such file in {self.folder}. Extract all of {', '.join(TABLES)}; one that a site has "
+                "not is a file without rows."
+            )
+        return path
+
+    def require_columns(self, table: str) -> None:
+        """Raise InputError when the file is no Parquet, lacks a column we read, or holds it in another type."""
+        path, wanted = self.path(table), TABLES[table]
+        try:
+            found = pq.read_schema(path)
+        except (pa.ArrowException, OSError):
+            raise InputError(f"{path.name}: is no whole Parquet file ({path}). Extract it again.") from None
+        missing = [name for name in wanted.names if name not in found.names]
+        if missing:
+            raise InputError(
+                f"{path.name}: no column {', '.join(missing)} ({path}). Extract the table again, with all columns "
+                "of the CDM's 6.1 or 7.0."
+            )
+        other = [name for name in wanted.names if not _casts(found.field(name).type, wanted.field(name).type)]
+        if other:
+            told = ", ".join(f"{name} as {found.field(name).type}" for name in other)
+            raise InputError(f"{path.name}: holds {told} ({path}). Extract the table again.")
+
+    def rows(self, table: str) -> int:
+        return int(pq.read_metadata(self.path(table)).num_rows)
+
+    def batches(self, table: str, *columns: str) -> Iterator[pl.DataFrame]:
+        """Yield the table's columns, or some of them, in their types, some hundred thousand rows at a time.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        path, wanted = self.path(table), TABLES[table]
+        names = list(columns) or wanted.names
+        schema = pa.schema([wanted.field(name) for name in names])
+        try:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(ROWS_PER_BATCH, columns=names):
+                    yield pl.DataFrame(pa.Table.from_batches([batch]).select(names).cast(schema))
+        except (pa.ArrowException, OSError):
+            raise InputError(f"{path.name}: is no whole Parquet file ({path}). Extract it again.") from None
+
+    def read(self, table: str) -> pl.DataFrame:
+        """Return all rows of a table that is small."""
+        return pl.concat([pl.DataFrame(TABLES[table].empty_table()), *self.batches(table)])
+
+    def gem(self, name: str) -> pl.DataFrame:
+        """Return code, mapped of a crosswalk from ICD-9; empty where there is none."""
+        path = self.crosswalk(name)
+        if path is None:
+            return pl.DataFrame(schema={"code": pl.String, "mapped": pl.String})
+        return shortest_target(read_gem(path) if is_gem(path) else read(path, READ[name]))
+
+    def drugs(self) -> pl.DataFrame:
+        """Return vocab, code, atc, of a code with several the first; empty where there is no such file."""
+        path = self.crosswalk(DRUGS)
+        if path is None:
+            return pl.DataFrame(schema={"vocab": pl.String, "code": pl.String, "atc": pl.String})
+        text = pl.selectors.string().str.strip_chars()
+        told = read(path, READ[DRUGS]).select(text).with_columns(pl.col("vocab").str.to_lowercase())
+        return told.sort("vocab", "code", "atc").unique(["vocab", "code"], keep="first", maintain_order=True)
+
+    def crosswalk(self, name: str) -> Path | None:
+        """Return the file of a crosswalk, where there is one."""
+        return (
+            (find_file(self.crosswalks, name) or find_gem(self.crosswalks, name)) if self.crosswalks else None
+        )
+
+
+def _casts(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a column's type is the wanted one but for its width."""
+    if pa.types.is_string(wanted):
+        return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_null(found))
+    if pa.types.is_floating(wanted):
+        return bool(pa.types.is_floating(found) or pa.types.is_integer(found) or pa.types.is_null(found))
+    return bool(found == wanted or pa.types.is_null(found))
+
+
+def find_source(folder: Path, crosswalks: Path | None, salt: str) -> PcornetSource:
+    """Return the source in `folder`.
+
+    Raises:
+        InputError: a folder is missing, or a table; the first one is named.
+    """
+    for place, holds in ((folder, "a CDM's extracted tables"), (crosswalks, "the crosswalks")):
+        if place is not None and not place.is_dir():
+            raise InputError(f"{place}: no such folder. Name the one that holds {holds}.")
+    source = PcornetSource(folder, crosswalks, salt)
+    for table in TABLES:
+        source.path(table)
+    return source

@@ -1,0 +1,70 @@
+"""What of an extraction is done: a line for each table, written when its file stands under its name."""
+
+import json
+import os
+from datetime import date
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from schemas.errors import InputError
+
+MANIFEST = "manifest.jsonl"
+
+
+class Line(BaseModel):
+    """One table as it was extracted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: str
+    rows: int
+    sha256: str  # of the file
+    sql_sha256: str
+    refresh: dict[str, date | None]  # HARVEST's, of the run that wrote it
+    dates_out_of_range: int  # made null: Postgres's infinity
+
+
+def read_manifest(folder: Path) -> dict[str, Line]:
+    """Return the last line of each table; a line that a crash cut is not there.
+
+    Raises:
+        InputError: a line before the last cannot be read.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        return {}
+    lines = path.read_bytes().split(b"\n")
+    done: dict[str, Line] = {}
+    for number, text in enumerate(lines[:-1], 1):
+        try:
+            line = Line.model_validate_json(text)
+        except ValidationError:
+            raise InputError(
+                f"{path}: line {number} is no line of ours. Remove the folder and extract again."
+            ) from None
+        done[line.table] = line
+    return done
+
+
+def append(folder: Path, line: Line) -> None:
+    """Add a line for good, after what a crash may have left of another."""
+    path = folder / MANIFEST
+    whole = path.read_bytes().rpartition(b"\n")[0] + b"\n" if path.exists() else b""
+    text = json.dumps(line.model_dump(mode="json")).encode() + b"\n"
+    part = path.with_name(f".{MANIFEST}.part")
+    with part.open("wb") as file:
+        file.write((whole if whole != b"\n" else b"") + text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder outlive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

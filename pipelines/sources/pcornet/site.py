@@ -1,0 +1,104 @@
+"""Whose row is it? What every row of a CDM is held against: its patients, and who owns which encounter."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from pipelines.sources.pcornet.ids import Ids
+
+
+class Owners:
+    """Who owns which encounter, of all ENCOUNTER knows, whether kept or not: 16 bytes for each.
+
+    Args:
+        encounter_ids, subject_ids: i64, in parallel; of an id that is there twice the first row counts.
+    """
+
+    def __init__(self, encounter_ids: np.ndarray, subject_ids: np.ndarray) -> None:
+        self._ids, first = np.unique(encounter_ids, return_index=True)
+        self._subjects = subject_ids[first]
+
+    def is_known(self, encounter_ids: pl.Series) -> pl.Series:
+        """Return whether an encounter is somebody's; false where a row names none."""
+        return self._found(encounter_ids)[1]
+
+    def is_others(self, rows: pl.DataFrame) -> pl.Series:
+        """Return whether a row names an encounter of another subject.
+
+        Args:
+            rows: subject_id, encounter_id?.
+        """
+        place, known = self._found(rows["encounter_id"])
+        if not len(self._ids):
+            return known
+        return known & pl.Series(self._subjects[place] != rows["subject_id"].fill_null(-1).to_numpy())
+
+    def _found(self, encounter_ids: pl.Series) -> tuple[np.ndarray, pl.Series]:
+        """Return where each id stands among the known (any place for one that does not), and whether it does."""
+        if not len(self._ids):
+            return np.zeros(len(encounter_ids), dtype=np.int64), pl.repeat(
+                False, len(encounter_ids), dtype=pl.Boolean, eager=True
+            )
+        wanted = encounter_ids.fill_null(-1).to_numpy()
+        place = np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
+        return place, pl.Series(self._ids[place] == wanted)
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a row is held against before it goes to its bucket."""
+
+    ids: Ids
+    everyone: pl.Series  # subject_id of all DEMOGRAPHIC knows
+    population: pl.Series  # subject_id of those in subjects/1
+    owners: Owners
+
+    def claimed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add subject_id, encounter_id (null: none, or nobody's), and what is odd about them.
+
+        Args:
+            rows: PATID, ENCOUNTERID, stripped.
+        """
+        own = rows.with_columns(
+            subject_id=self.ids.of(rows["PATID"], "PATID"),
+            encounter_id=self.ids.of(rows["ENCOUNTERID"], "ENCOUNTERID"),
+        )
+        known = self.owners.is_known(own["encounter_id"])
+        return own.with_columns(
+            no_encounterid=pl.col("ENCOUNTERID").is_null(),
+            foreign_encounterid=pl.col("encounter_id").is_not_null() & ~known,
+            of_another=self.owners.is_others(own),
+            encounter_id=pl.when(known).then("encounter_id"),
+        )
+
+    def not_ours(self) -> dict[str, pl.Expr]:
+        """Return why a claimed row is not one of the population's, in the order the reasons count."""
+        subject = pl.col("subject_id")
+        return {
+            "unknown_patient": ~subject.is_in(self.everyone.implode()).fill_null(False),
+            "not_in_population": ~subject.is_in(self.population.implode()),
+            "encounter_of_another": pl.col("of_another"),
+        }
+
+
+def owners_of(batches: Iterable[pl.DataFrame], ids: Ids) -> Owners:
+    """Return the owners of the encounters in ENCOUNTER.
+
+    Args:
+        batches: ENCOUNTERID, PATID, stripped.
+        ids: of this site.
+    """
+    parts = [
+        pl.DataFrame(
+            {
+                "encounter_id": ids.of(rows["ENCOUNTERID"], "ENCOUNTERID"),
+                "subject_id": ids.of(rows["PATID"], "PATID"),
+            }
+        ).drop_nulls()
+        for rows in batches
+    ]
+    nobody = pl.DataFrame(schema={"encounter_id": pl.Int64, "subject_id": pl.Int64})
+    whole = pl.concat([nobody, *parts])
+    return Owners(whole["encounter_id"].to_numpy(), whole["subject_id"].to_numpy())

@@ -1,0 +1,46 @@
+"""The one SQL statement of each table, from the table description: select, cast, where and bind, which every database
+has alike. No LIMIT, no quoted names, no `::`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pipelines.sources.pcornet.tables import DATE, NUMBER, TABLES, TEXT
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one database spells a type, and a bind, which are numbered from 1."""
+
+    text: str
+    date: str
+    number: str
+    bind: str  # before the number of a bind
+
+    def of(self, kind: pa.DataType) -> str:
+        """Return the database's word for the type of a column that is read."""
+        return {TEXT: self.text, DATE: self.date, NUMBER: self.number}[kind]
+
+
+def select(table: str, dialect: Dialect, where: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the statement that reads a table; `where` are pairs of column and comparison, bound in that order."""
+    columns = [f"CAST({field.name} AS {dialect.of(field.type)}) AS {field.name}" for field in TABLES[table]]
+    return f"SELECT {', '.join(columns)} FROM {table}{_where(dialect, where)}"
+
+
+def count(table: str, dialect: Dialect, where: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the statement that counts the rows which `select` reads."""
+    return f"SELECT COUNT(*) AS N FROM {table}{_where(dialect, where)}"
+
+
+def nothing(table: str) -> str:
+    """Return a statement without rows, whose result has the table's columns."""
+    return f"SELECT * FROM {table} WHERE 1 = 0"
+
+
+def _where(dialect: Dialect, where: Sequence[tuple[str, str]]) -> str:
+    conditions = [
+        f"{column} {compare} {dialect.bind}{number}" for number, (column, compare) in enumerate(where, 1)
+    ]
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""

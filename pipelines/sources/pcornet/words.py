@@ -1,0 +1,47 @@
+"""Texts as a CDM holds them to texts that mean something: blanks of CHAR columns stripped, no-information as null."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+NO_INFORMATION = ("NI", "UN", "OT")
+"""No information, unknown, other: a value set's three ways to say nothing."""
+
+RACES = {
+    "01": "American Indian or Alaska Native",
+    "02": "Asian",
+    "03": "Black or African American",
+    "04": "Native Hawaiian or Other Pacific Islander",
+    "05": "White",
+    "06": "Multiple race",
+    "07": "Refuse to answer",
+}
+"""The value set of DEMOGRAPHIC.RACE, in words that a subgroup can be shown under."""
+
+
+def stripped(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return all text stripped of its padding; what is then empty is null, as in Oracle `''` is."""
+    text = pl.selectors.string().str.strip_chars()
+    return rows.with_columns(pl.when(text != "").then(text))
+
+
+def count_padded(rows: pl.DataFrame, stripped_rows: pl.DataFrame) -> int:
+    """Return how many rows hold a text that `stripped` changed."""
+    padded = pl.zeros(rows.height, pl.Boolean, eager=True)
+    for name in rows.select(pl.selectors.string()).columns:
+        padded |= rows[name].ne_missing(stripped_rows[name])
+    return int(padded.sum())
+
+
+def said(column: str) -> pl.Expr:
+    """Return a column of a value set in upper case, null where it says nothing."""
+    word = pl.col(column).str.to_uppercase()
+    return pl.when(~word.is_in(NO_INFORMATION)).then(word)
+
+
+def counted(rows: pl.DataFrame, notes: Mapping[str, pl.Expr]) -> dict[str, int]:
+    """Return of how many rows each note holds; null counts as false."""
+    if not notes:
+        return {}
+    found = rows.select(holds.fill_null(False).sum().alias(note) for note, holds in notes.items())
+    return {note: int(count) for note, count in found.row(0, named=True).items()}

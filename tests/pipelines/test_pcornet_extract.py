@@ -1,0 +1,490 @@
+"""A CDM comes out of PostgreSQL, Parquet and CSV as the same rows, or one line says why it does not."""
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.benchmarks.postgres_server import PASSWORD, USER, Server, postgres_server
+from pipelines.sources.pcornet.__main__ import main
+from pipelines.sources.pcornet.access import Access, oracle_address, postgres_address
+from pipelines.sources.pcornet.dump import DUCKDB, Dump, DumpReader
+from pipelines.sources.pcornet.extract import extract
+from pipelines.sources.pcornet.load_postgres import load_postgres
+from pipelines.sources.pcornet.oracle import ORACLE
+from pipelines.sources.pcornet.postgres import POSTGRES, Postgres, PostgresReader
+from pipelines.sources.pcornet.source import Reader
+from pipelines.sources.pcornet.statements import Dialect, count, nothing, select
+from pipelines.sources.pcornet.tables import TABLES
+from pipelines.sources.synthetic_pcornet.write import write_pcornet
+from schemas.errors import InputError, NestError
+from schemas.lock import sole_writer
+
+CHILDREN = 120
+
+
+@pytest.fixture(scope="module")
+def cdm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cdm")
+    write_pcornet(folder, children=CHILDREN, seed=3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(cdm: Path) -> Iterator[Server]:
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(postgres_server())
+        except InputError as missing:
+            pytest.skip(str(missing))
+        load_postgres(cdm, Access("owner", "owner", running.dsn))
+        running.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {USER}")
+        yield running
+
+
+@pytest.fixture
+def database(server: Server) -> Postgres:
+    return Postgres(Access(USER, PASSWORD, server.dsn))
+
+
+def as_csv(cdm: Path, folder: Path) -> Path:
+    """Write the CDM as CSV: null is nothing between two commas, '' is quoted."""
+    folder.mkdir()
+    for name in TABLES:
+        table = pl.read_parquet(cdm / f"{name.lower()}.parquet")
+        table.write_csv(folder / f"{name}.csv", quote_style="non_numeric")
+    return folder
+
+
+def content(folder: Path) -> dict[str, pl.DataFrame]:
+    """Return the tables, each in one order: what a heap's order is, nobody promises."""
+    tables = {name: pl.read_parquet(folder / f"{name.lower()}.parquet") for name in TABLES}
+    return {name: table.sort(table.columns) for name, table in tables.items()}
+
+
+def test_postgres_parquet_and_csv_give_the_same_rows(
+    cdm: Path, database: Postgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    extract(database, tmp_path / "postgres")
+    for name, folder in {"parquet": cdm, "csv": as_csv(cdm, tmp_path / "dump")}.items():
+        assert main(["extract", "--from", str(folder), "--out", str(tmp_path / name)]) == 0
+    expected = content(cdm)
+    for name in ("postgres", "parquet", "csv"):
+        found = content(tmp_path / name)
+        for table, schema in TABLES.items():
+            assert found[table].equals(expected[table].select(schema.names).sort(schema.names)), (name, table)
+            assert pq.read_schema(tmp_path / name / f"{table.lower()}.parquet").equals(schema)
+    assert re.search(rf"DEMOGRAPHIC +{CHILDREN}\n", capsys.readouterr().out)
+
+
+def test_the_folder_is_its_owners_alone_and_the_manifest_tells_what_was_done(cdm: Path, tmp_path: Path):
+    out = tmp_path / "out"
+    out.mkdir(mode=0o755)
+    done = extract(Dump(cdm), out)
+    assert out.stat().st_mode & 0o777 == 0o700
+    lines = [json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines()]
+    assert [line["table"] for line in lines] == list(TABLES)
+    assert lines[1]["rows"] == done["DEMOGRAPHIC"].rows == CHILDREN
+    assert set(lines[1]) == {"table", "rows", "sha256", "sql_sha256", "refresh", "dates_out_of_range"}
+    assert not list(out.glob(".*"))
+
+
+@pytest.mark.parametrize("dialect", [DUCKDB, POSTGRES, ORACLE], ids=["DuckDB", "PostgreSQL", "Oracle"])
+def test_a_statement_is_select_cast_where_and_binds_alone(dialect: Dialect):
+    words = "SELECT|CAST|AS|FROM|WHERE|AND|COUNT"
+    types = "|".join(re.escape(word) for word in (dialect.text, dialect.date, dialect.number))
+    for name, schema in TABLES.items():
+        where = [(schema.names[0], ">="), (schema.names[0], "<")]
+        for statement in (select(name, dialect), select(name, dialect, where), count(name, dialect, where)):
+            assert not re.search(r'LIMIT|"|::|;|--|RAW_', statement)
+            rest = re.sub(rf"\b(?:{types}|{words}|{'|'.join(schema.names)}|{name}|N)(?!\w)", "", statement)
+            assert re.fullmatch(r"[\s(),*<>=]*", re.sub(r"[$:][12]\b", "", rest)), rest
+    assert select("DEATH", dialect).count("CAST") == 2
+
+
+def test_every_dialect_binds_in_order():
+    where = [("PATID", ">="), ("PATID", "<")]
+    assert select("DEATH", ORACLE, where).endswith("FROM DEATH WHERE PATID >= :1 AND PATID < :2")
+    assert count("DEATH", POSTGRES, where).endswith("WHERE PATID >= $1 AND PATID < $2")
+
+
+def test_some_patients_for_a_trial_are_the_same_from_a_database_and_a_dump(
+    cdm: Path, database: Postgres, tmp_path: Path
+):
+    ids = sorted(pl.read_parquet(cdm / "demographic.parquet")["PATID"])
+    for name, source in {"a": database, "b": Dump(cdm)}.items():
+        done = extract(source, tmp_path / name, patients=(ids[10], ids[40]))
+        assert done["DEMOGRAPHIC"].rows == 30
+    both = [content(tmp_path / name) for name in "ab"]
+    assert all(both[0][name].equals(both[1][name]) for name in TABLES)
+
+
+# --- resuming -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Interrupted:
+    """A source whose reading of one table is interfered with at a batch; it counts what was read."""
+
+    inner: Postgres | Dump
+    table: str = ""
+    at_batch: int = 0
+    act: object = None
+    read: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.inner.dialect
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Reader]:
+        with self.inner.snapshot() as reader:
+            yield _InterruptedReader(self, reader)
+
+
+@dataclass
+class _InterruptedReader:
+    source: Interrupted
+    reader: PostgresReader | DumpReader
+
+    def columns(self, table: str) -> list[str] | None:
+        return self.reader.columns(table)
+
+    def can_write(self, tables: list[str]) -> bool:
+        return self.reader.can_write(tables)
+
+    def batches(self, statement: str, binds: tuple[str, ...] = ()) -> Iterator[pa.RecordBatch]:
+        table = statement.rpartition(" FROM ")[2].split()[0]
+        if not statement.startswith("SELECT CAST"):
+            yield from self.reader.batches(statement, binds)
+            return
+        self.source.read.append(table)
+        for number, batch in enumerate(self.reader.batches(statement, binds)):
+            if table == self.source.table and number == self.source.at_batch:
+                self.source.act()
+            yield batch
+
+
+def test_a_server_killed_in_the_middle_of_a_table_is_one_line_and_the_next_run_goes_on(
+    cdm: Path, server: Server, database: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("pipelines.sources.pcornet.postgres.BATCH_BYTES", 1 << 14)
+    grown = "INSERT INTO vital SELECT v.* FROM vital v, generate_series(1, 200)"
+    server.run("CREATE TABLE vital_kept AS TABLE vital", grown)
+    killed = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'nest_reader'"
+    source = Interrupted(database, "VITAL", 3, lambda: server.run(killed))
+    try:
+        with pytest.raises(InputError, match=r"PostgreSQL: .*what was extracted stays") as told:
+            extract(source, tmp_path / "out")
+    finally:
+        server.run("TRUNCATE vital", "INSERT INTO vital TABLE vital_kept", "DROP TABLE vital_kept")
+    assert PASSWORD not in str(told.value)
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "lab_result_cm.parquet" in written
+    assert not {name for name in written if "vital" in name}
+    again = Interrupted(database)
+    extract(again, tmp_path / "out")
+    assert again.read == ["HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
+    assert content(tmp_path / "out")["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
+
+
+def test_a_file_that_was_touched_or_lost_is_extracted_again_and_no_other(cdm: Path, tmp_path: Path):
+    extract(Dump(cdm), tmp_path)
+    (tmp_path / "death.parquet").write_bytes(b"PAR1")
+    (tmp_path / "vital.parquet").unlink()
+    source = Interrupted(Dump(cdm))
+    extract(source, tmp_path)
+    assert source.read == ["HARVEST", "VITAL", "DEATH", "HARVEST"]
+    assert content(tmp_path)["DEATH"].height == pq.read_metadata(cdm / "death.parquet").num_rows
+
+
+def test_a_manifest_line_that_a_crash_cut_counts_for_nothing(cdm: Path, tmp_path: Path):
+    extract(Dump(cdm), tmp_path)
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_bytes(manifest.read_bytes()[:-20])
+    source = Interrupted(Dump(cdm))
+    extract(source, tmp_path)
+    assert source.read == ["HARVEST", "DEATH", "HARVEST"]
+    assert [json.loads(line)["table"] for line in manifest.read_text().splitlines()] == list(TABLES)
+
+
+def copied(cdm: Path, folder: Path) -> Path:
+    folder.mkdir()
+    for path in cdm.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def refreshed(cdm: Path) -> None:
+    """Move one of HARVEST's dates on by a day."""
+    path = cdm / "harvest.parquet"
+    pl.read_parquet(path).with_columns(pl.col("REFRESH_DEATH_DATE") + pl.duration(days=1)).write_parquet(path)
+
+
+def test_two_refreshes_do_not_mix(cdm: Path, tmp_path: Path):
+    other = copied(cdm, tmp_path / "cdm")
+    extract(Dump(other), tmp_path / "out")
+    before = (tmp_path / "out" / "manifest.jsonl").read_bytes()
+    refreshed(other)
+    with pytest.raises(InputError, match=r"11 tables of another refresh.* give an empty folder"):
+        extract(Dump(other), tmp_path / "out")
+    assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == before
+
+
+def test_a_refresh_during_the_extraction_is_refused_at_its_end(
+    server: Server, database: Postgres, tmp_path: Path
+):
+    day = "UPDATE harvest SET refresh_death_date = refresh_death_date + ({})"
+    source = Interrupted(database, "DEATH", 0, lambda: server.run(day.format(1)))
+    try:
+        with pytest.raises(InputError, match="other refresh dates than when the extraction began"):
+            extract(source, tmp_path)
+    finally:
+        server.run(day.format(-1))
+
+
+def test_rows_written_meanwhile_are_not_in_the_snapshot(server: Server, database: Postgres, tmp_path: Path):
+    added = "INSERT INTO death SELECT * FROM death"
+    source = Interrupted(database, "HARVEST", 0, lambda: server.run(added))
+    counts = []
+    for folder in ("a", "b"):
+        counts.append(extract(source, tmp_path / folder)["DEATH"].rows)
+        source.table = ""
+    assert counts[1] > counts[0]
+
+
+def test_fewer_rows_than_were_counted_are_refused(cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = DumpReader.batches
+
+    def cut(self: DumpReader, statement: str, binds: tuple[str, ...] = ()) -> Iterator[pa.RecordBatch]:
+        for batch in whole(self, statement, binds):
+            yield (
+                batch.slice(1)
+                if statement.startswith("SELECT CAST") and statement.endswith("FROM VITAL")
+                else batch
+            )
+
+    monkeypatch.setattr(DumpReader, "batches", cut)
+    with pytest.raises(InputError, match=r"VITAL: [\d,]+ rows came of [\d,]+ that were counted"):
+        extract(Dump(cdm), tmp_path)
+    assert not (tmp_path / "vital.parquet").exists()
+
+
+def test_a_dump_that_changes_while_it_is_read_is_refused(cdm: Path, tmp_path: Path):
+    other = copied(cdm, tmp_path / "cdm")
+    source = Interrupted(Dump(other), "ENCOUNTER", 0, lambda: (other / "death.parquet").touch())
+    with pytest.raises(InputError, match=r"death.parquet: changed while it was being read"):
+        extract(source, tmp_path / "out")
+
+
+def test_two_extractions_into_one_folder_do_not_meet(cdm: Path, tmp_path: Path):
+    with sole_writer(tmp_path), pytest.raises(NestError, match="another run is writing there"):
+        extract(Dump(cdm), tmp_path)
+
+
+def test_it_tells_how_fast_it_is_and_how_long_it_will_take(
+    cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("pipelines.workers.SECONDS_BETWEEN_LINES", 0.0)
+    with caplog.at_level(logging.INFO, "nest"):
+        extract(Dump(cdm), tmp_path)
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(
+        re.fullmatch(r"extract VITAL: [\d,]+ of [\d,]+ rows, [\d,.]+ rows/s, \d+ s left", line)
+        for line in lines
+    )
+
+
+# --- what is wrong with the source --------------------------------------------------------------------------------
+
+
+def test_missing_tables_and_columns_are_told_together_and_extra_ones_not_at_all(
+    server: Server, database: Postgres, tmp_path: Path
+):
+    server.run("ALTER TABLE vital RENAME wt TO weight", "ALTER TABLE death RENAME TO deaths")
+    try:
+        with pytest.raises(InputError, match="VITAL has no column WT; no table DEATH") as told:
+            extract(database, tmp_path)
+    finally:
+        server.run("ALTER TABLE vital RENAME weight TO wt", "ALTER TABLE deaths RENAME TO death")
+    assert "RAW_" not in str(told.value)
+    assert not list(tmp_path.glob("*.parquet"))
+
+
+def test_a_dump_without_a_table_says_which(cdm: Path, tmp_path: Path):
+    other = copied(cdm, tmp_path / "cdm")
+    (other / "death.parquet").unlink()
+    with pytest.raises(InputError, match="dump: no table DEATH, or it may not be read"):
+        extract(Dump(other), tmp_path / "out")
+
+
+@pytest.mark.parametrize("value", ["31JAN2020", "canary"])
+def test_a_value_that_will_not_cast_is_not_quoted(cdm: Path, tmp_path: Path, value: str):
+    dump = as_csv(cdm, tmp_path / "dump")
+    text = (dump / "DEATH.csv").read_text()
+    (dump / "DEATH.csv").write_text(f'{text}"P1","{value}","L"\n')
+    with pytest.raises(InputError, match="DEATH: a date or a number that is none") as told:
+        extract(Dump(dump), tmp_path / "out")
+    assert value not in str(told.value)
+
+
+def test_a_number_column_of_text_in_postgres_is_cast_and_what_is_no_number_not_quoted(
+    server: Server, database: Postgres, tmp_path: Path
+):
+    server.run("ALTER TABLE vital ALTER ht TYPE numeric(12, 4)")
+    assert extract(database, tmp_path / "a")["VITAL"].rows
+    server.run("ALTER TABLE vital ALTER ht TYPE text", "UPDATE vital SET ht = 'canary' WHERE ht IS NULL")
+    try:
+        with pytest.raises(InputError, match="PostgreSQL: a value is no date or number") as told:
+            extract(database, tmp_path / "b")
+    finally:
+        server.run(
+            "UPDATE vital SET ht = NULL WHERE ht = 'canary'",
+            "ALTER TABLE vital ALTER ht TYPE double precision USING ht::double precision",
+        )
+    assert "canary" not in str(told.value)
+
+
+def test_infinity_is_null_and_counted(server: Server, database: Postgres, tmp_path: Path):
+    server.run("CREATE TABLE death_kept AS TABLE death", "UPDATE death SET death_date = 'infinity'")
+    try:
+        done = extract(database, tmp_path)
+    finally:
+        server.run("TRUNCATE death", "INSERT INTO death TABLE death_kept", "DROP TABLE death_kept")
+    assert done["DEATH"].rows == done["DEATH"].dates_out_of_range > 0
+    assert content(tmp_path)["DEATH"]["DEATH_DATE"].null_count() == done["DEATH"].rows
+
+
+def test_a_harvest_of_two_rows_is_refused(cdm: Path, tmp_path: Path):
+    other = copied(cdm, tmp_path / "cdm")
+    harvest = pl.read_parquet(other / "harvest.parquet")
+    pl.concat([harvest, harvest]).write_parquet(other / "harvest.parquet")
+    with pytest.raises(InputError, match="HARVEST has 2 rows"):
+        extract(Dump(other), tmp_path / "out")
+
+
+# --- who may read -------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_password_is_one_line_that_does_not_tell_it(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+):
+    wrong = "wrong/canary@7"
+    for name, value in {"USER": USER, "PASSWORD": wrong, "DSN": server.dsn}.items():
+        monkeypatch.setenv(f"NEST_DB_{name}", value)
+    assert main(["extract", "--from", "postgres", "--out", str(tmp_path)]) == 2
+    told = capfd.readouterr()
+    assert (
+        told.err
+        == "error: PostgreSQL: user or password is refused. Look at NEST_DB_USER and NEST_DB_PASSWORD.\n"
+    )
+    assert "canary" not in told.out + caplog.text
+    assert wrong not in repr(Access.from_environment())
+
+
+def test_nobody_there_is_one_line(server: Server, tmp_path: Path):
+    nobody = Postgres(Access(USER, PASSWORD, "postgresql://127.0.0.1:1/postgres"))
+    with pytest.raises(InputError, match="PostgreSQL: nobody answers there") as told:
+        extract(nobody, tmp_path)
+    assert PASSWORD not in str(told.value)
+
+
+def test_credentials_that_are_not_set_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NEST_DB_USER", "somebody")
+    for name in ("NEST_DB_PASSWORD", "NEST_DB_DSN"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match=r"^NEST_DB_PASSWORD, NEST_DB_DSN: not set"):
+        Access.from_environment()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://nurse:canary@db.example/cdm",
+        "postgresql://db.example/cdm?password=canary",
+        "host=db.example password=canary",
+        "nurse/canary@db.example/cdm",
+    ],
+)
+def test_an_address_with_a_password_is_refused_without_telling_it(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name, value in {"USER": USER, "PASSWORD": PASSWORD, "DSN": address}.items():
+        monkeypatch.setenv(f"NEST_DB_{name}", value)
+    with pytest.raises(InputError, match="NEST_DB_DSN: holds a user or a password") as told:
+        Access.from_environment()
+    assert main(["extract", "--from", address, "--out", "unused"]) == 2
+    assert "canary" not in str(told.value) + capsys.readouterr().err
+
+
+def test_another_host_is_reached_over_tls_unless_allowed():
+    far = Access("u", "p", "postgresql://db.example/cdm")
+    assert "sslmode=require" in postgres_address(far, allow_plaintext=False)
+    assert "sslmode" not in postgres_address(far, allow_plaintext=True)
+    assert "sslmode" not in postgres_address(
+        Access("u", "p", "postgresql://127.0.0.1/cdm"), allow_plaintext=False
+    )
+    weak = Access("u", "p", "postgresql://db.example/cdm?sslmode=prefer")
+    with pytest.raises(InputError, match="another host without TLS"):
+        postgres_address(weak, allow_plaintext=False)
+    assert "sslmode=prefer" in postgres_address(weak, allow_plaintext=True)
+
+
+def test_oracle_over_the_net_is_tcps_unless_allowed():
+    for plain in (
+        "db.example:1521/cdm",
+        "tcp://db.example/cdm",
+        "(DESCRIPTION=(ADDRESS=(PROTOCOL=tcp)(HOST=db.example)))",
+    ):
+        with pytest.raises(InputError, match="another host without TLS"):
+            oracle_address(Access("u", "p", plain), allow_plaintext=False)
+        assert oracle_address(Access("u", "p", plain), allow_plaintext=True) == plain
+    for fine in (
+        "tcps://db.example:2484/cdm",
+        "localhost:1521/cdm",
+        "(ADDRESS=(PROTOCOL = TCPS)(HOST=db.example))",
+    ):
+        assert oracle_address(Access("u", "p", fine), allow_plaintext=False) == fine
+
+
+def test_an_account_that_can_write_is_warned_of_and_one_that_cannot_is_not(
+    server: Server, database: Postgres, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.WARNING, "nest"):
+        extract(database, tmp_path / "a")
+        assert not caplog.records
+        server.run(f"GRANT UPDATE ON death TO {USER}")
+        extract(database, tmp_path / "b")
+        server.run(f"REVOKE UPDATE ON death FROM {USER}")
+    assert [record.getMessage() for record in caplog.records] == [
+        "PostgreSQL: this account can write. Reading needs SELECT alone; use one that has no more."
+    ]
+
+
+def test_a_snapshot_cannot_write(server: Server, database: Postgres):
+    server.run(f"GRANT INSERT ON death TO {USER}")
+    try:
+        with database.snapshot() as reader, pytest.raises(InputError, match="SQLSTATE 25006"):
+            list(reader.batches("INSERT INTO death TABLE death"))
+    finally:
+        server.run(f"REVOKE INSERT ON death FROM {USER}")
+
+
+def test_a_statement_without_rows_has_the_columns():
+    assert nothing("DEATH") == "SELECT * FROM DEATH WHERE 1 = 0"

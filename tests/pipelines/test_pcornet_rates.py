@@ -1,0 +1,95 @@
+"""Every trap the synthetic CDM sets is found as often as it was set."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines import pcornet
+from pipelines.sources.ready_pcornet import ready_pcornet
+from pipelines.sources.synthetic_pcornet.rates import RATES
+from schemas.cards import Flow
+from schemas.layout import Layout
+from schemas.settings import DataRules, Settings
+
+CHILDREN = 300
+VALUED = ("DIAGNOSIS", "PROCEDURES", "LAB_RESULT_CM", "PRESCRIBING", "IMMUNIZATION", "MED_ADMIN")
+
+
+@pytest.fixture(scope="module")
+def flows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Flow]:
+    """What became of every row of 300 synthetic children, by table."""
+    layout, settings = (
+        Layout(tmp_path_factory.mktemp("rates") / "pcornet"),
+        Settings(synthetic_children=CHILDREN),
+    )
+    source = ready_pcornet(settings, layout)
+    pcornet.inspect_raw(source, layout)
+    cards = [
+        pcornet.extract_subjects(source, layout, DataRules()),
+        pcornet.extract_encounters(source, layout),
+        pcornet.extract_events(source, layout, DataRules()),
+    ]
+    assert all(flow.reconciles for card in cards for flow in card.flows.values())
+    return {table: flow for card in cards for table, flow in card.flows.items()}
+
+
+def assert_rate(found: int, of: int, rate: float) -> None:
+    """Five standard deviations: of a hundred such tests in ten thousand runs one fails by chance."""
+    wanted = of * rate
+    assert abs(found - wanted) <= 5 * max(wanted, 1) ** 0.5, f"{found} of {of}, not about {wanted:.0f}"
+
+
+@pytest.mark.parametrize("table", VALUED)
+def test_rows_without_an_encounter_or_of_nobody_s_are_told_as_often_as_they_were_made(flows, table):
+    flow = flows[table]
+    assert_rate(flow.noted["no_encounterid"], flow.source_rows, RATES["encounterid_null"])
+    assert_rate(flow.noted["foreign_encounterid"], flow.source_rows, RATES["encounterid_unknown"])
+    assert_rate(flow.dropped["encounter_of_another"], flow.source_rows, RATES["encounterid_of_another"])
+
+
+def test_dates_that_cannot_be_are_dropped_as_often_as_they_were_made(flows):
+    rows = flows["DIAGNOSIS"].source_rows + flows["PROCEDURES"].source_rows
+    for reason, rate in (("before_birth", "date_before_birth"), ("after_end_of_data", "date_after_end")):
+        found = sum(flows[table].dropped[reason] for table in ("DIAGNOSIS", "PROCEDURES"))
+        assert_rate(found, rows, RATES[rate])
+
+
+def test_copies_and_codes_and_modifiers_are_told_as_often_as_they_were_made(flows):
+    assert_rate(
+        flows["DIAGNOSIS"].dropped["malformed_code"], flows["DIAGNOSIS"].source_rows, RATES["code_malformed"]
+    )
+    once = flows["DIAGNOSIS"].source_rows / (1 + 2 * RATES["copied"])
+    assert flows["DIAGNOSIS"].dropped["repeated"] >= 2 * RATES["copied"] * once * 0.8
+    assert_rate(
+        flows["PROCEDURES"].noted["modifier_cut"], flows["PROCEDURES"].kept_rows, RATES["cpt_modifier"]
+    )
+
+
+def test_odd_times_are_told_as_often_as_they_were_made(flows):
+    rows = flows["PRESCRIBING"]
+    for note, rate in (("time_24_00", "time_24"), ("bad_time", "time_bad"), ("no_time", "time_null")):
+        assert_rate(rows.noted[note], rows.source_rows, RATES[rate])
+
+
+def test_nothing_is_lost_without_a_reason_that_was_set(flows):
+    for table in VALUED:
+        assert flows[table].kept_rows >= 0.85 * flows[table].source_rows
+        assert flows[table].dropped["unknown_patient"] == flows[table].dropped["not_in_population"] == 0
+
+
+def test_codes_of_icd_9_are_mapped_but_for_those_without_a_target(flows):
+    assert flows["DIAGNOSIS"].noted["not_in_gem"] <= 0.02 * flows["DIAGNOSIS"].kept_rows
+
+
+def test_a_users_own_cdm_without_a_salt_is_refused_and_the_salt_is_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from assets.executor import environment
+    from schemas.errors import NestError
+
+    layout = Layout(tmp_path / "pcornet")
+    monkeypatch.delenv("NEST_SITE_SALT", raising=False)
+    with pytest.raises(NestError, match="NEST_SITE_SALT is not"):
+        ready_pcornet(Settings(pcornet_dir=tmp_path), layout)
+    monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
+    assert "horse" not in environment(Settings()) + repr(Settings()) + Settings().model_dump_json()
