@@ -3,6 +3,7 @@ import json
 import polars as pl
 import pytest
 
+from pipelines.benchmarks import extraction
 from pipelines.benchmarks.__main__ import main
 from pipelines.benchmarks.replicate import ID_STEP, replicate
 from tests.pipelines.raw_tables import make_tables, write_tables
@@ -45,3 +46,23 @@ def test_the_same_is_told_of_baskets(tmp_path):
     assert figures["source_rows"] > 10_000
     assert figures["seqset_bytes"] > 0
     assert {"events", "seqset", "check seqset"} <= {stage["stage"] for stage in figures["stages"]}
+
+
+def test_the_rows_of_the_extractions_benchmark_are_as_many_as_asked_and_each_has_an_id_of_its_own(tmp_path):
+    path = tmp_path / "lab_result_cm.parquet"
+    rows = pl.DataFrame({"LAB_RESULT_CM_ID": ["L1", "L2", "L3"], "LAB_LOINC": ["718-7", None, "4544-3"]})
+    rows.write_parquet(path)
+    assert extraction.repeat(path, 7) == 9
+    found = pl.read_parquet(path)
+    assert found["LAB_RESULT_CM_ID"].is_unique().all()
+    assert found["LAB_LOINC"].to_list() == rows["LAB_LOINC"].to_list() * 3
+
+
+@pytest.mark.long
+def test_the_extractions_benchmark_tells_rows_seconds_and_memory(tmp_path):
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    assert extraction.main(["--rows", "50000", *folders]) == 0
+    told = json.loads((tmp_path / "out" / "extraction.json").read_text())
+    assert [stage["stage"] for stage in told["stages"]] == ["load", "extract"]
+    assert told["rows"] >= 50_000
+    assert (tmp_path / "out" / "extraction.md").read_text().count("MiB") == 2

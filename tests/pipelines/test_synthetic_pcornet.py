@@ -31,7 +31,7 @@ def rows(cdm: Path, query: str) -> pl.DataFrame:
     with duckdb.connect() as db:
         for path in cdm.glob("*.parquet"):
             db.execute(f"CREATE VIEW {path.stem.upper()} AS SELECT * FROM read_parquet('{path}')")
-        return pl.DataFrame(pl.from_arrow(db.execute(query).to_arrow_table()))
+        return pl.DataFrame(pl.from_arrow(db.sql(query).to_arrow_table()))
 
 
 def share(cdm: Path, condition: str, table: str, where: str = "true") -> float:
