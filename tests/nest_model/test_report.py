@@ -212,7 +212,7 @@ def test_why_a_task_was_not_trainable_is_said(layout, tmp_path):
     copied = type(layout)(shutil.copytree(layout.root, tmp_path / "mimic"))
     (copied.report("mimic_mortality_nest") / "predictions.parquet").unlink()
     folder = copied.model("mimic_mortality_nest")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "not_trainable.json").write_text(json.dumps({"cohort": "x", "reason": "one class only"}))
     page, metrics = write(copied, tmp_path / "out", ["mimic_mortality"])
     assert "not trainable: one class only" in page
