@@ -7,6 +7,7 @@ from nest_model.benchmarks.models import MODELS
 from nest_model.benchmarks.sizes import Sizes
 from nest_model.benchmarks.step.table import as_markdown
 from nest_model.benchmarks.tables import by_formula
+from nest_model.simulation.shown import table
 from tests.runs import ROOT
 
 
@@ -28,3 +29,11 @@ def test_the_table_of_the_step_is_of_its_figures():
         found = size["forms"]["pruned_last_layer"]
         ratios = (found[f"times_as_fast_as_{slow}"] for slow in ("literal", "competent"))
         assert "| **{:.0f}** | **{:.1f}** |".format(*ratios) in page
+
+
+def test_the_table_of_the_simulation_is_of_its_figures():
+    folder = ROOT / "docs"
+    shown = table(json.loads((folder / "benchmarks" / "simulation.json").read_text())["rows"])
+
+    assert shown == (folder / "benchmarks" / "simulation.md").read_text()
+    assert shown.strip() in (folder / "simulation.md").read_text()
