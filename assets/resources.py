@@ -15,6 +15,7 @@ from pipelines.sources.pcornet.extracted import PcornetSource
 from pipelines.sources.ready_pcornet import source_of
 from schemas.errors import NestError
 from schemas.layout import Layout
+from schemas.private import make_private
 from schemas.settings import Settings
 
 
@@ -66,7 +67,7 @@ class Workspace(dg.ConfigurableResource):
         settings = self.fetching
         folder = settings.data_folder
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(folder)
         except OSError as error:
             name = "NEST_SCRATCH_DIR" if settings.store_url else "NEST_DATA_DIR"
             raise NestError(

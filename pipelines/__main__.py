@@ -15,6 +15,7 @@ from schemas.contract import table_metadata
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.lock import reader, sole_writer
+from schemas.private import make_private
 from schemas.settings import DataRules
 from schemas.suppress import shown, shown_parts
 
@@ -35,7 +36,7 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
         )
     source = mimic.find_source(hosp, crosswalks)
     with writing(out.root):
-        out.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(out.root)
     # a run holds the data folder above
     with reader(frozen.root.resolve().parent), sole_writer(out.root), _aside(out) as made:
         rules = frozen_rules(frozen)

@@ -85,7 +85,9 @@ def contents(files: s3fs.S3FileSystem) -> dict[str, bytes]:
 
 
 def on_disk(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    """Return what of a data folder belongs in a store: all but what keeps it out of a repository."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".gitignore")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_an_object_store_ends_up_with_the_bytes_a_folder_has(s3, tmp_path):

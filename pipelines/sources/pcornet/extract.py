@@ -21,6 +21,7 @@ from pipelines.workers import Progress
 from schemas.errors import InputError
 from schemas.hashing import file_sha256
 from schemas.lock import sole_writer
+from schemas.private import make_private
 
 FIRST_DAY, LAST_DAY = (
     date(1, 1, 1).toordinal() - 719163,
@@ -44,7 +45,7 @@ def extract(source: Source, folder: Path, *, patients: tuple[str, str] | None = 
         NestError: another run writes there.
     """
     with writing(folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         folder.chmod(0o700)
     with sole_writer(folder):
         with source.snapshot() as reader:
