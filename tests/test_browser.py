@@ -107,5 +107,5 @@ def test_the_pages_show_the_groups_and_assets_and_one_is_materialized_from_its_o
     ):
         page.get_by_role("button", name="Materialize", exact=False).first.click()
     page.goto(f"{address}/runs")
-    expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=40_000)
+    expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=180_000)
     assert list((folder / "data" / "mimic" / "raw").rglob("admissions.csv.gz"))

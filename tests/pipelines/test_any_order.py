@@ -33,7 +33,7 @@ def written(layout: Layout, events: dict[str, pl.DataFrame], write: Callable) ->
         write(of_kind, layout.events, kind, 0, made_by="test")
     shards = layout.root / "shards"
     shards.mkdir(exist_ok=True)
-    write_bucket(layout, layout, shards, HASHES, 0)
+    write_bucket(layout, layout, shards, HASHES, None, False, 0)
     return {path.name: path.read_bytes() for folder in (layout.events, shards) for path in folder.iterdir()}
 
 
