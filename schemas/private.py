@@ -9,9 +9,7 @@ def make_private(folder: Path) -> None:
     Raises:
         OSError: it cannot be made.
     """
-    if folder.exists():
-        if not folder.is_dir():
-            raise FileExistsError(17, "there is a file of that name", str(folder))
+    if folder.is_dir():
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / ".gitignore").write_text("*\n")

@@ -108,7 +108,7 @@ def contents(data: Path) -> dict[str, str]:
     found = {}
     for path in data.rglob("*"):
         name = path.relative_to(data).as_posix()
-        assert not path.name.startswith("."), f"{name} was left behind"
+        assert not path.name.startswith(".") or name == ".gitignore", f"{name} was left behind"
         assert not name.endswith(TEMPORARY), f"{name} was left behind"
         if path.is_file() and path.suffix != ".jsonl" and path.parent.name != "tensorboard":
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -30,5 +30,5 @@ def test_a_folder_that_was_there_is_left_as_it_is(tmp_path):
 
 def test_a_file_in_its_place_is_no_folder(tmp_path):
     (tmp_path / "data").touch()
-    with pytest.raises(OSError, match="there is a file of that name"):
+    with pytest.raises(OSError, match="File exists"):
         make_private(tmp_path / "data")
