@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from dagster._core.errors import DagsterPipesExecutionError
 from sqlalchemy.exc import SQLAlchemyError
 
 from schemas.errors import NestError
+from schemas.progress import progress_line
 
 POLL_SECONDS = 1.0
 log = logging.getLogger("nest.child")
@@ -42,6 +44,10 @@ def run_nest_model(
     try:
         with tail.following():
             pipes.run(command=command, context=context)
+    except subprocess.TimeoutExpired:
+        raise NestError(
+            f"nest_model {arguments[0]} was asked to end and did not in time; it is killed. What it saved stays."
+        ) from None
     except DagsterPipesExecutionError:
         raise NestError(
             tail.last.get("error", {}).get("message")
@@ -114,11 +120,9 @@ def sentence(event: dict[str, Any]) -> str:
     """Return one line for a person: what is done, how fast, how long it will take."""
     match event["event"]:
         case "progress":
-            left = "?" if event["seconds_left"] is None else f"{event['seconds_left']:,.0f}"
-            done = f"{event['step']:,} of {event['total']:,}"
+            names = ("stage", "step", "total", "unit", "rate", "seconds_left")
             told = _numbers(event.get("metrics", {}))
-            speed = f"{event['rate']:,.0f} {event['unit']}, {left} s left"
-            return f"{event['stage']}: {done}, {speed}{' · ' if told else ''}{told}"
+            return progress_line(*(event[name] for name in names)) + (f" · {told}" if told else "")
         case "evaluation":
             return f"epoch {event['epoch'] + 1}: {_numbers(event['metrics'])}"
         case "not_trainable":
@@ -126,8 +130,9 @@ def sentence(event: dict[str, Any]) -> str:
         case "error" | "stopped":
             return event["message"]
         case _:
-            return f"{event['event']}: {json.dumps(event.get('metrics', {}))[:500]}"
+            return f"{event['event']}: {_numbers(event.get('metrics', {}))}"
 
 
-def _numbers(metrics: Mapping[str, float | None]) -> str:
-    return " · ".join(f"{name} {value:.4g}" for name, value in metrics.items() if value is not None)
+def _numbers(metrics: Mapping[str, Any]) -> str:
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+    return " · ".join(f"{name} {value:.4g}" for name, value in numbers.items())

@@ -52,13 +52,19 @@ class _OneRunAtATime(MultiprocessExecutor):
                     plan_context.log.info(f"bringing here what {shown_url(url)} holds and {folder} does not")
                     for source in sorted(sources_of(plan_context, execution_plan)):
                         workspace.pull(source)
-                broke = False
-                for event in super().execute(plan_context, execution_plan):
-                    broke = broke or event.is_step_failure
-                    yield event
-                if not broke and (
-                    place := written_to(workspace.fetching, made(plan_context, execution_plan))
-                ):
+                is_whole = False
+                try:
+                    failures = 0
+                    for event in super().execute(plan_context, execution_plan):
+                        failures += event.is_step_failure
+                        yield event
+                    is_whole = not failures
+                finally:  # interrupted too
+                    if not is_whole:
+                        plan_context.log.info(
+                            f"to go on from where it broke: python -m assets.resume {run_id}"
+                        )
+                if is_whole and (place := written_to(workspace.fetching, made(plan_context, execution_plan))):
                     plan_context.log.info(place)
 
 

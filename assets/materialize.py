@@ -123,13 +123,23 @@ def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
 
 def flows_markdown(flows: Mapping[str, Flow]) -> str:
     """Return a table: rows read, kept, dropped by reason; no part under 11 is shown or follows from the others."""
-    rows = []
-    for name, flow in flows.items():
-        parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
-        kept = parts.pop("kept")
-        dropped = " · ".join(f"{count} {reason}" for reason, count in parts.items() if count != "0") or "–"
-        rows.append({"from": name, "source rows": f"{flow.source_rows:,}", "kept": kept, "dropped": dropped})
-    return markdown_table(rows)
+    has_notes = any(flow.noted for flow in flows.values())
+    return markdown_table([_flow_row(name, flow, has_notes) for name, flow in flows.items()])
+
+
+def _flow_row(name: str, flow: Flow, has_notes: bool) -> dict[str, str]:
+    parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
+    row = {"from": name, "source rows": f"{flow.source_rows:,}", "kept": parts.pop("kept")}
+    row["dropped"] = _by_reason(parts)
+    if has_notes:
+        noted = {reason: shown_count(count, flow.kept_rows) for reason, count in flow.noted.items()}
+        row["of the kept, noted"] = _by_reason(noted)
+    return row
+
+
+def _by_reason(counts: Mapping[str, str]) -> str:
+    told = [f"{count} {reason.replace('_', ' ')}" for reason, count in counts.items() if count != "0"]
+    return " · ".join(told) or "–"
 
 
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:

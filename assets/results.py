@@ -11,6 +11,8 @@ from schemas.layout import Layout
 from schemas.settings import Settings
 from schemas.urls import shown_url
 
+WITH_REPORT = ("mimic", "meds", "pcornet")
+
 
 def results(source: str) -> str:
     """Return the results of the last report of a source, as text for a terminal.
@@ -21,11 +23,13 @@ def results(source: str) -> str:
     from nest_model.report import results_table  # matplotlib: only where it is asked for
 
     settings = Settings()
+    if source not in WITH_REPORT:
+        raise NestError(f"{source}: has no results table; {', '.join(WITH_REPORT)} have.")
     folder = Layout(settings.data_folder / source).report(source)
     data = shown_url(settings.store_url or str(settings.data_folder))
     if not (folder / "metrics.json").exists():
         raise NestError(
-            f"{folder / 'metrics.json'}: no results yet; run `dagster job execute -j {source}_full`."
+            f"{folder / 'metrics.json'}: no results yet; run `.venv/bin/dagster job execute -j {source}_full`."
         )
     metrics = json.loads((folder / "metrics.json").read_text())
     seed = (metrics["pretraining"] or {}).get("seed", settings.seed)
@@ -71,7 +75,7 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
 def main() -> int:
     """Print the results of the source named on the command line; 2 where there are none."""
     if len(sys.argv) != 2:
-        sys.stderr.write("usage: python -m assets.results mimic | meds | pcornet\n")
+        sys.stderr.write(f"usage: python -m assets.results {' | '.join(WITH_REPORT)}\n")
         return 2
     try:
         sys.stdout.write(results(sys.argv[1]) + "\n")

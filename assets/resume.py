@@ -33,11 +33,15 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     for name in [name for name in os.environ if name.startswith("NEST_") and name not in environment]:
         del os.environ[name]
     os.environ.update(environment)
+    steps = steps_left(instance, run)
+    sys.stderr.write(
+        f"going on with run {run.run_id} ({run.job_name}) on {noted(run, FOLDER_TAG)}: {len(steps)} steps\n"
+    )
     result = dg.execute_job(
         recon_job_from_origin(run.job_code_origin),
         instance,
         run_config=run.run_config,
-        reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=steps_left(instance, run)),
+        reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=steps),
     )
     return result.success
 

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     options = vars(parser().parse_args(arguments))
     run: Callable[..., None] = options.pop("run")
-    stop = StopRequest()
+    stop = StopRequest(at_once=torchrun.ranks() == 1)
     trains = options.pop("trains", False)
     listening = stop.listening() if trains else nullcontext()
     if options.pop("die_with_parent"):

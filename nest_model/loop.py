@@ -80,7 +80,7 @@ class _Run:
         self._progress = self._runtime.telemetry.progress(
             self._trainee.stage,
             total=self._recipe.epochs * rows_of_an_epoch,
-            unit="rows/s",
+            unit="rows",
             done=self.position.epoch * rows_of_an_epoch + self._rows_done(),
             measured=self._measured,
         )
@@ -91,10 +91,11 @@ class _Run:
         """Run the rest of this epoch, validate, save."""
         position = self.position
         self.module.train()
-        for examples in self._steps()[position.step :]:
-            self._step(examples)
-            position.step += 1
-            self._progress.advance(int(self._trainee.rows[examples].sum()), step=self._steps_done)
+        with self._runtime.stop.deferred():
+            for examples in self._steps()[position.step :]:
+                self._step(examples)
+                position.step += 1
+                self._progress.advance(int(self._trainee.rows[examples].sum()), step=self._steps_done)
         self._validate()
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         self._resumption.save(position, self.best_weights)

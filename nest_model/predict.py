@@ -48,7 +48,7 @@ def predict(
     module = fabric.setup_module(classifier)
     # of all patients: how many are left out may be a small count
     total = len(seqsets.subject_offsets) - 1 if index is None else len(rows)
-    progress = telemetry.progress("predict", total=total, unit="patients/s" if index is None else "rows/s")
+    progress = telemetry.progress("predict", total=total, unit="patients" if index is None else "rows")
     scored = [np.empty((0, 1 if task.label_type == "bool" else len(task.classes)), np.float32)]
     for first in range(0, len(rows), _EXAMPLES_PER_CHUNK):
         chunk = slice(first, first + _EXAMPLES_PER_CHUNK)

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from schemas.progress import progress_line
+
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -126,15 +128,7 @@ class Progress:
         if self._telemetry is not None and metrics:
             self.last = metrics | {"tokens_per_second": rate, "seconds_left": left}
             self._telemetry.curves(self._step, {f"step/{name}": value for name, value in self.last.items()})
-        log.info(
-            "%s: %s of %s %s, %.1f/s, %s s left",
-            self._stage,
-            f"{self._done:,}",
-            f"{self._total:,}",
-            self._unit.removesuffix("/s"),
-            rate,
-            "?" if left is None else f"{left:,.0f}",
-        )
+        log.info("%s", progress_line(self._stage, self._done, self._total, self._unit, rate, left))
 
 
 def _plain(value: Any) -> Any:
@@ -168,10 +162,16 @@ def die_with_parent() -> None:
 
 
 class StopRequest:
-    """Whether someone asked this process to end (SIGTERM or Ctrl-C); a loop looks at it between two steps."""
+    """Whether someone asked this process to end (SIGTERM or Ctrl-C).
 
-    def __init__(self) -> None:
-        self.asked = False
+    It ends at once, but inside `deferred`: there a loop looks at `asked` between two steps and saves its state.
+    """
+
+    asked = False
+    _is_due = False
+
+    def __init__(self, *, at_once: bool = True) -> None:
+        self._at_once = at_once  # False: on ranks, which end together or wait for each other for ever
 
     @contextmanager
     def listening(self) -> Iterator["StopRequest"]:
@@ -182,11 +182,27 @@ class StopRequest:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Let a block end, however long it takes, before Stopped is raised."""
+        before, self._at_once = self._at_once, False
+        try:
+            yield
+        finally:
+            self._at_once = before
+        if self._at_once and self._is_due:
+            raise Stopped(OUT_OF_STEP)
+
     def _ask(self, number: int, _: object) -> None:
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt  # asked twice: now
-        self.asked = True
+        self.asked = self._is_due = True
+        if self._at_once:
+            raise Stopped(OUT_OF_STEP)
+
+
+OUT_OF_STEP = "stopped between two stages; what was saved before stays. Run the same command to go on."
 
 
 class Stopped(Exception):  # noqa: N818 (no error: the state is saved and the run can go on)
-    """A run ended on request between two steps, its state saved."""
+    """A run ended on request, and the same command goes on with it."""

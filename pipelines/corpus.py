@@ -27,6 +27,14 @@ WHY_NO_TOKEN = {"MED": "no_atc", "LAB": "not_top_lab", "VIT": "not_top_lab"}
 _ROWS_TO_COMPACT = 5_000_000
 
 
+@dataclass(frozen=True)
+class SetRules:
+    """What a source's sets are, beside what all sources' are."""
+
+    below_age: int | None = None  # only encounters begun before that birthday are sets; None: all are
+    by_code: bool = False  # sets have no order inside, see `seqsets.gather_sets`
+
+
 def fit_vocab(
     layout: Layout,
     rules: DataRules,
@@ -172,8 +180,7 @@ def write_seqset(
     frozen: Layout | None = None,
     *,
     tables: Mapping[str, str | Sequence[str]] | None = None,
-    below_age: int | None = None,
-    by_code: bool = False,
+    sets: SetRules = SetRules(),
 ) -> StepCard:
     """Write seqset/1 shards.
 
@@ -183,8 +190,7 @@ def write_seqset(
         frozen: by whose vocabulary, cuts and drug lookup; None: the layout's own.
         tables: kind -> its source table or tables as the card of the events names them; None: they go by their
             kinds.
-        below_age: only encounters begun before that birthday are sets; None: all are.
-        by_code: sets have no order inside, see `seqsets.gather_sets`.
+        sets: what is a set.
 
     Raises:
         InputError: not one set holds a token; the earlier shards are untouched.
@@ -195,7 +201,7 @@ def write_seqset(
         "config": shards.config_sha256(rules),
     }
     with shards.fresh_folder(layout.seqset) as aside:
-        work = partial(write_bucket, layout, fitted, aside, hashes, below_age, by_code)
+        work = partial(write_bucket, layout, fitted, sets, aside, hashes)
         parts = list(each_bucket("seqset", work, len(Buckets.read(layout))))
         written = {
             kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind])
@@ -242,10 +248,9 @@ class WrittenBucket:
 def write_bucket(
     layout: Layout,
     fitted: Layout,
+    rules: SetRules,
     folder: Path,
     hashes: Mapping[str, str],
-    below_age: int | None,
-    by_code: bool,
     bucket: int,
 ) -> WrittenBucket:
     """Write the shard of one bucket into `folder`."""
@@ -253,8 +258,8 @@ def write_bucket(
     by_unit = fitted.cuts.exists()
     cuts = pl.DataFrame(read_table(fitted.cuts, CUTS)) if by_unit else tokens.cuts_of(vocab)
     lookup, inside = _drug_lookup(fitted), Buckets.read(layout).within(bucket)
-    if below_age is not None:
-        inside &= pl.col("age_years") < below_age
+    if rules.below_age is not None:
+        inside &= pl.col("age_years") < rules.below_age
     sets = seqsets.number_sets(scan_table(layout.encounters, ENCOUNTERS).filter(inside)).collect()
     set_of = sets.select("encounter_id", set=pl.int_range(pl.len(), dtype=pl.Int64))
     flows, encoded, used = {}, [], []
@@ -263,7 +268,11 @@ def write_bucket(
         events = read_events(layout.events, kind, bucket, *columns)
         written = tokens.write_tokens(kind, events, cuts, lookup)
         encounter = events["encounter_id"].combine_chunks()
-        grown = None if below_age is None else pc.invert(pc.is_in(encounter, sets["encounter_id"].to_arrow()))
+        grown = (
+            None
+            if rules.below_age is None
+            else pc.invert(pc.is_in(encounter, sets["encounter_id"].to_arrow()))
+        )
         kept, flows[kind] = _sift(kind, written, encounter, grown)
         ids, usage = tokens.encode(written.filter(kept), vocab)
         used.append(usage.with_columns(kind=pl.lit(kind)))
@@ -273,7 +282,7 @@ def write_bucket(
                 set_of, on="encounter_id", how="left", maintain_order="left"
             )
         )
-    gathered = seqsets.gather_sets(sets, pl.concat(encoded), by_code=by_code)
+    gathered = seqsets.gather_sets(sets, pl.concat(encoded), by_code=rules.by_code)
     card = shards.write_shard(gathered, folder, bucket, hashes)
     sizes = pl.Series("size", pc.list_value_length(gathered["tokens"]), dtype=pl.Int64)
     return WrittenBucket(card, flows, sets.select("subject_id", "flags").with_columns(sizes), pl.concat(used))

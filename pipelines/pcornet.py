@@ -252,7 +252,7 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
 def write_seqset(layout: Layout, rules: DataRules, frozen: Layout | None = None) -> StepCard:
     """Write seqset/1 shards: sets without an order inside, up to the 18th birthday; see `corpus.write_seqset`."""
     return corpus.write_seqset(
-        layout, rules, frozen, tables=TABLES_OF_KIND, below_age=GROWN_UP_YEARS, by_code=True
+        layout, rules, frozen, tables=TABLES_OF_KIND, sets=corpus.SetRules(GROWN_UP_YEARS, by_code=True)
     )
 
 

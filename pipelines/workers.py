@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from schemas.errors import NestError
+from schemas.progress import progress_line
 
 Result = TypeVar("Result")
 SECONDS_BETWEEN_LINES = 5.0
@@ -75,8 +76,5 @@ class Progress:
         self._said = now
         rate = self._done / (now - self._started)
         total = max(self._total, self._done)  # of a file's rows an estimate
-        of = f"{self._done:,} of {total:,} {self._unit}"
-        pace = f"{rate:,.0f}" if rate >= 10 else f"{rate:,.1f}"
-        log.info(
-            "%s: %s, %s %s/s, %.0f s left", self._step, of, pace, self._unit, (total - self._done) / rate
-        )
+        left = (total - self._done) / rate if rate else None
+        log.info("%s", progress_line(self._step, self._done, total, self._unit, rate, left))

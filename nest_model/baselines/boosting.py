@@ -97,7 +97,7 @@ def fit(labels: Labels, features: sparse.csr_matrix, *, seed: int, telemetry: Te
     tuned, later = columns[:TUNING_LABELS], columns[TUNING_LABELS:]
     grid = GRIDS[label_type]
     total = len(grid) * len(tuned) + len(later)
-    progress = telemetry.progress("lightgbm", total=total, unit="boosters/s")
+    progress = telemetry.progress("lightgbm", total=total, unit="boosters")
     settings = COMMON | OBJECTIVES[label_type] | {"seed": seed}
     if label_type == "class":
         settings["num_class"] = len(classes)

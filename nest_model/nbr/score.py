@@ -67,7 +67,7 @@ def score_next_sets(
     asked = _questions(seqsets, subjects, words, card.model.vocab_size, target, raw)
     limits = {"max_sets": card.model.max_sets, "max_set_rows": card.model.max_set_rows}
     history, cut = limit_context(asked.history, **limits)
-    progress = telemetry.progress("next sets", total=len(asked), unit="users/s")
+    progress = telemetry.progress("next sets", total=len(asked), unit="users")
     guesses = {
         f"nest_{name}": tokens
         for name, tokens in guess(encoder, seqsets, history, fabric, progress, row_budget=ROW_BUDGET).items()

@@ -28,7 +28,7 @@ def write_report(
     from nest_model.report.tasks import load_task, mean_auroc, score_task
 
     layout = Layout(root)
-    progress = telemetry.progress("report", total=len(cohorts), unit="tasks/s") if telemetry else None
+    progress = telemetry.progress("report", total=len(cohorts), unit="tasks") if telemetry else None
     tasks, results = [], {}
     for cohort in cohorts:
         tasks.append(load_task(layout, cohort))

@@ -8,16 +8,10 @@ from pipelines.codes import NO_TARGET
 from pipelines.sources.files import NATIVE, rewording
 from schemas.errors import InputError
 
-__all__ = ["NATIVE", "find_gem", "is_gem", "read_gem"]
+__all__ = ["NATIVE", "is_gem", "read_gem"]
 
 # columns 1–6, 7–14 and 15–19, left-justified: no code fills its columns, and none holds a blank
 LINE = r"^([0-9EV][0-9]{2,4}) +([A-Z0-9]{3,7}|NoDx|NoPCS) +([01]{3}[0-9]{2})\s*$"
-
-
-def find_gem(folder: Path, crosswalk: str) -> Path | None:
-    """Return CMS's own file for this crosswalk in `folder`."""
-    path = folder / NATIVE[crosswalk] if crosswalk in NATIVE else None
-    return path if path is not None and path.exists() else None
 
 
 def is_gem(path: Path) -> bool:

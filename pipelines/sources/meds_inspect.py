@@ -5,7 +5,7 @@ from datetime import datetime
 
 import polars as pl
 
-from pipelines.sources.raw import FIRST_YEAR, LAST_YEAR, _count_outside
+from pipelines.sources.raw import FIRST_YEAR, LAST_YEAR, count_outside
 from schemas.errors import InputError
 
 TIMES = ("time", "available_at")
@@ -28,7 +28,7 @@ class Inspected:
             rows: subject_id, time, code; perhaps available_at.
         """
         self.rows += rows.height
-        self._outside.update({name: _count_outside(rows[name]) for name in TIMES if name in rows.columns})
+        self._outside.update({name: count_outside(rows[name]) for name in TIMES if name in rows.columns})
         self._missing["subject_id"] += rows["subject_id"].null_count()
         self._missing["code"] += rows.filter(pl.col("code").fill_null("").str.strip_chars() == "").height
         if not rows.height:

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.codes import ICD10_CM, ICD10_PCS, NO_TARGET, clean_code
-from pipelines.sources.gem import NATIVE, find_gem, is_gem, read_gem
+from pipelines.sources.gem import NATIVE, is_gem, read_gem
 from pipelines.sources.raw import (
     DATE,
     INTEGER,
@@ -137,7 +137,7 @@ class MimicSource:
             InputError: there is none.
         """
         folder = self.crosswalks if name in CROSSWALKS else self.hosp
-        path = find_file(folder, name) or find_gem(folder, name)
+        path = find_file(folder, name)
         if path is None:
             looked_for = [name + suffix for suffix in SUFFIXES]
             if name in NATIVE:

@@ -236,7 +236,7 @@ class _Tally:
             batch = batch.filter(~blank)  # a blank line is no row
         self._rows += batch.height
         self._empty.update({name: batch[name].null_count() for name in self._table.required})
-        self._years.update({name: _count_outside(batch[name]) for name in _times(columns)})
+        self._years.update({name: count_outside(batch[name]) for name in _times(columns)})
         return batch
 
     def refuse(self) -> None:
@@ -264,7 +264,7 @@ def _times(columns: Mapping[str, pl.DataType]) -> list[str]:
     return [name for name, wanted in columns.items() if wanted in (TIME, DATE)]
 
 
-def _count_outside(times: pl.Series) -> int:
+def count_outside(times: pl.Series) -> int:
     """Return how many times or dates lie outside the years a hospital's can lie in."""
     first, end = (
         pl.Series([date(FIRST_YEAR, 1, 1), date(LAST_YEAR + 1, 1, 1)]).cast(times.dtype).to_physical()

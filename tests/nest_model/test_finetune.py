@@ -1,5 +1,8 @@
 import json
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +12,11 @@ import torch
 
 from nest_model.classifier import loss_sum, targets_of
 from nest_model.finetune import finetune
-from nest_model.finetuning import mean_average_precision
+from nest_model.finetuning import FineTuning, mean_average_precision
 from nest_model.labels import Labels
 from nest_model.predictions import read_predictions
 from nest_model.recipe import PRETRAINING, Recipe
-from nest_model.telemetry import Stopped
+from nest_model.telemetry import Stopped, StopRequest
 from schemas.contract import table_metadata
 from schemas.errors import NestError
 from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
@@ -83,6 +86,41 @@ def test_a_fine_tuning_stopped_on_the_way_ends_with_the_same_weights(world, pret
     a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("a", "b"))
 
     assert a == b
+
+
+def test_asked_to_end_while_it_scores_it_ends_at_once_and_the_next_run_ends_with_the_same_weights(
+    world, pretrained, tmp_path, monkeypatch
+):
+    def asked(*_) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)  # a long scoring, cut short
+
+    tune(world, pretrained, tmp_path / "a")
+    with monkeypatch.context() as patch, StopRequest().listening() as stop:
+        patch.setattr(FineTuning, "predict", asked)
+        with pytest.raises(Stopped, match="between two stages"):
+            tune(world, pretrained, tmp_path / "b", stop=stop)
+    assert not (tmp_path / "b" / "model" / "metrics.json").exists()
+    tune(world, pretrained, tmp_path / "b")
+    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("a", "b"))
+
+    assert a == b
+
+
+def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage():
+    heard = []
+
+    def step(stop: StopRequest) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        heard.append(stop.asked)
+
+    with (
+        StopRequest().listening() as stop,
+        pytest.raises(Stopped, match="between two stages"),
+        stop.deferred(),
+    ):
+        step(stop)
+    assert heard == [True]
 
 
 def test_the_same_run_again_gives_the_same_bytes(world, pretrained, tmp_path):

@@ -42,6 +42,7 @@ class StopAfter(StopRequest):
     """Asks to stop after so many looks, one a step."""
 
     def __init__(self, looks: int) -> None:
+        super().__init__()
         self.looks = looks
 
     @property

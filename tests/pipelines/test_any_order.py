@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pipelines.corpus import fit_vocab, write_bucket
+from pipelines.corpus import SetRules, fit_vocab, write_bucket
 from pipelines.events import events_file, kinds_of, write_events, write_numbered
 from schemas.layout import Layout
 from schemas.settings import PRESETS
@@ -33,7 +33,7 @@ def written(layout: Layout, events: dict[str, pl.DataFrame], write: Callable) ->
         write(of_kind, layout.events, kind, 0, made_by="test")
     shards = layout.root / "shards"
     shards.mkdir(exist_ok=True)
-    write_bucket(layout, layout, shards, HASHES, None, False, 0)
+    write_bucket(layout, layout, SetRules(), shards, HASHES, 0)
     return {path.name: path.read_bytes() for folder in (layout.events, shards) for path in folder.iterdir()}
 
 

@@ -19,6 +19,7 @@ from pipelines.sources.pcornet.access import Access, oracle_address, postgres_ad
 from pipelines.sources.pcornet.dump import DUCKDB, Dump, DumpReader
 from pipelines.sources.pcornet.extract import extract
 from pipelines.sources.pcornet.load_postgres import load_postgres
+from pipelines.sources.pcornet.manifest import Line
 from pipelines.sources.pcornet.oracle import ORACLE
 from pipelines.sources.pcornet.postgres import POSTGRES, Postgres, PostgresReader
 from pipelines.sources.pcornet.source import Reader
@@ -93,7 +94,7 @@ def test_the_folder_is_its_owners_alone_and_the_manifest_tells_what_was_done(cdm
     lines = [json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines()]
     assert [line["table"] for line in lines] == list(TABLES)
     assert lines[1]["rows"] == done["DEMOGRAPHIC"].rows == CHILDREN
-    assert set(lines[1]) == {"table", "rows", "sha256", "sql_sha256", "refresh", "dates_out_of_range"}
+    assert set(lines[1]) == set(Line.model_fields)
     assert not list(out.glob(".*"))
 
 
@@ -143,6 +144,10 @@ class Interrupted:
     @property
     def name(self) -> str:
         return self.inner.name
+
+    @property
+    def address(self) -> str:
+        return self.inner.address
 
     @property
     def dialect(self) -> Dialect:
@@ -241,6 +246,21 @@ def test_two_refreshes_do_not_mix(cdm: Path, tmp_path: Path):
     with pytest.raises(InputError, match=r"11 tables of another refresh.* give an empty folder"):
         extract(Dump(other), tmp_path / "out")
     assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == before
+
+
+def test_two_databases_of_one_refresh_do_not_mix(cdm: Path, tmp_path: Path):
+    extract(Dump(cdm), tmp_path / "out")
+    other = Dump(copied(cdm, tmp_path / "cdm"))
+    with pytest.raises(
+        InputError, match=r"11 tables of another database, account or folder.* an empty folder"
+    ):
+        extract(other, tmp_path / "out")
+
+
+def test_the_manifest_tells_no_address(cdm: Path, database: Postgres, tmp_path: Path):
+    extract(database, tmp_path)
+    told = (tmp_path / "manifest.jsonl").read_text()
+    assert not any(secret in told for secret in (database.access.dsn, database.access.user, PASSWORD))
 
 
 def test_a_refresh_during_the_extraction_is_refused_at_its_end(

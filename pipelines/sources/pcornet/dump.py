@@ -25,6 +25,10 @@ class Dump:
     name: str = "dump"
     dialect: Dialect = DUCKDB
 
+    @property
+    def address(self) -> str:
+        return str(self.folder.resolve())
+
     @contextmanager
     def snapshot(self) -> Iterator["DumpReader"]:
         """Read the files as they are; one that changes meanwhile is refused at the end.

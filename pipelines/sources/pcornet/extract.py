@@ -37,11 +37,12 @@ def extract(source: Source, folder: Path, *, patients: tuple[str, str] | None = 
 
     Args:
         source: a database or a dump.
-        folder: what an earlier run of the same refresh wrote there is kept, the rest is written.
+        folder: what an earlier run of the same source and refresh wrote there is kept, the rest is written.
         patients: from this PATID on and below that one, as the database orders them; for a trial run.
 
     Raises:
-        InputError: the source cannot be read, lacks a column, was refreshed since, or gave other rows than it counted.
+        InputError: the source cannot be read, lacks a column, was refreshed since, or gave other rows than it counted;
+            the folder holds another's.
         NestError: another run writes there.
     """
     with writing(folder):
@@ -69,16 +70,17 @@ def _tables(
             "%s: this account can write. Reading needs SELECT alone; use one that has no more.", source.name
         )
     refresh = refresh_dates(source, reader)
-    done = _kept(folder, refresh)
+    origin = hashlib.sha256(source.address.encode()).hexdigest()
+    done = _kept(folder, refresh, origin)
     for name in TABLES:
         has_patients = patients is not None and "PATID" in TABLES[name].names
         where = [("PATID", ">="), ("PATID", "<")] if has_patients else []
         binds = patients if patients is not None and has_patients else ()
         statement = select(name, source.dialect, where)
-        digest = hashlib.sha256("\0".join([source.name, statement, *binds]).encode()).hexdigest()
+        digest = hashlib.sha256("\0".join([statement, *binds]).encode()).hexdigest()
         if not _stands(folder, name, done.get(name), digest):
             total = _number(reader, count(name, source.dialect, where), binds)
-            told = {"sql_sha256": digest, "refresh": refresh}
+            told = {"source_sha256": origin, "sql_sha256": digest, "refresh": refresh}
             done[name] = _write(folder, name, reader.batches(statement, binds), total, told)
     return refresh, done
 
@@ -111,8 +113,13 @@ def _require_columns(source: Source, reader: Reader) -> None:
         )
 
 
-def _kept(folder: Path, refresh: Refresh) -> dict[str, Line]:
+def _kept(folder: Path, refresh: Refresh, origin: str) -> dict[str, Line]:
     done = read_manifest(folder)
+    if any(line.source_sha256 != origin for line in done.values()):
+        raise InputError(
+            f"{folder}: holds {len(done)} tables of another database, account or folder. Two sources do not mix: "
+            "give an empty folder."
+        )
     if any(line.refresh != refresh for line in done.values()):
         raise InputError(
             f"{folder}: holds {len(done)} tables of another refresh. Two refreshes do not mix: give an empty folder."

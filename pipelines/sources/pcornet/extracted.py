@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pipelines.codes import shortest_target
 from pipelines.sources.files import find_file
-from pipelines.sources.gem import find_gem, is_gem, read_gem
+from pipelines.sources.gem import is_gem, read_gem
 from pipelines.sources.mimic_tables import CROSSWALKS
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.tables import TABLES
@@ -110,9 +110,7 @@ class PcornetSource:
 
     def crosswalk(self, name: str) -> Path | None:
         """Return the file of a crosswalk, where there is one."""
-        return (
-            (find_file(self.crosswalks, name) or find_gem(self.crosswalks, name)) if self.crosswalks else None
-        )
+        return find_file(self.crosswalks, name) if self.crosswalks else None
 
 
 def _casts(found: pa.DataType, wanted: pa.DataType) -> bool:

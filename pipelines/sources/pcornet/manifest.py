@@ -20,6 +20,7 @@ class Line(BaseModel):
     table: str
     rows: int
     sha256: str  # of the file
+    source_sha256: str  # of its address
     sql_sha256: str
     refresh: dict[str, date | None]  # HARVEST's, of the run that wrote it
     dates_out_of_range: int  # made null: Postgres's infinity

@@ -39,6 +39,11 @@ class Oracle:
     name: str = "Oracle"
     dialect: Dialect = ORACLE
 
+    @property
+    def address(self) -> str:
+        """The account's too: it says which schema unquoted names mean."""
+        return f"{self.access.dsn} {self.access.user}"
+
     @contextmanager
     def snapshot(self) -> Iterator["OracleReader"]:
         """Connect and begin a read-only transaction, which is a snapshot."""

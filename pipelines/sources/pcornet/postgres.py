@@ -53,6 +53,11 @@ class Postgres:
     name: str = "PostgreSQL"
     dialect: Dialect = POSTGRES
 
+    @property
+    def address(self) -> str:
+        """The account's too: it says which schema unquoted names mean."""
+        return f"{self.access.dsn} {self.access.user}"
+
     @contextmanager
     def snapshot(self) -> Iterator["PostgresReader"]:
         """Connect and begin a snapshot that cannot write."""

@@ -38,6 +38,11 @@ class Source(Protocol):
         ...
 
     @property
+    def address(self) -> str:
+        """Which database or folder it is, without a secret."""
+        ...
+
+    @property
     def dialect(self) -> Dialect:
         """How it spells types and binds."""
         ...
