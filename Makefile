@@ -6,6 +6,9 @@ CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
 GPU = $(shell nvidia-smi -L 2>/dev/null)
 
+# a run is dozens of processes, each of which would compile our modules again
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup mimic_full pcornet_full test test-long ui bench-etl bench-instacart bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
 
 setup: .venv/.installed

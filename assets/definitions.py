@@ -1,5 +1,6 @@
 """Everything Dagster sees, put together in one function."""
 
+from functools import cache
 from pathlib import Path
 
 import dagster as dg
@@ -33,6 +34,12 @@ MODELS = {"pcornet": UNORDERED}
 @dg.definitions
 def defs() -> dg.Definitions:
     write_seldom()
+    return _built()
+
+
+@cache
+def _built() -> dg.Definitions:
+    """Build once in a process and those forked from it; to load them anew Dagster starts another process."""
     return build(FOLDER)
 
 

@@ -89,15 +89,33 @@ def canaries_in(seen: dict[str, bytes]) -> list[tuple[str, str]]:
     return [(place, canary) for place, text in seen.items() for canary in CANARIES if canary.encode() in text]
 
 
-@pytest.fixture(scope="module")
-def canary_run(input_with_canary: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return run(
-        "dagster", "job", "execute", "-j", "mimic_full",
-        folder=tmp_path_factory.mktemp("canary"),
-        NEST_MIMIC_DIR=str(input_with_canary),
-        NEST_VOCAB_DIR=str(input_with_canary / "vocab"),
+COHORTS = ("mimic_mortality", "mimic_icd_chapter")  # of two classes, and of many labels
+STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset", "nest")
+ONE_OF_EACH = [
+    *(f"mimic_{step}" for step in STEPS),
+    *(f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm")),
+]
+
+
+@pytest.fixture(scope="module", params=["one of each", pytest.param("whole", marks=pytest.mark.long)])
+def canary_run(
+    request: pytest.FixtureRequest, input_with_canary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """Run the job, or an asset of each sort and the report of those."""
+    told = {
+        "folder": tmp_path_factory.mktemp("canary"),
+        "NEST_MIMIC_DIR": str(input_with_canary),
+        "NEST_VOCAB_DIR": str(input_with_canary / "vocab"),
         **SECRET,
-    )  # fmt: skip
+    }
+    if request.param == "whole":
+        return run("dagster", "job", "execute", "-j", "mimic_full", **told)
+    made = run("dagster", "asset", "materialize", "--select", ",".join(ONE_OF_EACH), **told)
+    root = made.data / "mimic"
+    paths = ["--root", str(root), "--out", str(root / "reports" / "mimic")]
+    names = ["--cohorts", ",".join(COHORTS), "--preset", "default"]
+    page = run("python", "-m", "nest_model", "report", *paths, *names, **told)
+    return Run(made.returncode or page.returncode, made.output + page.output, made.data, made.storage)
 
 
 def test_no_id_date_drug_or_value_of_a_patient_and_no_password_is_seen_after_a_whole_run(canary_run: Run):
@@ -119,7 +137,9 @@ def test_the_canary_went_all_the_way(canary_run: Run):
     assert "canarimycin" in own["code"].to_pylist()
     sets = pa.concat_tables(map(pq.read_table, (root / "seqset").glob("*.parquet")))
     assert pc.sum(pc.equal(sets["encounter_id"], int(STAY))).as_py() == 1
-    for file in (root / "cohorts").glob("*/labels.parquet"):
+    labels = list((root / "cohorts").glob("*/labels.parquet"))
+    assert len(labels) >= len(COHORTS)
+    for file in labels:
         assert int(SUBJECT) in pq.read_table(file)["subject_id"].to_pylist() or "readmission" in str(file)
 
 
