@@ -125,6 +125,8 @@ def sentence(event: dict[str, Any]) -> str:
             return progress_line(*(event[name] for name in names)) + (f" · {told}" if told else "")
         case "evaluation":
             return f"epoch {event['epoch'] + 1}: {_numbers(event['metrics'])}"
+        case "trial":
+            return f"trial {event['trial'] + 1}: {_numbers(event['metrics'])}"
         case "not_trainable":
             return f"not trainable: {event['reason']}"
         case "error" | "stopped":

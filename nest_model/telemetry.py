@@ -63,6 +63,11 @@ class Telemetry:
             self.curves(step, {f"epoch/{name}": value for name, value in metrics.items()})
         log.info("epoch %d: %s", epoch + 1, _in_words(metrics))  # from 1, as everywhere people look
 
+    def trial(self, trial: int, metrics: Mapping[str, float | None]) -> None:
+        """Tell what a point of a grid came to."""
+        self.write("trial", trial=trial, metrics=metrics)
+        log.info("trial %d: %s", trial + 1, _in_words(metrics))
+
     def result(self, metrics: Mapping[str, Any], **more: Any) -> None:
         """Tell what came of it; `more` is what another run of the same would have otherwise: seconds."""
         self.write("result", metrics=metrics, **more)

@@ -105,7 +105,7 @@ def fit(labels: Labels, features: sparse.csr_matrix, *, seed: int, telemetry: Te
     for number, point in enumerate(grid):
         boosters = [data.boost(settings | point, column, progress) for column in tuned]
         trials.append(Fitted(boosters, tuple(classes), point, *data.judge(boosters, tuned)))
-        telemetry.evaluation(number, trials[-1].validation)
+        telemetry.trial(number, trials[-1].validation)
     best = max(trials, key=lambda trial: trial.merit)
     rest = [data.boost(settings | best.grid_point, column, progress) for column in later]
     return replace(best, boosters=best.boosters + rest)

@@ -169,7 +169,7 @@ def test_a_binary_task_is_learnt_and_every_row_predicted(folder):
     assert sum(shares) <= 1 + 1e-5
     assert (out / "model.txt").read_text().startswith("tree")
     events = [json.loads(line)["event"] for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert events.count("evaluation") == 6
+    assert events.count("trial") == 6
     assert events[-1] == "result"
 
 
