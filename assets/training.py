@@ -58,7 +58,7 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
 
         card = once(layout, [out], reads, make)
         return dg.MaterializeResult(
-            metadata={**numbers(card), **pictures_metadata(pictures.of_training(out))},
+            metadata={**numbers(card), **pictures_metadata(pictures.of_training(out)), **described(out)},
             data_version=dg.DataVersion(card.version),
         )
 
@@ -156,6 +156,14 @@ def report(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
     return page
 
 
+def described(model: Path) -> dict[str, dg.MetadataValue]:
+    """Return a model's folder, and what its card says: its size, data, run and limits."""
+    card = model / "README.md"
+    if not card.exists():  # not trainable
+        return {}
+    return {"model": dg.MetadataValue.path(model), "model_card": dg.MetadataValue.md(card.read_text())}
+
+
 def written(predictions: Path) -> dict[str, Any]:
     """Return where the predictions lie and what columns they have; how many they are, the labels tell."""
     if not predictions.exists():
@@ -182,8 +190,13 @@ def model_card(event: dict[str, Any]) -> StepCard:
 
 def numbers(card: StepCard) -> dict[str, dg.MetadataValue]:
     """Return what came of a model as metadata: its numbers, or why there is none."""
-    told = {name: dg.MetadataValue.float(value) for name, value in card.metrics.items()}
+    told = {name: dg.MetadataValue.float(_rounded(value)) for name, value in card.metrics.items()}
     return told | ({"not_trainable": dg.MetadataValue.text(" ".join(card.warnings))} if card.warnings else {})
+
+
+def _rounded(value: float) -> float:
+    """Return four digits of a fraction; a count whole."""
+    return float(value) if float(value).is_integer() else float(f"{value:.4g}")
 
 
 def flags(options: Mapping[str, Any]) -> list[str]:
@@ -219,6 +232,6 @@ def _task_model(
     card = once(layout, [out, scored], options, make)
     drawn = {**pictures.of_training(out), **pictures.of_predictions(predictions, model)}
     return dg.MaterializeResult(
-        metadata={**numbers(card), **pictures_metadata(drawn), **written(predictions)},
+        metadata={**numbers(card), **pictures_metadata(drawn), **described(out), **written(predictions)},
         data_version=dg.DataVersion(card.version),
     )

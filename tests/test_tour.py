@@ -51,6 +51,17 @@ def test_a_training_run_can_be_followed(instance: dg.DagsterInstance, full_run: 
     assert re.search(r"mimic_nest - .*epoch 1: .*val_loss", full_run.output)
 
 
+def test_a_model_s_page_has_its_card_and_no_endless_digits(instance: dg.DagsterInstance):
+    for name in ("mimic_nest", "mimic_mortality_nest"):
+        event = instance.get_latest_materialization_event(dg.AssetKey(name))
+        metadata = event.asset_materialization.metadata
+        assert "## Limits" in metadata["model_card"].value
+        assert metadata["model"].value.endswith(name)
+        told = [entry.value for entry in metadata.values() if isinstance(entry, dg.FloatMetadataValue)]
+        assert told
+        assert all(value == float(f"{value:.4g}") or value.is_integer() for value in told)
+
+
 def test_tables_tell_their_rows_and_columns(instance: dg.DagsterInstance, full_run: Run):
     for name in ("subjects", "encounters", "vocab"):
         event = instance.get_latest_materialization_event(dg.AssetKey(f"mimic_{name}"))
