@@ -28,8 +28,9 @@ pcornet_full: setup
 	$(BIN)/dagster job execute -j pcornet_full
 	$(BIN)/python -m assets.results pcornet
 
+# three workers to two cores: a worker waits a third of its time for processes it started
 test: setup
-	$(BIN)/python -m pytest -m 'not long' --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m 'not long' --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-long: setup
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal

@@ -6,7 +6,8 @@ step, so a state is weights, optimiser and a few numbers, and a killed run ends 
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -43,9 +44,10 @@ def fit(
         Stopped: it was asked for; the state is saved.
     """
     run = _Run(trainee, recipe, runtime, seed, states)
-    run.resume()
-    while run.position.epoch < recipe.epochs and run.position.waited < recipe.patience:
-        run.epoch()
+    with runtime.stop.deferred():
+        run.resume()
+        while run.position.epoch < recipe.epochs and run.position.waited < recipe.patience:
+            run.epoch()
     load_weights(trainee.module, run.best_weights, runtime.fabric)
     return run.position, run.module
 
@@ -90,15 +92,33 @@ class _Run:
     def epoch(self) -> None:
         """Run the rest of this epoch, validate, save."""
         position = self.position
-        self.module.train()
-        with self._runtime.stop.deferred():
-            for examples in self._steps()[position.step :]:
-                self._step(examples)
-                position.step += 1
-                self._progress.advance(int(self._trainee.rows[examples].sum()), step=self._steps_done)
-        self._validate()
+        with self._saved_when_stopped():
+            self._train()
+            with self._runtime.stop.heeded():
+                metrics, objective = self._evaluate()
+        self._judge(metrics, objective)
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         self._resumption.save(position, self.best_weights)
+
+    @contextmanager
+    def _saved_when_stopped(self) -> Iterator[None]:
+        position = self.position
+        try:
+            yield
+        except Stopped:
+            self._resumption.save(position, self.best_weights)
+            self._fabric.barrier()  # a rank that ends would have the others killed while the first still writes
+            raise Stopped(
+                f"stopped at epoch {position.epoch}, step {position.step} of {self._steps_per_epoch}; the state is "
+                f"saved in {self._resumption.states.folder}. Run the same command to go on."
+            ) from None
+
+    def _train(self) -> None:
+        self.module.train()
+        for examples in self._steps()[self.position.step :]:
+            self._step(examples)
+            self.position.step += 1
+            self._progress.advance(int(self._trainee.rows[examples].sum()), step=self._steps_done)
 
     def _step(self, examples: np.ndarray) -> None:
         position, recipe = self.position, self._recipe
@@ -131,18 +151,13 @@ class _Run:
         return total(totals, self._fabric)
 
     def _keep(self) -> None:
-        """Save the state if it is time to, or a rank is asked to end: here, where the weights gave a finite loss."""
-        position, states = self.position, self._resumption.states
+        """Save the state if it is time to; stop if a rank is asked to: here, where the weights gave a finite loss."""
         due = self._resumption.due and self._fabric.is_global_zero
         now = anywhere(self._fabric, stop=self._runtime.stop.asked, save=due)
-        if now["stop"] or now["save"]:
-            self._resumption.save(position, self.best_weights)
         if now["stop"]:
-            self._fabric.barrier()  # a rank that ends would have the others killed while the first still writes
-            raise Stopped(
-                f"stopped at epoch {position.epoch}, step {position.step} of {self._steps_per_epoch}; the state is "
-                f"saved in {states.folder}. Run the same command to go on."
-            )
+            raise Stopped
+        if now["save"]:
+            self._resumption.save(self.position, self.best_weights)
 
     def _not_finite(self, what: str, rows: Sequence[ShardRows] = ()) -> NestError:
         position = self.position
@@ -150,14 +165,15 @@ class _Run:
         newest, rate = self._resumption.states.newest, self._recipe.learning_rate
         return not_finite(f"{self._trainee.stage}: the {what}", where, rows, newest, rate)
 
-    def _validate(self) -> None:
-        position, telemetry = self.position, self._runtime.telemetry
+    def _evaluate(self) -> tuple[dict[str, float], float]:
         self._progress.tell()
         self.module.eval()
         with torch.no_grad():
-            metrics, objective = within_memory(
-                lambda: self._trainee.evaluate(self.module), self._trainee, self._runtime
-            )
+            return within_memory(lambda: self._trainee.evaluate(self.module), self._trainee, self._runtime)
+
+    def _judge(self, metrics: dict[str, float], objective: float) -> None:
+        """Tell what an epoch came to and keep its weights if they are the best so far."""
+        position, telemetry = self.position, self._runtime.telemetry
         trained = {f"train_{name}": total / self._steps_per_epoch for name, total in position.sums.items()}
         metrics = trained | metrics
         position.history.append({"epoch": position.epoch, **metrics})

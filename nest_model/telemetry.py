@@ -176,7 +176,8 @@ class StopRequest:
     _is_due = False
 
     def __init__(self, *, at_once: bool = True) -> None:
-        self._at_once = at_once  # False: on ranks, which end together or wait for each other for ever
+        # False: on ranks, which end together or wait for each other for ever
+        self._may_end_at_once = self._ends_at_once = at_once
 
     @contextmanager
     def listening(self) -> Iterator["StopRequest"]:
@@ -189,21 +190,35 @@ class StopRequest:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let a block end, however long it takes, before Stopped is raised."""
-        before, self._at_once = self._at_once, False
+        """Let a block end, or look at `asked` itself, before Stopped is raised."""
+        self._ends_at_once = False
         try:
             yield
         finally:
-            self._at_once = before
-        if self._at_once and self._is_due:
+            self._ends_at_once = self._may_end_at_once
+        self._end_if_due()
+
+    @contextmanager
+    def heeded(self) -> Iterator[None]:
+        """Within `deferred`, let a long block be broken off."""
+        self._ends_at_once = self._may_end_at_once
+        try:
+            self._end_if_due()
+            yield
+        finally:
+            self._ends_at_once = False
+
+    def _end_if_due(self) -> None:
+        if self._ends_at_once and self._is_due:
             raise Stopped(OUT_OF_STEP)
 
     def _ask(self, number: int, _: object) -> None:
-        if self.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt  # asked twice: now
+        if self.asked:
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt  # asked twice: now
+            return
         self.asked = self._is_due = True
-        if self._at_once:
-            raise Stopped(OUT_OF_STEP)
+        self._end_if_due()
 
 
 OUT_OF_STEP = "stopped between two stages; what was saved before stays. Run the same command to go on."

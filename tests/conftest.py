@@ -14,6 +14,11 @@ hypothesis.settings.register_profile("everywhere", deadline=None)  # a busy mach
 hypothesis.settings.load_profile("everywhere")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what runs the product whole: started last, it would keep one worker busy and the others idle."""
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+
+
 @pytest.fixture(scope="session")
 def full_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Run:
     """`dagster job execute -j mimic_full`, word for word, on 150 synthetic patients; one for all of xdist's workers."""

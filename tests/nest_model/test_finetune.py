@@ -107,6 +107,24 @@ def test_asked_to_end_while_it_scores_it_ends_at_once_and_the_next_run_ends_with
     assert a == b
 
 
+def test_asked_to_end_while_it_validates_it_saves_its_state_and_validates_again(
+    world, pretrained, tmp_path, monkeypatch
+):
+    def asked(*_) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)  # a long validation, cut short
+
+    tune(world, pretrained, tmp_path / "a")
+    with monkeypatch.context() as patch, StopRequest().listening() as stop:
+        patch.setattr(FineTuning, "evaluate", asked)
+        with pytest.raises(Stopped, match=r"epoch 0, step (\d+) of \1; the state is saved"):
+            tune(world, pretrained, tmp_path / "b", stop=stop)
+    tune(world, pretrained, tmp_path / "b")
+    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("a", "b"))
+
+    assert a == b
+
+
 def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage():
     heard = []
 
