@@ -1,4 +1,4 @@
-"""Who the model serves better or worse: the binary tasks by sex, age, race and insurance."""
+"""Whom the model serves better or worse: the binary tasks by sex, age, race, insurance, and the gaps between groups."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,13 +8,20 @@ import numpy as np
 import pyarrow as pa
 
 from nest_model.bootstrap import Resamples
-from nest_model.evaluate import Score, curve_allowed, missing, score
+from nest_model.evaluate import Score, combine, missing, score
 from nest_model.predictions import Predictions
 from schemas.contract import read_table
 from schemas.events import ENCOUNTERS, SUBJECTS
-from schemas.suppress import WITHHELD, shown_count, shown_parts
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, shown_count, shown_parts
 
 METRICS = ("auroc", "average_precision")
+
+LEAST_POSITIVES = 20
+"""With fewer a group's score says more of chance than of the group."""
+
+TOO_FEW = f"withheld: under {LEAST_POSITIVES} rows with the outcome, or under {SMALLEST_SHOWN} without"
+
+_VAGUE = ("not known", "other")
 
 _AGES = ((18, "under 18"), (45, "18–44"), (65, "45–64"), (80, "65–79"), (float("inf"), "80 and over"))
 _RACES = (  # the first word of MIMIC-IV's 33 values that decides
@@ -63,24 +70,45 @@ def race_group(race: str | None) -> str:
 def score_groups(
     predictions: Predictions, groups: Mapping[str, Sequence[str]], *, seed: int
 ) -> list[dict[str, Any]]:
-    """Score each group of each attribute on its own rows.
+    """Score each group of each attribute on its own rows, and how far it lies from the attribute's largest group.
+
+    One draw of patients scores all groups: a gap knows of the patients that are in both, at two ages say.
 
     Returns:
-        attribute, group, rows, positives (as shown), auroc, average_precision (value None: withheld).
+        attribute, group, rows, positives (as shown), auroc, average_precision (value None: withheld), gap (in AUROC),
+        reference (the group it is to; None: none can be one).
     """
-    found = []
+    resamples, found = Resamples.of(predictions.subject_id, seed=seed), []
     for attribute, group_of_row in groups.items():
         group_of_row = np.array(group_of_row, dtype=object)
         names = sorted(set(group_of_row), key=_place)
         parts = {name: predictions.rows(group_of_row == name) for name in names}
         rows, positives = _counts(parts)
-        for name, part in parts.items():
-            scores = _score(part, seed)
+        scores = {name: _score(part, resamples) for name, part in parts.items()}
+        reference = _reference(parts, scores)
+        for name in names:
+            gap = _gap(scores, name, reference)
             found.append(
                 {"attribute": attribute, "group": name, "rows": rows[name], "positives": positives[name]}
-                | {metric: scores[metric].json() for metric in METRICS}
+                | {metric: scores[name][metric].json() for metric in METRICS}
+                | {"gap": gap.json(), "reference": reference}
             )
     return found
+
+
+def _reference(parts: Mapping[str, Predictions], scores: Mapping[str, Mapping[str, Score]]) -> str | None:
+    """Return the group with the most rows among those that are scored and say who is in them."""
+    named = [name for name in parts if name not in _VAGUE and scores[name]["auroc"].value is not None]
+    return max(named, key=lambda name: len(parts[name]), default=None)
+
+
+def _gap(scores: Mapping[str, Mapping[str, Score]], name: str, reference: str | None) -> Score:
+    """Return a group's AUROC less the reference's."""
+    if reference is None:
+        return missing("no group to compare with")
+    if name == reference:
+        return missing("the others are compared with it")
+    return combine([scores[name]["auroc"], scores[reference]["auroc"]], lambda pair: pair[0] - pair[1])
 
 
 def _counts(parts: Mapping[str, Predictions]) -> tuple[dict[str, str], dict[str, str]]:
@@ -98,13 +126,14 @@ def _counts(parts: Mapping[str, Predictions]) -> tuple[dict[str, str], dict[str,
     return rows, positives
 
 
-def _score(part: Predictions, seed: int) -> dict[str, Score]:
-    if not curve_allowed(part.truth):
-        return dict.fromkeys(METRICS, missing("too few to show"))
-    return score(part, Resamples.of(part.subject_id, seed=seed))
+def _score(part: Predictions, resamples: Resamples) -> dict[str, Score]:
+    positives = int(part.positives[0])
+    if positives < LEAST_POSITIVES or len(part) - positives < SMALLEST_SHOWN:
+        return dict.fromkeys(METRICS, missing(TOO_FEW))
+    return score(part, resamples)
 
 
 def _place(name: str) -> tuple[bool, int, str]:
     """Ages from young to old, the rest by name, the unknown last."""
     ages = [band for _, band in _AGES]
-    return name in ("not known", "other"), ages.index(name) if name in ages else 0, name
+    return name in _VAGUE, ages.index(name) if name in ages else 0, name

@@ -26,6 +26,15 @@ class Step:
         before = self.index_rows + self.dropped
         return 100 * self.dropped / before if before else 0.0
 
+    def __add__(self, other: "Step") -> "Step":
+        """Return the same step of both's patients together, none of whom is in both."""
+        return Step(
+            self.step,
+            self.index_rows + other.index_rows,
+            self.patients + other.patients,
+            self.dropped + other.dropped,
+        )
+
 
 def attrition_csv(steps: Sequence[Step]) -> str:
     """Return the table in full as CSV; percent with two decimals. For the data folder alone."""

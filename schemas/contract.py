@@ -110,7 +110,7 @@ def contract_files(path: Path, schema: pa.Schema) -> list[Path]:
     """Return the Parquet file (or all those of a folder) at `path`, written under `schema`'s contract.
 
     Raises:
-        ContractError: there is none, one is no whole Parquet file or was written under another contract.
+        ContractError: there is none, or one is no whole Parquet file, of another contract, or lacks a column.
     """
     name = contract_name(schema)
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
@@ -118,11 +118,16 @@ def contract_files(path: Path, schema: pa.Schema) -> list[Path]:
         raise ContractError(f"{name}: no file {path}; materialize the asset that writes it first.")
     for file in files:
         try:
-            found = (pq.read_schema(file).metadata or {}).get(b"contract", b"none").decode()
+            held = pq.read_schema(file)
         except (pa.ArrowInvalid, OSError):
             raise ContractError(f"{file}: is no whole Parquet file; materialize its asset again.") from None
+        found = (held.metadata or {}).get(b"contract", b"none").decode()
         if found != name:
             raise ContractError(f"{file}: contract is {found}, expected {name}; materialize its asset again.")
+        if missing := set(schema.names) - set(held.names):
+            raise ContractError(
+                f"{file}: no column {', '.join(sorted(missing))}; materialize its asset again."
+            )
     return files
 
 
@@ -130,17 +135,10 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     """Read a Parquet file (or every Parquet file of a folder) written under `schema`'s contract.
 
     Raises:
-        ContractError: see `contract_files`; or a column of the contract is not there.
+        ContractError: see `contract_files`.
     """
-    tables = []
-    for file in contract_files(path, schema):
-        missing = set(schema.names) - set(pq.read_schema(file).names)
-        if missing:
-            raise ContractError(
-                f"{file}: no column {', '.join(sorted(missing))}; materialize its asset again."
-            )
-        tables.append(pq.read_table(file, columns=schema.names))
-    return pa.concat_tables(tables)
+    files = contract_files(path, schema)
+    return pa.concat_tables([pq.read_table(file, columns=schema.names) for file in files])
 
 
 def table_metadata(path: Path) -> dict[str, str]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
@@ -16,11 +15,16 @@ from nest_model.predictions import Predictions, read_predictions
 from nest_model.recalibration import Method, recalibrate
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
+from schemas.contract import read_table
 from schemas.labels import Task, read_task
 from schemas.layout import Layout
+from schemas.planted import PLANTED
 from schemas.suppress import SMALLEST_SHOWN
 
 MODELS = ("nest", "lightgbm")
+
+LEAST_PLANTED = 0.9
+"""Of the rows; a CDM's traps take some encounters a risk was planted for, and leave others as the index."""
 
 
 @dataclass(frozen=True)
@@ -95,16 +99,22 @@ def _task(layout: Layout, cohort: str) -> Task | None:
 
 
 def planted(layout: Layout, cohort: str, like: Predictions) -> Predictions | None:
-    """Return the generator's own probabilities for the same rows; None where it planted none for each of them."""
+    """Return the generator's own probabilities for the rows it planted one for; None where it did for too few.
+
+    A risk is planted for an index encounter, or for a subject, whichever encounter is the index.
+    """
     if not layout.planted.exists() or like.task.label_type != "bool":
         return None
-    table = pq.read_table(layout.planted, columns=["encounter_id", "cohort", "probability"])
-    table = table.filter(pc.equal(table["cohort"], cohort)).sort_by("encounter_id")
-    known = table["encounter_id"].to_numpy()
-    if not np.isin(like.encounter_id, known).all() or not len(known):
+    table = read_table(layout.planted, PLANTED)
+    table = table.filter(pc.equal(table["cohort"], cohort))
+    by = "subject_id" if table["encounter_id"].null_count else "encounter_id"
+    table, wanted = table.sort_by(by), getattr(like, by)
+    ids = table[by].to_numpy()
+    known = np.isin(wanted, ids)
+    if not len(ids) or known.sum() < LEAST_PLANTED * len(known):
         return None
-    probability = table["probability"].to_numpy()[np.searchsorted(known, like.encounter_id)]
-    return replace(like, model="best", probability=probability[:, None].astype(np.float64))
+    probability = table["probability"].to_numpy()[np.searchsorted(ids, wanted[known])]
+    return replace(like.rows(known), model="best", probability=probability[:, None].astype(np.float64))
 
 
 def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, Any]:

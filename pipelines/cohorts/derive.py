@@ -1,5 +1,6 @@
-"""From the tables to labels: one pass over candidates, one collect."""
+"""From the tables to labels: of some patients one pass over candidates, one collect; the parts add up."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,6 @@ from schemas.settings import DataRules
 
 COLUMNS = (*KEY, "index_start", "predict_at", "label", "outcome_time", "follow_up_days", "split")
 
-Labelled = tuple[pl.DataFrame, LabelType, tuple[str, ...]]
-
 
 @dataclass(frozen=True)
 class Labels:
@@ -33,8 +32,25 @@ class Labels:
     windowless: int = 0  # rows whose window ends by the prediction
 
 
+@dataclass(frozen=True)
+class Part:
+    """What some patients add to a cohort."""
+
+    rows: pl.DataFrame  # as of `Labels`, but under `labels_of` with every class, rare ones too
+    class_rows: pl.DataFrame  # label, rows: of the fitted-on subjects, each class under `labels_of`
+    steps: list[Step]
+    noted: dict[str, int]
+    unfollowed: int
+    windowless: int
+
+
 def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> Labels:
-    """Return the labels of a cohort, one row per index encounter.
+    """Return the labels of a cohort, one row per index encounter."""
+    return add_up(cohort, [derive_part(cohort, tables, rules)])
+
+
+def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> Part:
+    """Return what the patients of `tables` add to a cohort.
 
     Under `rules.clock == "time"` (preset paper) `index_longer_than` and an outcome at or before the prediction drop
     nothing; how many of the rows that stay they would have dropped is noted.
@@ -46,10 +62,28 @@ def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> Labels:
     _add_outcome(steps, cohort.outcome, tables, lenient=lenient)
     rows = steps.rows.with_columns(index_start="start").collect()
     kept = with_follow_up(rows.filter(steps.passed))
-    labelled, label_type, classes = _label(kept, cohort.outcome, tables, rules)
+    labelled = _label(kept, cohort.outcome, tables)
     sorted_rows = labelled.select(COLUMNS).sort("subject_id", "index_start", "index_encounter")
-    steps_count, noted = steps.count(rows), steps.count_lenient(kept)
-    return Labels(sorted_rows, label_type, classes, steps_count, noted, *_poor_windows(kept))
+    class_rows = _class_rows(labelled, rules)
+    return Part(sorted_rows, class_rows, steps.count(rows), steps.count_lenient(kept), *_poor_windows(kept))
+
+
+def add_up(cohort: Cohort, parts: Sequence[Part]) -> Labels:
+    """Return the labels of all parts' patients, who are others in each, in the order of the parts.
+
+    What is fitted over all of them is fitted here: which classes of `labels_of` are common enough to be asked for.
+    """
+    rows = pl.concat([part.rows for part in parts], rechunk=True)  # in chunks the bytes of a file would tell
+    label_type, classes = _classes(cohort.outcome, [part.class_rows for part in parts])
+    if isinstance(cohort.outcome, LabelsOf):
+        common = pl.element().filter(pl.element().is_in(classes))
+        rows = rows.with_columns(pl.col("label").list.eval(common))
+    noted = {name: sum(part.noted[name] for part in parts) for name in parts[0].noted}
+    steps = [sum(step[1:], step[0]) for step in zip(*(part.steps for part in parts), strict=True)]
+    unfollowed, windowless = (
+        sum(getattr(part, name) for part in parts) for name in ("unfollowed", "windowless")
+    )
+    return Labels(rows, label_type, classes, steps, noted, unfollowed, windowless)
 
 
 def _poor_windows(kept: pl.DataFrame) -> tuple[int, int]:
@@ -72,21 +106,31 @@ def _add_outcome(steps: Steps, outcome: Any, tables: Tables, *, lenient: bool) -
         steps.add_expr("no outcome by predict_at", ~early, drops=not lenient)
 
 
-def _label(rows: pl.DataFrame, outcome: Any, tables: Tables, rules: DataRules) -> Labelled:
+def _label(rows: pl.DataFrame, outcome: Any, tables: Tables) -> pl.DataFrame:
     if isinstance(outcome, ClassOf):
-        return rows.with_columns(label="found"), "class", CHAPTERS
+        return rows.with_columns(label="found")
     if isinstance(outcome, LabelsOf):
-        return _list_labels(rows, outcome, tables, rules)
-    return rows.with_columns(label=pl.col("outcome_time").is_not_null()), "bool", ("false", "true")
+        found = rows.lazy().select(KEY).join(classes_of(outcome, tables), on=KEY, how="inner")
+        lists = found.group_by(KEY).agg(pl.col("label").sort()).collect()
+        none = pl.lit([], dtype=pl.List(pl.String))
+        return rows.join(lists, on=KEY, how="left").with_columns(pl.col("label").fill_null(none))
+    return rows.with_columns(label=pl.col("outcome_time").is_not_null())
 
 
-def _list_labels(rows: pl.DataFrame, outcome: LabelsOf, tables: Tables, rules: DataRules) -> Labelled:
-    """Give each row its classes, those that at least `min_index` rows of the fitted-on subjects have."""
-    keys = rows.lazy().select(*KEY, "split")
-    carried = keys.join(classes_of(outcome, tables), on=KEY, how="inner").collect()
-    fitted_on = carried if rules.fit_on == "all" else carried.filter(pl.col("split") == "train")
-    common = fitted_on.group_by("label").len().filter(pl.col("len") >= outcome.min_index)["label"].sort()
-    lists = carried.filter(pl.col("label").is_in(common.implode())).group_by(KEY).agg(pl.col("label").sort())
-    none = pl.lit([], dtype=pl.List(pl.String))
-    labelled = rows.join(lists, on=KEY, how="left").with_columns(pl.col("label").fill_null(none))
-    return labelled, "list", tuple(common)
+def _class_rows(labelled: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
+    """Return label, rows: how many rows of the fitted-on subjects have each class of a list; empty without lists."""
+    if not isinstance(labelled.schema["label"], pl.List):
+        return pl.DataFrame(schema={"label": pl.String, "rows": pl.Int64})
+    fitted_on = labelled if rules.fit_on == "all" else labelled.filter(pl.col("split") == "train")
+    each = fitted_on.select(pl.col("label").explode()).drop_nulls()
+    return each.group_by("label").agg(rows=pl.len().cast(pl.Int64))
+
+
+def _classes(outcome: Any, class_rows: Sequence[pl.DataFrame]) -> tuple[LabelType, tuple[str, ...]]:
+    """Return the kind of label and its classes; under `labels_of` those that `min_index` rows have."""
+    if isinstance(outcome, ClassOf):
+        return "class", CHAPTERS
+    if not isinstance(outcome, LabelsOf):
+        return "bool", ("false", "true")
+    rows = pl.concat(class_rows).group_by("label").agg(pl.col("rows").sum())
+    return "list", tuple(rows.filter(pl.col("rows") >= outcome.min_index)["label"].sort())

@@ -1,86 +1,58 @@
 """A cohort's files: labels.parquet, attrition.csv and a lock of what was run."""
 
 import shutil
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
 import yaml
 
-from pipelines.codes import code_events
-from pipelines.cohorts.derive import Labels, derive
+from pipelines.buckets import Buckets
+from pipelines.cohorts.codes import codes_that_exist, count_codes, resolved_codes
+from pipelines.cohorts.derive import Labels, Part, add_up, derive_part
+from pipelines.cohorts.read import everyone, kinds_read, read_bucket
 from pipelines.cohorts.record import card_of, lock_of, task_of
 from pipelines.cohorts.refuse import refuse_unanswerable
-from pipelines.cohorts.tables import Tables
-from pipelines.cohorts.warn import resolved_codes, warnings_of
+from pipelines.cohorts.warn import warnings_of
+from pipelines.workers import each_bucket
 from schemas.attrition import attrition_csv
 from schemas.cards import StepCard
 from schemas.cohort import Cohort
-from schemas.contract import contract_files, contract_name, read_table, table_metadata, write_table
+from schemas.contract import contract_name, write_table
 from schemas.errors import ContractError
-from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.labels import labels_schema
 from schemas.layout import Layout
 from schemas.settings import DataRules
 
 
 def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
-    """Derive a cohort and write labels/1, its attrition table and its lock; write and return the step's card.
+    """Derive a cohort bucket by bucket; write labels/1, its attrition table and its lock; write and return the card.
 
     Raises:
         CohortError: the file asks for what this source cannot answer.
         ContractError: an input table is missing or of another contract, or a file cannot be written.
     """
-    tables = read_tables(cohort, layout)
-    refuse_unanswerable(cohort, tables)
-    labels = derive(cohort, tables, rules)
-    codes = resolved_codes(cohort, tables)
+    kinds = kinds_read(cohort, layout)
+    refuse_unanswerable(cohort, everyone(cohort, layout))
+    work = partial(derive_bucket, cohort, layout, rules, kinds)
+    parts, counts = zip(*each_bucket(f"{cohort.cohort}_labels", work, len(Buckets.read(layout))), strict=True)
+    labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
     contract = contract_name(labels_schema(labels.label_type))
-    card = card_of(cohort, labels, contract, warnings_of(cohort, labels, tables, codes, rules))
-    lock = lock_of(cohort, labels, rules, codes, layout)
+    existing = partial(codes_that_exist, layout, kinds)
+    card = card_of(cohort, labels, contract, warnings_of(cohort, labels, codes, existing, rules))
+    lock = lock_of(cohort, labels, rules, codes, layout, kinds)
     _write_together(layout.cohort(cohort.cohort), cohort, labels, rules, lock)
     layout.cards.mkdir(parents=True, exist_ok=True)
     card.write(layout.cards)
     return card
 
 
-def read_tables(cohort: Cohort, layout: Layout) -> Tables:
-    """Return the source's tables for a cohort; events stay on disk until asked for."""
-    encounters = read_frame(layout.encounters, ENCOUNTERS).lazy()
-    return tables_with(encounters, cohort, layout)
-
-
-def tables_with(encounters: pl.LazyFrame, cohort: Cohort, layout: Layout) -> Tables:
-    """Return the source's tables with `encounters` as they are given."""
-    events = pl.scan_parquet(contract_files(layout.events, EVENTS))
-    return Tables(
-        subjects=read_frame(layout.subjects, SUBJECTS).lazy(),
-        encounters=encounters,
-        events=_coded(events, layout),
-        codes=cohort.codes,
-        end_of_data=_end_of_data(layout.encounters),
-    )
-
-
-def _end_of_data(encounters: Path) -> datetime | None:
-    """Return when the whole source's data end, where its encounters say so in their metadata."""
-    said = table_metadata(encounters).get("end_of_data")
-    return None if said is None else datetime.fromisoformat(said)
-
-
-def _coded(events: pl.LazyFrame, layout: Layout) -> pl.LazyFrame:
-    """Return events with `mapped` filled, where the source has drug names to fill it from."""
-    if not layout.drug_lookup.exists():
-        return events
-    return code_events(events, read_frame(layout.drug_lookup, DRUG_LOOKUP).lazy())
-
-
-def read_frame(path: Path, schema: pa.Schema) -> pl.DataFrame:
-    """Return a small contract table as a polars frame."""
-    frame = pl.from_arrow(read_table(path, schema))
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+def derive_bucket(
+    cohort: Cohort, layout: Layout, rules: DataRules, kinds: tuple[str, ...], bucket: int
+) -> tuple[Part, pl.DataFrame]:
+    """Return what one bucket's patients add to a cohort, and how often each code of its lists is there."""
+    tables = read_bucket(cohort, layout, kinds, bucket)
+    return derive_part(cohort, tables, rules), count_codes(cohort, tables)
 
 
 def _write_together(

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import polars as pl
 
+from pipelines.cohorts.codes import ResolvedCodes
 from pipelines.cohorts.derive import Labels
-from pipelines.cohorts.warn import ResolvedCodes
 from schemas.cards import Flow, StepCard
-from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf, TimePoint
+from schemas.cohort import Cohort, TimePoint
 from schemas.events import SPLITS
 from schemas.hashing import file_sha256
 from schemas.labels import Features, Task
@@ -90,15 +90,26 @@ def _per_class(rows: pl.DataFrame) -> dict[Any, int]:
 
 
 def lock_of(
-    cohort: Cohort, labels: Labels, rules: DataRules, codes: ResolvedCodes, layout: Layout
+    cohort: Cohort,
+    labels: Labels,
+    rules: DataRules,
+    codes: ResolvedCodes,
+    layout: Layout,
+    kinds: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Return what was run, on what, and what its names stood for: enough to tell two runs apart."""
+    """Return what was run, on what, and what its names stood for: enough to tell two runs apart.
+
+    Args:
+        cohort, labels, rules, codes: what was derived, how, and what the file's lists stand for.
+        layout: of the data.
+        kinds: of events, that were read.
+    """
     return {
         "cohort": cohort.cohort,
         "spec": cohort.normalized(),
         "spec_sha256": cohort.sha256,
         "rules": {"clock": rules.clock, "fit_on": rules.fit_on},
-        "data_sha256": _data_hashes(cohort, layout),
+        "data_sha256": _data_hashes(layout, kinds),
         "codes": codes,
         "label_type": labels.label_type,
         "classes": list(labels.classes),
@@ -108,18 +119,14 @@ def lock_of(
     }
 
 
-def _data_hashes(cohort: Cohort, layout: Layout) -> dict[str, str]:
+def _data_hashes(layout: Layout, kinds: tuple[str, ...]) -> dict[str, str]:
     hashes = {"subjects": _sha256(layout.subjects), "encounters": _sha256(layout.encounters)}
-    if _reads_events(cohort):
-        hashes["events"] = _sha256(*sorted(layout.events.glob("*.parquet")))
-        if layout.drug_lookup.exists():
-            hashes["drug_lookup"] = _sha256(layout.drug_lookup)
+    files = [file for kind in kinds for file in sorted(layout.events.glob(f"{kind}-*.parquet"))]
+    if files:
+        hashes["events"] = _sha256(*files)
+    if "MED" in kinds and layout.drug_lookup.exists():
+        hashes["drug_lookup"] = _sha256(layout.drug_lookup)
     return hashes
-
-
-def _reads_events(cohort: Cohort) -> bool:
-    principal = any(isinstance(condition, IndexHas) for _, condition in cohort.requirements)
-    return bool(cohort.codes) or principal or isinstance(cohort.outcome, ClassOf | LabelsOf)
 
 
 def _sha256(*files: Path) -> str:

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
-from pipelines.cohorts.derive import Labels, derive
-from pipelines.cohorts.labels import tables_with
+from pipelines.buckets import Buckets
+from pipelines.cohorts.derive import Labels, add_up, derive_part
+from pipelines.cohorts.read import everyone, kinds_read, read_bucket
 from pipelines.cohorts.record import card_of
 from pipelines.cohorts.refuse import refuse_unanswerable
 from pipelines.cohorts.tables import Tables
 from schemas.attrition import HEADER, shown_attrition
 from schemas.cohort import Cohort
-from schemas.contract import contract_files
-from schemas.events import ENCOUNTERS
 from schemas.label_counts import shown_label_counts
 from schemas.layout import Layout
 from schemas.settings import DataRules
@@ -34,13 +34,16 @@ def derive_sample(
     Raises:
         CohortError, ContractError: as `write_labels`.
     """
-    encounters = pl.scan_parquet(contract_files(layout.encounters, ENCOUNTERS))
-    tables = tables_with(encounters, cohort, layout)
+    tables, kinds = everyone(cohort, layout), kinds_read(cohort, layout)
     refuse_unanswerable(cohort, tables)
-    everyone = tables.subjects.select(pl.col("subject_id").sort()).collect().to_series()
-    if len(everyone) <= 2 * patients:  # what is left of more could be counted by subtraction
-        return derive(cohort, tables, rules), True
-    return derive(cohort, _up_to(tables, everyone[patients - 1]), rules), False
+    subject_ids = tables.subjects.select(pl.col("subject_id").sort()).collect().to_series()
+    is_all = len(subject_ids) <= 2 * patients  # what is left of more could be counted by subtraction
+    chosen = subject_ids if is_all else subject_ids.head(patients)
+    parts = [
+        derive_part(cohort, _up_to(read_bucket(cohort, layout, kinds, int(bucket)), chosen[-1]), rules)
+        for bucket in np.unique(Buckets.read(layout).of(chosen))
+    ]
+    return add_up(cohort, parts), is_all
 
 
 def _up_to(tables: Tables, last: int) -> Tables:

@@ -1,53 +1,38 @@
 """What a clinician should know before trusting a cohort: sentences, with counts under 11 withheld."""
 
 import difflib
+from collections.abc import Callable
+from functools import cache
 
 import polars as pl
 
+from pipelines.cohorts.codes import ResolvedCodes
 from pipelines.cohorts.derive import Labels
-from pipelines.cohorts.tables import Tables, matches, pattern_expr
+from pipelines.cohorts.tables import pattern_expr
 from schemas.cohort import ClassOf, Cohort, LabelsOf
 from schemas.events import SPLITS
 from schemas.settings import DataRules
 from schemas.suppress import shown_count
 
-ResolvedCodes = dict[str, dict[str, dict[str, int]]]
-"""code list -> vocabulary -> code -> events."""
-
-
-def resolved_codes(cohort: Cohort, tables: Tables) -> ResolvedCodes:
-    """Return the codes each list of the file stands for in these data, with their number of events."""
-    return {name: _codes_of(name, cohort, tables) for name in cohort.codes}
-
-
-def _codes_of(name: str, cohort: Cohort, tables: Tables) -> dict[str, dict[str, int]]:
-    code_list = cohort.codes[name]
-    is_atc = (pl.col("kind") == "MED") & pl.lit("atc" in code_list.patterns)
-    found = (
-        tables.events.filter(matches(code_list))
-        .select(
-            vocab=pl.when(is_atc).then(pl.lit("atc")).otherwise("vocab"),
-            code=pl.when(is_atc).then("mapped").otherwise("code"),
-        )
-        .group_by("vocab", "code")
-        .agg(events=pl.len())
-        .sort("vocab", "code")
-        .collect()
-    )
-    resolved: dict[str, dict[str, int]] = {vocab: {} for vocab in code_list.patterns}
-    for vocab, code, events in found.iter_rows():
-        resolved.setdefault(vocab, {})[code] = events
-    return resolved
-
 
 def warnings_of(
-    cohort: Cohort, labels: Labels, tables: Tables, codes: ResolvedCodes, rules: DataRules
+    cohort: Cohort,
+    labels: Labels,
+    codes: ResolvedCodes,
+    existing: Callable[[str], list[str]],
+    rules: DataRules,
 ) -> list[str]:
-    """Return the warnings of a derived cohort, those about the file first."""
+    """Return the warnings of a derived cohort, those about the file first.
+
+    Args:
+        cohort, labels, rules: what was derived.
+        codes: what the file's lists stand for.
+        existing: from a vocabulary to its codes in the data, asked only where a pattern matches none.
+    """
     return [
         *cohort.warnings(),
         *_diagnoses_before_discharge(cohort, rules),
-        *_unmatched_patterns(cohort, tables, codes),
+        *_unmatched_patterns(cohort, codes, existing),
         *_uncovered_windows(cohort, labels),
         *_not_trainable(cohort, labels),
     ]
@@ -64,25 +49,22 @@ def _diagnoses_before_discharge(cohort: Cohort, rules: DataRules) -> list[str]:
     ]
 
 
-def _unmatched_patterns(cohort: Cohort, tables: Tables, codes: ResolvedCodes) -> list[str]:
-    found = []
+def _unmatched_patterns(
+    cohort: Cohort, codes: ResolvedCodes, existing: Callable[[str], list[str]]
+) -> list[str]:
+    found, known = [], cache(existing)
     for name, code_list in cohort.codes.items():
         for vocab, patterns in code_list.patterns.items():
             present = pl.Series("code", list(codes[name].get(vocab, {})), dtype=pl.String).to_frame()
             for pattern in patterns:
                 if present.filter(pattern_expr(pl.col("code"), pattern)).is_empty():
-                    near = _nearest(pattern, vocab, tables)
+                    near = _nearest(pattern, vocab, known(vocab))
                     found.append(f"codes.{name}.{vocab}: '{pattern}' matches no event{near}")
     return found
 
 
-def _nearest(pattern: str, vocab: str, tables: Tables) -> str:
-    column, of_vocab = "code", pl.col("vocab") == vocab
-    if vocab == "atc":
-        column, of_vocab = "mapped", pl.col("kind") == "MED"
-    existing = tables.events.filter(of_vocab).select(pl.col(column).unique().sort()).drop_nulls().collect()
-    codes = existing.to_series().to_list()
-    near = difflib.get_close_matches(pattern.removesuffix("*"), codes, n=3, cutoff=0.5)
+def _nearest(pattern: str, vocab: str, existing: list[str]) -> str:
+    near = difflib.get_close_matches(pattern.removesuffix("*"), existing, n=3, cutoff=0.5)
     if near:
         return f"; the nearest that exist are {', '.join(near)}"
     return f"; the data hold no {vocab} code like it"

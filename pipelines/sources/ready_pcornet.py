@@ -9,20 +9,32 @@ from pipelines.sources.pcornet.extracted import READ, PcornetSource, find_source
 from pipelines.sources.pcornet.ids import SYNTHETIC_SALT, Ids
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.synthetic_pcornet.menu import codes
+from pipelines.sources.synthetic_pcornet.write import PLANTED as PLANTED_FILE
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
+from schemas.contract import write_table
 from schemas.errors import NestError
 from schemas.layout import Layout
+from schemas.planted import PLANTED
 from schemas.settings import Settings
 
 CROSSWALKS = "vocab"
 """The folder of crosswalks beside a synthetic CDM."""
 
+COHORT_OF = {"recurrent_aom": "recurrent_aom", "asd": "autism", "return_30d": "readmission_30d_home"}
+"""By what was planted the paediatric cohort that asks for it."""
+
 
 def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
-    """Return the tables of `NEST_PCORNET_DIR`, or make the synthetic CDM under `layout.raw`."""
+    """Return the tables of `NEST_PCORNET_DIR`, or make the synthetic CDM under `layout.raw`.
+
+    With a user's own tables, planted probabilities of an earlier synthetic run are removed: they are of other children.
+    """
     if settings.pcornet_dir is None:
         write_pcornet(layout.raw, children=settings.synthetic_children, seed=settings.seed)
         _write_crosswalks(layout.raw / CROSSWALKS)
+        _write_planted(layout, Ids(salt_of(settings)))
+    else:
+        layout.planted.unlink(missing_ok=True)
     return source_of(settings, layout)
 
 
@@ -35,6 +47,19 @@ def _write_crosswalks(folder: Path) -> None:
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 pairs.write_csv(folder / f"{name}.csv")
+
+
+def _write_planted(layout: Layout, ids: Ids) -> None:
+    """Write planted/2 by the ids the CDM's tables get: of each stay its return, of each child all else."""
+    told = pl.read_parquet(layout.raw / f"{PLANTED_FILE}.parquet")
+    of_stay = pl.when(pl.col("outcome") == "return_30d").then("ENCOUNTERID")
+    planted = told.select(
+        subject_id=ids.of(told["PATID"], "PATID"),
+        encounter_id=ids.of(told.select(of_stay).to_series(), "ENCOUNTERID"),
+        cohort=pl.col("outcome").replace_strict(COHORT_OF),
+        probability="probability",
+    ).sort("cohort", "subject_id", "encounter_id")
+    write_table(planted.to_arrow(), layout.planted, PLANTED, made_by="synthetic PCORnet CDM")
 
 
 def source_of(settings: Settings, layout: Layout) -> PcornetSource:
@@ -68,11 +93,12 @@ def input_files(settings: Settings, layout: Layout) -> list[Path]:
         InputError: a table of the user's is missing.
     """
     if settings.pcornet_dir is None and settings.vocab_dir is None:
-        return [layout.raw]
+        return [layout.raw, layout.planted]
     source = source_of(settings, layout)
     crosswalks = [path for name in READ if (path := source.crosswalk(name))]
-    tables = [layout.raw] if settings.pcornet_dir is None else [source.path(table) for table in TABLES]
-    return [*tables, *crosswalks]
+    if settings.pcornet_dir is None:
+        return [layout.raw, layout.planted, *crosswalks]
+    return [*(source.path(table) for table in TABLES), *crosswalks]
 
 
 def made_with(settings: Settings) -> dict[str, int | str]:

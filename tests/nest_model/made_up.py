@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from schemas.cards import Flow, StepCard
 from schemas.contract import write_table
 from schemas.events import ENCOUNTERS, SUBJECTS
 from schemas.labels import Features, Task, predictions_schema
 from schemas.layout import Layout
+from schemas.planted import PLANTED
 
 FIRST_SUBJECT = 918_273_000  # recognisable, so that a leaked id is found
 CHAPTERS = ("I", "II", "IX", "X", "XXII")
@@ -192,7 +192,7 @@ def _write_planted(layout, subject, encounter, planted) -> None:
         for cohort, p in planted
     ]
     if parts:
-        pq.write_table(pa.concat_tables(parts), layout.planted)
+        write_table(pa.concat_tables(parts), layout.planted, PLANTED, made_by="the test")
 
 
 def _write_cards(layout, subjects, stays) -> None:

@@ -3,12 +3,17 @@ import re
 import shutil
 from html.parser import HTMLParser
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from nest_model.evaluate import METRICS
+from nest_model.predictions import read_predictions
 from nest_model.report import results_table, write_report
+from nest_model.report.tasks import planted
 from nest_model.telemetry import Telemetry
 from schemas.contract import write_table
+from schemas.planted import PLANTED
 from schemas.settings import PRESETS
 from schemas.vocab import VOCAB
 from tests.nest_model import made_up
@@ -197,6 +202,33 @@ def test_without_planted_probabilities_there_is_no_best_possible(layout, tmp_pat
     page, metrics = write(type(layout)(copied), tmp_path / "out", ["mimic_mortality"])
     assert "Best possible" not in page
     assert "best" not in metrics["mean_auroc"]["models"]
+
+
+@pytest.mark.parametrize(("planted_for", "is_shown"), [(1.0, True), (0.95, True), (0.8, False)])
+def test_a_risk_planted_for_a_child_is_the_best_possible_whichever_visit_is_the_index(
+    tmp_path, planted_for, is_shown
+):
+    layout = made_up.write_layout(tmp_path / "pcornet", cohorts={"autism": "bool"})
+    test = read_predictions(layout.report("autism_nest") / "predictions.parquet").of("test")
+    children = np.unique(test.subject_id)
+    children = children[: round(planted_for * len(children))]
+    risks = pa.table(
+        {
+            "subject_id": children,
+            "encounter_id": pa.nulls(len(children), pa.int64()),
+            "cohort": ["autism"] * len(children),
+            "probability": (children % 97) / 100,
+        }
+    )
+    write_table(risks, layout.planted, PLANTED, made_by="the test")
+    page, metrics = write(layout, tmp_path / "out", ["autism"])
+    assert ("best" in metrics["tasks"]["autism"]["models"]) == is_shown
+    assert ("Best possible</th>" in page) == is_shown
+    if is_shown:
+        best = planted(layout, "autism", test)
+        assert set(best.subject_id) == set(children)
+        assert best.probability[:, 0].tolist() == ((best.subject_id % 97) / 100).tolist()
+        assert metrics["tasks"]["autism"]["models"]["best"]["rows"] == len(best)
 
 
 def test_an_empty_data_folder_is_said_not_crashed_on(tmp_path):

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
-from nest_model.predictions import read_predictions
+from nest_model.bootstrap import Resamples
+from nest_model.predictions import Predictions, read_predictions
 from nest_model.subgroups import age_band, attributes, race_group, score_groups
 from tests.nest_model import made_up
 
@@ -64,10 +66,81 @@ def test_a_group_under_eleven_positives_has_no_score_and_no_count(world):
     large, small = score_groups(test, {"Ward": groups}, seed=42)
 
     assert small["auroc"]["value"] is None
-    assert small["auroc"]["note"] == "too few to show"
+    assert small["auroc"]["note"] == "withheld: under 20 rows with the outcome, or under 11 without"
+    assert small["gap"]["value"] is large["gap"]["value"] is None
+    assert large["reference"] == small["reference"] == "large"
     assert not small["positives"].isdigit()
     assert large["auroc"]["value"] > 0.5
     assert not large["positives"].isdigit()  # with the total it would give the 10 away
+
+
+def rows_of(*columns) -> tuple[Predictions, np.ndarray]:
+    """Return one model's test rows from (subject, group, truth, probability), and each row's group."""
+    subject, group, truth, probability = (np.array(column) for column in zip(*columns, strict=True))
+    found = Predictions(
+        task=made_up.task("mimic_mortality", "bool", ("false", "true")),
+        classes=("true",),
+        model="nest",
+        subject_id=subject,
+        encounter_id=np.arange(len(subject)),
+        split=np.full(len(subject), "test", dtype=object),
+        truth=truth.astype(bool)[:, None],
+        probability=probability.astype(float)[:, None],
+    )
+    return found, group
+
+
+def ward(name, first_subject, above, below, negatives):
+    """Rows of patients seen once: positives above and below all negatives; AUROC is above / (above + below)."""
+    risks = [0.9] * above + [0.1] * below + [0.5] * negatives
+    truth = [True] * (above + below) + [False] * negatives
+    return [(first_subject + k, name, *row) for k, row in enumerate(zip(truth, risks, strict=True))]
+
+
+def test_a_gap_is_to_the_largest_group_and_its_interval_is_of_patients_drawn_for_both():
+    rows = ward("north", 0, 30, 10, 60) + ward("south", 1000, 12, 12, 30)
+    rows += [(k, "south", truth, risk) for k, (_, _, truth, risk) in enumerate(rows[:40])]  # in both wards
+    test, group = rows_of(*rows)
+    north, south = score_groups(test, {"Ward": group}, seed=42)
+    assert north["auroc"]["value"] == 0.75  # 30 of 40 above
+    assert south["auroc"]["value"] == 42 / 64
+    assert south["gap"]["value"] == round(42 / 64 - 0.75, 6)
+    assert north["gap"]["value"] is None
+    assert south["reference"] == north["reference"] == "north"
+
+    resamples, gaps = Resamples.of(test.subject_id, seed=42), []
+    for draw in resamples.draws:  # patients, each with all their rows as often as they were drawn
+        times = draw[np.searchsorted(resamples.subjects, test.subject_id)]
+        aurocs = {}
+        for name in ("north", "south"):
+            drawn = np.repeat(np.arange(len(group)), times * (group == name))
+            aurocs[name] = roc_auc_score(test.truth[drawn, 0], test.probability[drawn, 0])
+        gaps.append(aurocs["south"] - aurocs["north"])
+    assert (south["gap"]["low"], south["gap"]["high"]) == pytest.approx(
+        tuple(np.percentile(gaps, [2.5, 97.5])), abs=1e-6
+    )
+
+
+def test_patients_alike_in_both_groups_leave_no_gap_and_no_doubt_about_it():
+    rows = ward("morning", 0, 20, 10, 40)
+    test, group = rows_of(*rows, *((subject, "evening", *row) for subject, _, *row in rows))
+    _, second = score_groups(test, {"Ward": group}, seed=42)
+    assert (second["gap"]["value"], second["gap"]["low"], second["gap"]["high"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("positives", "is_shown"), [(19, False), (20, True)])
+def test_a_group_needs_twenty_positives(positives, is_shown):
+    test, group = rows_of(*ward("large", 0, 30, 10, 60), *ward("small", 1000, positives, 0, 40))
+    _, small = score_groups(test, {"Ward": group}, seed=42)
+    assert (small["auroc"]["value"] is not None) == (small["gap"]["value"] is not None) == is_shown
+    assert ("withheld" in small["auroc"]["note"]) != is_shown
+
+
+def test_the_unknown_are_no_group_to_compare_with():
+    test, group = rows_of(*ward("not known", 0, 60, 20, 90), *ward("F", 1000, 25, 5, 40))
+    found = score_groups(test, {"Sex": group}, seed=42)
+    assert [one["reference"] for one in found] == ["F", "F"]
+    assert found[1]["gap"]["value"] == round(0.75 - 25 / 30, 6)
 
 
 def test_a_group_nearly_all_positive_does_not_give_its_negatives_away(world):

@@ -1,12 +1,15 @@
 """Tiny tables for cohort tests: a few patients, a few stays, times on a grid that hits every boundary."""
 
+import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 from hypothesis import strategies as st
 
+from pipelines.buckets import Buckets, write_buckets
 from pipelines.cohorts.tables import Tables
+from pipelines.events import events_file
 from schemas.cohort import Cohort, parse_text
 from schemas.contract import write_table
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
@@ -62,15 +65,29 @@ def tables(subjects: list[Row], encounters: list[Row], events: list[Row], cohort
     )
 
 
-def write(layout: Layout, subjects: list[Row], encounters: list[Row], events: list[Row]) -> None:
-    """Write the tables as extraction does."""
-    for path, rows, schema in (
-        (layout.subjects, subjects, SUBJECTS),
-        (layout.encounters, encounters, ENCOUNTERS),
-        (layout.events / "part-0.parquet", events, EVENTS),
-        (layout.drug_lookup, [], DRUG_LOOKUP),
+def write(
+    layout: Layout,
+    subjects: list[Row],
+    encounters: list[Row],
+    events: list[Row],
+    *,
+    subjects_per_bucket: int = 4000,
+) -> None:
+    """Write the tables as extraction does: events by kind and bucket, though in any order."""
+    people, rows = frame(subjects, SUBJECTS), frame(events, EVENTS)
+    for path, table, schema in (
+        (layout.subjects, people, SUBJECTS),
+        (layout.encounters, frame(encounters, ENCOUNTERS), ENCOUNTERS),
+        (layout.drug_lookup, frame([], DRUG_LOOKUP), DRUG_LOOKUP),
     ):
-        write_table(frame(rows, schema).to_arrow(), path, schema, made_by="test")
+        write_table(table.to_arrow(), path, schema, made_by="test")
+    shutil.rmtree(layout.events, ignore_errors=True)
+    ids = people["subject_id"].sort()
+    for bucket in range(write_buckets(ids, layout, subjects_per_bucket=subjects_per_bucket)):
+        mine = rows.filter(Buckets.read(layout).within(bucket))
+        for kind in {"DX", *rows["kind"]}:
+            file = events_file(layout.events, kind, bucket)
+            write_table(mine.filter(kind=kind).to_arrow(), file, EVENTS, made_by="test")
 
 
 def mimic(task: str, *changes: tuple[str, str]) -> Cohort:

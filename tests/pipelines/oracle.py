@@ -1,11 +1,18 @@
 """What must hold of a cohort's labels, counted in plain polars: what `schemas.expectations.labels` must agree with."""
 
-import polars as pl
+from pathlib import Path
 
-from pipelines.cohorts.labels import read_frame
+import polars as pl
+import pyarrow as pa
+
+from schemas.contract import read_table
 from schemas.events import ENCOUNTERS, SPLITS, SUBJECTS
 from schemas.labels import labels_schema, read_task
 from schemas.layout import Layout
+
+
+def _frame(path: Path, schema: pa.Schema) -> pl.DataFrame:
+    return pl.DataFrame(read_table(path, schema))
 
 
 def broken_rules(layout: Layout, cohort: str) -> dict[str, int]:
@@ -15,12 +22,12 @@ def broken_rules(layout: Layout, cohort: str) -> dict[str, int]:
     """
     path = layout.labels(cohort)
     task = read_task(path)
-    stays = read_frame(layout.encounters, ENCOUNTERS).select(
+    stays = _frame(layout.encounters, ENCOUNTERS).select(
         "subject_id", "start", "end", index_encounter="encounter_id"
     )
-    people = read_frame(layout.subjects, SUBJECTS).select("subject_id", subject_split="split")
+    people = _frame(layout.subjects, SUBJECTS).select("subject_id", subject_split="split")
     rows = (
-        read_frame(path, labels_schema(task.label_type))
+        _frame(path, labels_schema(task.label_type))
         .join(stays, on=["subject_id", "index_encounter"], how="left")
         .join(people, on="subject_id", how="left")
     )

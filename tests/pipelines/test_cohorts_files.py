@@ -1,6 +1,8 @@
 """What a cohort leaves on disk: labels with their task, attrition, lock, card; and what blocks bad labels."""
 
 import json
+import pickle
+from functools import partial
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -8,6 +10,8 @@ import pytest
 import yaml
 
 from pipelines.cohorts import write_labels
+from pipelines.cohorts.labels import derive_bucket
+from pipelines.cohorts.read import kinds_read
 from schemas.attrition import read_attrition
 from schemas.cards import StepCard
 from schemas.cohort import CohortError, parse_text
@@ -100,6 +104,55 @@ def test_the_order_of_the_tables_rows_means_nothing(layout, tmp_path):
         assert layout.labels(f"mimic_{task}").read_bytes() == other.labels(f"mimic_{task}").read_bytes()
 
 
+CODED = (
+    ("index: {encounter: {}", "codes: {heart: {icd9cm: [401*]}}\nindex: {encounter: {with: heart}"),
+    ("min_index: 100", "min_index: 2"),
+)
+
+
+@pytest.mark.parametrize("task", [*TASKS, "icd_category with codes"])
+def test_buckets_of_any_size_give_the_same_bytes(tmp_path, task):
+    name = task.removesuffix(" with codes")
+    cohort = mimic(name, *(CODED if name != task else CODED[1:] if name == "icd_category" else ()))
+    written = []
+    for patients in (40, 5, 1):
+        layout = Layout(tmp_path / str(patients))
+        write(layout, *people(), subjects_per_bucket=patients)
+        card = write_labels(cohort, layout, RULES)
+        lock = yaml.safe_load((layout.cohort(cohort.cohort) / "cohort.lock.yaml").read_text())
+        assert lock.pop("data_sha256")["subjects"]  # of files that are cut otherwise
+        written.append(
+            (lock, card, *((layout.cohort(cohort.cohort) / name).read_bytes() for name in FILES[:2]))
+        )
+    assert written[0] == written[1] == written[2]
+    assert task != "icd_category" or written[0][0]["classes"] == ["E11", "I10"]
+
+
+def test_no_events_are_read_that_a_cohort_does_not_name(tmp_path):
+    layout = Layout(tmp_path)
+    kinds = {"MED": ("name", "metformin"), "LAB": ("itemid", "50912"), "PR": ("icd9pcs", "3961")}
+    events = [
+        diagnosis(10, code, None, vocab=vocab) | {"kind": kind} for kind, (vocab, code) in kinds.items()
+    ]
+    write(layout, [subject(1)], [stay(10, DAY_ZERO, DAY_ZERO + DAY)], [diagnosis(10, "4019", "I10"), *events])
+
+    def read_by(codes):
+        with_codes = ("index: {encounter: {}", f"codes: {{a: {codes}}}\nindex: {{encounter: {{with: a}}")
+        return kinds_read(mimic("mortality", with_codes), layout)
+
+    assert kinds_read(mimic("mortality"), layout) == ()
+    assert kinds_read(mimic("icd_chapter"), layout) == kinds_read(mimic("icd_category"), layout) == ("DX",)
+    assert read_by("{itemid: ['50912']}") == ("LAB",)
+    assert read_by("{icd9cm: [401*], atc: [A10*]}") == ("DX", "MED")
+    assert read_by("{cvx: ['08']}") == ()
+
+
+def test_a_bucket_can_be_sent_to_another_machine(layout):
+    work = partial(derive_bucket, mimic("icd_category"), layout, RULES, ("DX",))
+    part, codes = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(work))(0)))
+    assert (part.rows.height, part.steps[0].index_rows, codes.height) == (24, 24, 0)
+
+
 def test_the_attrition_file_reads_back_as_the_steps(layout):
     write_labels(mimic("readmission"), layout, RULES)
     steps = read_attrition(layout.cohort("mimic_readmission") / "attrition.csv")
@@ -118,7 +171,7 @@ def test_the_lock_says_what_was_run_on_what(layout):
     lock = yaml.safe_load((layout.cohort("mimic_icd_chapter") / "cohort.lock.yaml").read_text())
     assert lock["spec"] == cohort.normalized()
     assert lock["spec_sha256"] == cohort.sha256
-    assert set(lock["data_sha256"]) == {"subjects", "encounters", "events", "drug_lookup"}
+    assert set(lock["data_sha256"]) == {"subjects", "encounters", "events"}
     assert len(lock["classes"]) == 22
 
 
@@ -130,7 +183,7 @@ def test_the_lock_knows_when_the_data_change(layout):
 
     before = data()
     write(layout, *people(13))
-    assert all(before[table] != after for table, after in data().items() if table != "drug_lookup")
+    assert all(before[table] != after for table, after in data().items())
 
 
 def test_the_lock_resolves_code_lists_and_an_unmatched_pattern_is_a_warning(layout):

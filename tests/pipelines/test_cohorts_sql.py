@@ -1,8 +1,10 @@
 """Any cohort over any patients: labels, attrition and features as an independent SQL derivation gives them."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from unittest.mock import ANY
 
 import numpy as np
 import polars as pl
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest_model.features import select
-from pipelines.cohorts.derive import derive
+from pipelines.cohorts.derive import add_up, derive, derive_part
 from pipelines.cohorts.record import task_of
 from pipelines.cohorts.tables import Tables
 from schemas.cohort import parse_text
@@ -56,6 +58,21 @@ def test_labels_and_attrition_of_any_cohort_agree_with_sql(preset, seed):
 @settings(max_examples=15, deadline=None)
 def test_episodes_of_many_visits_on_each_others_bounds_agree_with_sql(seed):
     assert_agreement(seed, "default", episodes_spec)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@given(seed=SEEDS, patients=st.integers(1, 6))
+@settings(max_examples=10, deadline=None)
+def test_patients_in_buckets_of_any_size_add_up_to_all_of_them(preset, seed, patients):
+    cohort, tables, whole, _ = both(seed, preset)
+    ids = pl.col("subject_id")
+    buckets = [
+        Tables(*(table.lazy().filter(ids > first, ids <= first + patients) for table in tables), cohort.codes)
+        for first in range(0, 10, patients)
+    ]
+    found = add_up(cohort, [derive_part(cohort, bucket, PRESETS[preset]) for bucket in buckets])
+    assert found.rows.equals(whole.rows)
+    assert replace(whole, rows=ANY) == found
 
 
 @pytest.mark.long

@@ -2,22 +2,28 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from nest_model.report.tasks import LEAST_PLANTED
 from pipelines import pcornet
+from pipelines.cohorts import write_labels
 from pipelines.sources.ready_pcornet import ready_pcornet
 from pipelines.sources.synthetic_pcornet.rates import RATES
 from schemas.cards import Flow
+from schemas.cohort import parse_cohort
+from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import DataRules, Settings
 
 CHILDREN = 300
+COHORTS = Path(__file__).parent / "pcornet_cohorts"
 VALUED = ("DIAGNOSIS", "PROCEDURES", "LAB_RESULT_CM", "PRESCRIBING", "IMMUNIZATION", "MED_ADMIN")
 
 
 @pytest.fixture(scope="module")
-def flows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Flow]:
-    """What became of every row of 300 synthetic children, by table."""
+def extracted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[str, Flow]]:
+    """The tables of 300 synthetic children, and what became of every row, by source table."""
     layout, settings = (
         Layout(tmp_path_factory.mktemp("rates") / "pcornet"),
         Settings(synthetic_children=CHILDREN),
@@ -30,7 +36,39 @@ def flows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Flow]:
         pcornet.extract_events(source, layout, DataRules()),
     ]
     assert all(flow.reconciles for card in cards for flow in card.flows.values())
-    return {table: flow for card in cards for table, flow in card.flows.items()}
+    return layout, {table: flow for card in cards for table, flow in card.flows.items()}
+
+
+@pytest.fixture
+def flows(extracted: tuple[Layout, dict[str, Flow]]) -> dict[str, Flow]:
+    return extracted[1]
+
+
+@pytest.mark.parametrize("name", ["autism", "readmission_30d_home", "recurrent_aom"])
+def test_a_risk_was_planted_for_the_index_of_each_paediatric_cohort(
+    name: str, extracted: tuple[Layout, dict[str, Flow]]
+):
+    layout, _ = extracted
+    write_labels(parse_cohort(COHORTS / f"{name}.yaml"), layout, DataRules())
+    rows = pl.read_parquet(layout.labels(name))
+    risks = pl.read_parquet(layout.planted).filter(cohort=name)
+    of_stay = risks["encounter_id"].null_count() == 0
+    assert of_stay == (name == "readmission_30d_home")
+    key = ("index_encounter", "encounter_id") if of_stay else ("subject_id", "subject_id")
+    assert risks[key[1]].is_unique().all()
+    assert rows.height > 10
+    assert rows[key[0]].is_in(risks[key[1]].implode()).mean() >= LEAST_PLANTED
+
+
+def test_planted_risks_of_made_up_children_go_when_real_ones_come(tmp_path: Path):
+    layout = Layout(tmp_path / "pcornet")
+    layout.root.mkdir()
+    layout.planted.touch()
+    with pytest.raises(NestError):
+        ready_pcornet(
+            Settings(pcornet_dir=tmp_path / "none", site_salt="correct horse battery staple"), layout
+        )
+    assert not layout.planted.exists()
 
 
 def assert_rate(found: int, of: int, rate: float) -> None:
@@ -85,7 +123,6 @@ def test_a_users_own_cdm_without_a_salt_is_refused_and_the_salt_is_shown_nowhere
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     from assets.executor import environment
-    from schemas.errors import NestError
 
     layout = Layout(tmp_path / "pcornet")
     monkeypatch.delenv("NEST_SITE_SALT", raising=False)

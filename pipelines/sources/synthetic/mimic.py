@@ -6,27 +6,18 @@ from collections import Counter
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
 
 from pipelines.sources.synthetic.catalog import CROSSWALKS, read
 from pipelines.sources.synthetic.made import compressed, made_blocks
 from pipelines.sources.synthetic.tables import TABLES
 from pipelines.sources.synthetic.volume import DEFAULT_TOKENS_PER_SET, FULL, Volume, volume_of
 from schemas.cards import StepCard
-from schemas.contract import write_table
+from schemas.contract import contract_name, write_table
 from schemas.errors import InputError
+from schemas.planted import PLANTED
 
 log = logging.getLogger("nest")
 
-PLANTED = pa.schema(
-    [
-        pa.field("subject_id", pa.int64(), nullable=False),
-        pa.field("encounter_id", pa.int64(), nullable=False),
-        pa.field("cohort", pa.string(), nullable=False),
-        pa.field("probability", pa.float64(), nullable=False),
-    ],
-    metadata={"contract": "planted/1"},
-)
 SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -46,7 +37,7 @@ def write_mimic(
     written; what a killed run leaves aside, the next one replaces.
 
     Args:
-        planted: Parquet, contract planted/1; kept out of `out` so that no model can read it by accident.
+        planted: Parquet, contract planted/2; kept out of `out` so that no model can read it by accident.
         patients: those with at least one stay.
         tokens_per_set_median: how much is measured and given; real MIMIC-IV has about 228.
         full: as many rows of each table per patient as the real MIMIC-IV v3.1 has, instead of a median.
@@ -99,7 +90,9 @@ def _write(out: Path, planted: Path, patients: int, volume: Volume, seed: int, w
         for part in parts.values():
             part.unlink(missing_ok=True)
     _write_planted(truths, planted)
-    return StepCard(step="mimic_synthetic", contract="planted/1", counts={"patients_asked": patients, **rows})
+    return StepCard(
+        step="mimic_synthetic", contract=contract_name(PLANTED), counts={"patients_asked": patients, **rows}
+    )
 
 
 def _write_planted(truths: list[pl.DataFrame], planted: Path) -> None:

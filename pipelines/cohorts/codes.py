@@ -1,0 +1,55 @@
+"""What a cohort's code lists stand for in the data: which codes, and how many events of each."""
+
+from collections.abc import Iterable
+from functools import partial
+
+import polars as pl
+
+from pipelines.buckets import Buckets
+from pipelines.cohorts.read import codes_within
+from pipelines.cohorts.tables import Tables, matches
+from pipelines.workers import each_bucket
+from schemas.cohort import CodeList, Cohort
+from schemas.layout import Layout
+
+ResolvedCodes = dict[str, dict[str, dict[str, int]]]
+"""code list -> vocabulary -> code -> events."""
+
+_COUNTS = {"list": pl.String(), "vocab": pl.String(), "code": pl.String(), "events": pl.Int64()}
+
+
+def count_codes(cohort: Cohort, tables: Tables) -> pl.DataFrame:
+    """Return list, vocab, code, events: the codes of each list of the file among some patients' events."""
+    found = [_count(name, codes, tables.events) for name, codes in cohort.codes.items()]
+    return pl.concat([pl.DataFrame(schema=_COUNTS), *pl.collect_all(found)])
+
+
+def _count(name: str, codes: CodeList, events: pl.LazyFrame) -> pl.LazyFrame:
+    is_atc = (pl.col("kind") == "MED") & pl.lit("atc" in codes.patterns)
+    return (
+        events.filter(matches(codes))
+        .select(
+            list=pl.lit(name),
+            vocab=pl.when(is_atc).then(pl.lit("atc")).otherwise("vocab"),
+            code=pl.when(is_atc).then("mapped").otherwise("code"),
+        )
+        .group_by("list", "vocab", "code")
+        .agg(events=pl.len().cast(pl.Int64))
+    )
+
+
+def resolved_codes(cohort: Cohort, counts: Iterable[pl.DataFrame]) -> ResolvedCodes:
+    """Return the codes each list of the file stands for, with the sum of their events over all `counts`."""
+    resolved: ResolvedCodes = {
+        name: {vocab: {} for vocab in codes.patterns} for name, codes in cohort.codes.items()
+    }
+    total = pl.concat(counts).group_by("list", "vocab", "code").agg(pl.col("events").sum())
+    for name, vocab, code, events in total.sort("list", "vocab", "code").iter_rows():
+        resolved[name].setdefault(vocab, {})[code] = events
+    return resolved
+
+
+def codes_that_exist(layout: Layout, kinds: tuple[str, ...], vocab: str) -> list[str]:
+    """Return all codes of a vocabulary in the data, sorted."""
+    work = partial(codes_within, layout, kinds, vocab)
+    return sorted(set().union(*each_bucket(f"{vocab} codes", work, len(Buckets.read(layout)))))

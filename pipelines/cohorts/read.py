@@ -1,0 +1,120 @@
+"""The tables a cohort is derived from, of one bucket of patients at a time, and only of what the cohort names."""
+
+from datetime import datetime
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.buckets import Buckets
+from pipelines.codes import code_events
+from pipelines.cohorts.tables import Tables, matches
+from pipelines.events import events_file, kinds_of, scan_table
+from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf
+from schemas.contract import read_table, table_metadata
+from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.layout import Layout
+
+_SUBJECT = ("subject_id", "birth_date", "death_date", "split")
+_ENCOUNTER = (
+    *("subject_id", "encounter_id", "start", "end"),
+    *("type", "discharge_status", "died", "death_time"),
+)
+_EVENT = ("subject_id", "encounter_id", "time", "kind", "vocab", "code", "mapped", "rank")
+
+
+def reads_diagnoses(cohort: Cohort) -> bool:
+    """Whether a cohort asks for diagnoses that no code list of its file names."""
+    principal = any(
+        isinstance(condition, IndexHas) and condition.index_has == "principal_dx"
+        for _, condition in cohort.requirements
+    )
+    return principal or isinstance(cohort.outcome, ClassOf | LabelsOf)
+
+
+def kinds_read(cohort: Cohort, layout: Layout) -> tuple[str, ...]:
+    """Return the kinds of events a cohort asks for that are there: these are read, and no others.
+
+    Raises:
+        ContractError: there are no events, or they are of another contract.
+    """
+    vocabs = {vocab for codes in cohort.codes.values() for vocab in codes.patterns}
+    wanted = {"DX"} if reads_diagnoses(cohort) else set()
+    wanted |= {"MED"} if "atc" in vocabs else set()
+    return tuple(
+        kind
+        for kind in kinds_of(layout.events)
+        if kind in wanted or any(not vocabs.isdisjoint(_vocabs_of(file)) for file in _files(layout, kind))
+    )
+
+
+def _files(layout: Layout, kind: str) -> list[Path]:
+    return sorted(layout.events.glob(f"{kind}-*.parquet"))
+
+
+def _vocabs_of(file: Path) -> set[str]:
+    """Return the vocabularies of a file's codes: a few words, read without the rows they stand in."""
+    words = pq.read_table(file, columns=["vocab"], read_dictionary=["vocab"])["vocab"]
+    return {word for chunk in words.chunks for word in chunk.dictionary.to_pylist()}
+
+
+def everyone(cohort: Cohort, layout: Layout) -> Tables:
+    """Return the subjects and encounters of all patients, to ask what they can answer, and no events."""
+    return Tables(
+        subjects=scan_table(layout.subjects, SUBJECTS),
+        encounters=scan_table(layout.encounters, ENCOUNTERS),
+        events=_frame(EVENTS.empty_table()).lazy(),
+        codes=cohort.codes,
+        end_of_data=_end_of_data(layout.encounters),
+    )
+
+
+def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: int) -> Tables:
+    """Return the tables of one bucket's patients; of the events of these kinds those a cohort asks for."""
+    inside = Buckets.read(layout).within(bucket)
+    asked = [pl.lit(False), *map(matches, cohort.codes.values())]
+    if reads_diagnoses(cohort):
+        asked.append(pl.col("kind") == "DX")
+    return Tables(
+        subjects=scan_table(layout.subjects, SUBJECTS).select(_SUBJECT).filter(inside).collect().lazy(),
+        encounters=scan_table(layout.encounters, ENCOUNTERS)
+        .select(_ENCOUNTER)
+        .filter(inside)
+        .collect()
+        .lazy(),
+        events=_events(layout, kinds, bucket).filter(pl.any_horizontal(asked)).collect().lazy(),
+        codes=cohort.codes,
+        end_of_data=_end_of_data(layout.encounters),
+    )
+
+
+def codes_within(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: int) -> list[str]:
+    """Return the distinct codes of a vocabulary among one bucket's events of these kinds; of ATC what is mapped."""
+    of_vocab, code = pl.col("vocab") == vocab, "code"
+    if vocab == "atc":
+        of_vocab, code = pl.col("kind") == "MED", "mapped"
+    found = _events(layout, kinds, bucket).filter(of_vocab).select(pl.col(code).unique()).drop_nulls()
+    return found.collect().to_series().to_list()
+
+
+def _events(layout: Layout, kinds: tuple[str, ...], bucket: int) -> pl.LazyFrame:
+    """Scan one bucket's events of these kinds, `mapped` filled where the source has drug names to fill it from."""
+    nothing = _frame(EVENTS.empty_table()).lazy().select(_EVENT)
+    files = {kind: pl.scan_parquet(events_file(layout.events, kind, bucket)).select(_EVENT) for kind in kinds}
+    if "MED" in files and layout.drug_lookup.exists():
+        drugs = _frame(read_table(layout.drug_lookup, DRUG_LOOKUP)).lazy()
+        files["MED"] = code_events(files["MED"], drugs)
+    return pl.concat([nothing, *files.values()])
+
+
+def _end_of_data(encounters: Path) -> datetime | None:
+    """Return when the whole source's data end, where its encounters say so in their metadata."""
+    said = table_metadata(encounters).get("end_of_data")
+    return None if said is None else datetime.fromisoformat(said)
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
