@@ -1,6 +1,7 @@
 """The models of one task on the same test rows: scores, differences, subgroups, what patients were left out."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,8 @@ from schemas.layout import Layout
 from schemas.suppress import SMALLEST_SHOWN
 
 MODELS = ("nest", "lightgbm")
+_SOURCE = re.compile("^(mimic|meds|pcornet)_")
+_ABBREVIATIONS = {"icd": "ICD", "aom": "AOM", "30d": "30 days"}
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class TaskResults:
 
 def title_of(cohort: str) -> str:
     """`mimic_icd_chapter` -> `ICD chapter`."""
-    words = cohort.removeprefix("mimic_").removeprefix("meds_").replace("_", " ")
-    return (words[:1].upper() + words[1:]).replace("Icd", "ICD").replace("icd", "ICD")
+    first, *rest = (_ABBREVIATIONS.get(word, word) for word in _SOURCE.sub("", cohort).split("_"))
+    return " ".join([first[:1].upper() + first[1:], *rest])
 
 
 def load_task(layout: Layout, cohort: str) -> TaskResults:
