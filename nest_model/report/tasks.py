@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import yaml
 
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
@@ -17,6 +18,8 @@ from nest_model.predictions import Predictions, read_predictions
 from nest_model.recalibration import Method, recalibrate
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
+from schemas.cohort import Cohort
+from schemas.cohort.english import in_english
 from schemas.labels import Task, read_task
 from schemas.layout import Layout
 from schemas.suppress import SMALLEST_SHOWN
@@ -119,6 +122,7 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         "label_type": None if task is None else task.label_type,
         **about,
         "missing": results.missing,
+        "in_english": _in_english(layout, results.cohort),
         "attrition": _attrition(layout, results.cohort),
         **_scored(results.models, seed),
     }
@@ -212,6 +216,14 @@ def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:
 def _subgroups(layout: Layout, predictions: Predictions, seed: int) -> list[dict[str, Any]]:
     groups = attributes(layout.subjects, layout.encounters, predictions.subject_id, predictions.encounter_id)
     return score_groups(predictions, groups, seed=seed)
+
+
+def _in_english(layout: Layout, cohort: str) -> list[str]:
+    """Return what the cohort's file meant when its labels were made, a sentence for each part but its name."""
+    path = layout.cohort(cohort) / "cohort.lock.yaml"
+    if not path.exists():
+        return []
+    return in_english(Cohort.model_validate(yaml.safe_load(path.read_text())["spec"]))[1:]
 
 
 def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:
