@@ -11,12 +11,12 @@ from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
 from assets.history import write_seldom
 from assets.instacart import INSTACART_ASSETS, INSTACART_CHECKS
-from assets.jobs import JOBS
+from assets.jobs import JOBS, of_cohort
 from assets.meds import MEDS_ASSETS
 from assets.mimic import MIMIC_ASSETS
 from assets.pcornet import PCORNET_ASSETS, UNORDERED
 from assets.resources import Workspace
-from assets.training import fine_tuned, lightgbm, pretrained, report
+from assets.training import cohort_report, fine_tuned, lightgbm, pretrained, report
 from schemas.cohort import Cohort, read_folder
 from schemas.expectations import MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
 
@@ -67,19 +67,19 @@ def build(folder: Path) -> dg.Definitions:
             *INSTACART_CHECKS,
             *(check for cohort in cohorts for check in cohort_checks(cohort.source, cohort.cohort)),
         ],
-        jobs=JOBS,
+        jobs=[*JOBS, *(of_cohort(cohort.cohort) for cohort in cohorts)],
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
         executor=two_at_a_time,
     )
 
 
 def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
-    """Return the labels, models and report of a source's cohorts."""
+    """Return the labels, models and page of each of a source's cohorts, and the report over all of them."""
     own = [cohort for cohort in cohorts if cohort.source == source]
     names = [cohort.cohort for cohort in own]
+    makers = (fine_tuned, lightgbm, cohort_report)
     return [
         *(labels(source, cohort) for cohort in own),
-        *(fine_tuned(source, name) for name in names),
-        *(lightgbm(source, name) for name in names),
+        *(make(source, name) for make in makers for name in names),
         report(source, names),
     ]

@@ -1,6 +1,8 @@
-"""The jobs of a source: the whole chain, and its three stretches."""
+"""The jobs of a source: the whole chain and its three stretches; and of each cohort alone."""
 
 import dagster as dg
+
+from schemas.cohort.folder import SUFFIXES
 
 CONSOLE = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}  # Dagster's own events stay in the UI
 
@@ -26,6 +28,16 @@ def chain(source: str, provider: str) -> list:
         dg.define_asset_job(f"{source}_{name}", selection, description=description, config=CONSOLE)
         for name, (selection, description) in stretches.items()
     ]
+
+
+def of_cohort(cohort: str):
+    """Return `cohort_<cohort>`: all that is made from one cohort's file."""
+    return dg.define_asset_job(
+        f"cohort_{cohort}",
+        dg.AssetSelection.assets(*(f"{cohort}_{suffix}" for suffix in SUFFIXES)),
+        description=f"Labels, checks, models and page of {cohort}, on shards and a pretrained NEST that are there.",
+        config=CONSOLE,
+    )
 
 
 FETCH = [

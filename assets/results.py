@@ -57,19 +57,23 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
         One line, or None where all that was made says itself how it is used: what was fetched.
     """
     data = shown_url(settings.store_url or str(settings.data_folder))
-    mimic, meds, instacart, pcornet = (
-        Layout(Path(source)) for source in ("mimic", "meds", "instacart", "pcornet")
-    )
-    ends = {
-        "mimic_report": mimic.report("mimic") / "report.html",
-        "meds_report": meds.report("meds") / "report.html",
-        "pcornet_report": pcornet.report("pcornet") / "report.html",
-        "instacart_next_basket": instacart.report("instacart_next_basket") / "metrics.json",
-        "mimic_meds": mimic.meds,
+    ends = _pages(assets) | {
+        "instacart_next_basket": Layout(Path("instacart")).report("instacart_next_basket") / "metrics.json",
+        "mimic_meds": Layout(Path("mimic")).meds,
     }
     folders = {Path(source) for source in assets.values() if source in READ}
     places = [ends[asset] for asset in sorted(assets) if asset in ends] or sorted(folders)
     return f"done; see {', '.join(f'{data}/{place}' for place in places)}" if places else None
+
+
+def _pages(assets: Mapping[str, str]) -> dict[str, Path]:
+    """Return the pages of these reports; those of cohorts only where the report over all of them was not made."""
+    made = {asset: source for asset, source in assets.items() if asset.endswith("_report")}
+    return {
+        asset: Layout(Path(source)).report(asset.removesuffix("_report")) / "report.html"
+        for asset, source in made.items()
+        if asset == f"{source}_report" or f"{source}_report" not in made
+    }
 
 
 def main() -> int:

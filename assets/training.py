@@ -1,4 +1,4 @@
-"""Pretraining, and for each cohort a fine-tuned NEST, the LightGBM yardstick, and the report over all."""
+"""Pretraining, for each cohort a fine-tuned NEST, the LightGBM yardstick and a page, and the report over all."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -133,25 +133,36 @@ def report(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
     def page(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
-        from nest_model import pictures  # matplotlib: only where it draws
+        options = {"cohorts": ",".join(cohorts), "preset": workspace.settings.preset}
+        return _page(context, pipes, workspace.layout(source), "report", source, options)
 
-        layout, settings = workspace.layout(source), workspace.settings
-        out = layout.report(source)
-        options = {"cohorts": ",".join(cohorts), "preset": settings.preset}
+    return page
 
-        def make() -> StepCard:
-            arguments = flags(options | {"root": layout.root})
-            return model_card(run_nest_model(context, pipes, out, "report", *arguments))
 
-        card = once(layout, [out], options, make)
-        return dg.MaterializeResult(
-            metadata={
-                "report": dg.MetadataValue.path(out / "report.html"),
-                **pictures_metadata(pictures.of_report(out)),
-                **numbers(card),
-            },
-            data_version=dg.DataVersion(card.version),
-        )
+def cohort_report(source: str, cohort: str) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_report`: the page of one cohort's models."""
+
+    @dg.asset(
+        name=f"{cohort}_report",
+        deps=[
+            *(f"{source}_{step}" for step in (*steps_of(source), "nest")),
+            *(f"{cohort}_{what}" for what in ("labels", "nest", "lightgbm")),
+        ],
+        group_name=f"{source}_report",
+        kinds={"html"},
+        code_version=code_version("nest_model.report"),
+        description=(
+            f"One self-contained page on {cohort}: for whom, who was left out, every model and metric with its "
+            "interval, calibration, net benefit, subgroups, what the models look at, limits."
+        ),
+        owners=["team:research"],
+    )
+    @plainly
+    def page(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult:
+        options = {"cohort": cohort, "preset": workspace.settings.preset}
+        return _page(context, pipes, workspace.layout(source), "cohort-report", cohort, options)
 
     return page
 
@@ -207,6 +218,33 @@ def flags(options: Mapping[str, Any]) -> list[str]:
 def has_gpu() -> bool:
     """Return whether there is one, without asking torch, which takes seconds to load."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _page(
+    context: dg.AssetExecutionContext,
+    pipes: dg.PipesSubprocessClient,
+    layout: Layout,
+    command: str,
+    name: str,
+    options: Mapping[str, str],
+) -> dg.MaterializeResult:
+    from nest_model import pictures  # matplotlib: only where it draws
+
+    out = layout.report(name)
+
+    def make() -> StepCard:
+        arguments = flags({**options, "root": layout.root})
+        return model_card(run_nest_model(context, pipes, out, command, *arguments))
+
+    card = once(layout, [out], options, make)
+    return dg.MaterializeResult(
+        metadata={
+            "report": dg.MetadataValue.path(out / "report.html"),
+            **pictures_metadata(pictures.of_report(out)),
+            **numbers(card),
+        },
+        data_version=dg.DataVersion(card.version),
+    )
 
 
 def _task_model(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nest_model.telemetry import StopRequest, Telemetry
 
-DESCRIPTION = "Pretrain, fine-tune, predict, the yardstick, the report."
+DESCRIPTION = "Pretrain, fine-tune, predict, the yardstick, the reports."
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,6 +62,13 @@ def parser() -> argparse.ArgumentParser:
     _paths(report, "root", "out")
     report.add_argument("--cohorts", type=lambda names: names.split(","), required=True)
     report.add_argument("--preset", required=True)
+
+    cohort_report = _command(
+        commands, "cohort-report", _cohort_report, "one page over the models of one cohort"
+    )
+    _paths(cohort_report, "root", "out")
+    cohort_report.add_argument("--cohort", required=True)
+    cohort_report.add_argument("--preset", required=True)
     return top
 
 
@@ -178,3 +185,9 @@ def _report(*, stop: StopRequest, telemetry: Telemetry, **options) -> None:
     from nest_model.report import write_report
 
     write_report(telemetry=telemetry, **options)
+
+
+def _cohort_report(*, stop: StopRequest, telemetry: Telemetry, **options) -> None:
+    from nest_model.report import write_cohort_report
+
+    write_cohort_report(telemetry=telemetry, **options)

@@ -49,7 +49,7 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 
 _HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content", "stamps"}
-_OF_A_COHORT = ("_labels", "_nest", "_lightgbm")
+_OF_A_COHORT = ("_labels", "_nest", "_lightgbm", "_report")
 
 
 def step_of(asset: str, source: str) -> str:

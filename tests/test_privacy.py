@@ -93,7 +93,7 @@ COHORTS = ("mimic_mortality", "mimic_icd_chapter")  # of two classes, and of man
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset", "nest")
 ONE_OF_EACH = [
     *(f"mimic_{step}" for step in STEPS),
-    *(f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm")),
+    *(f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm", "report")),
 ]
 
 

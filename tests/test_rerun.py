@@ -25,7 +25,8 @@ COHORTS = [
 ]
 LABELS = {f"{cohort}_labels" for cohort in COHORTS}
 MODELS = {"nest"} | {f"{cohort}_{model}" for cohort in COHORTS for model in ("nest", "lightgbm")}
-CHAIN = ETL | LABELS | MODELS | {"report"}
+PAGES = {"report"} | {f"{cohort}_report" for cohort in COHORTS}
+CHAIN = ETL | LABELS | MODELS | PAGES
 
 
 class Product:
@@ -97,7 +98,7 @@ def test_a_changed_cut_rule_redoes_the_vocabulary_and_what_hangs_on_it_and_not_t
 ):
     monkeypatch.setitem(settings.PRESETS, "default", DataRules(top_labs=20))
     assert product.materialize(ETL | LABELS) == {"vocab", "seqset"}
-    assert product.status() == {StaleStatus.FRESH: ETL | LABELS, StaleStatus.STALE: MODELS | {"report"}}
+    assert product.status() == {StaleStatus.FRESH: ETL | LABELS, StaleStatus.STALE: MODELS | PAGES}
 
 
 def test_a_changed_cohort_file_redoes_its_own_labels_and_models_only(product: Product, tmp_path: Path):
@@ -108,8 +109,17 @@ def test_a_changed_cohort_file_redoes_its_own_labels_and_models_only(product: Pr
 
     assert product.status()[StaleStatus.STALE] == {"mimic_mortality_labels"}
     assert product.materialize(ETL | LABELS | {"nest"}) == {"mimic_mortality_labels"}
-    below = {"mimic_mortality_nest", "mimic_mortality_lightgbm", "report"}
+    below = {f"mimic_mortality_{what}" for what in ("nest", "lightgbm", "report")} | {"report"}
     assert product.status() == {StaleStatus.FRESH: CHAIN - below, StaleStatus.STALE: below}
+
+
+def test_the_page_of_one_cohort_is_made_alone(product: Product):
+    page = product.data / "mimic" / "reports" / "mimic_mortality" / "report.html"
+    before = page.read_bytes()
+    page.unlink()
+
+    assert product.materialize({"mimic_mortality_report"}) == {"mimic_mortality_report"}
+    assert page.read_bytes() == before
 
 
 def test_every_file_of_a_run_is_the_output_of_one_step(full_run: Run):

@@ -55,6 +55,9 @@ def run(
     )
     features = count_features(seqsets, selection, len(names) // 2 - 2)
     columns = common_columns(features[np.flatnonzero(table.split == "train")], MIN_ROWS)
+    if not len(columns):
+        give_up(table, f"nothing to count in {MIN_ROWS} training rows or more", out, predictions, telemetry)
+        return
     features = features[:, columns]
     fitted = fit(table, features, seed=seed, telemetry=telemetry)
     about = {

@@ -1,6 +1,6 @@
-"""The report: one page and one `metrics.json` over every model of some cohorts, from files of one data folder."""
+"""The reports: a page and a `metrics.json` of a source with all its cohorts, and of each cohort, from its files."""
 
 from nest_model.report.table import results_table
-from nest_model.report.write import write_report
+from nest_model.report.write import write_cohort_report, write_report
 
-__all__ = ["results_table", "write_report"]
+__all__ = ["results_table", "write_cohort_report", "write_report"]

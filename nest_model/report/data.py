@@ -18,7 +18,7 @@ from schemas.suppress import shown, shown_count, shown_parts, shown_share
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 LACKS = {"meds": ("drug_lookup",)}  # a dataset's codes carry their ATC themselves
-CORPORA = {"mimic": "MIMIC-IV", "meds": "MEDS"}
+CORPORA = {"mimic": "MIMIC-IV", "meds": "MEDS", "pcornet": "PCORnet"}
 PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
 
 
@@ -106,10 +106,16 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
         "rules_of": "vocabulary" if used else "preset",
         "other_than_preset": other,
         "corpus": CORPORA.get(layout.root.name, layout.root.name),
-        "synthetic": layout.planted.exists(),
+        "synthetic": is_synthetic(layout),
         "hashes": hashes,
         "versions": {"Python": platform.python_version(), **_versions()},
     }
+
+
+def is_synthetic(layout: Layout) -> bool:
+    """Return whether the patients are made up: the input was made here, and a user's own is read where it lies."""
+    raw = _card(layout, "raw")
+    return layout.planted.exists() or (raw is not None and layout.raw.name in raw.outputs)
 
 
 def rules_used(layout: Layout) -> DataRules | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -43,13 +43,49 @@ REASONS = {
 
 
 def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: Mapping[str, Any]) -> str:
-    """Return the page.
+    """Return the page of a source: an overview, every cohort, the pretraining, the data card.
 
     Args:
         metrics: what `metrics.json` holds.
         tasks: the rows behind it, for curves.
         histories: epochs of each cohort's fine-tuning.
     """
+    return _template("source.html.j2").render(
+        **_of_tasks(metrics, tasks, histories),
+        rows=result_rows(metrics),
+        validation_names=VALIDATION_NAMES,
+        reasons=REASONS,
+        overview=overview(metrics),
+        pretraining_pictures=pretraining_pictures(metrics["pretraining"]),
+        data_pictures=data_pictures(metrics["data"]),
+    )
+
+
+def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page of one cohort; the arguments are as for `render`."""
+    return _template("cohort.html.j2").render(
+        **_of_tasks(metrics, [task], {task.cohort: history}), cohort=task.cohort
+    )
+
+
+def _of_tasks(
+    metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what both pages are drawn from."""
+    pictures = {
+        task.cohort: task_pictures(task, metrics["tasks"][task.cohort], histories.get(task.cohort, []))
+        for task in tasks
+    }
+    return {
+        "metrics": metrics,
+        "labels": LABELS,
+        "metric_names": METRIC_NAMES,
+        "split": SPLIT,
+        "pictures": pictures,
+    }
+
+
+def _template(name: str) -> Template:
     environment = Environment(
         loader=PackageLoader("nest_model.report", "."),
         autoescape=True,
@@ -58,23 +94,7 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
         lstrip_blocks=True,
     )
     environment.filters |= {"interval": interval, "number": number, "percent": percent, "plain": plain}
-    pictures = {
-        task.cohort: task_pictures(task, metrics["tasks"][task.cohort], histories.get(task.cohort, []))
-        for task in tasks
-    }
-    return environment.get_template("page.html.j2").render(
-        metrics=metrics,
-        rows=result_rows(metrics),
-        labels=LABELS,
-        validation_names=VALIDATION_NAMES,
-        reasons=REASONS,
-        metric_names=METRIC_NAMES,
-        split=SPLIT,
-        overview=overview(metrics),
-        pictures=pictures,
-        pretraining_pictures=pretraining_pictures(metrics["pretraining"]),
-        data_pictures=data_pictures(metrics["data"]),
-    )
+    return environment.get_template(name)
 
 
 def percent(share: float | None) -> str:

@@ -1,6 +1,7 @@
 """The models of one task on the same test rows: scores, differences, subgroups, what patients were left out."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
+import yaml
 
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
@@ -15,6 +17,8 @@ from nest_model.predictions import Predictions, read_predictions
 from nest_model.recalibration import Method, recalibrate
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
+from schemas.cohort import Cohort
+from schemas.cohort.english import in_english
 from schemas.contract import read_table
 from schemas.labels import Task, read_task
 from schemas.layout import Layout
@@ -22,6 +26,8 @@ from schemas.planted import PLANTED
 from schemas.suppress import SMALLEST_SHOWN
 
 MODELS = ("nest", "lightgbm")
+_SOURCE = re.compile("^(mimic|meds|pcornet)_")
+_ABBREVIATIONS = {"icd": "ICD", "aom": "AOM", "30d": "30 days"}
 
 LEAST_PLANTED = 0.9
 """Of the rows; a CDM's traps take some encounters a risk was planted for, and leave others as the index."""
@@ -56,8 +62,8 @@ class TaskResults:
 
 def title_of(cohort: str) -> str:
     """`mimic_icd_chapter` -> `ICD chapter`."""
-    words = cohort.removeprefix("mimic_").removeprefix("meds_").replace("_", " ")
-    return (words[:1].upper() + words[1:]).replace("Icd", "ICD").replace("icd", "ICD")
+    first, *rest = (_ABBREVIATIONS.get(word, word) for word in _SOURCE.sub("", cohort).split("_"))
+    return " ".join([first[:1].upper() + first[1:], *rest])
 
 
 def load_task(layout: Layout, cohort: str) -> TaskResults:
@@ -126,6 +132,7 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         "label_type": None if task is None else task.label_type,
         **about,
         "missing": results.missing,
+        "in_english": _in_english(layout, results.cohort),
         "attrition": _attrition(layout, results.cohort),
         **_scored(results.models, seed),
     }
@@ -219,6 +226,14 @@ def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:
 def _subgroups(layout: Layout, predictions: Predictions, seed: int) -> list[dict[str, Any]]:
     groups = attributes(layout.subjects, layout.encounters, predictions.subject_id, predictions.encounter_id)
     return score_groups(predictions, groups, seed=seed)
+
+
+def _in_english(layout: Layout, cohort: str) -> list[str]:
+    """Return what the cohort's file meant when its labels were made, a sentence for each part but its name."""
+    path = layout.cohort(cohort) / "cohort.lock.yaml"
+    if not path.exists():
+        return []
+    return in_english(Cohort.model_validate(yaml.safe_load(path.read_text())["spec"]))[1:]
 
 
 def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:

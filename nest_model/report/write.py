@@ -2,11 +2,15 @@
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nest_model.bootstrap import SEED
 from nest_model.files import write_json, write_text
 from nest_model.telemetry import Telemetry
 from schemas.layout import Layout
+
+if TYPE_CHECKING:
+    from nest_model.report.tasks import TaskResults
 
 log = logging.getLogger("nest")
 
@@ -22,18 +26,17 @@ def write_report(
         NestError: a file that is there was written under another contract.
     """
     from nest_model.report.data import data_card, run_card
-    from nest_model.report.looks import fine_tuning_history, looks
+    from nest_model.report.looks import fine_tuning_history
     from nest_model.report.page import render
     from nest_model.report.pretraining import pretraining
-    from nest_model.report.tasks import load_task, mean_auroc, score_task
+    from nest_model.report.tasks import mean_auroc
 
     layout = Layout(root)
     progress = telemetry.progress("report", total=len(cohorts), unit="tasks") if telemetry else None
     tasks, results = [], {}
     for cohort in cohorts:
-        tasks.append(load_task(layout, cohort))
-        results[cohort] = score_task(layout, tasks[-1], seed=SEED) | {"looks": looks(layout, cohort)}
-        log.info("%s: scored", cohort)
+        task, results[cohort] = _scored(layout, cohort)
+        tasks.append(task)
         if progress:
             progress.advance(1)
     metrics = {
@@ -51,14 +54,49 @@ def write_report(
         telemetry.result(_flat(metrics))
 
 
+def write_cohort_report(
+    root: Path, cohort: str, out: Path, preset: str, telemetry: Telemetry | None = None
+) -> None:
+    """Write `out`/metrics.json and `out`/report.html of one cohort; otherwise as `write_report`."""
+    from nest_model.report.data import run_card, splits
+    from nest_model.report.looks import fine_tuning_history
+    from nest_model.report.page import render_cohort
+    from nest_model.report.pretraining import pretraining
+
+    layout = Layout(root)
+    task, found = _scored(layout, cohort)
+    metrics = {
+        "preset": preset,
+        "tasks": {cohort: found},
+        "pretraining": pretraining(layout),
+        "data": {"splits": splits(layout)} if layout.subjects.exists() else {},
+        "run": run_card(layout, preset),
+    }
+    write_text(out / "report.html", render_cohort(metrics, task, fine_tuning_history(layout, cohort)))
+    write_json(out / "metrics.json", metrics)
+    if telemetry:
+        telemetry.result(_flat(metrics))
+
+
+def _scored(layout: Layout, cohort: str) -> tuple["TaskResults", dict[str, Any]]:
+    """Return the rows of a cohort's models, and what is said of them."""
+    from nest_model.report.looks import looks
+    from nest_model.report.tasks import load_task, score_task
+
+    task = load_task(layout, cohort)
+    found = score_task(layout, task, seed=SEED) | {"looks": looks(layout, cohort)}
+    log.info("%s: scored", cohort)
+    return task, found
+
+
 def _flat(metrics: dict) -> dict[str, float]:
-    """The few numbers of a result line: AUROC per task and model, and the mean."""
+    """The few numbers of a result line: AUROC per task and model, and the mean over several."""
     found = {}
     for cohort, task in metrics["tasks"].items():
         for model, summary in task["models"].items():
             if summary["auroc"]["value"] is not None:
                 found[f"{cohort}_{model}_auroc"] = summary["auroc"]["value"]
-    for model, score in metrics["mean_auroc"]["models"].items():
+    for model, score in metrics.get("mean_auroc", {"models": {}})["models"].items():
         if score["value"] is not None:
             found[f"mean_{model}_auroc"] = score["value"]
     return found

@@ -8,8 +8,8 @@ from schemas.cohort.faults import CohortError
 from schemas.cohort.model import SOURCES, Cohort
 from schemas.cohort.read import parse_cohort
 
-SUFFIXES = ("labels", "nest", "lightgbm")
-"""What a cohort becomes: `<cohort>_labels`, `<cohort>_nest`, `<cohort>_lightgbm`."""
+SUFFIXES = ("labels", "nest", "lightgbm", "report")
+"""What a cohort becomes: `<cohort>_labels`, `<cohort>_nest`, `<cohort>_lightgbm`, `<cohort>_report`."""
 
 
 def read_folder(
@@ -57,6 +57,12 @@ def _read(file: Path, taken: Collection[str], sources: Collection[str]) -> Cohor
     clash = [f"{cohort.cohort}_{suffix}" for suffix in SUFFIXES if f"{cohort.cohort}_{suffix}" in taken]
     if clash:
         message = f"'{cohort.cohort}' would become {clash[0]}, which exists already; choose another name"
+        return cohort.fault(("cohort",), message)
+    ending = next((suffix for suffix in SUFFIXES if cohort.cohort.endswith(f"_{suffix}")), None)
+    if ending:  # the folders of `stroke_nest` would be those of a cohort `stroke`
+        message = (
+            f"'{cohort.cohort}' ends as what is made from a cohort does (_{ending}); choose another name"
+        )
         return cohort.fault(("cohort",), message)
     return cohort
 

@@ -7,7 +7,6 @@ import pytest
 
 from assets.cohorts import FOLDER, unreadable
 from assets.definitions import build, defs
-from assets.jobs import JOBS
 from assets.materialize import card_metadata, column_schema
 from schemas.cards import Flow, StepCard
 from schemas.cohort import read_folder
@@ -16,7 +15,9 @@ from schemas.events import EVENTS
 REPOSITORY = defs().get_repository_def()
 SPECS = sorted(REPOSITORY.asset_graph.asset_nodes, key=lambda node: node.key)
 TASKS = ["mortality", "readmission", "long_stay", "icd_chapter", "icd_category"]
+PAEDIATRIC = ["recurrent_aom", "autism", "readmission_30d_home"]
 COHORTS = [f"{source}_{task}" for source in ("mimic", "meds") for task in TASKS]
+COHORTS += [f"pcornet_{task}" for task in PAEDIATRIC]
 
 
 @pytest.mark.parametrize("node", SPECS, ids=lambda node: node.key.to_user_string())
@@ -31,7 +32,9 @@ def test_the_chain_has_the_names_the_field_was_promised():
     names = {node.key.to_user_string() for node in SPECS}
     tables = {"raw", "subjects", "encounters", "events", "vocab", "seqset", "nest", "report"}
     chains = {f"{source}_{table}" for source in ("mimic", "meds", "pcornet") for table in tables}
-    per_cohort = {f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm")}
+    per_cohort = {
+        f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm", "report")
+    }
     fetched = {"mimic_demo_files", "crosswalk_files"}
     baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"next_basket"}}
     assert names == chains | {"mimic_drug_lookup", "mimic_meds"} | per_cohort | fetched | baskets
@@ -44,7 +47,25 @@ def test_the_jobs_are_the_whole_chain_and_its_stretches():
         for job in ("full", "etl", "pretrain", "finetune")
     }
     others = {"fetch_mimic_demo", "fetch_crosswalks", "instacart_full", "instacart_etl"}
-    assert {job.name for job in JOBS} == chains | others
+    cohorts = {f"cohort_{cohort}" for cohort in COHORTS}
+    assert {name for name in REPOSITORY.job_names if not name.startswith("__")} == chains | others | cohorts
+
+
+def test_a_cohort_file_brings_a_job_for_all_that_is_made_from_it_and_a_bad_one_takes_none_away(
+    tmp_path: Path,
+):
+    (tmp_path / "mine.yaml").write_text(GOOD.replace("cohort: mimic_mortality", "cohort: mine"))
+    (tmp_path / "broken.yaml").write_text(GOOD.replace("index:", "indexes:"))
+    repository = build(tmp_path).get_repository_def()
+
+    assert [name for name in repository.job_names if name.startswith("cohort_")] == ["cohort_mine"]
+    layer = repository.get_job("cohort_mine").asset_layer
+    made = {key.to_user_string() for key in layer.executable_asset_keys}
+    assert made == {"mine_labels", "mine_nest", "mine_lightgbm", "mine_report"}
+    checks = {
+        check.name for check in repository.get_job("cohort_mine").asset_layer.asset_graph.asset_check_keys
+    }
+    assert {"contract", "no_feature_after_prediction"} <= checks
 
 
 @pytest.mark.parametrize("source", ["mimic", "meds", "pcornet"])

@@ -11,6 +11,11 @@ from schemas.settings import Settings
     [
         ({"mimic_nest": "mimic", "mimic_report": "mimic"}, "/d/mimic/reports/mimic/report.html"),
         ({"meds_seqset": "meds", "meds_report": "meds"}, "/d/meds/reports/meds/report.html"),
+        ({"stroke_nest": "mimic", "stroke_report": "mimic"}, "/d/mimic/reports/stroke/report.html"),
+        (
+            {"mimic_report": "mimic", "stroke_report": "mimic", "asthma_report": "pcornet"},
+            "/d/pcornet/reports/asthma/report.html, /d/mimic/reports/mimic/report.html",
+        ),
         (
             {"instacart_nest": "instacart", "instacart_next_basket": "instacart"},
             "/d/instacart/reports/instacart_next_basket/metrics.json",

@@ -223,6 +223,19 @@ def test_one_class_in_training_is_no_error_and_leaves_nothing_stale(folder):
     assert {file.name for file in out.iterdir()} == {"not_trainable.json", "metrics.jsonl"}
 
 
+def test_training_rows_too_few_for_any_column_are_no_error(folder):
+    folder, tokens = folder
+    split = ["train"] * 19 + ["val"] * 80 + ["test"] * 301
+    write_labels(folder, [5 in row for row in tokens], "bool", ("false", "true"), split)
+
+    out = fit(folder)
+
+    assert json.loads((out / "not_trainable.json").read_text())["reason"] == (
+        "nothing to count in 20 training rows or more"
+    )
+    assert not (out / "predictions.parquet").exists()
+
+
 @pytest.mark.parametrize("positives", [0, 4])
 def test_validation_with_few_positives_stops_on_what_it_does_not_tell(folder, positives):
     folder, tokens = folder

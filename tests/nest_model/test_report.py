@@ -6,17 +6,22 @@ from html.parser import HTMLParser
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 
 from nest_model.evaluate import METRICS
 from nest_model.predictions import read_predictions
-from nest_model.report import results_table, write_report
-from nest_model.report.tasks import planted
+from nest_model.report import results_table, write_cohort_report, write_report
+from nest_model.report.tasks import planted, title_of
 from nest_model.telemetry import Telemetry
+from schemas.cards import StepCard
+from schemas.cohort import parse_cohort
+from schemas.cohort.english import in_english
 from schemas.contract import write_table
 from schemas.planted import PLANTED
 from schemas.settings import PRESETS
 from schemas.vocab import VOCAB
 from tests.nest_model import made_up
+from tests.runs import ROOT
 
 COHORTS = [*made_up.COHORTS, "mimic_readmission"]
 
@@ -30,6 +35,17 @@ def layout(tmp_path_factory):
 def report(layout):
     out = layout.report("mimic")
     write_report(layout.root, COHORTS, out, "default", Telemetry(out))
+    return (out / "report.html").read_text(), json.loads((out / "metrics.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def cohort_page(layout, report):
+    """The page of one cohort, with the file its labels were made from."""
+    spec = parse_cohort(ROOT / "assets" / "cohorts" / "mimic_mortality.yaml").normalized()
+    (layout.cohort("mimic_mortality") / "cohort.lock.yaml").write_text(yaml.safe_dump({"spec": spec}))
+    out = layout.report("mimic_mortality")
+    write_cohort_report(layout.root, "mimic_mortality", out, "default", Telemetry(out))
+    (layout.cohort("mimic_mortality") / "cohort.lock.yaml").unlink()
     return (out / "report.html").read_text(), json.loads((out / "metrics.json").read_text())
 
 
@@ -88,6 +104,63 @@ def test_the_page_needs_nothing_from_elsewhere(report):
     assert [link for link in links if not link.startswith("#")] == []
     assert "<script" not in report[0]
     assert "@import" not in report[0]
+
+
+def test_a_cohort_s_page_is_whole_and_says_for_whom_before_it_says_how_well(cohort_page):
+    page = Page(cohort_page[0])
+    assert page.stack == []
+    assert page.ids == ["whom", "mimic_mortality", "splits", "run", "limits"]
+    assert page.links == [f"#{name}" for name in page.ids]
+    assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", cohort_page[0])
+    headings = ("Who is in it", "Subgroups", "What the models look at")
+    places = [words_of(cohort_page[0]).index(words) for words in headings]
+    assert places == sorted(places)
+    shown = (
+        "ROC curves",
+        "observed share",
+        "net benefit",
+        "attention each kind",
+        "LightGBM's trees",
+        "stays left",
+    )
+    assert [words for words in shown if not any(words in label for label in page.labels)] == []
+
+
+def test_a_cohort_s_page_tells_what_the_source_s_report_tells_of_it(cohort_page, report):
+    of_cohort, of_source = cohort_page[1]["tasks"], report[1]["tasks"]["mimic_mortality"]
+    assert list(of_cohort) == ["mimic_mortality"]
+    assert of_cohort["mimic_mortality"] | {"in_english": []} == of_source
+    mortality, chapter = (of_source["models"], report[1]["tasks"]["mimic_icd_chapter"]["models"])
+    assert f"{mortality['nest']['auroc']['value']:.3f}" in cohort_page[0]
+    assert f"{chapter['nest']['auroc']['value']:.3f}" not in cohort_page[0]
+
+
+def test_a_cohort_s_page_says_its_file_in_english(cohort_page):
+    cohort = parse_cohort(ROOT / "assets" / "cohorts" / "mimic_mortality.yaml")
+    page = words_of(cohort_page[0])
+    for sentence in in_english(cohort)[1:]:
+        assert sentence.removeprefix("  - ") in page
+
+
+def test_a_cohort_of_an_empty_data_folder_has_a_page_that_says_so(tmp_path):
+    write_cohort_report(tmp_path, "mimic_mortality", tmp_path / "out", "default")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "mimic_mortality_labels</code> has not been materialized" in page
+    assert page.count("its asset has not been materialized") == 2
+    assert "No subjects table" in page
+
+
+def test_patients_made_up_here_are_said_to_be_and_a_user_s_own_are_not(layout, tmp_path):
+    copied = type(layout)(shutil.copytree(layout.root, tmp_path / "mimic"))
+    copied.planted.unlink()
+    card = StepCard(step="raw", contract="raw/1")
+    card.write(copied.cards)
+    own, _ = write(copied, tmp_path / "own", ["mimic_mortality"])
+    card.model_copy(update={"outputs": ["raw"]}).write(copied.cards)
+    made, _ = write(copied, tmp_path / "made", ["mimic_mortality"])
+    assert "The patients are made up" not in own
+    assert "The patients are made up" in made
+    assert "Best possible" not in made
 
 
 def test_no_id_reaches_the_page_the_numbers_or_the_telemetry(report, layout):
@@ -332,6 +405,19 @@ def test_the_same_files_give_the_same_report(layout, report, tmp_path):
     trained.write_text(before)
     assert page == report[0]
     assert metrics == report[1]
+
+
+@pytest.mark.parametrize(
+    ("cohort", "title"),
+    [
+        ("mimic_icd_chapter", "ICD chapter"),
+        ("pcornet_recurrent_aom", "Recurrent AOM"),
+        ("pcornet_readmission_30d_home", "Readmission 30 days home"),
+        ("stroke", "Stroke"),
+    ],
+)
+def test_a_cohort_is_called_by_its_name_without_its_source(cohort, title):
+    assert title_of(cohort) == title
 
 
 def test_the_table_for_the_terminal_names_every_task_and_the_mean(report):

@@ -12,13 +12,13 @@ from schemas.cohort import Cohort, parse_cohort, parse_text
 from schemas.cohort.english import in_english
 from schemas.layout import Layout
 from schemas.settings import PRESETS
-from tests.pipelines.cohort_tables import DAY, HOUR, Row, diagnosis, stay, subject, write
+from tests.pipelines.cohort_tables import COHORT_FILES, DAY, HOUR, Row, diagnosis, stay, subject, write
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cohorts.md").read_text()
 EXAMPLES = [
     parse_text(text, file="docs/cohorts.md") for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 ]
-PCORNET = sorted((Path(__file__).parent / "pcornet_cohorts").glob("*.yaml"))
+PCORNET = sorted(COHORT_FILES.glob("pcornet_*.yaml"))
 KIND = {
     "cpt": "PR",
     "icd10pcs": "PR",

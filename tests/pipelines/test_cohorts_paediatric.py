@@ -1,16 +1,14 @@
 """The three paediatric cohorts, child by child, worked out by hand."""
 
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from pipelines.cohorts.derive import derive
 from schemas.cohort import parse_cohort
 from schemas.settings import PRESETS
-from tests.pipelines.cohort_tables import diagnosis, stay, subject, tables
+from tests.pipelines.cohort_tables import COHORT_FILES, diagnosis, stay, subject, tables
 
-FILES = Path(__file__).parent / "pcornet_cohorts"
 BORN = datetime(2016, 1, 1)
 DAY = timedelta(days=1)
 END = datetime(2024, 12, 31)
@@ -25,7 +23,7 @@ def outcome_of(name, *visits):
 
     A visit is (day, code, type); it is numbered from 1 on, lasts the day, and goes home.
     """
-    cohort = parse_cohort(FILES / f"{name}.yaml")
+    cohort = parse_cohort(COHORT_FILES / f"pcornet_{name}.yaml")
     encounters, events = [], []
     for number, (day, code, kind) in enumerate(visits, 1):
         visit = stay(number, on(day), on(day) + DAY) | {"type": kind, "discharge_status": "HO"}

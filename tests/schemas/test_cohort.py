@@ -433,6 +433,16 @@ def test_of_two_files_with_one_name_the_one_so_called_is_the_cohort(tmp_path):
     )
 
 
+@pytest.mark.parametrize("ending", ["nest", "lightgbm", "labels", "report"])
+def test_a_name_that_ends_as_what_is_made_from_another_cohort_is_refused(tmp_path, ending):
+    file_of(tmp_path, "stroke.yaml", "stroke")
+    file_of(tmp_path, f"stroke_{ending}.yaml", f"stroke_{ending}")
+    (cohort,), bad = read_folder(tmp_path)
+
+    assert cohort.cohort == "stroke"
+    assert f"ends as what is made from a cohort does (_{ending})" in str(bad[f"stroke_{ending}"])
+
+
 @pytest.mark.parametrize("names", [("one.yaml", "two.yaml"), ("mortality.yaml", "mortality.yml")])
 def test_of_two_files_with_one_name_neither_is_the_cohort_where_none_alone_is_so_called(tmp_path, names):
     for name in names:
