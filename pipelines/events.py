@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.order import order_of
-from schemas.contract import contract_files, write_table
+from schemas.contract import contract_files, readable_files, write_table
 from schemas.events import EVENTS, KINDS
 
 _FIRST, _REST = ("subject_id", "time", "rank"), ("code", "encounter_id", "mapped", "value", "unit", "vocab")
@@ -109,6 +109,6 @@ def scan_table(path: Path, schema: pa.Schema) -> pl.LazyFrame:
     """Return a table under its contract to filter and select from, of which only what is asked for is read.
 
     Raises:
-        ContractError: see `contract_files`.
+        ContractError: see `readable_files`.
     """
-    return pl.scan_parquet(contract_files(path, schema)).select(schema.names)
+    return pl.scan_parquet(readable_files(path, schema)).select(schema.names)

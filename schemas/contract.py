@@ -110,7 +110,7 @@ def contract_files(path: Path, schema: pa.Schema) -> list[Path]:
     """Return the Parquet file (or all those of a folder) at `path`, written under `schema`'s contract.
 
     Raises:
-        ContractError: there is none, or one is no whole Parquet file, of another contract, or lacks a column.
+        ContractError: there is none, one is no whole Parquet file or was written under another contract.
     """
     name = contract_name(schema)
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
@@ -118,13 +118,23 @@ def contract_files(path: Path, schema: pa.Schema) -> list[Path]:
         raise ContractError(f"{name}: no file {path}; materialize the asset that writes it first.")
     for file in files:
         try:
-            held = pq.read_schema(file)
+            found = (pq.read_schema(file).metadata or {}).get(b"contract", b"none").decode()
         except (pa.ArrowInvalid, OSError):
             raise ContractError(f"{file}: is no whole Parquet file; materialize its asset again.") from None
-        found = (held.metadata or {}).get(b"contract", b"none").decode()
         if found != name:
             raise ContractError(f"{file}: contract is {found}, expected {name}; materialize its asset again.")
-        if missing := set(schema.names) - set(held.names):
+    return files
+
+
+def readable_files(path: Path, schema: pa.Schema) -> list[Path]:
+    """Return the files of `contract_files`, each with every column of the contract.
+
+    Raises:
+        ContractError: see `contract_files`; or a column of the contract is not there.
+    """
+    files = contract_files(path, schema)
+    for file in files:
+        if missing := set(schema.names) - set(pq.read_schema(file).names):
             raise ContractError(
                 f"{file}: no column {', '.join(sorted(missing))}; materialize its asset again."
             )
@@ -135,9 +145,9 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     """Read a Parquet file (or every Parquet file of a folder) written under `schema`'s contract.
 
     Raises:
-        ContractError: see `contract_files`.
+        ContractError: see `readable_files`.
     """
-    files = contract_files(path, schema)
+    files = readable_files(path, schema)
     return pa.concat_tables([pq.read_table(file, columns=schema.names) for file in files])
 
 

@@ -20,7 +20,11 @@ from schemas.settings import Settings
 CROSSWALKS = "vocab"
 """The folder of crosswalks beside a synthetic CDM."""
 
-COHORT_OF = {"recurrent_aom": "recurrent_aom", "asd": "autism", "return_30d": "readmission_30d_home"}
+COHORT_OF = {
+    "recurrent_aom": "pcornet_recurrent_aom",
+    "asd": "pcornet_autism",
+    "return_30d": "pcornet_readmission_30d_home",
+}
 """By what was planted the paediatric cohort that asks for it."""
 
 

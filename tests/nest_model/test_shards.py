@@ -147,7 +147,7 @@ done.set(), looking.join()
 print(max(seen, default=0), resident_bytes("RssAnon"), before, seqsets.events)
 """
     grown, events = [], []
-    for patients in (1_000, 4_000):
+    for patients in (1_000, 6_000):
         made_shards.write_shards(tmp_path / str(patients), patients)
         finished = in_process(code, tmp_path / str(patients), tmp_path)
         *peaks, before, tokens = map(int, finished.stdout.split())
@@ -155,5 +155,5 @@ print(max(seen, default=0), resident_bytes("RssAnon"), before, seqsets.events)
         events.append(tokens)
 
     bytes_of_columns = 25 * (events[1] - events[0])
-    assert bytes_of_columns > 40e6
+    assert bytes_of_columns > 60e6
     assert grown[1] - grown[0] < bytes_of_columns / 2

@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from assets.cohorts import FOLDER
 from nest_model.report.tasks import LEAST_PLANTED
 from pipelines import pcornet
 from pipelines.cohorts import write_labels
@@ -17,7 +18,6 @@ from schemas.layout import Layout
 from schemas.settings import DataRules, Settings
 
 CHILDREN = 300
-COHORTS = Path(__file__).parent / "pcornet_cohorts"
 VALUED = ("DIAGNOSIS", "PROCEDURES", "LAB_RESULT_CM", "PRESCRIBING", "IMMUNIZATION", "MED_ADMIN")
 
 
@@ -44,16 +44,16 @@ def flows(extracted: tuple[Layout, dict[str, Flow]]) -> dict[str, Flow]:
     return extracted[1]
 
 
-@pytest.mark.parametrize("name", ["autism", "readmission_30d_home", "recurrent_aom"])
+@pytest.mark.parametrize("name", ["pcornet_autism", "pcornet_readmission_30d_home", "pcornet_recurrent_aom"])
 def test_a_risk_was_planted_for_the_index_of_each_paediatric_cohort(
     name: str, extracted: tuple[Layout, dict[str, Flow]]
 ):
     layout, _ = extracted
-    write_labels(parse_cohort(COHORTS / f"{name}.yaml"), layout, DataRules())
+    write_labels(parse_cohort(FOLDER / f"{name}.yaml"), layout, DataRules())
     rows = pl.read_parquet(layout.labels(name))
     risks = pl.read_parquet(layout.planted).filter(cohort=name)
     of_stay = risks["encounter_id"].null_count() == 0
-    assert of_stay == (name == "readmission_30d_home")
+    assert of_stay == (name == "pcornet_readmission_30d_home")
     key = ("index_encounter", "encounter_id") if of_stay else ("subject_id", "subject_id")
     assert risks[key[1]].is_unique().all()
     assert rows.height > 10
