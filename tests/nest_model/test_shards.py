@@ -130,7 +130,7 @@ except InputError as error:
     assert "cannot be unfolded there (File too large)" in finished.stdout, finished.stderr
 
 
-def test_the_memory_that_shards_take_does_not_grow_with_them(tmp_path):
+def test_the_memory_that_shards_take_does_not_grow_with_them(tmp_path, monkeypatch):
     """Anonymous memory, looked at while they are read too; pages of mapped files can be taken back at any time."""
     code = """
 import threading
@@ -146,6 +146,7 @@ seqsets = SeqSets.read(folder)
 done.set(), looking.join()
 print(max(seen, default=0), resident_bytes("RssAnon"), before, seqsets.events)
 """
+    monkeypatch.setattr(made_shards, "PATIENTS_PER_SHARD", 1_000)  # one is held whole while it is read: 1 and 6
     grown, events = [], []
     for patients in (1_000, 6_000):
         made_shards.write_shards(tmp_path / str(patients), patients)
