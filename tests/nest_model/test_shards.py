@@ -146,7 +146,8 @@ seqsets = SeqSets.read(folder)
 done.set(), looking.join()
 print(max(seen, default=0), resident_bytes("RssAnon"), before, seqsets.events)
 """
-    monkeypatch.setattr(made_shards, "PATIENTS_PER_SHARD", 1_000)  # one is held whole while it is read: 1 and 6
+    # one shard is held whole while it is read: one is compared with six
+    monkeypatch.setattr(made_shards, "PATIENTS_PER_SHARD", 1_000)
     grown, events = [], []
     for patients in (1_000, 6_000):
         made_shards.write_shards(tmp_path / str(patients), patients)
