@@ -14,6 +14,7 @@ from nest_model.model import NestModel
 from nest_model.predictions import classes_of
 from nest_model.ranks import own
 from nest_model.selection import Selection
+from nest_model.telemetry import Progress
 from nest_model.trainee import Parcel
 from schemas.labels import LabelType
 
@@ -23,14 +24,29 @@ class Classifier(nn.Module):
 
     def __init__(self, encoder: NestModel, classes: int, dropout: float) -> None:
         super().__init__()
+        self.width = classes
         self.encoder = encoder
         self.head = ClassifierHead(encoder.config.d_model, classes, dropout)
 
     def forward(self, parcel: Parcel) -> Tensor:
-        batch = parcel.content
-        last_sets = batch.subject_offsets[1:] - 1
-        read = self.encoder.read(batch, batch.cls_rows[last_sets])
-        return self.head(read.hidden.index_select(0, read.place)).float()
+        return self.head(_last_cls(self.encoder, parcel)).float()
+
+
+class Frozen(nn.Module):
+    """What an encoder makes of the last set of each subject, [examples, d_model]: its [CLS] after all layers."""
+
+    def __init__(self, encoder: NestModel) -> None:
+        super().__init__()
+        self.encoder, self.width = encoder, encoder.config.d_model
+
+    def forward(self, parcel: Parcel) -> Tensor:
+        return _last_cls(self.encoder, parcel).float()
+
+
+def _last_cls(encoder: NestModel, parcel: Parcel) -> Tensor:
+    batch = parcel.content
+    read = encoder.read(batch, batch.cls_rows[batch.subject_offsets[1:] - 1])
+    return read.hidden.index_select(0, read.place)
 
 
 def targets_of(labels: Labels) -> Tensor:
@@ -65,19 +81,31 @@ def probabilities(logits: Tensor, label_type: LabelType) -> np.ndarray:
 
 @torch.no_grad()
 def score(
-    module: nn.Module, seqsets: SeqSets, selection: Selection, fabric: Fabric, *, row_budget: int
+    module: nn.Module,
+    seqsets: SeqSets,
+    selection: Selection,
+    fabric: Fabric,
+    *,
+    row_budget: int,
+    progress: Progress | None = None,
 ) -> Tensor:
-    """Return the logits of every example, on the CPU, in the order given; each rank computes its share."""
+    """Return what `module` makes of every example, [examples, module.width], on the CPU; each rank does its share.
+
+    Args:
+        progress: is told the rows; of ranks, as if all were as far as this one.
+    """
     module.eval()
     inner = getattr(module, "module", module)
-    logits = torch.zeros(len(selection), inner.head.out.out_features)
+    scored = torch.zeros(len(selection), inner.width)
     for run, counts in own(list(micro_batches(selection.rows, row_budget)), fabric):
         batch = pack(seqsets, selection.take(np.arange(run.start, run.stop)), inner.encoder.config)
         found = module(Parcel(batch.to(fabric.device))).cpu()
         if counts:
-            logits[run] = found
+            scored[run] = found
+            if progress is not None:
+                progress.advance(int(selection.rows[run].sum()) * fabric.world_size)
     return (
-        fabric.all_reduce(logits.to(fabric.device), reduce_op="sum").cpu()
+        fabric.all_reduce(scored.to(fabric.device), reduce_op="sum").cpu()
         if fabric.world_size > 1
-        else logits
+        else scored
     )

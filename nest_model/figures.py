@@ -35,6 +35,7 @@ class Look:
 
 LOOKS = {
     "nest": Look("NEST", "#0072b2", "o"),
+    "probe": Look("NEST, frozen", "#56b4e9", "^", (0, (3, 1))),
     "lightgbm": Look("LightGBM", "#d55e00", "s", (0, (5, 2))),
     "most_frequent": Look("Counting", "#d55e00", "s", (0, (5, 2))),
     "best": Look("Best possible", "#009e73", "D", (0, (1.5, 1.5))),

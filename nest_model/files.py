@@ -9,10 +9,15 @@ from typing import Any
 
 def write_text(path: Path, text: str) -> None:
     """Write `text`, the folder too where there is none."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content`, the folder too where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text)
+        part.write_bytes(content)
         part.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

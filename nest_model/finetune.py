@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 
 from nest_model import checkpoint
@@ -21,6 +22,8 @@ from nest_model.labels import Labels, why_not_trainable, write_predictions
 from nest_model.loop import fit
 from nest_model.memory import within_memory
 from nest_model.not_trainable import give_up
+from nest_model.predictions import of_the_probe
+from nest_model.probe import fit_probe
 from nest_model.readme import classifier_readme
 from nest_model.recipe import FINETUNING, Recipe
 from nest_model.runtime import Runtime
@@ -44,8 +47,9 @@ def finetune(
 ) -> None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
-    A task that cannot be learnt writes `not_trainable.json` and no model, and is no error. `recipe` and `key` are as
-    for `pretrain`.
+    A `Probe` on the pretrained model's frozen rows goes with it, its predictions into `probe` beside `predictions`.
+    A task that cannot be learnt writes `not_trainable.json` and no model, and is no error. `recipe` and `key` are
+    as for `pretrain`.
 
     Raises:
         NestError: a foreign vocabulary, features later than their prediction, or a disk that is full.
@@ -62,7 +66,8 @@ def finetune(
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
     chosen = FINETUNING[parent.training["preset"]].changed(**recipe)
     torch.manual_seed(seed)
-    trainee = FineTuning(table, seqsets, encoder, chosen, fabric)
+    trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
+    rows = within_memory(trainee.frozen, trainee, runtime)  # before the encoder is trained
     states = StateFolder(out / "state", _run_key(trainee, pretrained, chosen, seed, key))
     log.info("%s: %s", table.task.cohort, trainee.words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
@@ -82,10 +87,28 @@ def finetune(
     }
     card = checkpoint.ModelCard(encoder.config, seqsets.vocab_sha256, summary, table.task, DROPOUT)
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
+    judged = _judge(predictions, table, "nest", probability)
+    probe, chosen_by = fit_probe(table, rows, seed=seed)
+    probe.save(out / "probe.safetensors")
+    probabilities = probe.probabilities(rows, table.task.label_type)
+    frozen = _judge(of_the_probe(predictions), table, "probe", probabilities)
+    content = {"validation": metrics, "test": judged, **summary, "history": reached.history}
+    content["probe"] = {"validation": chosen_by, "test": frozen}
+    if fabric.world_size == 1:  # elsewhere the weights may lie in parts
+        content["attended"] = within_memory(trainee.attended, trainee, runtime)
+    write_json(out / "metrics.json", content)
+    (out / "not_trainable.json").unlink(missing_ok=True)
+    states.clear()
+    told = headline(judged) | {f"frozen_{name}": value for name, value in headline(frozen).items()}
+    telemetry.result(told | {"epochs": summary["epochs"]}, seconds=round(time.monotonic() - began, 1))
+
+
+def _judge(predictions: Path, table: Labels, model: str, probability: np.ndarray) -> dict[str, Any]:
+    """Write what a model predicts for every row, and beside it what its test rows come to, which is returned."""
     write_predictions(
         predictions,
         table.task,
-        f"{table.task.cohort}_nest",
+        f"{table.task.cohort}_{model}",
         subject_id=table.subject_id,
         encounter_id=table.encounter_id,
         predict_at_us=table.predict_at_us,
@@ -94,15 +117,8 @@ def finetune(
         split=table.split,
     )
     judged = evaluate(predictions)
-    content = {"validation": metrics, "test": judged, **summary, "history": reached.history}
-    if fabric.world_size == 1:  # elsewhere the weights may lie in parts
-        content["attended"] = within_memory(trainee.attended, trainee, runtime)
-    write_json(out / "metrics.json", content)
     write_json(predictions.parent / "metrics.json", judged)
-    (out / "not_trainable.json").unlink(missing_ok=True)
-    states.clear()
-    told = headline(judged) | {"epochs": summary["epochs"]}
-    telemetry.result(told, seconds=round(time.monotonic() - began, 1))
+    return judged
 
 
 def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int, key: str) -> str:

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
 from nest_model.attended import attended
 from nest_model.batches import pack
-from nest_model.classifier import Classifier, loss_sum, probabilities, score, targets_of
+from nest_model.classifier import Classifier, Frozen, loss_sum, probabilities, score, targets_of
 from nest_model.data import SeqSets
 from nest_model.features import leak_count, select
 from nest_model.labels import Labels
@@ -21,6 +20,7 @@ from nest_model.model import NestModel
 from nest_model.predictions import scorable
 from nest_model.ranks import share
 from nest_model.recipe import Recipe
+from nest_model.runtime import Runtime
 from nest_model.selection import Cut, Selection, limit_context, thin
 from nest_model.trainee import Parcel
 from nest_model.whereabouts import ShardRows, shard_rows
@@ -47,9 +47,10 @@ class FineTuning:
     stage = "finetune"
 
     def __init__(
-        self, labels: Labels, seqsets: SeqSets, encoder: NestModel, recipe: Recipe, fabric: Fabric
+        self, labels: Labels, seqsets: SeqSets, encoder: NestModel, recipe: Recipe, runtime: Runtime
     ) -> None:
-        self._labels, self._seqsets, self._recipe, self._fabric = labels, seqsets, recipe, fabric
+        self._labels, self._seqsets, self._recipe = labels, seqsets, recipe
+        self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
         self._type = labels.task.label_type
         self._targets = targets_of(labels)
         self._selection, self._cut = select_examples(labels, seqsets, encoder)
@@ -99,7 +100,7 @@ class FineTuning:
 
         What is returned to be told is nothing where so few have the outcome that it would tell how many.
         """
-        logits = self._score(module, self._val)
+        logits = self._score(module, self._val, "validate")
         if not logits.isfinite().all():
             return {}, math.nan
         targets = self._targets[self._val]
@@ -116,7 +117,13 @@ class FineTuning:
 
     def predict(self, module: nn.Module) -> np.ndarray:
         """Return the probabilities of every row of the labels."""
-        return probabilities(self._score(module, np.arange(len(self._labels))), self._type)
+        return probabilities(self._score(module, np.arange(len(self._labels)), "score"), self._type)
+
+    def frozen(self) -> np.ndarray:
+        """Return [rows, d_model], what the encoder as it is makes of every row of the labels; before `fit` alone."""
+        encoder = Frozen(self.module.encoder).to(self._fabric.device)
+        with self._fabric.autocast():
+            return self._score(encoder, np.arange(len(self._labels)), "look, frozen").numpy()
 
     def attended(self) -> Mapping[str, Any]:
         """Return where the model looks on some of the test examples; of a model that lies whole in one process."""
@@ -133,13 +140,11 @@ class FineTuning:
         }
         return {f"{split}_rows": rows for split, rows in splits.items()} | {"context_cut": asdict(self._cut)}
 
-    def _score(self, module: nn.Module, examples: np.ndarray) -> Tensor:
+    def _score(self, module: nn.Module, examples: np.ndarray, stage: str) -> Tensor:
+        chosen = self._selection.take(examples)
+        progress = self._telemetry.progress(stage, total=int(chosen.rows.sum()), unit="rows")
         return score(
-            module,
-            self._seqsets,
-            self._selection.take(examples),
-            self._fabric,
-            row_budget=self.row_budget,
+            module, self._seqsets, chosen, self._fabric, row_budget=self.row_budget, progress=progress
         )
 
 

@@ -6,11 +6,19 @@ from pathlib import Path
 
 from nest_model.files import write_json
 from nest_model.labels import Labels
+from nest_model.predictions import of_the_probe
 from nest_model.telemetry import Telemetry
 
 log = logging.getLogger("nest")
 
-_OF_A_MODEL = ("model*.safetensors", "model*.txt", "config.json", "README.md", "metrics.json")
+_OF_A_MODEL = (
+    "model*.safetensors",
+    "probe.safetensors",
+    "model*.txt",
+    "config.json",
+    "README.md",
+    "metrics.json",
+)
 
 
 def give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetry: Telemetry) -> None:
@@ -18,13 +26,13 @@ def give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetry
 
     Args:
         out: the model's folder; its weights, config, card, metrics, curves and saved states go.
-        predictions: goes too, and the `metrics.json` beside it.
+        predictions: goes too, and what lies beside it: `metrics.json`, the probe's.
     """
     write_json(out / "not_trainable.json", {"cohort": labels.task.cohort, "reason": reason})
     models = [file for pattern in _OF_A_MODEL for file in out.glob(pattern)]
     for stale in (*models, predictions, predictions.parent / "metrics.json"):
         stale.unlink(missing_ok=True)
-    for folder in ("state", "tensorboard"):
-        shutil.rmtree(out / folder, ignore_errors=True)
+    for folder in (out / "state", out / "tensorboard", of_the_probe(predictions).parent):
+        shutil.rmtree(folder, ignore_errors=True)
     telemetry.write("not_trainable", reason=reason)
     log.warning("%s: not trainable: %s", labels.task.cohort, reason)

@@ -74,6 +74,11 @@ def classes_of(task: Task) -> tuple[str, ...]:
     return ("true",) if task.label_type == "bool" else task.classes
 
 
+def of_the_probe(predictions: Path) -> Path:
+    """Return where the probe's predictions lie, of the fine-tuned model's."""
+    return predictions.parent / "probe" / predictions.name
+
+
 def read_predictions(path: Path) -> Predictions:
     """Read predictions/1; rows without a label (new patients) are left out.
 

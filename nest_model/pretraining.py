@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import torch
-from lightning_fabric import Fabric
 from torch import Generator, Tensor, nn
 
 from nest_model.batches import pack, seed_of
@@ -21,6 +20,7 @@ from nest_model.objectives import pretraining_loss, set_prediction
 from nest_model.ranks import share, total
 from nest_model.recipe import Recipe
 from nest_model.resumption import Position
+from nest_model.runtime import Runtime
 from nest_model.selection import limit_context, whole_subjects
 from nest_model.trainee import Parcel
 from nest_model.whereabouts import ShardRows, shard_rows
@@ -97,8 +97,9 @@ class Pretraining:
 
     stage = "pretrain"
 
-    def __init__(self, patients: Patients, config: ModelConfig, recipe: Recipe, fabric: Fabric) -> None:
-        self._seqsets, self._config, self._recipe, self._fabric = patients.seqsets, config, recipe, fabric
+    def __init__(self, patients: Patients, config: ModelConfig, recipe: Recipe, runtime: Runtime) -> None:
+        self._seqsets, self._config, self._recipe = patients.seqsets, config, recipe
+        self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
         limits = {"max_sets": config.max_sets, "max_set_rows": config.max_set_rows}
         self._train, self._cut = limit_context(whole_subjects(patients.seqsets, patients.train), **limits)
         self._val, _ = limit_context(whole_subjects(patients.seqsets, patients.val), **limits)
@@ -183,7 +184,9 @@ class Pretraining:
 
     def _validation(self, mask: Any) -> Iterator[MaskedBatch]:
         per_step = self._recipe.examples_per_step
+        progress = self._telemetry.progress("validate", total=int(self._val.rows.sum()), unit="rows")
         for first in range(0, len(self._val), per_step):
             examples = np.arange(first, min(first + per_step, len(self._val)))
             batch = pack(self._seqsets, self._val.take(examples), self._config)
             yield mask(batch, Generator().manual_seed(seed_of(VALIDATION_SEED, first)), self._config)
+            progress.advance(int(self._val.rows[examples].sum()))

@@ -66,7 +66,7 @@ def pretrain(
     )
     chosen = PRETRAINING[model].changed(**recipe)
     torch.manual_seed(seed)
-    trainee = Pretraining(patients, config, chosen, fabric)
+    trainee = Pretraining(patients, config, chosen, runtime)
     states = StateFolder(out / "state", run_key(config, chosen, seed, patients, key))
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-LABELS = {"nest": "NEST", "lightgbm": "LightGBM", "best": "Best possible"}
+LABELS = {"nest": "NEST", "probe": "NEST, frozen", "lightgbm": "LightGBM", "best": "Best possible"}
 
 
 def results_table(metrics: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import yaml
 
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
-from nest_model.predictions import Predictions, read_predictions
+from nest_model.predictions import Predictions, of_the_probe, read_predictions
 from nest_model.recalibration import Method, recalibrate
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
@@ -25,7 +26,8 @@ from schemas.layout import Layout
 from schemas.planted import PLANTED
 from schemas.suppress import SMALLEST_SHOWN
 
-MODELS = ("nest", "lightgbm")
+MODELS = ("nest", "probe", "lightgbm")
+COMPARED = ("nest", "lightgbm")
 _SOURCE = re.compile("^(mimic|meds|pcornet)_")
 _ABBREVIATIONS = {"icd": "ICD", "aom": "AOM", "30d": "30 days"}
 
@@ -39,7 +41,7 @@ class TaskResults:
 
     cohort: str
     task: Task | None  # None: not even labels
-    models: dict[str, Predictions]  # nest, lightgbm, best: only what there is
+    models: dict[str, Predictions]  # of MODELS, and best: only what there is
     common: dict[str, Predictions]  # of a list task: on the labels LightGBM has boosters for
     missing: dict[str, str]  # model -> why it has no predictions
     recalibrated: dict[
@@ -71,9 +73,9 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
     models, missing, recalibrated = {}, {}, {}
     methods: dict[str, Method] = {}
     for name in MODELS:
-        path = layout.report(f"{cohort}_{name}") / "predictions.parquet"
+        path = predictions_of(layout, cohort, name)
         if not path.exists():
-            missing[name] = _why_missing(layout, f"{cohort}_{name}")
+            missing[name] = _why_missing(layout, f"{cohort}_{_asset_of(name)}")
             continue
         every = read_predictions(path)
         models[name] = every.of(SPLIT)
@@ -85,11 +87,21 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
     if best:
         models["best"] = best
     common = {}
-    if some and some.task.label_type == "list" and set(MODELS) <= models.keys():
+    if some and some.task.label_type == "list" and set(COMPARED) <= models.keys():
         labels = [name for name in models["lightgbm"].classes if name in models["nest"].classes]
-        common = {name: models[name].only(labels) for name in MODELS}
+        common = {name: models[name].only(labels) for name in MODELS if name in models}
     task = some.task if some else _task(layout, cohort)
     return TaskResults(cohort, task, models, common, missing, recalibrated, methods)
+
+
+def predictions_of(layout: Layout, cohort: str, model: str) -> Path:
+    """Return where the predictions of one of MODELS lie."""
+    tuned = layout.report(f"{cohort}_{_asset_of(model)}") / "predictions.parquet"
+    return of_the_probe(tuned) if model == "probe" else tuned
+
+
+def _asset_of(model: str) -> str:
+    return "nest" if model == "probe" else model
 
 
 def _why_missing(layout: Layout, model: str) -> str:
@@ -145,7 +157,7 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
     if results.is_binary and layout.subjects.exists() and layout.encounters.exists():
         found["subgroups"] = {
             name: _subgroups(layout, results.models[name], seed)
-            for name in MODELS
+            for name in COMPARED
             if name in results.models and len(results.models[name])
         }
     return found
@@ -156,7 +168,7 @@ def _scored(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
     resamples = {name: Resamples.of(one.subject_id, seed=seed) for name, one in models.items()}
     scores = {name: score(one, resamples[name]) for name, one in models.items()}
     found = {"models": {name: summary(models[name], scores[name]) for name in models}}
-    if set(MODELS) <= models.keys() and same_rows(models["nest"], models["lightgbm"]):
+    if set(COMPARED) <= models.keys() and same_rows(models["nest"], models["lightgbm"]):
         found["difference"] = {
             metric: combine([scores["nest"][metric], scores["lightgbm"][metric]], _difference).json()
             for metric in METRICS
@@ -183,11 +195,11 @@ def mean_auroc(tasks: list[TaskResults], *, seed: int) -> dict[str, Any]:
     Only tasks that every shown model was scored on count, so that the means are of the same tasks.
     """
     binary = [task for task in tasks if task.is_binary]
-    both = [task for task in binary if set(MODELS) <= task.models.keys()]
+    both = [task for task in binary if set(COMPARED) <= task.models.keys()]
     if not both:
         return {"tasks": [], "models": {}}
     resamples = Resamples.of(np.concatenate([task.subject_id for task in both]), seed=seed)
-    names = [*MODELS] + (["best"] if all("best" in task.models for task in both) else [])
+    names = [name for name in (*MODELS, "best") if all(name in task.models for task in both)]
     scores = {name: [score(task.models[name], resamples)["auroc"] for task in both] for name in names}
     defined = [k for k in range(len(both)) if all(scores[name][k].value is not None for name in names)]
     means: dict[str, Score] = {

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from nest_model.report.tasks import predictions_of
 from schemas.cards import Flow, StepCard
 from schemas.contract import write_table
 from schemas.events import ENCOUNTERS, SUBJECTS
@@ -82,10 +83,10 @@ def write_layout(
         logit = rng.normal(-1.5, 1.3, len(subject))
         if label_type == "bool":
             planted.append((cohort, sigmoid(logit)))
-        for model, noise in (("nest", 0.8), ("lightgbm", 1.2)):
+        for model, noise in (("nest", 0.8), ("probe", 1.0), ("lightgbm", 1.2)):
             label, probability, classes = _answers(label_type, logit, noise, seed)
             write_predictions(
-                layout.report(f"{cohort}_{model}") / "predictions.parquet",
+                predictions_of(layout, cohort, model),
                 subject_id=subject,
                 encounter_id=encounter,
                 label=label,

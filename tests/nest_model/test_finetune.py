@@ -14,7 +14,7 @@ from nest_model.classifier import loss_sum, targets_of
 from nest_model.finetune import finetune
 from nest_model.finetuning import FineTuning, mean_average_precision
 from nest_model.labels import Labels
-from nest_model.predictions import read_predictions
+from nest_model.predictions import of_the_probe, read_predictions
 from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.telemetry import Stopped, StopRequest
 from schemas.contract import table_metadata
@@ -144,12 +144,22 @@ def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage
 def test_the_same_run_again_gives_the_same_bytes(world, pretrained, tmp_path):
     for name in ("a", "b"):
         tune(world, pretrained, tmp_path / name)
-    for folder in ("model", "report"):
-        for file in (tmp_path / "a" / folder).iterdir():
-            if (
-                file.suffix != ".jsonl" and file.name != "tensorboard"
-            ):  # the log and the curves, which tell times
-                assert file.read_bytes() == (tmp_path / "b" / folder / file.name).read_bytes(), file.name
+    written = [file for file in (tmp_path / "a").rglob("*") if file.is_file()]
+    assert of_the_probe(tmp_path / "a" / "report" / "predictions.parquet") in written
+    for file in written:
+        if file.suffix != ".jsonl" and file.parent.name != "tensorboard":  # which tell times
+            again = tmp_path / "b" / file.relative_to(tmp_path / "a")
+            assert file.read_bytes() == again.read_bytes(), file.name
+
+
+def test_the_probe_reads_the_pretrained_model_however_long_the_other_is_trained(world, pretrained, tmp_path):
+    tuned = [tune(world, pretrained, tmp_path / str(epochs), epochs=epochs) for epochs in (1, 2)]
+    predictions = [root / "report" / "predictions.parquet" for root in tuned]
+    frozen, other = (read_predictions(of_the_probe(path)) for path in predictions)
+    np.testing.assert_array_equal(frozen.probability, other.probability)
+    trained, longer = (read_predictions(path) for path in predictions)
+    assert not np.array_equal(trained.probability, longer.probability)
+    np.testing.assert_array_equal(frozen.truth, trained.truth)
 
 
 def test_a_pretraining_that_came_to_the_same_weights_lets_a_fine_tuning_go_on(world, pretrained, tmp_path):

@@ -146,7 +146,7 @@ def test_a_cohort_of_an_empty_data_folder_has_a_page_that_says_so(tmp_path):
     write_cohort_report(tmp_path, "mimic_mortality", tmp_path / "out", "default")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "mimic_mortality_labels</code> has not been materialized" in page
-    assert page.count("its asset has not been materialized") == 2
+    assert page.count("its asset has not been materialized") == 3
     assert "No subjects table" in page
 
 
@@ -183,9 +183,9 @@ def test_a_drop_that_would_give_a_small_one_away_is_withheld(report):
     assert flow["dropped"]["event_txt"] == "285"
 
 
-def test_nest_lightgbm_and_the_best_possible_stand_side_by_side(report):
+def test_nest_tuned_and_frozen_lightgbm_and_the_best_possible_stand_side_by_side(report):
     models = report[1]["tasks"]["mimic_mortality"]["models"]
-    assert list(models) == ["nest", "lightgbm", "best"]
+    assert list(models) == ["nest", "probe", "lightgbm", "best"]
     assert models["best"]["auroc"]["value"] > models["nest"]["auroc"]["value"]
     assert {one["rows"] for one in models.values()} == {models["nest"]["rows"]}
 
@@ -234,7 +234,7 @@ def test_nest_is_scored_on_all_labels_and_on_those_lightgbm_knows(layout, tmp_pa
 def test_recalibration_and_net_benefit_are_told_of_binary_tasks_alone(report):
     page, metrics = report
     found = metrics["tasks"]["mimic_mortality"]["recalibrated"]
-    assert set(found["methods"]) == {"nest", "lightgbm"}
+    assert set(found["methods"]) == {"nest", "probe", "lightgbm"}
     assert set(found["methods"].values()) <= {"temperature", "isotonic"}
     assert found["models"]["nest"]["rows"] == metrics["tasks"]["mimic_mortality"]["models"]["nest"]["rows"]
     assert "recalibrated" not in metrics["tasks"]["mimic_icd_chapter"]
@@ -345,7 +345,7 @@ def test_a_score_that_would_tell_how_few_had_the_outcome_is_withheld_everywhere(
     assert metrics["mean_auroc"]["tasks"] == []
     assert told == {"event": "result", "metrics": {}}
     table = results_table(metrics).splitlines()
-    assert [line.index("withheld: under 11 rows") for line in table[2:]] == [table[0].index("Test rows")] * 3
+    assert [line.index("withheld: under 11 rows") for line in table[2:]] == [table[0].index("Test rows")] * 4
 
 
 def test_both_overlaps_are_stated(report):
