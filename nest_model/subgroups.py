@@ -23,7 +23,16 @@ TOO_FEW = f"withheld: under {LEAST_POSITIVES} rows with the outcome, or under {S
 
 _VAGUE = ("not known", "other")
 
-_AGES = ((18, "under 18"), (45, "18–44"), (65, "45–64"), (80, "65–79"), (float("inf"), "80 and over"))
+_AGES = (
+    (1, "under 1"),
+    (5, "1–4"),
+    (12, "5–11"),
+    (18, "12–17"),
+    (45, "18–44"),
+    (65, "45–64"),
+    (80, "65–79"),
+    (float("inf"), "80 and over"),
+)
 _RACES = (  # the first word of MIMIC-IV's 33 values that decides
     ("WHITE", "White"),
     ("BLACK", "Black"),

@@ -10,7 +10,18 @@ from tests.nest_model import made_up
 
 @pytest.mark.parametrize(
     ("age_years", "band"),
-    [(17.9, "under 18"), (18, "18–44"), (44.99, "18–44"), (45, "45–64"), (80, "80 and over")],
+    [
+        (0, "under 1"),
+        (1, "1–4"),
+        (4.99, "1–4"),
+        (5, "5–11"),
+        (12, "12–17"),
+        (17.9, "12–17"),
+        (18, "18–44"),
+        (44.99, "18–44"),
+        (45, "45–64"),
+        (80, "80 and over"),
+    ],
 )
 def test_an_age_on_a_bound_falls_in_the_older_band(age_years, band):
     assert age_band(age_years) == band
