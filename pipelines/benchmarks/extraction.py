@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the table and the JSON")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # on the way out the server is stopped too
     machine = Machine.this()
     try:
         rows, costs = run(given.work / "extraction", given.rows)

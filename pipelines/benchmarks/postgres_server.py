@@ -76,13 +76,14 @@ def postgres_server() -> Iterator[Server]:
             initdb, "-D", str(data), "-U", "owner", "-A", "scram-sha-256", f"--pwfile={folder}/password", "-N"
         )
         options = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} {_SETTINGS}"
-        run(pg_ctl, "-D", str(data), "-o", options, "-l", str(folder / "log"), "-w", "-t", "240", "start")
         try:
+            run(pg_ctl, "-D", str(data), "-o", options, "-l", str(folder / "log"), "-w", "-t", "240", "start")
             server = Server(folder, port)
             server.run(f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'")
             yield server
         finally:
-            run(pg_ctl, "-D", str(data), "-m", "immediate", "-w", "stop")
+            with contextlib.suppress(subprocess.CalledProcessError):  # it never came up
+                run(pg_ctl, "-D", str(data), "-m", "immediate", "-w", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,11 @@
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -66,3 +73,34 @@ def test_the_extractions_benchmark_tells_rows_seconds_and_memory(tmp_path):
     assert [stage["stage"] for stage in told["stages"]] == ["load", "extract"]
     assert told["rows"] >= 50_000
     assert (tmp_path / "out" / "extraction.md").read_text().count("MiB") == 2
+
+
+def processes_with(mark: str) -> dict[int, str]:
+    """Return the programs of the processes that have a mark in their environment, which children inherit."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (process / "environ").read_bytes():
+                found[int(process.name)] = (process / "comm").read_text().strip()
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_an_extractions_benchmark_that_is_asked_to_end_leaves_no_server_behind(tmp_path):
+    mark = uuid.uuid4().hex
+    arguments = ["--rows", "2000000", "--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "pipelines.benchmarks.extraction", *arguments], env=os.environ | {"MARK": mark}
+    )
+    deadline = time.monotonic() + 240
+    while "postgres" not in processes_with(mark).values():
+        assert bench.poll() is None, "it ended before it was asked to"
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    bench.send_signal(signal.SIGTERM)
+    assert bench.wait(timeout=120) == 128 + signal.SIGTERM
+    assert processes_with(mark) == {}
+    assert not list((tmp_path / "work").glob("*"))
