@@ -1,5 +1,6 @@
 """The UI in a real browser: the asset graph shows the assets, and one is materialized from the page."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.runs import BIN, ROOT, environment
+from tests.runs import BIN, ROOT, Run, environment
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -33,13 +34,8 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ui")
-
-
-@pytest.fixture(scope="module")
-def address(folder: Path) -> Iterator[str]:
+@contextlib.contextmanager
+def served(repository: Path, folder: Path, **settings: str) -> Iterator[str]:
     """Serve the UI as `dagster dev` does, its data and storage in `folder`, and return its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -47,8 +43,8 @@ def address(folder: Path) -> Iterator[str]:
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
             [str(BIN / "dagster"), "dev", "--host", "127.0.0.1", "--port", str(port)],
-            cwd=ROOT,
-            env=environment(folder, NEST_SYNTHETIC_PATIENTS="20"),
+            cwd=repository,
+            env=environment(folder, PYTHONPATH=str(repository), **settings),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -61,7 +57,7 @@ def address(folder: Path) -> Iterator[str]:
             end(server)
 
 
-def wait_until_served(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 60) -> None:
+def wait_until_served(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -92,8 +88,15 @@ def page() -> Iterator[Page]:
 
 
 def test_the_pages_show_the_groups_and_assets_and_one_is_materialized_from_its_own(
-    folder: Path, address: str, page: Page
+    tmp_path: Path, page: Page
 ) -> None:
+    with served(ROOT, tmp_path, NEST_SYNTHETIC_PATIENTS="20") as address:
+        _look_at_the_groups(page, address)
+        materialize(page, address, "mimic_raw")
+    assert list((tmp_path / "data" / "mimic" / "raw").rglob("admissions.csv.gz"))
+
+
+def _look_at_the_groups(page: Page, address: str) -> None:
     page.goto(f"{address}/asset-groups")
     for group in ("mimic_etl", "mimic_cohorts", "mimic_models", "mimic_report", "instacart_etl", "meds_etl"):
         expect(page.get_by_text(group, exact=True).first).to_be_visible(timeout=40_000)
@@ -101,11 +104,58 @@ def test_the_pages_show_the_groups_and_assets_and_one_is_materialized_from_its_o
     for asset in ("mimic_raw", "mimic_events", "mimic_vocab", "mimic_seqset"):
         expect(page.get_by_text(asset, exact=True).first).to_be_visible(timeout=40_000)
 
-    page.goto(f"{address}/assets/mimic_raw")
+
+def materialize(page: Page, address: str, asset: str) -> None:
+    """Press Materialize on an asset's page and wait for the run to succeed."""
+    page.goto(f"{address}/assets/{asset}")
     with page.expect_response(  # else goto aborts it
         lambda response: "mutation Launch" in (response.request.post_data or "")
     ):
         page.get_by_role("button", name="Materialize", exact=False).first.click()
     page.goto(f"{address}/runs")
     expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=180_000)
-    assert list((folder / "data" / "mimic" / "raw").rglob("admissions.csv.gz"))
+
+
+def reload_definitions(page: Page, address: str) -> None:
+    page.goto(f"{address}/asset-groups")
+    page.get_by_role("button", name="Reload definitions").click()
+    expect(page.get_by_text("Definitions reloaded")).to_be_visible(timeout=180_000)
+
+
+MINE = """\
+cohort: mine
+about: a stay longer than five days, of those asked after one
+source: mimic
+index: {encounter: {}, keep: every}
+require:
+  - still here after a day: {index_longer_than: 24 hours}
+predict_at: index.start + 24 hours
+features: {until: predict_at, drop_from_index: [DX]}
+outcome: {index_longer_than: 5 days}
+split: {hash: [70, 15, 15]}
+"""
+
+
+@pytest.mark.long
+def test_a_cohort_file_put_in_is_labelled_from_the_page_and_a_broken_one_says_what_to_mend(
+    full_run: Run, tmp_path: Path, page: Page
+) -> None:
+    repository, file = tmp_path / "repository", tmp_path / "repository" / "assets" / "cohorts" / "mine.yaml"
+    hidden = shutil.ignore_patterns(".*", "__pycache__", "data", "tests", "docs")
+    shutil.copytree(ROOT, repository, ignore=hidden)
+    shutil.copytree(full_run.data, tmp_path / "data")
+    with served(repository, tmp_path) as address:
+        file.write_text(MINE)
+        reload_definitions(page, address)
+        materialize(page, address, "mine_labels")
+        page.goto(f"{address}/assets/mine_labels")
+        expect(page.get_by_text("still here after a day").first).to_be_visible()
+
+        file.write_text(MINE.replace("24 hours", "24 huors"))
+        reload_definitions(page, address)
+        page.goto(f"{address}/locations/__repository__@nest/asset-groups/mimic_cohorts_to_mend/list")
+        expect(page.get_by_text("mine_cannot_be_read").first).to_be_visible()
+        page.goto(f"{address}/assets/mine_cannot_be_read")
+        expect(page.get_by_text("mine.yaml:6").first).to_be_visible()
+        page.goto(f"{address}/locations/__repository__@nest/asset-groups/mimic_etl/list")
+        expect(page.get_by_text("mimic_seqset", exact=True).first).to_be_visible()
