@@ -9,7 +9,7 @@ GPU = $(shell nvidia-smi -L 2>/dev/null)
 # a run is dozens of processes, each of which would compile our modules again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup mimic_full pcornet_full test test-long ui bench-etl bench-instacart bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
+.PHONY: setup mimic_full pcornet_full test test-long aces ui bench-etl bench-instacart bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
 
 setup: .venv/.installed
 
@@ -34,6 +34,14 @@ test: setup
 
 test-long: setup
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+# ACES, whose labels the long suite compares with ours: in an environment of its own, for its own versions of polars and meds
+aces: .venv-aces/.installed
+
+.venv-aces/.installed:
+	$(PYTHON) -m venv .venv-aces
+	.venv-aces/bin/python -m pip install --quiet es-aces==0.7.3 polars==1.44.2 meds==0.4.1
+	touch $@
 
 ui: setup
 	$(BIN)/dagster dev --host 127.0.0.1 --port 3000
@@ -79,4 +87,4 @@ lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/deptry .
 
 clean:
-	rm -rf .venv .dagster data
+	rm -rf .venv .venv-aces .dagster data
