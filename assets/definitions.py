@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.checks import card_checks, cohort_checks, source_checks
-from assets.cohorts import FOLDER, labels, unreadable
+from assets.cohorts import FOLDER, labels, meant_for, unreadable
 from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
 from assets.history import write_seldom
@@ -56,7 +56,7 @@ def build(folder: Path) -> dg.Definitions:
     return dg.Definitions(
         assets=[
             *(asset for source in SOURCES for asset in (*chains[source], *_models(source, cohorts))),
-            *(unreadable("mimic", name, error) for name, error in unreadable_files.items()),
+            *(unreadable(meant_for(error, SOURCES), name, error) for name, error in unreadable_files.items()),
             *FETCHED_ASSETS,
             *INSTACART_ASSETS,
         ],

@@ -132,6 +132,29 @@ def test_what_is_wrong_with_a_cohort_file_stands_first_where_a_person_looks(tmp_
     assert node.key in repository.get_job("mimic_full").asset_layer.executable_asset_keys
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "source"),
+    [
+        ("mine.yaml", "cohort: mine\nsource: pcornet\n", "pcornet"),
+        ("mine.yaml", "cohort: mine\nsource: 'meds' # ours\n", "meds"),
+        ("pcornet_mine.yaml", "cohort: [", "pcornet"),
+        ("meds_mine.yaml", "source: pcornett\n", "meds"),
+        ("mine.yaml", "", "mimic"),
+        ("pcornet.yaml/inside", None, "pcornet"),
+    ],
+)
+def test_a_bad_cohort_file_stands_in_the_jobs_of_the_source_it_is_for(name, text, source, tmp_path: Path):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text or "")  # of the last, the cohort "file" is a folder
+    repository = build(tmp_path).get_repository_def()
+    (node,) = [node for node in repository.asset_graph.asset_nodes if "unreadable" in node.kinds]
+    assert node.group_name == f"{source}_cohorts_to_mend"
+    for other in ("mimic", "meds", "pcornet"):
+        keys = repository.get_job(f"{other}_full").asset_layer.executable_asset_keys
+        assert (node.key in keys) is (other == source)
+
+
 def test_counts_of_a_card_hide_small_ones_and_the_shares_that_tell_them():
     card = StepCard(
         step="seqset",
