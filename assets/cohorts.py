@@ -93,7 +93,7 @@ def unreadable(source: str, name: str, error: CohortError) -> dg.AssetsDefinitio
 
 
 def meant_for(error: CohortError, sources: Collection[str]) -> str:
-    """Return the source a file that cannot be read is for: the one it names, or its own name begins with; else the first."""
+    """Return the source a broken file is for: the one it names, or its own name begins with; else the first."""
     file = Path(error.file)
     try:
         text = file.read_text(errors="replace")
