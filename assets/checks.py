@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.materialize import flows_markdown, plainly
+from assets.materialize import plainly
+from assets.metadata import flows_markdown
 from assets.resources import Workspace
 from nest_model.leak_guard import count_leaks
 from schemas.cards import StepCard

@@ -8,7 +8,8 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from assets.code import code_version
-from assets.materialize import column_schema, markdown_table, pictures_metadata, plainly
+from assets.materialize import plainly
+from assets.metadata import column_schema, markdown_table, pictures_metadata
 from assets.once import once
 from assets.resources import Workspace
 from assets.sources import tables_for_cohorts

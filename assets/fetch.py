@@ -8,7 +8,8 @@ from pathlib import Path
 import dagster as dg
 
 from assets.checks import told
-from assets.materialize import markdown_table, plainly
+from assets.materialize import plainly
+from assets.metadata import markdown_table
 from assets.resources import Workspace
 from pipelines.sources.checksums import compare
 from schemas.cards import StepCard

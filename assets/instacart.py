@@ -8,7 +8,8 @@ import dagster as dg
 from assets.checks import source_checks
 from assets.child import run_nest_model
 from assets.code import code_version
-from assets.materialize import card_metadata, markdown_table, pictures_metadata, plainly, table_result
+from assets.materialize import plainly
+from assets.metadata import input_result, markdown_table, pictures_metadata, subjects_result, table_result
 from assets.once import once
 from assets.resources import Workspace
 from assets.training import COMMAND, MODELS, flags, model_card, pretrained
@@ -16,11 +17,8 @@ from pipelines import instacart
 from pipelines.sources.raw import find_file
 from pipelines.sources.ready_instacart import input_files, made_with, ready_instacart
 from schemas.cards import StepCard
-from schemas.contract import read_table
-from schemas.events import SUBJECTS
 from schemas.expectations import BASKET_SUITES
 from schemas.hashing import file_sha256
-from schemas.splits import shown_splits
 
 ETL = {"group_name": "instacart_etl", "owners": ["team:data-engineering"]}
 CODE = code_version("pipelines.instacart")
@@ -39,15 +37,7 @@ def instacart_raw(workspace: Workspace) -> dg.MaterializeResult:
         return instacart.inspect_raw(ready_instacart(settings, layout), layout)
 
     card = once(layout, input_files(settings, layout), made_with(settings), make)
-    hashes = [{"file": name, "SHA-256": value[:16]} for name, value in card.hashes.items()]
-    return dg.MaterializeResult(
-        metadata={
-            "found_in": dg.MetadataValue.path(workspace.instacart_source().folder),
-            **card_metadata(card),
-            "hashes": dg.MetadataValue.md(markdown_table(hashes)),
-        },
-        data_version=dg.DataVersion(card.version),
-    )
+    return input_result(card, found_in=workspace.instacart_source().folder)
 
 
 @dg.asset(deps=[instacart_raw], kinds={"polars", "parquet"}, code_version=CODE, **ETL)
@@ -63,8 +53,7 @@ def instacart_subjects(workspace: Workspace) -> dg.MaterializeResult:
         lambda: instacart.extract_subjects(source, layout, **size),
         source=input_files(workspace.settings, layout),
     )
-    splits = shown_splits(read_table(layout.subjects, SUBJECTS)).task
-    return table_result(card, layout.subjects, **{f"split_{name}": rows for name, rows in splits.items()})
+    return subjects_result(card, layout.subjects)
 
 
 @dg.asset(deps=[instacart_raw], kinds={"polars", "parquet"}, code_version=CODE, **ETL)

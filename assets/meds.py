@@ -5,14 +5,12 @@ from functools import partial
 import dagster as dg
 
 from assets.code import code_version
-from assets.materialize import card_metadata, column_schema, plainly, table_result
+from assets.materialize import plainly
+from assets.metadata import card_metadata, column_schema, input_result, subjects_result, table_result
 from assets.once import once
 from assets.resources import Workspace
 from pipelines import corpus, from_meds, meds
-from schemas.contract import read_table
-from schemas.events import SUBJECTS
 from schemas.meds import MEDS_DATA
-from schemas.splits import shown_splits
 
 OWNERS = {"owners": ["team:data-engineering"]}
 ETL = {"group_name": "meds_etl", **OWNERS}
@@ -52,10 +50,7 @@ def meds_raw(workspace: Workspace) -> dg.MaterializeResult:
     layout, dataset = workspace.layout("meds"), workspace.meds_dataset()
     reads = workspace.settings.model_dump(include={COLUMN})
     card = once(layout, list(dataset.folders), reads, lambda: from_meds.inspect_raw(dataset, layout))
-    return dg.MaterializeResult(
-        metadata={"found_in": dg.MetadataValue.path(dataset.root), **card_metadata(card)},
-        data_version=dg.DataVersion(card.version),
-    )
+    return input_result(card, found_in=dataset.root)
 
 
 @dg.asset(deps=[meds_raw], kinds={"polars", "parquet"}, code_version=CODE, **ETL)
@@ -72,10 +67,7 @@ def meds_subjects(workspace: Workspace) -> dg.MaterializeResult:
         lambda: from_meds.extract_subjects(dataset, layout, settings.rules, subjects_per_bucket=size),
         source=dataset.folders,
     )
-    splits = shown_splits(read_table(layout.subjects, SUBJECTS))
-    sizes = {f"split_{name}": rows for name, rows in splits.task.items()}
-    sizes |= {f"pretrain_split_{name}": rows for name, rows in splits.pretrain.items()}
-    return table_result(card, layout.subjects, **sizes)
+    return subjects_result(card, layout.subjects)
 
 
 @dg.asset(deps=[meds_raw, meds_subjects], kinds={"polars", "parquet"}, code_version=CODE, **ETL)

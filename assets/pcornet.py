@@ -5,15 +5,13 @@ from functools import partial
 import dagster as dg
 
 from assets.code import code_version
-from assets.materialize import card_metadata, markdown_table, plainly, table_result
+from assets.materialize import plainly
+from assets.metadata import input_result, subjects_result, table_result
 from assets.once import once
 from assets.resources import Workspace
 from pipelines import pcornet
 from pipelines.sources.ready_pcornet import input_files, made_with, ready_pcornet
 from schemas.cards import StepCard
-from schemas.contract import read_table
-from schemas.events import SUBJECTS
-from schemas.splits import shown_splits
 
 ETL = {"group_name": "pcornet_etl", "owners": ["team:data-engineering"]}
 CODE = code_version("pipelines.pcornet")
@@ -31,15 +29,7 @@ def pcornet_raw(workspace: Workspace) -> dg.MaterializeResult:
         return pcornet.inspect_raw(ready_pcornet(settings, layout), layout, settings.allowed_birth_dates)
 
     card = once(layout, input_files(settings, layout), made_with(settings), make)
-    hashes = [{"table": name, "SHA-256": value[:16]} for name, value in card.hashes.items()]
-    return dg.MaterializeResult(
-        metadata={
-            "found_in": dg.MetadataValue.path(workspace.pcornet_source().folder),
-            **card_metadata(card),
-            "hashes": dg.MetadataValue.md(markdown_table(hashes)),
-        },
-        data_version=dg.DataVersion(card.version),
-    )
+    return input_result(card, found_in=workspace.pcornet_source().folder)
 
 
 @dg.asset(deps=[pcornet_raw], kinds={"polars", "parquet"}, code_version=CODE, **ETL)
@@ -55,10 +45,7 @@ def pcornet_subjects(workspace: Workspace) -> dg.MaterializeResult:
 
     files = input_files(settings, layout)
     card = once(layout, [layout.subjects, layout.buckets], reads, make, source=files)
-    splits = shown_splits(read_table(layout.subjects, SUBJECTS))
-    sizes = {f"split_{name}": rows for name, rows in splits.task.items()}
-    sizes |= {f"pretrain_split_{name}": rows for name, rows in splits.pretrain.items()}
-    return table_result(card, layout.subjects, **sizes)
+    return subjects_result(card, layout.subjects)
 
 
 @dg.asset(deps=[pcornet_raw], kinds={"polars", "parquet"}, code_version=CODE, **ETL)

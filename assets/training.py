@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 
 from assets.child import run_nest_model
 from assets.code import code_version
-from assets.materialize import column_schema, pictures_metadata, plainly
+from assets.materialize import plainly
+from assets.metadata import column_schema, pictures_metadata
 from assets.once import key_of, once
 from assets.resources import Workspace
 from assets.sources import steps_of

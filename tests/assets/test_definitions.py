@@ -7,7 +7,7 @@ import pytest
 
 from assets.cohorts import FOLDER, unreadable
 from assets.definitions import build, defs
-from assets.materialize import card_metadata, column_schema
+from assets.metadata import card_metadata, column_schema
 from schemas.cards import Flow, StepCard
 from schemas.cohort import read_folder
 from schemas.events import EVENTS

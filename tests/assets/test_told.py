@@ -9,7 +9,8 @@ import dagster as dg
 import pytest
 
 from assets.child import sentence
-from assets.materialize import card_metadata, plainly
+from assets.materialize import plainly
+from assets.metadata import card_metadata
 from assets.resources import Workspace
 from assets.results import results
 from nest_model.commands import parser

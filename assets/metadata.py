@@ -1,0 +1,139 @@
+"""What is told of a materialization in the UI: its card, its table, its pictures; no count that tells of few people."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.cards import Flow, StepCard
+from schemas.contract import read_table
+from schemas.contracts import descriptions
+from schemas.events import SUBJECTS
+from schemas.splits import shown_splits
+from schemas.suppress import is_small, shown_count, shown_parts
+
+OF_NOBODY = ("shards", "buckets")
+"""Counts of files, which may be shown however few they are."""
+
+
+def table_result(
+    card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None, **more: str
+) -> dg.MaterializeResult:
+    """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures, and `more`."""
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    dg.AssetExecutionContext.get().log.info(f"{rows:,} rows under {card.contract}")
+    metadata = {
+        "dagster/row_count": rows,
+        "dagster/column_schema": column_schema(pq.read_schema(files[0])),
+        "dagster/uri": path.as_uri(),
+        "contract": card.contract,
+        **card_metadata(card),
+        **more,
+        **pictures_metadata(pictures or {}),
+    }
+    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(card.version))
+
+
+def subjects_result(card: StepCard, path: Path) -> dg.MaterializeResult:
+    """Return the materialization of a source's subjects: a table, and how many are in which split."""
+    splits = shown_splits(read_table(path, SUBJECTS))
+    sizes = {f"split_{name}": subjects for name, subjects in splits.task.items()}
+    sizes |= {f"pretrain_split_{name}": subjects for name, subjects in splits.pretrain.items()}
+    return table_result(card, path, **sizes)
+
+
+def input_result(card: StepCard, **found: Path) -> dg.MaterializeResult:
+    """Return the materialization of a source's input: where it was found, what is in it, and the hash of each file."""
+    hashes = [{"input": name, "SHA-256": value[:16]} for name, value in card.hashes.items()]
+    return dg.MaterializeResult(
+        metadata={
+            **{name: dg.MetadataValue.path(path) for name, path in found.items()},
+            **card_metadata(card),
+            "hashes": dg.MetadataValue.md(markdown_table(hashes)),
+        },
+        data_version=dg.DataVersion(card.version),
+    )
+
+
+def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
+    """Return a card's counts, shares and flows for the UI: no small count, and no share that tells one."""
+    metadata: dict[str, dg.MetadataValue] = {
+        name: dg.MetadataValue.int(count) if name in OF_NOBODY else shown(count)
+        for name, count in card.counts.items()
+        if "[" not in name  # a histogram's bin
+    }
+    hidden = tuple(name for name, count in card.counts.items() if is_small(count) and name not in OF_NOBODY)
+    metadata |= {
+        f"share_{name}": dg.MetadataValue.float(share)
+        for name, share in card.shares.items()
+        if not any(count.startswith(name) for count in hidden)
+    }
+    if card.flows:
+        metadata["rows"] = dg.MetadataValue.md(flows_markdown(card.flows))
+    if card.notes:
+        metadata["notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in card.notes))
+    if card.warnings:
+        metadata["warnings"] = dg.MetadataValue.md("\n".join(f"- {warning}" for warning in card.warnings))
+    return metadata
+
+
+def flows_markdown(flows: Mapping[str, Flow]) -> str:
+    """Return a table: rows read, kept, dropped by reason; no part under 11 is shown or follows from the others."""
+    has_notes = any(flow.noted for flow in flows.values())
+    return markdown_table([_flow_row(name, flow, has_notes) for name, flow in flows.items()])
+
+
+def _flow_row(name: str, flow: Flow, has_notes: bool) -> dict[str, str]:
+    parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
+    row = {"from": name, "source rows": f"{flow.source_rows:,}", "kept": parts.pop("kept")}
+    row["dropped"] = _by_reason(parts)
+    if has_notes:
+        noted = {reason: shown_count(count, flow.kept_rows) for reason, count in flow.noted.items()}
+        row["of the kept, noted"] = _by_reason(noted)
+    return row
+
+
+def _by_reason(counts: Mapping[str, str]) -> str:
+    told = [f"{count} {reason.replace('_', ' ')}" for reason, count in counts.items() if count != "0"]
+    return " · ".join(told) or "–"
+
+
+def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return rows of text, all with the same keys, as a table."""
+    lines = [f"| {' | '.join(row.values())} |" for row in rows]
+    return "\n".join([f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|", *lines]) if rows else "–"
+
+
+def shown(count: int) -> dg.MetadataValue:
+    """Return a count as it may be seen in the UI: a number the UI can plot, or `< 11`."""
+    return dg.MetadataValue.text(shown_count(count)) if is_small(count) else dg.MetadataValue.int(count)
+
+
+def column_schema(schema: pa.Schema) -> dg.TableSchema:
+    """Return an Arrow schema as the UI shows it, each column with what its contract says of it."""
+    told = descriptions(schema)
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                name=field.name,
+                type=str(field.type),
+                description=told.get(field.name) or None,
+                constraints=dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema
+        ]
+    )
+
+
+def picture(png: bytes) -> dg.MetadataValue:
+    """Return a PNG as metadata the UI renders."""
+    return dg.MetadataValue.md(f"![](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def pictures_metadata(pictures: Mapping[str, bytes]) -> dict[str, dg.MetadataValue]:
+    """Return PNGs by title as metadata."""
+    return {title: picture(png) for title, png in pictures.items()}
