@@ -17,13 +17,12 @@ from safetensors.torch import load_file
 from nest_model import checkpoint
 from nest_model.__main__ import main
 from nest_model.batches import micro_batches
-from nest_model.device import start
 from nest_model.predictions import read_predictions
 from nest_model.pretraining import Patients, Pretraining
 from nest_model.ranks import balanced, own
 from schemas.errors import NestError
 from tests.nest_model.on_ranks import RECIPE, ended, on_ranks, train, trained_on_ranks
-from tests.nest_model.tiny_world import World, make_world
+from tests.nest_model.tiny_world import World, make_world, runtime
 
 SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=40).map(np.array)
 
@@ -116,7 +115,7 @@ def test_what_sharded_ranks_wrote_one_process_loads_and_finds_as_good_as_they_sa
     patients = Patients.read(world.seqset, world.subjects)
 
     model, card = checkpoint.load_pretrained(tmp_path, vocab_sha256=patients.seqsets.vocab_sha256)
-    trainee = Pretraining(patients, card.model, RECIPE, start("cpu", threads=1))
+    trainee = Pretraining(patients, card.model, RECIPE, runtime(tmp_path))
     trainee.module.model.load_state_dict(model.state_dict())
     found = trainee.evaluate(trainee.module)[0] | trainee.set_prediction(trainee.module)
 
