@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from nest_model import checkpoint
 from nest_model.__main__ import main
 from nest_model.batches import micro_batches
+from nest_model.device import start
 from nest_model.predictions import read_predictions
 from nest_model.pretraining import Patients, Pretraining
 from nest_model.ranks import balanced, own
