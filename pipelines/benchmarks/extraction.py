@@ -34,7 +34,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the table and the JSON")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # on the way out the server is stopped too
     machine = Machine.this()
     try:
         rows, costs = run(given.work / "extraction", given.rows)
@@ -95,4 +94,5 @@ def table_of(rows: int, costs: list[Cost]) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # on the way out the server is stopped too
     sys.exit(main())
