@@ -1,6 +1,6 @@
 """Labels agree with ACES, the task extractor of the MEDS world, on the tasks it can say.
 
-It lives in an environment of its own (`make aces`), which NEST_ACES_PYTHON may name. Its known differences:
+It lives in an environment of its own (`make aces`), which ACES_PYTHON may name. Its known differences:
 
 - A stay without an end after its start has no discharge, and lasts, for ACES, to the next stay's. We leave it out.
 - That somebody was admitted again, however late, is no condition it has: those who never were, it labels 0.
@@ -26,14 +26,14 @@ from schemas.settings import PRESETS
 from tests.pipelines.agreement import run_all
 from tests.runs import CROSSWALKS, DEMO, ROOT
 
-PYTHON = Path(os.environ.get("NEST_ACES_PYTHON", ROOT / ".venv-aces" / "bin" / "python"))
+PYTHON = Path(os.environ.get("ACES_PYTHON", ROOT / ".venv-aces" / "bin" / "python"))
 TASKS = Path(__file__).parent / "aces"
 
 pytestmark = [
     pytest.mark.aces,
     pytest.mark.long,
     pytest.mark.demo,
-    pytest.mark.skipif(not PYTHON.exists(), reason="ACES is not there; make aces, or set NEST_ACES_PYTHON"),
+    pytest.mark.skipif(not PYTHON.exists(), reason="ACES is not there; make aces, or set ACES_PYTHON"),
     pytest.mark.skipif(not DEMO.is_dir(), reason="the MIMIC-IV demo is not beside the repository"),
 ]
 
