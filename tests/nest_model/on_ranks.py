@@ -26,13 +26,16 @@ def train(world: World, out: Path, strategy: str = "auto", seconds_between_state
 
 
 def on_ranks(*arguments: object, ranks: int = 2, restarts: int = 0) -> subprocess.Popen:
-    """Start `python -m <arguments>` on ranks that find each other at a port of the system's choosing."""
+    """Start `python -m <arguments>` on ranks that find each other at a port of the system's choosing.
+
+    torch's agent keeps one store for all attempts, where a rank that starts again finds the addresses of those that ended.
+    """
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
             *(f"--nproc-per-node={ranks}", f"--max-restarts={restarts}", "-m", *map(str, arguments)),
         ],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,

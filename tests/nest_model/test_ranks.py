@@ -160,9 +160,7 @@ def test_a_rank_killed_outright_ends_all_and_the_next_run_gives_the_same_weights
 def test_torchrun_itself_goes_on_from_the_state_when_it_may_restart(world, tmp_path):
     trained_on_ranks(world, tmp_path / "undisturbed")
     out = tmp_path / "killed"
-    process = on_ranks(
-        "tests.nest_model.on_ranks", world.root, out, "auto", 0, restarts=3
-    )  # one may be lost to a slow rank
+    process = on_ranks("tests.nest_model.on_ranks", world.root, out, "auto", 0, restarts=1)
     a_few_states_saved(out, process)
     os.kill(ranks_of(process)[1], signal.SIGKILL)
     said = ended(process)
