@@ -28,7 +28,7 @@ def train(world: World, out: Path, strategy: str = "auto", seconds_between_state
 def on_ranks(*arguments: object, ranks: int = 2, restarts: int = 0) -> subprocess.Popen:
     """Start `python -m <arguments>` on ranks that find each other at a port of the system's choosing.
 
-    torch's agent would keep one store for all attempts, where ranks that start again find addresses of those that ended.
+    The agent would keep one store for all attempts, where ranks that start again find addresses of those that ended.
     """
     return subprocess.Popen(
         [
