@@ -35,7 +35,7 @@ def measure(
     rates = {name: np.empty((len(seeds), batches)) for name in names}
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     total = (WARM_UP + batches * len(seeds)) * len(names)
-    progress = Progress(None, f"protocol {protocol}, N = {sizes.length:,}", total, "batches/s")
+    progress = Progress(None, f"protocol {protocol}, N = {sizes.length:,}", total, "batches")
     for turn in range(-WARM_UP, batches * len(seeds)):
         batch, place = divmod(max(turn, 0), len(seeds))
         drawn = draw(sizes, generators[place]).to(device)

@@ -23,7 +23,7 @@ def measure(
     peaks = {name: _peak(FORMS[name], size, computed[name]) for name in names}
     steps = {name: prepare(FORMS[name], size, computed[name]) for name in names}
     milliseconds: dict[str, list[float]] = {name: [] for name in names}
-    progress = Progress(None, words, (rounds + 1) * len(steps), "steps/s")
+    progress = Progress(None, words, (rounds + 1) * len(steps), "steps")
     for turn in range(rounds + 1):
         for name in _from(names, turn):
             took = seconds(steps[name].run, CPU)
