@@ -2,11 +2,11 @@
 
 import json
 
+from nest_model.benchmarks import tables
 from nest_model.benchmarks.closed_form import flop_per_token, parameters
 from nest_model.benchmarks.models import MODELS
 from nest_model.benchmarks.sizes import Sizes
 from nest_model.benchmarks.step.table import as_markdown
-from nest_model.benchmarks.tables import by_formula
 from nest_model.simulation.shown import table
 from tests.runs import ROOT
 
@@ -17,7 +17,7 @@ def test_the_page_of_the_benchmarks_shows_the_paper_s_figures_by_formula():
         name: {"flop_per_token": flop_per_token(name, sizes), "parameters": parameters(name, sizes)}
         for name in MODELS
     }
-    assert by_formula(figures) in (ROOT / "docs" / "benchmarks.md").read_text()
+    assert tables.by_formula(figures) in (ROOT / "docs" / "benchmarks.md").read_text()
 
 
 def test_the_table_of_the_step_is_of_its_figures():
@@ -37,3 +37,13 @@ def test_the_table_of_the_simulation_is_of_its_figures():
 
     assert shown == (folder / "benchmarks" / "simulation.md").read_text()
     assert shown.strip() in (folder / "simulation.md").read_text()
+
+
+def test_the_page_of_the_benchmarks_shows_what_table_1_measured():
+    folder = ROOT / "docs" / "benchmarks"
+    report, text = json.loads((folder / "table1.json").read_text()), (folder / "table1.md").read_text()
+    assert tables.as_markdown(report) == text
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    where, *_, words, measured = text.strip().split("\n\n")
+    assert where in page
+    assert f"{words}\n\n{measured}" in page
