@@ -1,7 +1,6 @@
 """One loop: a cohort file in `assets/cohorts/` becomes its labels, its models and its checks."""
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 
 import dagster as dg
@@ -91,18 +90,6 @@ def unreadable(source: str, name: str, error: CohortError) -> dg.AssetsDefinitio
         raise error
 
     return broken_cohort
-
-
-def meant_for(error: CohortError, sources: Collection[str]) -> str:
-    """Return the source a broken file is for: the one it names, or its own name begins with; else the first."""
-    file = Path(error.file)
-    try:
-        text = file.read_text(errors="replace")
-    except OSError:
-        text = ""
-    said = re.search(r"^source:\s*[\"']?(\w+)", text, flags=re.MULTILINE)
-    wanted = (said[1] if said else "", file.stem.partition("_")[0])
-    return next((source for source in wanted if source in sources), next(iter(sources)))
 
 
 def as_text(message: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.checks import card_checks, cohort_checks, source_checks
-from assets.cohorts import FOLDER, labels, meant_for, unreadable
+from assets.cohorts import FOLDER, labels, unreadable
 from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
 from assets.history import write_seldom
@@ -17,7 +17,7 @@ from assets.mimic import MIMIC_ASSETS
 from assets.pcornet import PCORNET_ASSETS, UNORDERED
 from assets.resources import Workspace
 from assets.training import cohort_report, fine_tuned, lightgbm, pretrained, report
-from schemas.cohort import Cohort, read_folder
+from schemas.cohort import Cohort, meant_for, read_folder
 from schemas.expectations import MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
 
 SOURCES = {

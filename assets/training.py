@@ -115,9 +115,26 @@ def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
 
 def report(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
     """Return the asset `<source>_report` over the models of these cohorts."""
+    about = "One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."
+    return _page(source, source, cohorts, "report", {"cohorts": ",".join(cohorts)}, about)
+
+
+def cohort_report(source: str, cohort: str) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_report`: the page of one cohort's models."""
+    about = (
+        f"One self-contained page on {cohort}: for whom, who was left out, every model and metric with its "
+        "interval, calibration, net benefit, subgroups, what the models look at, limits."
+    )
+    return _page(source, cohort, [cohort], "cohort-report", {"cohort": cohort}, about)
+
+
+def _page(
+    source: str, name: str, cohorts: list[str], command: str, of: Mapping[str, str], about: str
+) -> dg.AssetsDefinition:
+    """Return the asset `<name>_report`, made by a command of the model's that is told what it is `of`."""
 
     @dg.asset(
-        name=f"{source}_report",
+        name=f"{name}_report",
         deps=[
             *(f"{source}_{step}" for step in (*steps_of(source), "nest")),
             *(f"{cohort}_{what}" for cohort in cohorts for what in ("labels", "nest", "lightgbm")),
@@ -125,45 +142,31 @@ def report(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
         group_name=f"{source}_report",
         kinds={"html"},
         code_version=code_version("nest_model.report"),
-        description=(
-            "One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."
-        ),
+        description=about,
         owners=["team:research"],
     )
     @plainly
     def page(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
-        options = {"cohorts": ",".join(cohorts), "preset": workspace.settings.preset}
-        return _page(context, pipes, workspace.layout(source), "report", source, options)
+        from nest_model import pictures  # matplotlib: only where it draws
 
-    return page
+        layout = workspace.layout(source)
+        out, options = layout.report(name), {**of, "preset": workspace.settings.preset}
 
+        def make() -> StepCard:
+            arguments = flags({**options, "root": layout.root})
+            return model_card(run_nest_model(context, pipes, out, command, *arguments))
 
-def cohort_report(source: str, cohort: str) -> dg.AssetsDefinition:
-    """Return the asset `<cohort>_report`: the page of one cohort's models."""
-
-    @dg.asset(
-        name=f"{cohort}_report",
-        deps=[
-            *(f"{source}_{step}" for step in (*steps_of(source), "nest")),
-            *(f"{cohort}_{what}" for what in ("labels", "nest", "lightgbm")),
-        ],
-        group_name=f"{source}_report",
-        kinds={"html"},
-        code_version=code_version("nest_model.report"),
-        description=(
-            f"One self-contained page on {cohort}: for whom, who was left out, every model and metric with its "
-            "interval, calibration, net benefit, subgroups, what the models look at, limits."
-        ),
-        owners=["team:research"],
-    )
-    @plainly
-    def page(
-        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-    ) -> dg.MaterializeResult:
-        options = {"cohort": cohort, "preset": workspace.settings.preset}
-        return _page(context, pipes, workspace.layout(source), "cohort-report", cohort, options)
+        card = once(layout, [out], options, make)
+        return dg.MaterializeResult(
+            metadata={
+                "report": dg.MetadataValue.path(out / "report.html"),
+                **pictures_metadata(pictures.of_report(out)),
+                **numbers(card),
+            },
+            data_version=dg.DataVersion(card.version),
+        )
 
     return page
 
@@ -219,33 +222,6 @@ def flags(options: Mapping[str, Any]) -> list[str]:
 def has_gpu() -> bool:
     """Return whether there is one, without asking torch, which takes seconds to load."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
-
-
-def _page(
-    context: dg.AssetExecutionContext,
-    pipes: dg.PipesSubprocessClient,
-    layout: Layout,
-    command: str,
-    name: str,
-    options: Mapping[str, str],
-) -> dg.MaterializeResult:
-    from nest_model import pictures  # matplotlib: only where it draws
-
-    out = layout.report(name)
-
-    def make() -> StepCard:
-        arguments = flags({**options, "root": layout.root})
-        return model_card(run_nest_model(context, pipes, out, command, *arguments))
-
-    card = once(layout, [out], options, make)
-    return dg.MaterializeResult(
-        metadata={
-            "report": dg.MetadataValue.path(out / "report.html"),
-            **pictures_metadata(pictures.of_report(out)),
-            **numbers(card),
-        },
-        data_version=dg.DataVersion(card.version),
-    )
 
 
 def _task_model(

@@ -123,7 +123,7 @@ class FineTuning:
         """Return [rows, d_model], what the encoder as it is makes of every row of the labels; before `fit` alone."""
         encoder = Frozen(self.module.encoder).to(self._fabric.device)
         with self._fabric.autocast():
-            return self._score(encoder, np.arange(len(self._labels)), "look, frozen").numpy()
+            return self._score(encoder, np.arange(len(self._labels)), "probe").numpy()
 
     def attended(self) -> Mapping[str, Any]:
         """Return where the model looks on some of the test examples; of a model that lies whole in one process."""

@@ -50,9 +50,7 @@ def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[Probe, Ma
     """
     kind = labels.task.label_type
     truth = labels.truth(classes_of(labels.task))
-    learnt = (
-        truth.any(axis=1) if kind == "class" else np.full(len(truth), True)
-    )  # or of no class of the task's
+    learnt = truth.any(axis=1) | (kind != "class")  # of none of the task's classes: nothing to learn
     train, val = ((labels.split == split) & learnt for split in ("train", "val"))
     tried = [_fit(rows[train], truth[train], kind, strength=strength, seed=seed) for strength in STRENGTHS]
     merits = [_merit(truth[val], probe.probabilities(rows[val], kind)) for probe in tried]

@@ -49,18 +49,22 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 
 _HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content", "stamps"}
-_OF_A_COHORT = ("_labels", "_nest", "_lightgbm", "_report")
+
+OF_A_COHORT = ("labels", "nest", "lightgbm", "report")
+"""What a cohort becomes: `<cohort>_labels`, `<cohort>_nest`, `<cohort>_lightgbm`, `<cohort>_report`."""
+
+_ENDINGS = tuple(f"_{step}" for step in OF_A_COHORT)
 
 
 def step_of(asset: str, source: str) -> str:
     """Return the step an asset is: `mimic_events` is events; what a cohort names (`mimic_mortality_nest`) stays."""
     own = asset.removeprefix(f"{source}_")
-    return asset if own.endswith(_OF_A_COHORT) else own
+    return asset if own.endswith(_ENDINGS) else own
 
 
 def asset_of(step: str, source: str) -> str:
     """Return the asset a step is."""
-    return step if step.endswith(_OF_A_COHORT) else f"{source}_{step}"
+    return step if step.endswith(_ENDINGS) else f"{source}_{step}"
 
 
 class StepCard(BaseModel):

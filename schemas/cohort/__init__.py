@@ -13,7 +13,7 @@ from schemas.cohort.conditions import (
     IndexWithout,
 )
 from schemas.cohort.faults import CohortError, Fault
-from schemas.cohort.folder import read_folder
+from schemas.cohort.folder import meant_for, read_folder
 from schemas.cohort.model import CodeList, Cohort, Keep
 from schemas.cohort.outcomes import (
     AnyEncounter,
@@ -55,6 +55,7 @@ __all__ = [
     "Outcome",
     "Rate",
     "TimePoint",
+    "meant_for",
     "parse_cohort",
     "parse_text",
     "read_folder",

@@ -4,12 +4,10 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from schemas.cards import OF_A_COHORT
 from schemas.cohort.faults import CohortError
 from schemas.cohort.model import SOURCES, Cohort
 from schemas.cohort.read import parse_cohort
-
-SUFFIXES = ("labels", "nest", "lightgbm", "report")
-"""What a cohort becomes: `<cohort>_labels`, `<cohort>_nest`, `<cohort>_lightgbm`, `<cohort>_report`."""
 
 
 def read_folder(
@@ -46,6 +44,18 @@ def read_folder(
     return good, bad
 
 
+def meant_for(error: CohortError, sources: Collection[str]) -> str:
+    """Return the source a broken file is for: the one it names, or its own name begins with; else the first."""
+    file = Path(error.file)
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        text = ""
+    said = re.search(r"^source:\s*[\"']?(\w+)", text, flags=re.MULTILINE)
+    wanted = (said[1] if said else "", file.stem.partition("_")[0])
+    return next((source for source in wanted if source in sources), next(iter(sources)))
+
+
 def _read(file: Path, taken: Collection[str], sources: Collection[str]) -> Cohort | CohortError:
     try:
         cohort = parse_cohort(file)
@@ -54,11 +64,11 @@ def _read(file: Path, taken: Collection[str], sources: Collection[str]) -> Cohor
     if cohort.source not in sources:
         message = f"'{cohort.source}' has no tables here yet; there are those of {', '.join(sources)}"
         return cohort.fault(("source",), message)
-    clash = [f"{cohort.cohort}_{suffix}" for suffix in SUFFIXES if f"{cohort.cohort}_{suffix}" in taken]
+    clash = [f"{cohort.cohort}_{suffix}" for suffix in OF_A_COHORT if f"{cohort.cohort}_{suffix}" in taken]
     if clash:
         message = f"'{cohort.cohort}' would become {clash[0]}, which exists already; choose another name"
         return cohort.fault(("cohort",), message)
-    ending = next((suffix for suffix in SUFFIXES if cohort.cohort.endswith(f"_{suffix}")), None)
+    ending = next((suffix for suffix in OF_A_COHORT if cohort.cohort.endswith(f"_{suffix}")), None)
     if ending:  # the folders of `stroke_nest` would be those of a cohort `stroke`
         message = (
             f"'{cohort.cohort}' ends as what is made from a cohort does (_{ending}); choose another name"

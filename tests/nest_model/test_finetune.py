@@ -16,7 +16,7 @@ from nest_model.finetuning import FineTuning, mean_average_precision
 from nest_model.labels import Labels
 from nest_model.predictions import of_the_probe, read_predictions
 from nest_model.recipe import PRETRAINING, Recipe
-from nest_model.telemetry import Stopped, StopRequest
+from nest_model.telemetry import Stopped, StopRequest, Telemetry
 from schemas.contract import table_metadata
 from schemas.errors import NestError
 from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
@@ -37,7 +37,15 @@ def pretrained(world, tmp_path_factory) -> Path:
 
 
 def tune(
-    world: World, pretrained: Path, root: Path, *, labels: Path | None = None, stop=None, epochs=None, key=""
+    world: World,
+    pretrained: Path,
+    root: Path,
+    *,
+    labels: Path | None = None,
+    stop=None,
+    epochs=None,
+    key="",
+    telemetry=None,
 ) -> Path:
     finetune(
         pretrained=pretrained,
@@ -46,7 +54,7 @@ def tune(
         out=root / "model",
         predictions=root / "report" / "predictions.parquet",
         seed=42,
-        runtime=runtime(root / "model", stop=stop),
+        runtime=runtime(root / "model", stop=stop, telemetry=telemetry),
         recipe=vars(RECIPE.changed(epochs=epochs)),
         key=key,
     )
@@ -150,6 +158,15 @@ def test_the_same_run_again_gives_the_same_bytes(world, pretrained, tmp_path):
         if file.suffix != ".jsonl" and file.parent.name != "tensorboard":  # which tell times
             again = tmp_path / "b" / file.relative_to(tmp_path / "a")
             assert file.read_bytes() == again.read_bytes(), file.name
+
+
+def test_every_pass_over_the_rows_says_how_far_it_is_and_comes_to_its_end(world, pretrained, tmp_path):
+    tune(world, pretrained, tmp_path, telemetry=Telemetry(tmp_path / "model", seconds_between_lines=0))
+    lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
+    last = {line["stage"]: line for line in lines if line["event"] == "progress"}
+    assert set(last) == {"probe", "finetune", "validate", "score"}
+    assert all(0 < last[stage]["step"] == last[stage]["total"] for stage in ("probe", "validate", "score"))
+    assert last["probe"]["total"] == last["score"]["total"] > last["validate"]["total"]
 
 
 def test_the_probe_reads_the_pretrained_model_however_long_the_other_is_trained(world, pretrained, tmp_path):

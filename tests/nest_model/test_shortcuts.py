@@ -54,12 +54,15 @@ def _compare(sizes, config, seed, *, dtype: torch.dtype, close: float) -> None:
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in plain.items()
     }
-    # by the largest of all: what comes back through a layer is rounded there, and the norm of a row that is almost
-    # nothing makes fifty of one; a Time2Vec's is a sum of hours, hundreds that cancel
-    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    # by the largest of a weight: a Time2Vec's is a sum of hours, hundreds that cancel
+    largest = {name: float(gradient.abs().max()) for name, gradient in expected.items()}
+    # in float32 by the largest of all: what comes back through a layer is rounded there, and the norm of a row that is
+    # almost nothing makes fifty of one; without any shortcut, too
+    if dtype == torch.float32:
+        largest = dict.fromkeys(largest, max(largest.values()))
     for name, weight in model.named_parameters():
         assert weight.grad is not None, name
-        assert float((weight.grad - expected[name]).abs().max()) <= close * max(1.0, largest), name
+        assert float((weight.grad - expected[name]).abs().max()) <= close * max(1.0, largest[name]), name
 
 
 def _as_written(hidden: torch.Tensor, collapsed: MaskedBatch, masked: MaskedBatch) -> torch.Tensor:
