@@ -14,9 +14,21 @@ hypothesis.settings.register_profile("everywhere", deadline=None)  # a busy mach
 hypothesis.settings.load_profile("everywhere")
 
 
+@pytest.hookimpl(trylast=True)  # of those that were chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what runs the product whole: started last, it would keep one worker busy and the others idle."""
-    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    """Begin with what takes longest: started last, it would keep one worker busy and the others idle.
+
+    One file makes the whole run; the others that look at it come when it is made, and no worker waits for it.
+    """
+    waiting = sorted({item.path for item in items if "full_run" in getattr(item, "fixturenames", ())})
+    here = Path(__file__).parent
+
+    def turn(item: pytest.Item) -> int:
+        if item.path in waiting:
+            return 0 if item.path == waiting[0] else 2
+        return 1 if item.path.parent in (here, here / "assets") else 3
+
+    items.sort(key=turn)
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ def test_new_patients_are_scored_by_a_fine_tuned_model(full_run: Run, tmp_path: 
     "command",
     [
         ("dg", "check", "defs"),
-        ("dagster", "asset", "list"),
+        pytest.param(("dagster", "asset", "list"), marks=pytest.mark.long),
         ("dagster", "job", "list", "-m", "assets.definitions"),
     ],
     ids=" ".join,

@@ -112,7 +112,7 @@ for step in range(10):
     "command",
     [
         ("dagster", "job", "execute", "-j", "mimic_etl"),
-        ("dagster", "asset", "materialize", "--select", "mimic_raw"),
+        pytest.param(("dagster", "asset", "materialize", "--select", "mimic_raw"), marks=pytest.mark.long),
     ],
     ids=["job", "asset"],
 )

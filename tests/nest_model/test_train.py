@@ -229,7 +229,13 @@ def start_and_end_by(signal_number: int, world: World, out: Path) -> subprocess.
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGTERM, id="SIGTERM"),
+        pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.long),
+    ],
+)
 def test_a_training_asked_to_end_saves_its_state_and_ends_well(tmp_path, number):
     world = make_world(tmp_path, subjects=200)
     out = tmp_path / "out"

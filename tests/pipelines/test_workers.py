@@ -53,12 +53,26 @@ class LocalCluster:
         self._log.close()
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Which no test may harm."""
+    running = LocalCluster(tmp_path_factory.mktemp("cluster"), 2)
+    yield running
+    running.stop()
+
+
 @pytest.fixture
-def cluster(tmp_path):
+def doomed(tmp_path):
     running = LocalCluster(tmp_path, 2)
     yield running
     workers.use(None)
     running.stop()
+
+
+@pytest.fixture(autouse=True)
+def on_this_machine_again():
+    yield
+    workers.use(None)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +106,9 @@ def test_a_cluster_gives_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
     assert there == here
 
 
-def test_a_worker_killed_in_mid_run_costs_nothing_but_time(cluster, raw, tmp_path):
-    here = run_chain(raw, tmp_path / "here", subjects_per_bucket=1)
-    workers.use(cluster.address)
+def test_a_worker_killed_in_mid_run_costs_nothing_but_time(doomed, raw, tmp_path):
+    here = run_chain(raw, tmp_path / "here", subjects_per_bucket=3)
+    workers.use(doomed.address)
 
     def kill_when_some_are_written() -> None:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
@@ -102,24 +116,21 @@ def test_a_worker_killed_in_mid_run_costs_nothing_but_time(cluster, raw, tmp_pat
             if time.monotonic() > deadline:
                 return
             time.sleep(0.005)
-        cluster.workers[0].kill()
+        doomed.workers[0].kill()
 
     killer = threading.Thread(target=kill_when_some_are_written, daemon=True)
     killer.start()
-    there = run_chain(raw, tmp_path / "there", subjects_per_bucket=1)
+    there = run_chain(raw, tmp_path / "there", subjects_per_bucket=3)
     killer.join(timeout=5)
-    assert cluster.workers[0].wait(timeout=5) == -signal.SIGKILL
+    assert doomed.workers[0].wait(timeout=5) == -signal.SIGKILL
     assert there == here
 
 
 def test_nobody_at_the_address_is_one_message(monkeypatch):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_TO_ANSWER", 1)
     workers.use(f"tcp://127.0.0.1:{free_port()}")
-    try:
-        with pytest.raises(NestError, match="no Dask scheduler answers at"):
-            list(workers.each_bucket("refusals", refuse, 1))
-    finally:
-        workers.use(None)
+    with pytest.raises(NestError, match="no Dask scheduler answers at"):
+        list(workers.each_bucket("refusals", refuse, 1))
 
 
 def test_a_fault_on_a_worker_is_the_message_here(cluster):
@@ -225,20 +236,20 @@ def when_begun(folder: Path, act: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def test_a_cluster_all_of_whose_workers_die_is_one_message(cluster, monkeypatch, tmp_path):
+def test_a_cluster_all_of_whose_workers_die_is_one_message(doomed, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 2)
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
-    workers.use(cluster.address)
-    killer = when_begun(tmp_path, lambda: [worker.kill() for worker in cluster.workers])
+    workers.use(doomed.address)
+    killer = when_begun(tmp_path, lambda: [worker.kill() for worker in doomed.workers])
     with pytest.raises(NestError, match=r"has no workers\. Start some"):
         list(workers.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
     killer.join()
 
 
-def test_a_scheduler_that_dies_is_one_message(cluster, monkeypatch, tmp_path):
+def test_a_scheduler_that_dies_is_one_message(doomed, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
-    workers.use(cluster.address)
-    killer = when_begun(tmp_path, cluster.scheduler.kill)
+    workers.use(doomed.address)
+    killer = when_begun(tmp_path, doomed.scheduler.kill)
     with pytest.raises(NestError, match=r"went away\. Start it and its workers and run again"):
         list(workers.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
     killer.join()

@@ -203,6 +203,7 @@ print("fails" if not found.passed("ERROR") else "works")
 """
 
 
+@pytest.mark.long  # of interest when it is upgraded
 def test_great_expectations_still_closes_the_connection_before_it_reads(tmp_path: Path) -> None:
     write(tables(), tmp_path)
     command = [sys.executable, "-c", WITHOUT_THE_MEMBER, str(tmp_path)]
@@ -222,6 +223,7 @@ print(validate(expectations.subjects(Layout(Path(sys.argv[1])))).passed("ERROR")
 """
 
 
+@pytest.mark.long
 def test_a_process_that_validated_ends_without_a_word_of_duckdb_s_bindings(tmp_path: Path) -> None:
     write(tables(), tmp_path)
     command = [sys.executable, "-c", ONE_VALIDATION, str(tmp_path)]
