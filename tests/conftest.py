@@ -21,12 +21,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     One file makes the whole run; the others that look at it come when it is made, and no worker waits for it.
     """
     waiting = sorted({item.path for item in items if "full_run" in getattr(item, "fixturenames", ())})
-    here = Path(__file__).parent
+    early = {"tests", "assets", "nest_model"}
 
     def turn(item: pytest.Item) -> int:
         if item.path in waiting:
             return 0 if item.path == waiting[0] else 2
-        return 1 if item.path.parent in (here, here / "assets") else 3
+        return 1 if item.path.parent.name in early else 3
 
     items.sort(key=turn)
 
