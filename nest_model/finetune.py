@@ -25,7 +25,7 @@ from nest_model.not_trainable import give_up
 from nest_model.predictions import of_the_probe
 from nest_model.probe import fit_probe
 from nest_model.readme import classifier_readme
-from nest_model.recipe import FINETUNING, Recipe
+from nest_model.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
 from nest_model.runtime import Runtime
 from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
@@ -64,7 +64,8 @@ def finetune(
         return
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
-    chosen = FINETUNING[parent.training["preset"]].changed(**recipe)
+    recipes = FINETUNING if table.task.label_type == "bool" else SEVERAL_CLASSES
+    chosen = recipes[parent.training["preset"]].changed(**recipe)
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
     rows = within_memory(trainee.frozen, trainee, runtime)  # before the encoder is trained

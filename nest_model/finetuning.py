@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nest_model.attended import attended
 from nest_model.batches import pack
-from nest_model.classifier import Classifier, Frozen, loss_sum, probabilities, score, targets_of
+from nest_model.classifier import Classifier, Frozen, log_odds, loss_sum, probabilities, score, targets_of
 from nest_model.data import SeqSets
 from nest_model.features import leak_count, select
 from nest_model.labels import Labels
@@ -57,6 +57,11 @@ class FineTuning:
         self._train = np.flatnonzero(labels.split == "train")
         self._val = np.flatnonzero(labels.split == "val")
         self.module = Classifier(encoder, len(labels.task.classes), DROPOUT)
+        if (
+            self._type == "list"
+        ):  # one logit of a softmax learns it in a few steps, and is not better for being told
+            with torch.no_grad():
+                self.module.head.out.bias.copy_(log_odds(self._targets[self._train]))
         encoder.set_head.requires_grad_(False)
         self.rows = self._selection.rows[self._train]
         self.padded_rows = encoder.config.max_sets * encoder.config.max_set_rows

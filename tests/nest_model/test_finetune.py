@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from nest_model.classifier import loss_sum, targets_of
+from nest_model.checkpoint import load_pretrained
+from nest_model.classifier import log_odds, loss_sum, targets_of
+from nest_model.data import SeqSets
 from nest_model.finetune import finetune
 from nest_model.finetuning import FineTuning, mean_average_precision
 from nest_model.labels import Labels
@@ -46,6 +48,7 @@ def tune(
     epochs=None,
     key="",
     telemetry=None,
+    recipe=None,
 ) -> Path:
     finetune(
         pretrained=pretrained,
@@ -55,7 +58,7 @@ def tune(
         predictions=root / "report" / "predictions.parquet",
         seed=42,
         runtime=runtime(root / "model", stop=stop, telemetry=telemetry),
-        recipe=vars(RECIPE.changed(epochs=epochs)),
+        recipe=recipe or vars(RECIPE.changed(epochs=epochs)),
         key=key,
     )
     return root
@@ -279,6 +282,17 @@ def test_several_classes_are_learnt_alike(world, pretrained, tmp_path, label_typ
     assert test.probability[present, 1].min() > test.probability[~present, 1].max()
 
 
+@pytest.mark.parametrize(("label_type", "rate"), [("bool", 3e-4), ("class", 1e-3), ("list", 1e-3)])
+def test_several_classes_are_learnt_at_a_rate_of_their_own(world, pretrained, tmp_path, label_type, rate):
+    as_type = {"bool": bool, "class": "ab".__getitem__, "list": lambda truth: ["a"] * truth}[label_type]
+    rows = [(*row[:3], as_type(row[3])) for row in rows_of(world)]
+    changes = {} if label_type == "bool" else {"label_type": label_type, "classes": ("a", "b")}
+    write_labels(tmp_path / "labels.parquet", rows, splits_of(world), **changes)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet", recipe={"epochs": 1})
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["training"]["recipe"]["learning_rate"] == rate
+
+
 def test_shards_of_another_vocabulary_are_refused(world, pretrained, tmp_path):
     other = make_world(tmp_path / "other", subjects=20)
     for card in other.seqset.glob("*.card.json"):
@@ -297,6 +311,25 @@ def test_a_class_the_training_split_has_not_carries_no_loss(world, tmp_path):
     assert targets.tolist() == [0, 1, -1]
     logits = torch.zeros(3, 2)
     assert loss_sum(logits, targets, "class").item() == pytest.approx(2 * np.log(2))
+
+
+def test_log_odds_are_of_how_common_a_label_is_with_half_a_row_added_to_each_count():
+    targets = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    assert log_odds(targets).sigmoid().tolist() == pytest.approx([2.5 / 4, 0.5 / 4])
+
+
+def test_the_head_of_a_list_begins_at_what_is_common_among_the_training_rows_alone(
+    world, pretrained, tmp_path
+):
+    split = splits_of(world)
+    rows = [(*row[:3], ["present"] * (split[row[0]] != "train")) for row in rows_of(world)]
+    file = tmp_path / "labels.parquet"
+    write_labels(file, rows, split, label_type="list", classes=("absent", "present"))
+    labels, seqsets = Labels.read(file), SeqSets.read(world.seqset)
+    encoder, _ = load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
+    begun = FineTuning(labels, seqsets, encoder, RECIPE, runtime(tmp_path)).module
+    rare = 0.5 / (np.count_nonzero(labels.split == "train") + 1)
+    assert begun.head.out.bias.sigmoid().tolist() == pytest.approx([rare, rare])
 
 
 def test_average_precision_leaves_out_a_class_that_does_not_vary():
