@@ -65,7 +65,8 @@ def finetune(
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
     recipes = FINETUNING if table.task.label_type == "bool" else SEVERAL_CLASSES
-    chosen = recipes[parent.training["preset"]].changed(**recipe)
+    usual = recipes[parent.training["preset"]].for_examples(int(np.count_nonzero(table.split == "train")))
+    chosen = usual.changed(**recipe)
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
     rows = within_memory(trainee.frozen, trainee, runtime)  # before the encoder is trained

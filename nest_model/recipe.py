@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+MOST_EPOCHS = 30
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -17,11 +19,18 @@ class Recipe:
     cosine: bool = False  # after the warm-up, down to 0 at the last epoch; else constant
     examples_per_step: int = 36
     thinning: float = 0.0  # share of the events left out of a training example, drawn anew every time
+    least_steps: int = 0  # of few examples more epochs are made, see `for_examples`
     row_budget: int = 8_192  # rows of a micro-batch; changes memory and speed, not the result
 
     def changed(self, **changes: float | None) -> Self:
         """Return the recipe with each of these that is not None in its place."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+    def for_examples(self, examples: int) -> Self:
+        """Return the recipe with epochs enough for `least_steps` of so many examples, the paper's 30 at most."""
+        steps = math.ceil(examples / self.examples_per_step)
+        enough = min(MOST_EPOCHS, math.ceil(self.least_steps / steps))
+        return replace(self, epochs=max(self.epochs, enough))
 
     def of_the_result(self) -> dict[str, Any]:
         """Return what the result depends on: all but the row budget."""
@@ -58,6 +67,7 @@ FINETUNING = {
         cosine=True,
         examples_per_step=12,
         thinning=0.6,
+        least_steps=1_000,  # 400 children in six epochs learn less than a probe; chosen on validation
     ),
     "paper": Recipe(
         learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, cosine=True

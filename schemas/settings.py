@@ -91,7 +91,7 @@ class Settings(BaseSettings):
     synthetic_patients: int = Field(default=2000, ge=1)
     synthetic_tokens_per_set: int = Field(default=120, ge=1)  # median
     synthetic_users: int = Field(default=2000, ge=1)  # of Instacart
-    synthetic_children: int = Field(default=2000, ge=1)  # of PCORnet
+    synthetic_children: int = Field(default=5000, ge=1)  # of PCORnet
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -43,6 +43,22 @@ def test_the_rate_rises_linearly_and_falls_by_a_cosine_to_nothing():
     assert recipe.rate(10, 10) == pytest.approx(0.0)
 
 
+@pytest.mark.parametrize(
+    ("examples", "epochs"),
+    [(1, 30), (419, 29), (420, 29), (421, 28), (1_999, 6), (2_000, 6), (1_000_000, 6)],
+)
+def test_of_few_examples_more_epochs_are_made_and_never_more_than_30(examples, epochs):
+    recipe = Recipe(learning_rate=1.0, epochs=6, patience=3, examples_per_step=12, least_steps=1_000)
+
+    assert recipe.for_examples(examples).epochs == epochs
+
+
+def test_without_a_least_number_of_steps_few_examples_change_nothing():
+    recipe = Recipe(learning_rate=1.0, epochs=6, patience=3)
+
+    assert recipe.for_examples(1) == recipe
+
+
 def test_without_a_schedule_the_rate_is_constant():
     recipe = Recipe(learning_rate=5e-5, epochs=1, patience=1)
     assert {recipe.rate(step, 7) for step in range(7)} == {5e-5}
