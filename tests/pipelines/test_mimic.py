@@ -67,7 +67,7 @@ RULES = st.builds(
 )
 
 
-@pytest.mark.parametrize("tables", [2, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("tables", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_invented_tables_with_every_oddity_agree_with_the_naive_rules(tmp_path_factory, tables: int):
     @settings(max_examples=tables, deadline=None)
     @given(seed=st.integers(0, 10_000), rules=RULES, subjects_per_bucket=st.sampled_from([1, 7, 4000]))
