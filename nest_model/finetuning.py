@@ -59,7 +59,7 @@ class FineTuning:
         self.module = Classifier(encoder, len(labels.task.classes), DROPOUT)
         if (
             self._type == "list"
-        ):  # one logit of a softmax learns it in a few steps, and is not better for being told
+        ):  # a softmax was no better for it on validation patients
             with torch.no_grad():
                 self.module.head.out.bias.copy_(log_odds(self._targets[self._train]))
         encoder.set_head.requires_grad_(False)
