@@ -57,9 +57,7 @@ class FineTuning:
         self._train = np.flatnonzero(labels.split == "train")
         self._val = np.flatnonzero(labels.split == "val")
         self.module = Classifier(encoder, len(labels.task.classes), DROPOUT)
-        if (
-            self._type == "list"
-        ):  # a softmax was no better for it on validation patients
+        if self._type == "list":  # a softmax was no better for it on validation patients
             with torch.no_grad():
                 self.module.head.out.bias.copy_(log_odds(self._targets[self._train]))
         encoder.set_head.requires_grad_(False)
