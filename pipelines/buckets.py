@@ -81,7 +81,8 @@ class Buckets:
         bucket = self.of(rows["subject_id"])
         if (np.diff(bucket.astype(np.int32)) < 0).any():
             order = np.argsort(bucket, kind="stable")
-            rows, bucket = rows[order], bucket[order]
+            # of a batch read in fifty pieces every row would be looked for in all of them
+            rows, bucket = rows.rechunk()[order], bucket[order]
         edges = np.flatnonzero(np.diff(bucket)) + 1
         for start, end in zip([0, *edges], [*edges, len(bucket)], strict=True):
             if end > start:

@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.benchmarks import extraction
 from pipelines.benchmarks.__main__ import main
+from pipelines.benchmarks.etl import PLAIN
 from pipelines.benchmarks.replicate import ID_STEP, replicate
 from tests.pipelines.raw_tables import make_tables, write_tables
 
@@ -41,6 +42,12 @@ def test_the_benchmark_tells_rows_seconds_and_memory_of_every_stage(tmp_path):
     assert stages["seqset"]["rows"] > 0
     assert stages["seqset"]["written_bytes"] == twice["seqset_bytes"]
     assert stages["subjects"]["rows"] == 2 * once["stages"][1]["rows"]
+    plain = stages[PLAIN]
+    assert plain["rows"] > 0
+    assert twice["plain_rows_per_cpu_s"] == pytest.approx(plain["rows"] / plain["cpu_s"], abs=1)
+    assert twice["cpu_s"] == pytest.approx(
+        sum(stage["cpu_s"] for stage in twice["stages"] if stage != plain), abs=0.1
+    )
     assert not list((tmp_path / "work").glob("out*"))
     assert "| demo ×2 |" in (tmp_path / "out" / "etl.md").read_text()
 

@@ -1,10 +1,11 @@
-"""A block as the tables of MIMIC-IV's `hosp` module, every column of the real layout, rows in no order."""
+"""A block as the tables of MIMIC-IV's `hosp` module, every column of the real layout, rows in the demo's disorder."""
 
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import polars as pl
 
+from pipelines.order import order_of
 from pipelines.sources.synthetic.block import Block
 from pipelines.sources.synthetic.catalog import Catalog
 from pipelines.sources.synthetic.charted import emar_table, labevents_table, prescriptions_table
@@ -16,23 +17,46 @@ from pipelines.sources.synthetic.people import admissions_table, patients_table
 
 FOREIGN_SHARE = 0.0003  # rows whose hadm_id is another patient's; the bound of the checks is 0.001
 OWNERS = ("patients", "admissions")
+TOGETHER = {
+    "diagnoses_icd": ("hadm_id",),
+    "procedures_icd": ("hadm_id",),
+    "labevents": ("subject_id", "charttime"),
+    "emar": ("subject_id", "medication"),
+}
+"""In the open demo rows alike in these columns lie together, and the groups, as all other rows, in no order."""
 
 
 def hosp_tables(catalog: Catalog, block: Block, seed: int) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the seven tables with their names, one at a time, each in an order of its own."""
+    """Yield the seven tables with their names, one at a time, each in a disorder of its own."""
     order = stream(seed, block.index, "order of rows")
     for name, make in TABLES.items():
         table = make(catalog, block, stream(seed, block.index, f"{name} table"))
-        yield name, with_texts(_in_no_order(table, order, is_owner=name in OWNERS))
+        if name not in OWNERS:
+            table = _with_strays(table, order)
+        yield name, with_texts(table[_disorder(table, TOGETHER.get(name, ()), order)])
 
 
-def _in_no_order(table: pl.DataFrame, rng: np.random.Generator, *, is_owner: bool) -> pl.DataFrame:
-    """Shuffle the rows; where admissions are referred to, add a few rows under another patient's hadm_id.
+def _disorder(table: pl.DataFrame, together: tuple[str, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return the rows in no order, those alike in all columns of `together`, if any, one after another."""
+    rows = rng.permutation(table.height)
+    keys = [_numbers(table[column]) for column in together]
+    if not keys:
+        return rows
+    rows = rows[order_of([key[rows] for key in keys])]
+    is_other = np.zeros(len(rows), dtype=bool)
+    for key in keys:
+        is_other[1:] |= np.diff(key[rows]) != 0
+    group = np.cumsum(is_other)
+    return rows[order_of([rng.permutation(group.max(initial=-1) + 1)[group]])]
 
-    The right rows stay, so nothing true is lost.
-    """
-    if is_owner:
-        return table[rng.permutation(table.height)]
+
+def _numbers(column: pl.Series) -> np.ndarray:
+    found = column.rank("dense") if column.dtype == pl.String else column.to_physical()
+    return found.cast(pl.Int64).fill_null(-1).to_numpy()
+
+
+def _with_strays(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
+    """Add a few rows under another patient's hadm_id; the right rows stay, so nothing true is lost."""
     linked = np.flatnonzero(table["hadm_id"].is_not_null())
     mine = rng.permutation(len(linked))[: int(FOREIGN_SHARE * table.height)]
     other = linked[(mine + len(linked) // 2) % max(len(linked), 1)]
