@@ -31,7 +31,7 @@ ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG = "nest/environment", "nest/folder", "nest
 ENDED_WITHOUT_A_WORD = "Its process ended without a word: killed, or out of memory."
 NOT_ENDED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 # forked from a process that has the heavy imports, a step starts in half a second
-PRELOADED = ["assets.dies_with_run", "assets.forked", "schemas.validation"]
+PRELOADED = ["assets.dies_with_run", "assets.forked", "schemas.validation", "nest_model.pictures"]
 
 
 class _OneRunAtATime(MultiprocessExecutor):

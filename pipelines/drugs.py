@@ -48,8 +48,10 @@ def count_prescriptions(prescriptions: pl.LazyFrame) -> pl.LazyFrame:
     Args:
         prescriptions: drug (as recorded), gsn.
     """
-    named = prescriptions.select(name=clean_name("drug"), gsn="gsn")
-    return named.group_by("name", "gsn").agg(rows=pl.len().cast(pl.Int64))
+    spelt = prescriptions.group_by("drug", "gsn").agg(
+        rows=pl.len().cast(pl.Int64)
+    )  # each spelling is cleaned once
+    return spelt.group_by(clean_name("drug").alias("name"), "gsn").agg(pl.col("rows").sum())
 
 
 def fit_lookup(counted: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:

@@ -1,7 +1,17 @@
 """What must hold of the vocabulary and of the SeqSet shards."""
 
 from schemas.events import ENCOUNTERS, HIDDEN, KINDS
-from schemas.expectations.suite import Suite, Table, View, after, between, holds, not_null_as_in, unique
+from schemas.expectations.suite import (
+    Suite,
+    Table,
+    View,
+    after,
+    between,
+    each_once,
+    holds,
+    not_null_as_in,
+    unique,
+)
 from schemas.layout import Layout
 from schemas.seqset import NO_END, SEQSET, TARGET_HIDDEN
 from schemas.vocab import SPECIAL_KIND, SPECIALS, UNK, VOCAB
@@ -163,13 +173,13 @@ def _tokens() -> View:
         holds("available_is_not_before_time", "available >= time", "available", "times"),
         holds("token_is_not_unknown", f"token <> {UNK}", "tokens", severity="WARN", at_least=0.90),
     )
-    query = """
+    query = f"""
         SELECT s.token, s.kind, hours, time, available, start, v.kind AS vocab_kind
         FROM (
             SELECT start, unnest(tokens) AS token, unnest(kinds) AS kind, unnest(hours) AS hours,
                 unnest(times) AS time, unnest(available) AS available
             FROM seqset
-        ) s LEFT JOIN vocab v ON s.token = v.token_id"""
+        ) s LEFT JOIN {each_once("vocab", "token_id", "kind")} v ON s.token = v.token_id"""
     return View("seqset_tokens", query, rules)
 
 

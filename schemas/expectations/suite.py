@@ -87,6 +87,12 @@ class Suite:
         return replace(self, views=tuple(views))
 
 
+def each_once(table: str, key: str, *columns: str) -> str:
+    """Return SQL for a table to look up by a key: where the rows are only counted, DuckDB then leaves the join out."""
+    chosen = ", ".join([key, *(f'any_value("{column}") AS "{column}"' for column in columns)])
+    return f"(SELECT {chosen} FROM {table} GROUP BY {key})"
+
+
 def holds(name: str, sql: str, *columns: str, severity: Severity = "ERROR", at_least: float = 1.0) -> Rule:
     """Return a rule written in SQL; null where it does not apply."""
     return Rule(name, columns, holds=sql, severity=severity, at_least=at_least)

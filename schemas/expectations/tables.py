@@ -8,6 +8,7 @@ from schemas.expectations.suite import (
     View,
     after,
     between,
+    each_once,
     holds,
     not_null,
     not_null_as_in,
@@ -30,6 +31,7 @@ VOCABS_OF_KIND = {
 _PLAUSIBLE = (
     "BETWEEN TIMESTAMP '1900-01-01' AND TIMESTAMP '2300-01-01'"  # MIMIC's dates are shifted past 2100
 )
+_SUBJECTS = each_once("subjects", "subject_id")
 
 
 def subjects(layout: Layout) -> Suite:
@@ -67,7 +69,7 @@ def encounters(layout: Layout) -> Suite:
         *not_null("age_years", severity="WARN", at_least=0.99),
         holds("start_is_plausible", f"start {_PLAUSIBLE}", "start", severity="WARN"),
     )
-    query = "SELECT e.*, s.subject_id AS known FROM encounters e LEFT JOIN subjects s USING (subject_id)"
+    query = f"SELECT e.*, s.subject_id AS known FROM encounters e LEFT JOIN {_SUBJECTS} s USING (subject_id)"
     tables = (
         Table("encounters", layout.encounters, ENCOUNTERS),
         Table("subjects", layout.subjects, SUBJECTS),
@@ -115,10 +117,11 @@ def events(layout: Layout) -> Suite:
             "encounter_id",
         ),
     )
-    query = """
+    stays = each_once("encounters", "encounter_id", "subject_id", "start", "end")
+    query = f"""
         SELECT v.subject_id, v.encounter_id, v.kind, v.available_at, s.subject_id AS known,
             e.subject_id AS stay_subject, e.start AS stay_start, e.end AS stay_end
-        FROM events v LEFT JOIN subjects s USING (subject_id) LEFT JOIN encounters e USING (encounter_id)"""
+        FROM events v LEFT JOIN {_SUBJECTS} s USING (subject_id) LEFT JOIN {stays} e USING (encounter_id)"""
     tables = (
         Table("events", layout.events, EVENTS),
         Table("subjects", layout.subjects, SUBJECTS),
@@ -144,7 +147,8 @@ def drug_lookup(layout: Layout) -> Suite:
     mapped = holds(
         "drug_given_has_an_atc", "coalesce(mapped, atc) IS NOT NULL", "atc", severity="WARN", at_least=0.60
     )
-    query = "SELECT mapped, atc FROM events v LEFT JOIN drug_lookup d ON v.code = d.name WHERE kind = 'MED'"
+    drugs = each_once("drug_lookup", "name", "atc")
+    query = f"SELECT mapped, atc FROM events v LEFT JOIN {drugs} d ON v.code = d.name WHERE kind = 'MED'"
     tables = (
         Table("drug_lookup", layout.drug_lookup, DRUG_LOOKUP),
         Table("events", layout.events, EVENTS),

@@ -1,0 +1,38 @@
+"""What docs/ shows of the data work is what was measured."""
+
+import json
+
+import pytest
+
+from pipelines.benchmarks import etl, extraction
+from pipelines.benchmarks.measure import Cost, Machine
+from tests.runs import ROOT
+
+FOLDER = ROOT / "docs" / "benchmarks"
+
+
+@pytest.mark.parametrize("name", ["etl", "instacart"])
+def test_the_table_of_the_data_work_is_of_its_figures_and_the_page_shows_them(name: str):
+    report = json.loads((FOLDER / f"{name}.json").read_text())
+    words = Machine(**report["machine"]).words
+    assert (FOLDER / f"{name}.md").read_text() == f"{words}\n\n{etl.table_of(report['figures'])}\n"
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    for one in report["figures"]:
+        figures = (
+            f"{one['source_rows']:,}",
+            f"{one['raw_bytes'] / 1e6:,.0f} MB",
+            f"{one['cpu_s']:,.1f}",
+            f"{one['wall_s']:,.1f}",
+            f"{one['peak_rss_mib']:,.0f} MiB",
+        )
+        assert " | ".join(figures) in page
+        assert f"{one['source_rows_per_cpu_s']:,}" in page
+
+
+def test_the_table_of_the_extraction_is_of_its_figures_and_the_page_shows_them():
+    report = json.loads((FOLDER / "extraction.json").read_text())
+    words = Machine(**report["machine"]).words
+    shown = extraction.table_of(report["rows"], [Cost(**stage) for stage in report["stages"]])
+    assert (FOLDER / "extraction.md").read_text() == f"{words}\n\n{shown}\n"
+    page = (ROOT / "docs" / "extraction.md").read_text()
+    assert shown in page.replace("**", "")
