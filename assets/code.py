@@ -8,13 +8,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("schemas", "pipelines", "nest_model")
+VALUES = Path("schemas/rules.py")  # which the key of a step holds, those it reads
 
 
 @cache
 def code_version(*modules: str, started_by: str | None = None) -> str:
     """Return the hash of these modules, of what of ours they import, and of the data files beside it.
 
-    An import inside a function counts too. Packages from elsewhere do not: the environment pins them.
+    An import inside a function counts too. The rules do not, as a step's key holds those it reads, nor do packages from
+    elsewhere: the environment pins them.
 
     Args:
         started_by: a module that counts by itself: the command line, which imports every other command too.
@@ -34,7 +36,7 @@ def _reached(modules: tuple[str, ...]) -> set[Path]:
         new = set(_imported(left.pop())) - names
         names |= new
         left += new
-    return {file for name in names if (file := _file(name))}
+    return {file for name in names if (file := _file(name))} - {ROOT / VALUES}
 
 
 @cache

@@ -13,7 +13,7 @@ from assets.metadata import input_result, markdown_table, pictures_metadata, sub
 from assets.once import once
 from assets.resources import Workspace
 from assets.training import COMMAND, MODELS, flags, model_card, pretrained
-from pipelines import instacart
+from pipelines import instacart, instacart_corpus
 from pipelines.sources.raw import find_file
 from pipelines.sources.ready_instacart import input_files, made_with, ready_instacart
 from schemas.cards import StepCard
@@ -21,7 +21,7 @@ from schemas.expectations import BASKET_SUITES
 from schemas.hashing import file_sha256
 
 ETL = {"group_name": "instacart_etl", "owners": ["team:data-engineering"]}
-CODE = code_version("pipelines.instacart")
+CODE, CORPUS = code_version("pipelines.instacart"), code_version("pipelines.instacart_corpus")
 
 BASKETS = {"set-position": "none", "max-sets": 100}
 """What a model of baskets is told: a basket has no order inside, and Instacart knows 100 orders of a user at most."""
@@ -86,21 +86,21 @@ def instacart_events(workspace: Workspace) -> dg.MaterializeResult:
 @dg.asset(
     deps=[instacart_subjects, instacart_encounters, instacart_events],
     kinds={"polars", "parquet"},
-    code_version=CODE,
+    code_version=CORPUS,
     **ETL,
 )
 @plainly
 def instacart_vocab(workspace: Workspace) -> dg.MaterializeResult:
     """Every product with its count in what may be fitted on: training users, and the past of test users."""
     layout, rules = workspace.layout("instacart"), workspace.settings.rules
-    card = once(layout, [layout.vocab], rules.model_dump(), lambda: instacart.fit_vocab(layout, rules))
+    card = once(layout, [layout.vocab], rules.model_dump(), lambda: instacart_corpus.fit_vocab(layout, rules))
     return table_result(card, layout.vocab)
 
 
 @dg.asset(
     deps=[instacart_subjects, instacart_encounters, instacart_events, instacart_vocab],
     kinds={"polars", "parquet"},
-    code_version=CODE,
+    code_version=CORPUS,
     **ETL,
 )
 @plainly
@@ -109,7 +109,9 @@ def instacart_seqset(workspace: Workspace) -> dg.MaterializeResult:
     from nest_model import pictures  # matplotlib: only where it draws
 
     layout, rules = workspace.layout("instacart"), workspace.settings.rules
-    card = once(layout, [layout.seqset], rules.model_dump(), lambda: instacart.write_seqset(layout, rules))
+    card = once(
+        layout, [layout.seqset], rules.model_dump(), lambda: instacart_corpus.write_seqset(layout, rules)
+    )
     return table_result(card, layout.seqset, pictures.of_seqset(card))
 
 

@@ -7,9 +7,10 @@ import dagster as dg
 from assets.code import code_version
 from assets.materialize import plainly
 from assets.metadata import input_result, subjects_result, table_result
-from assets.once import once
+from assets.once import WITHOUT_SPLITS, once
 from assets.resources import Workspace
-from pipelines import mimic
+from pipelines import corpus, mimic
+from pipelines.sources.mimic_tables import TABLE_OF_KIND
 from pipelines.sources.ready import input_files, made_with, ready_mimic
 from schemas.cards import StepCard
 
@@ -69,7 +70,7 @@ def mimic_events(workspace: Workspace) -> dg.MaterializeResult:
     layout, settings, source = workspace.layout("mimic"), workspace.settings, workspace.mimic_source()
     reads, files = settings.rules.model_dump(include={"med_link"}), input_files(settings, layout)
     make = partial(mimic.extract_events, source, layout, settings.rules)
-    card = once(layout, [layout.events], reads, make, source=files)
+    card = once(layout, [layout.events], reads, make, source=files, only=WITHOUT_SPLITS)
     return table_result(card, layout.events, pictures.of_events(card))
 
 
@@ -100,14 +101,14 @@ def mimic_vocab(workspace: Workspace) -> dg.MaterializeResult:
     """Every token with its count, its parent and, for laboratory deciles, its cuts."""
     layout, rules = workspace.layout("mimic"), workspace.settings.rules
     reads = rules.model_dump()  # all: they are told beside the vocabulary
-    card = once(layout, [layout.vocab], reads, lambda: mimic.fit_vocab(layout, rules))
+    card = once(layout, [layout.vocab], reads, lambda: corpus.fit_vocab(layout, rules))
     return table_result(card, layout.vocab)
 
 
 @dg.asset(
     deps=[mimic_subjects, mimic_encounters, mimic_events, mimic_drug_lookup, mimic_vocab],
     kinds={"polars", "parquet"},
-    code_version=CODE,
+    code_version=code_version("pipelines.corpus", "pipelines.sources.mimic_tables"),
     **ETL,
 )
 @plainly
@@ -116,7 +117,8 @@ def mimic_seqset(workspace: Workspace) -> dg.MaterializeResult:
     from nest_model import pictures  # matplotlib: only where it draws
 
     layout, rules = workspace.layout("mimic"), workspace.settings.rules
-    card = once(layout, [layout.seqset], rules.model_dump(), lambda: mimic.write_seqset(layout, rules))
+    make = partial(corpus.write_seqset, layout, rules, tables=TABLE_OF_KIND)
+    card = once(layout, [layout.seqset], rules.model_dump(), make)
     return table_result(card, layout.seqset, pictures.of_seqset(card))
 
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -18,6 +19,8 @@ from schemas.errors import ContractError
 from schemas.layout import Layout
 
 RAW = "raw"
+WITHOUT_SPLITS = {"subjects": "people"}
+"""For a step that reads who there is, and not in which split: another split does not redo it."""
 
 
 def once(
@@ -27,6 +30,7 @@ def once(
     make: Callable[[], StepCard],
     *,
     source: Sequence[Path] = (),
+    only: Mapping[str, str] = MappingProxyType({}),
 ) -> StepCard:
     """Return the card of the running asset's step, which is made anew only if something changed.
 
@@ -38,12 +42,13 @@ def once(
         reads: settings and rules the output depends on.
         make: writes the outputs and returns what is to be said of them.
         source: what the card of `raw` stands for, if the step reads it: the `outputs` of that step.
+        only: of a step that is read, the part that is, by its name among the `hashes` of its card.
 
     Raises:
         ContractError: an input was not made yet, or two were not made from the same; the source is another.
     """
     context = dg.AssetExecutionContext.get()
-    step, made_from = _made_from(layout, reads)
+    step, made_from = _made_from(layout, reads, only)
     key, config = _sha256(made_from), _sha256(made_from["reads"])
     read_from = _as_raw_says(layout, source) if source else {}
     stamps = _stamps(layout, outputs) if step == RAW else {}
@@ -69,11 +74,13 @@ def key_of(layout: Layout, reads: Mapping[str, Any]) -> str:
     return _sha256(_made_from(layout, reads)[1])
 
 
-def _made_from(layout: Layout, reads: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _made_from(
+    layout: Layout, reads: Mapping[str, Any], only: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, dict[str, Any]]:
     """Return the running asset's step and all its output depends on."""
     context, source = dg.AssetExecutionContext.get(), layout.root.name
     spec = context.assets_def.get_asset_spec(context.asset_key)
-    inputs = _contents(layout, [step_of(dep.asset_key.to_user_string(), source) for dep in spec.deps])
+    inputs = _contents(layout, [step_of(dep.asset_key.to_user_string(), source) for dep in spec.deps], only)
     made_from = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
     return step_of(context.asset_key.to_user_string(), source), made_from
 
@@ -122,8 +129,8 @@ def _raw_of(layout: Layout) -> str:
     return asset_of(RAW, layout.root.name)
 
 
-def _contents(layout: Layout, steps: Sequence[str]) -> dict[str, str]:
-    """Return the content of each step that is read.
+def _contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]) -> dict[str, str]:
+    """Return the content of each step that is read, or of the part of it that is.
 
     Raises:
         ContractError: one was not made yet, or was made from something that has changed since.
@@ -135,12 +142,17 @@ def _contents(layout: Layout, steps: Sequence[str]) -> dict[str, str]:
             raise ContractError(f"{asset} was not made to its end; materialize {asset} again first.")
         for earlier, content in card.inputs.items():
             now = cards.get(earlier) or _card(layout, earlier)
-            if now is not None and now.content != content:
+            if now is not None and _content(now, content.rpartition(" ")[0]) != content:
                 stale, changed = (asset_of(name, layout.root.name) for name in (step, earlier))
                 raise ContractError(
                     f"{stale} was made before {changed} changed; materialize {stale} again first."
                 )
-    return {step: card.content for step, card in cards.items()}
+    return {step: _content(card, only.get(step)) for step, card in cards.items()}
+
+
+def _content(card: StepCard, part: str | None) -> str:
+    """Return the content of a step, or `<part> <hash>` of a part of it."""
+    return f"{part} {card.hashes.get(part, '')}" if part else card.content
 
 
 def _card(layout: Layout, step: str) -> StepCard | None:

@@ -7,14 +7,14 @@ import dagster as dg
 from assets.code import code_version
 from assets.materialize import plainly
 from assets.metadata import input_result, subjects_result, table_result
-from assets.once import once
+from assets.once import WITHOUT_SPLITS, once
 from assets.resources import Workspace
-from pipelines import pcornet
+from pipelines import pcornet, pcornet_corpus
 from pipelines.sources.ready_pcornet import input_files, made_with, ready_pcornet
 from schemas.cards import StepCard
 
 ETL = {"group_name": "pcornet_etl", "owners": ["team:data-engineering"]}
-CODE = code_version("pipelines.pcornet")
+CODE, CORPUS = code_version("pipelines.pcornet"), code_version("pipelines.pcornet_corpus")
 UNORDERED = {"set-position": "none"}
 """What a model of these sets is told: an encounter's codes have no order inside."""
 
@@ -71,22 +71,22 @@ def pcornet_events(workspace: Workspace) -> dg.MaterializeResult:
     from nest_model import pictures  # matplotlib: only where it draws
 
     layout, settings, source = workspace.layout("pcornet"), workspace.settings, workspace.pcornet_source()
-    make = partial(pcornet.extract_events, source, layout, settings.rules)
-    card = once(layout, [layout.events], {}, make, source=input_files(settings, layout))
+    make = partial(pcornet.extract_events, source, layout)
+    card = once(layout, [layout.events], {}, make, source=input_files(settings, layout), only=WITHOUT_SPLITS)
     return table_result(card, layout.events, pictures.of_events(card))
 
 
 @dg.asset(
     deps=[pcornet_subjects, pcornet_encounters, pcornet_events],
     kinds={"polars", "parquet"},
-    code_version=CODE,
+    code_version=CORPUS,
     **ETL,
 )
 @plainly
 def pcornet_vocab(workspace: Workspace) -> dg.MaterializeResult:
     """Every token with its count, its parent and, for values in deciles, its cuts in each unit."""
     layout, rules = workspace.layout("pcornet"), workspace.settings.rules
-    make = partial(pcornet.fit_vocab, layout, rules)
+    make = partial(pcornet_corpus.fit_vocab, layout, rules)
     card = once(layout, [layout.vocab, layout.cuts], rules.model_dump(), make)
     return table_result(card, layout.vocab)
 
@@ -94,7 +94,7 @@ def pcornet_vocab(workspace: Workspace) -> dg.MaterializeResult:
 @dg.asset(
     deps=[pcornet_subjects, pcornet_encounters, pcornet_events, pcornet_vocab],
     kinds={"polars", "parquet"},
-    code_version=CODE,
+    code_version=CORPUS,
     **ETL,
 )
 @plainly
@@ -103,7 +103,7 @@ def pcornet_seqset(workspace: Workspace) -> dg.MaterializeResult:
     from nest_model import pictures  # matplotlib: only where it draws
 
     layout, rules = workspace.layout("pcornet"), workspace.settings.rules
-    make = partial(pcornet.write_seqset, layout, rules)
+    make = partial(pcornet_corpus.write_seqset, layout, rules)
     card = once(layout, [layout.seqset], rules.model_dump(), make)
     return table_result(card, layout.seqset, pictures.of_seqset(card))
 

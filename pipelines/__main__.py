@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines import mimic
+from pipelines import corpus, mimic
 from pipelines.shards import writing
+from pipelines.sources.mimic_tables import TABLE_OF_KIND
 from schemas.cards import StepCard
 from schemas.contract import table_metadata
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.lock import reader, sole_writer
 from schemas.private import make_private
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 from schemas.suppress import shown, shown_parts
 
 
@@ -44,7 +45,7 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
         mimic.extract_subjects(source, made, rules)
         mimic.extract_encounters(source, made)
         mimic.extract_events(source, made, rules)
-        return mimic.write_seqset(made, rules, frozen=frozen)
+        return corpus.write_seqset(made, rules, frozen, tables=TABLE_OF_KIND)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """From events to shards, whatever the source: the vocabulary, and the sets written in it, bucket by bucket."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,15 +13,15 @@ import pyarrow.compute as pc
 from pipelines import data_card, item_units, seqsets, shards, tokens
 from pipelines.buckets import Buckets
 from pipelines.events import kinds_of, read_events, scan_table
+from pipelines.split import fitted_on
 from pipelines.values import count_other_units, fit_cuts, refuse_numeric_units
 from pipelines.workers import each_bucket
 from schemas.cards import Flow, ShardCard, StepCard
 from schemas.contract import contract_name, read_table, write_table
-from schemas.errors import InputError
-from schemas.events import DRUG_LOOKUP, ENCOUNTERS, KINDS, SUBJECTS
+from schemas.events import DRUG_LOOKUP, ENCOUNTERS, KINDS
 from schemas.layout import Layout
+from schemas.rules import DataRules
 from schemas.seqset import SEQSET
-from schemas.settings import DataRules
 from schemas.vocab import CUTS, VOCAB, content_sha256
 
 WHY_NO_TOKEN = {"MED": "no_atc", "LAB": "not_top_lab", "VIT": "not_top_lab"}
@@ -80,7 +81,7 @@ def fit_vocab(
         contract=contract_name(VOCAB),
         counts=tokens.vocab_counts(vocab) | (of_labs if lab_rows else {}),
         shares={"lab_rows_in_top_items": labs["rows"].sum() / lab_rows} if lab_rows else {},
-        hashes={"vocab": content_sha256(table), "config": shards.config_sha256(rules)},
+        hashes={"vocab": content_sha256(table), "config": _sha256(rules)},
         warnings=[] if by_unit else data_card.odd_units(other_units, lab_rows),
     )
     return shards.write_card(card, layout)
@@ -198,7 +199,7 @@ def write_seqset(
     fitted = frozen or layout
     hashes = {
         "vocab": content_sha256(read_table(fitted.vocab, VOCAB)),
-        "config": shards.config_sha256(rules),
+        "config": _sha256(rules),
     }
     with shards.fresh_folder(layout.seqset) as aside:
         work = partial(write_bucket, layout, fitted, sets, aside, hashes)
@@ -311,21 +312,13 @@ def _sift(
     return kept, Flow(source_rows=rows, kept_rows=kept_rows, dropped=dropped)
 
 
-def fitted_on(layout: Layout, rules: DataRules) -> pl.DataFrame:
-    """Return the subject_id of the subjects whatever is fitted may see."""
-    known = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
-    fitted = known if rules.fit_on == "all" else known.filter(pl.col("split") == "train")
-    if not fitted.height:
-        raise InputError(
-            f"subjects: none of {known.height:,} is in the training split, which everything is fitted on. "
-            "Give more patients, or tokenize these by a fitted vocabulary."
-        )
-    return fitted.select("subject_id")
-
-
 def _drug_lookup(layout: Layout) -> dict[str, str]:
     """Return drug name -> ATC; empty for a source without drugs."""
     if not layout.drug_lookup.exists():
         return {}
     table = read_table(layout.drug_lookup, DRUG_LOOKUP)
     return dict(zip(table["name"].to_pylist(), table["atc"].to_pylist(), strict=True))
+
+
+def _sha256(rules: DataRules) -> str:
+    return hashlib.sha256(rules.model_dump_json().encode()).hexdigest()

@@ -11,13 +11,13 @@ import polars as pl
 
 from pipelines import shards
 from pipelines.buckets import Buckets, Spill, write_buckets
-from pipelines.corpus import fitted_on
 from pipelines.events import events_file, write_events
 from pipelines.sources import meds as rows_of
 from pipelines.sources.meds_codes import declare
 from pipelines.sources.meds_files import MedsDataset, find_dataset
 from pipelines.sources.meds_inspect import Inspected, refuse_shared, refuse_shared_encounters
 from pipelines.sources.meds_splits import splits
+from pipelines.split import fitted_on
 from pipelines.workers import each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
@@ -25,7 +25,8 @@ from schemas.errors import InputError
 from schemas.events import ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.layout import Layout
 from schemas.meds import CORE, EXTENSIONS
-from schemas.settings import DataRules, Settings
+from schemas.rules import DataRules
+from schemas.settings import Settings
 from schemas.suppress import shown_count
 
 __all__ = [
@@ -117,7 +118,6 @@ def extract_subjects(
             },
             "buckets": buckets,
         },
-        hashes={"config": shards.config_sha256(rules)},
     )
     return shards.write_card(card, layout)
 
@@ -185,7 +185,6 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
             **{f"events_{kind}": n for kind, n in written.items()},
             **_count_codes(declared),
         },
-        hashes={"config": shards.config_sha256(rules)},
     )
     return shards.write_card(card, layout)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines import corpus, shards
+from pipelines import shards
 from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.events import scan_table, write_events
 from pipelines.sources import instacart as rows_of
@@ -18,7 +18,6 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.events import ENCOUNTERS, EVENTS, HIDDEN, SUBJECTS
 from schemas.layout import Layout
-from schemas.settings import DataRules
 from schemas.suppress import shown_count
 
 CAPPED_DAYS = 30
@@ -102,38 +101,6 @@ def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> i
     events = rows_of.items(lines, orders.select("encounter_id", "start").collect())
     write_events(events, folder, KIND, bucket, made_by="extract_events")
     return events.height
-
-
-def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
-    """Write vocab/1: of the training users' orders and of what was visible of the test users' before the last.
-
-    Under `fit_on: all` everything counts.
-    """
-    if rules.fit_on == "all":
-        return corpus.fit_vocab(layout, rules)
-    users = scan_table(layout.subjects, SUBJECTS)
-    fitted = users.filter(pl.col("split") != "val").select("subject_id").collect()["subject_id"]
-    return corpus.fit_vocab(layout, rules, subjects=fitted, held_back=held_back(layout))
-
-
-def held_back(layout: Layout) -> pl.Series:
-    """Return the encounter_id of each test user's last order that holds something visible.
-
-    It is what one target asks for; it is fitted on under neither, so that both read the same vocabulary.
-    """
-    tested = scan_table(layout.subjects, SUBJECTS).filter(pl.col("split") == "test").select("subject_id")
-    last = (
-        scan_table(layout.events, EVENTS)
-        .join(tested, on="subject_id", how="semi")
-        .group_by("subject_id")
-        .agg(pl.col("encounter_id").max_by("time"))
-    )
-    return last.collect(engine="streaming")["encounter_id"]
-
-
-def write_seqset(layout: Layout, rules: DataRules) -> StepCard:
-    """Write seqset/1 shards; see `corpus.write_seqset`."""
-    return corpus.write_seqset(layout, rules, tables={KIND: ORDER_PRODUCTS})
 
 
 def _spill_lines(source: InstacartSource, table: str, known: rows_of.Known, spill: Spill) -> Flow:

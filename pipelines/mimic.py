@@ -12,22 +12,21 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines import corpus, drugs, shards
+from pipelines import drugs, shards
 from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.codes import shortest_target
-from pipelines.corpus import fit_vocab
 from pipelines.events import scan_table, used_before, write_numbered
 from pipelines.sources import mimic as rows_of
-from pipelines.sources.mimic_tables import READ, TABLES, MimicSource, find_source
+from pipelines.sources.mimic_tables import READ, TABLE_OF_KIND, TABLES, MimicSource, find_source
 from pipelines.sources.raw import batches, estimate_rows
-from pipelines.split import assign_split
+from pipelines.split import TASK_SPLIT, assign_split, fitted_on, sha256_of_people
 from pipelines.stays import StayOwners
 from pipelines.workers import Progress, each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.layout import Layout
-from schemas.settings import TASK_SPLIT, DataRules
+from schemas.rules import DataRules
 from schemas.suppress import shown_count
 
 __all__ = [
@@ -37,12 +36,9 @@ __all__ = [
     "extract_subjects",
     "find_source",
     "fit_drug_lookup",
-    "fit_vocab",
     "inspect_raw",
-    "write_seqset",
 ]
 
-TABLE_OF_KIND = {"DX": "diagnoses_icd", "PR": "procedures_icd", "MED": "emar", "LAB": "labevents"}
 PRESCRIBED = "prescriptions"
 
 
@@ -89,7 +85,7 @@ def extract_subjects(
                 for name, count in sorted(split[column].value_counts().iter_rows())
             },
         },
-        hashes={"config": shards.config_sha256(rules)},
+        hashes={"people": sha256_of_people(found, subjects_per_bucket=subjects_per_bucket)},
         warnings=[
             f"patients: column dod: {shown_count(early, found.height)} of {found.height:,} patients die before birth."
         ]
@@ -137,7 +133,6 @@ def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> Ste
         contract=contract_name(EVENTS),
         flows=flows,
         counts={"events": sum(kept.values()), **kept},
-        hashes={"config": shards.config_sha256(rules)},
         warnings=_foreign(flows),
     )
     return shards.write_card(card, layout)
@@ -213,7 +208,7 @@ def _spill_table(source: MimicSource, kind: str, spill: Spill) -> Flow:
 def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write drug_lookup/1 from the prescriptions of the fitted-on subjects."""
     owners = StayOwners(pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)))
-    fitted_on = corpus.fitted_on(layout, rules)
+    allowed = fitted_on(layout, rules)
     path = source.path(PRESCRIBED)
     progress = Progress(PRESCRIBED, "rows", estimate_rows(path))
     flow, counted = Flow(source_rows=0, kept_rows=0), []
@@ -221,7 +216,7 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
         rows, read = rows_of.prescription_rows(batch)
         known, held = rows_of.prescriptions(rows, owners)
         flow += read.then(held)
-        fitted = known.join(fitted_on, on="subject_id", how="semi")
+        fitted = known.join(allowed, on="subject_id", how="semi")
         counted.append(drugs.count_prescriptions(fitted.lazy()).collect())
         progress.advance(batch.height)
     rows_of.refuse(PRESCRIBED, flow)
@@ -239,15 +234,9 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
             "names": lookup.height,
             "atc_codes": lookup["atc"].n_unique(),
         },
-        hashes={"config": shards.config_sha256(rules)},
         warnings=_foreign({PRESCRIBED: flow}),
     )
     return shards.write_card(card, layout)
-
-
-def write_seqset(layout: Layout, rules: DataRules, frozen: Layout | None = None) -> StepCard:
-    """Write seqset/1 shards; see `corpus.write_seqset`."""
-    return corpus.write_seqset(layout, rules, frozen, tables=TABLE_OF_KIND)
 
 
 def _foreign(flows: dict[str, Flow]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import polars as pl
 
-from pipelines import corpus, shards
+from pipelines import shards
 from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.events import scan_table, write_events
 from pipelines.flows import sift
@@ -27,14 +27,14 @@ from pipelines.sources.pcornet.harvest import end_of_data, odd_version, refuse_s
 from pipelines.sources.pcornet.site import Site, owners_of
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.pcornet.words import stripped
-from pipelines.split import split_by_birth_day
+from pipelines.split import TASK_SPLIT, sha256_of_people, split_by_birth_day
 from pipelines.workers import Progress, each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.errors import InputError
 from schemas.events import ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.layout import Layout
-from schemas.settings import TASK_SPLIT, DataRules
+from schemas.rules import DataRules
 from schemas.suppress import shown_count
 
 __all__ = [
@@ -43,9 +43,7 @@ __all__ = [
     "extract_events",
     "extract_subjects",
     "find_source",
-    "fit_vocab",
     "inspect_raw",
-    "write_seqset",
 ]
 
 Unlinked = Literal["drop", "day"]
@@ -126,7 +124,7 @@ def extract_subjects(
             },
         },
         shares={"tested": float((split["split"] == "test").mean() or 0.0)},  # type: ignore[arg-type]
-        hashes={"config": shards.config_sha256(rules)},
+        hashes={"people": sha256_of_people(found, subjects_per_bucket=subjects_per_bucket)},
         warnings=[f"DEATH: {shown_count(early, found.height)} of {found.height:,} children die before birth."]
         if early
         else [],
@@ -189,7 +187,7 @@ def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlin
     return shards.write_card(card, layout)
 
 
-def extract_events(source: PcornetSource, layout: Layout, rules: DataRules) -> StepCard:
+def extract_events(source: PcornetSource, layout: Layout) -> StepCard:
     """Write events/1 of the seven event tables."""
     buckets, last = Buckets.read(layout), end_of_data(source.read("HARVEST"))
     with shards.fresh_folder(layout.events) as aside:
@@ -211,7 +209,6 @@ def extract_events(source: PcornetSource, layout: Layout, rules: DataRules) -> S
         contract=contract_name(EVENTS),
         flows=flows,
         counts={"events": sum(kept.values()), **kept},
-        hashes={"config": shards.config_sha256(rules)},
         warnings=_without_crosswalk(source, flows),
     )
     return shards.write_card(card, layout)
@@ -236,24 +233,6 @@ def extract_bucket(
             made.append(found)
         write_events(pl.concat(made), folder, kind, bucket, made_by="extract_events")
     return flows
-
-
-def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
-    """Write vocab/1 and cuts/1, fitted on what lies before the 18th birthday; see `corpus.fit_vocab`."""
-    grown_up = (
-        scan_table(layout.encounters, ENCOUNTERS)
-        .filter(pl.col("age_years") >= GROWN_UP_YEARS)
-        .select("encounter_id")
-        .collect()["encounter_id"]
-    )
-    return corpus.fit_vocab(layout, rules, held_back=grown_up, by_unit=True)
-
-
-def write_seqset(layout: Layout, rules: DataRules, frozen: Layout | None = None) -> StepCard:
-    """Write seqset/1 shards: sets without an order inside, up to the 18th birthday; see `corpus.write_seqset`."""
-    return corpus.write_seqset(
-        layout, rules, frozen, tables=TABLES_OF_KIND, sets=corpus.SetRules(GROWN_UP_YEARS, by_code=True)
-    )
 
 
 def _population(source: PcornetSource) -> tuple[pl.DataFrame, dict[str, Flow]]:

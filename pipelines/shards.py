@@ -1,6 +1,5 @@
 """Folders of Parquet files replaced in one move, the shards in them, and the cards of steps."""
 
-import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from schemas.errors import InputError
 from schemas.hashing import file_sha256
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
-from schemas.settings import DataRules
 
 
 @contextmanager
@@ -95,8 +93,3 @@ def input_sha256(step: str, files: Mapping[str, Path]) -> dict[str, str]:
         name: file_sha256(path, told=lambda size: progress.advance(size >> 20))
         for name, path in files.items()
     }
-
-
-def config_sha256(rules: DataRules) -> str:
-    """Return the hash of the data rules."""
-    return hashlib.sha256(rules.model_dump_json().encode()).hexdigest()

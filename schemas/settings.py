@@ -1,4 +1,4 @@
-"""Settings from the environment (prefix NEST_), and the two presets of data rules."""
+"""Settings from the environment (prefix NEST_)."""
 
 import difflib
 import hashlib
@@ -6,38 +6,12 @@ import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import NestError
+from schemas.rules import PRESETS, DataRules
 
-
-class DataRules(BaseModel):
-    """The choices the paper leaves open; a preset sets them all. See docs/clock.md and the settings in the README."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    fit_on: Literal["train", "all"] = "train"  # top labs, cuts, drug lookup, vocabulary
-    min_count: int = Field(default=5, ge=1)  # of a token in the fitted-on subjects
-    med_link: Literal["name", "pharmacy"] = "name"
-    top_labs: int = Field(default=200, ge=1)
-    clock: Literal["available_at", "time"] = "available_at"  # what a cohort cuts on
-    pretrain_split: tuple[float, float] = (0.70, 0.85)  # train below, val below, test from
-    cse_position: Literal["days_since_first", "days_since_prior", "index"] = "days_since_first"
-
-
-PRESETS: dict[str, DataRules] = {
-    "default": DataRules(),
-    "paper": DataRules(
-        fit_on="all",
-        min_count=1,
-        clock="time",
-        pretrain_split=(0.80, 0.90),
-        cse_position="days_since_prior",
-    ),
-}
-
-TASK_SPLIT = (0.70, 0.85)
 SECRETS = ("NEST_SITE_SALT",)
 """Settings whose value is shown nowhere."""
 

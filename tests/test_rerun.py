@@ -16,7 +16,7 @@ from assets.definitions import build
 from assets.resources import Workspace
 from schemas import settings
 from schemas.cards import step_of
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 from tests.runs import ROOT, Run
 
 ETL = {"raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset"}

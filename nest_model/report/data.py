@@ -12,7 +12,7 @@ from schemas.contract import read_table, table_metadata
 from schemas.errors import ContractError
 from schemas.events import KINDS, SUBJECTS
 from schemas.layout import Layout
-from schemas.settings import PRESETS, DataRules
+from schemas.rules import PRESETS, DataRules
 from schemas.splits import shown_splits
 from schemas.suppress import shown, shown_count, shown_parts, shown_share
 

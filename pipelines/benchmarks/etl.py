@@ -8,15 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines import instacart, mimic
+from pipelines import corpus, instacart, instacart_corpus, mimic
 from pipelines.benchmarks.measure import Cost, measured
 from pipelines.benchmarks.yardstick import plain
 from pipelines.sources.instacart_tables import InstacartSource
+from pipelines.sources.mimic_tables import TABLE_OF_KIND
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.expectations import BASKET_SUITES, TABLE_SUITES, Suite
 from schemas.layout import Layout
-from schemas.settings import PRESETS, Settings
+from schemas.rules import PRESETS
+from schemas.settings import Settings
 
 PRELOAD = ["pipelines.mimic", "pipelines.instacart", "pipelines.benchmarks.measure", "schemas.validation"]
 PLAIN = "plain labs, by polars"
@@ -37,8 +39,8 @@ def of_mimic(hosp: Path, crosswalks: Path, layout: Layout) -> Work:
         "encounters": (mimic.extract_encounters, source, layout),
         "events": (mimic.extract_events, source, layout, rules),
         "drug_lookup": (mimic.fit_drug_lookup, source, layout, rules),
-        "vocab": (mimic.fit_vocab, layout, rules),
-        "seqset": (mimic.write_seqset, layout, rules),
+        "vocab": (corpus.fit_vocab, layout, rules),
+        "seqset": (partial(corpus.write_seqset, tables=TABLE_OF_KIND), layout, rules),
         **_checks(TABLE_SUITES, layout),
         PLAIN: (plain, source.path("labevents"), layout.cards, layout.root / "plain.parquet"),
     }
@@ -53,8 +55,8 @@ def of_instacart(folder: Path, layout: Layout) -> Work:
         "subjects": (subjects, source, layout),
         "encounters": (instacart.extract_encounters, source, layout),
         "events": (instacart.extract_events, source, layout),
-        "vocab": (instacart.fit_vocab, layout, rules),
-        "seqset": (instacart.write_seqset, layout, rules),
+        "vocab": (instacart_corpus.fit_vocab, layout, rules),
+        "seqset": (instacart_corpus.write_seqset, layout, rules),
         **_checks(BASKET_SUITES, layout),
     }
 

@@ -14,7 +14,7 @@ from pipelines.cohorts.tables import Tables
 from schemas.attrition import Step
 from schemas.cohort import ClassOf, Cohort, LabelsOf
 from schemas.labels import LabelType
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 
 COLUMNS = (*KEY, "index_start", "predict_at", "label", "outcome_time", "follow_up_days", "split")
 

@@ -22,7 +22,7 @@ from schemas.contract import contract_name, write_table
 from schemas.errors import ContractError
 from schemas.labels import labels_schema
 from schemas.layout import Layout
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 
 
 def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:

@@ -14,7 +14,7 @@ from schemas.events import SPLITS
 from schemas.hashing import file_sha256
 from schemas.labels import Features, Task
 from schemas.layout import Layout
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 
 
 def task_of(cohort: Cohort, labels: Labels, rules: DataRules) -> Task:

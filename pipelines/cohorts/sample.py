@@ -16,7 +16,7 @@ from schemas.attrition import HEADER, shown_attrition
 from schemas.cohort import Cohort
 from schemas.label_counts import shown_label_counts
 from schemas.layout import Layout
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 
 PATIENTS = 1000
 

@@ -11,7 +11,7 @@ from pipelines.cohorts.derive import Labels
 from pipelines.cohorts.tables import pattern_expr
 from schemas.cohort import ClassOf, Cohort, LabelsOf
 from schemas.events import SPLITS
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 from schemas.suppress import shown_count
 
 

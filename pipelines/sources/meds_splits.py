@@ -2,10 +2,10 @@
 
 import polars as pl
 
-from pipelines.split import assign_split
+from pipelines.split import TASK_SPLIT, assign_split
 from schemas.errors import InputError
 from schemas.meds import SPLIT_NAMES
-from schemas.settings import TASK_SPLIT, DataRules
+from schemas.rules import DataRules
 
 
 def splits(given: pl.DataFrame | None, ids: pl.Series, rules: DataRules) -> list[pl.Series]:

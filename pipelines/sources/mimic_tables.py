@@ -21,6 +21,7 @@ from pipelines.sources.raw import (
 )
 from schemas.errors import InputError
 
+TABLE_OF_KIND = {"DX": "diagnoses_icd", "PR": "procedures_icd", "MED": "emar", "LAB": "labevents"}
 TABLES: dict[str, Table] = {
     "patients": Table(
         {"subject_id": INTEGER, "gender": TEXT, "anchor_age": INTEGER, "anchor_year": INTEGER, "dod": DATE},

@@ -87,6 +87,17 @@ def test_a_changed_rule_makes_nothing_from_rows_the_raw_card_does_not_stand_for(
     )
 
 
+def test_the_other_preset_splits_anew_and_extracts_nothing_again(hospital, tmp_path):
+    events = {file: file.read_bytes() for file in (tmp_path / "data" / "mimic" / "events").iterdir()}
+    assert materialize(hospital(preset="paper"), *EXTRACTED) == {"mimic_subjects"}
+    assert {file: file.read_bytes() for file in events} == events
+    assert materialize(hospital(preset="paper", subjects_per_bucket=10), *EXTRACTED) == {
+        "mimic_subjects",
+        "mimic_events",
+    }
+    refused(hospital(preset="paper"), "mimic_vocab", "mimic_drug_lookup")
+
+
 def test_the_same_files_elsewhere_are_the_same_input_and_raw_notes_where_they_are_now(hospital, tmp_path):
     card = tmp_path / "data" / "mimic" / "cards" / "raw.card.json"
     shutil.copytree(tmp_path / "one", tmp_path / "copy")

@@ -11,7 +11,7 @@ from pipelines.meds import write_meds
 from schemas.cards import StepCard
 from schemas.errors import InputError
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.meds_tables import make_layout
 from tests.runs import run
 

@@ -16,7 +16,8 @@ from assets.resources import Workspace
 from schemas.cards import StepCard
 from schemas.errors import ContractError
 from schemas.layout import Layout
-from schemas.settings import DataRules, Settings
+from schemas.rules import DataRules
+from schemas.settings import Settings
 from tests.runs import ROOT
 
 
@@ -138,12 +139,13 @@ def test_the_version_of_the_code_follows_every_import_and_data_file(
 ):
     texts = {
         "pipelines/__init__.py": "",
-        "pipelines/step.py": "def step():\n    from schemas import table\n    import polars",
+        "pipelines/step.py": "def step():\n    from schemas import rules, table\n    import polars",
         "pipelines/other.py": "",
         "schemas/__init__.py": "",
         "schemas/table.py": "from schemas.columns import COLUMNS",
         "schemas/columns.py": "COLUMNS = 3",
         "schemas/words.csv": "a,b",
+        "schemas/rules.py": "RULES = 5",
     }
 
     def version(changed: str | None = None) -> str:
@@ -158,7 +160,16 @@ def test_the_version_of_the_code_follows_every_import_and_data_file(
     before = version()
     changed = {name for name in texts if version(name) != before}
     code._imported.cache_clear()
-    assert changed == set(texts) - {"pipelines/other.py"}
+    assert changed == set(texts) - {"pipelines/other.py", "schemas/rules.py"}, (
+        "a rule counts where it is read"
+    )
+
+
+@pytest.mark.parametrize("source", ["mimic", "from_meds", "instacart", "pcornet"])
+def test_no_code_of_a_vocabulary_or_a_set_redoes_an_extraction(source: str):
+    corpus = {"corpus", "data_card", "item_units", "seqsets", "tokens", "values"}
+    assert corpus <= {file.stem for file in code._reached(("pipelines.corpus",))}
+    assert not corpus & {file.stem for file in code._reached((f"pipelines.{source}",))}
 
 
 def test_every_asset_that_writes_has_a_version_of_its_code():

@@ -14,7 +14,7 @@ from schemas.cards import StepCard
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.bad_inputs.__main__ import PAGE, page
 from tests.bad_inputs.cases import CASES
 from tests.bad_inputs.clean import ROWS, write_clean

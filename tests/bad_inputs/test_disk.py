@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import mimic
+from pipelines import corpus, mimic
+from pipelines.sources.mimic_tables import TABLE_OF_KIND
 from schemas.errors import NestError
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.bad_inputs.clean import write_clean
 from tests.pipelines.agreement import run_all
 from tests.pipelines.raw_tables import make_tables, write_tables
@@ -22,8 +23,8 @@ STEPS = {
     "extract_encounters": mimic.extract_encounters,
     "extract_events": lambda source, layout: mimic.extract_events(source, layout, RULES),
     "fit_drug_lookup": lambda source, layout: mimic.fit_drug_lookup(source, layout, RULES),
-    "fit_vocab": lambda _, layout: mimic.fit_vocab(layout, RULES),
-    "write_seqset": lambda _, layout: mimic.write_seqset(layout, RULES),
+    "fit_vocab": lambda _, layout: corpus.fit_vocab(layout, RULES),
+    "write_seqset": lambda _, layout: corpus.write_seqset(layout, RULES, tables=TABLE_OF_KIND),
 }
 
 
@@ -76,7 +77,7 @@ def test_a_share_that_is_merely_odd_is_a_warning_with_the_figure(tmp_path: Path)
     run_all(mimic.find_source(tmp_path / "raw", tmp_path / "raw" / "vocab"), Layout(tmp_path), RULES)
     (said,) = [
         sentence
-        for sentence in mimic.write_seqset(Layout(tmp_path), RULES).warnings
+        for sentence in corpus.write_seqset(Layout(tmp_path), RULES, tables=TABLE_OF_KIND).warnings
         if sentence.startswith("MED")
     ]
     assert "% of" in said

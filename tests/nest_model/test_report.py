@@ -18,7 +18,7 @@ from schemas.cohort import parse_cohort
 from schemas.cohort.english import in_english
 from schemas.contract import write_table
 from schemas.planted import PLANTED
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from schemas.vocab import VOCAB
 from tests.nest_model import made_up
 from tests.runs import ROOT

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines import mimic
+from pipelines import corpus, mimic
 from pipelines.mimic import MimicSource
+from pipelines.sources.mimic_tables import TABLE_OF_KIND
 from schemas.cards import StepCard
 from schemas.layout import Layout
+from schemas.rules import DataRules
 from schemas.seqset import NO_END
-from schemas.settings import DataRules
 from tests.pipelines.naive import derive
 
 KINDS = ["DX", "PR", "MED", "LAB"]
@@ -23,8 +24,8 @@ def run_all(
     mimic.extract_encounters(source, layout)
     mimic.extract_events(source, layout, rules)
     mimic.fit_drug_lookup(source, layout, rules)
-    mimic.fit_vocab(layout, rules)
-    mimic.write_seqset(layout, rules)
+    corpus.fit_vocab(layout, rules)
+    corpus.write_seqset(layout, rules, tables=TABLE_OF_KIND)
 
 
 def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRules) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines import instacart
+from pipelines import instacart, instacart_corpus
 from pipelines.sources.instacart_tables import find_source
 from schemas.layout import Layout
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 
 RULES = DataRules(min_count=1)
 
@@ -89,8 +89,8 @@ def run_all(raw: Path, layout: Layout, rules: DataRules = RULES, *, subjects_per
     instacart.extract_subjects(source, layout, subjects_per_bucket=subjects_per_bucket)
     instacart.extract_encounters(source, layout)
     instacart.extract_events(source, layout)
-    instacart.fit_vocab(layout, rules)
-    instacart.write_seqset(layout, rules)
+    instacart_corpus.fit_vocab(layout, rules)
+    instacart_corpus.write_seqset(layout, rules)
     return layout
 
 

@@ -9,12 +9,12 @@ import polars as pl
 from pipelines import corpus, from_meds, shards
 from pipelines.buckets import write_buckets
 from pipelines.events import write_events
-from pipelines.split import assign_split
+from pipelines.split import TASK_SPLIT, assign_split
 from schemas.cards import Flow, StepCard
 from schemas.contract import write_table
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.layout import Layout
-from schemas.settings import TASK_SPLIT, DataRules
+from schemas.rules import DataRules
 
 LABS = {"50912": ["mg/dL", "mg/L", None], "50971": ["mEq/L"], "51221": ["%"]}
 DIAGNOSES = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipelines.corpus import SetRules, fit_vocab, write_bucket
 from pipelines.events import events_file, kinds_of, write_events, write_numbered
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.meds_tables import make_layout
 
 HASHES = {"vocab": "a" * 64, "config": "b" * 64}

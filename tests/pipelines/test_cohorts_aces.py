@@ -22,7 +22,7 @@ from pipelines.cohorts import write_labels
 from pipelines.meds import write_meds
 from schemas.cohort import parse_cohort
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.agreement import run_all
 from tests.runs import CROSSWALKS, DEMO, ROOT
 

@@ -11,7 +11,7 @@ from pipelines.cohorts.sample import derive_sample
 from schemas.cohort import parse_cohort, parse_text
 from schemas.cohort.english import in_english
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.cohort_tables import COHORT_FILES, DAY, DAY_ZERO, mimic, stay, subject, write
 from tests.schemas.test_cohort import EPISODES, MORTALITY, RETURN_HOME
 

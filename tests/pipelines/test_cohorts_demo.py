@@ -9,7 +9,7 @@ from pipelines.mimic import extract_encounters, extract_events, extract_subjects
 from schemas.contract import read_table
 from schemas.labels import LabelType, labels_schema
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.cohort_tables import mimic
 from tests.pipelines.oracle import broken_rules
 from tests.runs import CROSSWALKS, DEMO

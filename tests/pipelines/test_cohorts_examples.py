@@ -11,7 +11,7 @@ from pipelines.cohorts import write_labels
 from schemas.cohort import Cohort, parse_cohort, parse_text
 from schemas.cohort.english import in_english
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.cohort_tables import COHORT_FILES, DAY, HOUR, Row, diagnosis, stay, subject, write
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cohorts.md").read_text()

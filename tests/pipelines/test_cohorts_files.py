@@ -21,7 +21,7 @@ from schemas.events import ENCOUNTERS
 from schemas.expectations import labels
 from schemas.labels import Features, Task, labels_schema, read_task
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from schemas.validation import validate
 from tests.pipelines.cohort_tables import DAY, DAY_ZERO, MICROSECOND, diagnosis, mimic, stay, subject, write
 from tests.pipelines.oracle import broken_rules

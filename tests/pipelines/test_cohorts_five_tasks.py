@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from pipelines.cohorts.derive import COLUMNS, derive
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.cohort_tables import (
     DAY,
     DAY_ZERO,

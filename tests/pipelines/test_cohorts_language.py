@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.cohorts.derive import derive
 from schemas.cohort import parse_text
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.cohort_tables import DAY, DAY_ZERO, HOUR, MICROSECOND, diagnosis, stay, subject, tables
 
 BASE = {

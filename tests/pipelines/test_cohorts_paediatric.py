@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.cohorts.derive import derive
 from schemas.cohort import parse_cohort
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.cohort_tables import COHORT_FILES, diagnosis, stay, subject, tables
 
 BORN = datetime(2016, 1, 1)

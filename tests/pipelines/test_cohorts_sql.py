@@ -19,7 +19,7 @@ from pipelines.cohorts.record import task_of
 from pipelines.cohorts.tables import Tables
 from schemas.cohort import parse_text
 from schemas.events import KINDS
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.nest_model.seqsets import read_rows, set_row
 from tests.pipelines.cohort_sql import CohortSql
 from tests.pipelines.cohort_worlds import episodes_spec, spec, world

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nest_model.data import SeqSets
 from nest_model.nbr.targets import last_visible
-from pipelines import instacart
+from pipelines import instacart, instacart_corpus
 from pipelines.sources.instacart_tables import find_source
 from pipelines.sources.synthetic_instacart import write_instacart
 from pipelines.split import unit_interval
@@ -19,8 +19,8 @@ from schemas.errors import InputError
 from schemas.events import EVENTS
 from schemas.expectations import BASKET_SUITES
 from schemas.layout import Layout
+from schemas.rules import DataRules
 from schemas.seqset import TARGET_HIDDEN
-from schemas.settings import DataRules
 from schemas.validation import validate
 from tests.pipelines.instacart_files import (
     Order,
@@ -178,7 +178,7 @@ def test_a_test_user_s_last_order_that_holds_something_is_not_fitted_on_whatever
         2: [Order(20, "train", None, [1, 2])],
     }
     layout = run_all(write_shop(tmp_path / "raw", shop), Layout(tmp_path / "instacart"))
-    assert instacart.held_back(layout).to_list() == [11]
+    assert instacart_corpus.held_back(layout).to_list() == [11]
     assert [row[5] for row in sets_of(layout) if row[0] == 1] == [["ITEM:1", "ITEM:2"], ["[UNK]"], [], []]
 
 
@@ -200,7 +200,7 @@ def test_what_is_held_back_of_made_up_shops_is_what_is_asked_for(
     seqsets = SeqSets.read(layout.seqset)
     asked = last_visible(seqsets, seqsets.subject_rows(tested), seqsets.tokens.max() + 1)
     wanted = seqsets.encounter_id[asked.history.target_set]
-    held = set(instacart.held_back(layout))
+    held = set(instacart_corpus.held_back(layout))
     assert set(wanted) <= held
     assert len(held) == len(wanted) + asked.left_out["nothing_before"]
 

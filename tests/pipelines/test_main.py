@@ -8,7 +8,7 @@ from pipelines.mimic import find_source
 from schemas.cards import Flow, StepCard
 from schemas.layout import Layout
 from schemas.lock import sole_writer
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.agreement import run_all
 from tests.pipelines.raw_tables import make_tables, write_tables
 

@@ -13,7 +13,7 @@ from pipelines.meds import write_meds
 from schemas.cards import StepCard
 from schemas.events import EVENTS
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.meds_tables import make_layout, read_meds, write_shards
 
 RULES = PRESETS["default"]

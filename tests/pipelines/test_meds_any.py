@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pipelines.from_meds import find_dataset
 from pipelines.sources.meds import number_by_gaps
 from pipelines.sources.meds_codes import declare
-from pipelines.split import assign_split
+from pipelines.split import TASK_SPLIT, assign_split
 from schemas.cards import StepCard
 from schemas.errors import InputError
 from schemas.layout import Layout
 from schemas.meds import EXTENSIONS, MEDS_DATA
-from schemas.settings import PRESETS, TASK_SPLIT
+from schemas.rules import PRESETS
 from tests.bad_inputs.files import without_rights
 from tests.pipelines.meds_tables import read_meds, write_shards
 

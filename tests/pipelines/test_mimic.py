@@ -14,7 +14,7 @@ from pipelines import mimic
 from pipelines.mimic import MimicSource, find_source
 from schemas.cards import StepCard
 from schemas.layout import Layout
-from schemas.settings import PRESETS, DataRules
+from schemas.rules import PRESETS, DataRules
 from tests.pipelines.agreement import assert_agreement, run_all
 from tests.pipelines.raw_tables import make_tables, write_tables
 

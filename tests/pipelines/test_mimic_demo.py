@@ -6,7 +6,7 @@ import pytest
 from pipelines import mimic
 from schemas.cards import StepCard
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.agreement import assert_agreement, run_all
 from tests.runs import CROSSWALKS, DEMO
 

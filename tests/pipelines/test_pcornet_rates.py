@@ -15,7 +15,8 @@ from schemas.cards import Flow
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
 from schemas.layout import Layout
-from schemas.settings import DataRules, Settings
+from schemas.rules import DataRules
+from schemas.settings import Settings
 
 CHILDREN = 300
 VALUED = ("DIAGNOSIS", "PROCEDURES", "LAB_RESULT_CM", "PRESCRIBING", "IMMUNIZATION", "MED_ADMIN")
@@ -33,7 +34,7 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[st
     cards = [
         pcornet.extract_subjects(source, layout, DataRules()),
         pcornet.extract_encounters(source, layout),
-        pcornet.extract_events(source, layout, DataRules()),
+        pcornet.extract_events(source, layout),
     ]
     assert all(flow.reconciles for card in cards for flow in card.flows.values())
     return layout, {table: flow for card in cards for table, flow in card.flows.items()}

@@ -7,13 +7,13 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import pcornet
+from pipelines import pcornet, pcornet_corpus
 from schemas.cards import StepCard
 from schemas.contract import read_table, table_metadata
 from schemas.events import ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.layout import Layout
+from schemas.rules import DataRules
 from schemas.seqset import SEQSET
-from schemas.settings import DataRules
 from schemas.vocab import CUTS, VOCAB
 from tests.pipelines.pcornet_tables import HARVEST, SALT, Row, patient, table, write_cdm
 
@@ -72,9 +72,9 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     pcornet.inspect_raw(source, layout)
     pcornet.extract_subjects(source, layout, RULES, subjects_per_bucket=15)
     pcornet.extract_encounters(source, layout)
-    pcornet.extract_events(source, layout, RULES)
-    pcornet.fit_vocab(layout, RULES)
-    pcornet.write_seqset(layout, RULES)
+    pcornet.extract_events(source, layout)
+    pcornet_corpus.fit_vocab(layout, RULES)
+    pcornet_corpus.write_seqset(layout, RULES)
     return layout
 
 
@@ -152,9 +152,9 @@ def test_a_run_with_other_bucket_sizes_writes_the_same_sets(layout: Layout, tmp_
     other = Layout(tmp_path / "data" / "pcornet")
     pcornet.extract_subjects(source, other, RULES, subjects_per_bucket=1000)
     pcornet.extract_encounters(source, other)
-    pcornet.extract_events(source, other, RULES)
-    pcornet.fit_vocab(other, RULES)
-    pcornet.write_seqset(other, RULES)
+    pcornet.extract_events(source, other)
+    pcornet_corpus.fit_vocab(other, RULES)
+    pcornet_corpus.write_seqset(other, RULES)
     assert vocab(other).equals(vocab(layout))
     assert read_table(other.seqset, SEQSET).equals(read_table(layout.seqset, SEQSET))
 
@@ -178,7 +178,7 @@ def test_where_asked_for_a_day_that_no_encounter_covers_is_a_set_of_its_own(tmp_
         layout = Layout(tmp_path / unlinked / "pcornet")
         pcornet.extract_subjects(source, layout, RULES)
         card = pcornet.extract_encounters(source, layout, unlinked=unlinked)
-        flow = pcornet.extract_events(source, layout, RULES).flows["VITAL"]
+        flow = pcornet.extract_events(source, layout).flows["VITAL"]
         kept[unlinked] = (flow.kept_rows, flow.dropped["no_encounter"], card.counts["days_as_encounters"])
     assert kept == {"drop": (1, 2, 0), "day": (3, 0, 1)}
     found = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)).filter(pl.col("type") == "DAY")

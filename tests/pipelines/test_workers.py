@@ -17,7 +17,7 @@ from pipelines import cluster as cluster_of_dask
 from pipelines import mimic, workers
 from schemas.errors import InputError, NestError
 from schemas.layout import Layout
-from schemas.settings import PRESETS
+from schemas.rules import PRESETS
 from tests.pipelines.agreement import run_all
 from tests.pipelines.raw_tables import make_tables, write_tables
 from tests.runs import free_port

@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from schemas.errors import NestError
-from schemas.settings import PRESETS, DataRules, Settings
+from schemas.rules import PRESETS, DataRules
+from schemas.settings import Settings
 
 
 @pytest.fixture(autouse=True)
