@@ -191,7 +191,9 @@ def _card_results(
             severity=dg.AssetCheckSeverity.ERROR,
             description=f"rows of {', '.join(lost)} do not add up"
             if lost
-            else "every source row is accounted for",
+            else "every source row is accounted for"
+            if card.flows
+            else "this step reads no source rows",
             metadata={"rows": dg.MetadataValue.md(flows_markdown(card.flows))} if tells_rows else {},
         ),
         dg.AssetCheckResult(
@@ -199,6 +201,6 @@ def _card_results(
             check_name="nothing_odd",
             passed=not card.warnings,
             severity=dg.AssetCheckSeverity.WARN,
-            description=" ".join(card.warnings) or "nothing odd",
+            description=" ".join(f"{warning.rstrip('.')}." for warning in card.warnings) or "nothing odd",
         ),
     )

@@ -62,7 +62,7 @@ class _OneRunAtATime(MultiprocessExecutor):
                 finally:  # interrupted too
                     if not is_whole:
                         plan_context.log.info(
-                            f"to go on from where it broke: python -m assets.resume {run_id}"
+                            f"to go on from where it broke: .venv/bin/python -m assets.resume {run_id}"
                         )
                 if is_whole and (place := written_to(workspace.fetching, made(plan_context, execution_plan))):
                     plan_context.log.info(place)

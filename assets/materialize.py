@@ -12,7 +12,7 @@ from dagster._utils.error import SerializableErrorInfo
 
 from assets.resources import Workspace
 from pipelines import workers
-from schemas.errors import NestError
+from schemas.errors import InputError, NestError
 from schemas.urls import shown_url
 
 
@@ -24,10 +24,25 @@ def faults_as_failures() -> Iterator[None]:
     shown as it was told.
     """
     try:
-        yield
+        with _files_as_faults():
+            yield
     except NestError as error:
         told = SerializableErrorInfo(message=f"{error}\n", stack=[], cls_name=type(error).__name__)
         raise DagsterUserCodeProcessError(str(error), user_code_process_error_infos=[told]) from None
+
+
+@contextmanager
+def _files_as_faults() -> Iterator[None]:
+    """Turn what the system says of a file, wherever it was touched, into a fault the user can mend."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:  # of the net, which has no file
+            raise
+        raise InputError(
+            f"{error.filename}: cannot be read or written ({error.strerror or type(error).__name__}). "
+            "Mend its permissions or its disk and run again."
+        ) from None
 
 
 def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:

@@ -390,7 +390,7 @@ def attention_by_kind(beyond: Mapping[str, Sequence[float]]) -> Figure:
     axes.spines[:].set_visible(False)
     for (row, column), value in np.ndenumerate(values):
         ink = "white" if abs(value) > 0.6 * most else "#1f2328"
-        words = f"{100 * value:+.0f}"
+        words = f"{round(100 * float(value)):+d}".replace("-", "−")
         axes.annotate(words, (column + 0.5, row + 0.5), ha="center", va="center", fontsize=8, color=ink)
     return figure
 

@@ -73,12 +73,18 @@ def write_numbered(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *
     return events.height - ordered.height
 
 
-def used_before(numbers: pl.Series) -> int:
-    """Return how many of these numbers were there before; most providers' files have them rising."""
-    numbers = numbers.drop_nulls()
-    if bool((np.diff(numbers.to_numpy()) > 0).all()):
+def used_before(events: pl.DataFrame) -> int:
+    """Return how many of a source's own numbers, `rank`, were there before in the same subject's events.
+
+    Two subjects' are not compared: they may lie in two buckets, and what is refused must not hang on their size.
+    """
+    numbered = events.select("subject_id", "rank").drop_nulls("rank")
+    if bool((np.diff(numbered["rank"].to_numpy()) > 0).all()):  # as in most providers' files
         return 0
-    return len(numbers) - numbers.n_unique()
+    subject, number = (numbered[name].to_numpy() for name in numbered.columns)
+    order = order_of([subject, number])
+    same = (np.diff(subject[order]) == 0) & (np.diff(number[order]) == 0)
+    return int(same.sum())
 
 
 def events_file(folder: Path, kind: str, bucket: int) -> Path:

@@ -182,7 +182,7 @@ def extract_bucket(
     for kind, (events, flow) in made.items():
         repeated = write_numbered(events, folder, kind, bucket, made_by="extract_events")
         # one labevent_id is one measurement, at whatever time
-        shared = used_before(events["rank"]) - repeated if kind == "LAB" else 0
+        shared = used_before(events) - repeated if kind == "LAB" else 0
         flows[TABLE_OF_KIND[kind]] = rows_of.without_repeats(flow, repeated, shared)
     return flows
 

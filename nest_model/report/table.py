@@ -16,7 +16,7 @@ def results_table(metrics: Mapping[str, Any]) -> str:
                 lines.append((title, LABELS[model], summary["auroc"]["note"], "", ""))
                 continue
             scores = (interval(summary[metric]) for metric in ("auroc", "average_precision"))
-            lines.append((title, LABELS[model], number(summary["rows"]), *scores))
+            lines.append((title, LABELS[model] + _of_classes(summary), number(summary["rows"]), *scores))
         for model, reason in row["missing"].items():
             lines.append((row["title"] if not row["models"] else "", LABELS[model], reason, "", ""))
     mean = metrics["mean_auroc"]
@@ -25,7 +25,10 @@ def results_table(metrics: Mapping[str, Any]) -> str:
         lines.append((title, LABELS[model], "", interval(score), ""))
     if mean["tasks"] and "difference" in mean:
         lines.append(("", "NEST − LightGBM", "", interval(mean["difference"], signed=True), ""))
-    return "\n".join(_aligned(lines))
+    text = _aligned(lines)
+    if any(line[3] and "(" not in line[3] and line[3] != "–" for line in lines[1:]):
+        text += ["", "A score without an interval: too few patients with (or without) the outcome for one."]
+    return "\n".join(text)
 
 
 def result_rows(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -40,6 +43,12 @@ def result_rows(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
             row["title"] = f"{task['title']}, the {task['common']['labels']} commonest"
         rows.append(row)
     return rows
+
+
+def _of_classes(summary: Mapping[str, Any]) -> str:
+    """Return over how many of its classes a mean is, where some have too few rows to be scored."""
+    scored, left_out = summary.get("classes_scored"), summary.get("classes_left_out")
+    return f" ({scored} of {scored + left_out} classes)" if left_out else ""
 
 
 def interval(score: Mapping[str, Any], *, signed: bool = False) -> str:

@@ -9,7 +9,7 @@ from schemas.errors import NestError
 
 _TEXT = """\
 # yaml-language-server: $schema={schema}
-# Every key there is, by example: docs/cohorts.md. Before running it: python -m pipelines.cohorts check {file}
+# Every key there is, by example: docs/cohorts.md. Before running it: .venv/bin/python -m pipelines.cohorts check {file}
 cohort: {name}                # the name of everything made from this file; call the file so too
 about: another admission with heart failure within 30 days, predicted when a patient goes home   # one sentence
 source: mimic                            # whose tables: mimic, meds, pcornet

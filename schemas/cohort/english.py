@@ -53,7 +53,7 @@ def in_english(cohort: Cohort) -> list[str]:
 
 def _index(cohort: Cohort) -> str:
     index = cohort.index
-    found = [_encounter(index.encounter), "that has ended"]
+    found = [f"{_encounter(index.encounter)} that has ended"]
     found += [f"from {index.from_} on"] if index.from_ else []
     found += [f"until {index.to}"] if index.to else []
     if index.age:

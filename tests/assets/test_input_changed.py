@@ -14,6 +14,7 @@ from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from pipelines.sources.synthetic.mimic import write_mimic
 from pipelines.sources.synthetic_instacart import write_instacart
+from schemas import hashing
 from schemas.errors import NestError
 
 ASSETS = [*MIMIC_ASSETS, *MEDS_ASSETS, *INSTACART_ASSETS]
@@ -96,6 +97,19 @@ def test_the_other_preset_splits_anew_and_extracts_nothing_again(hospital, tmp_p
         "mimic_events",
     }
     refused(hospital(preset="paper"), "mimic_vocab", "mimic_drug_lookup")
+
+
+def test_a_file_that_may_no_longer_be_read_is_one_message(hospital, tmp_path, monkeypatch):
+    opened = Path.open
+
+    def refusing(path: Path, *arguments, **named):
+        if path.name == "labevents.csv.gz":
+            raise PermissionError(13, "Permission denied", str(path))  # root may read all
+        return opened(path, *arguments, **named)
+
+    hashing._taken.clear()
+    monkeypatch.setattr(Path, "open", refusing)
+    refused(hospital(), "mimic_raw", r"labevents.csv.gz: cannot be read or written \(Permission denied\)")
 
 
 def test_the_same_files_elsewhere_are_the_same_input_and_raw_notes_where_they_are_now(hospital, tmp_path):

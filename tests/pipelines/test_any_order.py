@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus import SetRules, fit_vocab, write_bucket
-from pipelines.events import events_file, kinds_of, write_events, write_numbered
+from pipelines.events import events_file, kinds_of, used_before, write_events, write_numbered
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.pipelines.meds_tables import make_layout
@@ -45,6 +45,13 @@ def tied(events: pl.DataFrame, minutes: int, ranks: int | None) -> pl.DataFrame:
         rank=pl.lit(None, pl.Int64) if ranks is None else pl.col("rank") // ranks,
         value=pl.when(pl.col("value") < 90).then(zero).otherwise(pl.col("value")),
     )
+
+
+@pytest.mark.parametrize("numbers", [[7, 7, 8, 8], [8, 7, 8, 8], [8, 8, 7, None]])
+def test_a_number_counts_as_used_before_among_the_events_of_one_subject(numbers: list[int | None]):
+    of_two = pl.DataFrame({"subject_id": [1, 2, 2, 2], "rank": numbers}, schema_overrides={"rank": pl.Int64})
+    pairs = [(1, numbers[0]), *((2, number) for number in numbers[1:] if number is not None)]
+    assert used_before(of_two) == len(pairs) - len(set(pairs))
 
 
 @settings(max_examples=15, phases=[Phase.generate])  # no shuffle is simpler than another

@@ -53,7 +53,7 @@ def test_every_fault_of_every_file_is_shown_at_once_with_its_line(said, tmp_path
 def test_a_good_file_is_said_again_in_plain_english():
     said = in_english(parse_text(RETURN_HOME, file="c.yaml"))
     assert said[1:] == [
-        "For: every encounter of type EI or IP discharged to HO or HH, that has ended, from 2016-01-01 on, "
+        "For: every encounter of type EI or IP discharged to HO or HH that has ended, from 2016-01-01 on, "
         "at an age from 0 days to under 18 years.",
         "Excluded, in this order:",
         "  - discharged: unless it has ended",

@@ -284,6 +284,17 @@ def test_what_is_no_table_of_gsn_is_told_and_the_earlier_one_stays(site: Site, t
     assert lying_in(tmp_path) == before
 
 
+def test_a_plain_table_of_gsn_that_ends_within_a_row_is_refused_and_the_earlier_one_stays(
+    site: Site, tmp_path: Path
+):
+    crosswalks_of(site, tmp_path)
+    before = lying_in(tmp_path)
+    site.files["/gsn"] = GSN_CSV[: GSN_CSV.rindex(b"6,C01")]
+    with pytest.raises(InputError, match="the last line has 1 of 3 fields and no end"):
+        crosswalks_of(site, tmp_path)
+    assert lying_in(tmp_path) == before
+
+
 # --- the sums beside a user's own copy ---
 
 

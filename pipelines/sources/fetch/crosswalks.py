@@ -16,6 +16,7 @@ import requests
 from pipelines.shards import writing
 from pipelines.sources.fetch.download import Patience, aside_of, discard, download, keep
 from pipelines.sources.fetch.files import address, alone_in
+from pipelines.sources.files import refuse_cut_text
 from pipelines.sources.gem import NATIVE, read_gem
 from pipelines.sources.mimic_tables import CROSSWALKS
 from pipelines.sources.raw import find_file
@@ -138,6 +139,8 @@ def _fetch_gsn(session: requests.Session, url: str, target: Path, patience: Pati
         held = aside.read_bytes()
         log.info("%s: %s rows", target.name, f"{_count_gsn(held, url):,}")
         if not held.startswith(b"\x1f\x8b"):
+            # a server may tell no length: then a connection cut short looks like the end
+            refuse_cut_text(aside, held.split(b"\n", 1)[0].count(b",") + 1)
             with writing(target):
                 aside.write_bytes(gzip.compress(held, mtime=0))
         keep(target)
