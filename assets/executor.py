@@ -23,6 +23,7 @@ from assets.resources import Workspace
 from assets.results import written_to
 from assets.sources import READ
 from schemas.lock import sole_writer
+from schemas.scratch import clear_scratch
 from schemas.settings import ELSEWHERE, SECRETS, Settings
 from schemas.urls import holds_secret, shown_url
 
@@ -47,6 +48,7 @@ class _OneRunAtATime(MultiprocessExecutor):
                 plan_context.log.warning(warning)
             with sole_writer(folder):
                 _report_dead_runs(instance, folder, alive=run_id)
+                clear_scratch(folder)
                 instance.add_run_tags(run_id, held(folder))
                 if url := workspace.fetching.store_url:
                     plan_context.log.info(f"bringing here what {shown_url(url)} holds and {folder} does not")

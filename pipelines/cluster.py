@@ -84,7 +84,7 @@ def _results(
 ) -> Iterator[Result]:
     """Yield the result for bucket 0, 1, …, with as many of them on their way as keep the workers busy.
 
-    When one fails, those on their way are waited for: they write to a folder that is about to be cleared.
+    When one fails, those on their way are waited for: the next run would find the workers busy with them.
     """
     progress, ahead = Progress(step, "buckets", buckets), iter(range(buckets))
     on_their_way: deque[Future[Any]] = deque()
@@ -128,7 +128,7 @@ def _let_end(client: Client, step: str, futures: list["Future[Any]"]) -> None:
         with client.as_current():
             wait(futures, timeout=SECONDS_FOR_THE_LAST)
     except TimeoutError:
-        log.warning("%s: workers are still at some; stop them before you run again", step)
+        log.warning("%s: workers are still at some; what they write is of no effect", step)
     except OSError:
         return  # the scheduler went away, and has been told of
 

@@ -209,6 +209,7 @@ def write_seqset(
             for kind in parts[0].flows
         }
         data_card.refuse_no_token(written, sum(part.sets.height for part in parts))
+        shards.require_written(aside, [part.card for part in parts])
     extracted = StepCard.read(layout.cards, "events").flows
     flows = {
         kind: data_card.tokenized_flow(_flow_of(extracted, (tables or {}).get(kind, kind)), flow)

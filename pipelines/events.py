@@ -60,6 +60,7 @@ def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, 
         events_file(folder, kind, bucket),
         EVENTS,
         made_by=made_by,
+        by_worker=True,
     )
 
 
@@ -69,7 +70,8 @@ def write_numbered(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *
     if tied:
         first = pl.struct(pl.all()).is_first_distinct()
         ordered = ordered.filter(pl.col("rank").is_null() | first)
-    write_table(ordered.to_arrow(), events_file(folder, kind, bucket), EVENTS, made_by=made_by)
+    file = events_file(folder, kind, bucket)
+    write_table(ordered.to_arrow(), file, EVENTS, made_by=made_by, by_worker=True)
     return events.height - ordered.height
 
 

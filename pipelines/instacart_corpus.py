@@ -9,7 +9,7 @@ from pipelines.sources.instacart_tables import ORDER_PRODUCTS
 from schemas.cards import StepCard
 from schemas.events import EVENTS, SUBJECTS
 from schemas.layout import Layout
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 
 
 def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:

@@ -53,7 +53,9 @@ def write_meds(layout: Layout) -> StepCard:
     """
     counts, parents = Counter[str](), []
     with shards.fresh_folder(layout.meds) as folder:
-        work = partial(write_bucket, layout, folder / data_subdirectory)
+        data = folder / data_subdirectory
+        data.mkdir()
+        work = partial(write_bucket, layout, data)
         for of_bucket, coded in each_bucket("mimic_meds", work, len(Buckets.read(layout))):
             counts += of_bucket
             parents.append(coded)
@@ -77,9 +79,9 @@ def write_bucket(layout: Layout, folder: Path, bucket: int) -> tuple[Counter[str
     for split, name in SPLIT_NAMES.items():
         shard = rows.filter(pl.col("split") == split)
         if shard.height:
-            write_table(
-                shard.to_arrow(), folder / name / f"{bucket:05}.parquet", MEDS_DATA, made_by="write_meds"
-            )
+            file = folder / name / f"{bucket:05}.parquet"
+            file.parent.mkdir(exist_ok=True)
+            write_table(shard.to_arrow(), file, MEDS_DATA, made_by="write_meds", by_worker=True)
     events = rows.filter(pl.col("kind").is_not_null())
     unheld = events.filter(pl.col("value").is_not_null() & pl.col("numeric_value").is_null())
     counts = Counter(rows=rows.height, events=events.height, values_beyond_float32=unheld.height)

@@ -8,7 +8,7 @@ from pipelines.pcornet import GROWN_UP_YEARS, TABLES_OF_KIND
 from schemas.cards import StepCard
 from schemas.events import ENCOUNTERS
 from schemas.layout import Layout
-from schemas.settings import DataRules
+from schemas.rules import DataRules
 
 
 def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:

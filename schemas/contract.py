@@ -1,6 +1,7 @@
 """The one way a table is checked, written and read between rooms."""
 
 import contextlib
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,12 +60,19 @@ def write_table(
     *,
     made_by: str,
     metadata: Mapping[str, str] | None = None,
+    by_worker: bool = False,
 ) -> None:
-    """Conform and write a Parquet file: aside, then renamed, so a killed run leaves the old file whole."""
+    """Conform and write a Parquet file: aside, then renamed, so a killed run leaves the old file whole.
+
+    Args:
+        by_worker: into a folder of the run's, which is not made where it is gone: the run is dead, or goes on without
+            us. Another worker may be at the same file, so each writes aside under a name of its own.
+    """
     conformed = conform(table, schema, made_by=made_by)
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part" if by_worker else f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not by_worker:
+            path.parent.mkdir(parents=True, exist_ok=True)
         _write_parquet(conformed, part, {"contract": contract_name(schema), **(metadata or {})})
         part.replace(path)
     except OSError as error:

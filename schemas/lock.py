@@ -17,10 +17,12 @@ def sole_writer(folder: Path) -> Iterator[None]:
     """Hold `folder` alone, made if it is not there, until the block or the process ends, however it ends.
 
     Raises:
-        NestError: another process holds it.
+        NestError: another process holds it, or it may not be written.
         OSError: it cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        raise _closed(folder, "written")
     with _held(folder, fcntl.LOCK_EX):
         yield
 
@@ -30,15 +32,25 @@ def reader(folder: Path) -> Iterator[None]:
     """Hold `folder` together with other readers: nobody writes there meanwhile.
 
     Raises:
-        NestError: a process writes there.
+        NestError: a process writes there, or it may not be read.
     """
     with _held(folder, fcntl.LOCK_SH):
         yield
 
 
+def _closed(folder: Path, may_not_be: str) -> NestError:
+    return NestError(
+        f"{folder}: may not be {may_not_be} by you (another user's?). Mend its permissions, or choose a folder of your "
+        "own: for a run in NEST_DATA_DIR."
+    )
+
+
 @contextmanager
 def _held(folder: Path, kind: int) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        raise _closed(folder, "read") from None
     try:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)

@@ -7,7 +7,6 @@ passed on, and small counts are not shown.
 
 import atexit
 import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,6 +23,7 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from schemas.contract import contract_files
 from schemas.errors import ContractError
 from schemas.expectations.suite import Rule, Severity, Suite, View, holds
+from schemas.scratch import scratch
 from schemas.suppress import SMALLEST_SHOWN, WITHHELD, shown_count
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read once, when Great Expectations is imported
@@ -170,10 +170,10 @@ def validate(suite: Suite) -> Validation:
         ContractError: a table of the suite is missing, no whole Parquet file or under another contract.
     """
     keep_duckdb_connected()
+    files = contract_files(suite.table.path, suite.table.contract)
     outcomes = _run(suite, shape(suite))
     if all(outcome.passed or outcome.rule.severity == "WARN" for outcome in outcomes):
         outcomes += _run(suite, suite.views)
-    files = contract_files(suite.table.path, suite.table.contract)
     rows = sum(pq.read_metadata(file).num_rows for file in files)
     return Validation(suite.name, rows, tuple(outcomes), suite.tells_rows)
 
@@ -217,8 +217,8 @@ def _duckdb_types(contract: pa.Schema) -> dict[str, str]:
 
 def _run(suite: Suite, views: Iterable[View]) -> list[Outcome]:
     """Create the views in a database of their own and run their rules with Great Expectations."""
-    with tempfile.TemporaryDirectory(prefix="nest_validation_") as folder:
-        database = Path(folder) / "views.duckdb"
+    with scratch(suite.folder) as folder:
+        database = folder / "views.duckdb"
         with duckdb.connect(str(database)) as connection:
             _create_tables(connection, suite)
             for view in views:

@@ -1,5 +1,6 @@
-"""`python -m tests.killed_at N`: the data steps in one process, which kills itself at its N-th change to the data.
+"""`python -m tests.killed_at N [NAME]`: the data steps in a process that kills itself at its N-th change to the data.
 
+NAME: only changes to what begins with it in the data folder are counted.
 Says how many changes there were if it was not killed.
 """
 
@@ -23,7 +24,8 @@ def main() -> None:
         if isinstance(asset, dg.AssetsDefinition)
         and set(asset.group_names_by_key.values()) <= {"mimic_etl", "mimic_cohorts"}
     ]
-    changes = kill_at(int(sys.argv[1]), str(Path(data).resolve()))
+    below = sys.argv[2] if len(sys.argv) > 2 else ""
+    changes = kill_at(int(sys.argv[1]), f"{Path(data).resolve()}{below and '/'}{below}")
     assert dg.materialize(assets, resources={"workspace": Workspace()}).success
     sys.stdout.write(f"changes: {changes[0]}\n")
 

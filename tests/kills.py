@@ -18,6 +18,7 @@ from tests.runs import BIN, ROOT, environment
 
 SEED = int(os.environ.get("KILL_SEED", "2026"))
 TEMPORARY = (".part", ".new", ".old", ".tmp", ".arrows")
+OF_DAGSTER = ("context", "messages")  # by which it tells a training what to do: no row
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice:
         run = subprocess.Popen(
             [str(BIN / command[0]), *command[1:]],
             cwd=ROOT,
-            env=environment(folder, NEST_SYNTHETIC_PATIENTS="150"),
+            env=environment(folder, NEST_SYNTHETIC_PATIENTS="150", TMPDIR=str(temporary(folder))),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -60,6 +61,27 @@ def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice:
     run.wait(timeout=1_800)
     wait_until_gone(run.pid)
     return running
+
+
+def temporary(folder: Path) -> Path:
+    """Return a folder for what processes leave outside the data folder, made if it is not there."""
+    made = folder / "temporary"
+    made.mkdir(exist_ok=True)
+    return made
+
+
+def left_outside(folder: Path) -> list[str]:
+    """Return the files that were left outside the data folder and may hold rows."""
+    found = (path for path in temporary(folder).rglob("*") if path.is_file())
+    return sorted(path.name for path in found if path.name not in OF_DAGSTER)
+
+
+def steps_of_last_run(storage: Path, event: dg.DagsterEventType) -> set[str]:
+    """Return the steps of the newest run of Dagster's history of which it tells an event."""
+    os.environ["DAGSTER_NEST_STORAGE"] = str(storage)
+    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        newest = instance.get_runs(limit=1)[0].run_id
+        return {entry.step_key for entry in instance.all_logs(newest, of_type=event) if entry.step_key}
 
 
 def steps_begun(folder: Path) -> int:

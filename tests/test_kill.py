@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from schemas.lock import sole_writer
@@ -20,8 +21,12 @@ from tests.kills import (
     contents,
     data_versions,
     kill_while_running,
+    left_outside,
     processes_writing_to,
     runs_by_status,
+    session,
+    steps_of_last_run,
+    temporary,
 )
 from tests.runs import BIN, ROOT, Run, environment, run
 
@@ -33,7 +38,8 @@ EXTRACTION = (
     "--select", "mimic_raw,mimic_subjects,mimic_encounters,mimic_events",
 )  # fmt: skip
 ETL_STEPS, FULL_STEPS = 28, 40  # a few fewer than a run has, checks included
-CHANGES = 250  # to draw from: a run that makes fewer ends, and the next begins anew
+CHANGES = 280  # to draw from: a run that makes fewer ends, and the next begins anew
+ASIDE = {"events": (2, 15), "seqset": (2, 5)}  # between the making of the folder aside and its renaming
 
 
 def wait_until(condition, *, seconds: float) -> None:
@@ -85,12 +91,19 @@ def test_a_killed_run_is_resumed_from_where_it_broke_under_its_own_settings(full
     assert kill_while_running(EXTRACTION, tmp_path, Kill("run", 4, 0.3), dice), (
         "it ended before it was killed"
     )
+    done = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_SUCCESS)
+    assert len(done) > 1, "killed too early to test anything"
+    assert left_outside(tmp_path) == []
+    in_a_check = tmp_path / "data" / "mimic" / ".check_killed"
+    in_a_check.mkdir()  # as it would lie there, had the kill come then
 
     resumed = run("python", "-m", "assets.resume", folder=tmp_path)  # not told how many patients
 
     assert resumed.returncode == 0, resumed.output[-2000:]
     assert "mimic_raw - unchanged: nothing to do" in resumed.output
-    assert "mimic_raw_checks" not in resumed.output, "what was done is not done again"
+    begun = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_START)
+    assert begun & done == {"mimic_raw"}, "what was done is not done again, but for the hashing of the input"
+    assert "mimic_events" in begun
     assert contents(resumed.data).items() <= contents(full_run.data).items()
     assert (resumed.data / "mimic" / "cards" / "events.card.json").exists()
     nothing = run("python", "-m", "assets.resume", folder=tmp_path)
@@ -120,12 +133,13 @@ def test_ctrl_c_ends_a_run_and_its_steps_and_nobody_holds_the_folder(number, wai
     )  # fmt: skip
     wait_until((tmp_path / "data" / "mimic").exists, seconds=120)
     time.sleep(wait_s)
+    assert len(session(asked.pid)) > 1, "a step is a process of its own"
     os.killpg(asked.pid, number)
     output, _ = asked.communicate(timeout=60)  # it would hang, did its steps die before it told them to end
 
     assert asked.returncode not in (0, -signal.SIGKILL), output[-2000:]
     assert "SUCCESS" not in runs_by_status(tmp_path / "dagster")
-    wait_until(lambda: not processes_writing_to(tmp_path / "data"), seconds=10)
+    wait_until(lambda: not session(asked.pid), seconds=10)
     with sole_writer(tmp_path / "data"):
         pass  # nobody holds it, so the same command can go on, as after a kill
 
@@ -147,10 +161,14 @@ def test_a_run_that_is_alive_is_not_resumed(tmp_path: Path):
     assert "another run is writing there; wait for it, or end it." in resumed.output
 
 
-def killed_at(change: int, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+def killed_at(
+    change: int, folder: Path, below: str = "", **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the data steps and kill them at a change to what begins with this name in the data folder."""
+    own = {"NEST_SYNTHETIC_PATIENTS": "150", "TMPDIR": str(temporary(folder))}
     return subprocess.run(
-        [str(BIN / "python"), "-m", "tests.killed_at", str(change)], cwd=ROOT, text=True, timeout=600,
-        env=environment(folder, NEST_SYNTHETIC_PATIENTS="150", **settings), capture_output=True,
+        [str(BIN / "python"), "-m", "tests.killed_at", str(change), below], cwd=ROOT, text=True, timeout=600,
+        env=environment(folder, **own, **settings), capture_output=True,
     )  # fmt: skip
 
 
@@ -213,19 +231,38 @@ def kill_at_changes(
     ended = killed_at(-1, folder, **settings)
     assert re.search(r"changes: \d+", ended.stdout), ended.stderr[-2000:]
     assert contents(folder / "data") == expected
+    assert left_outside(folder) == []
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(40, marks=pytest.mark.long)])
-def test_killed_at_any_change_to_a_file_the_data_steps_come_to_the_same_bytes(
-    full_run: Run, kills: int, tmp_path: Path
+@pytest.mark.parametrize("step", ["events", pytest.param("seqset", marks=pytest.mark.long)])
+def test_killed_while_half_of_a_step_lies_aside_the_data_steps_come_to_the_same_bytes(
+    full_run: Run, step: str, tmp_path: Path
 ):
+    change = random.Random(f"{SEED} {step}").randint(*ASIDE[step])
+    killed = killed_at(change, tmp_path, f"mimic/.{step}.")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    mimic = tmp_path / "data" / "mimic"
+    assert len(list(mimic.glob(f".{step}.*.part"))) == 1, (
+        f"change {change} is not where half of it lies aside"
+    )
+    assert not (mimic / step).exists()
+
+    again = killed_at(-1, tmp_path)
+
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert contents(tmp_path / "data") == etl_of(full_run)
+    assert left_outside(tmp_path) == []
+
+
+@pytest.mark.long
+def test_killed_at_any_change_to_a_file_the_data_steps_come_to_the_same_bytes(full_run: Run, tmp_path: Path):
     """Not a moment but a change: between two renames is where half of something could stay."""
 
     def begin(name: str) -> Path:
         (tmp_path / name).mkdir()
         return tmp_path / name
 
-    kill_at_changes(begin, kills, CHANGES, etl_of(full_run))
+    kill_at_changes(begin, 40, CHANGES, etl_of(full_run))
 
 
 @pytest.mark.long
@@ -262,9 +299,10 @@ def test_data_steps_killed_at_a_random_moment_come_to_the_same_bytes(
     else:
         pytest.fail("every run ended before it was killed")
 
-    again = run(*ETL, folder=folder, NEST_SYNTHETIC_PATIENTS="150")
+    again = run(*ETL, folder=folder, NEST_SYNTHETIC_PATIENTS="150", TMPDIR=str(temporary(folder)))
 
     assert again.returncode == 0, again.output[-2000:]
+    assert left_outside(folder) == []
     assert contents(again.data) == etl_of(full_run)
 
 
@@ -278,8 +316,10 @@ def test_the_whole_chain_killed_again_and_again_comes_to_the_same_bytes(
         kill = Kill.draw(dice, FULL_STEPS)
         killed += kill_while_running(FULL, tmp_path, kill, dice)
 
-    again = run(*FULL, folder=tmp_path, timeout_s=1800, NEST_SYNTHETIC_PATIENTS="150")
+    own = {"NEST_SYNTHETIC_PATIENTS": "150", "TMPDIR": str(temporary(tmp_path))}
+    again = run(*FULL, folder=tmp_path, timeout_s=1800, **own)
 
     assert again.returncode == 0, again.output[-2000:]
+    assert left_outside(tmp_path) == []
     assert contents(again.data) == contents(full_run.data)
     assert data_versions(again.storage) == data_versions(full_run.storage)

@@ -1,5 +1,6 @@
 """The parts of a suite: rules on views over Parquet tables, each rule an ERROR or a WARN."""
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -77,6 +78,11 @@ class Suite:
     @property
     def table(self) -> Table:
         return self.tables[0]
+
+    @property
+    def folder(self) -> Path:
+        """The folder all its tables lie in."""
+        return Path(os.path.commonpath([table.path.parent for table in self.tables]))
 
     def without(self, *rules: str) -> "Suite":
         """Return the suite less some rules, for a source they say nothing of."""

@@ -76,6 +76,7 @@ def make_layout(
 
 
 def _write_events(layout: Layout, events: pl.DataFrame, ids: pl.Series, per_bucket: int) -> None:
+    layout.events.mkdir()
     for bucket in range(-(-len(ids) // per_bucket)):
         inside = events.filter(
             pl.col("subject_id").is_in(ids[bucket * per_bucket : (bucket + 1) * per_bucket].implode())

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.shards import fresh_folder, write_shard
+from pipelines.shards import fresh_folder, require_written, write_shard
 from schemas.cards import ShardCard
 from schemas.contract import read_table
-from schemas.errors import InputError, NestError
+from schemas.errors import ContractError, InputError, NestError
 from schemas.seqset import SEQSET
 
 HASHES = {"vocab": "0" * 64, "config": "1" * 64}
@@ -62,6 +62,47 @@ def test_the_same_sets_give_the_same_bytes(tmp_path):
         (tmp_path / name).mkdir()
     first = write_shard(sets([1, 2]), tmp_path / "one", 0, HASHES)
     assert first == write_shard(sets([1, 2]), tmp_path / "two", 0, HASHES)
+
+
+def test_what_dead_runs_left_aside_goes_and_no_one_else_s(tmp_path):
+    for left in (".events.part", ".events.0a1b2c3d.part", ".events_of_others.part"):
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "half").touch()
+    with fresh_folder(tmp_path / "events") as aside:
+        assert not any(aside.iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"events", ".events_of_others.part"}
+
+
+def test_a_late_worker_leaves_nothing_where_the_folder_has_taken_its_place(tmp_path):
+    with fresh_folder(tmp_path / "seqset") as aside:
+        write_shard(sets([1]), aside, 0, HASHES)
+        (aside / ".shard-00000.parquet.0a1b2c3d.part").touch()  # of a bucket that two do: one is not done yet
+    with pytest.raises(ContractError, match="cannot write"):
+        write_shard(sets([1]), aside, 0, HASHES)
+    names = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert names == ["seqset/shard-00000.card.json", "seqset/shard-00000.parquet"]
+
+
+def test_two_who_write_the_same_shard_do_not_write_to_the_same_file(tmp_path, monkeypatch):
+    opened, writer = [], pq.ParquetWriter
+    monkeypatch.setattr(
+        pq, "ParquetWriter", lambda path, *rest, **more: opened.append(path) or writer(path, *rest, **more)
+    )
+    for _ in range(2):
+        write_shard(sets([1]), tmp_path, 0, HASHES)
+    assert len(set(opened)) == 2
+
+
+@pytest.mark.parametrize("fault", ["another's", "missing", "nobody's"])
+def test_shards_that_are_not_what_their_workers_wrote_are_refused(tmp_path, fault):
+    cards = [write_shard(sets([bucket]), tmp_path, bucket, HASHES) for bucket in range(3)]
+    require_written(tmp_path, cards)
+    if fault == "another's":
+        write_shard(sets([7]), tmp_path, 1, HASHES)
+    if fault == "missing":
+        (tmp_path / cards[1].file).unlink()
+    with pytest.raises(ContractError, match=r"1 of \d shards are not here as their workers wrote them"):
+        require_written(tmp_path, cards[:2] if fault == "nobody's" else cards)
 
 
 def test_a_full_disk_leaves_the_old_shards_and_no_half_written_file(tmp_path, monkeypatch):

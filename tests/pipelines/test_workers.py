@@ -9,18 +9,23 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import dagster as dg
 import polars as pl
 import pyarrow as pa
 import pytest
 
+from assets.mimic import MIMIC_ASSETS
+from assets.resources import Workspace
 from pipelines import cluster as cluster_of_dask
 from pipelines import mimic, workers
+from pipelines.shards import fresh_folder
+from schemas.contract import read_table, write_table
 from schemas.errors import InputError, NestError
 from schemas.layout import Layout
-from schemas.rules import PRESETS
+from schemas.rules import PRESETS, DataRules
 from tests.pipelines.agreement import run_all
 from tests.pipelines.raw_tables import make_tables, write_tables
-from tests.runs import free_port
+from tests.runs import ROOT, free_port
 
 RULES = PRESETS["default"]
 LONGEST_WAIT_SECONDS = 300
@@ -86,9 +91,11 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def run_chain(raw: Path, folder: Path, subjects_per_bucket: int = 5) -> dict[str, bytes]:
+def run_chain(
+    raw: Path, folder: Path, subjects_per_bucket: int = 5, rules: DataRules = RULES
+) -> dict[str, bytes]:
     source = mimic.find_source(raw, raw / "vocab")
-    run_all(source, Layout(folder), RULES, subjects_per_bucket=subjects_per_bucket)
+    run_all(source, Layout(folder), rules, subjects_per_bucket=subjects_per_bucket)
     return bytes_of(folder)
 
 
@@ -106,13 +113,33 @@ def test_a_cluster_gives_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
     assert there == here
 
 
+def test_a_run_has_its_buckets_worked_on_where_its_setting_says(cluster, raw, tmp_path, monkeypatch):
+    asked, each = [], cluster_of_dask.Cluster.each
+
+    def noting(own, step, *work):
+        asked.append((own.scheduler, step))
+        return each(own, step, *work)
+
+    monkeypatch.setattr(cluster_of_dask.Cluster, "each", noting)
+    steps = ["mimic_raw", "mimic_subjects", "mimic_encounters", "mimic_events"]
+    for name, scheduler in (("here", None), ("there", cluster.address)):
+        workspace = Workspace(
+            data_dir=str(tmp_path / name), mimic_dir=str(raw), vocab_dir=str(raw / "vocab"),
+            subjects_per_bucket=5, dask_scheduler=scheduler,
+        )  # fmt: skip
+        resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+        assert dg.materialize(MIMIC_ASSETS, resources=resources, selection=steps).success
+        assert asked == [(cluster.address, "events")] * (scheduler is not None)
+    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
+
+
 def test_a_worker_killed_in_mid_run_costs_nothing_but_time(doomed, raw, tmp_path):
     here = run_chain(raw, tmp_path / "here", subjects_per_bucket=3)
     workers.use(doomed.address)
 
     def kill_when_some_are_written() -> None:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
-        while len(list((tmp_path / "there").glob(".events.part/DX-*.parquet"))) < 3:
+        while len(list((tmp_path / "there").glob(".events.*.part/DX-*.parquet"))) < 3:
             if time.monotonic() > deadline:
                 return
             time.sleep(0.005)
@@ -124,6 +151,110 @@ def test_a_worker_killed_in_mid_run_costs_nothing_but_time(doomed, raw, tmp_path
     killer.join(timeout=5)
     assert doomed.workers[0].wait(timeout=5) == -signal.SIGKILL
     assert there == here
+
+
+RULE = pa.schema([pa.field("rule", pa.string(), nullable=False)], metadata={"contract": "rule/1"})
+
+
+def write_rule(folder: Path, signals: Path, rule: str, bucket: int) -> None:
+    """Write one file that says by which rule, and tell it; by the earlier rule only when let."""
+    (signals / f"begun-{rule}-{bucket}").touch()
+    if rule == "earlier":
+        wait_for(signals / f"let-{bucket}")
+    try:
+        shard = folder / f"shard-{bucket}.parquet"
+        write_table(pa.table({"rule": [rule]}), shard, RULE, made_by="test", by_worker=True)
+    finally:
+        (signals / f"ended-{rule}-{bucket}").touch()
+
+
+def let_the_first_end(folder: Path, signals: Path, rule: str, bucket: int) -> None:
+    """Do the last bucket while one of the dead run's ends."""
+    if bucket == 2:
+        (signals / "let-0").touch()
+        wait_for(signals / "ended-earlier-0")
+    write_rule(folder, signals, rule, bucket)
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file.name}: waited in vain"
+        time.sleep(0.02)
+
+
+CLIENT = """
+import sys
+from functools import partial
+from pathlib import Path
+from pipelines import workers
+from pipelines.shards import fresh_folder
+from tests.pipelines.test_workers import write_rule
+workers.use(sys.argv[1])
+target, signals = Path(sys.argv[2]), Path(sys.argv[3])
+with fresh_folder(target) as aside:
+    list(workers.each_bucket("rules", partial(write_rule, aside, signals, "earlier"), 2))
+"""
+
+
+def test_workers_of_a_killed_run_reach_nothing_of_the_next(cluster, tmp_path):
+    """They go on with what they were at: one ends while the next run writes, the other when it has ended."""
+    target, signals = tmp_path / "data" / "rules", tmp_path / "signals"
+    signals.mkdir()
+    client = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, cluster.address, str(target), str(signals)], cwd=ROOT
+    )
+    for bucket in range(2):
+        wait_for(signals / f"begun-earlier-{bucket}")
+    client.kill()
+    assert client.wait() == -signal.SIGKILL
+
+    with fresh_folder(target) as aside:  # on this machine, so that the turns are known
+        list(workers.each_bucket("rules", partial(let_the_first_end, aside, signals, "later"), 3))
+    rules = {f"shard-{bucket}.parquet": "later" for bucket in range(3)}
+    assert written_rules(target) == rules
+    (signals / "let-1").touch()
+    wait_for(signals / "ended-earlier-1")
+    assert written_rules(target) == rules
+    assert [path.name for path in target.parent.iterdir()] == ["rules"]
+
+    workers.use(cluster.address)
+    with fresh_folder(target) as aside:
+        list(workers.each_bucket("rules", partial(write_rule, aside, signals, "last"), 2))
+    assert written_rules(target) == {"shard-0.parquet": "last", "shard-1.parquet": "last"}
+
+
+def written_rules(folder: Path) -> dict[str, str]:
+    return {path.name: read_table(path, RULE)["rule"][0].as_py() for path in folder.iterdir()}
+
+
+CHAIN = """
+import sys
+from pathlib import Path
+from pipelines import workers
+from tests.pipelines.test_workers import run_chain
+workers.use(sys.argv[1])
+run_chain(Path(sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["events", "seqset"])
+def test_a_chain_on_a_cluster_whose_run_is_killed_comes_to_the_bytes_of_another_rule(
+    cluster, raw, tmp_path, step
+):
+    here = run_chain(raw, tmp_path / "here", rules=PRESETS["paper"])
+    client = subprocess.Popen(
+        [sys.executable, "-c", CHAIN, cluster.address, str(raw), str(tmp_path / "there")], cwd=ROOT
+    )
+    while len(list((tmp_path / "there").glob(f".{step}.*part/*.parquet"))) < 3:
+        assert client.poll() is None, "it ended before it was killed"
+        time.sleep(0.005)
+    client.kill()
+    client.wait()
+
+    workers.use(cluster.address)
+    assert run_chain(raw, tmp_path / "there", rules=PRESETS["paper"]) == here
 
 
 def test_nobody_at_the_address_is_one_message(monkeypatch):

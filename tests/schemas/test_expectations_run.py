@@ -1,19 +1,27 @@
 """How a suite is run: what stops it, what it shows, and what it never lets out."""
 
+import errno
 import logging
+import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import duckdb_engine
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy
 
-from schemas import expectations
+from schemas import expectations, validation
 from schemas.contract import ContractError
 from schemas.expectations.suite import Rule
+from schemas.scratch import clear_scratch
 from schemas.validation import Outcome, Validation, expectation_suite, validate
 from tests.runs import ROOT
 from tests.schemas.tiny_layout import COHORT, broken, tables, write
@@ -229,6 +237,61 @@ def test_a_process_that_validated_ends_without_a_word_of_duckdb_s_bindings(tmp_p
     command = [sys.executable, "-c", ONE_VALIDATION, str(tmp_path)]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (finished.returncode, finished.stdout.strip(), finished.stderr) == (0, "True", "")
+
+
+def test_a_check_works_beside_the_tables_it_reads_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
+    layout, found, run_view = write(tables(), tmp_path / "data" / "mimic"), set(), validation._run_view
+
+    def looking(*arguments: Any) -> list[Outcome]:
+        (place,) = layout.root.glob(".check_*")
+        engine = arguments[1].get_execution_engine()
+        (spill,) = engine.execute_query(
+            sqlalchemy.text("SELECT current_setting('temp_directory')")
+        ).fetchone()
+        found.add((place.stat().st_mode & 0o777, Path(spill) == place / "spill"))
+        return run_view(*arguments)
+
+    monkeypatch.setattr(validation, "_run_view", looking)
+    for suite in (expectations.subjects(layout), expectations.labels(layout, COHORT)):
+        assert validate(suite).passed("ERROR")
+    assert found == {(0o700, True)}
+    assert not list(layout.root.glob(".*"))
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_check_that_cannot_write_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = write(tables(), tmp_path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(ContractError, match=r"^.*: a check works there, and cannot write \(No space left"):
+        validate(expectations.subjects(layout))
+
+
+def test_a_killed_check_leaves_nothing_outside_the_data_folder_and_what_it_left_there_goes(
+    tmp_path: Path,
+) -> None:
+    layout = write(tables(), tmp_path / "data" / "mimic")
+    (tmp_path / "elsewhere").mkdir()
+    killed = subprocess.Popen(
+        [sys.executable, "-c", ONE_VALIDATION, str(layout.root)], cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path / "elsewhere")},
+    )  # fmt: skip
+    while not list(layout.root.glob(".check_*/views.duckdb")):
+        assert killed.poll() is None, "it ended before it was killed"
+        time.sleep(0.001)
+    killed.kill()
+    assert killed.wait() == -signal.SIGKILL
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert list(layout.root.glob(".check_*"))
+    clear_scratch(tmp_path / "data")
+    assert not list(layout.root.glob(".*"))
 
 
 def test_no_connection_is_opened_to_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

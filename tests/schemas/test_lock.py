@@ -3,12 +3,14 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from schemas.errors import NestError
 from schemas.lock import reader, sole_writer
+from tests.bad_inputs.files import without_rights
 from tests.runs import ROOT
 
 HOLDER = """
@@ -46,6 +48,18 @@ def test_a_killed_writer_holds_nothing_any_more(tmp_path: Path):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     with sole_writer(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(("mode", "take"), [(0o000, sole_writer), (0o555, sole_writer), (0o000, reader)])
+def test_a_folder_of_another_user_is_one_message(mode: int, take: Callable, tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    theirs.chmod(mode)
+    does = "read" if take is reader else "written"
+    said = rf"^{theirs}: may not be {does} by you .*\. Mend its permissions, or choose .* NEST_DATA_DIR\.$"
+    with without_rights(tmp_path / "own"), pytest.raises(NestError, match=said), take(theirs):
         pass
 
 

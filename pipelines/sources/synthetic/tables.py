@@ -52,7 +52,7 @@ def _disorder(table: pl.DataFrame, together: tuple[str, ...], rng: np.random.Gen
 
 def _numbers(column: pl.Series) -> np.ndarray:
     found = column.rank("dense") if column.dtype == pl.String else column.to_physical()
-    return found.cast(pl.Int64).fill_null(-1).to_numpy()
+    return np.asarray(found.cast(pl.Int64).fill_null(-1).to_numpy(), dtype=np.int64)
 
 
 def _with_strays(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
