@@ -20,10 +20,8 @@ from schemas.cards import StepCard
 from schemas.contract import write_table
 from schemas.events import SUBJECTS
 from schemas.expectations import TABLE_SUITES
-from tests.nest_model.seqsets import DAY_US
-from tests.nest_model.tiny_world import make_world
-
-COHORT = "mimic_mortality"
+from tests.nest_model.seqsets import DAY_US, write_shards
+from tests.schemas.tiny_layout import COHORT, tables, write
 
 
 @pytest.fixture
@@ -153,13 +151,10 @@ def test_a_feature_known_only_after_its_prediction_is_an_error_and_stops_the_mod
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ):
     """No table can bring it about, only a fault of the selector's."""
-    layout = workspace.layout("mimic")
-    labels = pq.read_table(make_world(layout.root).labels)
-    at_the_start = labels.set_column(
-        labels.column_names.index("predict_at"), labels.schema.field("predict_at"), labels["index_start"]
-    )
-    layout.labels(COHORT).parent.mkdir(parents=True)
-    pq.write_table(at_the_start, layout.labels(COHORT))
+    rows = tables()
+    layout = write(rows, workspace.layout("mimic").root)
+    (layout.seqset / "shard-0.parquet").unlink()
+    write_shards(layout.seqset, rows["seqset"])
     name = "no_feature_after_prediction"
     assert evaluations(leak_check("mimic", COHORT), workspace)[name].passed
 
@@ -172,7 +167,7 @@ def test_a_feature_known_only_after_its_prediction_is_an_error_and_stops_the_mod
     assert not found.passed
     assert found.severity is dg.AssetCheckSeverity.ERROR
     assert found.blocking
-    assert found.description == f"{len(labels)} predictions would see what came later."
+    assert found.description == f"{len(rows['labels'])} predictions would see what came later."
 
 
 def test_every_step_with_a_flow_of_rows_has_the_check_that_it_adds_up():
