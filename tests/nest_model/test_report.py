@@ -85,7 +85,8 @@ def of_few(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def children(tmp_path_factory):
-    return made_up.write_layout(tmp_path_factory.mktemp("children") / "pcornet", cohorts={"autism": "bool"})
+    root = tmp_path_factory.mktemp("children") / "pcornet"
+    return made_up.write_layout(root, subjects=300, cohorts={"autism": "bool"})
 
 
 class Page(HTMLParser):
