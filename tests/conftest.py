@@ -8,7 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.runs import Run, run
+from tests.runs import SMALL, Run, run
 
 hypothesis.settings.register_profile("everywhere", deadline=None)  # a busy machine is no fault of the code's
 hypothesis.settings.load_profile("everywhere")
@@ -41,9 +41,7 @@ def full_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Run:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
-            made = run(
-                "dagster", "job", "execute", "-j", "mimic_full", folder=folder, NEST_SYNTHETIC_PATIENTS="150"
-            )
+            made = run("dagster", "job", "execute", "-j", "mimic_full", folder=folder, **SMALL)
             told.write_text(json.dumps(asdict(made), default=str))
     content = json.loads(told.read_text())
     return Run(**content | {name: Path(content[name]) for name in ("data", "storage")})

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from tests.runs import BIN, ROOT, environment
+from tests.runs import BIN, ROOT, SMALL, environment
 
 SEED = int(os.environ.get("KILL_SEED", "2026"))
 TEMPORARY = (".part", ".new", ".old", ".tmp", ".arrows")
@@ -42,7 +42,7 @@ def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice:
         run = subprocess.Popen(
             [str(BIN / command[0]), *command[1:]],
             cwd=ROOT,
-            env=environment(folder, NEST_SYNTHETIC_PATIENTS="150", TMPDIR=str(temporary(folder))),
+            env=environment(folder, **SMALL, TMPDIR=str(temporary(folder))),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -11,6 +11,8 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.prefix) / "bin"
 DEMO = ROOT.parent / "shared" / "data" / "mimic-iv-demo-2.2"
 CROSSWALKS = ROOT.parent / "shared" / "data" / "vocab"
+# of the whole run and of all that is compared with it: as few as leave every cohort something to learn
+SMALL = {"NEST_SYNTHETIC_PATIENTS": "150", "NEST_SYNTHETIC_TOKENS_PER_SET": "40"}
 
 
 @dataclass(frozen=True)

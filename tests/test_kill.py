@@ -28,7 +28,7 @@ from tests.kills import (
     steps_of_last_run,
     temporary,
 )
-from tests.runs import BIN, ROOT, Run, environment, run
+from tests.runs import BIN, ROOT, SMALL, Run, environment, run
 
 COMMAND = ("dagster", "job", "execute", "-j", "mimic_pretrain")
 FULL = ("dagster", "job", "execute", "-j", "mimic_full")
@@ -128,7 +128,7 @@ def test_ctrl_c_ends_a_run_and_its_steps_and_nobody_holds_the_folder(number, wai
     """A terminal sends it to the whole group: the run, and the steps if they were of its group."""
     command = [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]]
     asked = subprocess.Popen(
-        command, cwd=ROOT, start_new_session=True, env=environment(tmp_path, NEST_SYNTHETIC_PATIENTS="150"),
+        command, cwd=ROOT, start_new_session=True, env=environment(tmp_path, **SMALL),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     wait_until((tmp_path / "data" / "mimic").exists, seconds=120)
@@ -148,7 +148,7 @@ def test_ctrl_c_ends_a_run_and_its_steps_and_nobody_holds_the_folder(number, wai
 def test_a_run_that_is_alive_is_not_resumed(tmp_path: Path):
     alive = subprocess.Popen(
         [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]], cwd=ROOT, start_new_session=True,
-        env=environment(tmp_path, NEST_SYNTHETIC_PATIENTS="150"), stdin=subprocess.DEVNULL,
+        env=environment(tmp_path, **SMALL), stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_until((tmp_path / "data" / "mimic").exists, seconds=120)
@@ -165,7 +165,7 @@ def killed_at(
     change: int, folder: Path, below: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the data steps and kill them at a change to what begins with this name in the data folder."""
-    own = {"NEST_SYNTHETIC_PATIENTS": "150", "TMPDIR": str(temporary(folder))}
+    own = {**SMALL, "TMPDIR": str(temporary(folder))}
     return subprocess.run(
         [str(BIN / "python"), "-m", "tests.killed_at", str(change), below], cwd=ROOT, text=True, timeout=600,
         env=environment(folder, **own, **settings), capture_output=True,
@@ -299,7 +299,7 @@ def test_data_steps_killed_at_a_random_moment_come_to_the_same_bytes(
     else:
         pytest.fail("every run ended before it was killed")
 
-    again = run(*ETL, folder=folder, NEST_SYNTHETIC_PATIENTS="150", TMPDIR=str(temporary(folder)))
+    again = run(*ETL, folder=folder, **SMALL, TMPDIR=str(temporary(folder)))
 
     assert again.returncode == 0, again.output[-2000:]
     assert left_outside(folder) == []
@@ -316,7 +316,7 @@ def test_the_whole_chain_killed_again_and_again_comes_to_the_same_bytes(
         kill = Kill.draw(dice, FULL_STEPS)
         killed += kill_while_running(FULL, tmp_path, kill, dice)
 
-    own = {"NEST_SYNTHETIC_PATIENTS": "150", "TMPDIR": str(temporary(tmp_path))}
+    own = {**SMALL, "TMPDIR": str(temporary(tmp_path))}
     again = run(*FULL, folder=tmp_path, timeout_s=1800, **own)
 
     assert again.returncode == 0, again.output[-2000:]

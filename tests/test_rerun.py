@@ -17,7 +17,7 @@ from assets.resources import Workspace
 from schemas import settings
 from schemas.cards import step_of
 from schemas.rules import DataRules
-from tests.runs import ROOT, Run
+from tests.runs import ROOT, SMALL, Run
 
 ETL = {"raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset"}
 COHORTS = [
@@ -27,6 +27,7 @@ LABELS = {f"{cohort}_labels" for cohort in COHORTS}
 MODELS = {"nest"} | {f"{cohort}_{model}" for cohort in COHORTS for model in ("nest", "lightgbm")}
 PAGES = {"report"} | {f"{cohort}_report" for cohort in COHORTS}
 CHAIN = ETL | LABELS | MODELS | PAGES
+OF_THE_WHOLE_RUN = {name.removeprefix("NEST_").lower(): int(value) for name, value in SMALL.items()}
 
 
 class Product:
@@ -44,7 +45,7 @@ class Product:
             selection=[key for asset in assets for key in asset.keys if step(key) in steps],
             instance=self.instance,
             resources={
-                "workspace": Workspace(data_dir=str(self.data), synthetic_patients=150),
+                "workspace": Workspace(data_dir=str(self.data), **OF_THE_WHOLE_RUN),
                 "pipes": dg.PipesSubprocessClient(),
             },
         )

@@ -43,6 +43,11 @@ def test_every_asset_was_materialized_and_every_check_evaluated(instance: dg.Dag
     assert {key for key in checks if key not in found or found[key].event is None} == set()
 
 
+def test_the_verbatim_command_warns_of_nothing_in_the_libraries(full_run: Run):
+    assert full_run.output
+    assert not re.search(r"\w+Warning\b|superseded|deprecated", full_run.output)
+
+
 def test_a_training_run_can_be_followed(instance: dg.DagsterInstance, full_run: Run):
     observations = instance.fetch_observations(dg.AssetKey("mimic_nest"), limit=50).records
     losses = [record.asset_observation.metadata["val_loss"].value for record in observations]

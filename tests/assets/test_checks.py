@@ -1,5 +1,6 @@
 """A check that fails must stop what hangs below, and must be seen."""
 
+import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -8,15 +9,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from assets.checks import card_checks, source_checks, split_check, table_checks
+from assets.checks import card_checks, leak_check, source_checks, split_check, table_checks
 from assets.cohorts import FOLDER
 from assets.definitions import build
 from assets.mimic import mimic_encounters, mimic_raw, mimic_subjects
 from assets.resources import Workspace
+from nest_model import leak_guard
+from nest_model.features import select
 from schemas.cards import StepCard
 from schemas.contract import write_table
 from schemas.events import SUBJECTS
 from schemas.expectations import TABLE_SUITES
+from tests.nest_model.seqsets import DAY_US, write_shards
+from tests.schemas.tiny_layout import COHORT, tables, write
 
 
 @pytest.fixture
@@ -24,18 +29,27 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(data_dir=str(tmp_path), synthetic_patients=30)
 
 
-@pytest.fixture
-def subjects(workspace: Workspace) -> Path:
-    """The table of subjects of 30 synthetic patients."""
+@pytest.fixture(scope="module")
+def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of 30 synthetic patients, to the subjects and encounters."""
+    folder = tmp_path_factory.mktemp("extracted")
+    workspace = Workspace(data_dir=str(folder), synthetic_patients=30)
     result = dg.materialize([mimic_raw, mimic_subjects, mimic_encounters], resources={"workspace": workspace})
     assert result.success
+    return folder
+
+
+@pytest.fixture
+def subjects(extracted: Path, workspace: Workspace) -> Path:
+    """The table of subjects of a copy."""
+    shutil.copytree(extracted, workspace.data_dir, dirs_exist_ok=True)
     return workspace.layout("mimic").subjects
 
 
 def evaluations(check: dg.AssetChecksDefinition, workspace: Workspace) -> dict[str, dg.AssetCheckEvaluation]:
     """Run a check alone, on whatever lies in the data folder."""
     job = dg.Definitions(
-        assets=[mimic_subjects, mimic_raw, mimic_encounters],
+        assets=[mimic_subjects, mimic_raw, mimic_encounters, dg.AssetSpec(f"{COHORT}_labels")],
         asset_checks=[check],
         jobs=[dg.define_asset_job("checks", dg.AssetSelection.checks(check))],
         resources={"workspace": workspace},
@@ -111,6 +125,49 @@ def test_what_is_odd_and_no_error_is_told_and_stops_nothing(subjects: Path, work
     assert not found["nothing_odd"].passed
     assert found["nothing_odd"].severity is dg.AssetCheckSeverity.WARN
     assert "Odd." in found["nothing_odd"].description
+
+
+def test_what_should_hold_of_nearly_every_row_and_does_not_is_a_warning_and_stops_nothing(
+    subjects: Path, workspace: Workspace
+):
+    table = pq.read_table(subjects)
+    place = table.schema.get_field_index("sex")
+    of_no_sex = table.set_column(place, table.schema.field(place), pa.nulls(len(table), pa.string()))
+    write_table(of_no_sex, subjects, SUBJECTS, made_by="test")
+
+    found = evaluations(
+        table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
+    )
+
+    assert found["contract"].passed
+    plausible = found["plausible"]
+    assert not plausible.passed
+    assert plausible.severity is dg.AssetCheckSeverity.WARN
+    assert not plausible.blocking
+    assert "sex is given" in plausible.description
+
+
+def test_a_feature_known_only_after_its_prediction_is_an_error_and_stops_the_models(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+):
+    """No table can bring it about, only a fault of the selector's."""
+    rows = tables()
+    layout = write(rows, workspace.layout("mimic").root)
+    (layout.seqset / "shard-0.parquet").unlink()
+    write_shards(layout.seqset, rows["seqset"])
+    name = "no_feature_after_prediction"
+    assert evaluations(leak_check("mimic", COHORT), workspace)[name].passed
+
+    def late(seqsets, features, subject_id, encounter_id, predict_at_us):
+        return select(seqsets, features, subject_id, encounter_id, predict_at_us + DAY_US)
+
+    monkeypatch.setattr(leak_guard, "select", late)
+    found = evaluations(leak_check("mimic", COHORT), workspace)[name]
+
+    assert not found.passed
+    assert found.severity is dg.AssetCheckSeverity.ERROR
+    assert found.blocking
+    assert found.description == f"{len(rows['labels'])} predictions would see what came later."
 
 
 def test_every_step_with_a_flow_of_rows_has_the_check_that_it_adds_up():

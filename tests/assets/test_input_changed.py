@@ -47,16 +47,20 @@ def cut_in_half(table: Path) -> None:
 
 @pytest.fixture(scope="module")
 def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two hospitals, and what was extracted from the first."""
     folder = tmp_path_factory.mktemp("hospitals")
     for name, seed in (("one", 1), ("two", 2)):
         write_mimic(folder / name, folder / "planted", patients=40, seed=seed)
+    one = folder / "one"
+    workspace = Workspace(data_dir=str(folder / "data"), mimic_dir=str(one), vocab_dir=str(one / "vocab"))
+    assert materialize(workspace, *EXTRACTED) == set(EXTRACTED)
     return folder
 
 
 @pytest.fixture
 def hospital(hospitals: Path, tmp_path: Path) -> Callable[..., Workspace]:
     """A data folder extracted from hospital one; call it for a workspace on that folder."""
-    for name in ("one", "two"):
+    for name in ("one", "two", "data"):
         shutil.copytree(hospitals / name, tmp_path / name)
 
     def workspace(name: str = "one", **changed: str) -> Workspace:
@@ -65,7 +69,6 @@ def hospital(hospitals: Path, tmp_path: Path) -> Callable[..., Workspace]:
             data_dir=str(tmp_path / "data"), mimic_dir=str(found), vocab_dir=str(found / "vocab"), **changed
         )
 
-    assert materialize(workspace(), *EXTRACTED) == set(EXTRACTED)
     return workspace
 
 

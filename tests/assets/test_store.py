@@ -7,6 +7,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 import dagster as dg
 import pytest
@@ -24,16 +26,25 @@ BUCKET = "hospital"
 URL = f"s3://{BUCKET}/nest"
 
 
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The address of a server for all of these tests."""
     address = f"http://127.0.0.1:{(port := free_port())}"
-    server = subprocess.Popen(
+    process = subprocess.Popen(
         [str(BIN / "moto_server"), "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    yield address
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
+    """A new bucket on a server that holds nothing else."""
     settings = {
-        "ENDPOINT_URL": address,
+        "ENDPOINT_URL": server,
         "ACCESS_KEY_ID": "key",
         "SECRET_ACCESS_KEY": "secret",
         "REGION": "eu",
@@ -41,17 +52,23 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
     for name, value in settings.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     forget()
+    empty(server)
     files = s3fs.S3FileSystem(use_listings_cache=False)
-    for _ in range(200):
-        try:
-            files.mkdir(BUCKET)
-            break
-        except Exception:
-            time.sleep(0.1)
+    files.mkdir(BUCKET)
     yield files
-    server.kill()
-    server.wait()
     forget()
+
+
+def empty(server: str, seconds: float = 60) -> None:
+    """Let a server hold nothing, once it answers."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            urlopen(Request(f"{server}/moto-api/reset", method="POST")).close()
+            return
+        except URLError:
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.1)
 
 
 def forget() -> None:
@@ -163,8 +180,8 @@ def test_a_store_that_may_not_be_shown_is_told_without_its_password(tmp_path):
     assert "hunter2" not in str(told.value)
 
 
-def publish_slowly(folder: Path, card_is_written) -> None:
-    """Put a step there, the store taking its time over it."""
+def publish_slowly(folder: Path, card_is_written, other_has_begun) -> None:
+    """Put a step there, the store taking its time over it until another step has begun."""
     layout = StoredLayout(folder, f"{URL}/mimic")
     layout.subjects.write_bytes(b"rows")
     StepCard(step="subjects", contract="any/1", outputs=["subjects.parquet"]).write(layout.cards)
@@ -172,7 +189,7 @@ def publish_slowly(folder: Path, card_is_written) -> None:
 
     def slow_put(*arguments, **options):
         card_is_written.set()
-        time.sleep(3)
+        assert other_has_begun.wait(60)
         return put(*arguments, **options)
 
     s3fs.S3FileSystem.put = slow_put
@@ -184,11 +201,13 @@ def test_a_step_that_begins_harms_none_that_is_on_its_way_up(s3, tmp_path):
     workspace.pull("mimic")
     spawn = multiprocessing.get_context("spawn")
     other = spawn.Process(
-        target=publish_slowly, args=(workspace.data_folder / "mimic", written := spawn.Event())
+        target=publish_slowly,
+        args=(workspace.data_folder / "mimic", written := spawn.Event(), begun := spawn.Event()),
     )
     other.start()
     assert written.wait(60)
     layout = workspace.layout("mimic")  # what every step and check begins with
+    begun.set()
     other.join()
     assert other.exitcode == 0
     assert (layout.cards / "subjects.card.json").exists()

@@ -83,7 +83,7 @@ def asked_to_end_soon(out: Path) -> threading.Thread:
 def test_a_training_asked_to_end_counts_as_not_made_and_goes_on_when_it_is_run_again(tmp_path: Path):
     workspace = Workspace(data_dir=str(tmp_path), model="tiny")
     layout = workspace.layout("mimic")
-    make_world(layout.root, subjects=400)
+    make_world(layout.root, subjects=150)
     layout.cards.mkdir()
     for step in ("subjects", "vocab", "seqset"):
         StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)

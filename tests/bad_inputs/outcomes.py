@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tests.bad_inputs.damage import Damage, nothing
 
-RESULTS = ("events", "vocab", "shards", "labels")
+RESULTS = ("subjects", "encounters", "events", "vocab", "shards", "labels")
 
 
 @dataclass(frozen=True)

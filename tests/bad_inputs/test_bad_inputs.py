@@ -28,6 +28,8 @@ RULES = PRESETS["default"]
 STEPS = ("raw", "subjects", "buckets", "encounters", "events", "drug_lookup", "vocab", "seqset")
 COHORTS = ("mimic_mortality", "mimic_readmission")
 OF_RESULT = {
+    "subjects": "subjects.parquet",
+    "encounters": "encounters.parquet",
     "events": "events/*.parquet",
     "vocab": "vocab.parquet",
     "shards": "seqset/*.parquet",

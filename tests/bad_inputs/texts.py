@@ -183,7 +183,7 @@ TEXTS = [
         "tabs",
         "admissions",
         body("admissions", lambda data: data.replace(b",", b"\t")),
-        "tab",
+        r"\btab",
         COMMA,
         "one rule for all: commas",
     ),

@@ -64,76 +64,77 @@ def tune(
     return root
 
 
-def test_a_sign_in_the_set_is_learnt_and_every_row_is_predicted(world, pretrained, tmp_path):
-    tune(world, pretrained, tmp_path)
-    found = read_predictions(tmp_path / "report" / "predictions.parquet")
+@pytest.fixture(scope="module")
+def undisturbed(world, pretrained, tmp_path_factory) -> Path:
+    """What a run leaves to which nothing happened."""
+    return tune(world, pretrained, tmp_path_factory.mktemp("undisturbed"))
+
+
+def weights(root: Path) -> bytes:
+    return (root / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_sign_in_the_set_is_learnt_and_every_row_is_predicted(world, undisturbed):
+    found = read_predictions(undisturbed / "report" / "predictions.parquet")
 
     assert len(found) == len(Labels.read(world.labels))
     assert set(found.split) == {"train", "val", "test"}
-    attended = json.loads((tmp_path / "model" / "metrics.json").read_text())["attended"]
+    attended = json.loads((undisturbed / "model" / "metrics.json").read_text())["attended"]
     assert set(attended["kinds"]) >= {"[CLS]"}
     assert all(len(layers) == 2 for layers in attended["kinds"].values())
     test = found.of("test")
     assert test.probability[test.truth].min() > test.probability[~test.truth].max()
 
 
-def test_the_folder_carries_the_task_and_the_vocabulary_and_no_set_head(world, pretrained, tmp_path):
-    tune(world, pretrained, tmp_path)
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
-    metadata = table_metadata(tmp_path / "report" / "predictions.parquet")
+def test_the_folder_carries_the_task_and_the_vocabulary_and_no_set_head(pretrained, undisturbed):
+    config = json.loads((undisturbed / "model" / "config.json").read_text())
+    metadata = table_metadata(undisturbed / "report" / "predictions.parquet")
 
     assert config["task"]["classes"] == ["false", "true"]
     assert config["vocab_sha256"] == json.loads((pretrained / "config.json").read_text())["vocab_sha256"]
     assert json.loads(metadata["task"]) == config["task"]
-    assert b"set_head" not in (tmp_path / "model" / "model.safetensors").read_bytes()
-    assert not (tmp_path / "model" / "state").exists()
+    assert b"set_head" not in weights(undisturbed)
+    assert not (undisturbed / "model" / "state").exists()
 
 
-def test_a_fine_tuning_stopped_on_the_way_ends_with_the_same_weights(world, pretrained, tmp_path):
-    tune(world, pretrained, tmp_path / "a")
+def test_a_fine_tuning_stopped_on_the_way_ends_with_the_same_weights(
+    world, pretrained, undisturbed, tmp_path
+):
     with pytest.raises(Stopped):
-        tune(world, pretrained, tmp_path / "b", stop=StopAfter(7))
-    tune(world, pretrained, tmp_path / "b")
-    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("a", "b"))
+        tune(world, pretrained, tmp_path, stop=StopAfter(7))
 
-    assert a == b
+    assert weights(tune(world, pretrained, tmp_path)) == weights(undisturbed)
 
 
 def test_asked_to_end_while_it_scores_it_ends_at_once_and_the_next_run_ends_with_the_same_weights(
-    world, pretrained, tmp_path, monkeypatch
+    world, pretrained, undisturbed, tmp_path, monkeypatch
 ):
     def asked(*_) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)  # a long scoring, cut short
 
-    tune(world, pretrained, tmp_path / "a")
     with monkeypatch.context() as patch, StopRequest().listening() as stop:
         patch.setattr(FineTuning, "predict", asked)
         with pytest.raises(Stopped, match="between two stages"):
-            tune(world, pretrained, tmp_path / "b", stop=stop)
-    assert not (tmp_path / "b" / "model" / "metrics.json").exists()
-    tune(world, pretrained, tmp_path / "b")
-    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("a", "b"))
+            tune(world, pretrained, tmp_path, stop=stop)
+    assert not (tmp_path / "model" / "metrics.json").exists()
 
-    assert a == b
+    assert weights(tune(world, pretrained, tmp_path)) == weights(undisturbed)
 
 
 def test_asked_to_end_while_it_validates_it_saves_its_state_and_validates_again(
-    world, pretrained, tmp_path, monkeypatch
+    world, pretrained, undisturbed, tmp_path, monkeypatch
 ):
     def asked(*_) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)  # a long validation, cut short
 
-    tune(world, pretrained, tmp_path / "a")
     with monkeypatch.context() as patch, StopRequest().listening() as stop:
         patch.setattr(FineTuning, "evaluate", asked)
         with pytest.raises(Stopped, match=r"epoch 0, step (\d+) of \1; the state is saved"):
-            tune(world, pretrained, tmp_path / "b", stop=stop)
-    tune(world, pretrained, tmp_path / "b")
-    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("a", "b"))
+            tune(world, pretrained, tmp_path, stop=stop)
 
-    assert a == b
+    assert weights(tune(world, pretrained, tmp_path)) == weights(undisturbed)
 
 
 def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage():
@@ -152,14 +153,13 @@ def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage
     assert heard == [True]
 
 
-def test_the_same_run_again_gives_the_same_bytes(world, pretrained, tmp_path):
-    for name in ("a", "b"):
-        tune(world, pretrained, tmp_path / name)
-    written = [file for file in (tmp_path / "a").rglob("*") if file.is_file()]
-    assert of_the_probe(tmp_path / "a" / "report" / "predictions.parquet") in written
+def test_the_same_run_again_gives_the_same_bytes(world, pretrained, undisturbed, tmp_path):
+    tune(world, pretrained, tmp_path)
+    written = [file for file in undisturbed.rglob("*") if file.is_file()]
+    assert of_the_probe(undisturbed / "report" / "predictions.parquet") in written
     for file in written:
         if file.suffix != ".jsonl" and file.parent.name != "tensorboard":  # which tell times
-            again = tmp_path / "b" / file.relative_to(tmp_path / "a")
+            again = tmp_path / file.relative_to(undisturbed)
             assert file.read_bytes() == again.read_bytes(), file.name
 
 
@@ -228,9 +228,9 @@ def splits_of(world: World) -> list[str]:
     ],
 )
 def test_a_task_that_cannot_be_learnt_says_why_and_leaves_no_older_model(
-    world, pretrained, tmp_path, change, reason
+    world, pretrained, undisturbed, tmp_path, change, reason
 ):
-    tune(world, pretrained, tmp_path)
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
     with pytest.raises(Stopped):
         tune(world, pretrained, tmp_path, stop=StopAfter(2))
     split = splits_of(world)

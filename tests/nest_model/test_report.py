@@ -54,6 +54,41 @@ def write(layout, out, cohorts=COHORTS, preset="default"):
     return (out / "report.html").read_text(), json.loads((out / "metrics.json").read_text())
 
 
+@pytest.fixture(scope="module")
+def paper(layout, tmp_path_factory):
+    """The page of one task under the paper's preset."""
+    page, _ = write(layout, tmp_path_factory.mktemp("paper"), ["mimic_mortality"], preset="paper")
+    return page
+
+
+@pytest.fixture(scope="module")
+def without_planted(layout, tmp_path_factory):
+    """What is told of one task where nothing was planted: of a user's own patients, and of made-up ones."""
+    root = tmp_path_factory.mktemp("without_planted")
+    copied = type(layout)(shutil.copytree(layout.root, root / "mimic"))
+    copied.planted.unlink()
+    card, told = StepCard(step="raw", contract="raw/1"), []
+    for name, outputs in (("own", []), ("made", ["raw"])):
+        card.model_copy(update={"outputs": outputs}).write(copied.cards)
+        told.append(write(copied, root / name, ["mimic_mortality"]))
+    return told
+
+
+@pytest.fixture(scope="module")
+def of_few(tmp_path_factory):
+    """The report's folder of a task with fewer than eleven positives."""
+    root = tmp_path_factory.mktemp("of_few")
+    few = made_up.write_layout(root / "mimic", subjects=30, cohorts={"mimic_mortality": "bool"})
+    write_report(few.root, ["mimic_mortality"], root / "out", "default", Telemetry(root / "out"))
+    return root / "out"
+
+
+@pytest.fixture(scope="module")
+def children(tmp_path_factory):
+    root = tmp_path_factory.mktemp("children") / "pcornet"
+    return made_up.write_layout(root, subjects=300, cohorts={"autism": "bool"})
+
+
 class Page(HTMLParser):
     """What of a page a test looks at: sections, links, text, and tags left open."""
 
@@ -150,14 +185,8 @@ def test_a_cohort_of_an_empty_data_folder_has_a_page_that_says_so(tmp_path):
     assert "No subjects table" in page
 
 
-def test_patients_made_up_here_are_said_to_be_and_a_user_s_own_are_not(layout, tmp_path):
-    copied = type(layout)(shutil.copytree(layout.root, tmp_path / "mimic"))
-    copied.planted.unlink()
-    card = StepCard(step="raw", contract="raw/1")
-    card.write(copied.cards)
-    own, _ = write(copied, tmp_path / "own", ["mimic_mortality"])
-    card.model_copy(update={"outputs": ["raw"]}).write(copied.cards)
-    made, _ = write(copied, tmp_path / "made", ["mimic_mortality"])
+def test_patients_made_up_here_are_said_to_be_and_a_user_s_own_are_not(without_planted):
+    (own, _), (made, _) = without_planted
     assert "The patients are made up" not in own
     assert "The patients are made up" in made
     assert "Best possible" not in made
@@ -258,7 +287,7 @@ def test_what_the_models_look_at_is_drawn_where_it_was_written_down(report, layo
         assert sum(words in label for label in labels) == 1, words
     for model in ("nest", "lightgbm"):
         (layout.model(f"mimic_mortality_{model}") / "metrics.json").rename(tmp_path / model)
-    page, _ = write(layout, tmp_path / "report")
+    page, _ = write(layout, tmp_path / "report", ["mimic_mortality"])
     for model in ("nest", "lightgbm"):
         (tmp_path / model).rename(layout.model(f"mimic_mortality_{model}") / "metrics.json")
     assert "What the models look at" not in page
@@ -269,37 +298,34 @@ def test_a_class_too_few_have_is_counted_on_the_page(report):
     assert "1 left out (under 11 test rows with, or without, it)" in report[0]
 
 
-def test_without_planted_probabilities_there_is_no_best_possible(layout, tmp_path):
-    copied = shutil.copytree(layout.root, tmp_path / "mimic")
-    type(layout)(copied).planted.unlink()
-    page, metrics = write(type(layout)(copied), tmp_path / "out", ["mimic_mortality"])
-    assert "Best possible" not in page
-    assert "best" not in metrics["mean_auroc"]["models"]
+def test_without_planted_probabilities_there_is_no_best_possible(without_planted):
+    for page, metrics in without_planted:
+        assert "Best possible" not in page
+        assert "best" not in metrics["mean_auroc"]["models"]
 
 
 @pytest.mark.parametrize(("planted_for", "is_shown"), [(1.0, True), (0.95, True), (0.8, False)])
 def test_a_risk_planted_for_a_child_is_the_best_possible_whichever_visit_is_the_index(
-    tmp_path, planted_for, is_shown
+    children, tmp_path, planted_for, is_shown
 ):
-    layout = made_up.write_layout(tmp_path / "pcornet", cohorts={"autism": "bool"})
-    test = read_predictions(layout.report("autism_nest") / "predictions.parquet").of("test")
-    children = np.unique(test.subject_id)
-    children = children[: round(planted_for * len(children))]
+    test = read_predictions(children.report("autism_nest") / "predictions.parquet").of("test")
+    subjects = np.unique(test.subject_id)
+    subjects = subjects[: round(planted_for * len(subjects))]
     risks = pa.table(
         {
-            "subject_id": children,
-            "encounter_id": pa.nulls(len(children), pa.int64()),
-            "cohort": ["autism"] * len(children),
-            "probability": (children % 97) / 100,
+            "subject_id": subjects,
+            "encounter_id": pa.nulls(len(subjects), pa.int64()),
+            "cohort": ["autism"] * len(subjects),
+            "probability": (subjects % 97) / 100,
         }
     )
-    write_table(risks, layout.planted, PLANTED, made_by="the test")
-    page, metrics = write(layout, tmp_path / "out", ["autism"])
+    write_table(risks, children.planted, PLANTED, made_by="the test")
+    page, metrics = write(children, tmp_path / "out", ["autism"])
     assert ("best" in metrics["tasks"]["autism"]["models"]) == is_shown
     assert ("Best possible</th>" in page) == is_shown
     if is_shown:
-        best = planted(layout, "autism", test)
-        assert set(best.subject_id) == set(children)
+        best = planted(children, "autism", test)
+        assert set(best.subject_id) == set(subjects)
         assert best.probability[:, 0].tolist() == ((best.subject_id % 97) / 100).tolist()
         assert metrics["tasks"]["autism"]["models"]["best"]["rows"] == len(best)
 
@@ -324,20 +350,16 @@ def test_why_a_task_was_not_trainable_is_said(layout, tmp_path):
     assert "not trainable: one class only" in results_table(metrics)
 
 
-def test_curves_are_withheld_under_eleven_positives(tmp_path):
-    layout = made_up.write_layout(tmp_path / "mimic", subjects=30, cohorts={"mimic_mortality": "bool"})
-    page, metrics = write(layout, tmp_path / "out", ["mimic_mortality"])
+def test_curves_are_withheld_under_eleven_positives(of_few):
+    page, metrics = (of_few / "report.html").read_text(), json.loads((of_few / "metrics.json").read_text())
     assert metrics["tasks"]["mimic_mortality"]["models"]["nest"]["positives"] == "< 11"
     assert "ROC curves" not in page
     assert "Curves and calibration are withheld" in page
 
 
-def test_a_score_that_would_tell_how_few_had_the_outcome_is_withheld_everywhere(tmp_path):
-    layout = made_up.write_layout(tmp_path / "mimic", subjects=30, cohorts={"mimic_mortality": "bool"})
-    out = tmp_path / "out"
-    write_report(layout.root, ["mimic_mortality"], out, "default", Telemetry(out))
-    metrics = json.loads((out / "metrics.json").read_text())
-    told = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+def test_a_score_that_would_tell_how_few_had_the_outcome_is_withheld_everywhere(of_few):
+    metrics = json.loads((of_few / "metrics.json").read_text())
+    told = json.loads((of_few / "metrics.jsonl").read_text().splitlines()[-1])
     task = metrics["tasks"]["mimic_mortality"]
 
     scores = [one[name] for one in (*task["models"].values(), task["difference"]) for name in METRICS]
@@ -355,9 +377,8 @@ def test_both_overlaps_are_stated(report):
     assert "fitted on the patients of the tasks' training split alone" in report[0].replace("&#39;", "'")
 
 
-def test_the_paper_preset_says_that_test_patients_were_fitted_on(layout, tmp_path):
-    page, _ = write(layout, tmp_path / "out", ["mimic_mortality"], preset="paper")
-    assert "those of the test split too, as in the paper" in page
+def test_the_paper_preset_says_that_test_patients_were_fitted_on(paper):
+    assert "those of the test split too, as in the paper" in paper
 
 
 def with_rules_of(layout, preset):
@@ -369,11 +390,8 @@ def words_of(page):
     return " ".join(" ".join(Page(page).words).split())
 
 
-def test_the_header_claims_an_untouched_test_split_only_where_nothing_was_fitted_on_it(
-    layout, report, tmp_path
-):
+def test_the_header_claims_an_untouched_test_split_only_where_nothing_was_fitted_on_it(report, paper):
     claim = "which nothing was fitted or tuned on"
-    paper, _ = write(layout, tmp_path / "out", ["mimic_mortality"], preset="paper")
 
     assert claim in words_of(report[0])
     assert claim not in words_of(paper)

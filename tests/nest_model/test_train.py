@@ -56,60 +56,70 @@ def train(
     return (out / "model.safetensors").read_bytes()
 
 
-def test_the_same_seed_gives_the_same_weights_bit_for_bit_and_another_seed_others(world, tmp_path):
-    first = train(world, tmp_path / "a")
+@pytest.fixture(scope="module")
+def undisturbed(world, tmp_path_factory) -> Path:
+    """The folder of a run nothing happened to."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    train(world, out)
+    return out
 
-    assert train(world, tmp_path / "b") == first
-    assert train(world, tmp_path / "c", seed=7) != first
+
+def weights(out: Path) -> bytes:
+    return (out / "model.safetensors").read_bytes()
+
+
+def test_the_same_seed_gives_the_same_weights_bit_for_bit_and_another_seed_others(
+    world, undisturbed, tmp_path
+):
+    assert train(world, tmp_path / "again") == weights(undisturbed)
+    assert train(world, tmp_path / "other", seed=7) != weights(undisturbed)
     for file in ("config.json", "README.md", "metrics.json"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+        assert (tmp_path / "again" / file).read_bytes() == (undisturbed / file).read_bytes()
 
 
-def test_the_row_budget_changes_the_micro_batches_and_not_the_result(world, tmp_path):
-    train(world, tmp_path / "whole")
-    train(world, tmp_path / "cut", recipe=Recipe(**{**vars(RECIPE), "row_budget": 20}))
-    whole, cut = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("whole", "cut"))
+def test_the_row_budget_changes_the_micro_batches_and_not_the_result(world, undisturbed, tmp_path):
+    train(world, tmp_path, recipe=Recipe(**{**vars(RECIPE), "row_budget": 20}))
+    whole, cut = (json.loads((out / "metrics.json").read_text()) for out in (undisturbed, tmp_path))
 
     for name, value in whole["validation"].items():
         assert cut["validation"][name] == pytest.approx(value, rel=1e-3), name
 
 
 @pytest.mark.parametrize("steps", [1, 4, 5, 9])
-def test_a_run_stopped_at_any_step_ends_with_the_same_weights_and_leaves_no_state(world, tmp_path, steps):
-    undisturbed = train(world, tmp_path / "a")
-    out = tmp_path / "b"
+def test_a_run_stopped_at_any_step_ends_with_the_same_weights_and_leaves_no_state(
+    world, undisturbed, tmp_path, steps
+):
     with pytest.raises(Stopped, match="the state is saved"):
-        train(world, out, stop=StopAfter(steps))
-    assert list((out / "state").rglob("*.safetensors"))
+        train(world, tmp_path, stop=StopAfter(steps))
+    assert list((tmp_path / "state").rglob("*.safetensors"))
 
-    assert train(world, out) == undisturbed
-    assert not (out / "state").exists()
+    assert train(world, tmp_path) == weights(undisturbed)
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_newest_state_is_told_and_costs_a_step_and_not_the_run(world, tmp_path, caplog, damage):
-    undisturbed = train(world, tmp_path / "a")
-    out = tmp_path / "b"
+def test_a_damaged_newest_state_is_told_and_costs_a_step_and_not_the_run(
+    world, undisturbed, tmp_path, caplog, damage
+):
     for steps in (6, 1):
         with pytest.raises(Stopped):
-            train(world, out, stop=StopAfter(steps))
-    _, newest = sorted((out / "state").rglob("*.safetensors"))
+            train(world, tmp_path, stop=StopAfter(steps))
+    _, newest = sorted((tmp_path / "state").rglob("*.safetensors"))
     newest.write_bytes(damage(newest.read_bytes()))
     size = newest.stat().st_size
 
-    assert train(world, out) == undisturbed
+    assert train(world, tmp_path) == weights(undisturbed)
     assert [record.message for record in caplog.records if "damaged" in record.message] == [
         f"{newest} is damaged: its {size:,} bytes are not those that were written. It is removed, and the state "
         "before it used."
     ]
 
 
-def test_the_state_of_another_run_is_passed_over(world, tmp_path):
-    out = tmp_path / "a"
+def test_the_state_of_another_run_is_passed_over(world, undisturbed, tmp_path):
     with pytest.raises(Stopped):
-        train(world, out, seed=7, stop=StopAfter(4))
+        train(world, tmp_path, seed=7, stop=StopAfter(4))
 
-    assert train(world, out) == train(world, tmp_path / "b")
+    assert train(world, tmp_path) == weights(undisturbed)
 
 
 def test_a_state_made_by_other_code_is_passed_over(world, tmp_path):
@@ -170,7 +180,7 @@ def test_the_error_of_a_loss_that_is_no_number_names_the_rows_that_made_it_so(wo
 
 
 def test_the_last_good_state_of_a_training_that_went_wrong_is_named_and_gives_a_finite_loss(
-    world, tmp_path, monkeypatch
+    world, undisturbed, tmp_path, monkeypatch
 ):
     """Ruined in the middle of an epoch; every state was saved after a loss that was finite."""
     rate = Recipe.rate
@@ -183,14 +193,12 @@ def test_the_last_good_state_of_a_training_that_went_wrong_is_named_and_gives_a_
 
     named = re.search(r"the last good state is (\S+)\. Go on", str(told.value)).group(1)
     assert Path(named) == max((tmp_path / "state").rglob("*.safetensors"))
-    undisturbed = train(world, tmp_path / "undisturbed")
-    assert train(world, tmp_path) == undisturbed
+    assert train(world, tmp_path) == weights(undisturbed)
 
 
-def test_mixed_precision_trains_to_nearly_the_same_losses(world, tmp_path):
-    train(world, tmp_path / "32")
-    train(world, tmp_path / "16", precision="bf16-mixed")
-    exact, mixed = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("32", "16"))
+def test_mixed_precision_trains_to_nearly_the_same_losses(world, undisturbed, tmp_path):
+    train(world, tmp_path, precision="bf16-mixed")
+    exact, mixed = (json.loads((out / "metrics.json").read_text()) for out in (undisturbed, tmp_path))
 
     assert mixed["validation"]["val_loss"] == pytest.approx(exact["validation"]["val_loss"], rel=0.01)
     best = min(one["val_loss"] for one in mixed["history"])

@@ -29,7 +29,7 @@ def run_all(
 
 
 def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRules) -> None:
-    """Fail unless vocabulary, cuts, lookup, drops and each set, token by token, are what naive rules give."""
+    """Fail unless subjects, vocabulary, cuts, lookup, drops and each set, token by token, are what naive rules give."""
     naive = derive(
         hosp,
         crosswalks,
@@ -37,7 +37,14 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
         min_count=rules.min_count,
         med_link=rules.med_link,
         top=rules.top_labs,
+        pretrain_split=rules.pretrain_split,
     )
+    people = pl.read_parquet(layout.subjects)
+    columns = ("birth_date", "death_date", "sex", "split", "pretrain_split")
+    assert {number: of for number, *of in people.select("subject_id", *columns).iter_rows()} == {
+        number: list(of) for number, of in naive.subjects.items()
+    }
+
     vocab = pl.read_parquet(layout.vocab)
     coded = vocab.filter(pl.col("kind") != "SPECIAL")
     with_id = coded.drop_nulls("token_id")

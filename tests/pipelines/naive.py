@@ -26,7 +26,7 @@ class Token:
 class Derived:
     """What the rules give: sets with their tokens as written and as encoded, cuts, counts, drops."""
 
-    subjects_split: dict[int, tuple[str, str]]
+    subjects: dict[int, tuple]  # birth, death?, sex, split, pretrain_split
     stays: list[tuple]  # subject, hadm, start, end?
     deaths: dict[int, tuple[bool, datetime | None]]  # hadm -> died there, and when
     sets: dict[int, list[Token]]
@@ -90,7 +90,16 @@ def gem(folder: Path, table: str) -> dict[str, str | None]:
     return chosen
 
 
-def derive(hosp: Path, crosswalks: Path, *, fit_on="all", min_count=1, med_link="name", top=200) -> Derived:
+def derive(
+    hosp: Path,
+    crosswalks: Path,
+    *,
+    fit_on="all",
+    min_count=1,
+    med_link="name",
+    top=200,
+    pretrain_split=(0.70, 0.85),
+) -> Derived:
     patients = rows(hosp, "patients")
     fitted = {
         int(p["subject_id"])
@@ -235,7 +244,7 @@ def derive(hosp: Path, crosswalks: Path, *, fit_on="all", min_count=1, med_link=
         return next((t for t in (token, *ancestors(token)) if t in kept), None)
 
     return Derived(
-        subjects_split={s: (split_of(s, 0.70, 0.85), split_of(s, 0.80, 0.90)) for s in known},
+        subjects={int(p["subject_id"]): person(p, pretrain_split) for p in patients},
         stays=[stay for subject in sorted(of_subject) for stay in of_subject[subject]],
         deaths=deaths,
         sets=sets,
@@ -247,6 +256,12 @@ def derive(hosp: Path, crosswalks: Path, *, fit_on="all", min_count=1, med_link=
         lookup=lookup,
         dropped=dropped,
     )
+
+
+def person(patient: dict, pretrain_split: tuple[float, float]) -> tuple:
+    subject, born = int(patient["subject_id"]), int(patient["anchor_year"]) - int(patient["anchor_age"])
+    splits = split_of(subject, 0.70, 0.85), split_of(subject, *pretrain_split)
+    return datetime(born, 7, 1), at(patient["dod"]), patient["gender"], *splits
 
 
 def at(text: str | None) -> datetime | None:

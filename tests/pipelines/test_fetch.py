@@ -159,24 +159,37 @@ def test_a_page_in_place_of_the_list_is_told_with_what_to_do(site: Site, tmp_pat
 CHILD = """
 import sys
 from pathlib import Path
+from pipelines.sources.fetch.download import Patience
 from pipelines.sources.fetch.physionet import fetch_mimic_demo
-fetch_mimic_demo(sys.argv[1], Path(sys.argv[2]))
+fetch_mimic_demo(sys.argv[1], Path(sys.argv[2]), Patience(silence_seconds=5))
 """
 
 
-def test_of_two_runs_at_once_the_second_stops_and_the_first_ends_well(site: Site, tmp_path: Path):
+def held_up(site: Site, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a run of its own that waits some seconds for a file it has asked for, then asks again."""
     site.mishaps["/demo/hosp/patients.csv.gz"] = [FallsSilent(after=1, seconds=2)]
-    first = subprocess.Popen([sys.executable, "-c", CHILD, f"{site.url}/demo/", str(tmp_path)], cwd=ROOT)
+    first = subprocess.Popen([sys.executable, "-c", CHILD, f"{site.url}/demo/", str(folder)], cwd=ROOT)
     deadline = time.monotonic() + 60
     while not any(path.startswith("/demo/hosp/patients") for path, _ in site.seen):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    return first
+
+
+def test_of_two_runs_at_once_the_second_stops_and_the_first_ends_well(site: Site, tmp_path: Path):
+    first = held_up(site, tmp_path)
     with pytest.raises(NestError, match=r"another run is writing there; wait for it"):
         demo_of(site, tmp_path)
+    assert first.wait(timeout=60) == 0
+    assert lying_in(tmp_path) == WANTED | {SUMS: sums_of(DEMO_FILES)}
+
+
+def test_a_run_that_was_killed_holds_nothing(site: Site, tmp_path: Path):
+    first = held_up(site, tmp_path)
     first.kill()
     first.wait()
-    demo_of(site, tmp_path)  # and a killed one holds nothing
-    assert (tmp_path / SUMS).exists()
+    demo_of(site, tmp_path)
+    assert lying_in(tmp_path) == WANTED | {SUMS: sums_of(DEMO_FILES)}
 
 
 def test_what_an_earlier_run_left_aside_of_a_file_no_longer_wanted_is_removed(site: Site, tmp_path: Path):

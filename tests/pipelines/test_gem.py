@@ -112,8 +112,10 @@ def test_a_crosswalk_there_as_cms_text_and_as_a_table_is_refused_as_two_tables_a
 
 @pytest.mark.demo
 @pytest.mark.skipif(not CROSSWALKS.exists(), reason="the crosswalks are not at ../shared/data")
-@pytest.mark.parametrize("crosswalk", NATIVE)
-def test_the_text_gives_the_very_table_the_csv_gives(tmp_path: Path, crosswalk: str):
+@pytest.mark.parametrize(
+    ("crosswalk", "without_target"), [("icd_cm_9_to_10_mapping", 433), ("icd_pcs_9_to_10_mapping", 210)]
+)
+def test_the_text_gives_the_very_table_the_csv_gives(tmp_path: Path, crosswalk: str, without_target: int):
     csv = pl.read_csv(CROSSWALKS / f"{crosswalk}.csv.gz", infer_schema=False)
     (tmp_path / NATIVE[crosswalk]).write_text(as_cms_writes(csv))
 
@@ -122,5 +124,5 @@ def test_the_text_gives_the_very_table_the_csv_gives(tmp_path: Path, crosswalk: 
     assert found is not None
     native = read_gem(found)
     assert_frame_equal(native, csv.select("icd_9", "icd_10", "flags"))
-    assert native["icd_10"].is_in(("NoDx", "NoPCS")).sum() in (433, 210)
+    assert native["icd_10"].is_in(("NoDx", "NoPCS")).sum() == without_target
     assert_frame_equal(shortest_target(native), shortest_target(csv))

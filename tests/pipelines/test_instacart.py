@@ -12,7 +12,6 @@ from nest_model.data import SeqSets
 from nest_model.nbr.targets import last_visible
 from pipelines import instacart, instacart_corpus
 from pipelines.sources.instacart_tables import find_source
-from pipelines.sources.synthetic_instacart import write_instacart
 from pipelines.split import unit_interval
 from schemas.cards import StepCard
 from schemas.errors import InputError
@@ -382,18 +381,6 @@ def test_orders_of_which_no_line_is_visible_are_refused_and_no_shard_is_written(
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(InputError, match="no such folder"):
         find_source(tmp_path / "nowhere")
-
-
-def test_the_synthetic_shop_passes_every_expectation_without_a_warning(tmp_path: Path):
-    write_instacart(tmp_path / "raw", users=300, seed=3)
-    layout = run_all(tmp_path / "raw", Layout(tmp_path / "instacart"), DataRules(), subjects_per_bucket=100)
-    for name, suite in BASKET_SUITES.items():
-        found = validate(suite(layout))
-        assert found.passed("ERROR"), found.message("ERROR")
-        assert found.passed("WARN"), (name, found.message("WARN"))
-    cards = [StepCard.read(layout.cards, step) for step in ("encounters", "events", "vocab", "seqset")]
-    assert [warning for card in cards for warning in card.warnings] == []
-    assert all(flow.reconciles for card in cards for flow in card.flows.values())
 
 
 @pytest.mark.demo

@@ -41,11 +41,18 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Every table that comes out of the golden ones, as JSON lines."""
+    layout = Layout(tmp_path_factory.mktemp("golden"))
+    run_all(MimicSource(GOLDEN / "hosp", GOLDEN / "vocab"), layout, GOLDEN_RULES)
+    return lines_of(layout)
+
+
 @pytest.mark.parametrize("table", TABLES)
-def test_golden_tables_come_out_of_golden_tables(tmp_path, table):
-    run_all(MimicSource(GOLDEN / "hosp", GOLDEN / "vocab"), Layout(tmp_path), GOLDEN_RULES)
+def test_golden_tables_come_out_of_golden_tables(golden, table):
     expected = (GOLDEN / "expected" / f"{table}.ndjson").read_text().splitlines()
-    made = lines_of(Layout(tmp_path))[table]
+    made = golden[table]
     assert [json.loads(line) for line in made] == [json.loads(line) for line in expected]
 
 
@@ -65,23 +72,29 @@ RULES = st.builds(
     med_link=st.sampled_from(["name", "pharmacy"]),
     top_labs=st.sampled_from([2, 4, 200]),
 )
+# patients, and how many to a bucket: a bucket costs as much as its rows, so that few patients lie one in each
+SIZES = st.sampled_from([(15, 1), (60, 7), (60, 4000)])
 
 
 @pytest.mark.parametrize("tables", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_invented_tables_with_every_oddity_agree_with_the_naive_rules(tmp_path_factory, tables: int):
     @settings(max_examples=tables, deadline=None)
-    @given(seed=st.integers(0, 10_000), rules=RULES, subjects_per_bucket=st.sampled_from([1, 7, 4000]))
-    def agree(seed, rules, subjects_per_bucket):
-        hold_against_the_naive_rules(tmp_path_factory, seed, rules, subjects_per_bucket)
+    @given(seed=st.integers(0, 10_000), rules=RULES, sizes=SIZES)
+    def agree(seed, rules, sizes):
+        hold_against_the_naive_rules(tmp_path_factory, seed, rules, *sizes)
 
     agree()
 
 
 def hold_against_the_naive_rules(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, rules: DataRules, subjects_per_bucket: int
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    rules: DataRules,
+    patients: int,
+    subjects_per_bucket: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("invented")
-    hosp, crosswalks = write_tables(folder / "raw", make_tables(seed))
+    hosp, crosswalks = write_tables(folder / "raw", make_tables(seed, patients))
     source, layout = find_source(folder / "raw", crosswalks), Layout(folder)
     run_all(source, layout, rules, subjects_per_bucket=subjects_per_bucket)
     assert_agreement(Layout(folder), hosp, crosswalks, rules)

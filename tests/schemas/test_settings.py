@@ -1,5 +1,6 @@
 """Settings are read from NEST_… alone, and a wrong one ends in one clean line."""
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -71,7 +72,7 @@ def test_the_preset_of_the_paper_fits_on_all_and_cuts_on_time() -> None:
     ("name", "suggestion"),
     [
         ("NEST_MIMC_DIR", "did you mean NEST_MIMIC_DIR?"),
-        ("NEST_PATIENTS", "did you mean NEST_SYNTHETIC_PATIENTS?|known are"),
+        ("NEST_PATIENTS", "did you mean NEST_SYNTHETIC_PATIENTS?"),
         ("NEST_XYZ", "known are NEST_DATA_DIR"),
         ("nest_presett", "did you mean NEST_PRESET?"),
     ],
@@ -80,7 +81,7 @@ def test_an_unknown_setting_is_refused_with_a_suggestion(
     name: str, suggestion: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, "anything")
-    with pytest.raises(NestError, match=suggestion.replace("?", r"\?").replace(r"\?|", "|")) as caught:
+    with pytest.raises(NestError, match=re.escape(suggestion)) as caught:
         Settings()
     assert "\n" not in str(caught.value)
 

@@ -38,7 +38,7 @@ def hosp_tables(catalog: Catalog, block: Block, seed: int) -> Iterator[tuple[str
 
 def _disorder(table: pl.DataFrame, together: tuple[str, ...], rng: np.random.Generator) -> np.ndarray:
     """Return the rows in no order, those alike in all columns of `together`, if any, one after another."""
-    rows = rng.permutation(table.height)
+    rows: np.ndarray = rng.permutation(table.height)
     keys = [_numbers(table[column]) for column in together]
     if not keys:
         return rows
@@ -47,7 +47,8 @@ def _disorder(table: pl.DataFrame, together: tuple[str, ...], rng: np.random.Gen
     for key in keys:
         is_other[1:] |= np.diff(key[rows]) != 0
     group = np.cumsum(is_other)
-    return rows[order_of([rng.permutation(group.max(initial=-1) + 1)[group]])]
+    place = rng.permutation(group.max(initial=-1) + 1)[group]
+    return np.take(rows, order_of([place]))
 
 
 def _numbers(column: pl.Series) -> np.ndarray:

@@ -6,6 +6,7 @@ import pytest
 
 from nest_model.figures import png
 from nest_model.simulation.__main__ import main
+from nest_model.simulation.encoders import ARRANGEMENTS
 from nest_model.simulation.shown import figure, table
 from nest_model.simulation.study import plan, summary
 from nest_model.simulation.trial import Trial, score
@@ -20,8 +21,11 @@ def test_a_short_training_learns():
 def test_the_same_seeds_give_the_same_files_in_other_processes_too(tmp_path: Path):
     assert main(["--out", str(tmp_path), "--layers", "1", "--seeds", "1", "--steps", "3"]) == 0
     trials = plan(layers=[1], sweep=[], pooled="sets", seeds=1)
-    rows = summary(trials, [score(trial, steps=3) for trial in trials])
-    assert json.loads((tmp_path / "simulation.json").read_text())["rows"] == rows
+    rows = json.loads((tmp_path / "simulation.json").read_text())["rows"]
+    found = {(row["codes"], name): row[name][0] for row in rows for name in ARRANGEMENTS}
+    scores = [found[trial.codes, trial.arrangement] for trial in trials]
+    assert summary(trials, scores) == rows
+    assert scores[-1] == score(trials[-1], steps=3)
     assert (tmp_path / "simulation.md").read_text() == table(rows)
     assert (tmp_path / "simulation.png").read_bytes() == png(figure(rows))
     told = [json.loads(line)["event"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
