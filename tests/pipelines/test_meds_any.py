@@ -32,6 +32,7 @@ TYPES = {
     "numeric_value": pl.Float32,
     "hadm_id": pl.Int64,
 }
+OTHERS = {"visit_id": pl.Int64}
 
 
 def dataset(
@@ -42,7 +43,7 @@ def dataset(
     file.parent.mkdir(parents=True, exist_ok=True)
     (root / "metadata").mkdir(exist_ok=True)
     (root / "metadata" / "dataset.json").write_text(json.dumps({"meds_version": "0.4.0"}))
-    frame = pl.DataFrame(rows, schema={name: TYPES[name] for name in columns}, orient="row")
+    frame = pl.DataFrame(rows, schema={name: (TYPES | OTHERS)[name] for name in columns}, orient="row")
     frame.write_parquet(file)
     return root
 
