@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas.errors import ContractError
 from schemas.hashing import file_sha256
+from schemas.walk import leaves
 
 
 class Flow(BaseModel):
@@ -149,7 +151,7 @@ class StepCard(BaseModel):
 
 def stamps_of(paths: Iterable[Path]) -> dict[str, tuple[int, int, int]]:
     """Return of each file, by its place: size in bytes, mtime in ns, inode. Where they are as they were, so is it."""
-    found = {str(file.resolve()): file.stat() for _, file in _files(paths)}
+    found = {str(file.absolute()): file.stat() for _, file in _files(paths)}
     return {place: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for place, stat in found.items()}
 
 
@@ -159,7 +161,7 @@ def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:
         if not output.is_dir():
             yield from [(output.name, output)] if output.exists() else []
             continue
-        found = {file.relative_to(output).as_posix(): file for file in output.rglob("*") if file.is_file()}
+        found = {file.relative_to(output).as_posix(): file for file in leaves(output) if os.path.isfile(file)}
         for name in sorted(found):
             if not name.endswith(".jsonl") and not any(_is_no_content(part) for part in name.split("/")):
                 yield f"{output.name}/{name}", found[name]

@@ -1,6 +1,7 @@
 """A MEDS dataset on disk: which files it has, whether they are MEDS, and its rows in batches, in our types."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,12 +12,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from meds.schema import data_subdirectory, dataset_metadata_filepath, subject_splits_filepath
 
-from pipelines.sources.files import MAY_NOT_BE_READ, rewording
+from pipelines.sources.files import (
+    LEADS_BACK,
+    LEADS_NOWHERE,
+    MAY_NOT_BE_READ,
+    refuse_what_is_no_file,
+    rewording,
+    what_instead,
+)
 from schemas.errors import InputError
 from schemas.meds import CORE, ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA, MEDS_SPLITS
+from schemas.walk import leaves
 
 ROWS_PER_BATCH = 500_000
 BY_GAPS = "none"
+IS_TEMPORARY = "its name begins with a dot, as a temporary file's ({}). Rename it, or take it away."
 
 _NEEDED = ("subject_id", "time", "code")
 _OF_TYPE = {
@@ -79,8 +89,8 @@ class MedsDataset:
 
     def splits(self) -> pl.DataFrame | None:
         """Return subject_id, split as the dataset gives them; None where it does not."""
-        file = self.root / subject_splits_filepath
-        if not file.exists():
+        file = _find_splits(self.root)
+        if file is None:
             return None
         name = self.name(file)
         with _rewording(name, file), file.open("rb") as stream:
@@ -113,18 +123,16 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
         encounter_column: None: the first of ENCOUNTER_COLUMNS that every file has; `none`: sets by gaps.
 
     Raises:
-        InputError: there is no dataset.json, no data, or a file lacks a column or has it in another type.
+        InputError: there is no dataset.json, no data, or a file is none that can be read, lacks a column or has it in
+            another type.
     """
     if not folder.is_dir():
         raise InputError(
             f"{folder}: no such folder. Name the root of a MEDS dataset, with data/ and metadata/."
         )
     _require_metadata(folder)
-    files = tuple(sorted(path for path in (folder / data_subdirectory).rglob("*.parquet") if path.is_file()))
-    if not files:
-        raise InputError(
-            f"{folder / data_subdirectory}: no Parquet file there or below. Copy the dataset again, whole."
-        )
+    _find_splits(folder)
+    files = _find_shards(folder / data_subdirectory)
     schemas = {}
     for file in files:
         name = file.relative_to(folder).as_posix()
@@ -134,6 +142,43 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
     shared = set.intersection(*(set(schema.names) for schema in schemas.values()))
     is_ours = all(_has_extensions(schema) for schema in schemas.values())
     return MedsDataset(folder, files, is_ours, _encounter_column(encounter_column, shared, is_ours))
+
+
+def _find_splits(root: Path) -> Path | None:
+    """Return the file of the splits; None where there is none."""
+    file = root / subject_splits_filepath
+    if not os.path.lexists(file):
+        return None
+    refuse_what_is_no_file(file, subject_splits_filepath)
+    return file
+
+
+def _find_shards(folder: Path) -> tuple[Path, ...]:
+    """Return the Parquet files in a folder and below, through links too.
+
+    Raises:
+        InputError: there is none, or something there hides rows: no file by that name, or a folder one cannot enter.
+    """
+    found = [path for path in leaves(folder) if path != folder or os.path.lexists(folder)]
+    hiding = {path: what for path in found if (what := _hides_rows(path, folder))}
+    if hiding:
+        path, what = next(iter(hiding.items()))
+        raise InputError(
+            f"{path.relative_to(folder.parent).as_posix()}: {what.format(path)} Of the {len(found):,} files in "
+            f"{folder.name}, {len(hiding):,} cannot be read."
+        )
+    files = tuple(sorted(path for path in found if path.suffix == ".parquet"))
+    if not files:
+        raise InputError(f"{folder}: no Parquet file there or below. Copy the dataset again, whole.")
+    return files
+
+
+def _hides_rows(path: Path, folder: Path) -> str | None:
+    """Return what is wrong with what would be read, were it what its name says; None where nothing is."""
+    is_shard, what = path.suffix == ".parquet", what_instead(path)
+    if any(part.startswith(".") for part in path.relative_to(folder).parts):
+        return IS_TEMPORARY if is_shard else None
+    return what if is_shard or what in (LEADS_NOWHERE, LEADS_BACK, MAY_NOT_BE_READ) else None
 
 
 def _require_metadata(folder: Path) -> None:

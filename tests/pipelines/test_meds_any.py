@@ -1,6 +1,7 @@
 """A MEDS dataset of anyone: kinds by declared prefixes, sets by encounters or gaps, and every fault in one message."""
 
 import json
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -326,6 +327,40 @@ def with_splits(**columns: pl.Expr):
     return spoil
 
 
+def linked(name: str, target: str):
+    """Put a link into the dataset, in place of what stood there."""
+
+    def spoil(root: Path) -> None:
+        (root / name).unlink(missing_ok=True)
+        (root / name).symlink_to(target)
+
+    return spoil
+
+
+def linked_to_each_other(root: Path) -> None:
+    for name, other in (("one", "other"), ("other", "one")):
+        (root.parent / name).mkdir()
+        (root.parent / name / "next").symlink_to(root.parent / other)
+    (root / "data" / "held_out").symlink_to(root.parent / "one")
+
+
+def two_shards_gone(root: Path) -> None:
+    for name in ("1", "2"):
+        linked(f"data/train/{name}.parquet", "gone.parquet")(root)
+
+
+def hidden(root: Path) -> None:
+    (root / "data" / "train" / "0.parquet").rename(root / "data" / "train" / ".0.parquet")
+
+
+def folder_for_a_shard(root: Path) -> None:
+    (root / "data" / "train" / "1.parquet").mkdir()
+
+
+def pipe_for_the_splits(root: Path) -> None:
+    os.mkfifo(root / "metadata" / "subject_splits.parquet")
+
+
 BEYOND = pl.lit(2**63 + 5, pl.UInt64)
 YEAR_9999 = pl.lit(datetime(9999, 12, 31), pl.Datetime("us"))
 OF_OURS = {name: pl.lit(None, pl.Schema(MEDS_DATA)[name]) for name in EXTENSIONS}
@@ -357,6 +392,15 @@ FAULTS = [
     (with_splits(subject_id=BEYOND), r"splits\.parquet: column subject_id: 1 of the first 1 values lie beyond"),
     (with_splits(split=pl.lit(None, pl.String)), r"splits\.parquet: 1 of 1 subjects are in none of train, tuning"),
     (in_two_shards, r"data: 1 subjects lie in more than one file"),
+    (two_shards_gone, r"data/train/1\.parquet: is a link that leads nowhere .* Of the 3 files in data, 2 cannot"),
+    (linked("data/train/0.parquet", "0.parquet"), r"data/train/0\.parquet: is a link that leads nowhere .* the 1 "),
+    (linked("data/held_out", "/nowhere/held_out"), r"data/held_out: is a link that leads nowhere .* Give the file"),
+    (linked("data/train/up", ".."), r"data/train/up: is a link back to a folder it lies in \(.*\)\. .*remove"),
+    (linked_to_each_other, r"data/held_out/next/next: is a link back to a folder it lies in \(.*\)\. .*remove"),
+    (hidden, r"data/train/\.0\.parquet: its name begins with a dot, .*Rename it"),
+    (folder_for_a_shard, r"data/train/1\.parquet: is a folder \(.*\)\. Give the file itself"),
+    (linked("metadata/subject_splits.parquet", "gone.parquet"), r"^metadata/subject_splits\.parquet: is a link that"),
+    (pipe_for_the_splits, r"^metadata/subject_splits\.parquet: is no file \(.*\)\. Give the file itself"),
     (other_splits, r"subject_splits\.parquet: 1 of 1 subjects are in none of train, tuning, held_out"),
 ]  # fmt: skip
 
@@ -397,7 +441,7 @@ def test_events_that_all_lie_in_no_encounter_are_refused_and_no_shard_is_written
     assert not back.seqset.exists()
 
 
-@pytest.mark.parametrize("name", ["data/train/0.parquet", "metadata/dataset.json"])
+@pytest.mark.parametrize("name", ["data/train/0.parquet", "metadata/dataset.json", "data/train"])
 def test_a_file_one_may_not_read_is_told_as_such_and_not_as_damaged(tmp_path, name):
     root = dataset(tmp_path / "meds", STAY)
     (root / name).chmod(0)
@@ -408,3 +452,25 @@ def test_a_file_one_may_not_read_is_told_as_such_and_not_as_damaged(tmp_path, na
         ),
     ):
         find_dataset(root)
+
+
+def test_shards_and_splits_behind_links_are_read_and_hashed_as_those_in_place(tmp_path):
+    rows = {name: [(at, hours(0), "A", None, at)] for at, name in enumerate(("train", "held_out", "tuning"))}
+    root = tmp_path / "set"
+    for name, shard in rows.items():
+        dataset(root if name == "train" else tmp_path / name, shard, shard=f"{name}/0")
+    given_splits = pl.DataFrame({"subject_id": [0, 1, 2], "split": list(rows)})
+    given_splits.write_parquet(tmp_path / "splits.parquet")
+    card, before = StepCard(step="raw", contract="meds/0.4"), find_dataset(root)
+    was = card.content_of(before.folders)
+
+    (root / "data" / "held_out").symlink_to(tmp_path / "held_out" / "data" / "held_out")
+    (root / "data" / "train" / "1.parquet").symlink_to(tmp_path / "tuning" / "data" / "tuning" / "0.parquet")
+    (root / "metadata" / "subject_splits.parquet").symlink_to(tmp_path / "splits.parquet")
+    people = pl.read_parquet(read_meds(root, Layout(tmp_path / "meds"), RULES).subjects)
+
+    assert people.select("subject_id", "split").rows() == [(0, "train"), (1, "test"), (2, "val")]
+    now = card.content_of(before.folders)
+    assert now != was
+    (tmp_path / "held_out" / "data" / "held_out" / "0.parquet").write_bytes(b"other")
+    assert card.content_of(before.folders) != now
