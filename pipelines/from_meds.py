@@ -61,8 +61,8 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
     """Say which files there are, their rows and hashes; refuse what MEDS forbids and we cannot mend.
 
     Raises:
-        InputError: a subject or code is missing, a time lies in no year of ours, a subject lies in two files, a file
-            is damaged.
+        InputError: there is no row, a subject or code is missing, a time lies in no year of ours, a subject lies in
+            two files, a file is damaged.
     """
     counts, unsorted = Counter[str](files=len(dataset.files)), 0
     ids = []
@@ -76,6 +76,11 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
         counts["rows"] += found.rows
         unsorted += not found.is_sorted
         ids.append(found.subjects())
+    if not counts["rows"]:
+        raise InputError(
+            f"data: 0 rows in {len(dataset.files):,} files ({dataset.root}). Give a dataset with rows, or copy it "
+            "again, whole."
+        )
     counts["subjects"] = refuse_shared(ids)
     card = StepCard(
         step="raw",

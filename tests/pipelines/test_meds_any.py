@@ -349,6 +349,12 @@ def two_shards_gone(root: Path) -> None:
         linked(f"data/train/{name}.parquet", "gone.parquet")(root)
 
 
+def without_rows(root: Path) -> None:
+    file = root / "data" / "train" / "0.parquet"
+    for name in ("0", "1"):
+        pl.read_parquet(file).clear().write_parquet(file.with_stem(name))
+
+
 def hidden(root: Path) -> None:
     (root / "data" / "train" / "0.parquet").rename(root / "data" / "train" / ".0.parquet")
 
@@ -392,6 +398,7 @@ FAULTS = [
     (with_splits(subject_id=BEYOND), r"splits\.parquet: column subject_id: 1 of the first 1 values lie beyond"),
     (with_splits(split=pl.lit(None, pl.String)), r"splits\.parquet: 1 of 1 subjects are in none of train, tuning"),
     (in_two_shards, r"data: 1 subjects lie in more than one file"),
+    (without_rows, r"^data: 0 rows in 2 files \(.*\)\. Give a dataset with rows"),
     (two_shards_gone, r"data/train/1\.parquet: is a link that leads nowhere .* Of the 3 files in data, 2 cannot"),
     (linked("data/train/0.parquet", "0.parquet"), r"data/train/0\.parquet: is a link that leads nowhere .* the 1 "),
     (linked("data/held_out", "/nowhere/held_out"), r"data/held_out: is a link that leads nowhere .* Give the file"),
