@@ -28,6 +28,8 @@ ROWS_PER_BATCH = 500_000
 BY_GAPS = "none"
 IS_TEMPORARY = "its name begins with a dot, as a temporary file's ({}). Rename it, or take it away."
 
+_READ_AS = pl.Schema(MEDS_DATA) | {"numeric_value": pl.Float64()}
+"""Our types; a value stored as double is one: a float32 would hold seven of its digits."""
 _NEEDED = ("subject_id", "time", "code")
 _OF_TYPE = {
     pa.int64(): (pa.types.is_integer, "whole numbers"),
@@ -66,7 +68,7 @@ class MedsDataset:
             yield from self.batches_of(file, *columns)
 
     def batches_of(self, file: Path, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield the rows of a file in the order stored, columns named and typed as in MEDS_DATA.
+        """Yield the rows of a file in the order stored, columns named and typed as in _READ_AS.
 
         `encounter_id` is the dataset's encounter column; a column the file lacks is null.
 
@@ -243,7 +245,7 @@ def _encounter_column(wanted: str | None, shared: set[str], is_ours: bool) -> st
 
 
 def _typed(name: str, is_there: bool) -> pl.Expr:
-    wanted = pl.Schema(MEDS_DATA)[name]
+    wanted = _READ_AS[name]
     return (pl.col(name).cast(wanted, strict=False) if is_there else pl.lit(None, wanted)).alias(name)
 
 

@@ -481,3 +481,15 @@ def test_shards_and_splits_behind_links_are_read_and_hashed_as_those_in_place(tm
     assert now != was
     (tmp_path / "held_out" / "data" / "held_out" / "0.parquet").write_bytes(b"other")
     assert card.content_of(before.folders) != now
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"), [(pl.Float64, [7.1, 16777217.0]), (pl.Float32, [7.099999904632568, 16777216.0])]
+)
+def test_a_value_has_the_digits_it_was_stored_with(tmp_path, stored, expected):
+    rows = [(1, hours(at), "HEART_RATE", 0.0, 8) for at in range(20)]
+    root = dataset(tmp_path / "set", rows)
+    values = pl.when(pl.int_range(pl.len()) % 2 == 0).then(7.1).otherwise(16777217.0).cast(stored)
+    rewritten(numeric_value=values)(root)
+    events = pl.read_parquet(read_meds(root, Layout(tmp_path / "meds"), RULES).events / "*.parquet")
+    assert events["value"].unique().sort().to_list() == expected
