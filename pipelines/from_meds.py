@@ -145,6 +145,7 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
         contract=contract_name(ENCOUNTERS),
         flows={"encounters": Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": odd})},
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
+        notes=[_told_rule(dataset, gap_hours)],
         warnings=[
             f"data: {shown_count(odd, stays.height)} of {stays.height:,} encounters have an admission and no discharge "
             "after it; kept, never an index, and they contain no time."
@@ -153,6 +154,13 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
         else [],
     )
     return shards.write_card(card, layout)
+
+
+def _told_rule(dataset: MedsDataset, gap_hours: float) -> str:
+    """Say by which rule sets were made, which may be one nobody chose."""
+    if dataset.encounter_column is None:
+        return f"sets are formed by gaps of more than {gap_hours:g} hours, by no column"
+    return f"sets are the encounters of the column {dataset.encounter_column}, which every file has"
 
 
 def encounters_of_bucket(dataset: MedsDataset, spill: Spill, gap_hours: float, bucket: int) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -122,11 +123,11 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
     """Return the MEDS dataset at `folder`.
 
     Args:
-        encounter_column: None: the first of ENCOUNTER_COLUMNS that every file has; `none`: sets by gaps.
+        encounter_column: None: the first of ENCOUNTER_COLUMNS that a file has; `none`: sets by gaps.
 
     Raises:
         InputError: there is no dataset.json, no data, or a file is none that can be read, lacks a column or has it in
-            another type.
+            another type; files differ in the encounter column, or in being ours.
     """
     if not folder.is_dir():
         raise InputError(
@@ -141,9 +142,9 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
         with _rewording(name, file), file.open("rb") as stream:
             schemas[name] = pq.read_schema(stream)
         _require_columns(name, schemas[name])
-    shared = set.intersection(*(set(schema.names) for schema in schemas.values()))
-    is_ours = all(_has_extensions(schema) for schema in schemas.values())
-    return MedsDataset(folder, files, is_ours, _encounter_column(encounter_column, shared, is_ours))
+    found = list(schemas.values())
+    is_ours = _is_ours(found)
+    return MedsDataset(folder, files, is_ours, _encounter_column(encounter_column, found, is_ours))
 
 
 def _find_splits(root: Path) -> Path | None:
@@ -218,6 +219,24 @@ def _require_types(name: str, schema: pa.Schema, wanted: pa.Schema) -> None:
             )
 
 
+def _is_ours(schemas: list[pa.Schema]) -> bool:
+    """Return whether every file has our extension columns; raise InputError where only some have all of them."""
+    having = {
+        column: sum(column in schema.names and _fits(schema, MEDS_DATA.field(column)) for schema in schemas)
+        for column in EXTENSIONS
+    }
+    if all(count == len(schemas) for count in having.values()):
+        return True
+    if any(_has_extensions(schema) for schema in schemas):
+        said = "; ".join(
+            f"column {column}: {count:,} of {len(schemas):,} files have it as mimic_meds writes it"
+            for column, count in having.items()
+            if count < len(schemas)
+        )
+        raise InputError(f"data: {said}. Write it into all of them, or leave it out of all.")
+    return False
+
+
 def _has_extensions(schema: pa.Schema) -> bool:
     return all(column in schema.names and _fits(schema, MEDS_DATA.field(column)) for column in EXTENSIONS)
 
@@ -232,16 +251,24 @@ def _is_text(stored: pa.DataType) -> bool:
     return of_dictionary or pa.types.is_string(stored) or pa.types.is_large_string(stored)
 
 
-def _encounter_column(wanted: str | None, shared: set[str], is_ours: bool) -> str | None:
+def _encounter_column(wanted: str | None, schemas: list[pa.Schema], is_ours: bool) -> str | None:
+    """Return the column that is set, else the first known one; raise InputError where a file lacks it."""
     if wanted == BY_GAPS:
         return None
-    if wanted is not None and wanted not in shared:
+    having = Counter(name for schema in schemas for name in set(schema.names))
+    if wanted is not None and having[wanted] < len(schemas):
         raise InputError(
-            f"NEST_MEDS_ENCOUNTER_COLUMN: not every file of the dataset has a column {wanted}. Name one that all have, "
-            f"or `{BY_GAPS}`: sets are then formed by gaps."
+            f"NEST_MEDS_ENCOUNTER_COLUMN: not every file of the dataset has a column {wanted}: {having[wanted]:,} of "
+            f"{len(schemas):,} have. Name one that all have, or `{BY_GAPS}`: sets are then formed by gaps."
         )
     known = ("encounter_id",) if is_ours else ENCOUNTER_COLUMNS
-    return wanted or next((name for name in known if name in shared), None)
+    found = wanted or next((name for name in known if having[name]), None)
+    if found is not None and having[found] < len(schemas):
+        raise InputError(
+            f"data: column {found}: {having[found]:,} of {len(schemas):,} files have it. Write it into all of them, or "
+            f"set NEST_MEDS_ENCOUNTER_COLUMN to one that all have, or to `{BY_GAPS}`: sets are then formed by gaps."
+        )
+    return found
 
 
 def _typed(name: str, is_there: bool) -> pl.Expr:

@@ -349,6 +349,23 @@ def two_shards_gone(root: Path) -> None:
         linked(f"data/train/{name}.parquet", "gone.parquet")(root)
 
 
+def mixed(column: str):
+    """Give two shards more, the first of them without a column."""
+
+    def spoil(root: Path) -> None:
+        rows = pl.read_parquet(root / "data" / "train" / "0.parquet")
+        for subject, kept in ((1, rows.drop(column)), (2, rows)):
+            others = kept.with_columns(pl.lit(subject, pl.Int64).alias("subject_id"))
+            others.write_parquet(root / "data" / "train" / f"{subject}.parquet")
+
+    return spoil
+
+
+def ours_mixed(root: Path) -> None:
+    rewritten(**OF_OURS)(root)
+    mixed("available_at")(root)
+
+
 def without_rows(root: Path) -> None:
     file = root / "data" / "train" / "0.parquet"
     for name in ("0", "1"):
@@ -399,6 +416,8 @@ FAULTS = [
     (with_splits(split=pl.lit(None, pl.String)), r"splits\.parquet: 1 of 1 subjects are in none of train, tuning"),
     (in_two_shards, r"data: 1 subjects lie in more than one file"),
     (without_rows, r"^data: 0 rows in 2 files \(.*\)\. Give a dataset with rows"),
+    (mixed("hadm_id"), r"^data: column hadm_id: 2 of 3 files have it\. Write it .* or to `none`: sets are then"),
+    (ours_mixed, r"^data: column available_at: 2 of 3 files have it as mimic_meds writes it\. Write it into all"),
     (two_shards_gone, r"data/train/1\.parquet: is a link that leads nowhere .* Of the 3 files in data, 2 cannot"),
     (linked("data/train/0.parquet", "0.parquet"), r"data/train/0\.parquet: is a link that leads nowhere .* the 1 "),
     (linked("data/held_out", "/nowhere/held_out"), r"data/held_out: is a link that leads nowhere .* Give the file"),
@@ -493,3 +512,24 @@ def test_a_value_has_the_digits_it_was_stored_with(tmp_path, stored, expected):
     rewritten(numeric_value=values)(root)
     events = pl.read_parquet(read_meds(root, Layout(tmp_path / "meds"), RULES).events / "*.parquet")
     assert events["value"].unique().sort().to_list() == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (None, "sets are the encounters of the column hadm_id, which every file has"),
+        ("none", "sets are formed by gaps of more than 36 hours, by no column"),
+    ],
+)
+def test_the_card_tells_by_which_rule_sets_were_made(tmp_path, column, told):
+    layout = Layout(tmp_path / "meds")
+    read_meds(dataset(tmp_path / "set", STAY), layout, RULES, column=column, gap_hours=36.0)
+    assert StepCard.read(layout.cards, "encounters").notes == [told]
+
+
+def test_sets_by_gaps_need_no_column_that_some_files_lack(tmp_path):
+    root = dataset(tmp_path / "set", [(SECRET, hours(0), "A", None, 7)])
+    mixed("hadm_id")(root)
+    assert find_dataset(root, "none").encounter_column is None
+    with pytest.raises(InputError, match=r"has a column hadm_id: 2 of 3 have\. Name one"):
+        find_dataset(root, "hadm_id")
