@@ -43,7 +43,7 @@ def mimic_meds(workspace: Workspace) -> dg.MaterializeResult:
     )
 
 
-@dg.asset(kinds={"parquet"}, code_version=CODE, **ETL)
+@dg.asset(deps=[mimic_meds], kinds={"parquet"}, code_version=CODE, **ETL)
 @plainly
 def meds_raw(workspace: Workspace) -> dg.MaterializeResult:
     """The input: the MEDS dataset the settings name, or the one `mimic_meds` wrote, held against what MEDS asks."""

@@ -64,6 +64,11 @@ def step_of(asset: str, source: str) -> str:
     return asset if own.endswith(_ENDINGS) else own
 
 
+def is_of(asset: str, source: str) -> bool:
+    """Say whether an asset is a step of a source, its card among the source's: `mimic_meds` is none of meds."""
+    return asset.startswith(f"{source}_") or asset.endswith(_ENDINGS)
+
+
 def asset_of(step: str, source: str) -> str:
     """Return the asset a step is."""
     return step if step.endswith(_ENDINGS) else f"{source}_{step}"

@@ -1,4 +1,4 @@
-"""What lies in a folder: one walk to read a user's files and to hash them, so that neither sees what the other misses."""
+"""What lies in a folder: one walk to read a user's files and to hash them, so that both see the same."""
 
 import os
 from collections.abc import Iterator

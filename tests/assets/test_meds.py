@@ -6,7 +6,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.meds import MEDS_ASSETS, meds_events, mimic_meds
+from assets.meds import MEDS_ASSETS, meds_events, meds_raw, mimic_meds
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from pipelines.meds import write_meds
@@ -54,6 +54,25 @@ def test_a_dataset_that_is_written_says_its_rows_in_the_log(tmp_path):
         told = [line.user_message for line in instance.all_logs(run.run_id) if line.step_key == "mimic_meds"]
     rows = StepCard.read(Layout(tmp_path / "mimic").cards, "meds").counts["rows"]
     assert f"{rows:,} rows under meds_data/1" in told
+
+
+def test_the_input_is_stale_when_mimic_meds_changes_and_waits_for_it_in_one_run(tmp_path):
+    workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=20)
+    read = [
+        asset for asset in MIMIC_ASSETS if asset.key.to_user_string() not in ("mimic_vocab", "mimic_seqset")
+    ]
+    result = dg.materialize([*read, mimic_meds, meds_raw], resources={"workspace": workspace})
+    written, raw = (
+        result.asset_materializations_for_node(name)[0].tags for name in ("mimic_meds", "meds_raw")
+    )
+    assert raw["dagster/input_data_version/mimic_meds"] == written["dagster/data_version"]
+
+
+def test_another_dataset_needs_no_mimic_meds(tmp_path):
+    root = dataset(tmp_path / "set", [(1, DAY, "A", None, 7)])
+    workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(root))
+    assert done_by(workspace, meds_raw) == {"meds_raw"}
+    assert done_by(workspace, meds_raw) == set()
 
 
 def test_without_a_dataset_the_user_is_told_which_to_give(tmp_path):
