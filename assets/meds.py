@@ -43,7 +43,7 @@ def mimic_meds(workspace: Workspace) -> dg.MaterializeResult:
     )
 
 
-@dg.asset(kinds={"parquet"}, code_version=CODE, **ETL)
+@dg.asset(deps=[mimic_meds], kinds={"parquet"}, code_version=CODE, **ETL)
 @plainly
 def meds_raw(workspace: Workspace) -> dg.MaterializeResult:
     """The input: the MEDS dataset the settings name, or the one `mimic_meds` wrote, held against what MEDS asks."""
@@ -94,8 +94,9 @@ def meds_events(workspace: Workspace) -> dg.MaterializeResult:
     """Every row with a time that is about neither a subject nor an encounter, its kind by its code's prefix."""
     from nest_model import pictures  # matplotlib: only where it draws
 
-    layout, dataset, rules = workspace.layout("meds"), workspace.meds_dataset(), workspace.settings.rules
-    reads = rules.model_dump(include={"fit_on", "min_count"})
+    layout, dataset, settings = workspace.layout("meds"), workspace.meds_dataset(), workspace.settings
+    rules = settings.rules
+    reads = {**rules.model_dump(include={"fit_on", "min_count"}), **settings.model_dump(include={COLUMN})}
     make = partial(from_meds.extract_events, dataset, layout, rules)
     card = once(layout, [layout.events], reads, make, source=dataset.folders)
     return table_result(card, layout.events, pictures.of_events(card))

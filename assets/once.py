@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from assets.store import StoredLayout
-from schemas.cards import StepCard, asset_of, stamps_of, step_of
+from schemas.cards import StepCard, asset_of, is_of, stamps_of, step_of
 from schemas.errors import ContractError
 from schemas.layout import Layout
 
@@ -34,8 +34,9 @@ def once(
 ) -> StepCard:
     """Return the card of the running asset's step, which is made anew only if something changed.
 
-    That is: the asset's `code_version`, what it `reads` of the settings, or the content of an asset among its `deps`;
-    or the output is not whole. While a step is made anew it has no card, so that nothing is made from half of it.
+    That is: the asset's `code_version`, what it `reads` of the settings, or the content of an asset of its source among
+    its `deps`; or the output is not whole. What another source wrote is an input as any other, which `raw` hashes.
+    While a step is made anew it has no card, so that nothing is made from half of it.
 
     Args:
         outputs: all files and folders the step writes; of the step `raw`, the input itself.
@@ -80,7 +81,8 @@ def _made_from(
     """Return the running asset's step and all its output depends on."""
     context, source = dg.AssetExecutionContext.get(), layout.root.name
     spec = context.assets_def.get_asset_spec(context.asset_key)
-    inputs = _contents(layout, [step_of(dep.asset_key.to_user_string(), source) for dep in spec.deps], only)
+    above = [dep.asset_key.to_user_string() for dep in spec.deps]
+    inputs = _contents(layout, [step_of(asset, source) for asset in above if is_of(asset, source)], only)
     made_from = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
     return step_of(context.asset_key.to_user_string(), source), made_from
 

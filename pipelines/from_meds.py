@@ -61,8 +61,8 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
     """Say which files there are, their rows and hashes; refuse what MEDS forbids and we cannot mend.
 
     Raises:
-        InputError: a subject or code is missing, a time lies in no year of ours, a subject lies in two files, a file
-            is damaged.
+        InputError: there is no row, a subject or code is missing, a time lies in no year of ours, a subject lies in
+            two files, a file is damaged.
     """
     counts, unsorted = Counter[str](files=len(dataset.files)), 0
     ids = []
@@ -76,6 +76,11 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
         counts["rows"] += found.rows
         unsorted += not found.is_sorted
         ids.append(found.subjects())
+    if not counts["rows"]:
+        raise InputError(
+            f"data: 0 rows in {len(dataset.files):,} files ({dataset.root}). Give a dataset with rows, or copy it "
+            "again, whole."
+        )
     counts["subjects"] = refuse_shared(ids)
     card = StepCard(
         step="raw",
@@ -140,6 +145,7 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
         contract=contract_name(ENCOUNTERS),
         flows={"encounters": Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": odd})},
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
+        notes=[_told_rule(dataset, gap_hours)],
         warnings=[
             f"data: {shown_count(odd, stays.height)} of {stays.height:,} encounters have an admission and no discharge "
             "after it; kept, never an index, and they contain no time."
@@ -148,6 +154,13 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
         else [],
     )
     return shards.write_card(card, layout)
+
+
+def _told_rule(dataset: MedsDataset, gap_hours: float) -> str:
+    """Say by which rule sets were made, which may be one nobody chose."""
+    if dataset.encounter_column is None:
+        return f"sets are formed by gaps of more than {gap_hours:g} hours, by no column"
+    return f"sets are the encounters of the column {dataset.encounter_column}, which every file has"
 
 
 def encounters_of_bucket(dataset: MedsDataset, spill: Spill, gap_hours: float, bucket: int) -> pl.DataFrame:

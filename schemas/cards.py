@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas.errors import ContractError
 from schemas.hashing import file_sha256
+from schemas.walk import leaves
 
 
 class Flow(BaseModel):
@@ -60,6 +62,11 @@ def step_of(asset: str, source: str) -> str:
     """Return the step an asset is: `mimic_events` is events; what a cohort names (`mimic_mortality_nest`) stays."""
     own = asset.removeprefix(f"{source}_")
     return asset if own.endswith(_ENDINGS) else own
+
+
+def is_of(asset: str, source: str) -> bool:
+    """Say whether an asset is a step of a source, its card among the source's: `mimic_meds` is none of meds."""
+    return asset.startswith(f"{source}_") or asset.endswith(_ENDINGS)
 
 
 def asset_of(step: str, source: str) -> str:
@@ -149,7 +156,7 @@ class StepCard(BaseModel):
 
 def stamps_of(paths: Iterable[Path]) -> dict[str, tuple[int, int, int]]:
     """Return of each file, by its place: size in bytes, mtime in ns, inode. Where they are as they were, so is it."""
-    found = {str(file.resolve()): file.stat() for _, file in _files(paths)}
+    found = {str(file.absolute()): file.stat() for _, file in _files(paths)}
     return {place: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for place, stat in found.items()}
 
 
@@ -159,7 +166,7 @@ def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:
         if not output.is_dir():
             yield from [(output.name, output)] if output.exists() else []
             continue
-        found = {file.relative_to(output).as_posix(): file for file in output.rglob("*") if file.is_file()}
+        found = {file.relative_to(output).as_posix(): file for file in leaves(output) if os.path.isfile(file)}
         for name in sorted(found):
             if not name.endswith(".jsonl") and not any(_is_no_content(part) for part in name.split("/")):
                 yield f"{output.name}/{name}", found[name]

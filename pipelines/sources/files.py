@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from schemas.errors import InputError
+from schemas.walk import leads_back
 
 SUFFIXES = (".csv.gz", ".csv", ".parquet")
 NATIVE = {
@@ -19,6 +20,10 @@ NATIVE = {
 }
 """The file of CMS that is this crosswalk: always the mapping from ICD-9, of 2018, the last year there was one."""
 MAY_NOT_BE_READ = "may not be read ({}). Give yourself permission to read it."
+LEADS_NOWHERE = "is a link that leads nowhere ({}). Give the file itself."
+LEADS_BACK = "is a link back to a folder it lies in ({}). Give the file itself, or remove the link."
+IS_A_FOLDER = "is a folder ({}). Give the file itself."
+IS_NO_FILE = "is no file ({}). Give the file itself."
 _HEAD_BYTES, _TAIL_BYTES = 1 << 18, 1 << 16
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 _DELIMITERS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
@@ -36,17 +41,35 @@ def find_file(folder: Path, table: str) -> Path | None:
         names = ", ".join(path.name for path in found)
         raise InputError(f"{table}: is there {len(found)} times, as {names} ({folder}). Keep one of them.")
     for path in found:
-        _refuse_what_is_no_file(path)
+        refuse_what_is_no_file(path, path.name)
     return next(iter(found), None)
 
 
-def _refuse_what_is_no_file(path: Path) -> None:
-    if path.is_file():
-        return
-    what = "is a folder" if path.is_dir() else "is no file"
-    if path.is_symlink() and not path.exists():
-        what = "is a link that leads nowhere"
-    raise InputError(f"{path.name}: {what} ({path}). Give the file itself.")
+def refuse_what_is_no_file(path: Path, name: str) -> None:
+    """Raise InputError where something else stands at `path`, which messages call `name`."""
+    if what := what_instead(path):
+        raise InputError(f"{name}: {what.format(path)}")
+
+
+def what_instead(path: Path) -> str | None:
+    """Return what stands at a path instead of a file, and what to do; None where it is a file."""
+    if os.path.isfile(path):
+        return None
+    if os.path.islink(path) and not os.path.exists(path):
+        return LEADS_NOWHERE
+    if leads_back(path):
+        return LEADS_BACK
+    if not os.path.lexists(path) or (os.path.isdir(path) and not _may_be_listed(path)):
+        return MAY_NOT_BE_READ
+    return IS_A_FOLDER if os.path.isdir(path) else IS_NO_FILE
+
+
+def _may_be_listed(folder: Path) -> bool:
+    try:
+        with os.scandir(folder):
+            return True
+    except PermissionError:
+        return False
 
 
 def head(path: Path) -> tuple[bytes, int]:

@@ -148,7 +148,7 @@ def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) 
         stays: encounters/1.
     """
     kept, flow = sift(rows, _not_events(pl.lit(False)))
-    held = pl.col("numeric_value").cast(pl.Float64)
+    held = pl.col("numeric_value")
     finite = held.is_finite().fill_null(False)
     coded = (
         attach(kept, _spans(stays))

@@ -1,6 +1,8 @@
 """A MEDS dataset on disk: which files it has, whether they are MEDS, and its rows in batches, in our types."""
 
 import json
+import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,13 +13,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from meds.schema import data_subdirectory, dataset_metadata_filepath, subject_splits_filepath
 
-from pipelines.sources.files import MAY_NOT_BE_READ, rewording
+from pipelines.sources.files import (
+    LEADS_BACK,
+    LEADS_NOWHERE,
+    MAY_NOT_BE_READ,
+    refuse_what_is_no_file,
+    rewording,
+    what_instead,
+)
 from schemas.errors import InputError
 from schemas.meds import CORE, ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA, MEDS_SPLITS
+from schemas.walk import leaves
 
 ROWS_PER_BATCH = 500_000
 BY_GAPS = "none"
+IS_TEMPORARY = "its name begins with a dot, as a temporary file's ({}). Rename it, or take it away."
 
+_READ_AS = pl.Schema(MEDS_DATA) | {"numeric_value": pl.Float64()}
+"""Our types; a value stored as double is one: a float32 would hold seven of its digits."""
 _NEEDED = ("subject_id", "time", "code")
 _OF_TYPE = {
     pa.int64(): (pa.types.is_integer, "whole numbers"),
@@ -56,7 +69,7 @@ class MedsDataset:
             yield from self.batches_of(file, *columns)
 
     def batches_of(self, file: Path, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield the rows of a file in the order stored, columns named and typed as in MEDS_DATA.
+        """Yield the rows of a file in the order stored, columns named and typed as in _READ_AS.
 
         `encounter_id` is the dataset's encounter column; a column the file lacks is null.
 
@@ -79,8 +92,8 @@ class MedsDataset:
 
     def splits(self) -> pl.DataFrame | None:
         """Return subject_id, split as the dataset gives them; None where it does not."""
-        file = self.root / subject_splits_filepath
-        if not file.exists():
+        file = _find_splits(self.root)
+        if file is None:
             return None
         name = self.name(file)
         with _rewording(name, file), file.open("rb") as stream:
@@ -110,30 +123,65 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
     """Return the MEDS dataset at `folder`.
 
     Args:
-        encounter_column: None: the first of ENCOUNTER_COLUMNS that every file has; `none`: sets by gaps.
+        encounter_column: None: the first of ENCOUNTER_COLUMNS that a file has; `none`: sets by gaps.
 
     Raises:
-        InputError: there is no dataset.json, no data, or a file lacks a column or has it in another type.
+        InputError: there is no dataset.json, no data, or a file is none that can be read, lacks a column or has it in
+            another type; files differ in the encounter column, or in being ours.
     """
     if not folder.is_dir():
         raise InputError(
             f"{folder}: no such folder. Name the root of a MEDS dataset, with data/ and metadata/."
         )
     _require_metadata(folder)
-    files = tuple(sorted(path for path in (folder / data_subdirectory).rglob("*.parquet") if path.is_file()))
-    if not files:
-        raise InputError(
-            f"{folder / data_subdirectory}: no Parquet file there or below. Copy the dataset again, whole."
-        )
+    _find_splits(folder)
+    files = _find_shards(folder / data_subdirectory)
     schemas = {}
     for file in files:
         name = file.relative_to(folder).as_posix()
         with _rewording(name, file), file.open("rb") as stream:
             schemas[name] = pq.read_schema(stream)
         _require_columns(name, schemas[name])
-    shared = set.intersection(*(set(schema.names) for schema in schemas.values()))
-    is_ours = all(_has_extensions(schema) for schema in schemas.values())
-    return MedsDataset(folder, files, is_ours, _encounter_column(encounter_column, shared, is_ours))
+    found = list(schemas.values())
+    is_ours = _is_ours(found)
+    return MedsDataset(folder, files, is_ours, _encounter_column(encounter_column, found, is_ours))
+
+
+def _find_splits(root: Path) -> Path | None:
+    """Return the file of the splits; None where there is none."""
+    file = root / subject_splits_filepath
+    if not os.path.lexists(file):
+        return None
+    refuse_what_is_no_file(file, subject_splits_filepath)
+    return file
+
+
+def _find_shards(folder: Path) -> tuple[Path, ...]:
+    """Return the Parquet files in a folder and below, through links too.
+
+    Raises:
+        InputError: there is none, or something there hides rows: no file by that name, or a folder one cannot enter.
+    """
+    found = [path for path in leaves(folder) if path != folder or os.path.lexists(folder)]
+    hiding = {path: what for path in found if (what := _hides_rows(path, folder))}
+    if hiding:
+        path, what = next(iter(hiding.items()))
+        raise InputError(
+            f"{path.relative_to(folder.parent).as_posix()}: {what.format(path)} Of the {len(found):,} files in "
+            f"{folder.name}, {len(hiding):,} cannot be read."
+        )
+    files = tuple(sorted(path for path in found if path.suffix == ".parquet"))
+    if not files:
+        raise InputError(f"{folder}: no Parquet file there or below. Copy the dataset again, whole.")
+    return files
+
+
+def _hides_rows(path: Path, folder: Path) -> str | None:
+    """Return what is wrong with what would be read, were it what its name says; None where nothing is."""
+    is_shard, what = path.suffix == ".parquet", what_instead(path)
+    if any(part.startswith(".") for part in path.relative_to(folder).parts):
+        return IS_TEMPORARY if is_shard else None
+    return what if is_shard or what in (LEADS_NOWHERE, LEADS_BACK, MAY_NOT_BE_READ) else None
 
 
 def _require_metadata(folder: Path) -> None:
@@ -171,6 +219,24 @@ def _require_types(name: str, schema: pa.Schema, wanted: pa.Schema) -> None:
             )
 
 
+def _is_ours(schemas: list[pa.Schema]) -> bool:
+    """Return whether every file has our extension columns; raise InputError where only some have all of them."""
+    having = {
+        column: sum(column in schema.names and _fits(schema, MEDS_DATA.field(column)) for schema in schemas)
+        for column in EXTENSIONS
+    }
+    if all(count == len(schemas) for count in having.values()):
+        return True
+    if any(_has_extensions(schema) for schema in schemas):
+        said = "; ".join(
+            f"column {column}: {count:,} of {len(schemas):,} files have it as mimic_meds writes it"
+            for column, count in having.items()
+            if count < len(schemas)
+        )
+        raise InputError(f"data: {said}. Write it into all of them, or leave it out of all.")
+    return False
+
+
 def _has_extensions(schema: pa.Schema) -> bool:
     return all(column in schema.names and _fits(schema, MEDS_DATA.field(column)) for column in EXTENSIONS)
 
@@ -185,20 +251,28 @@ def _is_text(stored: pa.DataType) -> bool:
     return of_dictionary or pa.types.is_string(stored) or pa.types.is_large_string(stored)
 
 
-def _encounter_column(wanted: str | None, shared: set[str], is_ours: bool) -> str | None:
+def _encounter_column(wanted: str | None, schemas: list[pa.Schema], is_ours: bool) -> str | None:
+    """Return the column that is set, else the first known one; raise InputError where a file lacks it."""
     if wanted == BY_GAPS:
         return None
-    if wanted is not None and wanted not in shared:
+    having = Counter(name for schema in schemas for name in set(schema.names))
+    if wanted is not None and having[wanted] < len(schemas):
         raise InputError(
-            f"NEST_MEDS_ENCOUNTER_COLUMN: not every file of the dataset has a column {wanted}. Name one that all have, "
-            f"or `{BY_GAPS}`: sets are then formed by gaps."
+            f"NEST_MEDS_ENCOUNTER_COLUMN: not every file of the dataset has a column {wanted}: {having[wanted]:,} of "
+            f"{len(schemas):,} have. Name one that all have, or `{BY_GAPS}`: sets are then formed by gaps."
         )
     known = ("encounter_id",) if is_ours else ENCOUNTER_COLUMNS
-    return wanted or next((name for name in known if name in shared), None)
+    found = wanted or next((name for name in known if having[name]), None)
+    if found is not None and having[found] < len(schemas):
+        raise InputError(
+            f"data: column {found}: {having[found]:,} of {len(schemas):,} files have it. Write it into all of them, or "
+            f"set NEST_MEDS_ENCOUNTER_COLUMN to one that all have, or to `{BY_GAPS}`: sets are then formed by gaps."
+        )
+    return found
 
 
 def _typed(name: str, is_there: bool) -> pl.Expr:
-    wanted = pl.Schema(MEDS_DATA)[name]
+    wanted = _READ_AS[name]
     return (pl.col(name).cast(wanted, strict=False) if is_there else pl.lit(None, wanted)).alias(name)
 
 

@@ -1,10 +1,12 @@
 """The job on a MEDS dataset, as its user runs it: raw files to a report, every check passed."""
 
+from datetime import timedelta
+
 import dagster as dg
 import polars as pl
 import pytest
 
-from assets.meds import MEDS_ASSETS, meds_events, mimic_meds
+from assets.meds import MEDS_ASSETS, meds_events, meds_raw, mimic_meds
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from pipelines.meds import write_meds
@@ -13,6 +15,7 @@ from schemas.errors import InputError
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.pipelines.meds_tables import make_layout
+from tests.pipelines.test_meds_any import DAY, TYPES, dataset
 from tests.runs import run
 
 
@@ -53,7 +56,58 @@ def test_a_dataset_that_is_written_says_its_rows_in_the_log(tmp_path):
     assert f"{rows:,} rows under meds_data/1" in told
 
 
+def test_the_input_is_stale_when_mimic_meds_changes_and_waits_for_it_in_one_run(tmp_path):
+    workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=20)
+    read = [
+        asset for asset in MIMIC_ASSETS if asset.key.to_user_string() not in ("mimic_vocab", "mimic_seqset")
+    ]
+    result = dg.materialize([*read, mimic_meds, meds_raw], resources={"workspace": workspace})
+    written, raw = (
+        result.asset_materializations_for_node(name)[0].tags for name in ("mimic_meds", "meds_raw")
+    )
+    assert raw["dagster/input_data_version/mimic_meds"] == written["dagster/data_version"]
+
+
+def test_another_dataset_needs_no_mimic_meds(tmp_path):
+    root = dataset(tmp_path / "set", [(1, DAY, "A", None, 7)])
+    workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(root))
+    assert done_by(workspace, meds_raw) == {"meds_raw"}
+    assert done_by(workspace, meds_raw) == set()
+
+
 def test_without_a_dataset_the_user_is_told_which_to_give(tmp_path):
     message = "Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds first"
     with pytest.raises(InputError, match=message):
         Workspace(data_dir=str(tmp_path)).meds_dataset()
+
+
+def done_by(workspace: Workspace, last: dg.AssetsDefinition) -> set[str]:
+    """Materialize the steps from `meds_raw` to `last` and return those that did something."""
+    steps = MEDS_ASSETS[1 : MEDS_ASSETS.index(last) + 1]
+    result = dg.materialize(steps, resources={"workspace": workspace})
+    return {
+        event.asset_key.to_user_string()
+        for event in result.get_asset_materialization_events()
+        if "unchanged" not in event.materialization.metadata
+    }
+
+
+def test_another_encounter_column_of_the_same_encounters_puts_the_events_into_them_anew(tmp_path):
+    rows = [
+        (1, DAY + timedelta(hours=at), code, None, one, 3 - one)
+        for at, code, one in ((0, "A", 1), (0, "B", 2), (5, "C", 1), (10, "D", 1), (10, "E", 2))
+    ]
+    root = dataset(tmp_path / "set", rows, columns=(*TYPES, "visit_id"))
+
+    def workspace(column: str) -> Workspace:
+        return Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(root), meds_encounter_column=column)
+
+    def placed() -> dict[str, int]:
+        events = pl.read_parquet(tmp_path / "data" / "meds" / "events" / "*.parquet")
+        return dict(events.select("code", "encounter_id").iter_rows())
+
+    done_by(workspace("hadm_id"), meds_events)
+    assert placed() == {"A": 1, "B": 2, "C": 1, "D": 1, "E": 2}
+    assert done_by(workspace("visit_id"), meds_events) >= {"meds_events"}
+    assert placed() == {"A": 2, "B": 1, "C": 2, "D": 2, "E": 1}
+    assert done_by(workspace("visit_id"), meds_events) == set()

@@ -1,6 +1,7 @@
 """A MEDS dataset of anyone: kinds by declared prefixes, sets by encounters or gaps, and every fault in one message."""
 
 import json
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -32,6 +33,7 @@ TYPES = {
     "numeric_value": pl.Float32,
     "hadm_id": pl.Int64,
 }
+OTHERS = {"visit_id": pl.Int64}
 
 
 def dataset(
@@ -42,7 +44,7 @@ def dataset(
     file.parent.mkdir(parents=True, exist_ok=True)
     (root / "metadata").mkdir(exist_ok=True)
     (root / "metadata" / "dataset.json").write_text(json.dumps({"meds_version": "0.4.0"}))
-    frame = pl.DataFrame(rows, schema={name: TYPES[name] for name in columns}, orient="row")
+    frame = pl.DataFrame(rows, schema={name: (TYPES | OTHERS)[name] for name in columns}, orient="row")
     frame.write_parquet(file)
     return root
 
@@ -325,6 +327,63 @@ def with_splits(**columns: pl.Expr):
     return spoil
 
 
+def linked(name: str, target: str):
+    """Put a link into the dataset, in place of what stood there."""
+
+    def spoil(root: Path) -> None:
+        (root / name).unlink(missing_ok=True)
+        (root / name).symlink_to(target)
+
+    return spoil
+
+
+def linked_to_each_other(root: Path) -> None:
+    for name, other in (("one", "other"), ("other", "one")):
+        (root.parent / name).mkdir()
+        (root.parent / name / "next").symlink_to(root.parent / other)
+    (root / "data" / "held_out").symlink_to(root.parent / "one")
+
+
+def two_shards_gone(root: Path) -> None:
+    for name in ("1", "2"):
+        linked(f"data/train/{name}.parquet", "gone.parquet")(root)
+
+
+def mixed(column: str):
+    """Give two shards more, the first of them without a column."""
+
+    def spoil(root: Path) -> None:
+        rows = pl.read_parquet(root / "data" / "train" / "0.parquet")
+        for subject, kept in ((1, rows.drop(column)), (2, rows)):
+            others = kept.with_columns(pl.lit(subject, pl.Int64).alias("subject_id"))
+            others.write_parquet(root / "data" / "train" / f"{subject}.parquet")
+
+    return spoil
+
+
+def ours_mixed(root: Path) -> None:
+    rewritten(**OF_OURS)(root)
+    mixed("available_at")(root)
+
+
+def without_rows(root: Path) -> None:
+    file = root / "data" / "train" / "0.parquet"
+    for name in ("0", "1"):
+        pl.read_parquet(file).clear().write_parquet(file.with_stem(name))
+
+
+def hidden(root: Path) -> None:
+    (root / "data" / "train" / "0.parquet").rename(root / "data" / "train" / ".0.parquet")
+
+
+def folder_for_a_shard(root: Path) -> None:
+    (root / "data" / "train" / "1.parquet").mkdir()
+
+
+def pipe_for_the_splits(root: Path) -> None:
+    os.mkfifo(root / "metadata" / "subject_splits.parquet")
+
+
 BEYOND = pl.lit(2**63 + 5, pl.UInt64)
 YEAR_9999 = pl.lit(datetime(9999, 12, 31), pl.Datetime("us"))
 OF_OURS = {name: pl.lit(None, pl.Schema(MEDS_DATA)[name]) for name in EXTENSIONS}
@@ -356,6 +415,18 @@ FAULTS = [
     (with_splits(subject_id=BEYOND), r"splits\.parquet: column subject_id: 1 of the first 1 values lie beyond"),
     (with_splits(split=pl.lit(None, pl.String)), r"splits\.parquet: 1 of 1 subjects are in none of train, tuning"),
     (in_two_shards, r"data: 1 subjects lie in more than one file"),
+    (without_rows, r"^data: 0 rows in 2 files \(.*\)\. Give a dataset with rows"),
+    (mixed("hadm_id"), r"^data: column hadm_id: 2 of 3 files have it\. Write it .* or to `none`: sets are then"),
+    (ours_mixed, r"^data: column available_at: 2 of 3 files have it as mimic_meds writes it\. Write it into all"),
+    (two_shards_gone, r"data/train/1\.parquet: is a link that leads nowhere .* Of the 3 files in data, 2 cannot"),
+    (linked("data/train/0.parquet", "0.parquet"), r"data/train/0\.parquet: is a link that leads nowhere .* the 1 "),
+    (linked("data/held_out", "/nowhere/held_out"), r"data/held_out: is a link that leads nowhere .* Give the file"),
+    (linked("data/train/up", ".."), r"data/train/up: is a link back to a folder it lies in \(.*\)\. .*remove"),
+    (linked_to_each_other, r"data/held_out/next/next: is a link back to a folder it lies in \(.*\)\. .*remove"),
+    (hidden, r"data/train/\.0\.parquet: its name begins with a dot, .*Rename it"),
+    (folder_for_a_shard, r"data/train/1\.parquet: is a folder \(.*\)\. Give the file itself"),
+    (linked("metadata/subject_splits.parquet", "gone.parquet"), r"^metadata/subject_splits\.parquet: is a link that"),
+    (pipe_for_the_splits, r"^metadata/subject_splits\.parquet: is no file \(.*\)\. Give the file itself"),
     (other_splits, r"subject_splits\.parquet: 1 of 1 subjects are in none of train, tuning, held_out"),
 ]  # fmt: skip
 
@@ -396,7 +467,7 @@ def test_events_that_all_lie_in_no_encounter_are_refused_and_no_shard_is_written
     assert not back.seqset.exists()
 
 
-@pytest.mark.parametrize("name", ["data/train/0.parquet", "metadata/dataset.json"])
+@pytest.mark.parametrize("name", ["data/train/0.parquet", "metadata/dataset.json", "data/train"])
 def test_a_file_one_may_not_read_is_told_as_such_and_not_as_damaged(tmp_path, name):
     root = dataset(tmp_path / "meds", STAY)
     (root / name).chmod(0)
@@ -407,3 +478,58 @@ def test_a_file_one_may_not_read_is_told_as_such_and_not_as_damaged(tmp_path, na
         ),
     ):
         find_dataset(root)
+
+
+def test_shards_and_splits_behind_links_are_read_and_hashed_as_those_in_place(tmp_path):
+    rows = {name: [(at, hours(0), "A", None, at)] for at, name in enumerate(("train", "held_out", "tuning"))}
+    root = tmp_path / "set"
+    for name, shard in rows.items():
+        dataset(root if name == "train" else tmp_path / name, shard, shard=f"{name}/0")
+    given_splits = pl.DataFrame({"subject_id": [0, 1, 2], "split": list(rows)})
+    given_splits.write_parquet(tmp_path / "splits.parquet")
+    card, before = StepCard(step="raw", contract="meds/0.4"), find_dataset(root)
+    was = card.content_of(before.folders)
+
+    (root / "data" / "held_out").symlink_to(tmp_path / "held_out" / "data" / "held_out")
+    (root / "data" / "train" / "1.parquet").symlink_to(tmp_path / "tuning" / "data" / "tuning" / "0.parquet")
+    (root / "metadata" / "subject_splits.parquet").symlink_to(tmp_path / "splits.parquet")
+    people = pl.read_parquet(read_meds(root, Layout(tmp_path / "meds"), RULES).subjects)
+
+    assert people.select("subject_id", "split").rows() == [(0, "train"), (1, "test"), (2, "val")]
+    now = card.content_of(before.folders)
+    assert now != was
+    (tmp_path / "held_out" / "data" / "held_out" / "0.parquet").write_bytes(b"other")
+    assert card.content_of(before.folders) != now
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"), [(pl.Float64, [7.1, 16777217.0]), (pl.Float32, [7.099999904632568, 16777216.0])]
+)
+def test_a_value_has_the_digits_it_was_stored_with(tmp_path, stored, expected):
+    rows = [(1, hours(at), "HEART_RATE", 0.0, 8) for at in range(20)]
+    root = dataset(tmp_path / "set", rows)
+    values = pl.when(pl.int_range(pl.len()) % 2 == 0).then(7.1).otherwise(16777217.0).cast(stored)
+    rewritten(numeric_value=values)(root)
+    events = pl.read_parquet(read_meds(root, Layout(tmp_path / "meds"), RULES).events / "*.parquet")
+    assert events["value"].unique().sort().to_list() == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (None, "sets are the encounters of the column hadm_id, which every file has"),
+        ("none", "sets are formed by gaps of more than 36 hours, by no column"),
+    ],
+)
+def test_the_card_tells_by_which_rule_sets_were_made(tmp_path, column, told):
+    layout = Layout(tmp_path / "meds")
+    read_meds(dataset(tmp_path / "set", STAY), layout, RULES, column=column, gap_hours=36.0)
+    assert StepCard.read(layout.cards, "encounters").notes == [told]
+
+
+def test_sets_by_gaps_need_no_column_that_some_files_lack(tmp_path):
+    root = dataset(tmp_path / "set", [(SECRET, hours(0), "A", None, 7)])
+    mixed("hadm_id")(root)
+    assert find_dataset(root, "none").encounter_column is None
+    with pytest.raises(InputError, match=r"has a column hadm_id: 2 of 3 have\. Name one"):
+        find_dataset(root, "hadm_id")
