@@ -240,3 +240,5 @@ def test_no_step_reads_a_rule_its_key_does_not_hold(tmp_path: Path, monkeypatch:
     assert len(steps) == 12
     assert "top_labs" in steps["vocab"][0], "the rules were not watched"
     assert {step: read - held for step, (read, held) in steps.items() if read - held} == {}
+    cut_rule_redoes = {step for step, (_, held) in steps.items() if "top_labs" in held}
+    assert cut_rule_redoes == {"vocab", "seqset"}, "a changed cut rule redoes more than hangs on it"
