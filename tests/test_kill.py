@@ -27,6 +27,7 @@ from tests.kills import (
     session,
     steps_of_last_run,
     temporary,
+    wait_until_gone,
 )
 from tests.runs import BIN, ROOT, SMALL, Run, environment, run
 
@@ -87,10 +88,16 @@ def etl_of(full_run: Run) -> dict[str, str]:
 
 
 def test_a_killed_run_is_resumed_from_where_it_broke_under_its_own_settings(full_run: Run, tmp_path: Path):
-    dice = random.Random(SEED)
-    assert kill_while_running(EXTRACTION, tmp_path, Kill("run", 4, 0.3), dice), (
-        "it ended before it was killed"
-    )
+    killed = subprocess.Popen(
+        [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]], cwd=ROOT, start_new_session=True,
+        env=environment(tmp_path, **SMALL, TMPDIR=str(temporary(tmp_path))), stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until(lambda: any((tmp_path / "data" / "mimic").glob(".events.*.part")), seconds=120)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    wait_until_gone(killed.pid)
+    assert not (tmp_path / "data" / "mimic" / "cards" / "events.card.json").exists(), "killed too late"
     done = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_SUCCESS)
     assert len(done) > 1, "killed too early to test anything"
     assert left_outside(tmp_path) == []

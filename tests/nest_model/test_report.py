@@ -294,8 +294,11 @@ def test_what_the_models_look_at_is_drawn_where_it_was_written_down(report, layo
 
 
 def test_a_class_too_few_have_is_counted_on_the_page(report):
-    assert report[1]["tasks"]["mimic_icd_chapter"]["models"]["nest"]["classes_left_out"] == 1
-    assert "1 left out (under 11 test rows with, or without, it)" in report[0]
+    found = report[1]["tasks"]["mimic_icd_chapter"]["models"]["nest"]
+    assert found["classes_left_out"] == 1
+    of_all = f"{found['classes_scored']} of {found['classes_scored'] + 1} classes"
+    assert f"{of_all} scored; left out are those with under 11 test rows with, or without, it" in report[0]
+    assert f'<span class="note">{of_all}</span>' in report[0], "beside its score too"
 
 
 def test_without_planted_probabilities_there_is_no_best_possible(without_planted):
