@@ -1,12 +1,15 @@
 """Kills the product while it works, at moments drawn from a seed, and says what is left on disk."""
 
+import atexit
 import contextlib
 import hashlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -64,9 +67,13 @@ def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice:
 
 
 def temporary(folder: Path) -> Path:
-    """Return a folder for what processes leave outside the data folder, made if it is not there."""
-    made = folder / "temporary"
+    """Return a folder for what processes leave outside the data folder, made if it is not there, gone at the end.
+
+    Not below `folder`: sockets lie in it, whose paths may have 107 characters.
+    """
+    made = Path(tempfile.gettempdir()) / f"nest-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
     made.mkdir(exist_ok=True)
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
 
 
