@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pipelines import data_card, item_units, seqsets, shards, tokens
 from pipelines.buckets import Buckets
 from pipelines.events import kinds_of, read_events, scan_table
-from pipelines.split import fitted_on
+from pipelines.fitting import fitted_on
 from pipelines.values import count_other_units, fit_cuts, refuse_numeric_units
 from pipelines.workers import each_bucket
 from schemas.cards import Flow, ShardCard, StepCard

@@ -12,12 +12,12 @@ import polars as pl
 from pipelines import shards
 from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.events import events_file, write_events
+from pipelines.fitting import fitted_on
 from pipelines.sources import meds as rows_of
 from pipelines.sources.meds_codes import declare
 from pipelines.sources.meds_files import MedsDataset, find_dataset
 from pipelines.sources.meds_inspect import Inspected, refuse_shared, refuse_shared_encounters
 from pipelines.sources.meds_splits import splits
-from pipelines.split import fitted_on
 from pipelines.workers import each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table

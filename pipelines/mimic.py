@@ -16,10 +16,11 @@ from pipelines import drugs, shards
 from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.codes import shortest_target
 from pipelines.events import scan_table, used_before, write_numbered
+from pipelines.fitting import fitted_on
 from pipelines.sources import mimic as rows_of
 from pipelines.sources.mimic_tables import READ, TABLE_OF_KIND, TABLES, MimicSource, find_source
 from pipelines.sources.raw import batches, estimate_rows
-from pipelines.split import TASK_SPLIT, assign_split, fitted_on, sha256_of_people
+from pipelines.split import TASK_SPLIT, assign_split, sha256_of_people
 from pipelines.stays import StayOwners
 from pipelines.workers import Progress, each_bucket
 from schemas.cards import Flow, StepCard

@@ -5,12 +5,6 @@ from hashlib import blake2b, sha256
 
 import polars as pl
 
-from schemas.contract import read_table
-from schemas.errors import InputError
-from schemas.events import SUBJECTS
-from schemas.layout import Layout
-from schemas.rules import DataRules
-
 TASK_SPLIT = (0.70, 0.85)  # train below, val below, test from
 
 
@@ -45,15 +39,3 @@ def sha256_of_people(people: pl.DataFrame, *, subjects_per_bucket: int) -> str:
     """Return the hash of subjects/1 less its splits, and of its buckets: all that events are extracted by."""
     said = people.sort("subject_id").write_csv(datetime_format="%Y-%m-%d %H:%M:%S")
     return sha256(f"{subjects_per_bucket}\n{said}".encode()).hexdigest()
-
-
-def fitted_on(layout: Layout, rules: DataRules) -> pl.DataFrame:
-    """Return the subject_id of the subjects whatever is fitted may see."""
-    known = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
-    fitted = known if rules.fit_on == "all" else known.filter(pl.col("split") == "train")
-    if not fitted.height:
-        raise InputError(
-            f"subjects: none of {known.height:,} is in the training split, which everything is fitted on. "
-            "Give more patients, or tokenize these by a fitted vocabulary."
-        )
-    return fitted.select("subject_id")

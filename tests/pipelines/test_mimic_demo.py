@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 from pipelines import mimic
+from pipelines.sources.synthetic.tables import TOGETHER
 from schemas.cards import StepCard
 from schemas.layout import Layout
 from schemas.rules import PRESETS
@@ -59,3 +60,10 @@ def test_a_value_equal_to_the_seventh_point_one_cut_of_item_50976_stays_in_the_l
         pl.col("code") == "50976", pl.col("value") == 7.1
     )
     assert values.height > 0
+
+
+@pytest.mark.parametrize("table", ["diagnoses_icd", "procedures_icd", "labevents", "emar"])
+def test_rows_that_lie_together_in_made_up_tables_do_so_here(table: str):
+    rows = pl.read_csv(DEMO / "hosp" / f"{table}.csv.gz", infer_schema=False)
+    alike = rows.select(pl.struct(TOGETHER[table]).alias("alike"))["alike"]
+    assert alike.rle_id().n_unique() == alike.n_unique() < rows.height

@@ -40,7 +40,7 @@ from pipelines.sources.synthetic.planted import (
     parts_at_discharge,
     parts_at_hour,
 )
-from pipelines.sources.synthetic.tables import hosp_tables
+from pipelines.sources.synthetic.tables import TOGETHER, hosp_tables
 from pipelines.sources.synthetic.volume import FULL, REAL_ROWS_PER_PATIENT, Volume, volume_of
 from schemas.errors import InputError
 
@@ -128,14 +128,8 @@ def test_every_table_has_the_columns_of_the_real_one_in_their_order(name: str, w
 def test_rows_lie_as_the_demos_do_alike_ones_together_and_else_in_no_order(
     name: str, tables: dict[str, pl.DataFrame]
 ):
-    together = {
-        "labevents": ["subject_id", "charttime"],
-        "emar": ["subject_id", "medication"],
-        "diagnoses_icd": ["hadm_id"],
-        "procedures_icd": ["hadm_id"],
-    }
     table = tables[name]
-    alike = table.select(pl.struct(together.get(name, table.columns)).alias("alike"))["alike"]
+    alike = table.select(pl.struct(TOGETHER.get(name, table.columns)).alias("alike"))["alike"]
     runs = alike.rle_id()
     assert runs.n_unique() == alike.n_unique()
     first_of_run = table.filter(runs != runs.shift(1, fill_value=-1))["subject_id"]

@@ -21,9 +21,9 @@ TOGETHER = {
     "diagnoses_icd": ("hadm_id",),
     "procedures_icd": ("hadm_id",),
     "labevents": ("subject_id", "charttime"),
-    "emar": ("subject_id", "medication"),
+    "emar": ("poe_id", "event_txt"),
 }
-"""In the open demo rows alike in these columns lie together, and the groups, as all other rows, in no order."""
+"""In the open demo all rows alike in these columns lie together, and the groups, as other tables' rows, in no order."""
 
 
 def hosp_tables(catalog: Catalog, block: Block, seed: int) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -65,8 +65,7 @@ def _with_strays(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     is_foreign = subject[mine] != subject[other]
     itself = np.arange(table.height)
     row, admission = (np.append(itself, strays[is_foreign]) for strays in (mine, other))
-    order = rng.permutation(len(row))
-    return table[row[order]].with_columns(table["hadm_id"][admission[order]])
+    return table[row].with_columns(table["hadm_id"][admission])
 
 
 def _diagnoses_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
