@@ -10,7 +10,7 @@ from assets.metadata import input_result, subjects_result, table_result
 from assets.once import WITHOUT_SPLITS, once
 from assets.resources import Workspace
 from pipelines import pcornet, pcornet_corpus
-from pipelines.sources.ready_pcornet import input_files, made_with, ready_pcornet
+from pipelines.sources.ready_pcornet import extract_newest_cdm, input_files, made_with, ready_pcornet
 from schemas.cards import StepCard
 
 ETL = {"group_name": "pcornet_etl", "owners": ["team:data-engineering"]}
@@ -22,8 +22,9 @@ UNORDERED = {"set-position": "none"}
 @dg.asset(kinds={"parquet"}, code_version=code_version("pipelines.sources.ready_pcornet"), **ETL)
 @plainly
 def pcornet_raw(workspace: Workspace) -> dg.MaterializeResult:
-    """The input: a CDM's eleven tables as extracted where the settings say, or made (synthetic)."""
+    """The input: the eleven tables of a CDM out of a database, found where the settings say, or made (synthetic)."""
     layout, settings = workspace.layout("pcornet"), workspace.settings
+    extract_newest_cdm(settings, layout)
 
     def make() -> StepCard:
         return pcornet.inspect_raw(ready_pcornet(settings, layout), layout, settings.allowed_birth_dates)

@@ -34,6 +34,8 @@ class Workspace(dg.ConfigurableResource):
     meds_gap_hours: float | None = None
     instacart_dir: str | None = None
     pcornet_dir: str | None = None
+    pcornet_database: str | None = None  # postgres | oracle
+    db_allow_plaintext: bool | None = None
     pcornet_birth_dates: str | None = None
     pcornet_unlinked: str | None = None  # drop | day
     instacart_target: str | None = None  # last_visible | held_out

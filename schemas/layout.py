@@ -19,6 +19,11 @@ class Layout:
         return self.root / "raw"
 
     @property
+    def extracted(self) -> Path:
+        """Tables as they came out of a database, a Parquet file each, and the manifest of what came."""
+        return self.root / "extracted"
+
+    @property
     def planted(self) -> Path:
         """What the synthetic generator knows and the data do not say: outcome probabilities."""
         return self.root / "planted.parquet"

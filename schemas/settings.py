@@ -49,6 +49,10 @@ class Settings(BaseSettings):
         "last_visible"  # the basket asked for of a test user
     )
     pcornet_dir: Path | None = None  # the extracted tables of a CDM, a Parquet file each; None: synthetic
+    pcornet_database: Literal["postgres", "oracle"] | None = (
+        None  # whose CDM is extracted; NEST_DB_… say where
+    )
+    db_allow_plaintext: bool = False  # no TLS to another host: the net between is one's own
     pcornet_birth_dates: str = (
         ""  # values of HARVEST.BIRTH_DATE_MGMT beside 01 to go on with, with commas between
     )
@@ -108,6 +112,14 @@ class Settings(BaseSettings):
                 hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}."
                 raise NestError(f"{name}: unknown setting; {hint}")
         return values
+
+    @model_validator(mode="after")
+    def _one_cdm(self) -> Self:
+        if self.pcornet_dir is not None and self.pcornet_database is not None:
+            raise NestError(
+                "NEST_PCORNET_DIR and NEST_PCORNET_DATABASE are both set; set the one that holds the CDM."
+            )
+        return self
 
     @model_validator(mode="after")
     def _crosswalks_with_real_input(self) -> Self:

@@ -1,12 +1,14 @@
-"""The input of a PCORnet run: the user's own extracted tables, or a synthetic CDM made on the spot."""
+"""The input of a PCORnet run: a database's CDM, a user's own extracted tables, or a synthetic CDM made on the spot."""
 
 from pathlib import Path
 
 import polars as pl
 
 from pipelines.shards import writing
+from pipelines.sources.pcornet.extract import extract_newest
 from pipelines.sources.pcornet.extracted import READ, PcornetSource, find_source
 from pipelines.sources.pcornet.ids import SYNTHETIC_SALT, Ids
+from pipelines.sources.pcornet.named import source_named
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.synthetic_pcornet.menu import codes
 from pipelines.sources.synthetic_pcornet.write import PLANTED as PLANTED_FILE
@@ -28,12 +30,25 @@ COHORT_OF = {
 """By what was planted the paediatric cohort that asks for it."""
 
 
+def extract_newest_cdm(settings: Settings, layout: Layout) -> None:
+    """Bring the tables of `NEST_PCORNET_DATABASE`, where it is set, to its present refresh.
+
+    Raises:
+        NestError: there is no salt for their ids, or another run extracts.
+        InputError: the database cannot be read; what was extracted before still stands.
+    """
+    if settings.pcornet_database is not None:
+        salt_of(settings)  # said now, not after an hour
+        source = source_named(settings.pcornet_database, allow_plaintext=settings.db_allow_plaintext)
+        extract_newest(source, layout.extracted)
+
+
 def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
     """Return the tables of `NEST_PCORNET_DIR`, or make the synthetic CDM under `layout.raw`.
 
     With a user's own tables, planted probabilities of an earlier synthetic run are removed: they are of other children.
     """
-    if settings.pcornet_dir is None:
+    if _is_synthetic(settings):
         write_pcornet(layout.raw, children=settings.synthetic_children, seed=settings.seed)
         _write_crosswalks(layout.raw / CROSSWALKS)
         _write_planted(layout, Ids(salt_of(settings)))
@@ -74,17 +89,28 @@ def source_of(settings: Settings, layout: Layout) -> PcornetSource:
         InputError: a folder or table is missing.
     """
     made = layout.raw / CROSSWALKS
-    own = made if settings.pcornet_dir is None and made.is_dir() else None
-    return find_source(settings.pcornet_dir or layout.raw, settings.vocab_dir or own, salt_of(settings))
+    own = made if _is_synthetic(settings) and made.is_dir() else None
+    return find_source(_tables(settings, layout), settings.vocab_dir or own, salt_of(settings))
+
+
+def _is_synthetic(settings: Settings) -> bool:
+    return settings.pcornet_dir is None and settings.pcornet_database is None
+
+
+def _tables(settings: Settings, layout: Layout) -> Path:
+    if settings.pcornet_database is not None:
+        return layout.extracted
+    return settings.pcornet_dir or layout.raw
 
 
 def salt_of(settings: Settings) -> str:
     """Return the site's salt; a synthetic CDM has one of its own."""
     if settings.site_salt is not None:
         return settings.site_salt.get_secret_value()
-    if settings.pcornet_dir is not None:
+    if not _is_synthetic(settings):
+        own = "NEST_PCORNET_DIR" if settings.pcornet_dir else "NEST_PCORNET_DATABASE"
         raise NestError(
-            "NEST_PCORNET_DIR is set but NEST_SITE_SALT is not: without it patients' ids could be found by trying. Set "
+            f"{own} is set but NEST_SITE_SALT is not: without it patients' ids could be found by trying. Set "
             "it to 16 characters or more that nobody can guess, e.g. what `openssl rand -hex 32` prints, and keep them."
         )
     return SYNTHETIC_SALT
@@ -96,18 +122,20 @@ def input_files(settings: Settings, layout: Layout) -> list[Path]:
     Raises:
         InputError: a table of the user's is missing.
     """
-    if settings.pcornet_dir is None and settings.vocab_dir is None:
+    if _is_synthetic(settings) and settings.vocab_dir is None:
         return [layout.raw, layout.planted]
     source = source_of(settings, layout)
     crosswalks = [path for name in READ if (path := source.crosswalk(name))]
-    if settings.pcornet_dir is None:
+    if _is_synthetic(settings):
         return [layout.raw, layout.planted, *crosswalks]
+    if settings.pcornet_database is not None:
+        return [layout.extracted, *crosswalks]
     return [*(source.path(table) for table in TABLES), *crosswalks]
 
 
 def made_with(settings: Settings) -> dict[str, int | str]:
     """Return the settings the input and its ids depend on; of the salt only what any id says of it."""
     salted = int(Ids(salt_of(settings)).of(pl.Series([""]), "salt")[0])
-    if settings.pcornet_dir is not None:
+    if not _is_synthetic(settings):
         return {"salted": salted, "pcornet_birth_dates": settings.pcornet_birth_dates}
     return {"salted": salted, **settings.model_dump(include={"synthetic_children", "seed"})}

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.benchmarks.postgres_server import PASSWORD, USER, Server, postgres_server
+from pipelines.benchmarks.postgres_server import PASSWORD, USER, Server
 from pipelines.sources.pcornet.__main__ import main
 from pipelines.sources.pcornet.access import Access, oracle_address, postgres_address
 from pipelines.sources.pcornet.dump import DUCKDB, Dump, DumpReader
-from pipelines.sources.pcornet.extract import extract
-from pipelines.sources.pcornet.load_postgres import load_postgres
-from pipelines.sources.pcornet.manifest import Line
+from pipelines.sources.pcornet.extract import extract, extract_newest
+from pipelines.sources.pcornet.manifest import Line, read_manifest
 from pipelines.sources.pcornet.oracle import ORACLE
 from pipelines.sources.pcornet.postgres import POSTGRES, Postgres, PostgresReader
 from pipelines.sources.pcornet.source import Reader
@@ -28,6 +27,7 @@ from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
 from schemas.errors import InputError, NestError
 from schemas.lock import sole_writer
+from tests.pipelines.pcornet_server import cdm_in_postgres
 
 CHILDREN = 120
 
@@ -41,13 +41,7 @@ def cdm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(cdm: Path) -> Iterator[Server]:
-    with ExitStack() as stack:
-        try:
-            running = stack.enter_context(postgres_server())
-        except InputError as missing:
-            pytest.skip(str(missing))
-        load_postgres(cdm, Access("owner", "owner", running.dsn))
-        running.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {USER}")
+    with cdm_in_postgres(cdm) as running:
         yield running
 
 
@@ -246,6 +240,51 @@ def test_two_refreshes_do_not_mix(cdm: Path, tmp_path: Path):
     with pytest.raises(InputError, match=r"11 tables of another refresh.* give an empty folder"):
         extract(Dump(other), tmp_path / "out")
     assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == before
+
+
+def test_a_newer_refresh_takes_the_older_ones_place_when_its_last_table_is_there(cdm: Path, tmp_path: Path):
+    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
+    extract_newest(Dump(other), out)
+    same = Interrupted(Dump(other))
+    extract_newest(same, out)
+    assert same.read == ["HARVEST", "HARVEST", "HARVEST"], "what stands is not read again"
+    refreshed(other)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def fail() -> None:
+        raise InputError("the line broke")
+
+    with pytest.raises(InputError, match="the line broke"):
+        extract_newest(Interrupted(Dump(other), "VITAL", 0, fail), out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert (tmp_path / "out.next" / "lab_result_cm.parquet").exists()
+    again = Interrupted(Dump(other))
+    extract_newest(again, out)
+    assert again.read == ["HARVEST", "HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
+    assert not (tmp_path / "out.next").exists()
+    assert content(out)["HARVEST"].equals(content(other)["HARVEST"].select(TABLES["HARVEST"].names))
+    assert {line.refresh["REFRESH_DEATH_DATE"] for line in read_manifest(out).values()} == set(
+        content(other)["HARVEST"]["REFRESH_DEATH_DATE"]
+    )
+
+
+def test_what_was_read_of_a_refresh_that_is_no_more_is_thrown_away(cdm: Path, tmp_path: Path):
+    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
+    extract_newest(Dump(other), out)
+    refreshed(other)
+    extract(Dump(other), tmp_path / "out.next", patients=("a", "b"))
+    refreshed(other)
+    extract_newest(Dump(other), out)
+    assert content(out)["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
+    assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
+
+
+def test_a_run_killed_between_the_two_refreshes_loses_neither(cdm: Path, tmp_path: Path):
+    extract(Dump(cdm), tmp_path / "out.next")  # whole, and the folder it was to replace is gone
+    source = Interrupted(Dump(cdm))
+    extract_newest(source, tmp_path / "out")
+    assert set(source.read) == {"HARVEST"}
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
 
 def test_two_databases_of_one_refresh_do_not_mix(cdm: Path, tmp_path: Path):

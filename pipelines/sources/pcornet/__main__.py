@@ -5,30 +5,10 @@ import logging
 import sys
 from pathlib import Path
 
-from pipelines.sources.pcornet.access import Access, refuse_password
+from pipelines.sources.pcornet.access import Access
 from pipelines.sources.pcornet.extract import extract
-from pipelines.sources.pcornet.source import Source
+from pipelines.sources.pcornet.named import source_named
 from schemas.errors import NestError
-
-
-def source_of(where: str, *, allow_plaintext: bool) -> Source:
-    """Return the source that `postgres`, `oracle` or a folder names; a database's credentials are in the environment.
-
-    Raises:
-        InputError: a credential is not set, or `where` is an address with one in it.
-    """
-    refuse_password(where, "--from")
-    if where == "postgres":
-        from pipelines.sources.pcornet.postgres import Postgres
-
-        return Postgres(Access.from_environment(), allow_plaintext)
-    if where == "oracle":
-        from pipelines.sources.pcornet.oracle import Oracle
-
-        return Oracle(Access.from_environment(), allow_plaintext)
-    from pipelines.sources.pcornet.dump import Dump
-
-    return Dump(Path(where))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,7 +45,7 @@ def _rows(asked: argparse.Namespace) -> dict[str, int]:
         from pipelines.sources.pcornet.load_postgres import load_postgres
 
         return load_postgres(asked.folder, Access.from_environment(), allow_plaintext=asked.allow_plaintext)
-    source = source_of(asked.where, allow_plaintext=asked.allow_plaintext)
+    source = source_named(asked.where, allow_plaintext=asked.allow_plaintext)
     done = extract(source, asked.out, patients=tuple(asked.patients) if asked.patients else None)
     return {name: line.rows for name, line in done.items()}
 

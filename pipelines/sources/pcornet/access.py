@@ -8,6 +8,9 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from schemas.errors import InputError
 
 NAMES = ("NEST_DB_USER", "NEST_DB_PASSWORD", "NEST_DB_DSN")
+OR_PLAINTEXT = (
+    ", or allow plain text on a net of your own: --allow-plaintext, or NEST_DB_ALLOW_PLAINTEXT=true"
+)
 _LOCAL = re.compile(r"localhost|127(\.\d+){3}|::1|/.*|")
 _SAFE_MODES = ("require", "verify-ca", "verify-full")
 
@@ -87,6 +90,4 @@ def oracle_address(access: Access, *, allow_plaintext: bool) -> str:
 
 
 def _refuse_plaintext(safe: str) -> None:
-    raise InputError(
-        f"NEST_DB_DSN: another host without TLS. Write {safe}, or allow plain text if the net between is your own."
-    )
+    raise InputError(f"NEST_DB_DSN: another host without TLS. Write {safe}{OR_PLAINTEXT}.")

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -60,6 +61,33 @@ def extract(source: Source, folder: Path, *, patients: tuple[str, str] | None = 
     return done
 
 
+def extract_newest(source: Source, folder: Path) -> dict[str, Line]:
+    """Bring `folder` to the source's present refresh, as `extract` writes it, and return the manifest.
+
+    A newer refresh, or another source, is written aside, in `<folder>.next`, and takes the folder's place when its last
+    table is there: what was extracted before is read until then. A run that ends early goes on where it stopped.
+
+    Raises:
+        InputError: as `extract`; what stood in the folder still stands there.
+        NestError: another run writes there.
+    """
+    with source.snapshot() as reader:
+        _require_columns(source, reader)
+        refresh, origin = refresh_dates(source, reader), _origin(source)
+    aside = folder.with_name(f"{folder.name}.next")
+    if not aside.exists() and _differing(folder, refresh, origin) is None:
+        return extract(source, folder)
+    if _differing(aside, refresh, origin) is not None:
+        shutil.rmtree(aside)
+    done = extract(source, aside)
+    with writing(folder):
+        if folder.exists():
+            shutil.rmtree(folder)
+        aside.rename(folder)
+        sync_folder(folder.parent)
+    return done
+
+
 def _tables(
     source: Source, reader: Reader, folder: Path, patients: tuple[str, str] | None
 ) -> tuple[Refresh, dict[str, Line]]:
@@ -70,7 +98,7 @@ def _tables(
             "%s: this account can write. Reading needs SELECT alone; use one that has no more.", source.name
         )
     refresh = refresh_dates(source, reader)
-    origin = hashlib.sha256(source.address.encode()).hexdigest()
+    origin = _origin(source)
     done = _kept(folder, refresh, origin)
     for name in TABLES:
         has_patients = patients is not None and "PATID" in TABLES[name].names
@@ -113,18 +141,28 @@ def _require_columns(source: Source, reader: Reader) -> None:
         )
 
 
+def _origin(source: Source) -> str:
+    return hashlib.sha256(source.address.encode()).hexdigest()
+
+
 def _kept(folder: Path, refresh: Refresh, origin: str) -> dict[str, Line]:
     done = read_manifest(folder)
-    if any(line.source_sha256 != origin for line in done.values()):
+    if (other := _differing(folder, refresh, origin)) is not None:
+        of, mixed = other
         raise InputError(
-            f"{folder}: holds {len(done)} tables of another database, account or folder. Two sources do not mix: "
-            "give an empty folder."
-        )
-    if any(line.refresh != refresh for line in done.values()):
-        raise InputError(
-            f"{folder}: holds {len(done)} tables of another refresh. Two refreshes do not mix: give an empty folder."
+            f"{folder}: holds {len(done)} tables of another {of}. Two {mixed} do not mix: give an empty folder."
         )
     return done
+
+
+def _differing(folder: Path, refresh: Refresh, origin: str) -> tuple[str, str] | None:
+    """Return what a folder's tables are of another of, one and several; None where they are of this."""
+    done = read_manifest(folder).values()
+    if any(line.source_sha256 != origin for line in done):
+        return "database, account or folder", "sources"
+    if any(line.refresh != refresh for line in done):
+        return "refresh", "refreshes"
+    return None
 
 
 def _stands(folder: Path, name: str, line: Line | None, digest: str) -> bool:

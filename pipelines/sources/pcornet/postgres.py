@@ -9,7 +9,7 @@ import adbc_driver_manager
 import adbc_driver_postgresql.dbapi
 import pyarrow as pa
 
-from pipelines.sources.pcornet.access import Access, postgres_address
+from pipelines.sources.pcornet.access import OR_PLAINTEXT, Access, postgres_address
 from pipelines.sources.pcornet.statements import Dialect, nothing
 from schemas.errors import InputError
 
@@ -35,7 +35,7 @@ _WORDS = {  # where there is no SQLSTATE, as while rows stream: libpq's and the 
     "no password supplied": _MEANINGS["28"],
     'role "': _MEANINGS["28"],
     'database "': _MEANINGS["3D"],
-    "SSL": "no TLS with this server. Mend its certificate, or allow plain text if the net between is your own.",
+    "SSL": f"no TLS with this server. Mend its certificate{OR_PLAINTEXT}.",
     "onnection refused": "nobody answers there. Is the server up? Look at NEST_DB_DSN.",
     "translate host name": "no such host. Look at NEST_DB_DSN.",
     "imeout": "no answer in time. Look at NEST_DB_DSN and the firewall.",

@@ -1,0 +1,141 @@
+"""`pcornet_raw` extracts out of a live database, a real PostgreSQL, and the rest of the chain hangs on what came."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.pcornet import PCORNET_ASSETS
+from assets.resources import Workspace
+from pipelines.benchmarks.postgres_server import PASSWORD, USER, Server
+from pipelines.sources.synthetic_pcornet.write import write_pcornet
+from schemas.errors import NestError
+from schemas.layout import Layout
+from schemas.settings import Settings
+from tests.pipelines.pcornet_server import cdm_in_postgres
+from tests.runs import run
+
+CHILDREN = 120
+ALL = [asset.key.to_user_string() for asset in PCORNET_ASSETS]
+
+
+@pytest.fixture(scope="module")
+def cdm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cdm")
+    write_pcornet(folder, children=CHILDREN, seed=3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(cdm: Path) -> Iterator[Server]:
+    with cdm_in_postgres(cdm) as running:
+        yield running
+
+
+@pytest.fixture
+def credentials(server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Set what the database is read with, and return it."""
+    told = {
+        "NEST_SITE_SALT": "correct horse battery staple",
+        "NEST_DB_USER": USER,
+        "NEST_DB_PASSWORD": PASSWORD,
+        "NEST_DB_DSN": server.dsn,
+    }
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    return told
+
+
+def materialize(workspace: Workspace, *steps: str) -> set[str]:
+    """Materialize these steps, or all, and return those that did something."""
+    result = dg.materialize(PCORNET_ASSETS, resources={"workspace": workspace}, selection=list(steps) or None)
+    return {
+        event.asset_key.to_user_string()
+        for event in result.get_asset_materialization_events()
+        if "unchanged" not in event.materialization.metadata
+    }
+
+
+def shards(data: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Layout(data / "pcornet").seqset.glob("*.parquet")}
+
+
+def test_a_database_gives_the_shards_its_dump_gives_and_is_asked_for_a_newer_refresh_alone(
+    cdm: Path, server: Server, credentials: dict[str, str], tmp_path: Path
+):
+    live = Workspace(data_dir=str(tmp_path / "live"), pcornet_database="postgres")
+    assert materialize(live) == set(ALL)
+    dumped = Workspace(data_dir=str(tmp_path / "dumped"), pcornet_dir=str(cdm))
+    assert materialize(dumped) == set(ALL)
+    assert len(shards(tmp_path / "live")) > 0
+    assert shards(tmp_path / "live") == shards(tmp_path / "dumped")
+    assert Layout(tmp_path / "live" / "pcornet").extracted.stat().st_mode & 0o777 == 0o700
+
+    assert materialize(live) == set()
+    server.run("UPDATE harvest SET refresh_death_date = refresh_death_date + 1")
+    try:
+        assert "pcornet_raw" in materialize(live)
+    finally:
+        server.run("UPDATE harvest SET refresh_death_date = refresh_death_date - 1")
+
+
+def test_a_database_that_is_gone_is_told_and_what_came_of_it_still_serves(
+    credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    live = Workspace(data_dir=str(tmp_path), pcornet_database="postgres")
+    assert materialize(live, "pcornet_raw") == {"pcornet_raw"}
+    monkeypatch.setenv("NEST_DB_DSN", "postgresql://127.0.0.1:1/postgres")
+    with pytest.raises(Exception, match=r"PostgreSQL: .*(refused|answers)") as told:
+        materialize(live, "pcornet_raw")
+    assert not isinstance(told.value, NestError), "it is told without a stack"
+    assert PASSWORD not in str(told.value)
+    assert materialize(live, "pcornet_subjects") == {"pcornet_subjects"}
+
+
+def test_dates_in_no_calendar_are_told_of_the_input(
+    server: Server, credentials: dict[str, str], tmp_path: Path
+):
+    server.run("CREATE TABLE death_kept AS TABLE death", "UPDATE death SET death_date = 'infinity'")
+    try:
+        materialize(Workspace(data_dir=str(tmp_path), pcornet_database="postgres"), "pcornet_raw")
+    finally:
+        server.run("TRUNCATE death", "INSERT INTO death TABLE death_kept", "DROP TABLE death_kept")
+    card = (Layout(tmp_path / "pcornet").cards / "raw.card.json").read_text()
+    assert "DEATH: < 11 dates outside the years 1 to 9999 came out null" in card
+
+
+def test_a_database_and_a_folder_or_no_salt_are_refused(
+    credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(NestError, match="NEST_PCORNET_DIR and NEST_PCORNET_DATABASE are both set"):
+        Settings(pcornet_dir=tmp_path, pcornet_database="postgres")
+    monkeypatch.delenv("NEST_SITE_SALT")
+    with pytest.raises(Exception, match="NEST_PCORNET_DATABASE is set but NEST_SITE_SALT is not"):
+        materialize(Workspace(data_dir=str(tmp_path), pcornet_database="postgres"), "pcornet_raw")
+    assert not Layout(tmp_path / "pcornet").extracted.exists()
+
+
+@pytest.mark.long
+def test_the_job_runs_on_a_live_database_and_its_password_is_nowhere(
+    credentials: dict[str, str], tmp_path: Path
+):
+    done = run(
+        "dagster",
+        "job",
+        "execute",
+        "-j",
+        "pcornet_etl",
+        folder=tmp_path,
+        NEST_PCORNET_DATABASE="postgres",
+        **credentials,
+    )
+    assert done.returncode == 0, done.output[-3000:]
+    assert len(shards(done.data)) > 0
+    for secret in (PASSWORD, "horse"):
+        assert secret not in done.output
+        assert not [
+            path.name
+            for path in tmp_path.rglob("*")
+            if path.is_file() and secret.encode() in path.read_bytes()
+        ]
