@@ -9,7 +9,7 @@ GPU = $(shell nvidia-smi -L 2>/dev/null)
 # a run is dozens of processes, each of which would compile our modules again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup mimic_full pcornet_full test test-long aces ui bench-etl bench-instacart bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
+.PHONY: setup mimic_full pcornet_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
 
 setup: .venv/.installed
 
@@ -54,6 +54,10 @@ bench-etl: setup
 # a synthetic Instacart of the real size: 6 GB of disk
 bench-instacart: setup
 	$(BIN)/python -m pipelines.benchmarks --instacart --name instacart --work $(WORK) --out docs/benchmarks $(FLAGS)
+
+# a synthetic CDM of 500,000 children, and the labels of its cohorts: 12 GB of disk
+bench-pcornet: setup
+	$(BIN)/python -m pipelines.benchmarks --pcornet --name pcornet --work $(WORK) --out docs/benchmarks $(FLAGS)
 
 # 5 M laboratory rows out of a PostgreSQL of its own: 4 GB of disk
 bench-extraction: setup

@@ -46,12 +46,20 @@ def _imported(module: str) -> tuple[str, ...]:
         return ()
     package = module.rpartition(".")[0]
     found = [package] if package else []
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    for node in _statements(ast.parse(file.read_bytes()).body):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return tuple(name for name in found if name.split(".")[0] in ROOMS)
+
+
+def _statements(block: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield every statement, however deep; expressions, most of what `ast.walk` goes through, hold none."""
+    for statement in block:
+        yield statement
+        for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from _statements(getattr(statement, field, []))
 
 
 def _file(module: str) -> Path | None:

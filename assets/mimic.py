@@ -75,10 +75,7 @@ def mimic_events(workspace: Workspace) -> dg.MaterializeResult:
 
 
 @dg.asset(
-    deps=[mimic_raw, mimic_subjects, mimic_encounters, mimic_events],
-    kinds={"polars", "parquet"},
-    code_version=CODE,
-    **ETL,
+    deps=[mimic_raw, mimic_subjects, mimic_encounters], kinds={"polars", "parquet"}, code_version=CODE, **ETL
 )
 @plainly
 def mimic_drug_lookup(workspace: Workspace) -> dg.MaterializeResult:

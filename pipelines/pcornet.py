@@ -50,6 +50,7 @@ __all__ = [
 Unlinked = Literal["drop", "day"]
 BIRTH_DAYS_OF_TEST = (17, 24)
 GROWN_UP_YEARS = 18
+SUBJECTS_AT_ONCE = 25_000  # whose encounters are held against their lives together: some 400,000 rows
 TABLES_OF_KIND = {
     kind: [table for table, how in EVENT_TABLES.items() if how.kind == kind]
     for kind in dict.fromkeys(how.kind for how in EVENT_TABLES.values())
@@ -161,7 +162,10 @@ def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlin
         progress.advance(batch.height)
     if not parts:
         raise InputError("ENCOUNTER: the table has no rows. Extract the whole table.")
-    stays, held = encounters(pl.concat(parts), found, _everyone(source), last)
+    rows, ranges = pl.concat(parts), Buckets(found["subject_id"].gather_every(SUBJECTS_AT_ONCE).to_numpy())
+    parts = [of_range for _, of_range in ranges.split(rows)] or [rows]
+    del rows
+    stays, held = encounters(parts, found, _everyone(source), last)
     flow = flow.then(held)
     days = 0
     if unlinked == "day":

@@ -87,6 +87,7 @@ def page() -> Iterator[Page]:
         browser.close()
 
 
+@pytest.mark.long
 def test_the_pages_show_the_groups_and_assets_and_one_is_materialized_from_its_own(
     tmp_path: Path, page: Page
 ) -> None:

@@ -51,6 +51,7 @@ def wait_until(condition, *, seconds: float) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_pretraining_killed_through_its_parent_goes_on_to_the_same_weights(full_run: Run, tmp_path: Path):
     shutil.copytree(full_run.data, tmp_path / "data")
     model = tmp_path / "data" / "mimic" / "models" / "mimic_nest"
@@ -129,8 +130,9 @@ def test_a_second_run_on_a_data_folder_stops_with_one_line_and_harms_nothing(tmp
     assert list((tmp_path / "data").iterdir()) == []
 
 
-@pytest.mark.parametrize("wait_s", [0.5, pytest.param(2.0, marks=pytest.mark.long)])
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("wait_s", [0.5, 2.0])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_a_run_and_its_steps_and_nobody_holds_the_folder(number, wait_s: float, tmp_path: Path):
     """A terminal sends it to the whole group: the run, and the steps if they were of its group."""
     command = [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]]

@@ -122,7 +122,7 @@ def test_new_patients_are_scored_by_a_fine_tuned_model(full_run: Run, tmp_path: 
     [
         ("dg", "check", "defs"),
         pytest.param(("dagster", "asset", "list"), marks=pytest.mark.long),
-        ("dagster", "job", "list", "-m", "assets.definitions"),
+        pytest.param(("dagster", "job", "list", "-m", "assets.definitions"), marks=pytest.mark.long),
     ],
     ids=" ".join,
 )

@@ -1,4 +1,4 @@
-"""`python -m pipelines.benchmarks`: what it costs to bring raw files of MIMIC-IV or Instacart to checked shards."""
+"""`python -m pipelines.benchmarks`: what it costs to bring MIMIC-IV, Instacart or a PCORnet CDM to checked shards."""
 
 import argparse
 import json
@@ -15,6 +15,7 @@ from pipelines.benchmarks.etl import (
     Work,
     of_instacart,
     of_mimic,
+    of_pcornet,
     run,
     size_of,
     summary,
@@ -23,10 +24,11 @@ from pipelines.benchmarks.etl import (
 )
 from pipelines.benchmarks.measure import Machine
 from pipelines.benchmarks.replicate import replicate
+from pipelines.sources.ready_pcornet import CROSSWALKS, write_crosswalks
 from schemas.errors import NestError
 from schemas.layout import Layout
 
-FULL_PATIENTS, FULL_USERS = 223_000, 206_209
+FULL_PATIENTS, FULL_USERS, FULL_CHILDREN = 223_000, 206_209, 500_000
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,6 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
         "--instacart", action="store_true", help=f"synthetic, {FULL_USERS:,} users: 6 GB of disk"
     )
     parser.add_argument("--users", type=int, default=FULL_USERS, help="of --instacart")
+    parser.add_argument(
+        "--pcornet", action="store_true", help=f"synthetic, {FULL_CHILDREN:,} children: 12 GB of disk"
+    )
+    parser.add_argument("--children", type=int, default=FULL_CHILDREN, help="of --pcornet")
     parser.add_argument(
         "--work", type=Path, required=True, help="scratch folder: inputs stay there, outputs do not"
     )
@@ -73,23 +79,15 @@ def main(arguments: list[str] | None = None) -> int:
 def inputs(given: argparse.Namespace) -> list[tuple[str, Path, Callable[[Layout], Work]]]:
     """Make the inputs that are not there yet; return of each its name, the folder of its tables and its stages."""
     made: list[tuple[str, Path, Callable[[Layout], Work]]] = []
+    workers = str(len(os.sched_getaffinity(0)))
     for times in given.times if given.mimic else []:
         hosp = given.work / f"demo_x{times}" / "hosp"
         replicate(mimic.find_source(given.mimic, given.crosswalks).hosp, hosp, times)
         made.append((f"demo ×{times}", hosp, partial(of_mimic, hosp, given.crosswalks)))
     if given.full:
-        raw, patients = given.work / f"synthetic_{given.patients}", str(given.patients)
-        workers = str(len(os.sched_getaffinity(0)))
-        command = (
-            "pipelines.sources.synthetic",
-            "mimic",
-            "--full",
-            "--patients",
-            patients,
-            "--workers",
-            workers,
-        )
-        write_synthetic(raw, *command)
+        raw = given.work / f"synthetic_{given.patients}"
+        size = ["--full", "--patients", str(given.patients), "--workers", workers]
+        write_synthetic(raw, "pipelines.sources.synthetic", "mimic", *size)
         made.append(
             (
                 f"synthetic, {given.patients:,} patients",
@@ -101,6 +99,14 @@ def inputs(given: argparse.Namespace) -> list[tuple[str, Path, Callable[[Layout]
         raw = given.work / f"instacart_{given.users}"
         write_synthetic(raw, "pipelines.sources.synthetic_instacart", "--users", str(given.users))
         made.append((f"synthetic Instacart, {given.users:,} users", raw, partial(of_instacart, raw)))
+    if given.pcornet:
+        raw = given.work / f"pcornet_{given.children}"
+        size = ["--children", str(given.children), "--workers", workers]
+        write_synthetic(raw, "pipelines.sources.synthetic_pcornet", *size)
+        write_crosswalks(raw / CROSSWALKS)
+        made.append(
+            (f"synthetic CDM, {given.children:,} children", raw, partial(of_pcornet, raw, raw / CROSSWALKS))
+        )
     return made
 
 

@@ -8,21 +8,34 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines import corpus, instacart, instacart_corpus, mimic
+from pipelines import corpus, instacart, instacart_corpus, mimic, pcornet, pcornet_corpus
 from pipelines.benchmarks.measure import Cost, measured
 from pipelines.benchmarks.yardstick import plain
+from pipelines.cohorts import write_labels
 from pipelines.sources.instacart_tables import InstacartSource
 from pipelines.sources.mimic_tables import TABLE_OF_KIND
+from pipelines.sources.pcornet.ids import SYNTHETIC_SALT
 from schemas.cards import StepCard
+from schemas.cohort import read_folder
 from schemas.errors import NestError
-from schemas.expectations import BASKET_SUITES, TABLE_SUITES, Suite
+from schemas.expectations import BASKET_SUITES, PCORNET_SUITES, TABLE_SUITES, Suite
 from schemas.layout import Layout
-from schemas.rules import PRESETS
+from schemas.rules import PRESETS, DataRules
 from schemas.settings import Settings
 
-PRELOAD = ["pipelines.mimic", "pipelines.instacart", "pipelines.benchmarks.measure", "schemas.validation"]
+PRELOAD = [
+    "pipelines.mimic",
+    "pipelines.instacart",
+    "pipelines.pcornet",
+    "pipelines.cohorts",
+    "pipelines.benchmarks.measure",
+    "schemas.validation",
+]
+COHORTS = Path(__file__).parents[2] / "assets" / "cohorts"
 PLAIN = "plain labs, by polars"
 """The stage that is no part of the chain but what the chain is held against."""
+LABELS = "labels "
+"""How stages begin that come after the chain, each the labels of a cohort."""
 
 log = logging.getLogger("nest")
 
@@ -42,6 +55,7 @@ def of_mimic(hosp: Path, crosswalks: Path, layout: Layout) -> Work:
         "vocab": (corpus.fit_vocab, layout, rules),
         "seqset": (partial(corpus.write_seqset, tables=TABLE_OF_KIND), layout, rules),
         **_checks(TABLE_SUITES, layout),
+        **_labels("mimic", layout, rules),
         PLAIN: (plain, source.path("labevents"), layout.cards, layout.root / "plain.parquet"),
     }
 
@@ -61,13 +75,34 @@ def of_instacart(folder: Path, layout: Layout) -> Work:
     }
 
 
+def of_pcornet(folder: Path, crosswalks: Path | None, layout: Layout) -> Work:
+    """Return the stages from a CDM's extracted tables to checked shards."""
+    source, rules = pcornet.find_source(folder, crosswalks, SYNTHETIC_SALT), PRESETS["default"]
+    subjects = partial(pcornet.extract_subjects, subjects_per_bucket=Settings().subjects_per_bucket)
+    return {
+        "raw": (pcornet.inspect_raw, source, layout),
+        "subjects": (subjects, source, layout, rules),
+        "encounters": (pcornet.extract_encounters, source, layout),
+        "events": (pcornet.extract_events, source, layout),
+        "vocab": (pcornet_corpus.fit_vocab, layout, rules),
+        "seqset": (pcornet_corpus.write_seqset, layout, rules),
+        **_checks(PCORNET_SUITES, layout),
+        **_labels("pcornet", layout, rules),
+    }
+
+
+def _labels(source: str, layout: Layout, rules: DataRules) -> Work:
+    cohorts = [cohort for cohort in read_folder(COHORTS)[0] if cohort.source == source]
+    return {f"{LABELS}{cohort.cohort}": (write_labels, cohort, layout, rules) for cohort in cohorts}
+
+
 def _checks(suites: Mapping[str, Callable[[Layout], Suite]], layout: Layout) -> Work:
     checks: Work = {f"check {table}": (check, suite(layout)) for table, suite in suites.items()}
     return {**checks, "hash outputs": (hash_outputs, layout)}  # by which a step knows that nothing changed
 
 
 class Stage(Cost):
-    """What one stage cost, the rows it read and the bytes it wrote."""
+    """What one stage cost, the rows it read (of labels: wrote) and the bytes it wrote."""
 
     rows: int
     written_bytes: int
@@ -80,10 +115,11 @@ def run(work: Work, layout: Layout) -> list[Stage]:
         result, cost = measured(stage, function, *arguments, preload=PRELOAD)
         flows = result.flows.values() if isinstance(result, StepCard) else []
         output = getattr(layout, stage, None) if stage != "raw" else None
+        labelled = result.counts["rows"] if stage.startswith(LABELS) else 0
         costs.append(
             Stage(
                 **cost.model_dump(),
-                rows=sum(flow.source_rows for flow in flows),
+                rows=labelled or sum(flow.source_rows for flow in flows),
                 written_bytes=size_of(output) if output else 0,
             )
         )
@@ -119,7 +155,7 @@ def check(suite: Suite) -> None:
 
 def summary(name: str, costs: list[Stage], layout: Layout, raw_bytes: int) -> dict[str, Any]:
     """Return the figures of one input."""
-    chain = [cost for cost in costs if cost.stage != PLAIN]
+    chain = [cost for cost in costs if cost.stage != PLAIN and not cost.stage.startswith(LABELS)]
     cpu = sum(cost.cpu_s for cost in chain)
     # those of seqset are events, not the source's
     rows = sum(cost.rows for cost in chain if cost.stage != "seqset")
@@ -170,8 +206,12 @@ def table_of(figures: list[dict[str, Any]]) -> str:
 
 
 _CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "CPU s (peak MiB)": lambda stage: f"{stage['cpu_s']:,.1f} ({stage['peak_rss_mib']:,.0f})",
-    "rows read (MB written)": lambda stage: f"{stage['rows']:,} ({stage['written_bytes'] / 1e6:,.1f})",
+    "CPU s, wall s (peak MiB)": lambda stage: (
+        f"{stage['cpu_s']:,.1f}, {stage['wall_s']:,.1f} ({stage['peak_rss_mib']:,.0f})"
+    ),
+    "rows read, or labelled (MB written)": lambda stage: (
+        f"{stage['rows']:,} ({stage['written_bytes'] / 1e6:,.1f})"
+    ),
 }
 
 

@@ -50,14 +50,14 @@ def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
     """
     if _is_synthetic(settings):
         write_pcornet(layout.raw, children=settings.synthetic_children, seed=settings.seed)
-        _write_crosswalks(layout.raw / CROSSWALKS)
+        write_crosswalks(layout.raw / CROSSWALKS)
         _write_planted(layout, Ids(salt_of(settings)))
     else:
         layout.planted.unlink(missing_ok=True)
     return source_of(settings, layout)
 
 
-def _write_crosswalks(folder: Path) -> None:
+def write_crosswalks(folder: Path) -> None:
     """Write ICD-9 to ICD-10 for the codes a synthetic CDM has."""
     for name, kind in (("icd_cm_9_to_10_mapping", "DX"), ("icd_pcs_9_to_10_mapping", "PR")):
         both = codes(kind).filter((pl.col("type9") == "09") & (pl.col("type10") == "10"))

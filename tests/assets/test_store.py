@@ -127,6 +127,7 @@ def test_another_machine_finds_what_is_there_and_does_only_the_rest(s3, tmp_path
     assert there.items() <= contents(s3).items()
 
 
+@pytest.mark.long
 def test_what_was_cut_short_on_the_way_up_is_done_again(s3, tmp_path):
     materialize(URL, tmp_path / "one", last="mimic_encounters")
     whole = contents(s3)
@@ -136,7 +137,9 @@ def test_what_was_cut_short_on_the_way_up_is_done_again(s3, tmp_path):
     assert contents(s3) == whole
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["the first time", "a redo"])
+@pytest.mark.parametrize(
+    "again", [False, pytest.param(True, marks=pytest.mark.long)], ids=["the first time", "a redo"]
+)
 def test_what_breaks_off_on_its_way_up_has_no_card_there(s3, tmp_path, monkeypatch, again):
     def went_up(last: str = "mimic_subjects", **settings: str) -> bool:
         return materialize(URL, tmp_path / "one", last=last, **settings)[last]
@@ -196,6 +199,7 @@ def publish_slowly(folder: Path, card_is_written, other_has_begun) -> None:
     layout.publish("subjects")
 
 
+@pytest.mark.long
 def test_a_step_that_begins_harms_none_that_is_on_its_way_up(s3, tmp_path):
     workspace = Workspace(data_dir=URL, scratch_dir=str(tmp_path))
     workspace.pull("mimic")

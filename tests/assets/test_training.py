@@ -80,6 +80,7 @@ def asked_to_end_soon(out: Path) -> threading.Thread:
     return thread
 
 
+@pytest.mark.long
 def test_a_training_asked_to_end_counts_as_not_made_and_goes_on_when_it_is_run_again(tmp_path: Path):
     workspace = Workspace(data_dir=str(tmp_path), model="tiny")
     layout = workspace.layout("mimic")

@@ -16,6 +16,7 @@ from tests.nest_model.ragged import configs, ragged_batch, seeded_model, subject
 NAMES = [field.name for field in fields(Shortcuts)]
 NONE = Shortcuts(**dict.fromkeys(NAMES, False))
 CHOICES = {"none": NONE, "all": Shortcuts()} | {name: replace(NONE, **{name: True}) for name in NAMES}
+ALL_OR_LONG = [name if name == "all" else pytest.param(name, marks=pytest.mark.long) for name in CHOICES]
 MAGNIFYING = ModelConfig(
     vocab_size=19,
     d_model=8,
@@ -73,7 +74,7 @@ def _as_written(hidden: torch.Tensor, collapsed: MaskedBatch, masked: MaskedBatc
     return hidden.repeat_interleave(copies, dim=0)
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", ALL_OR_LONG)
 @settings(max_examples=25, deadline=None)
 @given(subjects, configs, st.integers(0, 1000))
 def test_every_shortcut_keeps_outputs_losses_and_gradients_in_float64_to_1e_12(name, sizes, config, seed):
@@ -86,7 +87,7 @@ def test_so_does_any_mixture_of_them(sizes, config, shortcuts, seed):
     _compare(sizes, replace(config, shortcuts=shortcuts), seed, dtype=torch.float64, close=1e-12)
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", ALL_OR_LONG)
 @settings(max_examples=8, deadline=None)
 @example([[0, 1]], MAGNIFYING, 142)
 @given(subjects, configs, st.integers(0, 1000))

@@ -62,6 +62,21 @@ def test_the_same_is_told_of_baskets(tmp_path):
     assert {"events", "seqset", "check seqset"} <= {stage["stage"] for stage in figures["stages"]}
 
 
+@pytest.mark.long
+def test_the_same_is_told_of_children_and_of_their_cohorts(tmp_path):
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--name", "pcornet"]
+    assert main(["--pcornet", "--children", "300", *folders]) == 0
+    (figures,) = json.loads((tmp_path / "out" / "pcornet.json").read_text())["figures"]
+    assert figures["source_rows"] > 10_000
+    stages = {stage["stage"]: stage for stage in figures["stages"]}
+    labels = [stage for name, stage in stages.items() if name.startswith("labels pcornet_")]
+    assert len(labels) == 3
+    assert stages["labels pcornet_autism"]["rows"] > 100
+    after = sum(stage["cpu_s"] for stage in labels)
+    assert after > 0
+    assert figures["cpu_s"] == pytest.approx(sum(s["cpu_s"] for s in stages.values()) - after, abs=0.1)
+
+
 def test_the_rows_of_the_extractions_benchmark_are_as_many_as_asked_and_each_has_an_id_of_its_own(tmp_path):
     path = tmp_path / "lab_result_cm.parquet"
     rows = pl.DataFrame({"LAB_RESULT_CM_ID": ["L1", "L2", "L3"], "LAB_LOINC": ["718-7", None, "4544-3"]})

@@ -47,7 +47,7 @@ def assert_agreement(seed, preset, make=spec):
     assert found.rows.rows() == sql.labels
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS)
 @settings(max_examples=25, deadline=None)
 def test_labels_and_attrition_of_any_cohort_agree_with_sql(preset, seed):
@@ -60,7 +60,7 @@ def test_episodes_of_many_visits_on_each_others_bounds_agree_with_sql(seed):
     assert_agreement(seed, "default", episodes_spec)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS, patients=st.integers(1, 6))
 @settings(max_examples=10, deadline=None)
 def test_patients_in_buckets_of_any_size_add_up_to_all_of_them(preset, seed, patients):

@@ -44,7 +44,7 @@ def assert_the_same_there_and_back(
     return there, back
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 def test_odd_tables_of_mimic_come_back_as_they_were(tmp_path, preset):
     hosp, crosswalks = write_tables(tmp_path, make_tables(seed=3))
     there, back = assert_the_same_there_and_back(hosp, crosswalks, tmp_path, preset)
@@ -53,7 +53,7 @@ def test_odd_tables_of_mimic_come_back_as_they_were(tmp_path, preset):
 
 @pytest.mark.demo
 @pytest.mark.skipif(not DEMO.is_dir(), reason="the MIMIC-IV demo is not beside the repository")
-@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 def test_the_demo_comes_back_as_it_was(tmp_path, preset):
     there, back = assert_the_same_there_and_back(DEMO, CROSSWALKS, tmp_path, preset)
     for table in ("subjects", "encounters"):

@@ -45,7 +45,7 @@ def test_the_paper_preset_agrees_with_the_naive_derivation(paper):
     assert_agreement(paper, DEMO / "hosp", CROSSWALKS, PRESETS["paper"])
 
 
-@pytest.mark.parametrize("changed", [{}, {"med_link": "pharmacy"}])
+@pytest.mark.parametrize("changed", [{}, pytest.param({"med_link": "pharmacy"}, marks=pytest.mark.long)])
 def test_the_default_preset_agrees_with_the_naive_derivation(tmp_path, changed):
     rules = PRESETS["default"].model_copy(update=changed)
     run_all(mimic.find_source(DEMO / "hosp", CROSSWALKS), Layout(tmp_path), rules)

@@ -1,10 +1,14 @@
 """When an encounter of a CDM began and ended, and which rows are none."""
 
+import random
 from datetime import date, datetime, timedelta
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pipelines.buckets import Buckets
 from pipelines.sources.pcornet.encounters import age_years, encounter_rows, encounters
 from schemas.cards import Flow
 from tests.pipelines.pcornet_tables import END_OF_DATA, IDS, at, end_of, patient, people, table, visit
@@ -20,7 +24,7 @@ def seen(*rows: dict[str, object], died: date | None = None) -> tuple[pl.DataFra
     children = people(("p", BORN, died) if died else ("p", BORN))
     everyone = pl.concat([children["subject_id"], pl.Series([patient("adult")])])
     told, first = encounter_rows(raw, IDS)
-    found, second = encounters(told, children, everyone, END_OF_DATA)
+    found, second = encounters([told], children, everyone, END_OF_DATA)
     whole = first.then(second)
     assert whole.reconciles
     return found, whole
@@ -120,6 +124,33 @@ def test_a_row_twice_alike_is_one_and_an_encounter_told_in_two_ways_is_its_first
     found, flow = seen({}, {"ENCOUNTERID": "0"}, {"ENCOUNTERID": "0", "ADMIT_TIME": "10:00"})
     assert found["start"].to_list() == [at(DAY)]
     assert (flow.dropped["repeated"], flow.dropped["conflicting"]) == (1, 1)
+
+
+@given(st.integers(0, 2**32), st.sets(st.integers(1, 7)))
+def test_patients_taken_some_at_a_time_have_the_encounters_they_have_together(seed: int, cuts: set[int]):
+    """Of an ENCOUNTERID of two patients the first one's counts, wherever they are cut apart."""
+    dice = random.Random(seed)
+    names = [f"p{number}" for number in range(8)]
+
+    def drawn() -> dict[str, object]:
+        admitted = DAY + timedelta(days=dice.randrange(4))
+        return {
+            "PATID": dice.choice([*names, "a stranger"]),
+            "ENCOUNTERID": dice.choice("abcdefghijklmnopqrst"),
+            "ADMIT_DATE": admitted,
+            "DISCHARGE_DATE": dice.choice([None, admitted + timedelta(days=dice.randrange(4))]),
+            "ENC_TYPE": dice.choice(["IP", "AV"]),
+        }
+
+    rows, _ = encounter_rows(table("ENCOUNTER", *(drawn() for _ in range(40))), IDS)
+    children = people(*((name, BORN) for name in names))
+    ids = children["subject_id"].sort()
+    together = encounters([rows], children, ids, END_OF_DATA)
+    ranges = Buckets(ids.gather([0, *sorted(cuts)]).to_numpy())
+    apart = encounters((part for _, part in ranges.split(rows)), children, ids, END_OF_DATA)
+    assert apart[0].equals(together[0])
+    assert apart[1] == together[1]
+    assert apart[1].reconciles
 
 
 def test_stays_that_overlap_are_one_and_stays_that_only_touch_are_two():

@@ -61,7 +61,7 @@ DATE_OF = {
 def told(name: str, *rows: dict[str, object]) -> tuple[pl.DataFrame, Flow]:
     """Return the events of rows of one table, each like GOOD's but for what it says itself."""
     raw_visits, _ = encounter_rows(table("ENCOUNTER", *VISITS), IDS)
-    stays, _ = encounters(raw_visits, CHILDREN, CHILDREN["subject_id"], END_OF_DATA)
+    stays, _ = encounters([raw_visits], CHILDREN, CHILDREN["subject_id"], END_OF_DATA)
     owners = {str(row["ENCOUNTERID"]): str(row["PATID"]) for row in VISITS}
     here = site(CHILDREN, owners, "adult")
     whole = [{"PATID": "p", "ENCOUNTERID": "office", **GOOD[name], **row} for row in rows]

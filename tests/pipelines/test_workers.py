@@ -319,6 +319,7 @@ def double(number: int) -> int:
     return 2 * number
 
 
+@pytest.mark.long
 def test_the_first_worker_is_waited_for_and_that_is_said(tmp_path, caplog):
     late = LocalCluster(tmp_path, 0)
     workers.use(late.address)
@@ -367,6 +368,7 @@ def when_begun(folder: Path, act: Callable[[], None]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.long
 def test_a_cluster_all_of_whose_workers_die_is_one_message(doomed, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 2)
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
@@ -377,6 +379,7 @@ def test_a_cluster_all_of_whose_workers_die_is_one_message(doomed, monkeypatch, 
     killer.join()
 
 
+@pytest.mark.long
 def test_a_scheduler_that_dies_is_one_message(doomed, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
     workers.use(doomed.address)

@@ -3,6 +3,7 @@
 In two steps: what a row says by itself, batch by batch, then what it says beside its patient's birth and death.
 """
 
+from collections.abc import Iterable
 from datetime import date, timedelta
 
 import polars as pl
@@ -66,34 +67,47 @@ def encounter_rows(raw: pl.DataFrame, ids: Ids) -> Sifted:
     return kept, flow.model_copy(update={"noted": noted})
 
 
-def encounters(rows: pl.DataFrame, people: pl.DataFrame, everyone: pl.Series, end_of_data: date) -> Sifted:
+def encounters(
+    parts: Iterable[pl.DataFrame], people: pl.DataFrame, everyone: pl.Series, end_of_data: date
+) -> Sifted:
     """Return encounters/1 of the population, sorted by subject, start and id.
 
     Args:
-        rows: from `encounter_rows`.
+        parts: from `encounter_rows`, each with all rows of its subjects, whose ids rise from part to part.
         people: subject_id, birth_date, death_date?, race? of the population.
         everyone: subject_id of all DEMOGRAPHIC knows.
         end_of_data: the last day on which the CDM is complete.
     """
-    kept, flow = sift(rows.join(people, on="subject_id", how="left"), _outside(everyone, end_of_data))
-    ordered = kept.sort(
-        "subject_id", "start", "encounter_id", "discharge", "type", "discharge_status", "died"
-    )
-    single, repeats = sift(
-        ordered,
-        {
-            "repeated": ~pl.struct(pl.all()).is_first_distinct(),
-            "conflicting": ~pl.col("encounter_id").is_first_distinct(),
-        },
-    )
+    outside, made = _outside(everyone, end_of_data), []
+    for rows in parts:
+        kept, flow = sift(rows.join(people, on="subject_id", how="left"), outside)
+        ordered = kept.sort(
+            "subject_id", "start", "encounter_id", "discharge", "type", "discharge_status", "died"
+        )
+        single, repeats = sift(ordered, {"repeated": ~pl.struct(pl.all()).is_first_distinct()})
+        made.append((single, flow.then(repeats)))
+    # of an id that two patients have, who may lie in two parts, the first row counts
+    first = pl.concat([single["encounter_id"] for single, _ in made]).is_first_distinct()
+    stays, total, at = [], Flow(source_rows=0, kept_rows=0), 0
+    for single, flow in made:
+        whole, rest = _whole(single, first[at : at + single.height], end_of_data)
+        stays.append(whole)
+        total, at = total + flow.then(rest), at + single.height
+    return pl.concat(stays), total
+
+
+def _whole(rows: pl.DataFrame, is_first: pl.Series, end_of_data: date) -> Sifted:
+    """Return the encounters of sorted rows: of an id the first row, and stays that overlap as one."""
+    single, conflicts = sift(rows, {"conflicting": ~pl.lit(is_first)})
     ended, noted = _ended(single, end_of_data)
     stays = merge_overlapping(ended)
     merged = Flow(
         source_rows=ended.height,
         kept_rows=stays.height,
         dropped={"overlaps_a_stay": ended.height - stays.height},
+        noted=noted,
     )
-    return contracted(stays), flow.then(repeats).then(merged).model_copy(update={"noted": noted})
+    return contracted(stays), conflicts.then(merged)
 
 
 def out_of_range(time: str, end_of_data: date) -> dict[str, pl.Expr]:

@@ -73,6 +73,7 @@ def test_the_patients_are_as_long_as_those_of_mimic():
     assert torch.equal(batch.days[batch.subject_offsets[:-1]], torch.zeros(5_000, dtype=torch.float64))
 
 
+@pytest.mark.long
 def test_the_command_writes_a_table_and_its_figures(tmp_path, monkeypatch):
     monkeypatch.setitem(command.SIZES, "small", SMALL)
     asked = ["--sizes", "small", "--forms", "competent", "unordered", "--rounds", "2", "--patients", "4"]

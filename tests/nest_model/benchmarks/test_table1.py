@@ -65,6 +65,7 @@ def test_a_length_that_is_no_whole_number_of_sets_is_refused(tmp_path, caplog):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_point_that_a_cpu_s_memory_has_no_room_for_is_empty_and_table_1_says_what_to_do(tmp_path, caplog):
     one = ["--sets", "32768", "--subjects", "1", "--layers", "1", "--models", "bert"]
     million = [*FLAGS.split(), *one]  # rows; 4 TiB of scores a head

@@ -18,6 +18,7 @@ def test_a_short_training_learns():
     assert score(trial, steps=0) < 0.1 < 0.4 < score(trial, steps=80)
 
 
+@pytest.mark.long
 def test_the_same_seeds_give_the_same_files_in_other_processes_too(tmp_path: Path):
     assert main(["--out", str(tmp_path), "--layers", "1", "--seeds", "1", "--steps", "3"]) == 0
     trials = plan(layers=[1], sweep=[], pooled="sets", seeds=1)
