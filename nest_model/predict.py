@@ -76,6 +76,7 @@ def predict(
     parts = shown_parts({"predictions": len(rows), "left_out": total - len(rows)})
     exact = parts["predictions"] == f"{len(rows):,}"
     telemetry.result({"predictions": len(rows)} if exact else {"patients": countable(total)})
+    log.info("the predictions are in %s", out)
 
 
 def read_index(path: Path, task: Task) -> Labels:

@@ -23,6 +23,13 @@ prediction of it may change the care of anyone.
 """
 
 
+_FILES = """\
+## Files
+- `model.safetensors`, `config.json`: the fine-tuned model, which `python -m nest_model predict` reads.
+- `probe.safetensors`: the logistic regression on the frozen pretrained rows that the report calls *NEST, frozen*.
+"""
+
+
 def pretrained_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
     """Return the README of a pretrained model."""
     training = card.training
@@ -58,6 +65,7 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             *_data(training),
             *_run(training),
             *_table("## On the validation rows", metrics),
+            _FILES,
             _LIMITS,
         ]
     )

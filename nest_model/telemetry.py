@@ -71,7 +71,7 @@ class Telemetry:
     def result(self, metrics: Mapping[str, Any], **more: Any) -> None:
         """Tell what came of it; `more` is what another run of the same would have otherwise: seconds."""
         self.write("result", metrics=metrics, **more)
-        log.info("result: %s", _in_words(metrics))
+        log.info("result: %s", _in_words(metrics) or "no number that may be shown")
 
     def progress(
         self, stage: str, *, total: int, unit: str, done: int = 0, measured: "Measured | None" = None

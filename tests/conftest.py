@@ -10,8 +10,13 @@ import pytest
 
 from tests.runs import SMALL, Run, run
 
-hypothesis.settings.register_profile("everywhere", deadline=None)  # a busy machine is no fault of the code's
-hypothesis.settings.load_profile("everywhere")
+# a busy machine is no fault of the code's; `make test` looks at fewer examples than `make test-long`
+hypothesis.settings.register_profile("long", deadline=None)
+hypothesis.settings.register_profile("everyday", deadline=None, max_examples=30)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.load_profile("everyday" if config.option.markexpr == "not long" else "long")
 
 
 @pytest.hookimpl(trylast=True)  # of those that were chosen

@@ -88,6 +88,7 @@ def etl_of(full_run: Run) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_a_killed_run_is_resumed_from_where_it_broke_under_its_own_settings(full_run: Run, tmp_path: Path):
     killed = subprocess.Popen(
         [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]], cwd=ROOT, start_new_session=True,

@@ -114,6 +114,7 @@ def test_a_changed_cohort_file_redoes_its_own_labels_and_models_only(product: Pr
     assert product.status() == {StaleStatus.FRESH: CHAIN - below, StaleStatus.STALE: below}
 
 
+@pytest.mark.long
 def test_the_page_of_one_cohort_is_made_alone(product: Product):
     page = product.data / "mimic" / "reports" / "mimic_mortality" / "report.html"
     before = page.read_bytes()

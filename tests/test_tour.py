@@ -111,6 +111,9 @@ def test_new_patients_are_scored_by_a_fine_tuned_model(full_run: Run, tmp_path: 
         folder=tmp_path,
     )  # fmt: skip
     assert scored.returncode == 0, scored.output
+    assert scored.output.splitlines()[-1].endswith(
+        f"the predictions are in {tmp_path / 'predictions.parquet'}"
+    )
     predictions = pq.read_table(tmp_path / "predictions.parquet")
     assert 0 < len(predictions) <= 20
     assert set(predictions["split"].to_pylist()) == {"new"}

@@ -219,6 +219,7 @@ def test_a_step_that_begins_harms_none_that_is_on_its_way_up(s3, tmp_path):
     assert "mimic/cards/subjects.card.json" in contents(s3)
 
 
+@pytest.mark.long
 def test_planted_probabilities_of_a_synthetic_input_go_everywhere_when_a_real_one_comes(s3, tmp_path):
     materialize(URL, tmp_path / "one", last="mimic_raw")
     materialize(URL, tmp_path / "two", last="mimic_raw")

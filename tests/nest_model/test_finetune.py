@@ -86,6 +86,12 @@ def test_a_sign_in_the_set_is_learnt_and_every_row_is_predicted(world, undisturb
     assert test.probability[test.truth].min() > test.probability[~test.truth].max()
 
 
+def test_the_model_s_page_names_every_file_of_weights(undisturbed):
+    page = (undisturbed / "model" / "README.md").read_text()
+    weights = {path.name for path in (undisturbed / "model").glob("*.safetensors")}
+    assert {name for name in weights if f"`{name}`" not in page} == set() != weights
+
+
 def test_the_folder_carries_the_task_and_the_vocabulary_and_no_set_head(pretrained, undisturbed):
     config = json.loads((undisturbed / "model" / "config.json").read_text())
     metadata = table_metadata(undisturbed / "report" / "predictions.parquet")

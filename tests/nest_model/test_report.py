@@ -183,6 +183,13 @@ def test_a_cohort_s_page_says_its_file_in_english(cohort_page):
         assert sentence.removeprefix("  - ") in page
 
 
+def test_intervals_are_spoken_of_where_a_score_has_one(few, cohort_page, tmp_path):
+    write_cohort_report(few.root, "mimic_mortality", tmp_path, "default")
+    said = "95 % intervals from 200 resamples"
+    assert said in words_of(cohort_page[0])
+    assert said not in words_of((tmp_path / "report.html").read_text())
+
+
 def test_a_cohort_of_an_empty_data_folder_has_a_page_that_says_so(tmp_path):
     write_cohort_report(tmp_path, "mimic_mortality", tmp_path / "out", "default")
     page = (tmp_path / "out" / "report.html").read_text()
@@ -426,6 +433,7 @@ def test_the_best_possible_says_how_its_strengths_were_chosen(report):
     assert "shows that order can be used, not that NEST wins on real data" in words_of(report[0])
 
 
+@pytest.mark.long
 def test_the_same_files_give_the_same_report(layout, report, tmp_path):
     trained = layout.model(f"{layout.root.name}_nest") / "metrics.json"
     before = trained.read_text()

@@ -41,6 +41,7 @@ def test_the_paper_preset_gives_the_printed_figures(paper, kind, source, dropped
     assert card.counts[f"distinct_tokens_{kind}"] == distinct
 
 
+@pytest.mark.long
 def test_the_paper_preset_agrees_with_the_naive_derivation(paper):
     assert_agreement(paper, DEMO / "hosp", CROSSWALKS, PRESETS["paper"])
 

@@ -178,6 +178,7 @@ def hashes(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(tmp_path: Path):
     children = CHILDREN_PER_BLOCK + 100
     write_pcornet(tmp_path / "a", children=children, seed=7)

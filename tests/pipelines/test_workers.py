@@ -197,6 +197,7 @@ with fresh_folder(target) as aside:
 """
 
 
+@pytest.mark.long
 def test_workers_of_a_killed_run_reach_nothing_of_the_next(cluster, tmp_path):
     """They go on with what they were at: one ends while the next run writes, the other when it has ended."""
     target, signals = tmp_path / "data" / "rules", tmp_path / "signals"

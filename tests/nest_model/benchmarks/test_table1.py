@@ -49,6 +49,7 @@ def test_the_command_writes_what_each_model_costs_and_memory_shows_the_scores_wr
     assert all(f"| {MODELS[model].label} |" in text for model in models)
 
 
+@pytest.mark.long
 def test_the_scaling_command_writes_its_points_and_a_figure(tmp_path):
     flags = ["--layers", "1", "--lengths", "64", "--batches", "1", "--models", "nystromformer"]
     assert scaling.main([*FLAGS.split(), *flags, "--out", str(tmp_path)]) == 0

@@ -53,6 +53,7 @@ def test_the_gap_is_taken_seed_by_seed_and_shown_with_its_range():
     )
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_one_clear_message_and_ends_the_study(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(Progress, "advance", lambda *_: [child.kill() for child in active_children()])
     assert main(["--out", str(tmp_path), "--seeds", "1", "--steps", "100000"]) == 2
