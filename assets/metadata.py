@@ -83,7 +83,7 @@ def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
 
 def flows_markdown(flows: Mapping[str, Flow]) -> str:
     """Return a table: rows read, kept, dropped by reason; no part under 11 is shown or follows from the others."""
-    has_notes = any(flow.noted for flow in flows.values())
+    has_notes = any(flow.noted_here for flow in flows.values())
     return markdown_table([_flow_row(name, flow, has_notes) for name, flow in flows.items()])
 
 
@@ -92,7 +92,7 @@ def _flow_row(name: str, flow: Flow, has_notes: bool) -> dict[str, str]:
     row = {"from": name, "source rows": f"{flow.source_rows:,}", "kept": parts.pop("kept")}
     row["dropped"] = _by_reason(parts)
     if has_notes:
-        noted = {reason: shown_count(count, flow.kept_rows) for reason, count in flow.noted.items()}
+        noted = {reason: shown_count(count, flow.kept_rows) for reason, count in flow.noted_here.items()}
         row["of the kept, noted"] = _by_reason(noted)
     return row
 

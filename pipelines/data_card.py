@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import polars as pl
 
-from schemas.cards import Flow
+from schemas.cards import UNMAPPED, Flow
 from schemas.errors import InputError
 from schemas.seqset import NO_END, TARGET_HIDDEN
 from schemas.suppress import shown, shown_count
@@ -14,9 +14,6 @@ from schemas.vocab import UNK
 MOST_SHARE_OF_SOURCE = {"NoDx": 0.05, "NoPCS": 0.05, "not_in_gem": 0.02, "no_atc": 0.10, "not_top_lab": 0.10}
 MOST_UNK_SHARE = 0.05
 MOST_OTHER_UNITS_SHARE = 0.01
-UNMAPPED = ("NoDx", "NoPCS", "not_in_gem")
-"""What extraction notes of codes that have no token."""
-
 HOW_TO_MEND = {
     "no_stay": "they lie in no encounter. Give the encounters and the events of the same subjects and times.",
     "unmapped": "their codes are in no crosswalk. Give codes and crosswalks of one release.",

@@ -12,6 +12,9 @@ from schemas.errors import ContractError
 from schemas.hashing import file_sha256
 from schemas.walk import leaves
 
+UNMAPPED = ("NoDx", "NoPCS", "not_in_gem")
+"""What extraction notes of codes that have no token, and the shards' card counts as dropped."""
+
 
 class Flow(BaseModel):
     """Rows of one source table (or one kind) through one step: source = kept + sum(dropped)."""
@@ -40,6 +43,11 @@ class Flow(BaseModel):
             dropped=_sum(self.dropped, later.dropped),
             noted=_sum(self.noted, later.noted),
         )
+
+    @property
+    def noted_here(self) -> dict[str, int]:
+        """What is noted, without what a later card counts as dropped: both would tell what is withheld beside it."""
+        return {reason: rows for reason, rows in self.noted.items() if reason not in UNMAPPED and rows}
 
     @property
     def reconciles(self) -> bool:

@@ -17,6 +17,7 @@ from schemas.splits import shown_splits
 from schemas.suppress import shown, shown_count, shown_parts, shown_share
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
+EXTRACTED = ("subjects", "encounters", "events")
 LACKS = {"meds": ("drug_lookup",)}  # a dataset's codes carry their ATC themselves
 CORPORA = {"mimic": "MIMIC-IV", "meds": "MEDS", "pcornet": "PCORnet"}
 PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
@@ -30,12 +31,19 @@ def data_card(layout: Layout) -> dict[str, Any]:
     if "seqset" in cards:
         found |= _corpus(cards["seqset"])
         found["flows"] = {name: shown_flow(flow) for name, flow in cards["seqset"].flows.items()}
-    if "events" in cards:
-        found["sources"] = {name: shown_flow(flow) for name, flow in cards["events"].flows.items()}
+    read = {
+        name: shown_flow(flow)
+        for step in EXTRACTED
+        if step in cards
+        for name, flow in cards[step].flows.items()
+    }
+    if read:
+        found["sources"] = read
     if "vocab" in cards:
         found["vocabulary"] = {name: f"{count:,}" for name, count in cards["vocab"].counts.items()}
         found["top_lab_share"] = cards["vocab"].shares.get("lab_rows_in_top_items")
     found["warnings"] = {step: card.warnings for step, card in cards.items() if card.warnings}
+    found["notes"] = {step: card.notes for step, card in cards.items() if card.notes}
     if layout.subjects.exists():
         found["splits"] = splits(layout)
     return found
@@ -72,13 +80,13 @@ def _corpus(card: StepCard) -> dict[str, Any]:
 
 
 def shown_flow(flow: Flow) -> dict[str, Any]:
-    """Return source rows, kept rows and drops by reason, so that no small drop can be worked out."""
+    """Return source rows, kept rows, drops and notes by reason, so that no small one can be worked out."""
     parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
     return {
         "source_rows": shown(flow.source_rows),
         "kept_rows": parts.pop("kept"),
         "dropped": {reason: rows for reason, rows in parts.items() if rows != "0"},
-        "noted": {reason: rows for reason, rows in shown_parts(flow.noted).items() if rows != "0"},
+        "noted": {reason: shown_count(rows, flow.kept_rows) for reason, rows in flow.noted_here.items()},
     }
 
 

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from nest_model import figures, net_benefit
 from nest_model.evaluate import SPLIT, curve_allowed
+from nest_model.report.paper import beside_the_paper
 from nest_model.report.table import LABELS, interval, number, result_rows
 from nest_model.report.tasks import TaskResults
 
@@ -53,6 +54,7 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
     return _template("source.html.j2").render(
         **_of_tasks(metrics, tasks, histories),
         rows=result_rows(metrics),
+        paper=beside_the_paper(metrics["tasks"]),
         validation_names=VALIDATION_NAMES,
         reasons=REASONS,
         overview=overview(metrics),

@@ -13,10 +13,11 @@ from nest_model.predictions import read_predictions
 from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.report.tasks import planted, title_of
 from nest_model.telemetry import Telemetry
-from schemas.cards import StepCard
+from schemas.cards import Flow, StepCard
 from schemas.cohort import parse_cohort
 from schemas.cohort.english import in_english
 from schemas.contract import write_table
+from schemas.layout import Layout
 from schemas.planted import PLANTED
 from schemas.rules import PRESETS
 from schemas.vocab import VOCAB
@@ -223,6 +224,28 @@ def test_a_drop_that_would_give_a_small_one_away_is_withheld(report):
     assert flow["dropped"]["no_stay"] == "withheld"
     assert flow["dropped"]["no_atc"] == "withheld"
     assert flow["dropped"]["event_txt"] == "285"
+
+
+def test_every_table_read_tells_what_was_dropped_and_what_was_mended(tmp_path):
+    layout = Layout(tmp_path / "pcornet")
+    layout.cards.mkdir(parents=True)
+    flows = {
+        "subjects": ("DEMOGRAPHIC", Flow(source_rows=500, kept_rows=480, dropped={"born_outside": 20})),
+        "encounters": ("ENCOUNTER", Flow(source_rows=900, kept_rows=900, noted={"time_24_00": 40, "bad_time": 3})),
+        "events": ("DIAGNOSIS", Flow(source_rows=800, kept_rows=800, noted={"code_cleaned": 70, "not_in_gem": 50})),
+    }  # fmt: skip
+    for step, (table, flow) in flows.items():
+        StepCard(step=step, contract=f"{step}/1", flows={table: flow}).write(layout.cards)
+    StepCard(step="raw", contract="raw/1", notes=["the data end on a day"]).write(layout.cards)
+    page, metrics = write(layout, tmp_path / "out", [])
+    read = metrics["data"]["sources"]
+    assert list(read) == ["DEMOGRAPHIC", "ENCOUNTER", "DIAGNOSIS"]
+    assert read["ENCOUNTER"]["noted"] == {"time_24_00": "40", "bad_time": "< 11"}
+    assert read["DIAGNOSIS"]["noted"] == {"code_cleaned": "70"}, "what is dropped later is counted there"
+    told = words_of(page)
+    assert all(
+        words in told for words in ("born outside 20", "time 24 00 40", "bad time < 11", "the data end on")
+    )
 
 
 def test_nest_tuned_and_frozen_lightgbm_and_the_best_possible_stand_side_by_side(report):

@@ -26,6 +26,18 @@ def test_the_table_of_the_data_work_is_of_its_figures_and_the_page_shows_them():
         assert f"{one['source_rows_per_cpu_s']:,}" in page
 
 
+def test_the_table_of_the_children_is_of_its_figures_and_the_page_shows_them():
+    report = json.loads((FOLDER / "pcornet.json").read_text())
+    words = Machine(**report["machine"]).words
+    table = etl.table_of(report["figures"])
+    assert (FOLDER / "pcornet.md").read_text() == f"{words}\n\n{table}\n"
+    page = (ROOT / "docs" / "pcornet.md").read_text()
+    assert "\n".join(table.splitlines()[:3]) in page
+    for stage in report["figures"][0]["stages"]:
+        if stage["stage"].startswith(etl.LABELS):
+            assert f"| {stage['stage'].removeprefix(etl.LABELS)} | {stage['rows']:,} |" in page
+
+
 def test_the_table_of_the_extraction_is_of_its_figures_and_the_page_shows_them():
     report = json.loads((FOLDER / "extraction.json").read_text())
     words = Machine(**report["machine"]).words

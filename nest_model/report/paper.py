@@ -1,0 +1,85 @@
+"""What the paper reports of its own children, to stand beside what is scored here: other data, so no comparison."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PaperTask:
+    """A cohort of the paper's section "Proprietary EHR": its size, and AUROC and AP of each model by its table."""
+
+    test_rows: int
+    prevalence: float
+    scores: Mapping[str, tuple[float, float]]  # model -> AUROC, AP
+
+
+_MODELS = ("lightgbm", "core_behrt_probed", "core_behrt", "probe", "nest")
+LABELS = {
+    "lightgbm": "LightGBM",
+    "core_behrt_probed": "CORE-BEHRT, probed",
+    "core_behrt": "CORE-BEHRT, fine-tuned",
+    "probe": "NEST, frozen",
+    "nest": "NEST",
+}
+PAPER = {
+    "pcornet_recurrent_aom": PaperTask(
+        1_030,
+        0.220,
+        dict(
+            zip(
+                _MODELS,
+                [(0.717, 0.401), (0.721, 0.396), (0.730, 0.439), (0.737, 0.426), (0.738, 0.432)],
+                strict=True,
+            )
+        ),
+    ),
+    "pcornet_autism": PaperTask(
+        8_945,
+        0.0205,
+        dict(
+            zip(
+                _MODELS,
+                [(0.736, 0.060), (0.703, 0.098), (0.738, 0.102), (0.711, 0.076), (0.742, 0.109)],
+                strict=True,
+            )
+        ),
+    ),
+    "pcornet_readmission_30d_home": PaperTask(
+        12_072,
+        0.191,
+        dict(
+            zip(
+                _MODELS,
+                [(0.738, 0.466), (0.738, 0.468), (0.738, 0.468), (0.734, 0.457), (0.741, 0.475)],
+                strict=True,
+            )
+        ),
+    ),
+}
+
+
+def beside_the_paper(tasks: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return of each task the paper has too a row a model: the paper's scores, and ours where there are any.
+
+    Args:
+        tasks: cohort -> what `score_task` says of it.
+    """
+    rows = []
+    for cohort, task in tasks.items():
+        if (paper := PAPER.get(cohort)) is None:
+            continue
+        for place, (model, (auroc, average_precision)) in enumerate(paper.scores.items()):
+            ours = task["models"].get(model)
+            rows.append(
+                {
+                    "task": task["title"] if place == 0 else "",
+                    "model": LABELS[model],
+                    "test_rows": paper.test_rows,
+                    "prevalence": paper.prevalence,
+                    "auroc": auroc,
+                    "average_precision": average_precision,
+                    "ours": ours,
+                }
+            )
+    return rows
