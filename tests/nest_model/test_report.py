@@ -238,6 +238,7 @@ def test_every_table_read_tells_what_was_dropped_and_what_was_mended(tmp_path):
         StepCard(step=step, contract=f"{step}/1", flows={table: flow}).write(layout.cards)
     StepCard(step="raw", contract="raw/1", notes=["the data end on a day"]).write(layout.cards)
     page, metrics = write(layout, tmp_path / "out", [])
+    assert metrics["data"]["missing"] == ["vocab", "seqset"], "a CDM has no drug lookup"
     read = metrics["data"]["sources"]
     assert list(read) == ["DEMOGRAPHIC", "ENCOUNTER", "DIAGNOSIS"]
     assert read["ENCOUNTER"]["noted"] == {"time_24_00": "40", "bad_time": "< 11"}
