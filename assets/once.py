@@ -101,8 +101,9 @@ def _sha256(said: Any) -> str:
 
 
 def _stamps(layout: Layout, paths: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
-    """Return the stamps of what is a user's own; what a run wrote itself is known by its content alone."""
-    return stamps_of(path for path in paths if not path.is_relative_to(layout.root.parent))
+    """Return the stamps of what is a user's own or was fetched; what a run made itself is known by its content."""
+    data, fetched = layout.root.parent, layout.root.parent / "downloads"
+    return stamps_of(path for path in paths if not path.is_relative_to(data) or path.is_relative_to(fetched))
 
 
 def _as_raw_says(layout: Layout, source: Sequence[Path]) -> dict[str, tuple[int, int, int]]:

@@ -18,6 +18,9 @@ from schemas.layout import Layout
 from schemas.private import make_private
 from schemas.settings import Settings
 
+CDM = {"pcornet_dir", "pcornet_database"}
+"""Two settings of which one may be set."""
+
 
 class Workspace(dg.ConfigurableResource):
     """Settings from the environment (`NEST_…`), each of which a run's config may override."""
@@ -97,8 +100,11 @@ class Workspace(dg.ConfigurableResource):
         return self.data_folder / "downloads"
 
     def _settings(self, **fixed: None) -> Settings:
-        overrides = {name: getattr(self, name) for name in type(self).model_fields}
-        return Settings(**{name: value for name, value in overrides.items() if value is not None} | fixed)
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        given = {name: value for name, value in fields.items() if value is not None}
+        if len(named := CDM & given.keys()) == 1:  # in place of the other, where the environment has that
+            given |= dict.fromkeys(CDM - named)
+        return Settings(**given | fixed)
 
     def layout(self, source: str) -> Layout:
         """Return the layout of one source, its folder made.
@@ -128,7 +134,7 @@ class Workspace(dg.ConfigurableResource):
         return instacart_tables.find_source(self.settings.instacart_dir or self.layout("instacart").raw)
 
     def pcornet_source(self) -> PcornetSource:
-        """Return the tables of this run's CDM: the user's own, or the synthetic ones in the data folder."""
+        """Return the tables of this run's CDM: out of a database, the user's own, or the synthetic ones."""
         return source_of(self.settings, self.layout("pcornet"))
 
     def mimic_source(self) -> MimicSource:

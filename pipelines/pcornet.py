@@ -24,7 +24,6 @@ from pipelines.sources.pcornet.event_rows import EVENT_TABLES, ROWS, event_rows
 from pipelines.sources.pcornet.events import Bucket, Crosswalks, events
 from pipelines.sources.pcornet.extracted import PcornetSource, find_source
 from pipelines.sources.pcornet.harvest import end_of_data, odd_version, refuse_shifted_births
-from pipelines.sources.pcornet.manifest import read_manifest
 from pipelines.sources.pcornet.site import Site, owners_of
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.pcornet.words import stripped
@@ -89,19 +88,15 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed: tuple[str, ...] 
                 for value in versions
             ),
         ],
-        notes=[f"the data end on {end_of_data(harvest)}, the earliest refresh date", *_no_dates(source)],
+        notes=[
+            f"the data end on {end_of_data(harvest)}, the earliest refresh date",
+            *(
+                f"{table}: {shown(count)} dates outside the years 1 to 9999 came out null"
+                for table, count in source.dates_out_of_range().items()
+            ),
+        ],
     )
     return shards.write_card(card, layout)
-
-
-def _no_dates(source: PcornetSource) -> list[str]:
-    """Return what the extraction says of dates that are in no calendar, as PostgreSQL's infinity."""
-    lines = read_manifest(source.folder).values()
-    return [
-        f"{line.table}: {shown(line.dates_out_of_range)} dates outside the years 1 to 9999 came out null"
-        for line in lines
-        if line.dates_out_of_range
-    ]
 
 
 def extract_subjects(

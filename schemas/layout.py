@@ -20,8 +20,8 @@ class Layout:
 
     @property
     def extracted(self) -> Path:
-        """Tables as they came out of a database, a Parquet file each, and the manifest of what came."""
-        return self.root / "extracted"
+        """Tables as they came out of a database, with their own ids: an input, which goes to no object store."""
+        return self.root.parent / "downloads" / self.root.name
 
     @property
     def planted(self) -> Path:

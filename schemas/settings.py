@@ -114,14 +114,6 @@ class Settings(BaseSettings):
         return values
 
     @model_validator(mode="after")
-    def _one_cdm(self) -> Self:
-        if self.pcornet_dir is not None and self.pcornet_database is not None:
-            raise NestError(
-                "NEST_PCORNET_DIR and NEST_PCORNET_DATABASE are both set; set the one that holds the CDM."
-            )
-        return self
-
-    @model_validator(mode="after")
     def _crosswalks_with_real_input(self) -> Self:
         if self.mimic_dir is not None and self.vocab_dir is None:
             raise NestError(

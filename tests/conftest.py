@@ -16,7 +16,8 @@ hypothesis.settings.register_profile("everyday", deadline=None, max_examples=30)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    hypothesis.settings.load_profile("everyday" if config.option.markexpr == "not long" else "long")
+    if not config.getoption("hypothesis_profile", None):
+        hypothesis.settings.load_profile("everyday" if "not long" in config.option.markexpr else "long")
 
 
 @pytest.hookimpl(trylast=True)  # of those that were chosen

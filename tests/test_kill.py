@@ -88,7 +88,6 @@ def etl_of(full_run: Run) -> dict[str, str]:
     }
 
 
-@pytest.mark.long
 def test_a_killed_run_is_resumed_from_where_it_broke_under_its_own_settings(full_run: Run, tmp_path: Path):
     killed = subprocess.Popen(
         [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]], cwd=ROOT, start_new_session=True,
@@ -115,9 +114,6 @@ def test_a_killed_run_is_resumed_from_where_it_broke_under_its_own_settings(full
     assert "mimic_events" in begun
     assert contents(resumed.data).items() <= contents(full_run.data).items()
     assert (resumed.data / "mimic" / "cards" / "events.card.json").exists()
-    nothing = run("python", "-m", "assets.resume", folder=tmp_path)
-    assert nothing.returncode == 2
-    assert "nothing to resume" in nothing.output
 
 
 def test_a_second_run_on_a_data_folder_stops_with_one_line_and_harms_nothing(tmp_path: Path):

@@ -114,8 +114,11 @@ def run(work: Work, layout: Layout) -> list[Stage]:
     for stage, (function, *arguments) in work.items():
         result, cost = measured(stage, function, *arguments, preload=PRELOAD)
         flows = result.flows.values() if isinstance(result, StepCard) else []
+        is_labels = stage.startswith(LABELS)
+        labelled = result.counts["rows"] if is_labels else 0
         output = getattr(layout, stage, None) if stage != "raw" else None
-        labelled = result.counts["rows"] if stage.startswith(LABELS) else 0
+        if is_labels:
+            output = layout.cohort(stage.removeprefix(LABELS))
         costs.append(
             Stage(
                 **cost.model_dump(),

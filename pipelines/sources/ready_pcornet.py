@@ -1,12 +1,21 @@
 """The input of a PCORnet run: a database's CDM, a user's own extracted tables, or a synthetic CDM made on the spot."""
 
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
+import pyarrow as pa
 
 from pipelines.shards import writing
 from pipelines.sources.pcornet.extract import extract_newest
-from pipelines.sources.pcornet.extracted import READ, PcornetSource, find_source
+from pipelines.sources.pcornet.extracted import (
+    CROSSWALK_FOLDER,
+    READ,
+    PcornetSource,
+    find_source,
+    require_folder,
+)
+from pipelines.sources.pcornet.harvest import end_of_data, refuse_shifted_births
 from pipelines.sources.pcornet.ids import SYNTHETIC_SALT, Ids
 from pipelines.sources.pcornet.named import source_named
 from pipelines.sources.pcornet.tables import TABLES
@@ -33,22 +42,34 @@ COHORT_OF = {
 def extract_newest_cdm(settings: Settings, layout: Layout) -> None:
     """Bring the tables of `NEST_PCORNET_DATABASE`, where it is set, to its present refresh.
 
+    What would stop the run later stops it here, before hours of reading.
+
     Raises:
         NestError: there is no salt for their ids, or another run extracts.
-        InputError: the database cannot be read; what was extracted before still stands.
+        InputError: the salt is too short, a folder is missing, HARVEST says that nothing can be made of the CDM, or
+            the database cannot be read; what was extracted before still stands.
     """
-    if settings.pcornet_database is not None:
-        salt_of(settings)  # said now, not after an hour
-        source = source_named(settings.pcornet_database, allow_plaintext=settings.db_allow_plaintext)
-        extract_newest(source, layout.extracted)
+    if _whose(settings) != "database":
+        return
+    assert settings.pcornet_database is not None
+    Ids(salt_of(settings))
+    require_folder(settings.vocab_dir, CROSSWALK_FOLDER)
+    source = source_named(settings.pcornet_database, allow_plaintext=settings.db_allow_plaintext)
+
+    def accept(harvest: pa.Table) -> None:
+        rows = pl.DataFrame(harvest)
+        refuse_shifted_births(rows, settings.allowed_birth_dates)
+        end_of_data(rows)
+
+    extract_newest(source, layout.extracted, accept=accept)
 
 
 def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
-    """Return the tables of `NEST_PCORNET_DIR`, or make the synthetic CDM under `layout.raw`.
+    """Return the tables of a database or of `NEST_PCORNET_DIR`, or make the synthetic CDM under `layout.raw`.
 
     With a user's own tables, planted probabilities of an earlier synthetic run are removed: they are of other children.
     """
-    if _is_synthetic(settings):
+    if _whose(settings) == "synthetic":
         write_pcornet(layout.raw, children=settings.synthetic_children, seed=settings.seed)
         write_crosswalks(layout.raw / CROSSWALKS)
         _write_planted(layout, Ids(salt_of(settings)))
@@ -88,27 +109,33 @@ def source_of(settings: Settings, layout: Layout) -> PcornetSource:
         NestError: the tables are a user's own, and there is no salt.
         InputError: a folder or table is missing.
     """
-    made = layout.raw / CROSSWALKS
-    own = made if _is_synthetic(settings) and made.is_dir() else None
-    return find_source(_tables(settings, layout), settings.vocab_dir or own, salt_of(settings))
+    made, whose = layout.raw / CROSSWALKS, _whose(settings)
+    own = made if whose == "synthetic" and made.is_dir() else None
+    folder = layout.extracted if whose == "database" else settings.pcornet_dir or layout.raw
+    return find_source(folder, settings.vocab_dir or own, salt_of(settings))
 
 
-def _is_synthetic(settings: Settings) -> bool:
-    return settings.pcornet_dir is None and settings.pcornet_database is None
+def _whose(settings: Settings) -> Literal["synthetic", "folder", "database"]:
+    """Return where the CDM comes from.
 
-
-def _tables(settings: Settings, layout: Layout) -> Path:
+    Raises:
+        NestError: a folder and a database are both set.
+    """
+    if settings.pcornet_dir is not None and settings.pcornet_database is not None:
+        raise NestError(
+            "NEST_PCORNET_DIR and NEST_PCORNET_DATABASE are both set; unset the one that is not meant."
+        )
     if settings.pcornet_database is not None:
-        return layout.extracted
-    return settings.pcornet_dir or layout.raw
+        return "database"
+    return "synthetic" if settings.pcornet_dir is None else "folder"
 
 
 def salt_of(settings: Settings) -> str:
     """Return the site's salt; a synthetic CDM has one of its own."""
     if settings.site_salt is not None:
         return settings.site_salt.get_secret_value()
-    if not _is_synthetic(settings):
-        own = "NEST_PCORNET_DIR" if settings.pcornet_dir else "NEST_PCORNET_DATABASE"
+    if (whose := _whose(settings)) != "synthetic":
+        own = "NEST_PCORNET_DIR" if whose == "folder" else "NEST_PCORNET_DATABASE"
         raise NestError(
             f"{own} is set but NEST_SITE_SALT is not: without it patients' ids could be found by trying. Set "
             "it to 16 characters or more that nobody can guess, e.g. what `openssl rand -hex 32` prints, and keep them."
@@ -122,20 +149,19 @@ def input_files(settings: Settings, layout: Layout) -> list[Path]:
     Raises:
         InputError: a table of the user's is missing.
     """
-    if _is_synthetic(settings) and settings.vocab_dir is None:
+    whose = _whose(settings)
+    if whose == "synthetic" and settings.vocab_dir is None:
         return [layout.raw, layout.planted]
     source = source_of(settings, layout)
     crosswalks = [path for name in READ if (path := source.crosswalk(name))]
-    if _is_synthetic(settings):
+    if whose == "synthetic":
         return [layout.raw, layout.planted, *crosswalks]
-    if settings.pcornet_database is not None:
-        return [layout.extracted, *crosswalks]
     return [*(source.path(table) for table in TABLES), *crosswalks]
 
 
 def made_with(settings: Settings) -> dict[str, int | str]:
     """Return the settings the input and its ids depend on; of the salt only what any id says of it."""
     salted = int(Ids(salt_of(settings)).of(pl.Series([""]), "salt")[0])
-    if not _is_synthetic(settings):
+    if _whose(settings) != "synthetic":
         return {"salted": salted, "pcornet_birth_dates": settings.pcornet_birth_dates}
     return {"salted": salted, **settings.model_dump(include={"synthetic_children", "seed"})}

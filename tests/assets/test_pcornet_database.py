@@ -12,8 +12,7 @@ from pipelines.benchmarks.postgres_server import PASSWORD, USER, Server
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
 from schemas.errors import NestError
 from schemas.layout import Layout
-from schemas.settings import Settings
-from tests.pipelines.pcornet_server import cdm_in_postgres
+from tests.pipelines.pcornet_server import SECRETS, cdm_in_postgres
 from tests.runs import run
 
 CHILDREN = 120
@@ -89,7 +88,7 @@ def test_a_database_that_is_gone_is_told_and_what_came_of_it_still_serves(
     with pytest.raises(Exception, match=r"PostgreSQL: .*(refused|answers)") as told:
         materialize(live, "pcornet_raw")
     assert not isinstance(told.value, NestError), "it is told without a stack"
-    assert PASSWORD not in str(told.value)
+    assert not any(secret in str(told.value) for secret in SECRETS)
     assert materialize(live, "pcornet_subjects") == {"pcornet_subjects"}
 
 
@@ -105,15 +104,55 @@ def test_dates_in_no_calendar_are_told_of_the_input(
     assert "DEATH: < 11 dates outside the years 1 to 9999 came out null" in card
 
 
-def test_a_database_and_a_folder_or_no_salt_are_refused(
-    credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def refused(workspace: Workspace, message: str) -> None:
+    """See to it that the input is refused before a table beside HARVEST is read."""
+    with pytest.raises(Exception, match=message):
+        materialize(workspace, "pcornet_raw")
+    assert not list(Layout(Path(workspace.data_dir) / "pcornet").extracted.glob("*.parquet"))
+
+
+def test_what_would_stop_the_run_later_stops_it_before_anything_is_read(
+    server: Server, credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with pytest.raises(NestError, match="NEST_PCORNET_DIR and NEST_PCORNET_DATABASE are both set"):
-        Settings(pcornet_dir=tmp_path, pcornet_database="postgres")
+    live = Workspace(data_dir=str(tmp_path), pcornet_database="postgres")
+    lost = Workspace(data_dir=str(tmp_path), pcornet_database="postgres", vocab_dir=str(tmp_path / "none"))
+    refused(lost, "none: no such folder")
+    server.run("UPDATE harvest SET birth_date_mgmt = '02'")
+    try:
+        refused(live, "BIRTH_DATE_MGMT: 02 where 01 says")
+    finally:
+        server.run("UPDATE harvest SET birth_date_mgmt = '01'")
+    monkeypatch.setenv("NEST_SITE_SALT", "short")
+    refused(live, "NEST_SITE_SALT: 5 characters are too few")
     monkeypatch.delenv("NEST_SITE_SALT")
-    with pytest.raises(Exception, match="NEST_PCORNET_DATABASE is set but NEST_SITE_SALT is not"):
-        materialize(Workspace(data_dir=str(tmp_path), pcornet_database="postgres"), "pcornet_raw")
-    assert not Layout(tmp_path / "pcornet").extracted.exists()
+    refused(live, "NEST_PCORNET_DATABASE is set but NEST_SITE_SALT is not")
+
+
+def test_a_folder_and_a_database_are_refused_unless_a_run_names_the_one_it_means(
+    cdm: Path, credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NEST_PCORNET_DIR", str(cdm))
+    named = Workspace(data_dir=str(tmp_path), pcornet_database="postgres").settings
+    assert (named.pcornet_dir, named.pcornet_database) == (None, "postgres")
+    monkeypatch.setenv("NEST_PCORNET_DATABASE", "postgres")
+    refused(Workspace(data_dir=str(tmp_path)), "NEST_PCORNET_DIR and NEST_PCORNET_DATABASE are both set")
+    named = Workspace(data_dir=str(tmp_path), pcornet_dir=str(cdm)).settings
+    assert (named.pcornet_dir, named.pcornet_database) == (cdm, None)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "oracle"])
+@pytest.mark.parametrize("allowed", [False, True])
+def test_another_host_is_spoken_to_without_tls_only_where_the_settings_allow_it(
+    kind: str, allowed: bool, credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """`.invalid` is no host's name: allowed, nobody is found there; else nobody is looked for."""
+    dsn = {"postgres": "postgresql://nobody.invalid/cdm", "oracle": "nobody.invalid:1521/cdm"}[kind]
+    monkeypatch.setenv("NEST_DB_DSN", f"{dsn}?sslmode=disable" if kind == "postgres" else dsn)
+    asked = Workspace(data_dir=str(tmp_path), pcornet_database=kind, db_allow_plaintext=allowed)
+    with pytest.raises(Exception) as told:
+        materialize(asked, "pcornet_raw")
+    assert ("NEST_DB_DSN: another host without TLS" in str(told.value)) != allowed
+    assert not any(secret in str(told.value) for secret in SECRETS)
 
 
 @pytest.mark.long
@@ -132,7 +171,7 @@ def test_the_job_runs_on_a_live_database_and_its_password_is_nowhere(
     )
     assert done.returncode == 0, done.output[-3000:]
     assert len(shards(done.data)) > 0
-    for secret in (PASSWORD, "horse"):
+    for secret in (*SECRETS, "horse"):
         assert secret not in done.output
         assert not [
             path.name

@@ -14,8 +14,6 @@ import pytest
 from tests.kills import SEED, contents
 from tests.nest_model.tiny_world import World, make_world
 
-pytestmark = pytest.mark.long  # one killed through its parent is in `tests/test_kill.py`
-
 STEADY = ("--threads=1", "--epochs=3", "--seconds-between-states=0")
 
 
@@ -93,15 +91,18 @@ def ends_as_if_left_alone(training: Training, folder: Path, kills: int) -> None:
     pytest.fail(f"of {3 * kills} trainings only {killed} were killed before they ended")
 
 
-def test_a_pretraining_killed_at_a_random_moment_ends_with_the_same_bytes(pretraining, tmp_path):
-    ends_as_if_left_alone(pretraining, tmp_path, 10)
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.long)])
+def test_a_pretraining_killed_at_a_random_moment_ends_with_the_same_bytes(pretraining, tmp_path, kills):
+    ends_as_if_left_alone(pretraining, tmp_path, kills)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [1, 3])
 def test_a_fine_tuning_killed_at_a_random_moment_ends_with_the_same_bytes(finetuning, tmp_path, kills):
     ends_as_if_left_alone(finetuning, tmp_path, kills)
 
 
+@pytest.mark.long
 def test_a_pretraining_killed_again_and_again_ends_with_the_same_bytes(pretraining, tmp_path):
     dice = random.Random(f"{SEED} again")
     killed = sum(pretraining.killed_at_random(tmp_path, dice) for _ in range(4))

@@ -3,13 +3,17 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
-from pipelines.benchmarks.postgres_server import USER, Server, postgres_server
+from pipelines.benchmarks.postgres_server import PASSWORD, USER, Server, postgres_server
 from pipelines.sources.pcornet.access import Access
 from pipelines.sources.pcornet.load_postgres import load_postgres
 from schemas.errors import InputError
+
+SECRETS = (PASSWORD, quote(PASSWORD, safe=""))
+"""The password, and as an address holds it."""
 
 
 @contextmanager

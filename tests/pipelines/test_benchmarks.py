@@ -72,6 +72,7 @@ def test_the_same_is_told_of_children_and_of_their_cohorts(tmp_path):
     labels = [stage for name, stage in stages.items() if name.startswith("labels pcornet_")]
     assert len(labels) == 3
     assert stages["labels pcornet_autism"]["rows"] > 100
+    assert all(stage["written_bytes"] > 0 for stage in labels)
     after = sum(stage["cpu_s"] for stage in labels)
     assert after > 0
     assert figures["cpu_s"] == pytest.approx(sum(s["cpu_s"] for s in stages.values()) - after, abs=0.1)

@@ -24,6 +24,10 @@ def test_the_table_of_the_data_work_is_of_its_figures_and_the_page_shows_them():
         )
         assert " | ".join(figures) in page
         assert f"{one['source_rows_per_cpu_s']:,}" in page
+    for stage in report["figures"][-1]["stages"]:
+        if stage["stage"].startswith(etl.LABELS):
+            name, peak = stage["stage"].removeprefix(etl.LABELS), f"{stage['peak_rss_mib']:,.0f} MiB"
+            assert f"| {name} | {stage['rows']:,} | {stage['cpu_s']:,.1f} | {peak} |" in page
 
 
 def test_the_table_of_the_children_is_of_its_figures_and_the_page_shows_them():

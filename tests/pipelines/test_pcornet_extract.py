@@ -27,7 +27,7 @@ from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
 from schemas.errors import InputError, NestError
 from schemas.lock import sole_writer
-from tests.pipelines.pcornet_server import cdm_in_postgres
+from tests.pipelines.pcornet_server import SECRETS, cdm_in_postgres
 
 CHILDREN = 120
 
@@ -189,7 +189,7 @@ def test_a_server_killed_in_the_middle_of_a_table_is_one_line_and_the_next_run_g
             extract(source, tmp_path / "out")
     finally:
         server.run("TRUNCATE vital", "INSERT INTO vital TABLE vital_kept", "DROP TABLE vital_kept")
-    assert PASSWORD not in str(told.value)
+    assert not any(secret in str(told.value) for secret in SECRETS)
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert "lab_result_cm.parquet" in written
     assert not {name for name in written if "vital" in name}
@@ -242,49 +242,129 @@ def test_two_refreshes_do_not_mix(cdm: Path, tmp_path: Path):
     assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == before
 
 
-def test_a_newer_refresh_takes_the_older_ones_place_when_its_last_table_is_there(cdm: Path, tmp_path: Path):
-    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
-    extract_newest(Dump(other), out)
-    same = Interrupted(Dump(other))
-    extract_newest(same, out)
-    assert same.read == ["HARVEST", "HARVEST", "HARVEST"], "what stands is not read again"
-    refreshed(other)
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
+def newest(source: Interrupted | Dump, folder: Path) -> None:
+    extract_newest(source, folder, accept=lambda _: None)
+
+
+def break_off(source: Dump, folder: Path, table: str = "VITAL") -> None:
+    """Extract until this table is reached."""
 
     def fail() -> None:
         raise InputError("the line broke")
 
     with pytest.raises(InputError, match="the line broke"):
-        extract_newest(Interrupted(Dump(other), "VITAL", 0, fail), out)
+        newest(Interrupted(source, table, 0, fail), folder)
+
+
+AGAIN = ["HARVEST", "HARVEST", "HARVEST"]
+"""What is read of a database whose tables all stand."""
+
+
+def test_a_newer_refresh_takes_the_older_ones_place_when_its_last_table_is_there(cdm: Path, tmp_path: Path):
+    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
+    newest(Dump(other), out)
+    same = Interrupted(Dump(other))
+    newest(same, out)
+    assert same.read == AGAIN, "what stands is not read again"
+    refreshed(other)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    break_off(Dump(other), out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert (tmp_path / "out.next" / "lab_result_cm.parquet").exists()
     again = Interrupted(Dump(other))
-    extract_newest(again, out)
+    newest(again, out)
     assert again.read == ["HARVEST", "HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
-    assert not (tmp_path / "out.next").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
     assert content(out)["HARVEST"].equals(content(other)["HARVEST"].select(TABLES["HARVEST"].names))
     assert {line.refresh["REFRESH_DEATH_DATE"] for line in read_manifest(out).values()} == set(
         content(other)["HARVEST"]["REFRESH_DEATH_DATE"]
     )
 
 
+def test_going_back_to_what_stands_reads_nothing_of_it_again(cdm: Path, tmp_path: Path):
+    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
+    newest(Dump(cdm), out)
+    break_off(Dump(other), out)  # one wrong address
+    back = Interrupted(Dump(cdm))
+    newest(back, out)
+    assert back.read == AGAIN
+    assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
+
+
+def test_a_first_extraction_that_broke_off_goes_on_where_it_lies(cdm: Path, tmp_path: Path):
+    break_off(Dump(cdm), tmp_path / "out")
+    again = Interrupted(Dump(cdm))
+    newest(again, tmp_path / "out")
+    assert again.read == ["HARVEST", "HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
+
+
 def test_what_was_read_of_a_refresh_that_is_no_more_is_thrown_away(cdm: Path, tmp_path: Path):
     other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
-    extract_newest(Dump(other), out)
+    newest(Dump(other), out)
     refreshed(other)
     extract(Dump(other), tmp_path / "out.next", patients=("a", "b"))
     refreshed(other)
-    extract_newest(Dump(other), out)
+    newest(Dump(other), out)
     assert content(out)["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
     assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
 
 
-def test_a_run_killed_between_the_two_refreshes_loses_neither(cdm: Path, tmp_path: Path):
-    extract(Dump(cdm), tmp_path / "out.next")  # whole, and the folder it was to replace is gone
+@pytest.mark.parametrize("moved_on", [False, True])
+def test_a_run_killed_between_the_two_renames_loses_neither_refresh(
+    cdm: Path, tmp_path: Path, moved_on: bool
+):
+    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
+    newest(Dump(other), out)
+    out.rename(tmp_path / "out.replaced")
+    refreshed(other)
+    extract(Dump(other), tmp_path / "out.next")  # whole, and its place is free
+    if moved_on:
+        refreshed(other)
+        break_off(Dump(other), out)
+        assert content(out)["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
+        return
+    source = Interrupted(Dump(other))
+    newest(source, out)
+    assert source.read == AGAIN
+    assert content(out)["HARVEST"].equals(content(other)["HARVEST"].select(TABLES["HARVEST"].names))
+    assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
+
+
+def test_another_row_of_harvest_under_the_same_dates_is_another_state(cdm: Path, tmp_path: Path):
+    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
+    newest(Dump(other), out)
+    path = other / "harvest.parquet"
+    pl.read_parquet(path).with_columns(BIRTH_DATE_MGMT=pl.lit("02")).write_parquet(path)
+    source = Interrupted(Dump(other))
+    newest(source, out)
+    assert set(source.read) == set(TABLES)
+
+
+def test_harvest_is_looked_at_before_any_other_table_is_read(cdm: Path, tmp_path: Path):
+    def refuse(harvest: pa.Table) -> None:
+        raise InputError(f"{harvest.num_rows} row is refused")
+
     source = Interrupted(Dump(cdm))
-    extract_newest(source, tmp_path / "out")
-    assert set(source.read) == {"HARVEST"}
-    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+    with pytest.raises(InputError, match="1 row is refused"):
+        extract_newest(source, tmp_path / "out", accept=refuse)
+    assert source.read == ["HARVEST"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_a_link_to_a_larger_disk_stays_one(cdm: Path, tmp_path: Path):
+    other, disk = copied(cdm, tmp_path / "cdm"), tmp_path / "disk"
+    (disk / "cdm").mkdir(parents=True)
+    (tmp_path / "out").symlink_to(disk / "cdm")
+    newest(Dump(other), tmp_path / "out")
+    refreshed(other)
+    newest(Dump(other), tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    assert {path.name for path in disk.iterdir()} == {"cdm"}
+
+
+def test_of_two_that_bring_a_folder_to_the_newest_the_second_stops(cdm: Path, tmp_path: Path):
+    with sole_writer(tmp_path), pytest.raises(NestError, match="another run is writing there"):
+        newest(Dump(cdm), tmp_path / "out")
 
 
 def test_two_databases_of_one_refresh_do_not_mix(cdm: Path, tmp_path: Path):
@@ -299,7 +379,7 @@ def test_two_databases_of_one_refresh_do_not_mix(cdm: Path, tmp_path: Path):
 def test_the_manifest_tells_no_address(cdm: Path, database: Postgres, tmp_path: Path):
     extract(database, tmp_path)
     told = (tmp_path / "manifest.jsonl").read_text()
-    assert not any(secret in told for secret in (database.access.dsn, database.access.user, PASSWORD))
+    assert not any(secret in told for secret in (database.access.dsn, database.access.user, *SECRETS))
 
 
 def test_a_refresh_during_the_extraction_is_refused_at_its_end(
@@ -461,7 +541,7 @@ def test_nobody_there_is_one_line(server: Server, tmp_path: Path):
     nobody = Postgres(Access(USER, PASSWORD, "postgresql://127.0.0.1:1/postgres"))
     with pytest.raises(InputError, match="PostgreSQL: nobody answers there") as told:
         extract(nobody, tmp_path)
-    assert PASSWORD not in str(told.value)
+    assert not any(secret in str(told.value) for secret in SECRETS)
 
 
 def test_credentials_that_are_not_set_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -53,39 +53,71 @@ def extract(source: Source, folder: Path, *, patients: tuple[str, str] | None = 
         with source.snapshot() as reader:
             refresh, done = _tables(source, reader, folder, patients)
         with source.snapshot() as later:
-            if refresh_dates(source, later) != refresh:
+            if _refresh_of(read_harvest(source, later)) != refresh:
                 raise InputError(
-                    f"{source.name}: HARVEST has other refresh dates than when the extraction began. "
-                    f"Extract again into an empty folder; {folder} holds the state before."
+                    f"{source.name}: HARVEST has other refresh dates than when the extraction began. Extract again; "
+                    f"{folder} holds the state before, which a newer one is not mixed with."
                 )
     return done
 
 
-def extract_newest(source: Source, folder: Path) -> dict[str, Line]:
-    """Bring `folder` to the source's present refresh, as `extract` writes it, and return the manifest.
+def extract_newest(source: Source, folder: Path, *, accept: Callable[[pa.Table], object]) -> dict[str, Line]:
+    """Bring `folder` to the source's present state, as `extract` writes it, and return the manifest.
 
-    A newer refresh, or another source, is written aside, in `<folder>.next`, and takes the folder's place when its last
-    table is there: what was extracted before is read until then. A run that ends early goes on where it stopped.
+    The state is known by HARVEST's row. What stands of it is not read again; another one is written aside, in
+    `<folder>.next`, and takes the folder's place when its last table is there: what was extracted before is read
+    until then. A run that ends early goes on where it stopped.
+
+    Args:
+        source: a database or a dump.
+        folder: an earlier run's, or none.
+        accept: looks at HARVEST before any other table is read, and raises what it has against it.
 
     Raises:
         InputError: as `extract`; what stood in the folder still stands there.
         NestError: another run writes there.
     """
-    with source.snapshot() as reader:
-        _require_columns(source, reader)
-        refresh, origin = refresh_dates(source, reader), _origin(source)
-    aside = folder.with_name(f"{folder.name}.next")
-    if not aside.exists() and _differing(folder, refresh, origin) is None:
-        return extract(source, folder)
-    if _differing(aside, refresh, origin) is not None:
-        shutil.rmtree(aside)
-    done = extract(source, aside)
-    with writing(folder):
+    folder = folder.resolve()
+    with writing(folder), sole_writer(folder.parent):
+        aside, replaced = (folder.with_name(f"{folder.name}.{what}") for what in ("next", "replaced"))
+        if replaced.exists() and not folder.exists():  # killed between the two renames
+            replaced.rename(folder)
+        _remove(replaced)
+        with source.snapshot() as reader:
+            _require_columns(source, reader)
+            harvest, origin = read_harvest(source, reader), _origin(source)
+        accept(harvest)
+        if _is_of(folder, harvest, origin) and (read_manifest(folder) or not read_manifest(aside)):
+            _remove(aside)
+            return extract(source, folder)
+        if not _is_of(aside, harvest, origin):
+            _remove(aside)
+        log.info(
+            "%s: another refresh or address than that of the tables in %s: reading all", source.name, folder
+        )
+        done = extract(source, aside)
         if folder.exists():
-            shutil.rmtree(folder)
+            folder.rename(replaced)
         aside.rename(folder)
         sync_folder(folder.parent)
+        _remove(replaced)
     return done
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _is_of(folder: Path, harvest: pa.Table, origin: str) -> bool:
+    """Return whether all that stands in a folder is of this source and of its present state."""
+    done, file = read_manifest(folder), _path(folder, "HARVEST")
+    if _differing(done, _refresh_of(harvest), origin) is not None:
+        return False
+    try:
+        return "HARVEST" not in done or bool(pq.read_table(file).equals(harvest))
+    except (pa.ArrowException, OSError):  # lost or damaged: `extract` reads it again
+        return True
 
 
 def _tables(
@@ -97,8 +129,7 @@ def _tables(
         log.warning(
             "%s: this account can write. Reading needs SELECT alone; use one that has no more.", source.name
         )
-    refresh = refresh_dates(source, reader)
-    origin = _origin(source)
+    refresh, origin = _refresh_of(read_harvest(source, reader)), _origin(source)
     done = _kept(folder, refresh, origin)
     for name in TABLES:
         has_patients = patients is not None and "PATID" in TABLES[name].names
@@ -113,18 +144,22 @@ def _tables(
     return refresh, done
 
 
-def refresh_dates(source: Source, reader: Reader) -> Refresh:
-    """Return HARVEST's refresh dates.
+def read_harvest(source: Source, reader: Reader) -> pa.Table:
+    """Return HARVEST, one row in the declared types.
 
     Raises:
-        InputError: HARVEST has not exactly one row.
+        InputError: it has not exactly one row.
     """
     batches = [_conformed("HARVEST", batch)[0] for batch in reader.batches(select("HARVEST", source.dialect))]
     table = pa.Table.from_batches(batches, TABLES["HARVEST"])
     if table.num_rows != 1:
         raise InputError(f"{source.name}: HARVEST has {table.num_rows} rows; a CDM has one. Mend it there.")
-    row = table.to_pylist()[0]
-    return {name: row[name] for name in TABLES["HARVEST"].names if name.startswith("REFRESH")}
+    return table
+
+
+def _refresh_of(harvest: pa.Table) -> Refresh:
+    (row,) = harvest.to_pylist()
+    return {name: row[name] for name in harvest.column_names if name.startswith("REFRESH")}
 
 
 def _require_columns(source: Source, reader: Reader) -> None:
@@ -147,7 +182,7 @@ def _origin(source: Source) -> str:
 
 def _kept(folder: Path, refresh: Refresh, origin: str) -> dict[str, Line]:
     done = read_manifest(folder)
-    if (other := _differing(folder, refresh, origin)) is not None:
+    if (other := _differing(done, refresh, origin)) is not None:
         of, mixed = other
         raise InputError(
             f"{folder}: holds {len(done)} tables of another {of}. Two {mixed} do not mix: give an empty folder."
@@ -155,12 +190,11 @@ def _kept(folder: Path, refresh: Refresh, origin: str) -> dict[str, Line]:
     return done
 
 
-def _differing(folder: Path, refresh: Refresh, origin: str) -> tuple[str, str] | None:
-    """Return what a folder's tables are of another of, one and several; None where they are of this."""
-    done = read_manifest(folder).values()
-    if any(line.source_sha256 != origin for line in done):
+def _differing(done: Mapping[str, Line], refresh: Refresh, origin: str) -> tuple[str, str] | None:
+    """Return what the tables are of another of, one and several; None where they are of this."""
+    if any(line.source_sha256 != origin for line in done.values()):
         return "database, account or folder", "sources"
-    if any(line.refresh != refresh for line in done):
+    if any(line.refresh != refresh for line in done.values()):
         return "refresh", "refreshes"
     return None
 

@@ -13,11 +13,13 @@ from pipelines.sources.files import find_file
 from pipelines.sources.gem import is_gem, read_gem
 from pipelines.sources.mimic_tables import CROSSWALKS
 from pipelines.sources.pcornet.ids import Ids
+from pipelines.sources.pcornet.manifest import read_manifest
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.raw import TEXT, Table, read
 from schemas.errors import InputError
 
 ROWS_PER_BATCH = 500_000
+CROSSWALK_FOLDER = "the crosswalks"
 DRUGS = "rxnorm_atc_mapping"
 READ = {
     **{name: CROSSWALKS[name] for name in ("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping")},
@@ -68,6 +70,14 @@ class PcornetSource:
         if other:
             told = ", ".join(f"{name} as {found.field(name).type}" for name in other)
             raise InputError(f"{path.name}: holds {told} ({path}). Extract the table again.")
+
+    def dates_out_of_range(self) -> dict[str, int]:
+        """Return of each table how many dates the extraction made null; none where the folder is not its own."""
+        try:
+            lines = read_manifest(self.folder).values()
+        except InputError:  # another tool's file of that name
+            return {}
+        return {line.table: line.dates_out_of_range for line in lines if line.dates_out_of_range}
 
     def rows(self, table: str) -> int:
         return int(pq.read_metadata(self.path(table)).num_rows)
@@ -128,10 +138,15 @@ def find_source(folder: Path, crosswalks: Path | None, salt: str) -> PcornetSour
     Raises:
         InputError: a folder is missing, or a table; the first one is named.
     """
-    for place, holds in ((folder, "a CDM's extracted tables"), (crosswalks, "the crosswalks")):
-        if place is not None and not place.is_dir():
-            raise InputError(f"{place}: no such folder. Name the one that holds {holds}.")
+    require_folder(folder, "a CDM's extracted tables")
+    require_folder(crosswalks, CROSSWALK_FOLDER)
     source = PcornetSource(folder, crosswalks, salt)
     for table in TABLES:
         source.path(table)
     return source
+
+
+def require_folder(place: Path | None, holds: str) -> None:
+    """Raise InputError where a folder is named that is none."""
+    if place is not None and not place.is_dir():
+        raise InputError(f"{place}: no such folder. Name the one that holds {holds}.")
