@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
+import polars as pl
 import pytest
 
 from assets.pcornet import PCORNET_ASSETS
 from assets.resources import Workspace
 from pipelines.benchmarks.postgres_server import PASSWORD, USER, Server
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
+from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.layout import Layout
 from tests.pipelines.pcornet_server import SECRETS, cdm_in_postgres
@@ -69,7 +71,9 @@ def test_a_database_gives_the_shards_its_dump_gives_and_is_asked_for_a_newer_ref
     assert materialize(dumped) == set(ALL)
     assert len(shards(tmp_path / "live")) > 0
     assert shards(tmp_path / "live") == shards(tmp_path / "dumped")
-    assert Layout(tmp_path / "live" / "pcornet").extracted.stat().st_mode & 0o777 == 0o700
+    layout = Layout(tmp_path / "live" / "pcornet")
+    assert layout.extracted.stat().st_mode & 0o777 == 0o700
+    assert StepCard.read(layout.cards, "raw").outputs == [], "the site's own ids go to no object store"
 
     assert materialize(live) == set()
     server.run("UPDATE harvest SET refresh_death_date = refresh_death_date + 1")
@@ -90,6 +94,21 @@ def test_a_database_that_is_gone_is_told_and_what_came_of_it_still_serves(
     assert not isinstance(told.value, NestError), "it is told without a stack"
     assert not any(secret in str(told.value) for secret in SECRETS)
     assert materialize(live, "pcornet_subjects") == {"pcornet_subjects"}
+
+
+def test_a_table_that_was_changed_where_it_lies_is_refused_and_extracted_again(
+    credentials: dict[str, str], tmp_path: Path
+):
+    live = Workspace(data_dir=str(tmp_path), pcornet_database="postgres")
+    materialize(live, "pcornet_raw")
+    table = Layout(tmp_path / "pcornet").extracted / "vital.parquet"
+    whole = pl.read_parquet(table)
+    whole[:1].write_parquet(table)
+    with pytest.raises(Exception, match="pcornet_raw: the files have changed since"):
+        materialize(live, "pcornet_subjects")
+    # the very bytes come again, so to its own card the input is what it was
+    assert materialize(live, "pcornet_raw", "pcornet_subjects") == {"pcornet_subjects"}
+    assert pl.read_parquet(table).height == whole.height > 1
 
 
 def test_dates_in_no_calendar_are_told_of_the_input(
