@@ -123,7 +123,7 @@ def test_new_patients_are_scored_by_a_fine_tuned_model(full_run: Run, tmp_path: 
 @pytest.mark.parametrize(
     "command",
     [
-        ("dg", "check", "defs"),
+        pytest.param(("dg", "check", "defs"), marks=pytest.mark.long),
         pytest.param(("dagster", "asset", "list"), marks=pytest.mark.long),
         pytest.param(("dagster", "job", "list", "-m", "assets.definitions"), marks=pytest.mark.long),
     ],

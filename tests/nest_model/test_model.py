@@ -34,7 +34,7 @@ def test_the_paper_preset_has_the_papers_parameters():
     assert _encoder_millions(20_377) == 100.60
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2)
 @given(subjects, configs, st.integers(0, 1000))
 def test_packed_rows_give_the_padded_models_outputs_losses_and_gradients(sizes, config, seed):
     batch = ragged_batch(sizes, seed, config.cse_position)

@@ -3,6 +3,8 @@
 import json
 import struct
 
+import pytest
+
 from nest_model import pictures
 from schemas.attrition import Step, shown_attrition
 from schemas.cards import StepCard
@@ -32,6 +34,7 @@ def test_a_cohort_s_attrition_is_drawn_unless_all_of_it_is_withheld():
     assert pictures.of_attrition(shown_attrition([Step("all encounters", 4, 3, 0)])) == {}
 
 
+@pytest.mark.long
 def test_every_picture_fits_where_the_ui_opens_it(tmp_path):
     from nest_model.report import write_report
 

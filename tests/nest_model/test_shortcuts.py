@@ -81,7 +81,7 @@ def test_every_shortcut_keeps_outputs_losses_and_gradients_in_float64_to_1e_12(n
     _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float64, close=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2 // 3)
 @given(subjects, configs, mixtures, st.integers(0, 1000))
 def test_so_does_any_mixture_of_them(sizes, config, shortcuts, seed):
     _compare(sizes, replace(config, shortcuts=shortcuts), seed, dtype=torch.float64, close=1e-12)

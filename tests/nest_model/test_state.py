@@ -43,7 +43,10 @@ def test_two_states_are_kept_and_the_newest_is_read(tmp_path):
     assert step_of(states) == 3
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=settings.default.max_examples * 2,
+)
 @given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_a_byte_flipped_anywhere_is_never_read_as_good(tmp_path, where, flip):
     states = two_states(tmp_path / "state")

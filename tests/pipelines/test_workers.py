@@ -103,6 +103,7 @@ def refuse(_: int) -> None:
     raise NestError("what is wrong, where, how many")
 
 
+@pytest.mark.long
 def test_a_cluster_gives_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
     here = run_chain(raw, tmp_path / "here")
     workers.use(cluster.address)
