@@ -102,8 +102,8 @@ def _sha256(said: Any) -> str:
 
 def _stamps(layout: Layout, paths: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
     """Return the stamps of what is a user's own or was fetched; what a run made itself is known by its content."""
-    data, fetched = layout.root.parent, layout.root.parent / "downloads"
-    return stamps_of(path for path in paths if not path.is_relative_to(data) or path.is_relative_to(fetched))
+    made, fetched = layout.root.parent, layout.downloads
+    return stamps_of(path for path in paths if not path.is_relative_to(made) or path.is_relative_to(fetched))
 
 
 def _as_raw_says(layout: Layout, source: Sequence[Path]) -> dict[str, tuple[int, int, int]]:

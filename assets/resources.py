@@ -14,7 +14,7 @@ from pipelines.sources.meds_files import MedsDataset
 from pipelines.sources.pcornet.extracted import PcornetSource
 from pipelines.sources.ready_pcornet import source_of
 from schemas.errors import NestError
-from schemas.layout import Layout
+from schemas.layout import DOWNLOADS, Layout
 from schemas.private import make_private
 from schemas.settings import Settings
 
@@ -97,7 +97,7 @@ class Workspace(dg.ConfigurableResource):
     @property
     def downloads(self) -> Path:
         """Return the folder of fetched input; each fetch has a folder of its own below."""
-        return self.data_folder / "downloads"
+        return self.data_folder / DOWNLOADS
 
     def _settings(self, **fixed: None) -> Settings:
         fields = {name: getattr(self, name) for name in type(self).model_fields}

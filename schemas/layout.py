@@ -6,6 +6,8 @@ The asset's name, the table's name and the file's name are one: `mimic_events` i
 from dataclasses import dataclass
 from pathlib import Path
 
+DOWNLOADS = "downloads"
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -19,9 +21,14 @@ class Layout:
         return self.root / "raw"
 
     @property
+    def downloads(self) -> Path:
+        """Input from elsewhere, of all sources: beside their folders."""
+        return self.root.parent / DOWNLOADS
+
+    @property
     def extracted(self) -> Path:
         """Tables as they came out of a database, with their own ids: an input, which goes to no object store."""
-        return self.root.parent / "downloads" / self.root.name
+        return self.downloads / self.root.name
 
     @property
     def planted(self) -> Path:

@@ -18,9 +18,10 @@ from schemas.suppress import shown, shown_count, shown_parts, shown_share
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 EXTRACTED = ("subjects", "encounters", "events")
-LACKS = dict.fromkeys(
-    ("meds", "pcornet"), ("drug_lookup",)
-)  # their codes carry an ATC, or are looked up by RxNorm
+LACKS = {
+    "meds": ("drug_lookup",),  # a dataset's codes carry their ATC themselves
+    "pcornet": ("drug_lookup",),  # a CDM's are looked up by RxNorm
+}
 CORPORA = {"mimic": "MIMIC-IV", "meds": "MEDS", "pcornet": "PCORnet"}
 PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
 

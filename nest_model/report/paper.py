@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nest_model.report.table import LABELS as OURS
+
 
 @dataclass(frozen=True)
 class PaperTask:
@@ -14,48 +16,28 @@ class PaperTask:
     scores: Mapping[str, tuple[float, float]]  # model -> AUROC, AP
 
 
-_MODELS = ("lightgbm", "core_behrt_probed", "core_behrt", "probe", "nest")
 LABELS = {
-    "lightgbm": "LightGBM",
+    "lightgbm": OURS["lightgbm"],
     "core_behrt_probed": "CORE-BEHRT, probed",
     "core_behrt": "CORE-BEHRT, fine-tuned",
-    "probe": "NEST, frozen",
-    "nest": "NEST",
+    "probe": OURS["probe"],
+    "nest": OURS["nest"],
+}
+_SIZES = {  # test rows, prevalence
+    "pcornet_recurrent_aom": (1_030, 0.220),
+    "pcornet_autism": (8_945, 0.0205),
+    "pcornet_readmission_30d_home": (12_072, 0.191),
+}
+_TABLE = {  # of each model AUROC and AP, cohort by cohort
+    "lightgbm": ((0.717, 0.401), (0.736, 0.060), (0.738, 0.466)),
+    "core_behrt_probed": ((0.721, 0.396), (0.703, 0.098), (0.738, 0.468)),
+    "core_behrt": ((0.730, 0.439), (0.738, 0.102), (0.738, 0.468)),
+    "probe": ((0.737, 0.426), (0.711, 0.076), (0.734, 0.457)),
+    "nest": ((0.738, 0.432), (0.742, 0.109), (0.741, 0.475)),
 }
 PAPER = {
-    "pcornet_recurrent_aom": PaperTask(
-        1_030,
-        0.220,
-        dict(
-            zip(
-                _MODELS,
-                [(0.717, 0.401), (0.721, 0.396), (0.730, 0.439), (0.737, 0.426), (0.738, 0.432)],
-                strict=True,
-            )
-        ),
-    ),
-    "pcornet_autism": PaperTask(
-        8_945,
-        0.0205,
-        dict(
-            zip(
-                _MODELS,
-                [(0.736, 0.060), (0.703, 0.098), (0.738, 0.102), (0.711, 0.076), (0.742, 0.109)],
-                strict=True,
-            )
-        ),
-    ),
-    "pcornet_readmission_30d_home": PaperTask(
-        12_072,
-        0.191,
-        dict(
-            zip(
-                _MODELS,
-                [(0.738, 0.466), (0.738, 0.468), (0.738, 0.468), (0.734, 0.457), (0.741, 0.475)],
-                strict=True,
-            )
-        ),
-    ),
+    cohort: PaperTask(*size, {model: scores[place] for model, scores in _TABLE.items()})
+    for place, (cohort, size) in enumerate(_SIZES.items())
 }
 
 
