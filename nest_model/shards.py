@@ -142,7 +142,8 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
                 raise ContractError(
                     f"{file}: contract is {found}, expected {expected}; materialize the shards again."
                 )
-            yield from shard.iter_batches(_SETS_AT_A_TIME, columns=SEQSET.names)
+            # several threads would be no faster, and leave what they freed in heaps of their own
+            yield from shard.iter_batches(_SETS_AT_A_TIME, columns=SEQSET.names, use_threads=False)
     except (pa.ArrowInvalid, OSError):
         raise ContractError(f"{file}: not a readable Parquet file; materialize the shards again.") from None
 
