@@ -19,10 +19,10 @@ UNORDERED = {"set-position": "none"}
 """What a model of these sets is told: an encounter's codes have no order inside."""
 
 
-@dg.asset(kinds={"parquet"}, code_version=code_version("pipelines.sources.ready_pcornet"), **ETL)
+@dg.asset(kinds={"duckdb", "parquet"}, code_version=code_version("pipelines.sources.ready_pcornet"), **ETL)
 @plainly
 def pcornet_raw(workspace: Workspace) -> dg.MaterializeResult:
-    """The input: the eleven tables of a CDM out of a database, found where the settings say, or made (synthetic)."""
+    """The input: the eleven tables of a CDM out of a database, or of files; unset, of a synthetic one in DuckDB."""
     layout, settings = workspace.layout("pcornet"), workspace.settings
     extract_newest_cdm(settings, layout)
 

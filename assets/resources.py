@@ -37,7 +37,7 @@ class Workspace(dg.ConfigurableResource):
     meds_gap_hours: float | None = None
     instacart_dir: str | None = None
     pcornet_dir: str | None = None
-    pcornet_database: str | None = None  # postgres | oracle
+    pcornet_database: str | None = None  # postgres | oracle | a DuckDB file or a dump's folder
     db_allow_plaintext: bool | None = None
     pcornet_birth_dates: str | None = None
     pcornet_unlinked: str | None = None  # drop | day

@@ -31,6 +31,11 @@ class Layout:
         return self.downloads / self.root.name
 
     @property
+    def cdm(self) -> Path:
+        """A synthetic CDM as its site would have it, a DuckDB database; `raw` is what was extracted out of it."""
+        return self.root / "cdm.duckdb"
+
+    @property
     def planted(self) -> Path:
         """What the synthetic generator knows and the data do not say: outcome probabilities."""
         return self.root / "planted.parquet"

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import NestError
@@ -49,8 +49,8 @@ class Settings(BaseSettings):
         "last_visible"  # the basket asked for of a test user
     )
     pcornet_dir: Path | None = None  # the extracted tables of a CDM, a Parquet file each; None: synthetic
-    pcornet_database: Literal["postgres", "oracle"] | None = (
-        None  # whose CDM is extracted; NEST_DB_… say where
+    pcornet_database: Literal["postgres", "oracle"] | Path | None = (
+        None  # whose CDM is extracted: a server's, which NEST_DB_… name, a DuckDB file's or that of a folder of files
     )
     db_allow_plaintext: bool = False  # no TLS to another host: the net between is one's own
     pcornet_birth_dates: str = (
@@ -101,6 +101,15 @@ class Settings(BaseSettings):
         """The preset's rules, with what is set apart from it."""
         preset = PRESETS[self.preset]
         return preset if self.med_link is None else preset.model_copy(update={"med_link": self.med_link})
+
+    @field_validator("pcornet_database", mode="before")
+    @classmethod
+    def _refuse_address(cls, value: Any) -> Any:
+        if isinstance(value, str) and (
+            "://" in value or "@" in value
+        ):  # it may hold a password: it is not told
+            raise ValueError("takes no address; write postgres or oracle, and where it is into NEST_DB_DSN")
+        return value
 
     @model_validator(mode="before")
     @classmethod

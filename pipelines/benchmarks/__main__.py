@@ -24,6 +24,7 @@ from pipelines.benchmarks.etl import (
 )
 from pipelines.benchmarks.measure import Machine
 from pipelines.benchmarks.replicate import replicate
+from pipelines.sources.pcornet.load_duckdb import load_duckdb
 from pipelines.sources.ready_pcornet import CROSSWALKS, write_crosswalks
 from schemas.errors import NestError
 from schemas.layout import Layout
@@ -104,9 +105,10 @@ def inputs(given: argparse.Namespace) -> list[tuple[str, Path, Callable[[Layout]
         size = ["--children", str(given.children), "--workers", workers]
         write_synthetic(raw, "pipelines.sources.synthetic_pcornet", *size)
         write_crosswalks(raw / CROSSWALKS)
-        made.append(
-            (f"synthetic CDM, {given.children:,} children", raw, partial(of_pcornet, raw, raw / CROSSWALKS))
-        )
+        if not (database := raw / "cdm.duckdb").exists():
+            load_duckdb(raw, database)
+        stages = partial(of_pcornet, database, raw / CROSSWALKS)
+        made.append((f"synthetic CDM, {given.children:,} children", database, stages))
     return made
 
 

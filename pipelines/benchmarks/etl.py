@@ -14,6 +14,9 @@ from pipelines.benchmarks.yardstick import plain
 from pipelines.cohorts import write_labels
 from pipelines.sources.instacart_tables import InstacartSource
 from pipelines.sources.mimic_tables import TABLE_OF_KIND
+from pipelines.sources.pcornet.dump import DuckDBFile
+from pipelines.sources.pcornet.extract import extract
+from pipelines.sources.pcornet.extracted import PcornetSource
 from pipelines.sources.pcornet.ids import SYNTHETIC_SALT
 from schemas.cards import StepCard
 from schemas.cohort import read_folder
@@ -34,6 +37,8 @@ PRELOAD = [
 COHORTS = Path(__file__).parents[2] / "assets" / "cohorts"
 PLAIN = "plain labs, by polars"
 """The stage that is no part of the chain but what the chain is held against."""
+EXTRACTED = "extracted"
+"""The stage that brings rows out of a database, which those after it read once more."""
 LABELS = "labels "
 """How stages begin that come after the chain, each the labels of a cohort."""
 
@@ -75,11 +80,12 @@ def of_instacart(folder: Path, layout: Layout) -> Work:
     }
 
 
-def of_pcornet(folder: Path, crosswalks: Path | None, layout: Layout) -> Work:
-    """Return the stages from a CDM's extracted tables to checked shards."""
-    source, rules = pcornet.find_source(folder, crosswalks, SYNTHETIC_SALT), PRESETS["default"]
+def of_pcornet(database: Path, crosswalks: Path | None, layout: Layout) -> Work:
+    """Return the stages from a CDM in a DuckDB database to checked shards."""
+    source, rules = PcornetSource(layout.extracted, crosswalks, SYNTHETIC_SALT), PRESETS["default"]
     subjects = partial(pcornet.extract_subjects, subjects_per_bucket=Settings().subjects_per_bucket)
     return {
+        EXTRACTED: (extract, DuckDBFile(database), layout.extracted),
         "raw": (pcornet.inspect_raw, source, layout),
         "subjects": (subjects, source, layout, rules),
         "encounters": (pcornet.extract_encounters, source, layout),
@@ -113,21 +119,25 @@ def run(work: Work, layout: Layout) -> list[Stage]:
     costs = []
     for stage, (function, *arguments) in work.items():
         result, cost = measured(stage, function, *arguments, preload=PRELOAD)
-        flows = result.flows.values() if isinstance(result, StepCard) else []
         is_labels = stage.startswith(LABELS)
-        labelled = result.counts["rows"] if is_labels else 0
         output = getattr(layout, stage, None) if stage != "raw" else None
         if is_labels:
             output = layout.cohort(stage.removeprefix(LABELS))
         costs.append(
             Stage(
                 **cost.model_dump(),
-                rows=labelled or sum(flow.source_rows for flow in flows),
+                rows=result.counts["rows"] if is_labels else _rows_read(stage, result),
                 written_bytes=size_of(output) if output else 0,
             )
         )
         log.info("%-20s%9.1f CPU s%9.1f s%8.0f MiB", stage, cost.cpu_s, cost.wall_s, cost.peak_rss_mib)
     return costs
+
+
+def _rows_read(stage: str, result: Any) -> int:
+    if stage == EXTRACTED:
+        return sum(line.rows for line in result.values())
+    return sum(flow.source_rows for flow in result.flows.values()) if isinstance(result, StepCard) else 0
 
 
 def hash_outputs(layout: Layout) -> None:
@@ -160,8 +170,8 @@ def summary(name: str, costs: list[Stage], layout: Layout, raw_bytes: int) -> di
     """Return the figures of one input."""
     chain = [cost for cost in costs if cost.stage != PLAIN and not cost.stage.startswith(LABELS)]
     cpu = sum(cost.cpu_s for cost in chain)
-    # those of seqset are events, not the source's
-    rows = sum(cost.rows for cost in chain if cost.stage != "seqset")
+    # those of seqset are events, not the source's, and what was extracted is read again
+    rows = sum(cost.rows for cost in chain if cost.stage not in (EXTRACTED, "seqset"))
     plain_rates = [round(cost.rows / cost.cpu_s) for cost in costs if cost.stage == PLAIN]
     return {
         "input": name,

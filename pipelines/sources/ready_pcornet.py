@@ -1,13 +1,15 @@
 """The input of a PCORnet run: a database's CDM, a user's own extracted tables, or a synthetic CDM made on the spot."""
 
+import shutil
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
 import pyarrow as pa
 
-from pipelines.shards import writing
-from pipelines.sources.pcornet.extract import extract_newest
+from pipelines.shards import fresh_folder, writing
+from pipelines.sources.pcornet.dump import DuckDBFile
+from pipelines.sources.pcornet.extract import extract, extract_newest
 from pipelines.sources.pcornet.extracted import (
     CROSSWALK_FOLDER,
     READ,
@@ -17,6 +19,8 @@ from pipelines.sources.pcornet.extracted import (
 )
 from pipelines.sources.pcornet.harvest import end_of_data, refuse_shifted_births
 from pipelines.sources.pcornet.ids import SYNTHETIC_SALT, Ids
+from pipelines.sources.pcornet.load_duckdb import load_duckdb
+from pipelines.sources.pcornet.manifest import MANIFEST
 from pipelines.sources.pcornet.named import source_named
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.synthetic_pcornet.menu import codes
@@ -54,7 +58,7 @@ def extract_newest_cdm(settings: Settings, layout: Layout) -> None:
     assert settings.pcornet_database is not None
     Ids(salt_of(settings))
     require_folder(settings.vocab_dir, CROSSWALK_FOLDER)
-    source = source_named(settings.pcornet_database, allow_plaintext=settings.db_allow_plaintext)
+    source = source_named(str(settings.pcornet_database), allow_plaintext=settings.db_allow_plaintext)
 
     def accept(harvest: pa.Table) -> None:
         rows = pl.DataFrame(harvest)
@@ -65,17 +69,30 @@ def extract_newest_cdm(settings: Settings, layout: Layout) -> None:
 
 
 def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
-    """Return the tables of a database or of `NEST_PCORNET_DIR`, or make the synthetic CDM under `layout.raw`.
+    """Return the tables of a database or of `NEST_PCORNET_DIR`, or make a synthetic CDM and extract it to `layout.raw`.
 
     With a user's own tables, planted probabilities of an earlier synthetic run are removed: they are of other children.
     """
     if _whose(settings) == "synthetic":
-        write_pcornet(layout.raw, children=settings.synthetic_children, seed=settings.seed)
-        write_crosswalks(layout.raw / CROSSWALKS)
-        _write_planted(layout, Ids(salt_of(settings)))
+        _extract_synthetic(settings, layout)
     else:
         layout.planted.unlink(missing_ok=True)
     return source_of(settings, layout)
+
+
+def _extract_synthetic(settings: Settings, layout: Layout) -> None:
+    """Make a CDM in a DuckDB database, and extract it as a site's own is."""
+    with fresh_folder(layout.raw) as raw:
+        made = raw / "made"
+        write_pcornet(made, children=settings.synthetic_children, seed=settings.seed)
+        load_duckdb(made, layout.cdm)
+        _write_planted(made, layout, Ids(salt_of(settings)))
+        shutil.rmtree(made)
+        extract(DuckDBFile(layout.cdm), raw)
+        (
+            raw / MANIFEST
+        ).unlink()  # to go on by, which a made CDM never is; and it tells where the data folder lies
+        write_crosswalks(raw / CROSSWALKS)
 
 
 def write_crosswalks(folder: Path) -> None:
@@ -89,9 +106,9 @@ def write_crosswalks(folder: Path) -> None:
                 pairs.write_csv(folder / f"{name}.csv")
 
 
-def _write_planted(layout: Layout, ids: Ids) -> None:
+def _write_planted(made: Path, layout: Layout, ids: Ids) -> None:
     """Write planted/2 by the ids the CDM's tables get: of each stay its return, of each child all else."""
-    told = pl.read_parquet(layout.raw / f"{PLANTED_FILE}.parquet")
+    told = pl.read_parquet(made / f"{PLANTED_FILE}.parquet")
     of_stay = pl.when(pl.col("outcome") == "return_30d").then("ENCOUNTERID")
     planted = told.select(
         subject_id=ids.of(told["PATID"], "PATID"),

@@ -10,10 +10,12 @@ import pytest
 from assets.pcornet import PCORNET_ASSETS
 from assets.resources import Workspace
 from pipelines.benchmarks.postgres_server import PASSWORD, USER, Server
+from pipelines.sources.pcornet.load_duckdb import load_duckdb
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.layout import Layout
+from schemas.settings import Settings
 from tests.pipelines.pcornet_server import SECRETS, cdm_in_postgres
 from tests.runs import run
 
@@ -81,6 +83,25 @@ def test_a_database_gives_the_shards_its_dump_gives_and_is_asked_for_a_newer_ref
         assert "pcornet_raw" in materialize(live)
     finally:
         server.run("UPDATE harvest SET refresh_death_date = refresh_death_date - 1")
+
+
+def test_a_duckdb_file_is_a_database_as_any_other(cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
+    load_duckdb(cdm, tmp_path / "cdm.duckdb")
+    live = Workspace(data_dir=str(tmp_path / "live"), pcornet_database=str(tmp_path / "cdm.duckdb"))
+    assert materialize(live) == set(ALL)
+    dumped = Workspace(data_dir=str(tmp_path / "dumped"), pcornet_dir=str(cdm))
+    assert materialize(dumped) == set(ALL)
+    assert len(shards(tmp_path / "live")) > 0
+    assert shards(tmp_path / "live") == shards(tmp_path / "dumped")
+    assert materialize(live) == set()
+
+
+@pytest.mark.parametrize("address", ["postgresql://ada:canary@db/cdm", "ada/canary@db:1521/cdm"])
+def test_an_address_in_place_of_a_databases_name_is_refused_and_told_nowhere(address: str, tmp_path: Path):
+    with pytest.raises(NestError, match=r"NEST_PCORNET_DATABASE: .*NEST_DB_DSN") as told:
+        Settings(pcornet_database=address)
+    assert "canary" not in str(told.value)
 
 
 def test_a_database_that_is_gone_is_told_and_what_came_of_it_still_serves(

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -9,6 +10,7 @@ from assets.cohorts import FOLDER
 from nest_model.report.tasks import LEAST_PLANTED
 from pipelines import pcornet
 from pipelines.cohorts import write_labels
+from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.ready_pcornet import ready_pcornet
 from pipelines.sources.synthetic_pcornet.rates import RATES
 from schemas.cards import Flow
@@ -59,6 +61,23 @@ def test_a_risk_was_planted_for_the_index_of_each_paediatric_cohort(
     assert risks[key[1]].is_unique().all()
     assert rows.height > 10
     assert rows[key[0]].is_in(risks[key[1]].implode()).mean() >= LEAST_PLANTED
+
+
+def test_the_synthetic_cdm_is_a_database_and_the_input_is_what_was_extracted_out_of_it(
+    extracted: tuple[Layout, dict[str, Flow]],
+):
+    layout, _ = extracted
+    assert {path.name for path in layout.raw.iterdir()} == {
+        *(f"{name.lower()}.parquet" for name in TABLES),
+        "vocab",
+    }
+    with duckdb.connect(layout.cdm, read_only=True) as database:
+        for name, schema in TABLES.items():
+            rows = pl.read_parquet(layout.raw / f"{name.lower()}.parquet")
+            assert rows.columns == schema.names
+            assert rows.equals(database.sql(f"SELECT {', '.join(schema.names)} FROM {name}").pl())
+        ((children,),) = database.sql("SELECT count(*) FROM DEMOGRAPHIC").fetchall()
+    assert children == CHILDREN
 
 
 def test_planted_risks_of_made_up_children_go_when_real_ones_come(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""`python -m pipelines.sources.pcornet extract | load`: a CDM out of a database or dump, or a dump into PostgreSQL."""
+"""`python -m pipelines.sources.pcornet extract | load`: a CDM out of a database or dump, or a dump into a database."""
 
 import argparse
 import logging
@@ -19,14 +19,18 @@ def main(arguments: list[str] | None = None) -> int:
         "extract", help="a CDM as Parquet files; run again, it goes on where it stopped"
     )
     out.add_argument(
-        "--from", dest="where", required=True, help="postgres, oracle, or a folder of Parquet or CSV"
+        "--from",
+        dest="where",
+        required=True,
+        help="postgres, oracle, a DuckDB file, or a folder of Parquet or CSV",
     )
     out.add_argument("--out", type=Path, required=True)
     out.add_argument(
         "--patients", nargs=2, metavar=("FROM", "BELOW"), help="PATIDs between which to read, for a trial"
     )
-    into = commands.add_parser("load", help="a dump of Parquet files into PostgreSQL")
+    into = commands.add_parser("load", help="a dump of Parquet files into PostgreSQL or a DuckDB file")
     into.add_argument("--folder", type=Path, required=True)
+    into.add_argument("--into", default="postgres", help="postgres, or the DuckDB file to make")
     for command in (out, into):
         command.add_argument("--allow-plaintext", action="store_true", help="no TLS to another host")
     asked = parser.parse_args(arguments)
@@ -41,6 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _rows(asked: argparse.Namespace) -> dict[str, int]:
+    if asked.command == "load" and asked.into != "postgres":
+        from pipelines.sources.pcornet.load_duckdb import load_duckdb
+
+        return load_duckdb(asked.folder, Path(asked.into))
     if asked.command == "load":
         from pipelines.sources.pcornet.load_postgres import load_postgres
 

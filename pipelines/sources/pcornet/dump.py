@@ -1,4 +1,4 @@
-"""A CDM as a folder of Parquet or CSV files, read by DuckDB."""
+"""A CDM as a DuckDB database, or as a folder of Parquet or CSV files that DuckDB reads."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +14,7 @@ from pipelines.sources.pcornet.tables import TABLES
 from schemas.errors import InputError
 
 ROWS_PER_BATCH = 100_000
+MEMORY_LIMIT = "1GB"  # of DuckDB; rows stream through
 DUCKDB = Dialect("VARCHAR", "DATE", "DOUBLE", "$")
 
 
@@ -30,7 +31,7 @@ class Dump:
         return str(self.folder.resolve())
 
     @contextmanager
-    def snapshot(self) -> Iterator["DumpReader"]:
+    def snapshot(self) -> Iterator["DuckDBReader"]:
         """Read the files as they are; one that changes meanwhile is refused at the end.
 
         Raises:
@@ -48,7 +49,39 @@ class Dump:
                 if path is not None:
                     with _rewording(name):
                         database.execute(f"CREATE VIEW {name} AS SELECT * FROM {_scan(path)}")
-            yield DumpReader(database, [name for name, path in paths.items() if path is not None])
+            yield DuckDBReader(database, [name for name, path in paths.items() if path is not None])
+
+
+@dataclass(frozen=True)
+class DuckDBFile:
+    """A database in one file, whose tables or views bear the CDM's names."""
+
+    file: Path
+    name: str = "DuckDB"
+    dialect: Dialect = DUCKDB
+
+    @property
+    def address(self) -> str:
+        return str(self.file.resolve())
+
+    @contextmanager
+    def snapshot(self) -> Iterator["DuckDBReader"]:
+        """Open the file for reading; as long as it is, no other process can open it for writing.
+
+        Raises:
+            InputError: it is no DuckDB database, or somebody writes in it.
+        """
+        try:
+            database = duckdb.connect(self.file, read_only=True, config={"memory_limit": MEMORY_LIMIT})
+        except duckdb.Error as error:
+            why = "somebody has it open for writing" if "lock" in str(error) else "it is no DuckDB database"
+            raise InputError(
+                f"{self.file}: {why}, or a newer DuckDB's. Close it there, or export its tables as Parquet, and give "
+                "that folder."
+            ) from None
+        with database:
+            found = database.sql("SELECT upper(table_name) FROM information_schema.tables").fetchall()
+            yield DuckDBReader(database, [name for (name,) in found])
 
 
 def _scan(path: Path) -> str:
@@ -59,8 +92,8 @@ def _scan(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class DumpReader:
-    """The files of one folder as tables of a DuckDB that holds nothing itself."""
+class DuckDBReader:
+    """A database of DuckDB; where a folder is read it holds nothing itself."""
 
     database: duckdb.DuckDBPyConnection
     tables: Sequence[str]

@@ -4,15 +4,16 @@ from pathlib import Path
 
 from pipelines.sources.pcornet.access import Access, refuse_password
 from pipelines.sources.pcornet.source import Source
+from schemas.errors import InputError
 
 
 def source_named(where: str, *, allow_plaintext: bool) -> Source:
-    """Return the source that `postgres`, `oracle` or a folder names; a database's credentials are in the environment.
+    """Return what `postgres`, `oracle`, a DuckDB file or a folder names; a server's credentials are in the environment.
 
     Raises:
-        InputError: a credential is not set, or `where` is an address with one in it.
+        InputError: a credential is not set, `where` is an address with one in it, or there is nothing of that name.
     """
-    refuse_password(where, "--from")
+    refuse_password(where, "where a CDM lies")
     if where == "postgres":
         from pipelines.sources.pcornet.postgres import Postgres  # a driver: only where it is spoken to
 
@@ -21,6 +22,11 @@ def source_named(where: str, *, allow_plaintext: bool) -> Source:
         from pipelines.sources.pcornet.oracle import Oracle
 
         return Oracle(Access.from_environment(), allow_plaintext)
-    from pipelines.sources.pcornet.dump import Dump
+    from pipelines.sources.pcornet.dump import DuckDBFile, Dump
 
-    return Dump(Path(where))
+    place = Path(where).expanduser()
+    if not place.exists():
+        raise InputError(
+            f"{where}: no such DuckDB file, and no such folder of Parquet or CSV. Give one, or `postgres` or `oracle`."
+        )
+    return Dump(place) if place.is_dir() else DuckDBFile(place)
