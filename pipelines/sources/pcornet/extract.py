@@ -92,9 +92,8 @@ def extract_newest(source: Source, folder: Path, *, accept: Callable[[pa.Table],
             return extract(source, folder)
         if not _is_of(aside, harvest, origin):
             _remove(aside)
-        log.info(
-            "%s: another refresh or address than that of the tables in %s: reading all", source.name, folder
-        )
+        other = _differing(read_manifest(folder), _refresh_of(harvest), origin)
+        log.info("%s: %s: reading all", source.name, _why_all(folder, other))
         done = extract(source, aside)
         if folder.exists():
             folder.rename(replaced)
@@ -102,6 +101,12 @@ def extract_newest(source: Source, folder: Path, *, accept: Callable[[pa.Table],
         sync_folder(folder.parent)
         _remove(replaced)
     return done
+
+
+def _why_all(folder: Path, other: tuple[str, str] | None) -> str:
+    if not read_manifest(folder):
+        return f"nothing of it stands in {folder}"
+    return f"the tables in {folder} are of another {other[0] if other else 'row of HARVEST'}"
 
 
 def _remove(folder: Path) -> None:
