@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import NestError
 from schemas.rules import PRESETS, DataRules
+from schemas.urls import is_database_address
 
 SECRETS = ("NEST_SITE_SALT",)
 """Settings whose value is shown nowhere."""
@@ -104,11 +105,13 @@ class Settings(BaseSettings):
 
     @field_validator("pcornet_database", mode="before")
     @classmethod
-    def _refuse_address(cls, value: Any) -> Any:
-        if isinstance(value, str) and (
-            "://" in value or "@" in value
-        ):  # it may hold a password: it is not told
+    def _refuse_what_is_no_place(cls, value: Any) -> Any:
+        if not isinstance(value, str) or value in ("postgres", "oracle"):
+            return value
+        if is_database_address(value):  # it may hold a password: it is not told
             raise ValueError("takes no address; write postgres or oracle, and where it is into NEST_DB_DSN")
+        if not {"/", "."} & set(value) and not Path(value).exists():
+            raise ValueError("is not postgres, oracle, or the path of a DuckDB file or of a dump's folder")
         return value
 
     @model_validator(mode="before")

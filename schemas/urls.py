@@ -1,6 +1,14 @@
 """Addresses that carry a user's name, password or token: they may be used, and are neither kept nor shown."""
 
+import re
 from urllib.parse import urlsplit, urlunsplit
+
+_OF_A_DATABASE = re.compile(r"://|;|\b(password|pwd|user|uid|host|dsn)\s*=|^[^\s/]+/[^\s/]+@", re.IGNORECASE)
+
+
+def is_database_address(value: str) -> bool:
+    """Say whether a value is where a database server is, in any spelling, and no path: it may hold a password."""
+    return _OF_A_DATABASE.search(value) is not None
 
 
 def holds_secret(value: str) -> bool:

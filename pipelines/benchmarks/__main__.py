@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def inputs(given: argparse.Namespace) -> list[tuple[str, Path, Callable[[Layout], Work]]]:
-    """Make the inputs that are not there yet; return of each its name, the folder of its tables and its stages."""
+    """Make the inputs that are not there yet; return of each its name, where its tables lie and its stages."""
     made: list[tuple[str, Path, Callable[[Layout], Work]]] = []
     workers = str(len(os.sched_getaffinity(0)))
     for times in given.times if given.mimic else []:
@@ -105,7 +105,9 @@ def inputs(given: argparse.Namespace) -> list[tuple[str, Path, Callable[[Layout]
         size = ["--children", str(given.children), "--workers", workers]
         write_synthetic(raw, "pipelines.sources.synthetic_pcornet", *size)
         write_crosswalks(raw / CROSSWALKS)
-        if not (database := raw / "cdm.duckdb").exists():
+        database, cost = raw / "cdm.duckdb", raw / "cost.json"
+        if not database.exists() or database.stat().st_mtime < cost.stat().st_mtime:
+            database.unlink(missing_ok=True)
             load_duckdb(raw, database)
         stages = partial(of_pcornet, database, raw / CROSSWALKS)
         made.append((f"synthetic CDM, {given.children:,} children", database, stages))

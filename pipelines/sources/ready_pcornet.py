@@ -81,18 +81,21 @@ def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
 
 
 def _extract_synthetic(settings: Settings, layout: Layout) -> None:
-    """Make a CDM in a DuckDB database, and extract it as a site's own is."""
+    """Make a CDM in a DuckDB database, and extract it as a site's own is; all of it takes its place at the end."""
     with fresh_folder(layout.raw) as raw:
-        made = raw / "made"
+        made, database = raw / "made", raw / layout.cdm.name
         write_pcornet(made, children=settings.synthetic_children, seed=settings.seed)
-        load_duckdb(made, layout.cdm)
-        _write_planted(made, layout, Ids(salt_of(settings)))
-        shutil.rmtree(made)
-        extract(DuckDBFile(layout.cdm), raw)
-        (
-            raw / MANIFEST
-        ).unlink()  # to go on by, which a made CDM never is; and it tells where the data folder lies
+        load_duckdb(made, database)
+        extract(DuckDBFile(database), raw)
         write_crosswalks(raw / CROSSWALKS)
+        _write_planted(made, layout, Ids(salt_of(settings)))
+        layout.cdm.with_name(f"{layout.cdm.name}.wal").unlink(
+            missing_ok=True
+        )  # of one who looked into the last one
+        database.replace(layout.cdm)
+        # what a run goes on by, which this never does, and other bytes in each data folder
+        (raw / MANIFEST).unlink()
+        shutil.rmtree(made)
 
 
 def write_crosswalks(folder: Path) -> None:

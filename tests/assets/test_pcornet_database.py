@@ -104,6 +104,14 @@ def test_an_address_in_place_of_a_databases_name_is_refused_and_told_nowhere(add
     assert "canary" not in str(told.value)
 
 
+def test_a_database_is_a_server_by_its_name_or_a_path():
+    assert Settings(pcornet_database="oracle").pcornet_database == "oracle"
+    path = "/data/ada@site/dt=2026/cdm.duckdb"
+    assert Settings(pcornet_database=path).pcornet_database == Path(path)
+    with pytest.raises(NestError, match=r"NEST_PCORNET_DATABASE: .*is not postgres, oracle, or the path"):
+        Settings(pcornet_database="Postgres")
+
+
 def test_a_database_that_is_gone_is_told_and_what_came_of_it_still_serves(
     credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

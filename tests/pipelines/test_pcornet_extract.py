@@ -3,15 +3,11 @@
 import json
 import logging
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,9 +16,8 @@ import pytest
 from pipelines.benchmarks.postgres_server import PASSWORD, USER, Server
 from pipelines.sources.pcornet.__main__ import main
 from pipelines.sources.pcornet.access import Access, oracle_address, postgres_address
-from pipelines.sources.pcornet.dump import DUCKDB, DuckDBFile, DuckDBReader, Dump
+from pipelines.sources.pcornet.dump import DUCKDB, DuckDBReader, Dump
 from pipelines.sources.pcornet.extract import extract, extract_newest
-from pipelines.sources.pcornet.load_duckdb import load_duckdb
 from pipelines.sources.pcornet.manifest import Line, read_manifest
 from pipelines.sources.pcornet.oracle import ORACLE
 from pipelines.sources.pcornet.postgres import POSTGRES, Postgres, PostgresReader
@@ -128,83 +123,6 @@ def test_some_patients_for_a_trial_are_the_same_from_a_database_and_a_dump(
         assert done["DEMOGRAPHIC"].rows == 30
     both = [content(tmp_path / name) for name in "ab"]
     assert all(both[0][name].equals(both[1][name]) for name in TABLES)
-
-
-# --- a DuckDB file --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def file(cdm: Path, tmp_path: Path) -> Path:
-    load_duckdb(cdm, tmp_path / "cdm.duckdb")
-    return tmp_path / "cdm.duckdb"
-
-
-def test_a_duckdb_files_tables_may_be_views_in_another_case_and_keep_their_rows_order(
-    cdm: Path, file: Path, tmp_path: Path
-):
-    with duckdb.connect(file) as database:
-        database.execute("CREATE TABLE kept AS SELECT * FROM VITAL; DROP TABLE VITAL")
-        database.execute("CREATE VIEW vital AS SELECT *, 'canary' AS RAW_HT FROM kept")
-    extract(DuckDBFile(file), tmp_path / "out")
-    for name in ("VITAL", "DIAGNOSIS"):
-        columns = TABLES[name].names
-        found, wanted = (
-            pl.read_parquet(folder / f"{name.lower()}.parquet") for folder in (tmp_path / "out", cdm)
-        )
-        assert found.equals(wanted.select(columns))
-
-
-def test_a_duckdb_file_that_somebody_writes_in_is_refused(file: Path, tmp_path: Path):
-    code = f"import duckdb; d = duckdb.connect({str(file)!r}); print('open', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "open\n"
-        with pytest.raises(InputError, match=r"cdm.duckdb: somebody has it open for writing"):
-            extract(DuckDBFile(file), tmp_path / "out")
-        writer.communicate("\n")
-    assert extract(DuckDBFile(file), tmp_path / "out")["DEMOGRAPHIC"].rows == CHILDREN
-
-
-@pytest.mark.parametrize("size", [0, 100, 20_000])
-def test_what_is_no_duckdb_file_is_refused(tmp_path: Path, size: int):
-    (tmp_path / "cdm.duckdb").write_bytes(b"canary" * (size // 6))
-    with pytest.raises(InputError, match=r"cdm.duckdb: it is no DuckDB database|no table HARVEST") as told:
-        extract(DuckDBFile(tmp_path / "cdm.duckdb"), tmp_path / "out")
-    assert "canary" not in str(told.value)
-
-
-def test_a_duckdb_file_cut_short_is_refused_and_no_table_is_half(file: Path, tmp_path: Path):
-    with file.open("r+b") as opened:
-        opened.truncate(file.stat().st_size // 2)
-    with pytest.raises(InputError, match=r"damaged|no DuckDB database"):
-        extract(DuckDBFile(file), tmp_path / "out")
-    assert not list((tmp_path / "out").glob("*.part"))
-
-
-def test_a_date_beyond_the_calendar_is_null_and_counted_from_a_duckdb_file_too(file: Path, tmp_path: Path):
-    with duckdb.connect(file) as database:
-        (rows,) = database.execute("UPDATE DEATH SET DEATH_DATE = 'infinity'").fetchone()
-    done = extract(DuckDBFile(file), tmp_path / "out")
-    assert done["DEATH"].dates_out_of_range == done["DEATH"].rows == rows > 0
-
-
-def test_nothing_is_loaded_of_a_folder_that_lacks_a_table_and_an_earlier_file_stays(
-    cdm: Path, file: Path, tmp_path: Path
-):
-    shutil.copytree(cdm, tmp_path / "lacking")
-    (tmp_path / "lacking" / "vital.parquet").unlink()
-    before = file.read_bytes()
-    with pytest.raises(InputError, match="cannot be made of"):
-        load_duckdb(tmp_path / "lacking", file)
-    assert file.read_bytes() == before
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def test_a_place_where_nothing_is_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["extract", "--from", str(tmp_path / "postgress"), "--out", str(tmp_path / "out")]) == 2
-    assert "postgress: no such DuckDB file, and no such folder" in capsys.readouterr().err
 
 
 # --- resuming -----------------------------------------------------------------------------------------------------
@@ -655,6 +573,23 @@ def test_an_address_with_a_password_is_refused_without_telling_it(
         Access.from_environment()
     assert main(["extract", "--from", address, "--out", "unused"]) == 2
     assert "canary" not in str(told.value) + capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "tcps://nurse/canary@db:2484/cdm",
+        "postgresql://db/cdm?sslpassword=canary",
+        "Driver={x};UID=nurse;PWD=canary",
+        "pwd=canary",
+    ],
+)
+def test_no_form_of_an_address_is_told_in_place_of_a_databases_name(
+    address: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["extract", "--from", address, "--out", "unused"]) == 2
+    assert "goes into NEST_DB_DSN" in (told := capsys.readouterr().err)
+    assert "canary" not in told
 
 
 def test_another_host_is_reached_over_tls_unless_allowed():

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.sources.pcornet.access import Access
 from pipelines.sources.pcornet.extract import extract
 from pipelines.sources.pcornet.named import source_named
-from schemas.errors import NestError
+from schemas.errors import InputError, NestError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,7 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     into = commands.add_parser("load", help="a dump of Parquet files into PostgreSQL or a DuckDB file")
     into.add_argument("--folder", type=Path, required=True)
-    into.add_argument("--into", default="postgres", help="postgres, or the DuckDB file to make")
+    into.add_argument(
+        "--into", default="postgres", help="postgres, whose tables are replaced, or a new DuckDB file"
+    )
     for command in (out, into):
         command.add_argument("--allow-plaintext", action="store_true", help="no TLS to another host")
     asked = parser.parse_args(arguments)
@@ -45,6 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _rows(asked: argparse.Namespace) -> dict[str, int]:
+    if asked.command == "load" and asked.into == "oracle":
+        raise InputError(
+            "--into oracle: nothing is loaded into Oracle. Name postgres, or a DuckDB file to make."
+        )
     if asked.command == "load" and asked.into != "postgres":
         from pipelines.sources.pcornet.load_duckdb import load_duckdb
 

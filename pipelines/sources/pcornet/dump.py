@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from pipelines.sources.files import find_file, unchanged
+from pipelines.sources.files import find_file, rewording, unchanged
 from pipelines.sources.pcornet.statements import Dialect, nothing
 from pipelines.sources.pcornet.tables import TABLES
 from schemas.errors import InputError
@@ -44,7 +44,7 @@ class Dump:
             for path in paths.values():
                 if path is not None:
                     stack.enter_context(unchanged(path))
-            database = stack.enter_context(duckdb.connect())
+            database = stack.enter_context(connected(read_only=True))
             for name, path in paths.items():
                 if path is not None:
                     with _rewording(name):
@@ -69,18 +69,24 @@ class DuckDBFile:
         """Open the file for reading; as long as it is, no other process can open it for writing.
 
         Raises:
-            InputError: it is no DuckDB database, or somebody writes in it.
+            InputError: it is no DuckDB database, may not be read, or somebody writes in it.
         """
+        with rewording(self.file), self.file.open("rb"):
+            pass
         try:
-            database = duckdb.connect(self.file, read_only=True, config={"memory_limit": MEMORY_LIMIT})
+            database = connected(self.file, read_only=True)
         except duckdb.Error as error:
-            why = "somebody has it open for writing" if "lock" in str(error) else "it is no DuckDB database"
+            is_locked = "Could not set lock" in str(error)
             raise InputError(
-                f"{self.file}: {why}, or a newer DuckDB's. Close it there, or export its tables as Parquet, and give "
-                "that folder."
+                f"{self.file}: somebody has it open for writing. Close it there and run again."
+                if is_locked
+                else f"{self.file}: is damaged, no DuckDB database, or a newer DuckDB's. Export its tables as Parquet, "
+                "and give that folder."
             ) from None
-        with database:
-            found = database.sql("SELECT upper(table_name) FROM information_schema.tables").fetchall()
+        with database, _rewording(self.file.name):
+            found = database.sql(
+                "SELECT upper(table_name) FROM information_schema.tables WHERE table_schema = current_schema()"
+            ).fetchall()
             yield DuckDBReader(database, [name for (name,) in found])
 
 
@@ -112,16 +118,35 @@ class DuckDBReader:
         return False
 
 
+def connected(database: Path | str = ":memory:", *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+    """Connect to a database that keeps within its memory and draws no bar: how far a table is, a line tells.
+
+    What is only read goes through one thread, so that its batches are as many on every machine, and spills no row to
+    disk, where nobody would look for it.
+    """
+    config: dict[str, str | bool | int | float | list[str]] = {"memory_limit": MEMORY_LIMIT}
+    if read_only:
+        config |= {"threads": 1, "temp_directory": ""}
+    connection = duckdb.connect(database, read_only=read_only and database != ":memory:", config=config)
+    connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
 @contextmanager
 def _rewording(table: str) -> Iterator[None]:
-    """Turn what DuckDB raises into an InputError without the value it quotes."""
+    """Turn what DuckDB raises, also through Arrow once rows flow, into an InputError without the value it quotes."""
     try:
         yield
-    except duckdb.ConversionException:
-        raise InputError(
-            f"{table}: a date or a number that is none as we read them (YYYY-MM-DD, 1.5). Export it so."
-        ) from None
-    except (duckdb.InvalidInputException, duckdb.IOException):
-        raise InputError(
-            f"{table}: the file is damaged, or is no comma-separated UTF-8 text or Parquet. Copy or export it again."
-        ) from None
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        raise InputError(f"{table}: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    words = str(error)
+    if isinstance(error, duckdb.ConversionException) or "Conversion Error" in words:
+        return "a date or a number that is none as we read them (YYYY-MM-DD, 1.5). Export it so."
+    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in words:
+        return f"takes over {MEMORY_LIMIT} to read, as a view that sorts or joins may. Make a table of it."
+    if isinstance(error, duckdb.CatalogException | duckdb.BinderException):
+        return "is made of a table or column that is not there. Mend the view, or make a table of it."
+    return "the file is damaged, or no comma-separated UTF-8 text, Parquet or DuckDB database. Copy or export it again."

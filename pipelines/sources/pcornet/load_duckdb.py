@@ -5,38 +5,47 @@ from pathlib import Path
 import duckdb
 
 from pipelines.shards import writing
-from pipelines.sources.pcornet.dump import MEMORY_LIMIT
+from pipelines.sources.pcornet.dump import connected
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.workers import Progress
 from schemas.errors import InputError
 
 
 def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
-    """Write the Parquet files of `folder` as the tables of a new database `file`; return their rows.
+    """Write the Parquet files of `folder` as the tables of a new database `file` (0600); return their rows.
 
-    Every column of the files goes in, those nobody reads too, and rows keep their order. The file takes its place, and
-    that of an earlier one, when the last table is in it.
+    Every column of the files goes in, those nobody reads too, and rows keep their order.
 
     Raises:
-        InputError: a file is missing or no Parquet, the disk is full, or the folder may not be written.
+        InputError: there is something at `file`, a table is missing or no Parquet, the disk is full, or the folder may
+            not be written; of the database nothing stays.
     """
+    file = file.expanduser()
+    if file.exists():
+        raise InputError(f"{file}: is there already. Remove it, or name another file.")
+    if missing := [name for name in TABLES if not (folder / f"{name.lower()}.parquet").is_file()]:
+        raise InputError(
+            f"{folder}: no {', '.join(missing)}, a Parquet file each. Give a folder with all tables."
+        )
     part, rows = file.with_name(f".{file.name}.part"), {}
     parts = (part, part.with_name(f"{part.name}.wal"))
     progress = Progress(f"load {file.name}", "tables", len(TABLES))
     try:
         with writing(file):
             _remove(parts)
-            with duckdb.connect(part, config={"memory_limit": MEMORY_LIMIT}) as database:
+            with connected(part) as database:
+                part.chmod(0o600)
                 for name in TABLES:
                     table = str(folder / f"{name.lower()}.parquet").replace("'", "''")
                     made = database.execute(f"CREATE TABLE {name} AS SELECT * FROM read_parquet('{table}')")
                     rows[name] = sum(count for (count,) in made.fetchall())
                     progress.advance(1)
+                database.execute("CHECKPOINT")  # what closing does too, but in silence where the disk is full
             part.replace(file)
     except duckdb.Error as error:  # its own message can quote a value
         raise InputError(
-            f"{file}: cannot be made of {folder} ({type(error).__name__}). Give a folder of {len(TABLES)} whole "
-            "Parquet files, as the synthetic CDM is, and see that there is room for as much again."
+            f"{file}: cannot be made of {folder} ({type(error).__name__}). See that the disk has room for as much "
+            "again and may be written, and that the files are whole."
         ) from None
     finally:
         _remove(parts)

@@ -1,10 +1,12 @@
 """The source of a CDM by its name in settings and on the command line."""
 
+import os
 from pathlib import Path
 
-from pipelines.sources.pcornet.access import Access, refuse_password
+from pipelines.sources.pcornet.access import Access
 from pipelines.sources.pcornet.source import Source
 from schemas.errors import InputError
+from schemas.urls import is_database_address
 
 
 def source_named(where: str, *, allow_plaintext: bool) -> Source:
@@ -13,7 +15,8 @@ def source_named(where: str, *, allow_plaintext: bool) -> Source:
     Raises:
         InputError: a credential is not set, `where` is an address with one in it, or there is nothing of that name.
     """
-    refuse_password(where, "where a CDM lies")
+    if is_database_address(where):
+        raise InputError("a database's address goes into NEST_DB_DSN. Name it here `postgres` or `oracle`.")
     if where == "postgres":
         from pipelines.sources.pcornet.postgres import Postgres  # a driver: only where it is spoken to
 
@@ -25,7 +28,7 @@ def source_named(where: str, *, allow_plaintext: bool) -> Source:
     from pipelines.sources.pcornet.dump import DuckDBFile, Dump
 
     place = Path(where).expanduser()
-    if not place.exists():
+    if not os.path.lexists(place):
         raise InputError(
             f"{where}: no such DuckDB file, and no such folder of Parquet or CSV. Give one, or `postgres` or `oracle`."
         )
