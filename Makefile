@@ -55,7 +55,7 @@ bench-etl: setup
 bench-instacart: setup
 	$(BIN)/python -m pipelines.benchmarks --instacart --name instacart --work $(WORK) --out docs/benchmarks $(FLAGS)
 
-# a synthetic CDM of 500,000 children, and the labels of its cohorts: 12 GB of disk
+# a synthetic CDM of 500,000 children, and the labels of its cohorts: 14 GB of disk
 bench-pcornet: setup
 	$(BIN)/python -m pipelines.benchmarks --pcornet --name pcornet --work $(WORK) --out docs/benchmarks $(FLAGS)
 

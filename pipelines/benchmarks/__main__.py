@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--users", type=int, default=FULL_USERS, help="of --instacart")
     parser.add_argument(
-        "--pcornet", action="store_true", help=f"synthetic, {FULL_CHILDREN:,} children: 12 GB of disk"
+        "--pcornet", action="store_true", help=f"synthetic, {FULL_CHILDREN:,} children: 14 GB of disk"
     )
     parser.add_argument("--children", type=int, default=FULL_CHILDREN, help="of --pcornet")
     parser.add_argument(
