@@ -207,7 +207,7 @@ class _Tally:
     """Types the batches of one file, and counts over all of them what is wrong in which column."""
 
     def __init__(self, path: Path, table: Table) -> None:
-        self._path, self._table, self._rows = path, table, 0
+        self._path, self._table, self._rows, self._without_ours = path, table, 0, 0
         self._faults, self._empty, self._years = Counter[str](), Counter[str](), Counter[str]()
 
     def typed(self, found: pl.DataFrame) -> pl.DataFrame:
@@ -232,8 +232,9 @@ class _Tally:
             )
             batch = batch.with_columns(again)
         if any(batch[name].null_count() for name in self._table.required):
-            blank = found.select(pl.all_horizontal(pl.all().is_null())).to_series()
-            batch = batch.filter(~blank)  # a blank line is no row
+            without_ours = found.select(pl.all_horizontal(pl.all().is_null())).to_series()
+            batch = batch.filter(~without_ours)  # a blank line is no row; `refuse` sees whether all were such
+            self._without_ours += int(without_ours.sum())
         self._rows += batch.height
         self._empty.update({name: batch[name].null_count() for name in self._table.required})
         self._years.update({name: count_outside(batch[name]) for name in _times(columns)})
@@ -241,6 +242,9 @@ class _Tally:
 
     def refuse(self) -> None:
         """Raise InputError if there was no row, or something wrong in some."""
+        if self._without_ours and (of_others := self._without_ours - _rows_of_nothing(self._path)) > 0:
+            self._rows += of_others
+            self._empty.update(dict.fromkeys(self._table.required, of_others))
         if not self._rows:
             reason = what_it_is(self._path) or "the table has no rows ({}). Give the whole table."
             raise InputError(f"{self._path.name}: {reason}".format(self._path))
@@ -258,6 +262,13 @@ class _Tally:
             raise InputError(
                 f"{self._path.name}: {'; '.join(said)}. Mend or re-export the table ({self._path})."
             )
+
+
+def _rows_of_nothing(path: Path) -> int:
+    """Return how many rows hold nothing in any column, read by us or not: lines that are blank or commas alone."""
+    with rewording(path):
+        nothing = _scan(path).select(pl.all_horizontal(pl.all().is_null()).sum())
+        return int(nothing.collect(engine="streaming").item())
 
 
 def _times(columns: Mapping[str, pl.DataType]) -> list[str]:

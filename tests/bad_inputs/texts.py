@@ -3,7 +3,7 @@
 import re
 
 from tests.bad_inputs.clean import COLUMNS
-from tests.bad_inputs.damage import body, both, cells, columns, line_of, lines, unpacked
+from tests.bad_inputs.damage import body, both, cells, columns, line_of, lines, rows, unpacked
 from tests.bad_inputs.files import AGAIN, refused
 from tests.bad_inputs.outcomes import Case, Counted, Same
 
@@ -327,6 +327,24 @@ TEXTS = [
         lines("emar", lambda found: [*found[:700], b"\r\n", b"\n", *found[700:], b"\r\n", b"\r\n"]),
         Same(),
         "a line without a character is no row",
+    ),
+    Case(
+        "lines_of_commas_alone",
+        "emar",
+        lines(
+            "emar", lambda found: [*found[:700], *[b"," * found[0].count(b",") + b"\r\n"] * 3, *found[700:]]
+        ),
+        Same(),
+        "a sheet's empty rows hold nothing in any column",
+    ),
+    refused(
+        "rows_of_what_is_not_read_alone",
+        "emar",
+        rows("emar", lambda found: [*found, *[dict.fromkeys(found[0], "") | {"emar_id": "71000007-3"}] * 2]),
+        "2 of .* rows have none",
+        "(?i)mend",
+        "a row that holds something is one, and whose it is is not known",
+        column="subject_id",
     ),
     refused("a_block_of_zeros", "emar", unpacked("emar", zeroed), "zero bytes", AGAIN, "a disk's fault"),
     Case("zero_bytes_in_a_comment", "labevents", in_comments(b"a\0b"), Same(), "in a column nobody reads"),
