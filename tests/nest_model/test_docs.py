@@ -2,7 +2,7 @@
 
 import json
 
-from nest_model.benchmarks import tables
+from nest_model.benchmarks import loader, tables
 from nest_model.benchmarks.closed_form import flop_per_token, parameters
 from nest_model.benchmarks.models import MODELS
 from nest_model.benchmarks.sizes import Sizes
@@ -29,6 +29,17 @@ def test_the_table_of_the_step_is_of_its_figures():
         found = size["forms"]["pruned_last_layer"]
         ratios = (found[f"times_as_fast_as_{slow}"] for slow in ("literal", "competent"))
         assert "| **{:.0f}** | **{:.1f}** |".format(*ratios) in page
+
+
+def test_the_page_of_the_benchmarks_shows_what_the_loader_measured():
+    folder = ROOT / "docs" / "benchmarks"
+    report = json.loads((folder / "loader.json").read_text())
+    assert loader.as_markdown(report) == (folder / "loader.md").read_text()
+    small, large = ((size["packed"], size["packed_and_masked"]) for size in report["sizes"])
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    rates = [[f"{way[number]['tokens_per_s'] / 1e6:.1f}" for way in (small, large)] for number in (0, 1)]
+    assert "| packed, M tokens per second | {} | **{}** |".format(*rates[0]) in page
+    assert "| packed, masked and cut, M tokens per second | {} | {} |".format(*rates[1]) in page
 
 
 def test_the_table_of_the_simulation_is_of_its_figures():
