@@ -40,6 +40,7 @@ def pcornet_subjects(workspace: Workspace) -> dg.MaterializeResult:
     layout, settings, source = workspace.layout("pcornet"), workspace.settings, workspace.pcornet_source()
     size = {"subjects_per_bucket": settings.subjects_per_bucket}
     reads = size | settings.rules.model_dump(include={"pretrain_split"})
+    reads |= pcornet.refuse_other_salt(source, layout)
 
     def make() -> StepCard:
         return pcornet.extract_subjects(source, layout, settings.rules, **size)
@@ -55,6 +56,7 @@ def pcornet_encounters(workspace: Workspace) -> dg.MaterializeResult:
     """One row per encounter: start, end, type, how it ended, and the attributes subgroups are formed by."""
     layout, settings, source = workspace.layout("pcornet"), workspace.settings, workspace.pcornet_source()
     reads, files = settings.model_dump(include={"pcornet_unlinked"}), input_files(settings, layout)
+    reads |= pcornet.refuse_other_salt(source, layout)
     make = partial(pcornet.extract_encounters, source, layout, unlinked=settings.pcornet_unlinked)
     card = once(layout, [layout.encounters], reads, make, source=files)
     return table_result(card, layout.encounters)
@@ -73,7 +75,8 @@ def pcornet_events(workspace: Workspace) -> dg.MaterializeResult:
 
     layout, settings, source = workspace.layout("pcornet"), workspace.settings, workspace.pcornet_source()
     make = partial(pcornet.extract_events, source, layout)
-    card = once(layout, [layout.events], {}, make, source=input_files(settings, layout), only=WITHOUT_SPLITS)
+    reads, files = pcornet.refuse_other_salt(source, layout), input_files(settings, layout)
+    card = once(layout, [layout.events], reads, make, source=files, only=WITHOUT_SPLITS)
     return table_result(card, layout.events, pictures.of_events(card))
 
 

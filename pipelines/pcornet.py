@@ -31,7 +31,7 @@ from pipelines.split import TASK_SPLIT, sha256_of_people, split_by_birth_day
 from pipelines.workers import Progress, each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
-from schemas.errors import InputError
+from schemas.errors import ContractError, InputError
 from schemas.events import ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -44,11 +44,13 @@ __all__ = [
     "extract_subjects",
     "find_source",
     "inspect_raw",
+    "refuse_other_salt",
 ]
 
 Unlinked = Literal["drop", "day"]
 BIRTH_DAYS_OF_TEST = (17, 24)
 GROWN_UP_YEARS = 18
+SALTED = "salted"  # by which a card says what its ids are hashed under
 SUBJECTS_AT_ONCE = 25_000  # whose encounters are held against their lives together: some 400,000 rows
 TABLES_OF_KIND = {
     kind: [table for table, how in EVENT_TABLES.items() if how.kind == kind]
@@ -72,12 +74,14 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed: tuple[str, ...] 
         source.require_columns(table)
     harvest = source.read("HARVEST")
     shifted, versions = refuse_shifted_births(harvest, allowed), odd_version(harvest)
-    _ = source.ids  # a salt that is none is told now, not after an hour
     card = StepCard(
         step="raw",
         contract="pcornet/6.1",
         counts={f"rows_{table.lower()}": source.rows(table) for table in TABLES},
-        hashes=shards.input_sha256("pcornet_raw", {table: source.path(table) for table in TABLES}),
+        hashes={
+            SALTED: str(source.ids.salted),
+            **shards.input_sha256("pcornet_raw", {table: source.path(table) for table in TABLES}),
+        },
         warnings=[
             *(
                 f"HARVEST: BIRTH_DATE_MGMT is {value}: ages and split are not of true births."
@@ -97,6 +101,21 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed: tuple[str, ...] 
         ],
     )
     return shards.write_card(card, layout)
+
+
+def refuse_other_salt(source: PcornetSource, layout: Layout) -> dict[str, int]:
+    """Return what a step whose ids are hashed depends on beside its settings.
+
+    Raises:
+        ContractError: the input was taken in under another salt; ids of two salts do not meet.
+    """
+    salted = source.ids.salted
+    if StepCard.read(layout.cards, "raw").hashes.get(SALTED, str(salted)) != str(salted):
+        raise ContractError(
+            "NEST_SITE_SALT: is another than the one pcornet_raw was materialized under, and makes other ids. Set that "
+            "one again; or, to change it for good, materialize pcornet_raw and all that hangs on it."
+        )
+    return {SALTED: salted}
 
 
 def extract_subjects(

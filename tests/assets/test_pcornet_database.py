@@ -104,6 +104,24 @@ def test_an_address_in_place_of_a_databases_name_is_refused_and_told_nowhere(add
     assert "canary" not in str(told.value)
 
 
+def test_another_salt_is_told_and_the_right_one_goes_on_or_the_new_one_redoes_all(
+    cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ours = Workspace(data_dir=str(tmp_path), pcornet_dir=str(cdm))
+    monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
+    materialize(ours, "pcornet_raw", "pcornet_subjects")
+    monkeypatch.setenv("NEST_SITE_SALT", "incorrect horse battery staple")
+    with pytest.raises(Exception, match="NEST_SITE_SALT: is another than the one pcornet_raw") as told:
+        materialize(ours, "pcornet_encounters")
+    assert "horse" not in str(told.value)
+    monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
+    assert materialize(ours) == set(ALL) - {"pcornet_raw", "pcornet_subjects"}
+    ids = pl.read_parquet(Layout(tmp_path / "pcornet").subjects)["subject_id"]
+    monkeypatch.setenv("NEST_SITE_SALT", "incorrect horse battery staple")
+    assert materialize(ours) == set(ALL)
+    assert not set(pl.read_parquet(Layout(tmp_path / "pcornet").subjects)["subject_id"]) & set(ids)
+
+
 def test_a_database_is_a_server_by_its_name_or_a_path():
     assert Settings(pcornet_database="oracle").pcornet_database == "oracle"
     path = "/data/ada@site/dt=2026/cdm.duckdb"
