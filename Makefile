@@ -4,6 +4,7 @@ BIN := .venv/bin
 MIMIC ?= $(NEST_MIMIC_DIR)
 CROSSWALKS ?= $(NEST_VOCAB_DIR)
 WORK ?= /tmp/nest-bench
+PORT ?= 3000
 GPU = $(shell nvidia-smi -L 2>/dev/null)
 
 # a run is dozens of processes, each of which would compile our modules again
@@ -44,7 +45,9 @@ aces: .venv-aces/.installed
 	touch $@
 
 ui: setup
-	$(BIN)/dagster dev --host 127.0.0.1 --port 3000
+	@$(BIN)/python -c "import socket; socket.create_server(('127.0.0.1', $(PORT))).close()" 2> /dev/null \
+		|| { echo "port $(PORT) is taken, perhaps by another make ui: end that, or make ui PORT=3001" >&2; exit 2; }
+	$(BIN)/dagster dev --host 127.0.0.1 --port $(PORT)
 
 # the demo replicated, from MIMIC (its folder) and CROSSWALKS; FLAGS=--full adds the real size, made up: 60 GB of disk
 bench-etl: setup
@@ -68,7 +71,7 @@ bench-model: setup
 	$(BIN)/python -m nest_model.benchmarks.step --out docs/benchmarks $(FLAGS)
 
 # the paper's Table 1 at its sizes; without a GPU at a quarter of each, so that attention, blocks and head keep their shares
-QUARTER := --subjects 1 --sets 32 --set-rows 16 --window 16 --d-model 192 --d-ff 512 --vocab-size 11250 --batches 10
+QUARTER := --subjects 1 --sets 32 --set-rows 16 --window 16 --d-model 192 --d-ff 512 --vocab-size 11250 --batches 5
 
 bench-table1: setup
 	$(BIN)/python -m nest_model.benchmarks.table1 --out docs/benchmarks $(if $(GPU),,$(QUARTER)) $(FLAGS)

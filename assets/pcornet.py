@@ -1,6 +1,7 @@
 """A PCORnet CDM from extracted tables to SeqSet shards: each asset is one step of `pipelines.pcornet`."""
 
 from functools import partial
+from typing import Any
 
 import dagster as dg
 
@@ -39,7 +40,7 @@ def pcornet_subjects(workspace: Workspace) -> dg.MaterializeResult:
     """One row per child born from 1999 to 2024, tested on where the day of birth is 17 to 24."""
     layout, settings, source = workspace.layout("pcornet"), workspace.settings, workspace.pcornet_source()
     size = {"subjects_per_bucket": settings.subjects_per_bucket}
-    reads = size | settings.rules.model_dump(include={"pretrain_split"})
+    reads: dict[str, Any] = size | settings.rules.model_dump(include={"pretrain_split"})
     reads |= pcornet.refuse_other_salt(source, layout)
 
     def make() -> StepCard:

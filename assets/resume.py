@@ -15,9 +15,10 @@ import dagster as dg
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
-from assets.executor import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG
+from assets.executor import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG, SECRETS
 from schemas.errors import NestError
 from schemas.lock import sole_writer
+from schemas.settings import ELSEWHERE
 from schemas.urls import shown_url
 
 ENDED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -31,7 +32,8 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     """
     run = broken_run(instance, run_id)
     environment = settings_of(run)
-    for name in [name for name in os.environ if name.startswith("NEST_") and name not in environment]:
+    as_now = {*environment, *SECRETS, *ELSEWHERE}  # a run may have broken for want of a secret
+    for name in [name for name in os.environ if name.startswith("NEST_") and name not in as_now]:
         del os.environ[name]
     os.environ.update(environment)
     steps = steps_left(instance, run)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import date, datetime, time
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +28,7 @@ from pipelines.sources.pcornet.harvest import end_of_data, odd_version, refuse_s
 from pipelines.sources.pcornet.site import Site, owners_of
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.pcornet.words import stripped
-from pipelines.split import TASK_SPLIT, sha256_of_people, split_by_birth_day
+from pipelines.split import BIRTH_DAYS_OF_TEST, TASK_SPLIT, sha256_of_people, split_by_birth_day
 from pipelines.workers import Progress, each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
@@ -48,7 +49,6 @@ __all__ = [
 ]
 
 Unlinked = Literal["drop", "day"]
-BIRTH_DAYS_OF_TEST = (17, 24)
 GROWN_UP_YEARS = 18
 SALTED = "salted"  # by which a card says what its ids are hashed under
 SUBJECTS_AT_ONCE = 25_000  # whose encounters are held against their lives together: some 400,000 rows
@@ -79,7 +79,7 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed: tuple[str, ...] 
         contract="pcornet/6.1",
         counts={f"rows_{table.lower()}": source.rows(table) for table in TABLES},
         hashes={
-            SALTED: str(source.ids.salted),
+            SALTED: _salted(source),
             **shards.input_sha256("pcornet_raw", {table: source.path(table) for table in TABLES}),
         },
         warnings=[
@@ -103,19 +103,23 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed: tuple[str, ...] 
     return shards.write_card(card, layout)
 
 
-def refuse_other_salt(source: PcornetSource, layout: Layout) -> dict[str, int]:
+def refuse_other_salt(source: PcornetSource, layout: Layout) -> dict[str, str]:
     """Return what a step whose ids are hashed depends on beside its settings.
 
     Raises:
         ContractError: the input was taken in under another salt; ids of two salts do not meet.
     """
-    salted = source.ids.salted
-    if StepCard.read(layout.cards, "raw").hashes.get(SALTED, str(salted)) != str(salted):
+    salted = _salted(source)
+    if StepCard.read(layout.cards, "raw").hashes.get(SALTED, salted) != salted:
         raise ContractError(
             "NEST_SITE_SALT: is another than the one pcornet_raw was materialized under, and makes other ids. Set that "
             "one again; or, to change it for good, materialize pcornet_raw and all that hangs on it."
         )
     return {SALTED: salted}
+
+
+def _salted(source: PcornetSource) -> str:
+    return sha256(str(source.ids.salted).encode()).hexdigest()
 
 
 def extract_subjects(

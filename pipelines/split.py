@@ -6,6 +6,7 @@ from hashlib import blake2b, sha256
 import polars as pl
 
 TASK_SPLIT = (0.70, 0.85)  # train below, val below, test from
+BIRTH_DAYS_OF_TEST = (17, 24)  # of a CDM's children
 
 
 def unit_interval(subject_id: int) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from pipelines.cohorts.tables import Tables
+from pipelines.split import BIRTH_DAYS_OF_TEST
 from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen, TimePoint
 from schemas.suppress import shown_count
 
@@ -48,14 +49,18 @@ def _other_split(cohort: Cohort, tables: Tables) -> Found:
     A patient has one split for every task and the pretraining; the file says which it is, it does not make it.
     """
     days = cohort.split.test_if_birth_day
-    if days is None:
+    if days is None and cohort.source != "pcornet":
         return
-    by_birth = pl.col("birth_date").dt.day().is_between(*days)
+    first, last = days or BIRTH_DAYS_OF_TEST
+    by_birth = pl.col("birth_date").dt.day().is_between(first, last)
     counts = tables.subjects.select(
         known=pl.col("birth_date").count(), other=(by_birth != (pl.col("split") == "test")).sum()
     )
     known, other = counts.collect().row(0)
-    if other or not known:
+    if days is None and known and not other:
+        days_of_test = f"test_if_birth_day: [{first}, {last}]"
+        yield ("split",), f"these children are tested on by their day of birth; write '{days_of_test}'"
+    if days is not None and (other or not known):
         many = f"{shown_count(other, known)} of {shown_count(known)} patients with a date of birth are split otherwise"
         yield ("split",), f"the patients of these data are not split so ({many}); write 'hash: [70, 15, 15]'"
 

@@ -34,6 +34,8 @@ def parse_cohort(path: FilePath) -> Cohort:
     """
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise CohortError(str(path), [Fault(1, "", "there is no such file")]) from None
     except (OSError, UnicodeDecodeError):
         raise CohortError(str(path), [Fault(1, "", "cannot be read; is it a text file in UTF-8?")]) from None
     return parse_text(text, file=str(path))

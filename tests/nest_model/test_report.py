@@ -250,6 +250,25 @@ def test_every_table_read_tells_what_was_dropped_and_what_was_mended(tmp_path):
     )
 
 
+def test_two_tables_of_one_kind_do_not_give_a_small_drop_of_one_away(tmp_path):
+    layout = Layout(tmp_path / "pcornet")
+    layout.cards.mkdir(parents=True)
+    tables = {
+        "MED_ADMIN": Flow(source_rows=514, kept_rows=500, dropped={"before_birth": 8, "after_end": 6}),
+        "PRESCRIBING": Flow(source_rows=945, kept_rows=900, dropped={"before_birth": 22, "after_end": 23}),
+    }
+    StepCard(step="events", contract="events/1", flows=tables).write(layout.cards)
+    both = {"before_birth": 30, "after_end": 29, "grown_up": 100}
+    kind = Flow(source_rows=1459, kept_rows=1300, dropped=both)
+    counts = {"tokens": 1300, "tokens_MED": 1300, "subjects": 50, "sets": 90}
+    StepCard(step="seqset", contract="seqset/1", flows={"MED": kind}, counts=counts).write(layout.cards)
+    page, metrics = write(layout, tmp_path / "out", [])
+    assert metrics["data"]["flows"]["MED"]["dropped"] == {"grown_up": "100"}
+    assert metrics["data"]["flows"]["MED"]["source_rows"] == "1,400"
+    assert "before birth 30" not in words_of(page)
+    assert "before birth 22" in words_of(page)
+
+
 def test_nest_tuned_and_frozen_lightgbm_and_the_best_possible_stand_side_by_side(report):
     models = report[1]["tasks"]["mimic_mortality"]["models"]
     assert list(models) == ["nest", "probe", "lightgbm", "best"]

@@ -301,6 +301,13 @@ def test_a_split_by_birth_day_is_the_patients_own_or_refused_where_it_stands(lay
         "mimic_readmission.yaml:11: split: the patients of these data are not split so "
         "(< 11 of 12 patients with a date of birth are split otherwise); write 'hash: [70, 15, 15]'"
     )
+    by_birth = Layout(tmp_path / "by_birth")
+    subjects, encounters, events = people()
+    write(by_birth, [row | {"split": "train"} for row in subjects], encounters, events)
+    with pytest.raises(
+        CohortError, match=r":11: split: these children are tested on by their day of birth; write"
+    ):
+        write_labels(mimic("readmission", ON_PCORNET), by_birth, RULES)
     tested = Layout(tmp_path / "all_tested")
     subjects, encounters, events = people()
     write(tested, [row | {"split": "test"} for row in subjects], encounters, events)

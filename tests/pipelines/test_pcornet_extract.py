@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -429,6 +430,35 @@ def test_a_dump_that_changes_while_it_is_read_is_refused(cdm: Path, tmp_path: Pa
     source = Interrupted(Dump(other), "ENCOUNTER", 0, lambda: (other / "death.parquet").touch())
     with pytest.raises(InputError, match=r"death.parquet: changed while it was being read"):
         extract(source, tmp_path / "out")
+
+
+def test_no_table_is_extracted_over_one_that_no_extraction_wrote(cdm: Path, tmp_path: Path):
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "DEATH.csv").write_text("PATID,DEATH_DATE\n")
+    with pytest.raises(InputError, match=r"foreign: holds 1 files named after a CDM's tables"):
+        extract(Dump(cdm), foreign)
+    assert [path.name for path in foreign.iterdir() if not path.name.startswith(".")] == ["DEATH.csv"]
+    dumped = shutil.copytree(cdm, tmp_path / "dump")
+    with pytest.raises(InputError, match="that no extraction wrote"):
+        extract(Dump(dumped), dumped)
+    assert content(dumped).keys() == content(cdm).keys()
+
+
+def test_a_database_that_holds_a_cdm_loses_it_only_when_asked(
+    cdm: Path, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name, value in {"USER": "owner", "PASSWORD": "owner", "DSN": server.dsn}.items():
+        monkeypatch.setenv(f"NEST_DB_{name}", value)
+    server.run("INSERT INTO death (patid) VALUES ('one more')")
+    load = ["load", "--folder", str(cdm), "--into", "postgres"]
+    assert main(load) == 2
+    assert "11 of 11 tables are there already" in capsys.readouterr().err
+    server.run("DELETE FROM death WHERE patid = 'one more'")
+    with pytest.raises(SystemExit):
+        main(load[:-2])
+    assert main([*load, "--replace"]) == 0
+    server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {USER}")
 
 
 def test_two_extractions_into_one_folder_do_not_meet(cdm: Path, tmp_path: Path):

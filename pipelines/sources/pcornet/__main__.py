@@ -30,8 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     into = commands.add_parser("load", help="a dump of Parquet files into PostgreSQL or a DuckDB file")
     into.add_argument("--folder", type=Path, required=True)
+    into.add_argument("--into", required=True, help="postgres, or the DuckDB file to make")
     into.add_argument(
-        "--into", default="postgres", help="postgres, whose tables are replaced, or a new DuckDB file"
+        "--replace", action="store_true", help="of postgres: drop the CDM's tables that are there already"
     )
     for command in (out, into):
         command.add_argument("--allow-plaintext", action="store_true", help="no TLS to another host")
@@ -58,7 +59,12 @@ def _rows(asked: argparse.Namespace) -> dict[str, int]:
     if asked.command == "load":
         from pipelines.sources.pcornet.load_postgres import load_postgres
 
-        return load_postgres(asked.folder, Access.from_environment(), allow_plaintext=asked.allow_plaintext)
+        return load_postgres(
+            asked.folder,
+            Access.from_environment(),
+            allow_plaintext=asked.allow_plaintext,
+            replace=asked.replace,
+        )
     source = source_named(asked.where, allow_plaintext=asked.allow_plaintext)
     done = extract(source, asked.out, patients=tuple(asked.patients) if asked.patients else None)
     return {name: line.rows for name, line in done.items()}

@@ -50,6 +50,7 @@ def extract(source: Source, folder: Path, *, patients: tuple[str, str] | None = 
         make_private(folder)
         folder.chmod(0o700)
     with sole_writer(folder):
+        _refuse_tables_of_others(folder)
         with source.snapshot() as reader:
             refresh, done = _tables(source, reader, folder, patients)
         with source.snapshot() as later:
@@ -58,6 +59,8 @@ def extract(source: Source, folder: Path, *, patients: tuple[str, str] | None = 
                     f"{source.name}: HARVEST has other refresh dates than when the extraction began. Extract again; "
                     f"{folder} holds the state before, which a newer one is not mixed with."
                 )
+    rows = sum(line.rows for line in done.values())
+    log.info("%s: %d tables, %s rows, in %s", source.name, len(done), f"{rows:,}", folder)
     return done
 
 
@@ -101,6 +104,21 @@ def extract_newest(source: Source, folder: Path, *, accept: Callable[[pa.Table],
         sync_folder(folder.parent)
         _remove(replaced)
     return done
+
+
+def _refuse_tables_of_others(folder: Path) -> None:
+    """Raise InputError where files have tables' names and no manifest says that an extraction wrote them.
+
+    The first table alone may have come of a run that was killed before its line.
+    """
+    _, *later = TABLES
+    of_a_table = {name.lower() for name in later}
+    found = [path for path in folder.iterdir() if path.name.split(".")[0].lower() in of_a_table]
+    if found and not read_manifest(folder):
+        raise InputError(
+            f"{folder}: holds {len(found)} files named after a CDM's tables that no extraction wrote. Give another "
+            "folder."
+        )
 
 
 def _why_all(folder: Path, other: tuple[str, str] | None) -> str:

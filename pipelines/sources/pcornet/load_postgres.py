@@ -5,6 +5,7 @@ would make a Python object of each value.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,17 +14,20 @@ from pipelines.sources.pcornet.access import Access
 from pipelines.sources.pcornet.postgres import POSTGRES, connection, rewording
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.workers import Progress
+from schemas.errors import InputError
 
 ROWS_PER_BATCH = 100_000
 
 
-def load_postgres(folder: Path, access: Access, *, allow_plaintext: bool = False) -> dict[str, int]:
-    """Replace the CDM's tables in a database by the Parquet files of `folder`; return their rows.
+def load_postgres(
+    folder: Path, access: Access, *, allow_plaintext: bool = False, replace: bool = False
+) -> dict[str, int]:
+    """Make the CDM's tables in a database of the Parquet files of `folder`; return their rows.
 
     Every column of the files goes in, those nobody reads too. All of it is one transaction.
 
     Raises:
-        InputError: the database refuses.
+        InputError: the database refuses, or has such tables and they are not to be replaced.
     """
     rows = {}
     with (
@@ -32,6 +36,8 @@ def load_postgres(folder: Path, access: Access, *, allow_plaintext: bool = False
         database.cursor() as cursor,
     ):
         cursor.execute("BEGIN")
+        if not replace:
+            _refuse_tables(cursor)
         for name in TABLES:
             file = pq.ParquetFile(folder / f"{name.lower()}.parquet")
             schema = pa.schema([field.with_name(field.name.lower()) for field in file.schema_arrow])
@@ -41,6 +47,17 @@ def load_postgres(folder: Path, access: Access, *, allow_plaintext: bool = False
             rows[name] = _copy(cursor, name, file, schema)
         cursor.execute("COMMIT")
     return rows
+
+
+def _refuse_tables(cursor: Any) -> None:
+    """Raise InputError where the account's schema has a table of a CDM's name."""
+    cursor.execute("SELECT upper(tablename) FROM pg_tables WHERE schemaname = current_schema()")
+    found = sorted({name for (name,) in cursor.fetchall()} & set(TABLES))
+    if found:
+        raise InputError(
+            f"PostgreSQL: {len(found)} of {len(TABLES)} tables are there already ({', '.join(found)}). Give an empty "
+            "database; or, to lose them, --replace."
+        )
 
 
 def _copy(cursor: object, name: str, file: pq.ParquetFile, schema: pa.Schema) -> int:
