@@ -313,9 +313,11 @@ def test_a_file_that_is_no_cohort_says_so(text, message):
     assert any(message in line for line in faults(text))
 
 
-def test_a_file_that_is_not_there_says_so(tmp_path):
-    with pytest.raises(CohortError, match="cannot be read"):
+def test_a_file_that_is_not_there_says_so_and_a_folder_is_no_text(tmp_path):
+    with pytest.raises(CohortError, match=r"none\.yaml:1: there is no such file"):
         parse_cohort(tmp_path / "none.yaml")
+    with pytest.raises(CohortError, match="cannot be read"):
+        parse_cohort(tmp_path)
 
 
 def test_a_fault_found_later_still_names_file_and_line():
