@@ -142,7 +142,7 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
                 raise ContractError(
                     f"{file}: contract is {found}, expected {expected}; materialize the shards again."
                 )
-            # several threads would be no faster, and leave what they freed in heaps of their own
+            # several threads would be no faster, and what stays resident would grow with the number of shards
             yield from shard.iter_batches(_SETS_AT_A_TIME, columns=SEQSET.names, use_threads=False)
     except (pa.ArrowInvalid, OSError):
         raise ContractError(f"{file}: not a readable Parquet file; materialize the shards again.") from None
