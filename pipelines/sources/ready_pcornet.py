@@ -89,9 +89,8 @@ def _extract_synthetic(settings: Settings, layout: Layout) -> None:
         extract(DuckDBFile(database), raw)
         write_crosswalks(raw / CROSSWALKS)
         _write_planted(made, layout, Ids(salt_of(settings)))
-        layout.cdm.with_name(f"{layout.cdm.name}.wal").unlink(
-            missing_ok=True
-        )  # of one who looked into the last one
+        log_of_last = layout.cdm.with_name(f"{layout.cdm.name}.wal")  # of one who wrote in it, and was killed
+        log_of_last.unlink(missing_ok=True)
         database.replace(layout.cdm)
         # what a run goes on by, which this never does, and other bytes in each data folder
         (raw / MANIFEST).unlink()

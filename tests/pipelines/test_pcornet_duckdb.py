@@ -130,7 +130,7 @@ def test_a_table_damaged_after_its_first_rows_is_refused_and_those_before_it_sta
     assert len(read_manifest(tmp_path / "out")) == len(TABLES) - 1
 
 
-def test_a_folder_in_place_of_a_file_and_tables_in_another_schema_are_told(tmp_path: Path):
+def test_tables_in_another_schema_are_told(tmp_path: Path):
     file = changed(
         tmp_path / "cdm.duckdb", "CREATE SCHEMA other", "CREATE TABLE other.HARVEST (CDM_VERSION VARCHAR)"
     )
