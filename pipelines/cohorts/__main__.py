@@ -4,8 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from schemas.cohort import Cohort, CohortError, parse_cohort
+from schemas.cohort import CohortError, parse_cohort
 from schemas.cohort.english import in_english
+from schemas.cohort.model import SOURCES
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -16,7 +17,7 @@ def check(files: list[Path], data: Path) -> int:
     worst = 0
     for file in files:
         try:
-            print("\n".join(_checked(parse_cohort(file), data)), end="\n\n")
+            print("\n".join(_checked(file, data)), end="\n\n")
         except CohortError as error:
             print(error, end="\n\n")
             worst = 1
@@ -26,8 +27,14 @@ def check(files: list[Path], data: Path) -> int:
     return worst
 
 
-def _checked(cohort: Cohort, data: Path) -> list[str]:
-    said = [*in_english(cohort), *(f"WARN {warning}" for warning in cohort.warnings())]
+def _checked(file: Path, data: Path) -> list[str]:
+    cohort = parse_cohort(file)
+    warnings = [*cohort.warnings()]
+    if file.stem != cohort.cohort:
+        warnings.append(
+            f"{file.name}: its assets are called {cohort.cohort}_…, after `cohort:`; call the file so too."
+        )
+    said = [*in_english(cohort), *(f"WARN {warning}" for warning in warnings)]
     layout = Layout(data / cohort.source)
     from pipelines.cohorts import sample  # polars: not for a file that is faulty
 
@@ -47,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--data", type=Path, help="the data folder; without it NEST_DATA_DIR, else data")
     command = commands.add_parser("new", help="write a commented file to start from")
     command.add_argument("name", metavar="NAME", help="of the cohort, and of its file")
+    command.add_argument("--source", choices=SOURCES, default="mimic", help="whose tables (mimic)")
     command.add_argument("--folder", type=Path, default=Path("assets/cohorts"), help="where (assets/cohorts)")
     commands.add_parser("schema", help="print the JSON Schema of the language, for editors")
     given = parser.parse_args(arguments)
@@ -58,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             from pipelines.cohorts.template import write_template
 
-            print(write_template(given.name, given.folder))
+            print(write_template(given.name, given.source, given.folder))
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -11,30 +11,51 @@ _TEXT = """\
 # yaml-language-server: $schema={schema}
 # Every key there is, by example: docs/cohorts.md. Before running it: .venv/bin/python -m pipelines.cohorts check {file}
 cohort: {name}                # the name of everything made from this file; call the file so too
-about: another admission with heart failure within 30 days, predicted when a patient goes home   # one sentence
-source: mimic                            # whose tables: mimic, meds, pcornet
+about: {about}   # one sentence
+source: {source}                            # whose tables: mimic, meds, pcornet
 
 codes:                                   # lists of codes, each with a name; * at the end stands for any ending
-  heart_failure: {{icd10cm: [I50*], icd9cm: ['428*']}}   # a code that is a number goes in quotes
+  {codes}   # a code that is a number goes in quotes
 
 index:                                   # for whom: the encounters a prediction is made for
-  encounter: {{with: heart_failure}}       # also: type: [IP, ED], discharge_status: [HO]; {{}} is every encounter
-  age: [18 years, 90 years]              # at its start: from the first on, and under the second
+  {encounter}
+  age: {age}                # at its start: from the first on, and under the second
   keep: every                            # or: first, nearest 18 months
 
 require:                                 # in this order; each line is a row of the attrition table
-  - discharged alive: index_alive
-  - seen again at all: {{any_encounter: {{}}, after: index.end}}
+  {require}
 
 predict_at: index.end                    # when: index.start or index.end, or e.g. index.start + 24 hours
 features: {{until: predict_at}}            # from what: all known by then; also: drop_from_index: [DX]
-outcome: {{encounters_with: heart_failure, within: 30 days}}   # what is predicted
-split: {{hash: [70, 15, 15]}}              # train, validation, test: one split per patient for every task
+outcome: {outcome}   # what is predicted
+split: {split}
 """
 
+_HOSPITAL = {
+    "about": "another admission with heart failure within 30 days, predicted when a patient goes home",
+    "codes": "heart_failure: {icd10cm: [I50*], icd9cm: ['428*']}",
+    "encounter": "encounter: {with: heart_failure}       # {} is every encounter",
+    "age": "[18 years, 90 years]",
+    "require": """- discharged alive: index_alive
+  - seen again at all: {any_encounter: {}, after: index.end}""",
+    "outcome": "{encounters_with: heart_failure, within: 30 days}",
+    "split": "{hash: [70, 15, 15]}              # train, validation, test: one split per patient for every task",
+}
+_CHILDREN = {
+    "about": "asthma again within 90 days of an emergency visit or stay with it, predicted when a child goes home",
+    "codes": "asthma: {icd10cm: [J45*], icd9cm: ['493*']}",
+    "encounter": "encounter: {type: [ED, EI, IP], with: asthma}   # also: discharge_status: [HO]; {} is every one",
+    "age": "[2 years, 18 years]",
+    "require": """- went home: {index_has: end}
+  - 90 days left: {data_until: index.end + 90 days}""",
+    "outcome": "{encounters_with: asthma, within: 90 days}",
+    "split": "{test_if_birth_day: [17, 24]}       # tested on are those born on the 17th to 24th of a month",
+}
+_OF_SOURCE = {"mimic": _HOSPITAL, "meds": _HOSPITAL, "pcornet": _CHILDREN}
 
-def write_template(name: str, folder: Path) -> Path:
-    """Write `<folder>/<name>.yaml` and return it.
+
+def write_template(name: str, source: str, folder: Path) -> Path:
+    """Write `<folder>/<name>.yaml` of a cohort on a source, as `schemas.cohort.model.SOURCES` has them, and return it.
 
     Raises:
         NestError: the name is none a cohort may have, there is no such folder, or the file is there already.
@@ -45,7 +66,11 @@ def write_template(name: str, folder: Path) -> Path:
     schema = Path(os.path.relpath(FILE, folder.resolve())).as_posix()
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(_TEXT.format(name=name, file=path.as_posix(), schema=schema))
+            file.write(
+                _TEXT.format(
+                    name=name, source=source, file=path.as_posix(), schema=schema, **_OF_SOURCE[source]
+                )
+            )
     except FileExistsError:
         raise NestError(f"{path}: is there already; take another name, or change that file") from None
     except OSError as error:

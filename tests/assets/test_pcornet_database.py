@@ -184,6 +184,9 @@ def test_what_would_stop_the_run_later_stops_it_before_anything_is_read(
     live = Workspace(data_dir=str(tmp_path), pcornet_database="postgres")
     lost = Workspace(data_dir=str(tmp_path), pcornet_database="postgres", vocab_dir=str(tmp_path / "none"))
     refused(lost, "none: no such folder")
+    (tmp_path / "cdm.duckdb").touch()
+    mistaken = Workspace(data_dir=str(tmp_path), pcornet_dir=str(tmp_path / "cdm.duckdb"))
+    refused(mistaken, r"cdm.duckdb: is a file\. .*; a DuckDB file is named by NEST_PCORNET_DATABASE")
     server.run("UPDATE harvest SET birth_date_mgmt = '02'")
     try:
         refused(live, "BIRTH_DATE_MGMT: 02 where 01 says")
@@ -220,6 +223,24 @@ def test_another_host_is_spoken_to_without_tls_only_where_the_settings_allow_it(
         materialize(asked, "pcornet_raw")
     assert ("NEST_DB_DSN: another host without TLS" in str(told.value)) != allowed
     assert not any(secret in str(told.value) for secret in SECRETS)
+
+
+@pytest.mark.long
+def test_a_run_that_broke_for_want_of_a_salt_is_resumed_with_the_one_that_is_set_now(
+    cdm: Path, tmp_path: Path
+):
+    first = ("--select", "pcornet_raw,pcornet_subjects")
+    broken = run("dagster", "asset", "materialize", *first, folder=tmp_path, NEST_PCORNET_DIR=str(cdm))
+    assert broken.returncode == 1
+    assert "NEST_PCORNET_DIR is set but NEST_SITE_SALT is not" in broken.output
+
+    resumed = run(
+        "python", "-m", "assets.resume", folder=tmp_path, NEST_SITE_SALT="correct horse battery staple"
+    )
+
+    assert resumed.returncode == 0, resumed.output[-2000:]
+    assert Layout(resumed.data / "pcornet").subjects.exists()
+    assert "horse" not in resumed.output
 
 
 @pytest.mark.long

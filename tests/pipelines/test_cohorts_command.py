@@ -129,16 +129,27 @@ def test_what_these_data_cannot_answer_is_told_as_a_fault_of_the_file(said, tmp_
     assert out.startswith(f"{file}:10: outcome.any_encounter.type: every encounter's type is empty")
 
 
-def test_a_new_file_is_commented_and_good_as_it_stands_and_its_schema_is_found(said, tmp_path):
-    code, out = said("new", "my_cohort", "--folder", tmp_path)
+@pytest.mark.parametrize("source", [None, "meds", "pcornet"])
+def test_a_new_file_is_commented_and_good_as_it_stands_and_its_schema_is_found(said, source, tmp_path):
+    code, out = said("new", "my_cohort", "--folder", tmp_path, *(["--source", source] if source else []))
     file = tmp_path / "my_cohort.yaml"
     assert (code, out.strip()) == (0, str(file))
-    assert said("check", file)[0] == 0
+    code, out = said("check", file)
+    assert code == 0
+    assert "WARN" not in out
     cohort = parse_cohort(file)
-    assert (cohort.cohort, cohort.warnings()) == ("my_cohort", [])
+    assert (cohort.cohort, cohort.source, cohort.warnings()) == ("my_cohort", source or "mimic", [])
     schema = file.read_text().partition("\n")[0].removeprefix("# yaml-language-server: $schema=")
     assert (tmp_path / schema).resolve().name == "cohort.schema.json"
     assert (tmp_path / schema).exists()
+
+
+def test_a_file_called_otherwise_than_its_cohort_is_told(said, tmp_path):
+    file = tmp_path / "readmission.yaml"
+    file.write_text(READMISSION.read_text())
+    code, out = said("check", file)
+    assert code == 0
+    assert "WARN readmission.yaml: its assets are called mimic_readmission_…, after `cohort:`" in out
 
 
 def test_a_new_file_never_takes_the_place_of_another(said, capsys, tmp_path):

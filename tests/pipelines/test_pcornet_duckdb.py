@@ -184,6 +184,15 @@ def test_a_place_where_nothing_is_is_told(tmp_path: Path, capsys: pytest.Capture
     assert "postgress: no such DuckDB file, and no such folder" in capsys.readouterr().err
 
 
+def test_patients_between_whom_nobody_is_are_told(
+    cdm: Path, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    asked = ["extract", "--from", str(file), "--out", str(tmp_path / "out"), "--patients"]
+    ids = sorted(pl.read_parquet(cdm / "demographic.parquet")["PATID"])
+    assert main([*asked, ids[40], ids[10]]) == 2
+    assert "--patients: no patient's PATID lies between the two" in capsys.readouterr().err
+
+
 # --- made -----------------------------------------------------------------------------------------------------------
 
 
@@ -196,6 +205,8 @@ def test_a_database_is_its_makers_alone_and_one_that_is_there_is_not_touched(
     assert "cdm.duckdb: is there already" in capsys.readouterr().err
     assert file.read_bytes() == before
     assert main(["load", "--folder", str(cdm), "--into", "oracle"]) == 2
+    assert main(["load", "--folder", str(cdm), "--into", str(file.parent / "none" / "cdm.duckdb")]) == 2
+    assert "none: no such folder. Make it, or name a file in another." in capsys.readouterr().err
 
 
 def test_nothing_is_made_of_a_folder_that_lacks_a_table_or_has_a_damaged_one(cdm: Path, tmp_path: Path):

@@ -148,5 +148,9 @@ def find_source(folder: Path, crosswalks: Path | None, salt: str) -> PcornetSour
 
 def require_folder(place: Path | None, holds: str) -> None:
     """Raise InputError where a folder is named that is none."""
+    if place is not None and place.is_file():
+        raise InputError(
+            f"{place}: is a file. Name the folder that holds {holds}; a DuckDB file is named by NEST_PCORNET_DATABASE."
+        )
     if place is not None and not place.is_dir():
         raise InputError(f"{place}: no such folder. Name the one that holds {holds}.")

@@ -17,12 +17,14 @@ def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
     Every column of the files goes in, those nobody reads too, and rows keep their order.
 
     Raises:
-        InputError: there is something at `file`, a table is missing or no Parquet, the disk is full, or the folder may
-            not be written; of the database nothing stays.
+        InputError: there is something at `file`, or no folder for it; a table is missing or no Parquet; the disk is
+            full, or the folder may not be written. Of the database nothing stays.
     """
     file = file.expanduser()
     if file.exists():
         raise InputError(f"{file}: is there already. Remove it, or name another file.")
+    if not file.parent.is_dir():
+        raise InputError(f"{file.parent}: no such folder. Make it, or name a file in another.")
     if missing := [name for name in TABLES if not (folder / f"{name.lower()}.parquet").is_file()]:
         raise InputError(
             f"{folder}: no {', '.join(missing)}, a Parquet file each. Give a folder with all tables."

@@ -1,0 +1,78 @@
+"""A synthetic CDM whose making or extraction is killed comes, run again, to what an undisturbed run makes."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.sources.pcornet.dump import DuckDBFile
+from pipelines.sources.pcornet.extract import extract
+from tests.kills import SEED, contents
+from tests.runs import ROOT
+
+MAKE = """
+import sys
+from pathlib import Path
+from pipelines.sources.ready_pcornet import ready_pcornet
+from schemas.layout import Layout
+from schemas.settings import Settings
+from tests.changes import kill_at
+count = kill_at(int(sys.argv[1]), sys.argv[2])
+ready_pcornet(Settings(synthetic_children=int(sys.argv[3])), Layout(Path(sys.argv[2])))
+print(count[0])
+"""
+CHILDREN = 60
+EXTRACTED, IN_PLACE = 46, 105
+"""Of the changes that making a CDM comes to: the database stands, and what was made is put where it belongs."""
+
+
+def make(folder: Path, *, killed_at: int = -1, children: int = CHILDREN) -> subprocess.CompletedProcess[str]:
+    """Make and extract a CDM in a process that kills itself at this change to the folder."""
+    command = [sys.executable, "-c", MAKE, str(killed_at), str(folder), str(children)]
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=120)
+
+
+def made_in(folder: Path, beside: Path) -> dict[str, str]:
+    """Return every file by its hash, and the database, whose bytes differ each time, by those of its tables."""
+    shutil.rmtree(beside, ignore_errors=True)
+    extract(DuckDBFile(folder / "cdm.duckdb"), beside)
+    tables = {f"database/{path.name}": contents(beside)[path.name] for path in beside.glob("*.parquet")}
+    found = contents(folder)
+    del found["cdm.duckdb"]
+    return found | tables
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, str]]:
+    """The changes an undisturbed run comes to, and what it makes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    ended = make(folder / "made")
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return int(ended.stdout), made_in(folder / "made", folder / "beside")
+
+
+@pytest.mark.parametrize(
+    ("kills", "earlier"),
+    [(1, True), *(pytest.param(12, kept, marks=pytest.mark.long) for kept in (False, True))],
+)
+def test_a_cdm_killed_while_it_is_made_comes_to_the_same_tables(
+    undisturbed: tuple[int, dict[str, str]], kills: int, earlier: bool, tmp_path: Path
+):
+    changes, expected = undisturbed
+    dice, folder = random.Random(f"{SEED} {kills} {earlier}"), tmp_path / "made"
+    if earlier:
+        assert make(folder, children=CHILDREN // 2).returncode == 0
+        assert made_in(folder, tmp_path / "beside") != expected
+    for _ in range(kills):
+        for first, beyond in ((1, EXTRACTED), (EXTRACTED, IN_PLACE), (IN_PLACE, changes - 6)):
+            killed = make(folder, killed_at=dice.randrange(first, beyond))
+            assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+
+    again = make(folder)
+
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert made_in(folder, tmp_path / "beside") == expected
