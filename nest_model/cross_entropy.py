@@ -101,9 +101,12 @@ def _loss_and_errors(logits: Tensor, bias: Tensor | None, targets: Targets) -> t
         logits += bias
     weights = targets.weights.to(logits.dtype)
     row_weight = logits.new_zeros(len(logits)).index_add_(0, targets.rows, weights)
-    norm = logits.logsumexp(dim=1)
-    loss = (row_weight * norm).sum() - (weights * logits[targets.rows, targets.tokens]).sum()
-    errors = logits.sub_(norm[:, None]).exp_().mul_(row_weight[:, None])
+    highest = logits.amax(dim=1)
+    right = logits[targets.rows, targets.tokens]
+    odds = logits.sub_(highest[:, None]).exp_()  # in place: a chunk fills the cache, and exp costs most here
+    total = odds.sum(dim=1)
+    loss = (row_weight * (total.log() + highest)).sum() - (weights * right).sum()
+    errors = odds.mul_((row_weight / total)[:, None])
     errors.index_put_((targets.rows, targets.tokens), -weights, accumulate=True)
     return loss, errors
 

@@ -7,8 +7,8 @@ from typing import Self
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from nest_model.attention.fused import fused_attention
 from nest_model.gather import spread, take
 
 MAX_WASTE = 0.15  # share of a bucket's key slots that hold no row
@@ -116,4 +116,4 @@ def _masks(keys: Slots, key_bias: Tensor | None) -> tuple[Tensor | None, ...]:
 def _attend_bucket(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
         mask = mask.to(torch.promote_types(query.dtype, torch.float32))
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return fused_attention(query, key, value, mask)

@@ -119,9 +119,13 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
     other = [
         name for name in DataRules.model_fields if used and getattr(used, name) != getattr(asked, name, None)
     ]
+    has_lookup = "drug_lookup" not in LACKS.get(layout.root.name, ())
     return {
         "preset": preset,
-        "rules": rules.model_dump(mode="json") if rules else {},
+        "rules": rules.model_dump(mode="json", exclude=None if has_lookup else {"med_link"}) if rules else {},
+        "fitted": "the vocabulary, the laboratory cuts and the drug lookup"
+        if has_lookup
+        else "the vocabulary and the laboratory cuts",
         "rules_of": "vocabulary" if used else "preset",
         "other_than_preset": other,
         "corpus": CORPORA.get(layout.root.name, layout.root.name),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nest_model.attention import plan_attention
 from nest_model.attention.backends import BACKENDS
 from nest_model.attention.choice import Probe, agree, fastest
+from nest_model.attention.fused import fused_attention
 from nest_model.attention.packed import PackedPlan, _with_bias
 from nest_model.attention.sdpa import MAX_WASTE, SdpaPlan, bucket_cuts
 from nest_model.batch import offsets
@@ -180,6 +181,20 @@ def test_a_bias_is_as_exact_in_bfloat16_columns_as_in_float32():
     query, key = _with_bias(nothing, nothing, bias)
 
     torch.testing.assert_close((query[:, 0].double() * key[:, 0].double()).sum(-1), bias, rtol=2**-23, atol=0)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_bfloat16_on_a_cpu_is_attended_in_float32_and_rounded_once(autocast: bool):
+    query, key, value = torch.randn(3, 2, 4, 50, 16, generator=torch.Generator().manual_seed(1)).bfloat16()
+    mask = torch.zeros(2, 1, 1, 50).masked_fill(torch.arange(50) > 40, -math.inf)
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = fused_attention(query, key, value, mask)
+
+    scores = query.double() @ key.double().transpose(-1, -2) / 4 + mask.double()
+    wanted = scores.softmax(-1) @ value.double()
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), wanted, rtol=2**-8, atol=1e-6)
 
 
 def test_a_cpu_and_float32_are_given_sdpa():

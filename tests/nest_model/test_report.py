@@ -19,7 +19,7 @@ from schemas.cohort.english import in_english
 from schemas.contract import write_table
 from schemas.layout import Layout
 from schemas.planted import PLANTED
-from schemas.rules import PRESETS
+from schemas.rules import PRESETS, DataRules
 from schemas.vocab import VOCAB
 from tests.nest_model import made_up
 from tests.runs import ROOT
@@ -240,6 +240,8 @@ def test_every_table_read_tells_what_was_dropped_and_what_was_mended(tmp_path):
     StepCard(step="raw", contract="raw/1", notes=["the data end on a day"]).write(layout.cards)
     page, metrics = write(layout, tmp_path / "out", [])
     assert metrics["data"]["missing"] == ["vocab", "seqset"], "a CDM has no drug lookup"
+    assert set(DataRules.model_fields) - set(metrics["run"]["rules"]) == {"med_link"}
+    assert metrics["run"]["fitted"] == "the vocabulary and the laboratory cuts"
     read = metrics["data"]["sources"]
     assert list(read) == ["DEMOGRAPHIC", "ENCOUNTER", "DIAGNOSIS"]
     assert read["ENCOUNTER"]["noted"] == {"time_24_00": "40", "bad_time": "< 11"}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nest_model.attention.fused import fused_attention
 from nest_model.benchmarks.cores.sequences import as_rows, as_sequences
 from nest_model.benchmarks.sizes import Sizes
 from nest_model.layers import Attention, rotate
@@ -33,7 +34,7 @@ class Longformer(nn.Module):
         query, key, value = (as_sequences(rows, self.length) for rows in (query, key, value))
         queries = query.unflatten(2, (-1, self.block)).transpose(1, 2).flatten(0, 1)
         seen = self.seen.repeat(len(query), 1, 1)[:, None]
-        out = F.scaled_dot_product_attention(queries, self._around(key), self._around(value), attn_mask=seen)
+        out = fused_attention(queries, self._around(key), self._around(value), seen)
         return out.unflatten(0, (len(query), -1)).transpose(2, 3).flatten(0, 2)
 
     def anchor_rows(self, rows: int, device: torch.device) -> Tensor:
@@ -81,4 +82,4 @@ class LongformerAttention(Attention):
         query, key = rotate(query, rotation.index_select(0, anchors)), rotate(key, rotation)
         query = as_sequences(query, core.length // core.every)
         key, value = (as_sequences(part, core.length) for part in (key, value))
-        return as_rows(F.scaled_dot_product_attention(query, key, value))
+        return as_rows(fused_attention(query, key, value))

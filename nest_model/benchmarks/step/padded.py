@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nest_model.attention.fused import fused_attention
 from nest_model.batch import PackedBatch
 from nest_model.config import ModelConfig
 from nest_model.layers import rotation
@@ -94,7 +95,7 @@ def literal(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
 
 def competent(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     """Attend by torch's own fused attention."""
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return fused_attention(query, key, value, mask)
 
 
 def padded_loss(model: NestModel, padded: Padded, attend: Attend, *, heads_everywhere: bool) -> Tensor:
