@@ -8,6 +8,7 @@ m × m inverse costs m³, the paper's "cliff".
 import argparse
 import logging
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -56,7 +57,7 @@ def run(given: argparse.Namespace, sizes: Sizes, device: torch.device) -> dict[s
         "sizes": asdict(sizes),
         "protocol": {"name": given.protocol, "words": PROTOCOLS[given.protocol].words},
         "batches": given.batches,
-        "points": [_point(name, of, given, device) for of in lengths for name in given.models],
+        "points": [point for of in lengths for point in _points(of, given, device)],
     }
 
 
@@ -70,27 +71,53 @@ def _of_length(sizes: Sizes, length: int) -> Sizes:
     return Sizes(**fields)
 
 
-def _point(name: str, sizes: Sizes, given: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    point = {"model": name, "length": sizes.length, "subjects": sizes.subjects, "sets": sizes.sets}
-    figures = _measured(name, sizes, given, device)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    return point | {"flop_per_token": flop_per_token(name, sizes)} | figures
+def _points(sizes: Sizes, given: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+    """Measure all models at one length; a point that the device's memory has no room for is empty."""
+    peaks = {name: _peak(name, sizes, given.protocol, device) for name in given.models}
+    rates = _rates({name: peak for name, peak in peaks.items() if peak}, sizes, given, device)
+    points = []
+    for name in given.models:
+        rate, peak = rates.get(name), peaks[name] if name in rates else None
+        if rate and peak:
+            log.info("%s, N = %d: %.2f K tokens/s, %.2f GiB", name, sizes.length, rate / 1e3, peak / 2**30)
+        else:
+            log.warning("%s, N = %d: out of memory", name, sizes.length)
+        points.append(
+            {
+                "model": name,
+                "length": sizes.length,
+                "subjects": sizes.subjects,
+                "sets": sizes.sets,
+                "flop_per_token": flop_per_token(name, sizes),
+                "median_tokens_per_s": rate,
+                "peak_bytes": peak,
+            }
+        )
+    return points
 
 
-def _measured(name: str, sizes: Sizes, given: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Measure a model by itself; a point that the device's memory has no room for is empty."""
-    try:
-        peak = peak_bytes(name, sizes, given.protocol, device)
-        rates = measure([name], sizes, given.protocol, seeds=[SEED], batches=given.batches, device=device)[
-            name
-        ]
-    except torch.OutOfMemoryError:
-        log.warning("%s, N = %d: out of memory", name, sizes.length)
-        return {"median_tokens_per_s": None, "peak_bytes": None}
-    rate = float(np.median(rates))
-    log.info("%s, N = %d: %.2f K tokens/s, %.2f GiB", name, sizes.length, rate / 1e3, peak / 2**30)
-    return {"median_tokens_per_s": rate, "peak_bytes": peak}
+def _peak(name: str, sizes: Sizes, protocol: str, device: torch.device) -> int | None:
+    with suppress(torch.OutOfMemoryError):
+        return peak_bytes(name, sizes, protocol, device)
+    return None
+
+
+def _rates(
+    peaks: dict[str, int], sizes: Sizes, given: argparse.Namespace, device: torch.device
+) -> dict[str, float]:
+    """Return the median rate of each model, measured in turns; without the largest where there is no room for all."""
+    while peaks:
+        try:
+            rates = measure(
+                list(peaks), sizes, given.protocol, seeds=[SEED], batches=given.batches, device=device
+            )
+            return {name: float(np.median(rate)) for name, rate in rates.items()}
+        except torch.OutOfMemoryError:
+            del peaks[max(peaks, key=peaks.__getitem__)]
+        finally:
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+    return {}
 
 
 if __name__ == "__main__":

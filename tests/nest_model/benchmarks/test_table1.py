@@ -51,12 +51,15 @@ def test_the_command_writes_what_each_model_costs_and_memory_shows_the_scores_wr
 
 @pytest.mark.long
 def test_the_scaling_command_writes_its_points_and_a_figure(tmp_path):
-    flags = ["--layers", "1", "--lengths", "64", "--batches", "1", "--models", "nystromformer"]
+    flags = ["--layers", "1", "--lengths", "64", "--batches", "1", "--models", "nystromformer", "nest"]
     assert scaling.main([*FLAGS.split(), *flags, "--out", str(tmp_path)]) == 0
-    (point,) = json.loads((tmp_path / "scaling.json").read_text())["points"]
-    assert (point["length"], point["sets"]) == (64, 2)
-    assert point["subjects"] == 32  # as many rows as 2 subjects of 1,024
-    assert point["median_tokens_per_s"] > 0
+    points = json.loads((tmp_path / "scaling.json").read_text())["points"]
+    assert [point["model"] for point in points] == ["nystromformer", "nest"]
+    for point in points:
+        assert (point["length"], point["sets"]) == (64, 2)
+        assert point["subjects"] == 32  # as many rows as 2 subjects of 1,024
+        assert point["median_tokens_per_s"] > 0
+        assert point["peak_bytes"] > 0
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -76,6 +79,25 @@ def test_a_point_that_a_cpu_s_memory_has_no_room_for_is_empty_and_table_1_says_w
     assert table1.main([*million, "--protocols", "A", "--out", str(tmp_path)]) == 2
     assert "bert, N = 1,048,576: the machine's memory has no room for it" in caplog.text
     assert not (tmp_path / "table1.json").exists()
+
+
+def test_where_there_is_no_room_for_all_models_at_once_the_largest_alone_is_left_out(tmp_path, monkeypatch):
+    """What a GPU says when the weights of all lie beside one model's steps; a CPU is never so full in a test."""
+    measured = scaling.measure
+
+    def full(names, *rest, **options):
+        if "bert" in names:
+            raise torch.OutOfMemoryError
+        return measured(names, *rest, **options)
+
+    monkeypatch.setattr(scaling, "measure", full)
+    peaks = {"bert": 3 << 20, "nest": 1 << 20, "performer": 2 << 20}
+    monkeypatch.setattr(scaling, "peak_bytes", lambda name, *_: peaks[name])
+    flags = ["--layers", "1", "--lengths", "64", "--batches", "1", "--models", *peaks]
+    assert scaling.main([*FLAGS.split(), *flags, "--out", str(tmp_path)]) == 0
+    points = json.loads((tmp_path / "scaling.json").read_text())["points"]
+    assert {point["model"]: point["peak_bytes"] for point in points} == peaks | {"bert": None}
+    assert [bool(point["median_tokens_per_s"]) for point in points] == [False, True, True]
 
 
 def test_an_odd_window_is_refused():
