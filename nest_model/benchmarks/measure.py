@@ -51,12 +51,18 @@ def peak_bytes(model: str, sizes: Sizes, protocol: str, device: torch.device) ->
     try:
         return process_peak(tiny, real)
     except RuntimeError as error:
-        if isinstance(error, BrokenProcessPool) or "DefaultCPUAllocator" in str(error):
+        if is_out_of_memory(error):
             raise torch.OutOfMemoryError(
                 f"{model}, N = {sizes.length:,}: the machine's memory has no room for it; make --subjects or "
                 "--sets smaller, or leave the model out by --models."
             ) from None
         raise
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether a device, or a CPU's process, was refused memory; one that was killed presumably was."""
+    refused = isinstance(error, torch.OutOfMemoryError | BrokenProcessPool)
+    return refused or "DefaultCPUAllocator" in str(error)
 
 
 def process_peak(tiny: Callable[[], Any], real: Callable[[], Any]) -> int:

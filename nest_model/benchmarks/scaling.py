@@ -17,7 +17,7 @@ import torch
 
 from nest_model.benchmarks import flags
 from nest_model.benchmarks.closed_form import flop_per_token
-from nest_model.benchmarks.measure import machine, peak_bytes
+from nest_model.benchmarks.measure import is_out_of_memory, machine, peak_bytes
 from nest_model.benchmarks.protocols import PROTOCOLS
 from nest_model.benchmarks.scaling_figure import draw_scaling
 from nest_model.benchmarks.sizes import Sizes
@@ -74,14 +74,14 @@ def _of_length(sizes: Sizes, length: int) -> Sizes:
 def _points(sizes: Sizes, given: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
     """Measure all models at one length; a point that the device's memory has no room for is empty."""
     peaks = {name: _peak(name, sizes, given.protocol, device) for name in given.models}
-    rates = _rates({name: peak for name, peak in peaks.items() if peak}, sizes, given, device)
+    rates = _rates({name: peak for name, peak in peaks.items() if peak is not None}, sizes, given, device)
     points = []
     for name in given.models:
-        rate, peak = rates.get(name), peaks[name] if name in rates else None
-        if rate and peak:
-            log.info("%s, N = %d: %.2f K tokens/s, %.2f GiB", name, sizes.length, rate / 1e3, peak / 2**30)
-        else:
+        rate, peak = rates.get(name), peaks[name]
+        if rate is None or peak is None:
             log.warning("%s, N = %d: out of memory", name, sizes.length)
+        else:
+            log.info("%s, N = %d: %.2f K tokens/s, %.2f GiB", name, sizes.length, rate / 1e3, peak / 2**30)
         points.append(
             {
                 "model": name,
@@ -105,19 +105,24 @@ def _peak(name: str, sizes: Sizes, protocol: str, device: torch.device) -> int |
 def _rates(
     peaks: dict[str, int], sizes: Sizes, given: argparse.Namespace, device: torch.device
 ) -> dict[str, float]:
-    """Return the median rate of each model, measured in turns; without the largest where there is no room for all."""
-    while peaks:
-        try:
-            rates = measure(
-                list(peaks), sizes, given.protocol, seeds=[SEED], batches=given.batches, device=device
-            )
-            return {name: float(np.median(rate)) for name, rate in rates.items()}
-        except torch.OutOfMemoryError:
-            del peaks[max(peaks, key=peaks.__getitem__)]
-        finally:
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-    return {}
+    """Return the median rate of each model, in turns; where there is no room for all, the largest by itself."""
+    if not peaks:
+        return {}
+    names = list(peaks)
+    try:
+        rates = measure(names, sizes, given.protocol, seeds=[SEED], batches=given.batches, device=device)
+        return {name: float(np.median(rate)) for name, rate in rates.items()}
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    finally:
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    if len(names) == 1:
+        return {}
+    largest = max(names, key=peaks.__getitem__)
+    alone = {largest: peaks.pop(largest)}
+    return _rates(peaks, sizes, given, device) | _rates(alone, sizes, given, device)
 
 
 if __name__ == "__main__":

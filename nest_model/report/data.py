@@ -123,9 +123,7 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
     return {
         "preset": preset,
         "rules": rules.model_dump(mode="json", exclude=None if has_lookup else {"med_link"}) if rules else {},
-        "fitted": "the vocabulary, the laboratory cuts and the drug lookup"
-        if has_lookup
-        else "the vocabulary and the laboratory cuts",
+        "fitted": ["vocabulary", "laboratory cuts", *(["drug lookup"] if has_lookup else [])],
         "rules_of": "vocabulary" if used else "preset",
         "other_than_preset": other,
         "corpus": CORPORA.get(layout.root.name, layout.root.name),

@@ -32,7 +32,8 @@ def _checked(file: Path, data: Path) -> list[str]:
     warnings = [*cohort.warnings()]
     if file.stem != cohort.cohort:
         warnings.append(
-            f"{file.name}: its assets are called {cohort.cohort}_…, after `cohort:`; call the file so too."
+            f"{file.name}: its assets are called {cohort.cohort}_…; rename it to {cohort.cohort}.yaml, "
+            "or change `cohort:`."
         )
     said = [*in_english(cohort), *(f"WARN {warning}" for warning in warnings)]
     layout = Layout(data / cohort.source)

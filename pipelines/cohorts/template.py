@@ -7,50 +7,58 @@ from pathlib import Path
 from schemas.cohort.json_schema import FILE
 from schemas.errors import NestError
 
-_TEXT = """\
+_HOSPITAL = """\
 # yaml-language-server: $schema={schema}
 # Every key there is, by example: docs/cohorts.md. Before running it: .venv/bin/python -m pipelines.cohorts check {file}
 cohort: {name}                # the name of everything made from this file; call the file so too
-about: {about}   # one sentence
+about: another admission with heart failure within 30 days, predicted when a patient goes home   # one sentence
 source: {source}                            # whose tables: mimic, meds, pcornet
 
 codes:                                   # lists of codes, each with a name; * at the end stands for any ending
-  {codes}   # a code that is a number goes in quotes
+  heart_failure: {{icd10cm: [I50*], icd9cm: ['428*']}}   # a code that is a number goes in quotes
 
 index:                                   # for whom: the encounters a prediction is made for
-  {encounter}
-  age: {age}                # at its start: from the first on, and under the second
+  encounter: {{with: heart_failure}}       # {{}} is every encounter
+  age: [18 years, 90 years]              # at its start: from the first on, and under the second
   keep: every                            # or: first, nearest 18 months
 
 require:                                 # in this order; each line is a row of the attrition table
-  {require}
+  - discharged alive: index_alive
+  - seen again at all: {{any_encounter: {{}}, after: index.end}}
 
 predict_at: index.end                    # when: index.start or index.end, or e.g. index.start + 24 hours
 features: {{until: predict_at}}            # from what: all known by then; also: drop_from_index: [DX]
-outcome: {outcome}   # what is predicted
-split: {split}
+outcome: {{encounters_with: heart_failure, within: 30 days}}   # what is predicted
+split: {{hash: [70, 15, 15]}}              # train, validation, test: one split per patient for every task
 """
 
-_HOSPITAL = {
-    "about": "another admission with heart failure within 30 days, predicted when a patient goes home",
-    "codes": "heart_failure: {icd10cm: [I50*], icd9cm: ['428*']}",
-    "encounter": "encounter: {with: heart_failure}       # {} is every encounter",
-    "age": "[18 years, 90 years]",
-    "require": """- discharged alive: index_alive
-  - seen again at all: {any_encounter: {}, after: index.end}""",
-    "outcome": "{encounters_with: heart_failure, within: 30 days}",
-    "split": "{hash: [70, 15, 15]}              # train, validation, test: one split per patient for every task",
-}
-_CHILDREN = {
-    "about": "asthma again within 90 days of an emergency visit or stay with it, predicted when a child goes home",
-    "codes": "asthma: {icd10cm: [J45*], icd9cm: ['493*']}",
-    "encounter": "encounter: {type: [ED, EI, IP], with: asthma}   # also: discharge_status: [HO]; {} is every one",
-    "age": "[2 years, 18 years]",
-    "require": """- went home: {index_has: end}
-  - 90 days left: {data_until: index.end + 90 days}""",
-    "outcome": "{encounters_with: asthma, within: 90 days}",
-    "split": "{test_if_birth_day: [17, 24]}       # tested on are those born on the 17th to 24th of a month",
-}
+_CHILDREN = """\
+# yaml-language-server: $schema={schema}
+# Every key there is, by example: docs/cohorts.md. Before running it: .venv/bin/python -m pipelines.cohorts check {file}
+cohort: {name}                # the name of everything made from this file; call the file so too
+about: asthma in the emergency room or a stay within 90 days of going home from one   # one sentence
+source: {source}                          # whose tables: mimic, meds, pcornet
+
+codes:                                   # lists of codes, each with a name; * at the end stands for any ending
+  asthma: {{icd10cm: [J45*], icd9cm: ['493*']}}   # a code that is a number goes in quotes
+
+index:                                   # for whom: the encounters a prediction is made for
+  encounter:                             # {{}} is every encounter
+    type: [ED, EI, IP]
+    discharge_status: [HO, HH]           # home, or home with care
+    with: asthma
+  age: [2 years, 18 years]               # at its start: from the first on, and under the second
+  keep: every                            # or: first, nearest 18 months
+
+require:                                 # in this order; each line is a row of the attrition table
+  - 90 days left: {{data_until: index.end + 90 days}}
+
+predict_at: index.end                    # when: index.start or index.end, or e.g. index.start + 24 hours
+features: {{until: predict_at}}            # from what: all known by then; also: drop_from_index: [DX]
+outcome: {{any_encounter: {{type: [ED, EI, IP], with: asthma}}, within: 90 days}}   # what is predicted
+split: {{test_if_birth_day: [17, 24]}}     # tested on are those born on the 17th to 24th of a month
+"""
+
 _OF_SOURCE = {"mimic": _HOSPITAL, "meds": _HOSPITAL, "pcornet": _CHILDREN}
 
 
@@ -66,11 +74,8 @@ def write_template(name: str, source: str, folder: Path) -> Path:
     schema = Path(os.path.relpath(FILE, folder.resolve())).as_posix()
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(
-                _TEXT.format(
-                    name=name, source=source, file=path.as_posix(), schema=schema, **_OF_SOURCE[source]
-                )
-            )
+            text = _OF_SOURCE[source]
+            file.write(text.format(name=name, source=source, file=path.as_posix(), schema=schema))
     except FileExistsError:
         raise NestError(f"{path}: is there already; take another name, or change that file") from None
     except OSError as error:

@@ -186,6 +186,10 @@ def test_what_would_stop_the_run_later_stops_it_before_anything_is_read(
     refused(lost, "none: no such folder")
     (tmp_path / "cdm.duckdb").touch()
     mistaken = Workspace(data_dir=str(tmp_path), pcornet_dir=str(tmp_path / "cdm.duckdb"))
+    refused(
+        Workspace(data_dir=str(tmp_path), pcornet_database="postgres", vocab_dir=mistaken.pcornet_dir),
+        "cdm.duckdb: is a file. Name the folder that holds the crosswalks",
+    )
     refused(mistaken, r"cdm.duckdb: is a file\. .*; a DuckDB file is named by NEST_PCORNET_DATABASE")
     server.run("UPDATE harvest SET birth_date_mgmt = '02'")
     try:
@@ -241,6 +245,7 @@ def test_a_run_that_broke_for_want_of_a_salt_is_resumed_with_the_one_that_is_set
     assert resumed.returncode == 0, resumed.output[-2000:]
     assert Layout(resumed.data / "pcornet").subjects.exists()
     assert "horse" not in resumed.output
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"horse" in path.read_bytes()]
 
 
 @pytest.mark.long

@@ -184,17 +184,28 @@ def test_a_bias_is_as_exact_in_bfloat16_columns_as_in_float32():
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_bfloat16_on_a_cpu_is_attended_in_float32_and_rounded_once(autocast: bool):
-    query, key, value = torch.randn(3, 2, 4, 50, 16, generator=torch.Generator().manual_seed(1)).bfloat16()
-    mask = torch.zeros(2, 1, 1, 50).masked_fill(torch.arange(50) > 40, -math.inf)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32])
+def test_few_keys_in_bfloat16_are_attended_in_float32_on_a_cpu_and_rounded_once(
+    autocast: bool, dtype: torch.dtype
+):
+    generator = torch.Generator().manual_seed(1)
+    rounded = torch.randn(3, 2, 4, 50, 16, generator=generator).bfloat16()
+    upstream = torch.randn(2, 4, 50, 16, generator=generator).bfloat16()
+    seen = (torch.arange(50) <= 40).expand(2, 1, 1, 50)
+    mask = seen if dtype == torch.bool else torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, -math.inf)
+    inputs, exact = (rounded.clone().requires_grad_(), rounded.double().requires_grad_())
 
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        found = fused_attention(query, key, value, mask)
+        found = fused_attention(*inputs, mask)
+    found.backward(upstream)
 
-    scores = query.double() @ key.double().transpose(-1, -2) / 4 + mask.double()
-    wanted = scores.softmax(-1) @ value.double()
+    query, key, value = exact
+    scores = (query @ key.transpose(-1, -2) / 4).masked_fill(~seen, -math.inf)
+    wanted = scores.softmax(-1) @ value
+    wanted.backward(upstream.double())
     assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.double(), wanted, rtol=2**-8, atol=1e-6)
+    for ours, theirs in ((found, wanted), (inputs.grad, exact.grad)):
+        torch.testing.assert_close(ours.double(), theirs, rtol=2**-8, atol=1e-6)
 
 
 def test_a_cpu_and_float32_are_given_sdpa():

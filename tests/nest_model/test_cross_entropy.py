@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -89,3 +91,23 @@ def test_a_loss_that_nobody_asks_the_gradient_of_makes_none(monkeypatch):
     with torch.no_grad():
         loss = cross_entropy.cross_entropy_sum(torch.randn(2, 4), weight, None, targets, chunked=True)
     assert loss.isfinite()
+
+
+def test_logits_far_beyond_what_exp_can_hold_and_one_of_minus_infinity_lose_nothing():
+    """In chunks the highest is taken off before the exponentials; torch's own is the reference, in float64."""
+    hidden = torch.tensor([[1e3, 1.0], [-1e3, 1.0], [1.0, 1.0]])
+    weight = torch.randn(VOCAB_SIZE, 2, generator=torch.Generator().manual_seed(5))
+    bias = torch.zeros(VOCAB_SIZE)
+    bias[7] = -math.inf
+    targets = cross_entropy.Targets(torch.tensor([0, 1, 2]), torch.tensor([2, 3, 4]), torch.ones(3).double())
+    given = [part.clone().requires_grad_() for part in (hidden, weight)]
+    exact = [part.double().requires_grad_() for part in (hidden, weight)]
+
+    loss = cross_entropy_sum(*given, bias, targets, chunked=True)
+    wanted = F.cross_entropy(F.linear(*exact, bias.double()), targets.tokens, reduction="sum")
+
+    torch.testing.assert_close(loss.double(), wanted, rtol=1e-5, atol=1e-5)
+    for found, right in zip(
+        torch.autograd.grad(loss, given), torch.autograd.grad(wanted, exact), strict=True
+    ):
+        torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-3)

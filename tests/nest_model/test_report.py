@@ -241,7 +241,7 @@ def test_every_table_read_tells_what_was_dropped_and_what_was_mended(tmp_path):
     page, metrics = write(layout, tmp_path / "out", [])
     assert metrics["data"]["missing"] == ["vocab", "seqset"], "a CDM has no drug lookup"
     assert set(DataRules.model_fields) - set(metrics["run"]["rules"]) == {"med_link"}
-    assert metrics["run"]["fitted"] == "the vocabulary and the laboratory cuts"
+    assert metrics["run"]["fitted"] == ["vocabulary", "laboratory cuts"]
     read = metrics["data"]["sources"]
     assert list(read) == ["DEMOGRAPHIC", "ENCOUNTER", "DIAGNOSIS"]
     assert read["ENCOUNTER"]["noted"] == {"time_24_00": "40", "bad_time": "< 11"}

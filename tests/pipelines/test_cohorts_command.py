@@ -149,7 +149,7 @@ def test_a_file_called_otherwise_than_its_cohort_is_told(said, tmp_path):
     file.write_text(READMISSION.read_text())
     code, out = said("check", file)
     assert code == 0
-    assert "WARN readmission.yaml: its assets are called mimic_readmission_…, after `cohort:`" in out
+    assert "WARN readmission.yaml: its assets are called mimic_readmission_…; rename it" in out
 
 
 def test_a_new_file_never_takes_the_place_of_another(said, capsys, tmp_path):

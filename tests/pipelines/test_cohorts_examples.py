@@ -8,8 +8,10 @@ from random import Random
 import pytest
 
 from pipelines.cohorts import write_labels
+from pipelines.cohorts.template import write_template
 from schemas.cohort import Cohort, parse_cohort, parse_text
 from schemas.cohort.english import in_english
+from schemas.cohort.model import SOURCES
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.pipelines.cohort_tables import COHORT_FILES, DAY, HOUR, Row, diagnosis, stay, subject, write
@@ -77,9 +79,20 @@ def test_there_are_ten_examples_and_no_two_share_a_name():
 
 @pytest.mark.parametrize("cohort", EXAMPLES, ids=lambda cohort: cohort.cohort)
 def test_an_example_runs_and_its_outcome_comes_true_for_some_and_not_for_others(cohort, tmp_path):
+    runs_to_labels_of_both_kinds(cohort, tmp_path)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_so_does_a_new_file_as_it_stands(source, tmp_path):
+    cohort = parse_cohort(write_template("mine", source, tmp_path))
+    assert (cohort.cohort, cohort.source) == ("mine", source)
+    runs_to_labels_of_both_kinds(cohort, tmp_path)
+
+
+def runs_to_labels_of_both_kinds(cohort: Cohort, folder: Path) -> None:
     assert cohort.warnings() == []
     assert len(in_english(cohort)) >= 6
-    layout = Layout(tmp_path / cohort.source)
+    layout = Layout(folder / cohort.source)
     write(layout, *made_for(cohort))
     card = write_labels(cohort, layout, PRESETS["default"])
     counts = card.counts

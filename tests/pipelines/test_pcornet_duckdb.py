@@ -190,7 +190,10 @@ def test_patients_between_whom_nobody_is_are_told(
     asked = ["extract", "--from", str(file), "--out", str(tmp_path / "out"), "--patients"]
     ids = sorted(pl.read_parquet(cdm / "demographic.parquet")["PATID"])
     assert main([*asked, ids[40], ids[10]]) == 2
-    assert "--patients: no patient's PATID lies between the two" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--patients: no PATID lies from the first on and below the second" in told
+    assert ids[10] not in told
+    assert not list((tmp_path / "out").glob("*.parquet"))
 
 
 # --- made -----------------------------------------------------------------------------------------------------------

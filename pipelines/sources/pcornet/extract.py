@@ -152,6 +152,8 @@ def _tables(
         log.warning(
             "%s: this account can write. Reading needs SELECT alone; use one that has no more.", source.name
         )
+    if patients is not None:
+        _refuse_nobody(source, reader, patients)
     refresh, origin = _refresh_of(read_harvest(source, reader)), _origin(source)
     done = _kept(folder, refresh, origin)
     for name in TABLES:
@@ -165,6 +167,15 @@ def _tables(
             told = {"source_sha256": origin, "sql_sha256": digest, "refresh": refresh}
             done[name] = _write(folder, name, reader.batches(statement, binds), total, told)
     return refresh, done
+
+
+def _refuse_nobody(source: Source, reader: Reader, patients: tuple[str, str]) -> None:
+    between = count("DEMOGRAPHIC", source.dialect, [("PATID", ">="), ("PATID", "<")])
+    if not _number(reader, between, patients):
+        raise InputError(
+            "--patients: no PATID lies from the first on and below the second, in the database's own order. Give the "
+            "lower one first."
+        )
 
 
 def read_harvest(source: Source, reader: Reader) -> pa.Table:

@@ -138,6 +138,11 @@ def find_source(folder: Path, crosswalks: Path | None, salt: str) -> PcornetSour
     Raises:
         InputError: a folder is missing, or a table; the first one is named.
     """
+    if folder.is_file():
+        raise InputError(
+            f"{folder}: is a file. Name the folder that holds a CDM's extracted tables; a DuckDB file is named by "
+            "NEST_PCORNET_DATABASE."
+        )
     require_folder(folder, "a CDM's extracted tables")
     require_folder(crosswalks, CROSSWALK_FOLDER)
     source = PcornetSource(folder, crosswalks, salt)
@@ -148,9 +153,6 @@ def find_source(folder: Path, crosswalks: Path | None, salt: str) -> PcornetSour
 
 def require_folder(place: Path | None, holds: str) -> None:
     """Raise InputError where a folder is named that is none."""
-    if place is not None and place.is_file():
-        raise InputError(
-            f"{place}: is a file. Name the folder that holds {holds}; a DuckDB file is named by NEST_PCORNET_DATABASE."
-        )
     if place is not None and not place.is_dir():
-        raise InputError(f"{place}: no such folder. Name the one that holds {holds}.")
+        what = "is a file" if place.is_file() else "no such folder"
+        raise InputError(f"{place}: {what}. Name the folder that holds {holds}.")
