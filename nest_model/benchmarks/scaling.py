@@ -19,11 +19,12 @@ from nest_model.benchmarks import flags
 from nest_model.benchmarks.closed_form import flop_per_token
 from nest_model.benchmarks.measure import is_out_of_memory, machine, peak_bytes
 from nest_model.benchmarks.protocols import PROTOCOLS
+from nest_model.benchmarks.results import publish
 from nest_model.benchmarks.scaling_figure import draw_scaling
 from nest_model.benchmarks.sizes import Sizes
+from nest_model.benchmarks.tables import over_length
 from nest_model.benchmarks.throughput import measure
 from nest_model.figures import png
-from nest_model.files import write_json
 from schemas.errors import NestError
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384)
@@ -32,7 +33,7 @@ log = logging.getLogger("nest")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, write `<name>.json` and `<name>.png`."""
+    """Measure, write `<name>.md`, `<name>.json` and `<name>.png`, and print the first."""
     parser = flags.parser("scaling", "Rate and memory of each model over the context's length.", "scaling")
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
     parser.add_argument("--protocol", choices=PROTOCOLS, default="A")
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     except NestError as error:
         log.error("error: %s", error)
         return 2
-    write_json(given.out / f"{given.name}.json", report)
+    publish(given.out, given.name, report, over_length(report))
     (given.out / f"{given.name}.png").write_bytes(png(draw_scaling(report["points"])))
     return 0
 

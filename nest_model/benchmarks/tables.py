@@ -1,4 +1,4 @@
-"""A report of Table 1 as Markdown."""
+"""Reports of Table 1 and of the context's length as Markdown."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +12,23 @@ def as_markdown(report: Mapping[str, Any]) -> str:
     parts = [_where(report), by_formula(report["models"])]
     parts += [_measured(name, protocol) for name, protocol in report["protocols"].items()]
     return "\n\n".join(parts) + "\n"
+
+
+def over_length(report: Mapping[str, Any]) -> str:
+    """Return where and what was measured, then K tokens / s of each model at each length; – where there was no room."""
+    lengths = sorted({point["length"] for point in report["points"]})
+    rates = {(point["model"], point["length"]): point["median_tokens_per_s"] for point in report["points"]}
+    lines = [
+        f"{measured_on(report['machine'])} Protocol {report['protocol']['name']}: {report['protocol']['words']}.",
+        "",
+        f"| K tokens / s | {' | '.join(f'{length:,} rows' for length in lengths)} |",
+        f"|---|{'--:|' * len(lengths)}",
+    ]
+    for model in dict.fromkeys(model for model, _ in rates):
+        own = [rates[model, length] for length in lengths]
+        cells = ["–" if rate is None else f"{rate / 1e3:,.2f}" for rate in own]
+        lines.append(f"| {MODELS[model].label} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _where(report: Mapping[str, Any]) -> str:

@@ -59,3 +59,10 @@ def test_the_page_of_the_benchmarks_shows_what_table_1_measured():
     assert where in page
     assert measured.count("\n\n") == 2 * len(report["protocols"]) - 1
     assert measured in page
+
+
+def test_the_page_of_the_benchmarks_shows_what_the_length_of_the_context_costs():
+    folder = ROOT / "docs" / "benchmarks"
+    report, text = json.loads((folder / "scaling.json").read_text()), (folder / "scaling.md").read_text()
+    assert tables.over_length(report) == text
+    assert text.strip() in (ROOT / "docs" / "benchmarks.md").read_text()
