@@ -71,7 +71,7 @@ bench-model: setup
 	$(BIN)/python -m nest_model.benchmarks.step --out docs/benchmarks $(FLAGS)
 
 # the paper's Table 1 at its sizes; without a GPU at a quarter of each, so that attention, blocks and head keep their shares
-QUARTER := --subjects 1 --sets 32 --set-rows 16 --window 16 --d-model 192 --d-ff 512 --vocab-size 11250 --batches 5
+QUARTER := --subjects 1 --sets 32 --set-rows 16 --window 16 --d-model 192 --d-ff 512 --vocab-size 11250
 
 bench-table1: setup
 	$(BIN)/python -m nest_model.benchmarks.table1 --out docs/benchmarks $(if $(GPU),,$(QUARTER)) $(FLAGS)
