@@ -93,9 +93,11 @@ def test_no_documented_command_opens_with_a_warning_of_dagster_s():
 
 def test_the_last_lines_of_steps_that_end_at_once_reach_the_console(tmp_path):
     code = """
+import signal
 import sys
 import nest_environment
 nest_environment.settle()
+signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a suite started in the background may hand on one that is ignored
 from dagster._core.execution.compute_logs import mirror_stream_to_file
 for step in range(10):
     with mirror_stream_to_file(sys.stderr, f"{sys.argv[1]}/{step}.err"):
