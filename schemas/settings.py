@@ -110,9 +110,8 @@ class Settings(BaseSettings):
             return value
         if is_database_address(value):  # it may hold a password: it is not told
             raise ValueError("takes no address; write postgres or oracle, and where it is into NEST_DB_DSN")
-        if not {"/", "."} & set(
-            value
-        ):  # a slip of a server's name, more likely than a file without an ending
+        # a slip of a server's name, more likely than a file without an ending
+        if not {"/", "."} & set(value):
             raise ValueError("is not postgres, oracle, or the path of a DuckDB file or of a dump's folder")
         return value
 
