@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from nest_model.attention import plan_attention
+from nest_model.attention import AttentionPlan, plan_attention
 from nest_model.batch import offsets
 from nest_model.config import ModelConfig
 from nest_model.layers import rotation
@@ -29,12 +29,14 @@ class Pieces:
 
     cls_rows: Tensor  # i64 [sets]
     attending: Attending
+    cls_asking: AttentionPlan  # as attending.set_plan, of the [CLS] rows' queries alone
 
     @classmethod
     @lru_cache(maxsize=4)  # the same for every training step
     def of(cls, subjects: int, sets: int, rows_per_set: int, d_head: int) -> "Pieces":
         set_offsets = offsets(torch.full((subjects * sets,), rows_per_set))
         positions = torch.arange(sets).repeat(subjects)  # pos_i = i
+        is_cls = torch.arange(rows_per_set).repeat(subjects * sets) == 0
         return cls(
             cls_rows=set_offsets[:-1],
             attending=Attending(
@@ -43,6 +45,7 @@ class Pieces:
                 subject_plan=plan_attention(offsets(torch.full((subjects,), sets))),
                 subject_rotation=rotation(positions, d_head, torch.float32),
             ),
+            cls_asking=plan_attention(set_offsets, asking=is_cls),
         )
 
 
@@ -65,22 +68,29 @@ class Regressor(nn.Module):
         pieces = Pieces.of(subjects, sets, per_set + 1, self.d_head)
         rows = torch.cat([self.cls.expand(subjects, sets, 1, d_model), events], dim=2).flatten(0, 2)
         encode = self._interleaved if self.arrangement == "interleaved" else self._sequential
-        hidden = self.norm(encode(rows, pieces)).unflatten(0, (subjects, sets, per_set + 1))
-        pooled = hidden[:, :, 0] if self.pooled == "sets" else hidden.flatten(1, 2)
+        pooled = self.norm(encode(rows, pieces)).unflatten(0, (subjects, -1))
         return self.head(self.readout(pooled)).squeeze(-1)
 
     def _interleaved(self, rows: Tensor, pieces: Pieces) -> Tensor:
         """SWE, CSE, SWE, CSE …, as in NestModel."""
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             rows = layer(rows, pieces.cls_rows, pieces.attending)
-        return rows
+        return self._end(rows, pieces, self.layers[-1:])
 
     def _sequential(self, rows: Tensor, pieces: Pieces) -> Tensor:
         """SWE, SWE …, CSE, CSE …: no event hears of another set."""
-        attending = pieces.attending
-        for layer in self.layers:
-            rows = layer.set_wise(rows, attending.set_plan, None)
-        sets = rows.index_select(0, pieces.cls_rows)
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
+            rows = layer.set_wise(rows, pieces.attending.set_plan, None)
+        return self._end(rows, pieces, self.layers)
+
+    def _end(self, rows: Tensor, pieces: Pieces, crossing: nn.ModuleList) -> Tensor:
+        """Return the rows that are pooled after the last SWE, which computes no others, and these layers' CSEs."""
+        attending, set_wise = pieces.attending, self.layers[-1].set_wise
+        if self.pooled == "sets":
+            sets = set_wise(rows, pieces.cls_asking, None, pieces.cls_rows)
+        else:
+            rows = set_wise(rows, attending.set_plan, None)
+            sets = rows.index_select(0, pieces.cls_rows)
+        for layer in crossing:
             sets = layer.cross_set(sets, attending.subject_plan, attending.subject_rotation)
-        return rows.index_copy(0, pieces.cls_rows, sets)
+        return sets if self.pooled == "sets" else rows.index_copy(0, pieces.cls_rows, sets)

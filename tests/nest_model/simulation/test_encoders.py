@@ -22,7 +22,7 @@ def model(arrangement: str, pooled: str = "sets", layers: int = 2) -> Regressor:
 def encoded(arrangement: str, events: torch.Tensor) -> torch.Tensor:
     """Every row after the last block, [subjects, sets, 1 + events, d_model]."""
     seen = []
-    it = model(arrangement)
+    it = model(arrangement, "rows")
     it.norm.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
     it(events)
     return seen[0].unflatten(0, (SUBJECTS, SETS, EVENTS + 1))
@@ -68,6 +68,18 @@ def test_no_subject_hears_of_another():
     for name in ARRANGEMENTS:
         it = model(name)
         assert torch.allclose(it(ROWS[:2]), it(ROWS)[:2], atol=1e-5)
+
+
+@pytest.mark.parametrize("arrangement", ARRANGEMENTS)
+def test_computing_nothing_but_what_is_pooled_changes_neither_number_nor_gradient(arrangement):
+    pruned, whole = model(arrangement).double(), model(arrangement, "rows").double()
+    whole.readout.register_forward_pre_hook(lambda _, given: (given[0][:, :: EVENTS + 1],))
+    found, expected = pruned(ROWS.double()), whole(ROWS.double())
+    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+    for predicted in (found, expected):
+        predicted.square().sum().backward()
+    gradients = [[value.grad for value in it.parameters()] for it in (pruned, whole)]
+    assert all(torch.allclose(*pair, rtol=1e-12, atol=1e-12) for pair in zip(*gradients, strict=True))
 
 
 def test_the_interleaved_arrangement_is_nest():
