@@ -6,8 +6,7 @@ import numpy as np
 
 _WORD_BITS, _DIGIT_BITS = 64, 16  # numpy sorts 16-bit numbers by counting
 _ROWS_OF_A_GROUP, _ROWS_OF_A_RUN = 4, 100  # on average, from where on it pays
-_MOST_PLACES_A_ROW = 4
-_MOST_PLACES_A_NUMBER = 64  # a byte each
+_MOST_PLACES_OF_A_ROW = 4
 
 
 def order_of(keys: Sequence[np.ndarray]) -> np.ndarray:
@@ -27,40 +26,34 @@ def order_of(keys: Sequence[np.ndarray]) -> np.ndarray:
     return _order_by_row(keys) if by_group is None else by_group
 
 
-def all_differ(numbers: np.ndarray) -> bool:
-    """Return whether no two of these, i64 [rows], are equal; false where they lie too far apart to see (5 ns a row)."""
-    if not len(numbers):
-        return True
-    places = int(numbers.max()) - int(numbers.min()) + 1
-    if places > _MOST_PLACES_A_NUMBER * len(numbers):
-        return False
-    seen = np.zeros(places, dtype=bool)
-    seen[numbers - numbers.min()] = True
-    return int(np.count_nonzero(seen)) == len(numbers)
-
-
 def _order_by_group(keys: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Return the order of rows in groups that differ in their last key, numbers, alone; None where it does not pay."""
+    """Return the order of rows in groups that differ in the last key alone, their numbers.
+
+    None where there are few such groups, or their numbers lie far apart, or some rows have theirs in common.
+    """
     *foremost, numbers = keys
+    if not foremost:
+        return None
     starts = _starts(foremost, len(numbers))
-    if not foremost or len(starts) * _ROWS_OF_A_GROUP >= len(numbers) or _places(numbers, starts) is None:
+    if len(starts) * _ROWS_OF_A_GROUP >= len(numbers):
+        return None
+    least, most = np.minimum.reduceat(numbers, starts), np.maximum.reduceat(numbers, starts)
+    if _places(least, most, len(numbers)) is None:
         return None
     firsts = [key[starts] for key in foremost]
     order = order_of(firsts)
-    rows = np.diff(starts, append=len(numbers))[order]
-    starts_in_order = rows.cumsum() - rows
-    by_group = np.repeat(starts[order] - starts_in_order, rows) + np.arange(len(numbers))
-    numbers = np.take(numbers, by_group)
-    # groups that lay apart and are alike in these keys are one now
-    starts = starts_in_order[_starts([key[order] for key in firsts], len(order))]
-    places = _places(numbers, starts)
+    alike = _starts([key[order] for key in firsts], len(order))  # groups that lay apart are one
+    least, most = np.minimum.reduceat(least[order], alike), np.maximum.reduceat(most[order], alike)
+    places = _places(least, most, len(numbers))
     if places is None:
         return None
-    least, first_places, number_of_places = places
-    row_at = np.full(number_of_places, -1)
-    row_at[numbers - np.repeat(least - first_places, np.diff(starts, append=len(numbers)))] = by_group
+    ends = places.cumsum()
+    to_place = np.empty_like(order)
+    to_place[order] = np.repeat(ends - places - least, np.diff(alike, append=len(order)))
+    row_at = np.full(ends[-1], -1)
+    row_at[numbers + np.repeat(to_place, np.diff(starts, append=len(numbers)))] = np.arange(len(numbers))
     found = row_at[row_at >= 0]
-    return found if len(found) == len(numbers) else None  # else some have a number in common
+    return found if len(found) == len(numbers) else None
 
 
 def _starts(keys: Sequence[np.ndarray], rows: int) -> np.ndarray:
@@ -72,18 +65,14 @@ def _starts(keys: Sequence[np.ndarray], rows: int) -> np.ndarray:
     return np.flatnonzero(starts)
 
 
-def _places(numbers: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray, int] | None:
-    """Return the least number of each group, its place, and how many places there are from each group's least to most.
+def _places(least: np.ndarray, most: np.ndarray, rows: int) -> np.ndarray | None:
+    """Return how many numbers there are from the least to the greatest of each group; None if too many in all.
 
-    None where these are too many to be worth it, or too few for all of a group's numbers to differ.
+    None, too, where there are fewer than rows, so that some rows have a number in common.
     """
-    least, most = np.minimum.reduceat(numbers, starts), np.maximum.reduceat(numbers, starts)
     steps = most.astype(np.uint64) - least.astype(np.uint64)  # wraps around to what is right
-    number = float(steps.sum(dtype=np.float64)) + len(starts)
-    if not len(numbers) <= number <= _MOST_PLACES_A_ROW * len(numbers):
-        return None
-    ends = (steps.astype(np.int64) + 1).cumsum()
-    return least, np.append(0, ends[:-1]), int(ends[-1])
+    number = float(steps.sum(dtype=np.float64)) + len(steps)
+    return steps.astype(np.int64) + 1 if rows <= number <= _MOST_PLACES_OF_A_ROW * rows else None
 
 
 def _order_by_row(keys: Sequence[np.ndarray]) -> np.ndarray:

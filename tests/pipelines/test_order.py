@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import order
-from pipelines.order import all_differ, order_of
+from pipelines.order import order_of
 
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 FEW = st.integers(-2, 2)
@@ -27,34 +27,35 @@ GROUPS = st.lists(st.tuples(FEW, FEW | WIDE, WIDE | st.just(0), NUMBERS), min_si
 
 
 @given(GROUPS, st.booleans())
-def test_groups_of_close_numbers_are_put_in_order_like_any_rows(groups: list[tuple], apart: bool):
+def test_groups_of_close_numbers_are_put_in_order_like_any_rows(groups: list[tuple], together: bool):
     rows = [
-        (first, second, base // 2 + number)
+        (first, second, base // 2 + (number if together else at + len(groups) * number))
         for at, (first, second, base, numbers) in enumerate(groups)
-        for number in (numbers if not apart else [10 * at + number for number in numbers])
+        for number in numbers
     ]
     keys = [np.array([row[at] for row in rows], dtype=np.int64) for at in range(3)]
     assert list(order_of(keys)) == sorted(range(len(rows)), key=lambda at: rows[at])
 
 
-def test_a_draw_s_results_are_put_in_order_without_comparing_their_numbers(monkeypatch):
+@pytest.mark.parametrize(
+    ("patients_together", "compared"), [(False, 9_999), (True, 1_000)]
+)  # one draw's two parts meet
+def test_a_draw_s_results_are_put_in_order_without_comparing_their_numbers(
+    patients_together: bool, compared: int, monkeypatch
+):
     random = np.random.default_rng(0)
-    draw = np.repeat(random.permutation(5_000), 20)
-    number = draw * 25 + np.concatenate([random.permutation(25)[:20] for _ in range(5_000)])
+    draws = np.arange(5_000).reshape(1_000, 5)
+    numbers = draws.reshape(-1, 1) * 25 + np.argsort(random.random((5_000, 25)))[:, :20]
+    came = random.permutation(draws).ravel() if patients_together else random.permutation(draws.ravel())
+    parts = [(came, 0, 20)] if patients_together else [(came, 0, 10), (came[::-1], 10, 20)]
+    draw = np.concatenate([np.repeat(of, end - start) for of, start, end in parts])
+    number = np.concatenate([numbers[of, start:end].ravel() for of, start, end in parts])
+    keys = [draw // 5, draw, number]
     sorted_rows = []
     by_row = order._order_by_row
     monkeypatch.setattr(order, "_order_by_row", lambda keys: sorted_rows.append(len(keys[0])) or by_row(keys))
-    keys = [draw // 7, draw, number]
     assert np.array_equal(order_of(keys), np.lexsort(keys[::-1]))
-    assert sorted_rows == [5_000]
-
-
-@given(st.lists(FEW | WIDE, max_size=20))
-def test_numbers_are_said_to_differ_only_if_they_do(numbers: list[int]):
-    found = all_differ(np.array(numbers, dtype=np.int64))
-    assert not (found and len(set(numbers)) < len(numbers))
-    if numbers and max(numbers) - min(numbers) < len(numbers):
-        assert found == (len(set(numbers)) == len(numbers))
+    assert sorted_rows == [compared]
 
 
 @pytest.mark.parametrize("bits", [1, 20, 45, 60, 64])
