@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from nest_model.attention import AttentionPlan, plan_attention
 from nest_model.batch import offsets
 from nest_model.config import ModelConfig
+from nest_model.gather import take
 from nest_model.layers import rotation
 from nest_model.model import Attending, NestLayer, initialise
 from nest_model.simulation.readout import PoolingByAttention
@@ -84,13 +85,18 @@ class Regressor(nn.Module):
         return self._end(rows, pieces, self.layers)
 
     def _end(self, rows: Tensor, pieces: Pieces, crossing: nn.ModuleList) -> Tensor:
-        """Return the rows that are pooled after the last SWE, which computes no others, and these layers' CSEs."""
-        attending, set_wise = pieces.attending, self.layers[-1].set_wise
+        """Return the rows that are pooled, after the last SWE and then the CSEs of these layers.
+
+        Where sets are pooled, the last SWE computes no row but the [CLS] ones.
+        """
+        set_wise, cls_rows = self.layers[-1].set_wise, pieces.cls_rows
         if self.pooled == "sets":
-            sets = set_wise(rows, pieces.cls_asking, None, pieces.cls_rows)
-        else:
-            rows = set_wise(rows, attending.set_plan, None)
-            sets = rows.index_select(0, pieces.cls_rows)
-        for layer in crossing:
-            sets = layer.cross_set(sets, attending.subject_plan, attending.subject_rotation)
-        return sets if self.pooled == "sets" else rows.index_copy(0, pieces.cls_rows, sets)
+            return _cross(set_wise(rows, pieces.cls_asking, None, cls_rows), pieces.attending, crossing)
+        rows = set_wise(rows, pieces.attending.set_plan, None)
+        return rows.index_copy(0, cls_rows, _cross(take(rows, cls_rows), pieces.attending, crossing))
+
+
+def _cross(sets: Tensor, attending: Attending, layers: nn.ModuleList) -> Tensor:
+    for layer in layers:
+        sets = layer.cross_set(sets, attending.subject_plan, attending.subject_rotation)
+    return sets

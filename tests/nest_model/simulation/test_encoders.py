@@ -70,11 +70,17 @@ def test_no_subject_hears_of_another():
         assert torch.allclose(it(ROWS[:2]), it(ROWS)[:2], atol=1e-5)
 
 
+@pytest.mark.parametrize("layers", [1, 2, 4])
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)
-def test_computing_nothing_but_what_is_pooled_changes_neither_number_nor_gradient(arrangement):
-    pruned, whole = model(arrangement).double(), model(arrangement, "rows").double()
+def test_computing_nothing_but_what_is_pooled_changes_neither_number_nor_gradient(arrangement, layers):
+    pruned, whole = (model(arrangement, pooled, layers).double() for pooled in ("sets", "rows"))
     whole.readout.register_forward_pre_hook(lambda _, given: (given[0][:, :: EVENTS + 1],))
+    computed = []
+    for it in (pruned, whole):
+        last = it.layers[-1].set_wise.feed_forward
+        last.register_forward_hook(lambda _, given, made: computed.append(len(made)))
     found, expected = pruned(ROWS.double()), whole(ROWS.double())
+    assert computed == [SUBJECTS * SETS, SUBJECTS * SETS * (EVENTS + 1)]
     assert torch.allclose(found, expected, rtol=0, atol=1e-12)
     for predicted in (found, expected):
         predicted.square().sum().backward()
