@@ -47,7 +47,9 @@ def tied(events: pl.DataFrame, minutes: int, ranks: int | None) -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize("numbers", [[7, 7, 8, 8], [8, 7, 8, 8], [8, 8, 7, None], [9, 7, 8, None], [7, 10**12, 7, 8]])
+@pytest.mark.parametrize(
+    "numbers", [[7, 7, 8, 8], [8, 7, 8, 8], [8, 8, 7, None], [9, 7, 8, None], [7, 10**12, 7, 8]]
+)
 def test_a_number_counts_as_used_before_among_the_events_of_one_subject(numbers: list[int | None]):
     of_two = pl.DataFrame({"subject_id": [1, 2, 2, 2], "rank": numbers}, schema_overrides={"rank": pl.Int64})
     pairs = [(1, numbers[0]), *((2, number) for number in numbers[1:] if number is not None)]
