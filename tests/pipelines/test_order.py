@@ -37,9 +37,8 @@ def test_groups_of_close_numbers_are_put_in_order_like_any_rows(groups: list[tup
     assert list(order_of(keys)) == sorted(range(len(rows)), key=lambda at: rows[at])
 
 
-@pytest.mark.parametrize(
-    ("patients_together", "compared"), [(False, 9_999), (True, 1_000)]
-)  # one draw's two parts meet
+# apart, every draw comes in two parts, of which one draw's meet; together, a patient's draws are a group of their own
+@pytest.mark.parametrize(("patients_together", "compared"), [(False, 9_999), (True, 1_000)])
 def test_a_draw_s_results_are_put_in_order_without_comparing_their_numbers(
     patients_together: bool, compared: int, monkeypatch
 ):
