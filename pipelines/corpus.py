@@ -14,6 +14,7 @@ from pipelines import data_card, item_units, seqsets, shards, tokens
 from pipelines.buckets import Buckets
 from pipelines.events import kinds_of, read_events, scan_table
 from pipelines.fitting import fitted_on
+from pipelines.repeats import Runs
 from pipelines.values import count_other_units, fit_cuts, refuse_numeric_units
 from pipelines.workers import each_bucket
 from schemas.cards import Flow, ShardCard, StepCard
@@ -280,14 +281,28 @@ def write_bucket(
         used.append(usage.with_columns(kind=pl.lit(kind)))
         placed = pl.DataFrame(events.select(["encounter_id", "time", "available_at"]).filter(kept))
         encoded.append(
-            placed.with_columns(token_id=pl.Series(ids), kind=pl.lit(KINDS.index(kind), pl.UInt8)).join(
-                set_of, on="encounter_id", how="left", maintain_order="left"
+            placed.with_columns(
+                token_id=pl.Series(ids),
+                kind=pl.lit(KINDS.index(kind), pl.UInt8),
+                set=_sets_of(placed["encounter_id"], set_of),
             )
         )
     gathered = seqsets.gather_sets(sets, pl.concat(encoded), by_code=rules.by_code)
     card = shards.write_shard(gathered, folder, bucket, hashes)
     sizes = pl.Series("size", pc.list_value_length(gathered["tokens"]), dtype=pl.Int64)
     return WrittenBucket(card, flows, sets.select("subject_id", "flags").with_columns(sizes), pl.concat(used))
+
+
+def _sets_of(encounter_ids: pl.Series, set_of: pl.DataFrame) -> pl.Series:
+    """Return the row of each event's set.
+
+    Args:
+        encounter_ids: of events in sets.
+        set_of: encounter_id, set.
+    """
+    stays = Runs([encounter_ids])
+    named = encounter_ids[stays.heads].to_frame()
+    return stays.spread(named.join(set_of, on="encounter_id", how="left", maintain_order="left")["set"])
 
 
 CODES = ("code", "vocab", "mapped")

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pipelines.repeats import Runs
+
 _WORD_BITS, _DIGIT_BITS = 64, 16  # numpy sorts 16-bit numbers by counting
 _ROWS_OF_A_GROUP, _ROWS_OF_A_RUN = 4, 100  # on average, from where on it pays
 _MOST_PLACES_OF_A_ROW = 4
@@ -34,35 +36,27 @@ def _order_by_group(keys: Sequence[np.ndarray]) -> np.ndarray | None:
     *foremost, numbers = keys
     if not foremost:
         return None
-    starts = _starts(foremost, len(numbers))
-    if len(starts) * _ROWS_OF_A_GROUP >= len(numbers):
+    groups = Runs(foremost)
+    if len(groups) * _ROWS_OF_A_GROUP >= len(numbers):
         return None
-    least, most = np.minimum.reduceat(numbers, starts), np.maximum.reduceat(numbers, starts)
+    least, most = np.minimum.reduceat(numbers, groups.heads), np.maximum.reduceat(numbers, groups.heads)
     if _places(least, most, len(numbers)) is None:
         return None
-    firsts = [key[starts] for key in foremost]
+    firsts = [key[groups.heads] for key in foremost]
     order = order_of(firsts)
-    alike = _starts([key[order] for key in firsts], len(order))  # groups that lay apart are one
-    least, most = np.minimum.reduceat(least[order], alike), np.maximum.reduceat(most[order], alike)
+    alike = Runs([key[order] for key in firsts])  # groups that lay apart are one
+    least = np.minimum.reduceat(least[order], alike.heads)
+    most = np.maximum.reduceat(most[order], alike.heads)
     places = _places(least, most, len(numbers))
     if places is None:
         return None
     ends = places.cumsum()
     to_place = np.empty_like(order)
-    to_place[order] = np.repeat(ends - places - least, np.diff(alike, append=len(order)))
+    to_place[order] = alike.spread(ends - places - least)
     row_at = np.full(ends[-1], -1)
-    row_at[numbers + np.repeat(to_place, np.diff(starts, append=len(numbers)))] = np.arange(len(numbers))
+    row_at[numbers + groups.spread(to_place)] = np.arange(len(numbers))
     found = row_at[row_at >= 0]
     return found if len(found) == len(numbers) else None
-
-
-def _starts(keys: Sequence[np.ndarray], rows: int) -> np.ndarray:
-    """Return the rows in which a key is not what it was in the row before, the first row among them."""
-    starts = np.zeros(rows, dtype=bool)
-    starts[:1] = True
-    for key in keys:
-        starts[1:] |= key[1:] != key[:-1]
-    return np.flatnonzero(starts)
 
 
 def _places(least: np.ndarray, most: np.ndarray, rows: int) -> np.ndarray | None:

@@ -3,6 +3,8 @@
 import numpy as np
 import polars as pl
 
+from pipelines.repeats import Runs
+
 ONE_MICROSECOND = pl.duration(microseconds=1)
 _MOST_PLACES = 1 << 24  # MIMIC-IV's stays are numbered within ten million
 
@@ -57,8 +59,11 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         spans: from `attachment_spans`.
     """
     unnamed = rows["encounter_id"].is_null().arg_true()
+    wanted = rows.select("subject_id", "time")[unnamed]
+    moments = Runs(wanted.get_columns())
     found = (
-        rows.select("subject_id", "time", place=pl.int_range(pl.len()))[unnamed]
+        wanted[moments.heads]
+        .with_columns(place=pl.int_range(pl.len()))
         .sort("time")
         .join_asof(
             spans.sort("since"),
@@ -68,8 +73,9 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
             strategy="backward",
             check_sortedness=False,  # both sides are sorted here; polars cannot see it within `by`
         )
+        .sort("place")
     )
-    return rows.with_columns(rows["encounter_id"].scatter(found["place"], found["attached"]))
+    return rows.with_columns(rows["encounter_id"].scatter(unnamed, moments.spread(found["attached"])))
 
 
 class StayOwners:
@@ -98,10 +104,12 @@ class StayOwners:
         named = rows["encounter_id"].is_not_null()
         if not len(self._ids):
             return named
-        wanted = rows["encounter_id"].fill_null(self._ids[0]).to_numpy()
+        subjects, wanted = rows["subject_id"].to_numpy(), rows["encounter_id"].fill_null(0).to_numpy()
+        alike = Runs([subjects, wanted])
+        subjects, wanted = subjects[alike.heads], wanted[alike.heads]
         place = self._places(wanted)
-        own = (self._ids[place] == wanted) & (self._subjects[place] == rows["subject_id"].to_numpy())
-        return named & ~pl.Series(own)
+        own = (self._ids[place] == wanted) & (self._subjects[place] == subjects)
+        return named & ~pl.Series(alike.spread(own))
 
     def _places(self, wanted: np.ndarray) -> np.ndarray:
         """Return where each id stands among the stays', and any place for one that does not."""

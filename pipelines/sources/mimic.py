@@ -15,6 +15,7 @@ from pipelines import clock
 from pipelines.codes import ICD10_CM, ICD10_PCS, clean_code, to_icd10
 from pipelines.drugs import clean_name, commonest_atc, prescription_atc
 from pipelines.flows import sift
+from pipelines.repeats import Runs, once_each
 from pipelines.sources.raw import NUMBER, TEXT, TIME
 from pipelines.stays import StayOwners, attach, attachment_spans
 from schemas.cards import Flow
@@ -115,6 +116,11 @@ class Bucket:
     def owners(self) -> StayOwners:
         return StayOwners(self.encounters)
 
+    def unknown(self, rows: pl.DataFrame) -> pl.Series:
+        """Return whether a row's subject is none of the bucket's patients."""
+        of_one = Runs([rows["subject_id"].to_numpy()])
+        return of_one.spread(~rows["subject_id"][of_one.heads].is_in(self.subject_ids.implode()))
+
     def attach(self, rows: pl.DataFrame, *, lookback_hours: int) -> pl.DataFrame:
         """Give each row that names no stay the one it lies in, or the one that starts within the lookback."""
         spans = attachment_spans(self.encounters.lazy(), lookback_hours=lookback_hours).collect()
@@ -170,15 +176,9 @@ def laboratory_rows(rows: pl.DataFrame) -> Sifted:
 
 def laboratory(rows: pl.DataFrame, bucket: Bucket) -> Sifted:
     """Return LAB events, in their own stay, the one around them, or one that starts within a day."""
-    kept, flow = _own(
-        rows, bucket, {"unknown_subject": ~pl.col("subject_id").is_in(bucket.subject_ids.implode())}
-    )
+    kept, flow = _own(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
     attached = bucket.attach(kept, lookback_hours=LAB_LOOKBACK_HOURS)
-    items = attached["itemid"].unique().sort()
-    names = items.cast(TEXT).sort()
-    coded = attached.with_columns(
-        code=pl.col("itemid").replace_strict(items, items.cast(TEXT), return_dtype=pl.Enum(names))
-    )
+    coded = attached.with_columns(code=once_each(attached["itemid"], _as_codes))
     return _events(coded, kind="LAB", vocab=_repeated("itemid")), flow
 
 
@@ -194,7 +194,7 @@ def medication_rows(rows: pl.DataFrame) -> Sifted:
         rank="emar_seq",
     )
     given, flow = sift(timed, {"event_txt": pl.col("event_txt").ne_missing("Administered")})
-    named = given.drop("event_txt").with_columns(code=clean_name("medication"))
+    named = given.drop("event_txt").with_columns(code=once_each(given["medication"], _clean))
     kept, rest = sift(named, {"no_name": pl.col("code").is_null(), "no_time": pl.col("time").is_null()})
     return kept.drop("medication"), flow.then(rest)
 
@@ -207,9 +207,7 @@ def medications(rows: pl.DataFrame, bucket: Bucket, by_pharmacy: pl.DataFrame | 
         bucket: whose rows they are.
         by_pharmacy: subject_id, pharmacy_id, atc; fills `mapped` where a row names its prescription.
     """
-    kept, flow = _own(
-        rows, bucket, {"unknown_subject": ~pl.col("subject_id").is_in(bucket.subject_ids.implode())}
-    )
+    kept, flow = _own(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
     attached = bucket.attach(kept, lookback_hours=0)
     if by_pharmacy is not None:
         own = by_pharmacy.rename({"atc": "mapped"})
@@ -341,6 +339,15 @@ def _events(rows: pl.DataFrame, *, kind: str, vocab: pl.Expr) -> pl.DataFrame:
 def _repeated(text: str) -> pl.Expr:
     """Return the same text in every row, held once."""
     return pl.lit(text, pl.Enum([text]))
+
+
+def _clean(names: pl.Series) -> pl.Series:
+    return names.to_frame().select(clean_name(names.name)).to_series()
+
+
+def _as_codes(items: pl.Series) -> pl.Series:
+    texts = items.cast(TEXT)
+    return texts.cast(pl.Enum(texts.sort()))
 
 
 def _refuse_repeats(rows: pl.DataFrame, table: str, key: str, *, unit: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
+from pipelines.repeats import Runs
 from pipelines.sources import spelling
 from pipelines.sources.files import (
     SUFFIXES,
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 ROWS_PER_BATCH = 500_000
+ROWS_LOOKED_AT = 1_000
 FIRST_YEAR, LAST_YEAR = 1900, 2299  # MIMIC-IV's times are shifted past 2100
 
 _WORDS: dict[pl.DataType, str] = {
@@ -214,7 +216,8 @@ class _Tally:
         """Return a batch in the declared types, without blank lines."""
         columns, stored = self._table.columns, found.schema
         batch = found.select(
-            spelling.usual(pl.col(name), stored[name], wanted) for name, wanted in columns.items()
+            spelling.usual(pl.col(name), stored[name], wanted, repeats=_repeats(found[name]))
+            for name, wanted in columns.items()
         )
         suspects = {
             name: wanted
@@ -269,6 +272,12 @@ def _rows_of_nothing(path: Path) -> int:
     with rewording(path):
         nothing = _scan(path).select(pl.all_horizontal(pl.all().is_null()).sum())
         return int(nothing.collect(engine="streaming").item())
+
+
+def _repeats(values: pl.Series) -> bool:
+    """Return whether most values, by the first some, are as the one before."""
+    some = values[:ROWS_LOOKED_AT]
+    return 2 * len(Runs([some])) < len(some)
 
 
 def _times(columns: Mapping[str, pl.DataType]) -> list[str]:
