@@ -6,33 +6,22 @@ that memory grows with neither the patients nor the rows.
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from pipelines.repeats import Runs
 from schemas.contract import read_table, write_table
-from schemas.errors import InputError
 from schemas.events import BUCKETS
 from schemas.layout import Layout
 
-MOST_BUCKETS = 512
-
 
 def write_buckets(subject_ids: pl.Series, layout: Layout, *, subjects_per_bucket: int) -> int:
-    """Write buckets/1, runs of `subjects_per_bucket` of the sorted ids, and return how many there are.
-
-    Raises:
-        InputError: there would be more buckets than files may be open at once.
-    """
+    """Write buckets/1, runs of `subjects_per_bucket` of the sorted ids, and return how many there are."""
     firsts = subject_ids.gather_every(subjects_per_bucket)
-    if len(firsts) > MOST_BUCKETS:
-        raise InputError(
-            f"NEST_SUBJECTS_PER_BUCKET: {subjects_per_bucket:,} makes {len(firsts):,} buckets of "
-            f"{subject_ids.len():,} subjects, and {MOST_BUCKETS:,} is the most, as each is an open file. "
-            f"Set it to {-(-subject_ids.len() // MOST_BUCKETS):,} or more."
-        )
     sizes = [
         min(subjects_per_bucket, subject_ids.len() - at * subjects_per_bucket) for at in range(len(firsts))
     ]
@@ -60,9 +49,12 @@ class Buckets:
         return len(self._firsts)
 
     def of(self, subject_ids: pl.Series) -> np.ndarray:
-        """Return each subject's bucket, u16 [rows]; an id below the first range counts to the first."""
-        found = np.searchsorted(self._firsts, subject_ids.to_numpy(), side="right")
-        return np.maximum(found.astype(np.int64) - 1, 0).astype(np.uint16)
+        """Return each subject's bucket, u8 to u64 [rows]; an id below the first range counts to the first."""
+        ids = subject_ids.to_numpy()
+        of_one = Runs([ids])
+        found = np.searchsorted(self._firsts, ids[of_one.heads], side="right") - 1
+        # of few bits, which numpy sorts by counting
+        return of_one.spread(np.maximum(found, 0).astype(np.min_scalar_type(len(self))))
 
     def within(self, bucket: int) -> pl.Expr:
         """Return whether a row's subject_id lies in the bucket's range."""
@@ -73,52 +65,66 @@ class Buckets:
             inside &= pl.col("subject_id") < int(self._firsts[bucket + 1])
         return inside
 
-    def split(self, rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-        """Yield (bucket, its rows) for each bucket that has some, rows in the order they came in."""
-        if len(self) == 1:
-            yield 0, rows
-            return
+    def in_order(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
+        """Return the rows bucket by bucket, else in the order they came in, and where each bucket's begin.
+
+        The second has one number more than there are buckets: the rows of bucket b are [begins[b] : begins[b + 1]].
+        """
         bucket = self.of(rows["subject_id"])
-        if (np.diff(bucket.astype(np.int32)) < 0).any():
+        if (bucket[1:] < bucket[:-1]).any():
             order = np.argsort(bucket, kind="stable")
             # of a batch read in fifty pieces every row would be looked for in all of them
             rows, bucket = rows.rechunk()[order], bucket[order]
-        edges = np.flatnonzero(np.diff(bucket)) + 1
-        for start, end in zip([0, *edges], [*edges, len(bucket)], strict=True):
+        return rows, np.searchsorted(bucket, np.arange(len(self) + 1))
+
+    def split(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Yield the rows of each bucket that has some, in the order they came in."""
+        ordered, begins = self.in_order(rows)
+        for start, end in pairwise(begins.tolist()):
             if end > start:
-                yield int(bucket[start]), rows[int(start) : int(end)]
+                yield ordered[start:end]
 
 
 class Spill:
-    """Rows on their way to their bucket: an uncompressed Arrow stream for each name and bucket, in a folder aside."""
+    """Rows on their way to their bucket: an uncompressed Arrow file for each name, in a folder aside.
+
+    It can be pickled, for workers that see the folder.
+    """
 
     def __init__(self, folder: Path, buckets: Buckets) -> None:
         self.folder = folder
         self.buckets = buckets
+        self._parts: dict[
+            str, list[list[int]]
+        ] = {}  # name -> for each bucket, which of the file's parts are its
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, batches: Iterator[pl.DataFrame]) -> None:
-        """Route every row of the batches to `<name>-<bucket>.arrows`."""
+        """Write every row of the batches, at least one of them, to `<name>.arrow`."""
+        parts: list[list[int]] = [[] for _ in range(len(self.buckets))]
+        written = 0
         with ExitStack() as open_files:
-            streams: list[pa.ipc.RecordBatchStreamWriter] = []
+            writer: pa.ipc.RecordBatchFileWriter | None = None
             for batch in batches:
-                if not streams:
-                    schema = _to_arrow(batch).schema
-                    for bucket in range(len(self.buckets)):
-                        sink = open_files.enter_context(pa.OSFile(str(self._file(name, bucket)), "wb"))
-                        streams.append(open_files.enter_context(pa.ipc.new_stream(sink, schema)))
-                for bucket, rows in self.buckets.split(batch):
-                    streams[bucket].write_table(_to_arrow(rows))
+                rows, begins = self.buckets.in_order(batch)
+                table = rows.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+                if writer is None:
+                    sink = open_files.enter_context(pa.OSFile(str(self._file(name)), "wb"))
+                    writer = open_files.enter_context(pa.ipc.new_file(sink, table.schema))
+                for whole in table.to_batches():  # one, or of no rows none
+                    for bucket, (start, end) in enumerate(pairwise(begins.tolist())):
+                        if end > start:
+                            writer.write_batch(whole.slice(start, end - start))
+                            parts[bucket].append(written)
+                            written += 1
+        self._parts[name] = parts
 
     def read(self, name: str, bucket: int) -> pl.DataFrame:
-        """Return the rows of one bucket."""
-        file = self._file(name, bucket)
-        with pa.memory_map(str(file)) as source:
-            return pl.DataFrame(pa.ipc.open_stream(source).read_all())
+        """Return the rows of one bucket, in the order they came in."""
+        with pa.memory_map(str(self._file(name))) as source:
+            file = pa.ipc.open_file(source)
+            parts = [file.get_batch(part) for part in self._parts[name][bucket]]
+            return pl.DataFrame(pa.Table.from_batches(parts, schema=file.schema))
 
-    def _file(self, name: str, bucket: int) -> Path:
-        return self.folder / f"{name}-{bucket:05}.arrows"
-
-
-def _to_arrow(rows: pl.DataFrame) -> pa.Table:
-    return rows.to_arrow(compat_level=pl.CompatLevel.oldest())
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.arrow"

@@ -181,7 +181,7 @@ def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlin
     if not parts:
         raise InputError("ENCOUNTER: the table has no rows. Extract the whole table.")
     rows, ranges = pl.concat(parts), Buckets(found["subject_id"].gather_every(SUBJECTS_AT_ONCE).to_numpy())
-    parts = [of_range for _, of_range in ranges.split(rows)] or [rows]
+    parts = list(ranges.split(rows)) or [rows]
     del rows
     stays, held = encounters(parts, found, _everyone(source), last)
     flow = flow.then(held)

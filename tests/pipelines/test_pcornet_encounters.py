@@ -147,7 +147,7 @@ def test_patients_taken_some_at_a_time_have_the_encounters_they_have_together(se
     ids = children["subject_id"].sort()
     together = encounters([rows], children, ids, END_OF_DATA)
     ranges = Buckets(ids.gather([0, *sorted(cuts)]).to_numpy())
-    apart = encounters((part for _, part in ranges.split(rows)), children, ids, END_OF_DATA)
+    apart = encounters(ranges.split(rows), children, ids, END_OF_DATA)
     assert apart[0].equals(together[0])
     assert apart[1] == together[1]
     assert apart[1].reconciles
