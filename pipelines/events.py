@@ -64,26 +64,34 @@ def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, 
     )
 
 
-def write_numbered(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str) -> int:
-    """Write events whose `rank` is the source's own number; return how many repeat another in all and are left out."""
+def write_numbered(
+    events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str
+) -> pl.DataFrame:
+    """Write events whose `rank` is the source's own number; return them as written: in order, no copy among them."""
     ordered, tied = _in_order(events)
     if tied:
         first = pl.struct(pl.all()).is_first_distinct()
         ordered = ordered.filter(pl.col("rank").is_null() | first)
     file = events_file(folder, kind, bucket)
     write_table(ordered.to_arrow(), file, EVENTS, made_by=made_by, by_worker=True)
-    return events.height - ordered.height
+    return ordered
 
 
 def used_before(events: pl.DataFrame) -> int:
     """Return how many of a source's own numbers, `rank`, were there before in the same subject's events.
 
-    Two subjects' are not compared: they may lie in two buckets, and what is refused must not hang on their size.
+    Two subjects' are not compared: they may lie in two buckets, and what is refused must not hang on their size. Events
+    in order are asked fastest: the numbers of a draw rise, and only their first and last are held against other draws'.
     """
     numbered = events.select("subject_id", "rank").drop_nulls("rank")
-    if bool((np.diff(numbered["rank"].to_numpy()) > 0).all()):  # as in most providers' files
-        return 0
     subject, number = (numbered[name].to_numpy() for name in numbered.columns)
+    rising = (subject[1:] == subject[:-1]) & (number[1:] > number[:-1])
+    firsts = np.flatnonzero(np.append(True, ~rising)[: len(number)])
+    lasts = np.append(firsts[1:], len(number))[: len(firsts)] - 1
+    order = order_of([subject[firsts], number[firsts]])
+    firsts, lasts = firsts[order], lasts[order]
+    if not ((subject[firsts[1:]] == subject[lasts[:-1]]) & (number[firsts[1:]] <= number[lasts[:-1]])).any():
+        return 0
     order = order_of([subject, number])
     same = (np.diff(subject[order]) == 0) & (np.diff(number[order]) == 0)
     return int(same.sum())

@@ -181,10 +181,11 @@ def extract_bucket(
     }
     flows = {}
     for kind, (events, flow) in made.items():
-        repeated = write_numbered(events, folder, kind, bucket, made_by="extract_events")
+        written = write_numbered(events, folder, kind, bucket, made_by="extract_events")
         # one labevent_id is one measurement, at whatever time
-        shared = used_before(events) - repeated if kind == "LAB" else 0
-        flows[TABLE_OF_KIND[kind]] = rows_of.without_repeats(flow, repeated, shared)
+        conflicting = used_before(written) if kind == "LAB" else 0
+        repeated = events.height - written.height
+        flows[TABLE_OF_KIND[kind]] = rows_of.without_repeats(flow, repeated, conflicting)
     return flows
 
 

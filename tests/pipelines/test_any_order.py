@@ -56,6 +56,14 @@ def test_a_number_counts_as_used_before_among_the_events_of_one_subject(numbers:
     assert used_before(of_two) == len(pairs) - len(set(pairs))
 
 
+@given(st.lists(st.tuples(st.integers(1, 2), st.one_of(st.none(), st.integers(0, 12))), max_size=20))
+def test_numbers_used_before_are_found_in_whatever_order_they_rise(drawn: list[tuple[int, int | None]]):
+    events = pl.DataFrame(drawn, schema={"subject_id": pl.Int64, "rank": pl.Int64}, orient="row")
+    pairs = [pair for pair in drawn if pair[1] is not None]
+    for rows in (events, events.sort("subject_id"), events.sort("subject_id", "rank")):
+        assert used_before(rows) == len(pairs) - len(set(pairs))
+
+
 @settings(max_examples=15, phases=[Phase.generate])  # no shuffle is simpler than another
 @given(
     dice=st.randoms(use_true_random=False),
