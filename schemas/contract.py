@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from schemas.errors import ContractError
+
+_ROWS_LOOKED_AT = 1_000
 
 
 def contract_name(schema: pa.Schema) -> str:
@@ -85,33 +88,47 @@ def write_table(
 
 
 def _write_parquet(table: pa.Table, path: Path, metadata: Mapping[str, str]) -> None:
-    """Write plain Parquet types, which every reader takes alike.
+    """Write plain Parquet types in encodings every reader takes alike: text, which repeats, and floats by dictionary.
 
-    Times and 64-bit numbers, which tables are sorted by, as steps from one to the next; all else, which repeats, with
-    a dictionary.
+    Whole numbers and times go as steps from one to the next. Where most are as the one before, as the times of a draw
+    are, they go as they are: lz4 makes that as short, in a third of the time.
     """
-    columns = dict(map(_column, table.schema))
-    rising = [
-        column for column, kind in columns.items() if pa.types.is_timestamp(kind) or pa.types.is_int64(kind)
-    ]
+    columns = {_path(field): column for field, column in zip(table.schema, table.columns, strict=True)}
+    numbers = {name: column for name, column in columns.items() if _is_whole(_values(column).type)}
+    steps = [name for name, column in numbers.items() if not _repeats(_values(column))]
     with pq.ParquetWriter(
         path,
         table.schema,
         compression="lz4",  # zstd's files are a twentieth smaller, written in a quarter more time
         store_schema=False,
-        use_dictionary=[column for column in columns if column not in rising],
-        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-        write_statistics=rising,  # by the others nobody skips a row group
+        use_dictionary=[name for name in columns if name not in numbers],
+        column_encoding=dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
+        write_statistics=[*numbers],  # by the others nobody skips a row group
     ) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(metadata)
 
 
-def _column(field: pa.Field) -> tuple[str, pa.DataType]:
-    """Return the path of a field's values in a file, and their type."""
-    if pa.types.is_list(field.type):
-        return f"{field.name}.list.element", field.type.value_type
-    return field.name, field.type
+def _path(field: pa.Field) -> str:
+    """Return the path of a field's values in a file."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
+
+
+def _values(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column's first values, those of its lists where it holds such."""
+    first = column.slice(0, _ROWS_LOOKED_AT).combine_chunks()
+    return first.flatten() if pa.types.is_list(column.type) else first
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_integer(kind))
+
+
+def _repeats(values: pa.Array) -> bool:
+    """Return whether most values are as the one before."""
+    some = values.drop_null()[:_ROWS_LOOKED_AT]
+    same = pc.sum(pc.equal(some[1:], some[:-1])).as_py() if len(some) else 0
+    return bool(2 * (same or 0) > len(some))
 
 
 def contract_files(path: Path, schema: pa.Schema) -> list[Path]:

@@ -101,6 +101,45 @@ def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
+def test_numbers_that_rise_are_kept_as_steps_and_those_that_repeat_as_they_are(tmp_path: Path) -> None:
+    path, rows = tmp_path / "things.parquet", range(5000)
+    rising = things(
+        thing_id=[row // 100 for row in rows],
+        weight_kg=[row / 8 for row in rows],
+        counts=[[row % 200] for row in rows],
+        time=[1_000_000 * row for row in rows],
+    )
+    write_table(rising, path, THINGS, made_by="weigh")
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    by_steps = {column.path_in_schema: "DELTA_BINARY_PACKED" in column.encodings for column in columns}
+    assert by_steps == {"thing_id": False, "weight_kg": False, "counts.list.element": True, "time": True}
+    # what repeats is found again by lz4, what rises is short: no column comes near its eight bytes a value
+    sizes = {column.path_in_schema: column.total_compressed_size / len(rows) for column in columns}
+    assert sizes["thing_id"] < 0.5
+    assert sizes["time"] < 0.5
+    assert read_table(path, THINGS).equals(conform(rising, THINGS, made_by="weigh"))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [[], [None, None], [None, 5, 5, 5], [7], [None, *[3] * 2000, *range(2000), None]],
+    ids=["no rows", "nulls", "repeats", "one", "repeats at first"],
+)
+def test_numbers_come_back_however_they_are_kept(column: list[int | None], tmp_path: Path) -> None:
+    lists = [None if value is None else [value % 256] * 2 for value in column]
+    table = pa.table(
+        {
+            "thing_id": pa.array([value or 0 for value in column], pa.int64()),
+            "weight_kg": pa.nulls(len(column), pa.float64()),
+            "counts": pa.array(lists, pa.list_(pa.int64())),
+            "time": pa.array(column, pa.timestamp("us")),
+        }
+    )
+    write_table(table, tmp_path / "things.parquet", THINGS, made_by="weigh")
+    assert read_table(tmp_path / "things.parquet", THINGS).equals(conform(table, THINGS, made_by="weigh"))
+
+
 def test_a_table_that_does_not_conform_leaves_the_old_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "things.parquet"
     write_table(things(), path, THINGS, made_by="weigh")
