@@ -15,13 +15,26 @@ import pyarrow as pa
 
 from pipelines.repeats import Runs
 from schemas.contract import read_table, write_table
+from schemas.errors import InputError
 from schemas.events import BUCKETS
 from schemas.layout import Layout
 
+MOST_BUCKETS = 512
+
 
 def write_buckets(subject_ids: pl.Series, layout: Layout, *, subjects_per_bucket: int) -> int:
-    """Write buckets/1, runs of `subjects_per_bucket` of the sorted ids, and return how many there are."""
+    """Write buckets/1, runs of `subjects_per_bucket` of the sorted ids, and return how many there are.
+
+    Raises:
+        InputError: there would be so many that batches of rows would be cut into crumbs.
+    """
     firsts = subject_ids.gather_every(subjects_per_bucket)
+    if len(firsts) > MOST_BUCKETS:
+        raise InputError(
+            f"NEST_SUBJECTS_PER_BUCKET: {subjects_per_bucket:,} makes {len(firsts):,} buckets of "
+            f"{subject_ids.len():,} subjects, and {MOST_BUCKETS:,} is the most, as every batch of rows is cut by them. "
+            f"Set it to {-(-subject_ids.len() // MOST_BUCKETS):,} or more."
+        )
     sizes = [
         min(subjects_per_bucket, subject_ids.len() - at * subjects_per_bucket) for at in range(len(firsts))
     ]
@@ -88,21 +101,17 @@ class Buckets:
 class Spill:
     """Rows on their way to their bucket: an uncompressed Arrow file for each name, in a folder aside.
 
-    It can be pickled, for workers that see the folder.
+    Beside it lies whose each of its parts is, so that workers who see the folder need be told no more than where it is.
     """
 
     def __init__(self, folder: Path, buckets: Buckets) -> None:
         self.folder = folder
         self.buckets = buckets
-        self._parts: dict[
-            str, list[list[int]]
-        ] = {}  # name -> for each bucket, which of the file's parts are its
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, batches: Iterator[pl.DataFrame]) -> None:
         """Write every row of the batches, at least one of them, to `<name>.arrow`."""
-        parts: list[list[int]] = [[] for _ in range(len(self.buckets))]
-        written = 0
+        bucket_of_part: list[int] = []
         with ExitStack() as open_files:
             writer: pa.ipc.RecordBatchFileWriter | None = None
             for batch in batches:
@@ -115,16 +124,19 @@ class Spill:
                     for bucket, (start, end) in enumerate(pairwise(begins.tolist())):
                         if end > start:
                             writer.write_batch(whole.slice(start, end - start))
-                            parts[bucket].append(written)
-                            written += 1
-        self._parts[name] = parts
+                            bucket_of_part.append(bucket)
+        np.save(self._parts(name), np.array(bucket_of_part, dtype=np.uint32))
 
     def read(self, name: str, bucket: int) -> pl.DataFrame:
         """Return the rows of one bucket, in the order they came in."""
+        parts = np.flatnonzero(np.load(self._parts(name)) == bucket).tolist()
         with pa.memory_map(str(self._file(name))) as source:
             file = pa.ipc.open_file(source)
-            parts = [file.get_batch(part) for part in self._parts[name][bucket]]
-            return pl.DataFrame(pa.Table.from_batches(parts, schema=file.schema))
+            batches = [file.get_batch(part) for part in parts]
+            return pl.DataFrame(pa.Table.from_batches(batches, schema=file.schema))
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.arrow"
+
+    def _parts(self, name: str) -> Path:
+        return self.folder / f"{name}.parts.npy"

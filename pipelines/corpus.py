@@ -298,11 +298,13 @@ def _sets_of(encounter_ids: pl.Series, set_of: pl.DataFrame) -> pl.Series:
 
     Args:
         encounter_ids: of events in sets.
-        set_of: encounter_id, set.
+        set_of: encounter_id, set; each encounter once.
     """
     stays = Runs([encounter_ids])
     named = encounter_ids[stays.heads].to_frame()
-    return stays.spread(named.join(set_of, on="encounter_id", how="left", maintain_order="left")["set"])
+    return stays.spread(
+        named.join(set_of, "encounter_id", "left", validate="m:1", maintain_order="left")["set"]
+    )
 
 
 CODES = ("code", "vocab", "mapped")

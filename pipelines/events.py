@@ -67,7 +67,7 @@ def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, 
 def write_numbered(
     events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str
 ) -> pl.DataFrame:
-    """Write events whose `rank` is the source's own number; return them as written: in order, no copy among them."""
+    """Write events whose `rank` is the source's own number; return what was written: in order, no copy left."""
     ordered, tied = _in_order(events)
     if tied:
         first = pl.struct(pl.all()).is_first_distinct()

@@ -179,14 +179,18 @@ def extract_bucket(
         "MED": rows_of.medications(spill.read("MED", bucket), held_against, by_pharmacy),
         "LAB": rows_of.laboratory(spill.read("LAB", bucket), held_against),
     }
-    flows = {}
-    for kind, (events, flow) in made.items():
-        written = write_numbered(events, folder, kind, bucket, made_by="extract_events")
-        # one labevent_id is one measurement, at whatever time
-        conflicting = used_before(written) if kind == "LAB" else 0
-        repeated = events.height - written.height
-        flows[TABLE_OF_KIND[kind]] = rows_of.without_repeats(flow, repeated, conflicting)
-    return flows
+    return {
+        TABLE_OF_KIND[kind]: _write_kind(events, flow, folder, kind, bucket)
+        for kind, (events, flow) in made.items()
+    }
+
+
+def _write_kind(events: pl.DataFrame, flow: Flow, folder: Path, kind: str, bucket: int) -> Flow:
+    """Write one kind's events of one bucket; return their flow, less what was there before."""
+    written = write_numbered(events, folder, kind, bucket, made_by="extract_events")
+    # one labevent_id is one measurement, at whatever time
+    conflicting = used_before(written) if kind == "LAB" else 0
+    return rows_of.without_repeats(flow, events.height - written.height, conflicting)
 
 
 def _spill_table(source: MimicSource, kind: str, spill: Spill) -> Flow:

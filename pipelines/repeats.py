@@ -11,7 +11,12 @@ Values = TypeVar("Values", np.ndarray, pl.Series)
 
 
 def once_each(values: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """Return `change(values)`, computed from each distinct value once; `change` must look at every value alone."""
+    """Return `change(values)`, computed from each distinct value once; null stays null, and `change` sees none.
+
+    Args:
+        values: of any type Arrow keeps in a dictionary.
+        change: looks at every value alone.
+    """
     coded = values.to_arrow(compat_level=pl.CompatLevel.oldest()).dictionary_encode()
     return change(pl.Series(values.name, coded.dictionary, dtype=values.dtype)).gather(
         pl.Series(coded.indices)
@@ -22,7 +27,7 @@ class Runs:
     """The runs of rows that are alike in some columns, of which hospitals' tables are full: a draw, a stay, an order.
 
     Args:
-        columns: [rows] each, at least one; two nulls are alike.
+        columns: [rows] each, at least one; two nulls are alike, and in a Series two NaNs.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -47,7 +52,12 @@ class Runs:
 
         Args:
             values: [runs].
+
+        Raises:
+            ValueError: they are more or fewer.
         """
+        if len(values) != len(self):
+            raise ValueError(f"{len(values):,} values for {len(self):,} runs of rows")
         if isinstance(values, np.ndarray):
             return np.repeat(values, self.sizes)
         return values[np.repeat(np.arange(len(self), dtype=np.uint32), self.sizes)]

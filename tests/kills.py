@@ -20,7 +20,7 @@ import dagster as dg
 from tests.runs import BIN, ROOT, SMALL, environment
 
 SEED = int(os.environ.get("KILL_SEED", "2026"))
-TEMPORARY = (".part", ".new", ".old", ".tmp", ".arrows")
+TEMPORARY = (".part", ".new", ".old", ".tmp", ".arrow", ".npy")
 OF_DAGSTER = ("context", "messages")  # by which it tells a training what to do: no row
 
 

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 ROWS_PER_BATCH = 500_000
-ROWS_LOOKED_AT = 1_000
+_ROWS_LOOKED_AT = 1_000
 FIRST_YEAR, LAST_YEAR = 1900, 2299  # MIMIC-IV's times are shifted past 2100
 
 _WORDS: dict[pl.DataType, str] = {
@@ -216,7 +216,9 @@ class _Tally:
         """Return a batch in the declared types, without blank lines."""
         columns, stored = self._table.columns, found.schema
         batch = found.select(
-            spelling.usual(pl.col(name), stored[name], wanted, repeats=_repeats(found[name]))
+            spelling.usual(
+                pl.col(name), stored[name], wanted, repeats=wanted == TIME and _repeats(found[name])
+            )
             for name, wanted in columns.items()
         )
         suspects = {
@@ -276,7 +278,7 @@ def _rows_of_nothing(path: Path) -> int:
 
 def _repeats(values: pl.Series) -> bool:
     """Return whether most values, by the first some, are as the one before."""
-    some = values[:ROWS_LOOKED_AT]
+    some = values[:_ROWS_LOOKED_AT]
     return 2 * len(Runs([some])) < len(some)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.buckets import Buckets, Spill, write_buckets
-from schemas.errors import ContractError
+from schemas.errors import ContractError, InputError
 from schemas.layout import Layout
 
 SUBJECTS = st.lists(st.integers(-5, 60), min_size=1, max_size=40, unique=True).map(sorted)
@@ -56,9 +56,17 @@ def test_buckets_that_were_never_cut_name_the_asset_that_cuts_them(tmp_path):
         Buckets.read(Layout(tmp_path))
 
 
-def test_a_thousand_buckets_need_no_file_each_that_is_open(tmp_path):
-    subjects = list(range(1000))
-    rows = pl.DataFrame({"subject_id": [*reversed(subjects), *subjects], "place": range(2000)})
+def test_more_buckets_than_batches_are_cut_by_are_refused_with_the_size_that_will_do(tmp_path):
+    with pytest.raises(
+        InputError, match=r"NEST_SUBJECTS_PER_BUCKET: 1 makes 1,025 buckets.*Set it to 3 or more"
+    ):
+        cut(tmp_path, list(range(1025)), 1)
+    assert len(cut(tmp_path, list(range(1025)), 3)) == 342
+
+
+def test_as_many_buckets_as_there_may_be_need_no_open_file_each(tmp_path):
+    subjects = list(range(512))
+    rows = pl.DataFrame({"subject_id": [*reversed(subjects), *subjects], "place": range(1024)})
     spill = Spill(tmp_path / "spill", cut(tmp_path, subjects, 1))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 20, limits[1]))
@@ -67,7 +75,7 @@ def test_a_thousand_buckets_need_no_file_each_that_is_open(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert [spill.read("LAB", subject)["place"].to_list() for subject in subjects] == [
-        [999 - subject, 1000 + subject] for subject in subjects
+        [511 - subject, 512 + subject] for subject in subjects
     ]
 
 
@@ -75,7 +83,9 @@ def test_a_worker_to_whom_it_is_sent_reads_what_was_spilled(tmp_path):
     rows = pl.DataFrame({"subject_id": [3, 1, 2, 1], "text": ["c", "a", None, "b"]})
     spill = Spill(tmp_path / "spill", cut(tmp_path, [1, 2, 3], 2))
     spill.write("LAB", iter([rows]))
-    sent = pickle.loads(pickle.dumps(spill))
+    told = pickle.dumps(spill)
+    assert len(told) < 1000, "whose each part is lies in the folder"
+    sent = pickle.loads(told)
     assert sent.read("LAB", 0)["text"].to_list() == ["a", None, "b"]
     assert sent.read("LAB", 1)["text"].to_list() == ["c"]
 

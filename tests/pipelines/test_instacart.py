@@ -362,7 +362,7 @@ def test_a_fault_is_one_message_that_names_table_column_and_count_and_no_value(f
     assert said in str(raised.value)
     assert "8675309" not in str(raised.value)
     assert not (tmp_path / "instacart" / "seqset").exists()
-    assert not list((tmp_path / "instacart").rglob("*.arrows"))
+    assert not list((tmp_path / "instacart").rglob("*.arrow"))
 
 
 def test_orders_of_which_no_line_is_visible_are_refused_and_no_shard_is_written(tmp_path: Path):

@@ -302,9 +302,9 @@ def read_by(reader: Callable[[str], object], file: Path, bucket: int) -> None:
 
 def test_a_file_a_worker_does_not_see_is_named_and_not_said_of_the_scheduler(cluster, tmp_path):
     workers.use(cluster.address)
-    said = rf"{tmp_path}/rows\.arrows: cannot be used on the Dask worker .* All workers must see the data folder under"
+    said = rf"{tmp_path}/rows\.arrow: cannot be used on the Dask worker .* All workers must see the data folder under"
     with pytest.raises(NestError, match=said):
-        list(workers.each_bucket("reads", partial(read_by, pa.memory_map, tmp_path / "rows.arrows"), 1))
+        list(workers.each_bucket("reads", partial(read_by, pa.memory_map, tmp_path / "rows.arrow"), 1))
     assert len(list(tmp_path.glob("begun-0-*"))) == 1
 
 

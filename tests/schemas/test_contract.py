@@ -121,6 +121,15 @@ def test_numbers_that_rise_are_kept_as_steps_and_those_that_repeat_as_they_are(t
     assert read_table(path, THINGS).equals(conform(rising, THINGS, made_by="weigh"))
 
 
+def test_what_a_column_begins_with_does_not_say_how_the_rest_is_kept(tmp_path: Path) -> None:
+    rows = range(50_000)
+    ids = [0 if row < 1_500 else 1_000_000 * row for row in rows]
+    rest = {"weight_kg": [1.0] * len(rows), "counts": [[1]] * len(rows), "time": [0] * len(rows)}
+    write_table(things(thing_id=ids, **rest), tmp_path / "things.parquet", THINGS, made_by="weigh")
+    of_ids = pq.ParquetFile(tmp_path / "things.parquet").metadata.row_group(0).column(0)
+    assert "DELTA_BINARY_PACKED" in of_ids.encodings
+
+
 @pytest.mark.parametrize(
     "column",
     [[], [None, None], [None, 5, 5, 5], [7], [None, *[3] * 2000, *range(2000), None]],
