@@ -114,17 +114,16 @@ def _path(field: pa.Field) -> str:
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
 
 
-def _values(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column's values, those of its lists where it holds such."""
-    whole = column.combine_chunks()
-    return whole.flatten() if pa.types.is_list(column.type) else whole
+def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column's values, those of its lists where it holds such; they are not copied."""
+    return pc.list_flatten(column) if pa.types.is_list(column.type) else column
 
 
 def _is_whole(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_integer(kind))
 
 
-def _repeats(values: pa.Array) -> bool:
+def _repeats(values: pa.ChunkedArray) -> bool:
     """Return whether most values are as the one before, by some all over the column."""
     if len(values) < 2:
         return False

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas import contract
 from schemas.columns import says
 from schemas.contract import (
     ContractError,
@@ -119,6 +120,21 @@ def test_numbers_that_rise_are_kept_as_steps_and_those_that_repeat_as_they_are(t
     assert sizes["thing_id"] < 0.5
     assert sizes["time"] < 0.5
     assert read_table(path, THINGS).equals(conform(rising, THINGS, made_by="weigh"))
+
+
+def test_to_choose_how_a_table_is_kept_copies_none_of_it() -> None:
+    rows = 500_000
+    table = pa.table(
+        {"time": pa.array(range(rows), pa.timestamp("us")), "lists": pa.array([[row] for row in range(rows)])}
+    )
+    usual, counted = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(counted)
+    try:
+        found = {name: contract._repeats(contract._values(table[name])) for name in table.column_names}
+    finally:
+        pa.set_memory_pool(usual)
+    assert found == {"time": False, "lists": False}
+    assert counted.max_memory() < rows, "less than a byte a row"
 
 
 def test_what_a_column_begins_with_does_not_say_how_the_rest_is_kept(tmp_path: Path) -> None:
