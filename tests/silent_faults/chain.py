@@ -1,0 +1,114 @@
+"""The product's own assets and checks on a world of synthetic patients, in this process; and what they say."""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import dagster as dg
+
+from assets.checks import cohort_checks, source_checks
+from assets.cohorts import FOLDER, labels
+from assets.mimic import MIMIC_ASSETS
+from assets.resources import Workspace
+from pipelines.sources.synthetic.mimic import write_mimic
+from schemas.cohort import parse_cohort
+from schemas.errors import NestError
+from tests.bad_inputs.damage import Damage as RawDamage
+from tests.silent_faults.fault import Damage, Findings, Use, World
+
+PATIENTS, TOKENS_PER_SET = 300, 40
+COHORT = "mimic_mortality"
+
+
+def write_raw(folder: Path) -> None:
+    """Write a synthetic MIMIC-IV as `raw/hosp` and `raw/vocab`."""
+    write_mimic(
+        folder / "raw",
+        folder / "raw" / "planted.parquet",
+        patients=PATIENTS,
+        seed=7,
+        tokens_per_set_median=TOKENS_PER_SET,
+    )
+
+
+@cache
+def _definitions() -> dg.Definitions:
+    cohort = parse_cohort(FOLDER / f"{COHORT}.yaml")
+    return dg.Definitions(
+        assets=[*MIMIC_ASSETS, labels("mimic", cohort)],
+        asset_checks=[*source_checks("mimic"), *cohort_checks("mimic", COHORT)],
+    )
+
+
+def materialize(world: World, *assets: str, preset: str = "default") -> Findings:
+    """Materialize these assets (none: all) and run their checks, as the UI would; return all that was said."""
+    workspace = Workspace(
+        data_dir=str(world.data), mimic_dir=str(world.raw), vocab_dir=str(world.raw / "vocab"), preset=preset
+    )
+    definitions = dg.Definitions.merge(_definitions(), dg.Definitions(resources={"workspace": workspace}))
+    job = definitions.resolve_implicit_global_asset_job_def()
+    selection = [dg.AssetKey(asset) for asset in assets] or None
+    return _findings(job.execute_in_process(asset_selection=selection, raise_on_error=False))
+
+
+def whole_chain(world: World) -> Findings:
+    """Materialize everything from the raw tables to shards and labels."""
+    return materialize(world)
+
+
+TABLES = [asset.key.to_user_string() for asset in MIMIC_ASSETS]
+
+
+@cache
+def up_to(asset: str) -> Use:
+    """Return a use that materializes what comes before an asset in the order of the chain, and the asset itself."""
+    return lambda world: materialize(world, *TABLES[: TABLES.index(asset) + 1])
+
+
+@cache
+def again(*assets: str) -> Use:
+    """Return a use that materializes these assets alone, on what lies there."""
+    return lambda world: materialize(world, *assets)
+
+
+def command(name: str, call: Callable[[World], object]) -> Use:
+    """Return a use that calls something of the product directly; its NestError is its refusal."""
+
+    def use(world: World) -> Findings:
+        try:
+            call(world)
+        except NestError as error:
+            return Findings(refusals={name: str(error)})
+        return Findings()
+
+    return use
+
+
+def of_input(damage: RawDamage) -> Damage:
+    """Return the harm of `tests.bad_inputs.damage`, done to a world's raw tables."""
+    return lambda world: damage(world.raw)
+
+
+def _findings(result: dg.ExecuteInProcessResult) -> Findings:
+    findings = Findings()
+    for evaluation in result.get_asset_check_evaluations():
+        if evaluation.passed:
+            continue
+        asset = evaluation.asset_key.to_user_string()
+        findings.checks.add((asset, evaluation.check_name))
+        if evaluation.check_name == "nothing_odd":
+            findings.oddities[asset] = evaluation.description or ""
+        if table := evaluation.metadata.get("expectations"):
+            for claim in re.findall(r"^\| ✗ \| \w+ \| ([^|]+) \|", str(table.value), re.MULTILINE):
+                findings.rules.add((asset, claim.strip().replace(" ", "_")))
+    for event in result.all_events:
+        if event.event_type is dg.DagsterEventType.STEP_FAILURE:
+            findings.refusals[event.step_key or ""] = _first_message(event.step_failure_data.error)
+    return findings
+
+
+def _first_message(error: object) -> str:
+    while getattr(error, "cause", None):
+        error = error.cause  # type: ignore[attr-defined]
+    return str(getattr(error, "message", error)).strip()
