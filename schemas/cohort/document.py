@@ -1,5 +1,6 @@
 """YAML read with its lines kept, so that every fault can say where it stands."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,11 +33,37 @@ def where(path: Path) -> str:
     return ".".join(key for key in path if isinstance(key, str))
 
 
+MOST_DEEP = 32
+"""Lists and mappings inside one another; the language needs 6."""
+
+_MOST = 2**63
+"""No number of the language is near it; a longer one cannot even be written out."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes up to `MOST_DEEP` and without tags: a tag chooses how its value is read, safely or not."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if getattr(event, "tag", None) is not None:
+            raise yaml.MarkedYAMLError(problem="found a tag", problem_mark=event.start_mark)
+        if self.depth > MOST_DEEP:
+            raise yaml.MarkedYAMLError(problem="too deep", problem_mark=event.start_mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
 def read_document(text: str) -> Document:
-    """Read one YAML document; syntax errors, repeated keys and aliases become faults."""
+    """Read one YAML document; syntax errors, tags, repeated keys and aliases become faults."""
     document = Document()
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         document.faults.append(_syntax_fault(error))
         return document
@@ -60,6 +87,9 @@ _SYNTAX = {  # what YAML says is wrong, and what it is
     "undefined alias": "a text that begins with * or & belongs in quotes",
     "alphabetic or numeric character": "a text that begins with * or & belongs in quotes",
     "unknown escape character": "has a \\ in double quotes; take single quotes",
+    "found a tag": "tags (!…) are not read; a text that begins with ! belongs in quotes",
+    "too deep": f"more than {MOST_DEEP} lists or mappings stand inside one another",
+    "found another document": "holds two documents; give each cohort a file of its own",
     "cannot start any token": "a text that begins with a sign belongs in quotes",
 }
 
@@ -97,6 +127,7 @@ def _read_mapping(node: yaml.MappingNode, path: Path, document: Document, seen: 
             document.faults.append(Fault(line, where(path), "a key must be a word, not a list or a mapping"))
             continue
         key = key_node.value
+        _refuse_control(key, key_node, path, document)
         if key in data:
             first = document.lines[(*path, key)]
             document.faults.append(Fault(line, where(path), f"'{key}' stands twice, first in line {first}"))
@@ -111,11 +142,19 @@ def _read_scalar(node: yaml.Node, path: Path, document: Document) -> Any:
         value = SafeConstructor().construct_object(node)
     except ValueError:  # like a date and none, 2016-13-01: a text, which will not do where a date belongs
         return node.value
-    except yaml.YAMLError:
-        document.faults.append(
-            Fault(node.start_mark.line + 1, where(path), f"'{node.value}' cannot be read; put it in quotes")
-        )
+    except (yaml.YAMLError, ArithmeticError):  # OverflowError is one
+        message = f"'{node.value}' cannot be read; put it in quotes"
+        document.faults.append(Fault(node.start_mark.line + 1, where(path), message))
         return node.value
-    if not isinstance(value, str):
-        document.written[path] = node.value
-    return value
+    if isinstance(value, str):
+        _refuse_control(value, node, path, document)
+        return value
+    document.written[path] = node.value
+    return value if not isinstance(value, int) or abs(value) < _MOST else node.value
+
+
+def _refuse_control(text: str, node: yaml.Node, path: Path, document: Document) -> None:
+    r"""Add a fault for a letter that no page can show, as "\0" in double quotes writes one."""
+    if _CONTROL.search(text):
+        message = "holds a control character; take it out, or take single quotes"
+        document.faults.append(Fault(node.start_mark.line + 1, where(path), message))

@@ -8,6 +8,7 @@ from schemas.cards import OF_A_COHORT
 from schemas.cohort.faults import CohortError
 from schemas.cohort.model import SOURCES, Cohort
 from schemas.cohort.read import parse_cohort
+from schemas.cohort.text import read_text
 
 
 def read_folder(
@@ -48,8 +49,8 @@ def meant_for(error: CohortError, sources: Collection[str]) -> str:
     """Return the source a broken file is for: the one it names, or its own name begins with; else the first."""
     file = Path(error.file)
     try:
-        text = file.read_text(errors="replace")
-    except OSError:
+        text = read_text(file)
+    except CohortError:
         text = ""
     said = re.search(r"^source:\s*[\"']?(\w+)", text, flags=re.MULTILINE)
     wanted = (said[1] if said else "", file.stem.partition("_")[0])

@@ -25,7 +25,7 @@ from schemas.cohort.document import Document, Path, where
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.outcomes import Outcome
 from schemas.cohort.parts import Known, Part, one_or_more
-from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField
+from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField, duration
 
 Source = Literal["mimic", "pcornet", "meds"]
 SOURCES: tuple[str, ...] = get_args(Source)
@@ -84,15 +84,10 @@ def _keep(value: Any) -> Keep:
         return value
     if value in ("every", "first"):
         return Keep(value)
-    match = (
-        re.fullmatch(r"nearest +(\d{1,6}) +(hour|day|month|year)s?", value)
-        if isinstance(value, str)
-        else None
-    )
+    match = re.fullmatch(r"nearest +(\d.*)", value) if isinstance(value, str) else None
     if match is None:
         raise PydanticCustomError("keep", "'{written}' is none of 'every', 'first', 'nearest 4 months'")
-    units: dict[str, Any] = {"hour": "hours", "day": "days", "month": "months", "year": "years"}
-    return Keep("nearest", Duration(int(match[1]), units[match[2]]))
+    return Keep("nearest", duration(match[1]))
 
 
 def _day(value: Any) -> Any:
@@ -178,7 +173,7 @@ class Split(Part):
 class Cohort(Part):
     """One cohort file, valid; docs/cohorts.md says what its words mean."""
 
-    cohort: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    cohort: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)]
     about: Annotated[str, Field(min_length=1)]
     source: Source
     codes: dict[str, CodeList] = {}

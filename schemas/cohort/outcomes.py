@@ -41,7 +41,7 @@ class AnyEncounter(_Windowed):
 
 class EncountersWith(_Windowed):
     encounters_with: ListName
-    at_least: int = Field(default=1, ge=1, strict=True)
+    at_least: int = Field(default=1, ge=1, le=1_000_000, strict=True)
     on_distinct_days: bool = False
 
 
@@ -59,14 +59,16 @@ class EpisodesOf(_Windowed):
 
 class ClassOf(Part):
     class_of: Literal["DX"]
-    rank: int = Field(default=1, ge=1, strict=True)
+    rank: int = Field(default=1, ge=1, le=1_000_000, strict=True)
     map: Literal["icd10_chapter"]
 
 
 class LabelsOf(Part):
     labels_of: Literal["DX"]
     map: Literal["icd10_3char", "icd10_chapter"]
-    min_index: int = Field(default=1, ge=1, strict=True)  # index rows a label needs to be kept
+    min_index: int = Field(
+        default=1, ge=1, le=1_000_000_000, strict=True
+    )  # index rows a label needs to be kept
 
 
 OUTCOME_KEYS = (

@@ -12,6 +12,7 @@ from schemas.cohort.leaks import leaks
 from schemas.cohort.model import Cohort, FeatureRule
 from schemas.cohort.outcomes import Outcome
 from schemas.cohort.parts import Known
+from schemas.cohort.text import read_text
 from schemas.cohort.times import PredictAtField
 from schemas.cohort.wording import ITEM, fault_of
 
@@ -32,17 +33,25 @@ def parse_cohort(path: FilePath) -> Cohort:
     Raises:
         CohortError: every fault of the file at once, with file and line.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise CohortError(str(path), [Fault(1, "", "there is no such file")]) from None
-    except (OSError, UnicodeDecodeError):
-        raise CohortError(str(path), [Fault(1, "", "cannot be read; is it a text file in UTF-8?")]) from None
-    return parse_text(text, file=str(path))
+    return parse_text(read_text(path), file=str(path))
 
 
 def parse_text(text: str, *, file: str) -> Cohort:
-    """Return the cohort a YAML text defines; `file` is what faults call it."""
+    """Return the cohort a YAML text defines; `file` is what faults call it.
+
+    Raises:
+        CohortError: every fault of the text at once. An error nobody foresaw is one: it must not take other files down.
+    """
+    try:
+        return _parse(text, file)
+    except CohortError:
+        raise
+    except Exception as error:
+        message = f"cannot be understood ({type(error).__name__}); begin with a file that works and change it in steps"
+        raise CohortError(file, [Fault(1, "", message)]) from None
+
+
+def _parse(text: str, file: str) -> Cohort:
     document = read_document(text)
     data = document.data
     if not isinstance(data, dict):

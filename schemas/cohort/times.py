@@ -14,6 +14,12 @@ Anchor = Literal["index.start", "index.end", "predict_at", "birth", "end_of_data
 ANCHORS: tuple[str, ...] = get_args(Anchor)
 
 _UNITS = {"hour": "hours", "day": "days", "month": "months", "year": "years"}
+_MOST = {
+    "hours": 150 * 366 * 24,
+    "days": 150 * 366,
+    "months": 150 * 12,
+    "years": 150,
+}  # a date plus more may be none
 _DURATION = re.compile(r"(\d{1,6}) +(hour|day|month|year)s?")
 _RATE = re.compile(r"(\d{1,3}) +in +(.+)")
 _TIME = re.compile(r"([a-z_.]+)(?: *([+-]) *(.+))?")
@@ -73,17 +79,23 @@ class Rate:
         return f"{self.count} in {self.within}"
 
 
-def _duration(value: Any) -> Duration:
+def duration(value: Any) -> Duration:
+    """Return the length of time a text says: `18 months`."""
     if isinstance(value, Duration):
         return value
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise PydanticCustomError("duration", "'{written}' is not a length of time; write e.g. '30 days'")
-    return Duration(int(match[1]), cast(Any, _UNITS[match[2]]))
+    length = Duration(int(match[1]), cast(Any, _UNITS[match[2]]))
+    if length.count > _MOST[length.unit]:
+        raise PydanticCustomError(
+            "duration", "'{written}' is longer than any life; write at most '150 years'"
+        )
+    return length
 
 
 def _days(value: Any) -> Duration:
-    length = _duration(value)
+    length = duration(value)
     if length.unit == "hours":
         raise PydanticCustomError("days", "'{written}' is counted in days here; write e.g. '14 days'")
     return length
@@ -103,7 +115,7 @@ def _rate(value: Any) -> Rate:
 def _window(value: Any) -> Duration | Literal["end_of_data"]:
     if value == "end_of_data":
         return "end_of_data"
-    length = _duration(value)
+    length = duration(value)
     if not length.count:
         raise PydanticCustomError("window", "'{written}' is an empty window; write e.g. '30 days'")
     return length
@@ -123,7 +135,7 @@ def _time(value: Any) -> TimePoint:
     length = _DURATION.fullmatch(match[3].strip())
     if length is None:
         raise PydanticCustomError("time", f"'{match[3]}' is not a length of time; write e.g. '30 days'")
-    return TimePoint(cast(Anchor, match[1]), sign, _duration(match[3]))
+    return TimePoint(cast(Anchor, match[1]), sign, duration(match[3]))
 
 
 def _predict_at(value: Any) -> TimePoint:
@@ -136,7 +148,7 @@ def _predict_at(value: Any) -> TimePoint:
     return time
 
 
-DurationField = Annotated[Duration, BeforeValidator(_duration), PlainSerializer(str)]
+DurationField = Annotated[Duration, BeforeValidator(duration), PlainSerializer(str)]
 DaysField = Annotated[Duration, BeforeValidator(_days), PlainSerializer(str)]
 RateField = Annotated[Rate, BeforeValidator(_rate), PlainSerializer(str)]
 WindowField = Annotated[Duration | Literal["end_of_data"], BeforeValidator(_window), PlainSerializer(str)]

@@ -7,6 +7,7 @@ from schemas.cohort.document import Document, Path, where
 from schemas.cohort.faults import Fault
 
 ITEM = "each item is one '- name: condition'"
+MOST_QUOTED = 200  # letters of what the file says: after them comes what is wrong with it
 _WHOLE = {  # what is not one of the usual shapes, or has too few or too many entries
     "index.age": "needs two ages, e.g. [18 years, 90 years]: from the first on, and under the second",
     "split": "write '{hash: [70, 15, 15]}'",
@@ -23,13 +24,12 @@ _SHAPES = {
     "model_attributes_type": "a mapping, e.g. {key: value}",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of usual size",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "date_type": "a date, e.g. 2016-01-01",
     "date_from_datetime_parsing": "a date, e.g. 2016-01-01",
     "date_from_datetime_inexact": "a date, e.g. 2016-01-01",
-    "greater_than_equal": "a day of the month",
-    "less_than_equal": "a day of the month",
 }
 
 
@@ -44,7 +44,7 @@ def fault_of(detail: Any, document: Document) -> Fault:
     line = document.line(path)
     if kind == "unknown_key":
         return Fault(line, where(path[:-1]), detail["msg"])
-    written = document.written.get(path, str(detail["input"]))
+    written = _short(document.written.get(path, str(detail["input"])))
     if detail["input"] is None:
         return Fault(line, where(path), "is empty")
     if kind in ("string_type", "literal_error") and path in document.written:
@@ -54,10 +54,25 @@ def fault_of(detail: Any, document: Document) -> Fault:
     return Fault(line, where(path), _sentence(detail, kind, written))
 
 
+def _short(written: str) -> str:
+    return written if len(written) <= MOST_QUOTED else f"{written[:MOST_QUOTED]}…"
+
+
 def _sentence(detail: Any, kind: str, written: str) -> str:
     if kind in _SHAPES:
         shown = f"'{written}'" if not isinstance(detail["input"], dict | list) else "this"
         return f"{shown} is not {_SHAPES[kind]}"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        if "test_if_birth_day" in detail["loc"]:
+            return f"'{written}' is not a day of the month"
+        bound = (
+            f"{detail['ctx']['ge']:,} or more"
+            if "ge" in detail["ctx"]
+            else f"{detail['ctx']['le']:,} or less"
+        )
+        return f"'{written}' will not do; write {bound}"
+    if kind == "string_too_long":
+        return f"is too long a name; it has at most {detail['ctx']['max_length']}"
     if kind == "string_type":
         return "is not a word or text"
     if kind == "literal_error" and detail["ctx"]["expected"] == "True":

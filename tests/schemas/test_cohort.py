@@ -316,7 +316,7 @@ def test_a_file_that_is_no_cohort_says_so(text, message):
 def test_a_file_that_is_not_there_says_so_and_a_folder_is_no_text(tmp_path):
     with pytest.raises(CohortError, match=r"none\.yaml:1: there is no such file"):
         parse_cohort(tmp_path / "none.yaml")
-    with pytest.raises(CohortError, match="cannot be read"):
+    with pytest.raises(CohortError, match="is not a file but a folder"):
         parse_cohort(tmp_path)
 
 
