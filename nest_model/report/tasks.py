@@ -18,9 +18,11 @@ from nest_model.predictions import Predictions, of_the_probe, read_predictions
 from nest_model.recalibration import Method, recalibrate
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
+from schemas.cards import StepCard
 from schemas.cohort import Cohort
 from schemas.cohort.english import in_english
 from schemas.contract import read_table
+from schemas.errors import ContractError
 from schemas.labels import Task, read_task
 from schemas.layout import Layout
 from schemas.planted import PLANTED
@@ -146,6 +148,7 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         "missing": results.missing,
         "in_english": _in_english(layout, results.cohort),
         "attrition": _attrition(layout, results.cohort),
+        "warnings": _warnings(layout, results.cohort),
         **_scored(results.models, seed),
     }
     if results.common:
@@ -251,3 +254,11 @@ def _in_english(layout: Layout, cohort: str) -> list[str]:
 def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:
     path = layout.cohort(cohort) / "attrition.csv"
     return shown_attrition(read_attrition(path)) if path.exists() else []
+
+
+def _warnings(layout: Layout, cohort: str) -> list[str]:
+    """Return what was odd when the labels were made: what the check `nothing_odd` says in the UI."""
+    try:
+        return StepCard.read(layout.cards, f"{cohort}_labels").warnings
+    except ContractError:
+        return []

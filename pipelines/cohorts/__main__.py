@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from schemas.cohort import CohortError, parse_cohort
+from schemas.cohort import Cohort, CohortError, parse_cohort
 from schemas.cohort.english import in_english
 from schemas.cohort.model import SOURCES
 from schemas.errors import NestError
@@ -13,11 +13,16 @@ from schemas.settings import Settings
 
 
 def check(files: list[Path], data: Path) -> int:
-    """Print what each file means and how many a sample of patients gives, or all its faults; return the exit code."""
+    """Print what each file means and how many patients it gives, or all its faults; return the exit code.
+
+    1 where a file is faulty, cannot be counted, or gives labels no model can learn from.
+    """
     worst = 0
     for file in files:
         try:
-            print("\n".join(_checked(file, data)), end="\n\n")
+            lines, is_trainable = _checked(file, data)
+            print("\n".join(lines), end="\n\n")
+            worst = max(worst, int(not is_trainable))
         except CohortError as error:
             print(error, end="\n\n")
             worst = 1
@@ -27,23 +32,31 @@ def check(files: list[Path], data: Path) -> int:
     return worst
 
 
-def _checked(file: Path, data: Path) -> list[str]:
+def _checked(file: Path, data: Path) -> tuple[list[str], bool]:
+    """Return what is to say of a file without faults, and whether a model can learn from its labels, if counted."""
     cohort = parse_cohort(file)
-    warnings = [*cohort.warnings()]
-    if file.stem != cohort.cohort:
-        warnings.append(
-            f"{file.name}: its assets are called {cohort.cohort}_…; rename it to {cohort.cohort}.yaml, "
-            "or change `cohort:`."
-        )
-    said = [*in_english(cohort), *(f"WARN {warning}" for warning in warnings)]
+    lines, misnamed = in_english(cohort), _misnamed(file, cohort)
     layout = Layout(data / cohort.source)
     from pipelines.cohorts import sample  # polars: not for a file that is faulty
 
     if not sample.has_tables(layout):
-        return [*said, f"No tables of {cohort.source} in {data} yet: nothing is counted."]
-    labels, is_all = sample.derive_sample(cohort, layout, Settings().rules)
-    who = "all patients" if is_all else f"a sample of {sample.PATIENTS:,} patients"
-    return [*said, f"In {layout.root}, {who}:", *sample.attrition_lines(cohort, labels)]
+        nothing = f"No tables of {cohort.source} in {data} yet: nothing is counted."
+        return [*lines, *_as_warnings([*cohort.warnings(), *misnamed]), nothing], True
+    found = sample.derive_sample(cohort, layout, Settings().rules)
+    who = "all patients" if found.is_everyone else f"a sample of {sample.PATIENTS:,} patients"
+    counts = [f"In {layout.root}, {who}:", *sample.attrition_lines(cohort, found.labels)]
+    return [*lines, *_as_warnings([*found.warnings, *misnamed]), *counts], not found.not_trainable
+
+
+def _misnamed(file: Path, cohort: Cohort) -> list[str]:
+    if file.stem == cohort.cohort:
+        return []
+    name = cohort.cohort
+    return [f"{file.name}: its assets are called {name}_…; rename it to {name}.yaml, or change `cohort:`."]
+
+
+def _as_warnings(sentences: list[str]) -> list[str]:
+    return [f"WARN {sentence}" for sentence in sentences]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,5 +1,6 @@
 """What a cohort's code lists stand for in the data: which codes, and how many events of each."""
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 
@@ -49,7 +50,10 @@ def resolved_codes(cohort: Cohort, counts: Iterable[pl.DataFrame]) -> ResolvedCo
     return resolved
 
 
-def codes_that_exist(layout: Layout, kinds: tuple[str, ...], vocab: str) -> list[str]:
-    """Return all codes of a vocabulary in the data, sorted."""
+def codes_that_exist(layout: Layout, kinds: tuple[str, ...], vocab: str) -> dict[str, int]:
+    """Return all codes of a vocabulary in the data, sorted, each with the number of patients who have it."""
     work = partial(codes_within, layout, kinds, vocab)
-    return sorted(set().union(*each_bucket(f"{vocab} codes", work, len(Buckets.read(layout)))))
+    total = Counter[str]()
+    for counts in each_bucket(f"{vocab} codes", work, len(Buckets.read(layout))):
+        total.update(counts)
+    return dict(sorted(total.items()))

@@ -89,13 +89,14 @@ def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: 
     )
 
 
-def codes_within(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: int) -> list[str]:
-    """Return the distinct codes of a vocabulary among one bucket's events of these kinds; of ATC what is mapped."""
+def codes_within(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: int) -> dict[str, int]:
+    """Return a vocabulary's codes (ATC: what is mapped) among a bucket's events of these kinds, with their patients."""
     of_vocab, code = pl.col("vocab") == vocab, "code"
     if vocab == "atc":
         of_vocab, code = pl.col("kind") == "MED", "mapped"
-    found = _events(layout, kinds, bucket).filter(of_vocab).select(pl.col(code).unique()).drop_nulls()
-    return found.collect().to_series().to_list()
+    found = _events(layout, kinds, bucket).filter(of_vocab & pl.col(code).is_not_null())
+    counts = found.group_by(pl.col(code).alias("of")).agg(pl.col("subject_id").n_unique())
+    return dict(counts.collect().iter_rows())
 
 
 def _events(layout: Layout, kinds: tuple[str, ...], bucket: int) -> pl.LazyFrame:

@@ -1,17 +1,20 @@
 """A cohort derived on some patients only: soon enough to look at before anything runs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
 
 from pipelines.buckets import Buckets
+from pipelines.cohorts.codes import codes_that_exist, count_codes, resolved_codes
 from pipelines.cohorts.derive import Labels, add_up, derive_part
 from pipelines.cohorts.read import everyone, kinds_read, read_bucket
 from pipelines.cohorts.record import card_of
 from pipelines.cohorts.refuse import refuse_unanswerable
 from pipelines.cohorts.tables import Tables
+from pipelines.cohorts.warn import not_trainable, warnings_of
 from schemas.attrition import HEADER, shown_attrition
 from schemas.cohort import Cohort
 from schemas.label_counts import shown_label_counts
@@ -26,24 +29,48 @@ def has_tables(layout: Layout) -> bool:
     return layout.subjects.exists() and layout.encounters.exists() and any(layout.events.glob("*.parquet"))
 
 
-def derive_sample(
-    cohort: Cohort, layout: Layout, rules: DataRules, patients: int = PATIENTS
-) -> tuple[Labels, bool]:
-    """Return the labels of the first patients by their number, which says nothing of them, and whether that is all.
+@dataclass(frozen=True)
+class Sample:
+    """The labels of some patients, and what is odd about them."""
+
+    labels: Labels
+    is_everyone: bool
+    warnings: list[str]
+    not_trainable: list[str]  # those of the warnings with which no model can learn
+
+
+def derive_sample(cohort: Cohort, layout: Layout, rules: DataRules, patients: int = PATIENTS) -> Sample:
+    """Derive the labels of the first patients by their number, which says nothing of them; of all if those are too few.
+
+    Too few are a sample no model could learn from, as that of a rare outcome: everyone may be enough.
 
     Raises:
         CohortError, ContractError: as `write_labels`.
     """
-    tables, kinds = everyone(cohort, layout), kinds_read(cohort, layout)
+    tables = everyone(cohort, layout)
     refuse_unanswerable(cohort, tables)
     subject_ids = tables.subjects.select(pl.col("subject_id").sort()).collect().to_series()
-    is_all = len(subject_ids) <= 2 * patients  # what is left of more could be counted by subtraction
-    chosen = subject_ids if is_all else subject_ids.head(patients)
-    parts = [
-        derive_part(cohort, _up_to(read_bucket(cohort, layout, kinds, int(bucket)), chosen[-1]), rules)
-        for bucket in np.unique(Buckets.read(layout).of(chosen))
-    ]
-    return add_up(cohort, parts), is_all
+    is_everyone = len(subject_ids) <= 2 * patients  # what is left of more could be counted by subtraction
+    sample = _derive(cohort, layout, rules, subject_ids if is_everyone else subject_ids.head(patients))
+    if sample.not_trainable and not is_everyone:
+        return replace(_derive(cohort, layout, rules, subject_ids), is_everyone=True)
+    return replace(sample, is_everyone=is_everyone)
+
+
+def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Series) -> Sample:
+    kinds, parts, counts = kinds_read(cohort, layout), [], []
+    last = subject_ids[-1] if len(subject_ids) else 0
+    buckets = np.unique(Buckets.read(layout).of(subject_ids)) if len(subject_ids) else [0]
+    for bucket in buckets:
+        tables = _up_to(read_bucket(cohort, layout, kinds, int(bucket)), last)
+        parts.append(derive_part(cohort, tables, rules))
+        counts.append(count_codes(cohort, tables))
+    labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
+    existing = partial(
+        codes_that_exist, layout, kinds
+    )  # of all patients: one of the sample may lack the code
+    warnings = warnings_of(cohort, labels, codes, existing, rules)
+    return Sample(labels, False, warnings, not_trainable(cohort, labels))
 
 
 def _up_to(tables: Tables, last: int) -> Tables:

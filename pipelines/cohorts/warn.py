@@ -1,7 +1,7 @@
 """What a clinician should know before trusting a cohort: sentences, with counts under 11 withheld."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import polars as pl
@@ -12,14 +12,14 @@ from pipelines.cohorts.tables import pattern_expr
 from schemas.cohort import ClassOf, Cohort, LabelsOf
 from schemas.events import SPLITS
 from schemas.rules import DataRules
-from schemas.suppress import shown_count
+from schemas.suppress import SMALLEST_SHOWN, shown_count
 
 
 def warnings_of(
     cohort: Cohort,
     labels: Labels,
     codes: ResolvedCodes,
-    existing: Callable[[str], list[str]],
+    existing: Callable[[str], Mapping[str, int]],
     rules: DataRules,
 ) -> list[str]:
     """Return the warnings of a derived cohort, those about the file first.
@@ -27,14 +27,15 @@ def warnings_of(
     Args:
         cohort, labels, rules: what was derived.
         codes: what the file's lists stand for.
-        existing: from a vocabulary to its codes in the data, asked only where a pattern matches none.
+        existing: from a vocabulary to its codes in the data with their patients, asked where a pattern matches none.
     """
     return [
         *cohort.warnings(),
         *_diagnoses_before_discharge(cohort, rules),
         *_unmatched_patterns(cohort, codes, existing),
         *_uncovered_windows(cohort, labels),
-        *_not_trainable(cohort, labels),
+        *not_trainable(cohort, labels),
+        *_poor_splits(cohort, labels),
     ]
 
 
@@ -50,24 +51,31 @@ def _diagnoses_before_discharge(cohort: Cohort, rules: DataRules) -> list[str]:
 
 
 def _unmatched_patterns(
-    cohort: Cohort, codes: ResolvedCodes, existing: Callable[[str], list[str]]
+    cohort: Cohort, codes: ResolvedCodes, existing: Callable[[str], Mapping[str, int]]
 ) -> list[str]:
     found, known = [], cache(existing)
     for name, code_list in cohort.codes.items():
         for vocab, patterns in code_list.patterns.items():
-            present = pl.Series("code", list(codes[name].get(vocab, {})), dtype=pl.String).to_frame()
+            present = codes[name].get(vocab, {})
             for pattern in patterns:
-                if present.filter(pattern_expr(pl.col("code"), pattern)).is_empty():
+                if not _is_matched(pattern, present) and not _is_matched(pattern, known(vocab)):
                     near = _nearest(pattern, vocab, known(vocab))
                     found.append(f"codes.{name}.{vocab}: '{pattern}' matches no event{near}")
     return found
 
 
-def _nearest(pattern: str, vocab: str, existing: list[str]) -> str:
-    near = difflib.get_close_matches(pattern.removesuffix("*"), existing, n=3, cutoff=0.5)
+def _is_matched(pattern: str, codes: Mapping[str, int]) -> bool:
+    table = pl.Series("code", list(codes), dtype=pl.String).to_frame()
+    return not table.filter(pattern_expr(pl.col("code"), pattern)).is_empty()
+
+
+def _nearest(pattern: str, vocab: str, patients: Mapping[str, int]) -> str:
+    """Name codes like a pattern, none of them of so few patients that to name it tells of them."""
+    common = [code for code, count in patients.items() if count >= SMALLEST_SHOWN]
+    near = difflib.get_close_matches(pattern.removesuffix("*"), common, n=3, cutoff=0.5)
     if near:
         return f"; the nearest that exist are {', '.join(near)}"
-    return f"; the data hold no {vocab} code like it"
+    return f"; the data hold no {vocab} code like it that {SMALLEST_SHOWN} patients have"
 
 
 def _uncovered_windows(cohort: Cohort, labels: Labels) -> list[str]:
@@ -86,22 +94,30 @@ def _uncovered_windows(cohort: Cohort, labels: Labels) -> list[str]:
     return found
 
 
-def _not_trainable(cohort: Cohort, labels: Labels) -> list[str]:
+def not_trainable(cohort: Cohort, labels: Labels) -> list[str]:
+    """Return why no model can learn from the labels, or nothing: there is no row, or one outcome only."""
     if labels.rows.is_empty():
         return ["not trainable: the cohort is empty; see where its rows go in the attrition table"]
     if isinstance(cohort.outcome, LabelsOf):
         if not labels.classes:
             return [f"not trainable: no category has {cohort.outcome.min_index} admissions"]
         return []
-    found = []
-    for split in SPLITS:
-        classes = labels.rows.filter(pl.col("split") == split)["label"].n_unique()
-        if classes < 2:
-            what = "has one class only" if classes else "has no rows"
-            consequence = "not trainable: " if split == "train" else ""
-            found.append(f"{consequence}the {split} split {what}")
+    faults = _few_classes(labels, "train")
+    return [f"not trainable: {fault}" for fault in faults]
+
+
+def _poor_splits(cohort: Cohort, labels: Labels) -> list[str]:
+    """Say which splits nothing can be chosen or tested on, and how many classes no row has."""
+    if labels.rows.is_empty() or isinstance(cohort.outcome, LabelsOf):
+        return []
+    found = [fault for split in SPLITS if split != "train" for fault in _few_classes(labels, split)]
     if isinstance(cohort.outcome, ClassOf):
         absent = len(set(labels.classes) - set(labels.rows["label"]))
         if absent:
             found.append(f"{absent} of {len(labels.classes)} classes have no row")
     return found
+
+
+def _few_classes(labels: Labels, split: str) -> list[str]:
+    classes = labels.rows.filter(pl.col("split") == split)["label"].n_unique()
+    return [] if classes > 1 else [f"the {split} split {'has one class only' if classes else 'has no rows'}"]

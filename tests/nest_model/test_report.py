@@ -404,6 +404,15 @@ def test_an_empty_data_folder_is_said_not_crashed_on(tmp_path):
     assert "no predictions" in results_table(metrics)
 
 
+def test_what_was_odd_about_the_labels_is_said_on_the_page(few, tmp_path):
+    layout = type(few)(shutil.copytree(few.root, tmp_path / "mimic"))
+    sentence = "codes.sepsis.icd10cm: 'A41<b>' matches no event"
+    StepCard(step="mimic_mortality_labels", contract="labels/1", warnings=[sentence]).write(layout.cards)
+    page, metrics = write(layout, tmp_path / "out", ["mimic_mortality"])
+    assert metrics["tasks"]["mimic_mortality"]["warnings"] == [sentence]
+    assert "A41&lt;b&gt;&#39; matches no event" in page
+
+
 def test_why_a_task_was_not_trainable_is_said(few, tmp_path):
     copied = type(few)(shutil.copytree(few.root, tmp_path / "mimic"))
     (copied.report("mimic_mortality_nest") / "predictions.parquet").unlink()

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from pipelines.cohorts import write_labels
 from pipelines.cohorts.__main__ import main
 from pipelines.cohorts.sample import derive_sample
 from schemas.cohort import parse_cohort, parse_text
@@ -29,11 +30,12 @@ def said(capsys, tmp_path):
     return run
 
 
-def people(folder, count):
-    """Each with two stays a month apart; three of them do not come back."""
+def people(folder, count, *, far=True):
+    """Each with two stays, 20 days apart or 60; three of them do not come back."""
     subjects = [subject(number) for number in range(1, count + 1)]
     first = [stay(n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(1, count + 1)]
-    again = [stay(1000 + n, DAY_ZERO + 20 * DAY, DAY_ZERO + 21 * DAY, of=n) for n in range(1, count - 2)]
+    later = {n: DAY_ZERO + (60 if far and n % 2 else 20) * DAY for n in range(1, count - 2)}
+    again = [stay(1000 + n, start, start + DAY, of=n) for n, start in later.items()]
     write(Layout(folder / "mimic"), subjects, first + again, [])
 
 
@@ -106,10 +108,51 @@ def test_where_there_are_tables_their_attrition_is_shown_and_no_small_count(said
 def test_of_many_patients_only_the_first_are_counted(tmp_path):
     people(tmp_path, 40)
     layout, rules = Layout(tmp_path / "mimic"), PRESETS["default"]
-    sampled, is_all = derive_sample(mimic("readmission"), layout, rules, patients=15)
-    assert (is_all, sampled.steps[0].patients, sampled.steps[0].index_rows) == (False, 15, 30)
-    everyone, is_all = derive_sample(mimic("readmission"), layout, rules, patients=20)
-    assert (is_all, everyone.steps[0].patients) == (True, 40)
+    sampled = derive_sample(mimic("readmission"), layout, rules, patients=15)
+    first = sampled.labels.steps[0]
+    assert (sampled.is_everyone, first.patients, first.index_rows) == (False, 15, 30)
+    everyone = derive_sample(mimic("readmission"), layout, rules, patients=20)
+    assert (everyone.is_everyone, everyone.labels.steps[0].patients) == (True, 40)
+
+
+def test_everyone_is_counted_where_no_model_could_learn_from_the_first_patients(tmp_path):
+    people(tmp_path, 40)
+    sampled = derive_sample(mimic("readmission"), Layout(tmp_path / "mimic"), PRESETS["default"], patients=1)
+    assert (sampled.is_everyone, sampled.labels.steps[0].patients, sampled.not_trainable) == (True, 40, [])
+
+
+@pytest.mark.parametrize(
+    ("far", "age", "reason"),
+    [
+        (False, "[0 days, 120 years]", "the train split has one class only"),
+        (True, "[119 years, 120 years]", "the cohort is empty"),
+    ],
+)
+def test_labels_no_model_can_learn_from_are_an_exit_of_1(far, age, reason, said, tmp_path):
+    people(tmp_path, 40, far=far)
+    file = tmp_path / "mimic_readmission.yaml"
+    file.write_text(READMISSION.read_text().replace("keep: every", f"keep: every, age: {age}"))
+    code, out = said("check", file)
+    assert code == 1
+    assert f"WARN not trainable: {reason}" in out
+
+
+def test_the_check_says_every_warning_that_the_labels_card_says(said, tmp_path):
+    people(tmp_path, 40)
+    file = tmp_path / "mimic_readmission.yaml"
+    file.write_text(
+        READMISSION.read_text().replace("within: 30 days", "within: 30 years")
+        + "codes: {unused: {itemid: ['59012'], atc: [B01*]}}\n"
+    )
+    _, out = said("check", file)
+    card = write_labels(parse_cohort(file), Layout(tmp_path / "mimic"), PRESETS["default"])
+    assert [
+        line.removeprefix("WARN ") for line in out.splitlines() if line.startswith("WARN ")
+    ] == card.warnings
+    assert {warning.split(":")[0] for warning in card.warnings} >= {
+        *("codes.unused", "codes.unused.itemid", "codes.unused.atc"),
+        *("not trainable", "the val split has no rows"),
+    }
 
 
 def test_without_tables_a_good_file_is_good_and_says_that_nothing_was_counted(said, tmp_path):

@@ -197,7 +197,7 @@ def test_the_lock_resolves_code_lists_and_an_unmatched_pattern_is_a_warning(layo
     assert card.counts["rows"] == 12
     assert card.warnings[:2] == [
         "codes.heart.icd9cm: '4028' matches no event; the nearest that exist are 4019",
-        "codes.heart.atc: 'B01*' matches no event; the data hold no atc code like it",
+        "codes.heart.atc: 'B01*' matches no event; the data hold no atc code like it that 11 patients have",
     ]
 
 
