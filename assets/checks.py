@@ -17,7 +17,7 @@ from schemas.events import SUBJECTS
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
 from schemas.layout import Layout
-from schemas.splits import count_overlap, shown_splits
+from schemas.splits import count_off_hash, count_overlap, shown_splits
 from schemas.suppress import shown_count
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ def table_checks(
         yield from told(
             _suite_result(asset, "contract", outcome, "ERROR"),
             _suite_result(asset, "plausible", outcome, "WARN"),
-            *_card_results(asset, StepCard.read(layout.cards, step), tells_rows=table.tells_rows),
+            *_card_results(
+                asset, StepCard.read(layout.cards, step), tells_rows=table.tells_rows, rows=outcome.rows
+            ),
         )
 
     return checks
@@ -119,6 +121,30 @@ def split_check(source: str) -> dg.AssetChecksDefinition:
         return told(result)[0]
 
     return no_test_subject_was_trained_on
+
+
+def hash_check(source: str, task_split: tuple[float, float]) -> dg.AssetChecksDefinition:
+    """Return the check that each subject is in the splits its hash says, for a source split by the hash alone."""
+
+    @dg.asset_check(asset=f"{source}_subjects", name="split_is_that_of_the_hash", blocking=True)
+    @plainly
+    def split_is_that_of_the_hash(workspace: Workspace) -> dg.AssetCheckResult:
+        """Both splits follow from the patient's id alone, whatever the seed, the order or the release."""
+        table = read_table(workspace.layout(source).subjects, SUBJECTS)
+        bounds = {"split": task_split, "pretrain_split": workspace.settings.rules.pretrain_split}
+        strays = {column: count_off_hash(table, column, *pair) for column, pair in bounds.items()}
+        result = dg.AssetCheckResult(
+            check_name="split_is_that_of_the_hash",
+            passed=not any(strays.values()),
+            description="; ".join(
+                f"{column}: {shown_count(count)} subjects are not where their hash puts them"
+                for column, count in strays.items()
+            )
+            + ".",
+        )
+        return told(result)[0]
+
+    return split_is_that_of_the_hash
 
 
 def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
@@ -180,9 +206,13 @@ def _suite_result(asset: str, name: str, outcome: "Validation", severity: Severi
 
 
 def _card_results(
-    asset: str, card: StepCard, *, tells_rows: bool = True
+    asset: str, card: StepCard, *, tells_rows: bool = True, rows: int | None = None
 ) -> tuple[dg.AssetCheckResult, dg.AssetCheckResult]:
     lost = [name for name, flow in card.flows.items() if not flow.reconciles]
+    if rows is not None and rows != card.counts.get(
+        card.step, rows
+    ):  # the count named as the table is its rows
+        lost.append(f"{card.step} as counted and as written")
     return (
         dg.AssetCheckResult(
             asset_key=asset,

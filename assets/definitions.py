@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.checks import card_checks, cohort_checks, source_checks
+from assets.checks import card_checks, cohort_checks, hash_check, source_checks
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
@@ -17,6 +17,7 @@ from assets.mimic import MIMIC_ASSETS
 from assets.pcornet import PCORNET_ASSETS, UNORDERED
 from assets.resources import Workspace
 from assets.training import cohort_report, fine_tuned, lightgbm, pretrained, report
+from pipelines.split import TASK_SPLIT
 from schemas.cohort import Cohort, meant_for, read_folder
 from schemas.expectations import MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
 
@@ -62,6 +63,7 @@ def build(folder: Path) -> dg.Definitions:
         ],
         asset_checks=[
             *(check for source, (_, suites) in SOURCES.items() for check in source_checks(source, suites)),
+            hash_check("mimic", TASK_SPLIT),
             card_checks("mimic", "mimic_meds", "meds"),
             as_published,
             *INSTACART_CHECKS,

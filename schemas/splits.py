@@ -1,5 +1,7 @@
 """The two splits of the subjects, as they may be shown: sizes, and where one overlaps the other."""
 
+from hashlib import blake2b
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
@@ -33,6 +35,21 @@ def count_overlap(subjects: pa.Table, pretrain: str, task: str) -> int:
     """Return how many subjects are in one split of the pretraining and in one of the tasks."""
     both = pc.and_(pc.equal(subjects["pretrain_split"], pretrain), pc.equal(subjects["split"], task))
     return pc.sum(both).as_py() or 0
+
+
+def count_off_hash(subjects: pa.Table, column: str, low: float, high: float) -> int:
+    """Return how many subjects are in another split than their hash puts them in.
+
+    The rule is written here a second time, apart from the code that splits: BLAKE2b-64 of `42:<subject_id>` over 2^64,
+    train below `low`, val below `high`, test from there (spec: Split).
+    """
+    bounds = [round(bound * 2**64) for bound in (low, high)]
+    digests = (
+        int(blake2b(b"42:%d" % subject, digest_size=8).hexdigest(), 16)
+        for subject in subjects["subject_id"].to_pylist()
+    )
+    by_hash = [SPLITS[sum(digest >= bound for bound in bounds)] for digest in digests]
+    return pc.sum(pc.not_equal(subjects[column], pa.array(by_hash, pa.string()))).as_py() or 0
 
 
 def shown_splits(subjects: pa.Table) -> ShownSplits:

@@ -5,13 +5,21 @@ Nothing here imports Great Expectations; `schemas.validation.validate` runs a su
 
 from collections.abc import Callable
 
+from schemas.expectations.derivation import derived_seqset, derived_vocab
 from schemas.expectations.labels import labels
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Rule, Severity, Suite, Table, View
 from schemas.expectations.tables import drug_lookup, encounters, events, subjects
 from schemas.layout import Layout
 
-TABLE_SUITES = {suite.__name__: suite for suite in (subjects, encounters, events, drug_lookup, vocab, seqset)}
+TABLE_SUITES: dict[str, Callable[[Layout], Suite]] = {
+    "subjects": subjects,
+    "encounters": encounters,
+    "events": events,
+    "drug_lookup": drug_lookup,
+    "vocab": derived_vocab,
+    "seqset": derived_seqset,
+}
 """By the table's name: a function of the Layout. `labels` takes the cohort's name as well."""
 
 BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
@@ -23,7 +31,9 @@ BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
 }
 """The same for baskets, whose buyers have neither birthday nor sex."""
 
-MEDS_SUITES = {name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"}
+MEDS_SUITES = {name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"} | {
+    "seqset": seqset
+}
 """The same for MEDS, whose codes are what they are: no name is looked up."""
 
 PCORNET_SUITES: dict[str, Callable[[Layout], Suite]] = {

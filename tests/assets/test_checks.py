@@ -67,7 +67,12 @@ def test_a_check_waits_for_every_table_it_looks_at():
         if spec.name == "contract"
     }
     assert deps["mimic_encounters"] == {"mimic_subjects"}
-    assert deps["mimic_seqset"] == {"mimic_vocab", "mimic_encounters"}
+    assert deps["mimic_seqset"] == {
+        "mimic_vocab",
+        "mimic_encounters",
+        "mimic_events",
+        "mimic_drug_lookup",
+    }
 
 
 def test_a_table_as_promised_passes_all_its_checks(subjects: Path, workspace: Workspace):

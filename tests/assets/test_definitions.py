@@ -181,6 +181,7 @@ def test_every_check_that_guards_the_science_stops_what_hangs_below():
         "contract",
         "rows_reconcile",
         "no_test_subject_was_trained_on",
+        "split_is_that_of_the_hash",
         "no_feature_after_prediction",
         "as_published",
     }

@@ -46,7 +46,8 @@ def in_list(name: str, place: int, value: object, row: int = 0) -> Change:
     return change
 
 
-DX, PR, MED, LAB = range(4)
+DX, MED, LAB, PR = range(4)
+LISTS = ("tokens", "kinds", "hours", "times", "available")
 FIRST_DECILE, RARE = 8, -1
 DAYS = {"days_since_prior_fits_the_starts", "days_since_first_fits_the_starts"}
 
@@ -66,7 +67,12 @@ def equal_cuts(rows: list[Row], first_empty: int) -> None:
 
 def empty_sets(rows: list[Row]) -> None:
     for row in rows[:4]:
-        row.update({name: [] for name in ("tokens", "kinds", "hours", "times", "available")})
+        row.update({name: [] for name in LISTS})
+
+
+def in_order(*places: int) -> Change:
+    """Return a change that puts the members of the first set, all lists alike, into another order."""
+    return lambda rows: rows[0].update({name: [rows[0][name][place] for place in places] for name in LISTS})
 
 
 def second_stays_first(rows: list[Row]) -> None:
@@ -124,7 +130,7 @@ FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
     ("seqset", put("hours", [0.0]), {"lists_are_equally_long"}),
     ("seqset", in_list("tokens", 1, 77), {"token_is_in_the_vocabulary"}),
     ("seqset", in_list("tokens", 1, 4), {"token_is_of_its_kind"}),
-    ("seqset", in_list("kinds", 1, 2), {"token_is_of_its_kind"}),
+    ("seqset", in_list("kinds", 1, 3), {"token_is_of_its_kind"}),
     ("seqset", in_list("kinds", 1, 9), {"kind_is_known"}),
     ("seqset", in_list("hours", 0, 1.0), {"hours_fit_the_times"}),
     ("seqset", in_list("hours", 0, float("nan")), {"hours_fit_the_times"}),
@@ -173,6 +179,17 @@ FAULTS_OF_THE_WHOLE: list[tuple[str, Change, set[str]]] = [
     ("vocab", lambda rows: rows.pop(FIRST_DECILE + 9), {"laboratory_item_has_ten_deciles"}),
     ("seqset", lambda rows: rows.reverse(), {"shard_is_sorted"}),
     ("seqset", lambda rows: rows.pop(), {"encounter_has_a_set"}),
+    ("vocab", put("count_train", 21, row=6), {"procedure_is_counted_in_the_fitted_on_patients_alone"}),
+    ("vocab", put("token", "DX:K109", row=RARE), {"rare_diagnosis_is_counted_in_its_parent"}),
+    ("seqset", in_list("tokens", 0, 6), {"set_holds_the_tokens_of_its_events"}),
+    ("seqset", in_list("available", 1, datetime(2151, 1, 1)), {"set_holds_the_tokens_of_its_events"}),
+    (
+        "seqset",
+        in_order(DX, MED, LAB),
+        {"set_has_as_many_tokens_as_events", "set_holds_the_tokens_of_its_events"},
+    ),
+    ("seqset", in_order(DX, PR, MED, LAB), {"tokens_after_the_diagnoses_rise_in_time"}),
+    ("seqset", in_order(MED, DX, LAB, PR), {"set_begins_with_its_diagnoses"}),
     ("labels", put_all("label", True), {"split_has_classes_to_tell_apart"}),
     ("labels", lambda rows: rows.clear(), {"split_has_classes_to_tell_apart"}),
 ]

@@ -124,9 +124,9 @@ def _events(subject: int, stay: int, start: datetime) -> list[Row]:
     midnight = datetime(start.year, start.month, start.day) + DAY
     return [
         event("DX", "icd10cm", "I10", start, start + 3 * DAY),
-        event("PR", "icd10pcs", "0DTJ4ZZ", midnight, midnight + DAY),
         event("MED", "name", "heparin", noon, noon, mapped="B01AB01"),
         event("LAB", "itemid", "50912", noon, noon + timedelta(hours=1), value=1.1, unit="mg/dL"),
+        event("PR", "icd10pcs", "0DTJ4ZZ", midnight, midnight + DAY),
     ]
 
 
@@ -142,7 +142,7 @@ def _vocab() -> list[Row]:
             "token": token,
             "kind": token.split(":")[0],
             "code": token.split(":")[1],
-            "count_train": 9,
+            "count_train": 20,  # two stays of each of ten subjects
         }
         for token in ("DX:I10", "PR:0DTJ4ZZ", "MED:B01AB01")
     ]
@@ -174,7 +174,7 @@ def _set(subject: int, index: int, stay: int, start: datetime, events: list[Row]
         "end": start + 3 * DAY,
         "days_since_prior": 20.0 * index,
         "days_since_first": 20.0 * index,
-        "tokens": [5, 6, 7, 8],
+        "tokens": [5, 7, 8, 6],
         "kinds": [KINDS.index(event["kind"]) for event in events],
         "hours": [(time - start) / timedelta(hours=1) for time in times],
         "times": times,

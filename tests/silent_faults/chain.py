@@ -7,11 +7,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.checks import cohort_checks, source_checks
+from assets.checks import cohort_checks, hash_check, source_checks
 from assets.cohorts import FOLDER, labels
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from pipelines.sources.synthetic.mimic import write_mimic
+from pipelines.split import TASK_SPLIT
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
 from tests.bad_inputs.damage import Damage as RawDamage
@@ -37,7 +38,11 @@ def _definitions() -> dg.Definitions:
     cohort = parse_cohort(FOLDER / f"{COHORT}.yaml")
     return dg.Definitions(
         assets=[*MIMIC_ASSETS, labels("mimic", cohort)],
-        asset_checks=[*source_checks("mimic"), *cohort_checks("mimic", COHORT)],
+        asset_checks=[
+            *source_checks("mimic"),
+            hash_check("mimic", TASK_SPLIT),
+            *cohort_checks("mimic", COHORT),
+        ],
     )
 
 

@@ -1,15 +1,18 @@
-"""Faults put into the code of the chain from raw tables to shards."""
+"""Faults put into the code of the chain from raw tables to shards and labels."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
-from pipelines import seqsets
-from tests.silent_faults.chain import up_to
-from tests.silent_faults.fault import Damage, Expectation, Fault, World
+from nest_model import leak_guard
+from pipelines import corpus, mimic, seqsets, split, tokens
+from tests.silent_faults.chain import COHORT, up_to, whole_chain
+from tests.silent_faults.fault import Check, Damage, Expectation, Fault, World
 
 
 def replaced(target: Any, name: str, wrap: Callable[[Any], Any]) -> Damage:
@@ -24,32 +27,163 @@ def replaced(target: Any, name: str, wrap: Callable[[Any], Any]) -> Damage:
     return damage
 
 
-def latest_stay_first(number_sets: Any) -> Any:
-    def number_backwards(encounters: pl.LazyFrame) -> pl.LazyFrame:
-        index = pl.col("set_index")
-        return number_sets(encounters).with_columns(set_index=index.max().over("subject_id") - index)
+def of_sets(**columns: pl.Expr) -> Damage:
+    """Return the harm of other columns in the numbered sets."""
+    return replaced(
+        seqsets, "number_sets", lambda right: lambda encounters: right(encounters).with_columns(**columns)
+    )
 
-    return number_backwards
+
+def in_set(name: str, title: str, damage: Damage, rule: str, **options: bool) -> Fault:
+    """Return a fault that a rule of the shards must catch."""
+    return Fault(
+        f"{name}: {title}",
+        "code",
+        damage,
+        up_to("mimic_seqset"),
+        Expectation("mimic_seqset", rule),
+        **options,
+    )
 
 
-def a_day_later(number_sets: Any) -> Any:
-    return lambda encounters: number_sets(encounters).with_columns(pl.col("start") + pl.duration(days=1))
+def other_seed(_: Any) -> Any:
+    def unit_interval(subject_id: int) -> float:
+        return int.from_bytes(split.blake2b(b"43:%d" % subject_id, digest_size=8).digest(), "big") / 2**64
+
+    return unit_interval
+
+
+def upper_decile(_: Any) -> Any:
+    """Put a value on a cut into the decile above it."""
+
+    def deciles(items: np.ndarray, values: np.ndarray, cuts: pl.DataFrame) -> np.ndarray:
+        columns = [cuts[f"cut_{k}"].to_numpy()[items] for k in range(1, 10)] if cuts.height else []
+        return 1 + sum((column <= values for column in columns), np.zeros(len(values), dtype=np.uint8))
+
+    return deciles
+
+
+def each_token_once(right: Any) -> Any:
+    """Make sets of what should be multisets."""
+
+    def gather_sets(sets: pl.DataFrame, members: pl.DataFrame, **options: bool) -> pa.Table:
+        return right(sets, members.unique(["set", "token_id"], maintain_order=True), **options)
+
+    return gather_sets
+
+
+def latest_first(right: Any) -> Any:
+    """Put the members of a set in order of falling time."""
+
+    def order_of(keys: list[np.ndarray]) -> np.ndarray:
+        return right([keys[0], -keys[1]])
+
+    return order_of
+
+
+def without_backing_off(_: Any) -> Any:
+    def parent_token(token: pl.Expr) -> pl.Expr:
+        return pl.when(pl.lit(False)).then(token)
+
+    return parent_token
+
+
+def fitted_on_all(right: Any) -> Any:
+    return lambda layout, rules: right(layout, rules.model_copy(update={"fit_on": "all"}))
+
+
+def without_last_row(right: Any) -> Any:
+    """Write all events of a kind but the last, and count it as written."""
+
+    def write_numbered(events: pl.DataFrame, *place: Any, **options: Any) -> pl.DataFrame:
+        right(events.head(-1), *place, **options)
+        return events
+
+    return write_numbered
+
+
+def everything_known(right: Any) -> Any:
+    """Select as if each prediction were made a century later."""
+
+    def select(seqsets: Any, rule: Any, subjects: Any, encounters: Any, predict_at_us: np.ndarray) -> Any:
+        return right(seqsets, rule, subjects, encounters, predict_at_us + 100 * 365 * 86_400_000_000)
+
+    return select
 
 
 FAULTS = [
     Fault(
-        "stays of a patient numbered from the latest",
+        "split: another seed",
         "code",
-        replaced(seqsets, "number_sets", latest_stay_first),
-        up_to("mimic_seqset"),
-        Expectation("mimic_seqset", "sets_are_in_order_of_start"),
+        replaced(split, "unit_interval", other_seed),
+        up_to("mimic_subjects"),
+        Check("mimic_subjects", "split_is_that_of_the_hash"),
         is_quick=True,
     ),
     Fault(
-        "sets that start a day after their stay",
+        "events: one row of each kind and bucket not written, yet counted",
         "code",
-        replaced(seqsets, "number_sets", a_day_later),
-        up_to("mimic_seqset"),
-        Expectation("mimic_seqset", "set_starts_with_its_encounter"),
+        replaced(mimic, "write_numbered", without_last_row),
+        up_to("mimic_events"),
+        Check("mimic_events", "rows_reconcile"),
+    ),
+    Fault(
+        "vocabulary: fitted on all patients",
+        "code",
+        replaced(corpus, "fitted_on", fitted_on_all),
+        up_to("mimic_vocab"),
+        Expectation("mimic_vocab", "procedure_is_counted_in_the_fitted_on_patients_alone"),
+    ),
+    in_set(
+        "sets",
+        "numbered from a patient's latest stay",
+        of_sets(set_index=pl.col("set_index").max().over("subject_id") - pl.col("set_index")),
+        "sets_are_in_order_of_start",
+        is_quick=True,
+    ),
+    in_set(
+        "sets",
+        "begun a day late",
+        of_sets(start=pl.col("start") + pl.duration(days=1)),
+        "set_starts_with_its_encounter",
+    ),
+    in_set(
+        "sets",
+        "gaps in hours for gaps in days",
+        of_sets(days_since_prior=pl.col("days_since_prior") * 24),
+        "days_since_prior_fits_the_starts",
+    ),
+    in_set(
+        "tokens",
+        "a value on a cut in the decile above",
+        replaced(tokens, "deciles", upper_decile),
+        "set_holds_the_tokens_of_its_events",
+    ),
+    in_set(
+        "tokens",
+        "each only once in a set",
+        replaced(seqsets, "gather_sets", each_token_once),
+        "set_has_as_many_tokens_as_events",
+        is_quick=True,
+    ),
+    in_set(
+        "tokens",
+        "latest first",
+        replaced(seqsets, "order_of", latest_first),
+        "tokens_after_the_diagnoses_rise_in_time",
+    ),
+    Fault(
+        "vocabulary: a rare code is not backed off to its parent",
+        "code",
+        replaced(tokens, "parent_token", without_backing_off),
+        up_to("mimic_vocab"),
+        Expectation("mimic_vocab", "rare_diagnosis_is_counted_in_its_parent"),
+    ),
+    Fault(
+        "features: what came after the prediction is selected",
+        "code",
+        replaced(leak_guard, "select", everything_known),
+        whole_chain,
+        Check(f"{COHORT}_labels", "no_feature_after_prediction"),
     ),
 ]

@@ -1,0 +1,137 @@
+"""Holds the shards against the events they were written from: a second derivation, in SQL, of some subjects' sets.
+
+The pipeline tokenizes with NumPy, Arrow and dictionaries of texts; this says the same rules once more in plain joins,
+so that a fault in either shows as sets that differ.
+"""
+
+import json
+from dataclasses import replace
+
+from schemas.contract import table_metadata
+from schemas.events import DRUG_LOOKUP, EVENTS, KINDS, SUBJECTS
+from schemas.expectations.sequences import seqset, vocab
+from schemas.expectations.suite import Suite, Table, View, holds
+from schemas.layout import Layout
+from schemas.vocab import UNK
+
+SUBJECTS_DERIVED = 300
+"""Chosen by a hash of the id: the same in every run, and spread over all buckets."""
+
+_PREFIXES = """
+    CASE kind
+        WHEN 'DX' THEN list_transform(range(3, greatest(len(code), 3) + 1), lambda n: left(code, n))
+        WHEN 'MED' THEN [code] || list_transform(
+            list_filter([1, 3, 4, 5], lambda n: n < len(code)), lambda n: left(code, n)
+        )
+        ELSE [code]
+    END"""
+"""A code and its ancestors: ICD-10-CM a character shorter down to 3, ATC the shorter levels (spec: Vocabulary)."""
+
+
+def derived_vocab(layout: Layout) -> Suite:
+    """Return the suite of vocab/1 of a hospital, its procedures counted once more; these have no parents to add to."""
+    everyone = "OR true" if _fitted_on_all(layout) else ""
+    query = f"""
+        SELECT v.token, v.count_train, coalesce(counted.events, 0) AS events
+        FROM vocab v LEFT JOIN (
+            SELECT mapped AS code, count(*) AS events FROM events
+            WHERE kind = 'PR' AND encounter_id IS NOT NULL
+                AND (subject_id IN (SELECT subject_id FROM subjects WHERE split = 'train') {everyone})
+            GROUP BY mapped
+        ) counted USING (code)
+        WHERE v.kind = 'PR'"""
+    rule = holds(
+        "procedure_is_counted_in_the_fitted_on_patients_alone", "count_train = events", "token", "count_train"
+    )
+    suite = vocab(layout)
+    sources = (Table("events", layout.events, EVENTS), Table("subjects", layout.subjects, SUBJECTS))
+    view = View("vocab_as_derived", query, (rule,))
+    return replace(suite, tables=(*suite.tables, *sources), views=(*suite.views, view))
+
+
+def _fitted_on_all(layout: Layout) -> bool:
+    """Return whether the vocabulary says that it was fitted on all patients."""
+    rules = table_metadata(layout.vocab).get("rules", "{}") if layout.vocab.exists() else "{}"
+    return bool(json.loads(rules).get("fit_on") == "all")
+
+
+def derived_seqset(layout: Layout) -> Suite:
+    """Return the suite of seqset/1 of a hospital, held also against the events and the drug lookup."""
+    suite = seqset(layout)
+    sources = (Table("events", layout.events, EVENTS), Table("drug_lookup", layout.drug_lookup, DRUG_LOOKUP))
+    return replace(suite, tables=(*suite.tables, *sources), views=(*suite.views, _sets_as_derived()))
+
+
+def _sets_as_derived() -> View:
+    """Return the rules that each chosen set holds the tokens of its events, in order; over tables of a hospital.
+
+    Tables: seqset, vocab, events, drug_lookup.
+    """
+    query = f"""
+        WITH chosen AS (
+            SELECT subject_id FROM (SELECT DISTINCT subject_id FROM seqset)
+            ORDER BY hash(subject_id) LIMIT {SUBJECTS_DERIVED}
+        ),
+        own_events AS (
+            SELECT v.encounter_id, v.kind, v.time, v.available_at, v.value,
+                CASE v.kind WHEN 'LAB' THEN v.code WHEN 'MED' THEN coalesce(v.mapped, d.atc) ELSE v.mapped END AS code
+            FROM events v SEMI JOIN chosen USING (subject_id)
+            LEFT JOIN drug_lookup d ON v.vocab = 'name' AND v.code = d.name
+            WHERE v.encounter_id IS NOT NULL
+        ),
+        words AS (
+            SELECT encounter_id, e.kind, time, available_at,
+                CASE e.kind WHEN 'LAB' THEN decile.token ELSE e.kind || ':' || e.code END AS word, e.code
+            FROM own_events e LEFT JOIN (SELECT * FROM vocab WHERE kind = 'LAB') decile
+                ON e.kind = 'LAB' AND decile.code = e.code AND (decile.low IS NULL OR e.value > decile.low)
+                AND (decile.high IS NULL OR e.value <= decile.high)
+        ),
+        ancestors AS (
+            SELECT word, CASE kind WHEN 'LAB' THEN word ELSE kind || ':' || unnest({_PREFIXES}) END AS ancestor
+            FROM (SELECT DISTINCT word, kind, code FROM words WHERE word IS NOT NULL)
+        ),
+        ids AS (
+            SELECT a.word, arg_max(v.token_id, len(v.token)) AS token_id
+            FROM ancestors a JOIN vocab v ON v.token = a.ancestor AND v.token_id IS NOT NULL GROUP BY a.word
+        ),
+        derived AS (
+            SELECT encounter_id, count(*) AS size,
+                sum(hash(kind, coalesce(ids.token_id, {UNK})::UINTEGER, time, available_at)::HUGEINT) AS content
+            FROM words LEFT JOIN ids USING (word) WHERE word IS NOT NULL GROUP BY encounter_id
+        ),
+        members AS (
+            SELECT encounter_id, unnest(tokens) AS token, {list(KINDS)}[unnest(kinds) + 1] AS kind,
+                unnest(times) AS time, unnest(available) AS available_at
+            FROM seqset SEMI JOIN chosen USING (subject_id)
+        ),
+        written AS (
+            SELECT encounter_id, count(*) AS size,
+                sum(hash(kind, token, time, available_at)::HUGEINT) AS content
+            FROM members GROUP BY encounter_id
+        )
+        SELECT s.encounter_id, s.times, s.kinds, coalesce(w.size, 0) AS size, coalesce(d.size, 0) AS derived_size,
+            w.content, d.content AS derived_content
+        FROM seqset s SEMI JOIN chosen USING (subject_id)
+        LEFT JOIN written w USING (encounter_id) LEFT JOIN derived d USING (encounter_id)"""
+    rules = (
+        holds("set_has_as_many_tokens_as_events", "size = derived_size", "tokens"),
+        holds(
+            "set_holds_the_tokens_of_its_events",
+            "content IS NOT DISTINCT FROM derived_content",
+            "tokens",
+            "times",
+            "available",
+        ),
+        holds(
+            "set_begins_with_its_diagnoses",
+            "list_sort(list_transform(kinds, lambda k: k <> 0)) = list_transform(kinds, lambda k: k <> 0)",
+            "kinds",
+        ),
+        holds(
+            "tokens_after_the_diagnoses_rise_in_time",
+            "list_sort(times[1 + len(list_filter(kinds, lambda k: k = 0)):])"
+            " = times[1 + len(list_filter(kinds, lambda k: k = 0)):]",
+            "times",
+        ),
+    )
+    return View("seqset_as_derived", query, rules)
