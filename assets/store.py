@@ -25,6 +25,7 @@ from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.urls import shown_url
+from schemas.walk import leaves
 
 log = logging.getLogger("nest")
 
@@ -66,10 +67,14 @@ class StoredLayout(Layout):
         for output in card.outputs:
             log.info("uploading %s to the object store", output)
             self._remove(output)
-            local, slash = self.root / output, "/" if (self.root / output).is_dir() else ""
-            if local.exists():  # with a slash at its end a folder is copied as what it holds
-                with self._told():
-                    self._files.put(f"{local}{slash}", f"{self._at(output)}{slash}", recursive=bool(slash))
+            local = self.root / output
+            files = [file for file in leaves(local) if file.is_file()] if local.is_dir() else [local]
+            places = [self._at(file.relative_to(self.root).as_posix()) for file in files if file.exists()]
+            if places:
+                with (
+                    self._told()
+                ):  # lists, which fsspec takes as they are; a text it would take for a pattern
+                    self._files.put([str(file) for file in files], places)
         name = f"cards/{step}.card.json"
         with self._told():
             self._files.put_file(str(self.root / name), self._at(name))
@@ -141,9 +146,9 @@ class StoredLayout(Layout):
                 return []
 
     def _remove(self, name: str) -> None:
-        if self._list(name):
+        for path in self._list(name):
             with self._told():
-                self._files.rm(self._at(name), recursive=True)
+                self._files.rm_file(path)  # `rm`, which is faster, would take it for a pattern
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"

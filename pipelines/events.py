@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from pipelines.order import order_of
 from schemas.contract import contract_files, readable_files, write_table
 from schemas.events import EVENTS, KINDS
+from schemas.io.paths import scan_parquet
 
 _FIRST, _REST = ("subject_id", "time", "rank"), ("code", "encounter_id", "mapped", "value", "unit", "vocab")
 
@@ -127,4 +128,4 @@ def scan_table(path: Path, schema: pa.Schema) -> pl.LazyFrame:
     Raises:
         ContractError: see `readable_files`.
     """
-    return pl.scan_parquet(readable_files(path, schema)).select(schema.names)
+    return scan_parquet(readable_files(path, schema)).select(schema.names)

@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from schemas.contract import contract_files
 from schemas.errors import ContractError
 from schemas.expectations.suite import Rule, Severity, Suite, View, holds
+from schemas.io.paths import DuckDBPaths
 from schemas.scratch import scratch
 from schemas.suppress import SMALLEST_SHOWN, WITHHELD, shown_count
 
@@ -217,14 +218,14 @@ def _duckdb_types(contract: pa.Schema) -> dict[str, str]:
 
 def _run(suite: Suite, views: Iterable[View]) -> list[Outcome]:
     """Create the views in a database of their own and run their rules with Great Expectations."""
-    with scratch(suite.folder) as folder:
-        database = folder / "views.duckdb"
-        with duckdb.connect(str(database)) as connection:
-            _create_tables(connection, suite)
+    with scratch(suite.folder) as folder, DuckDBPaths() as paths:
+        database = paths.views()
+        with duckdb.connect(database) as connection:
+            _create_tables(connection, suite, paths)
             for view in views:
                 connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
         # left alone DuckDB takes 80 % of the memory and spills into the working directory
-        config = {"memory_limit": "2GB", "temp_directory": f"{folder}/spill"}
+        config = {"memory_limit": "2GB", "temp_directory": f"{paths.folder(folder)}/spill"}
         context: Any = gx.get_context(mode="ephemeral")  # its stubs know neither `kwargs` nor a dict
         context.variables.progress_bars = {"globally": False}
         source = context.data_sources.add_sql(
@@ -241,18 +242,16 @@ def _run(suite: Suite, views: Iterable[View]) -> list[Outcome]:
             engine.close()
 
 
-def _create_tables(connection: duckdb.DuckDBPyConnection, suite: Suite) -> None:
+def _create_tables(connection: duckdb.DuckDBPyConnection, suite: Suite, paths: DuckDBPaths) -> None:
     """Create a view per table, and one with file and row number beside it."""
     for table in suite.tables:
         files = contract_files(table.path, table.contract)
         if table != suite.table:  # of which missing columns are an outcome, not a fault
             _require_columns(files, table.contract)
-        listed = "[" + ", ".join("'" + str(file).replace("'", "''") + "'" for file in files) + "]"
-        connection.execute(f"CREATE VIEW {table.name} AS FROM read_parquet({listed})")
-        connection.execute(
-            f"CREATE VIEW {table.name}_files AS "
-            f"FROM read_parquet({listed}, filename = true, file_row_number = true)"
-        )
+        rows = paths.parquet(*files)
+        numbered = paths.parquet(*files, options="filename = true, file_row_number = true")
+        connection.execute(f"CREATE VIEW {table.name} AS FROM {rows}")
+        connection.execute(f"CREATE VIEW {table.name}_files AS FROM {numbered}")
 
 
 def _require_columns(files: list[Path], contract: pa.Schema) -> None:

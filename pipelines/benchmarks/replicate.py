@@ -7,6 +7,7 @@ import polars as pl
 
 from pipelines.sources.mimic_tables import TABLES
 from pipelines.sources.raw import find_file
+from schemas.io.paths import scan_csv
 
 IDS = ("subject_id", "hadm_id", "labevent_id")
 ID_STEP = 10_000_000  # above every id of the demo that could meet another's
@@ -25,7 +26,7 @@ def replicate(hosp: Path, out: Path, times: int) -> None:
         source = find_file(hosp, table)
         if source is None:
             raise FileNotFoundError(f"{table} in {hosp}")
-        rows = pl.read_csv(source, infer_schema=False)
+        rows = scan_csv(source, infer_schema=False).collect()
         ids = [name for name in IDS if name in rows.columns]
         with gzip.open(part, "wb", compresslevel=1) as file:
             for copy in range(times):

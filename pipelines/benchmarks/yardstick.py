@@ -10,6 +10,7 @@ import polars as pl
 
 from pipelines.values import CUTS, DECILES
 from schemas.cards import Flow, StepCard
+from schemas.io.paths import scan_csv
 
 ROWS_TO_FIT_ON = 1_000_000
 _NUMBERS = {
@@ -28,7 +29,7 @@ def plain(labevents: Path, cards: Path, written: Path) -> StepCard:
         cards: where the card of the events lies, which knows how many rows the table has.
         written: where to, gone at the end.
     """
-    rows = pl.scan_csv(labevents, infer_schema=False, schema_overrides=_NUMBERS)
+    rows = scan_csv(labevents, infer_schema=False, schema_overrides=_NUMBERS)
     valued = rows.filter(pl.col("valuenum").is_finite())
     tenths = (
         pl.col("valuenum").quantile(tenth / len(DECILES)).alias(cut)

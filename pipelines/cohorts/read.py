@@ -14,6 +14,7 @@ from pipelines.events import events_file, kinds_of, scan_table
 from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf
 from schemas.contract import read_table, table_metadata
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.io.paths import scan_parquet
 from schemas.layout import Layout
 
 _SUBJECT = ("subject_id", "birth_date", "death_date", "split")
@@ -102,7 +103,7 @@ def codes_within(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: int
 def _events(layout: Layout, kinds: tuple[str, ...], bucket: int) -> pl.LazyFrame:
     """Scan one bucket's events of these kinds, `mapped` filled where the source has drug names to fill it from."""
     nothing = _frame(EVENTS.empty_table()).lazy().select(_EVENT)
-    files = {kind: pl.scan_parquet(events_file(layout.events, kind, bucket)).select(_EVENT) for kind in kinds}
+    files = {kind: scan_parquet(events_file(layout.events, kind, bucket)).select(_EVENT) for kind in kinds}
     if "MED" in files and layout.drug_lookup.exists():
         drugs = _frame(read_table(layout.drug_lookup, DRUG_LOOKUP)).lazy()
         files["MED"] = code_events(files["MED"], drugs)

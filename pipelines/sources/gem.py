@@ -7,6 +7,7 @@ import polars as pl
 from pipelines.codes import NO_TARGET
 from pipelines.sources.files import NATIVE, rewording
 from schemas.errors import InputError
+from schemas.io.paths import scan_lines
 
 __all__ = ["NATIVE", "is_gem", "read_gem"]
 
@@ -28,7 +29,7 @@ def read_gem(path: Path) -> pl.DataFrame:
         InputError: the file is empty or unreadable, or a line is no such line; it counts them and quotes none.
     """
     with rewording(path, "CMS's fixed-width text"):
-        lines = pl.scan_lines(path, name="line").filter(pl.col("line").str.contains(r"\S"))
+        lines = scan_lines(path, "line").filter(pl.col("line").str.contains(r"\S"))
         fields = lines.select(
             pl.col("line").str.extract(LINE, group).alias(name)
             for group, name in enumerate(("icd_9", "icd_10", "flags"), start=1)

@@ -28,6 +28,7 @@ from pipelines.sources.files import (
 )
 from pipelines.sources.spelling import DATE, INTEGER, NUMBER, TEXT, TIME
 from schemas.errors import InputError
+from schemas.io.paths import scan_csv, scan_parquet
 
 __all__ = [
     "DATE",
@@ -112,7 +113,7 @@ def estimate_rows(path: Path) -> int:
     """Return about how many rows a file has, to say how long it will take: by the lines in its first bytes."""
     if path.suffix == ".parquet":
         with rewording(path):
-            return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+            return int(scan_parquet(path).select(pl.len()).collect().item())
     with rewording(path):
         sample, read = head(path)
         return int(sample.count(b"\n") * path.stat().st_size / max(read, 1))
@@ -161,7 +162,7 @@ def _found(path: Path, table: Table, names: Mapping[str, str]) -> Iterator[pl.Da
     if path.suffix != ".parquet":
         numbers = {names[name]: kind for name, kind in table.columns.items() if kind in (INTEGER, NUMBER)}
         with contextlib.suppress(pl.exceptions.ComputeError):
-            for batch in _collect(pl.scan_csv(path, infer_schema=False, schema_overrides=numbers), names):
+            for batch in _collect(scan_csv(path, infer_schema=False, schema_overrides=numbers), names):
                 yield batch
                 done += batch.height
             return
@@ -184,7 +185,7 @@ def _select(scanned: pl.LazyFrame, names: Mapping[str, str]) -> pl.LazyFrame:
 
 
 def _scan(path: Path) -> pl.LazyFrame:
-    return pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path, infer_schema=False)
+    return scan_parquet(path) if path.suffix == ".parquet" else scan_csv(path, infer_schema=False)
 
 
 def _refuse_types(path: Path, table: Table, stored: Mapping[str, pl.DataType]) -> None:

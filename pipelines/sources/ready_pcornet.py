@@ -28,6 +28,7 @@ from pipelines.sources.synthetic_pcornet.write import PLANTED as PLANTED_FILE
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
 from schemas.contract import write_table
 from schemas.errors import NestError
+from schemas.io.paths import scan_parquet
 from schemas.layout import Layout
 from schemas.planted import PLANTED
 from schemas.settings import Settings
@@ -110,7 +111,7 @@ def write_crosswalks(folder: Path) -> None:
 
 def _write_planted(made: Path, layout: Layout, ids: Ids) -> None:
     """Write planted/2 by the ids the CDM's tables get: of each stay its return, of each child all else."""
-    told = pl.read_parquet(made / f"{PLANTED_FILE}.parquet")
+    told = scan_parquet(made / f"{PLANTED_FILE}.parquet").collect()
     of_stay = pl.when(pl.col("outcome") == "return_30d").then("ENCOUNTERID")
     planted = told.select(
         subject_id=ids.of(told["PATID"], "PATID"),

@@ -149,8 +149,8 @@ def test_what_breaks_off_on_its_way_up_has_no_card_there(s3, tmp_path, monkeypat
     assert (card in contents(s3)) is again
     put = s3fs.S3FileSystem.put
 
-    def breaks_off(files, local: str, *rest, **options):
-        if Path(local).name == "buckets.parquet":  # the second of two
+    def breaks_off(files, local: list[str], *rest, **options):
+        if [Path(file).name for file in local] == ["buckets.parquet"]:  # the second of two
             raise ConnectionResetError("in mid publish")
         return put(files, local, *rest, **options)
 

@@ -12,6 +12,7 @@ from pipelines.sources.files import find_file, rewording, unchanged
 from pipelines.sources.pcornet.statements import Dialect, nothing
 from pipelines.sources.pcornet.tables import TABLES
 from schemas.errors import InputError
+from schemas.io.paths import DuckDBPaths
 
 ROWS_PER_BATCH = 100_000
 MEMORY_LIMIT = "1GB"  # of DuckDB; rows stream through
@@ -44,11 +45,12 @@ class Dump:
             for path in paths.values():
                 if path is not None:
                     stack.enter_context(unchanged(path))
+            duckdb_paths = stack.enter_context(DuckDBPaths())
             database = stack.enter_context(connected(read_only=True))
             for name, path in paths.items():
                 if path is not None:
                     with _rewording(name):
-                        database.execute(f"CREATE VIEW {name} AS SELECT * FROM {_scan(path)}")
+                        database.execute(f"CREATE VIEW {name} AS FROM {_scan(path, duckdb_paths)}")
             yield DuckDBReader(database, [name for name, path in paths.items() if path is not None])
 
 
@@ -73,8 +75,19 @@ class DuckDBFile:
         """
         with rewording(self.file), self.file.open("rb"):
             pass
+        with (
+            DuckDBPaths() as paths,
+            self._open(paths.database(self.file)) as database,
+            _rewording(self.file.name),
+        ):
+            found = database.sql(
+                "SELECT upper(table_name) FROM information_schema.tables WHERE table_schema = current_schema()"
+            ).fetchall()
+            yield DuckDBReader(database, [name for (name,) in found])
+
+    def _open(self, name: str) -> duckdb.DuckDBPyConnection:
         try:
-            database = connected(self.file, read_only=True)
+            return connected(name, read_only=True)
         except duckdb.Error as error:
             is_locked = "Could not set lock" in str(error)
             raise InputError(
@@ -83,18 +96,14 @@ class DuckDBFile:
                 else f"{self.file}: is damaged, no DuckDB database, or a newer DuckDB's. Export its tables as Parquet, "
                 "and give that folder."
             ) from None
-        with database, _rewording(self.file.name):
-            found = database.sql(
-                "SELECT upper(table_name) FROM information_schema.tables WHERE table_schema = current_schema()"
-            ).fetchall()
-            yield DuckDBReader(database, [name for (name,) in found])
 
 
-def _scan(path: Path) -> str:
-    quoted = "'" + str(path).replace("'", "''") + "'"
+def _scan(path: Path, paths: DuckDBPaths) -> str:
     if path.suffix == ".parquet":
-        return f"read_parquet({quoted})"
-    return f"read_csv({quoted}, all_varchar = true, header = true, nullstr = '', allow_quoted_nulls = false)"
+        return paths.parquet(path)
+    # all that can be said is said: DuckDB guesses the rest by the first rows, and takes a `;` in a text for a comma
+    spelt = "delim = ',', quote = '\"', escape = '\"', header = true, all_varchar = true"
+    return paths.csv(path, f"{spelt}, nullstr = '', allow_quoted_nulls = false")
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,7 @@ class DuckDBReader:
         return False
 
 
-def connected(database: Path | str = ":memory:", *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+def connected(database: str = ":memory:", *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
     """Connect to a database that keeps within its memory and draws no bar: how far a table is, a line tells.
 
     It spills no row to a disk where nobody would look for it. What is only read goes through one thread, which gives

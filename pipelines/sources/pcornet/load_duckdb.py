@@ -9,6 +9,7 @@ from pipelines.sources.pcornet.dump import connected
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.workers import Progress
 from schemas.errors import InputError
+from schemas.io.paths import DuckDBPaths
 
 
 def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
@@ -35,11 +36,11 @@ def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
     try:
         with writing(file):
             _remove(parts)
-            with connected(part) as database:
+            with DuckDBPaths() as paths, connected(paths.database(part)) as database:
                 part.chmod(0o600)
                 for name in TABLES:
-                    table = str(folder / f"{name.lower()}.parquet").replace("'", "''")
-                    made = database.execute(f"CREATE TABLE {name} AS SELECT * FROM read_parquet('{table}')")
+                    rows_of = paths.parquet(folder / f"{name.lower()}.parquet")
+                    made = database.execute(f"CREATE TABLE {name} AS FROM {rows_of}")
                     rows[name] = sum(count for (count,) in made.fetchall())
                     progress.advance(1)
                 database.execute("CHECKPOINT")  # what closing does too, but in silence where the disk is full

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from schemas.io.paths import scan_csv
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -106,7 +108,7 @@ def catalog() -> Catalog:
 
 def read(name: str) -> pl.DataFrame:
     """Read one catalog file, every column as text."""
-    return pl.read_csv(FOLDER / f"{name}.csv", infer_schema=False)
+    return scan_csv(FOLDER / f"{name}.csv", infer_schema=False).collect()
 
 
 def _floats(table: pl.DataFrame, column: str) -> Floats:

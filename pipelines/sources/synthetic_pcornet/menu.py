@@ -15,6 +15,7 @@ import polars as pl
 from pipelines.sources.synthetic.catalog import Bools, Floats, Ints
 from pipelines.sources.synthetic_pcornet.children import Children
 from pipelines.sources.synthetic_pcornet.visits import MONTH, REASON, Visits
+from schemas.io.paths import scan_csv
 
 FOLDER = Path(__file__).parent
 CONDITION_SHARE = {"CHRONIC": 0.95, "STAY": 0.9, "ED": 0.4, "SICK": 0.3, "WELL": 0.3}
@@ -32,7 +33,7 @@ class Drawn:
 def table(name: str) -> pl.DataFrame:
     """Read one file of the menu, numbers as numbers; the same object every time."""
     numbers = {"share", "from_month", "to_month", "month", "mean", "sd", "decimals", "factor", "weight"}
-    read = pl.read_csv(FOLDER / f"{name}.csv", infer_schema=False)
+    read = scan_csv(FOLDER / f"{name}.csv", infer_schema=False).collect()
     return read.with_columns(pl.col(column).cast(pl.Float64) for column in read.columns if column in numbers)
 
 

@@ -1,0 +1,1 @@
+"""How files are written and read, whoever writes and reads them."""
