@@ -11,14 +11,14 @@ from assets.materialize import plainly
 from assets.metadata import column_schema, markdown_table, pictures_metadata
 from assets.once import once
 from assets.resources import Workspace
-from assets.sources import tables_for_cohorts
-from pipelines.cohorts import write_labels
+from assets.sources import COHORT_FILES, FAULTS, TO_MEND, tables_for_cohorts
+from pipelines.cohorts import write_labels, write_no_labels
 from schemas.attrition import read_attrition, shown_attrition
 from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError
 from schemas.label_counts import shown_label_counts
 
-FOLDER = Path(__file__).parent / "cohorts"
+FOLDER = COHORT_FILES
 
 
 def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
@@ -38,8 +38,15 @@ def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
         layout, rules = workspace.layout(source), workspace.settings.rules
         folder = layout.cohort(cohort.cohort)
         reads = rules.model_dump(include={"clock", "fit_on"})
-        card = once(layout, [folder], reads, lambda: write_labels(cohort, layout, rules))
-        return labels_result(card, folder)
+
+        def make() -> StepCard:
+            try:
+                return write_labels(cohort, layout, rules)
+            except CohortError as fault:  # of one file: the run, which is everybody's, goes on
+                dg.AssetExecutionContext.get().log.error(str(fault))
+                return write_no_labels(cohort, layout, rules, fault)
+
+        return labels_result(once(layout, [folder], reads, make), folder)
 
     return cohort_labels
 
@@ -70,24 +77,27 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
 
 
 def unreadable(source: str, name: str, error: CohortError) -> dg.AssetsDefinition:
-    """Return an asset in place of a cohort file that cannot be read; its run ends with what is wrong with the file.
+    """Return an asset in place of a cohort file that cannot be read; its check fails with what is wrong with the file.
 
-    Its name is none the file's cohort ever had: no earlier success stands on its page.
+    It makes nothing and does not fail its run, which is everybody's: all else is made, and the run ends by naming the
+    file. Its name is none the file's cohort ever had: no earlier success stands on its page.
     """
     asset, message = f"{name}_cannot_be_read", str(error)
 
     @dg.asset(
         name=asset,
-        group_name=f"{source}_cohorts_to_mend",
+        group_name=f"{source}{TO_MEND}",
         kinds={"yaml", "unreadable"},
         owners=["team:clinicians"],
         description=f"{as_text(message)}\n\nMend this cohort file, then press Reload definitions.",
-        check_specs=[dg.AssetCheckSpec("cohort_file", asset=asset, blocking=True, description=message)],
+        metadata={FAULTS: message},
+        check_specs=[dg.AssetCheckSpec("cohort_file", asset=asset, description=message)],
+        output_required=False,
     )
     @plainly
-    def broken_cohort():
+    def broken_cohort(context: dg.AssetExecutionContext):
+        context.log.error(message)
         yield dg.AssetCheckResult(passed=False, description=message)
-        raise error
 
     return broken_cohort
 

@@ -21,7 +21,7 @@ from dagster._core.system_config.objects import ResolvedRunConfig
 from assets.materialize import faults_as_failures
 from assets.resources import Workspace
 from assets.results import written_to
-from assets.sources import READ
+from assets.sources import FAULTS, READ
 from schemas.lock import sole_writer
 from schemas.scratch import clear_scratch
 from schemas.settings import ELSEWHERE, SECRETS, Settings
@@ -68,6 +68,10 @@ class _OneRunAtATime(MultiprocessExecutor):
                         )
                 if is_whole and (place := written_to(workspace.fetching, made(plan_context, execution_plan))):
                     plan_context.log.info(place)
+                for faults in unread_cohorts(plan_context):
+                    plan_context.log.error(
+                        f"nothing was made from a cohort file that cannot be read: {faults}"
+                    )
 
 
 def _report_dead_runs(instance: dg.DagsterInstance, folder: Path, *, alive: str) -> None:
@@ -104,6 +108,13 @@ def made(plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) 
     """Return the assets a run makes, each with its source."""
     told = [output.properties for step in execution_plan.steps for output in step.step_outputs]
     return _sources(plan_context, {properties.asset_key for properties in told if properties.asset_key})
+
+
+def unread_cohorts(plan_context: PlanOrchestrationContext) -> list[str]:
+    """Return what is wrong with each cohort file that a run was to read and could not."""
+    layer = plan_context.job.get_definition().asset_layer
+    metadata = [layer.get(key).metadata for key in layer.executable_asset_keys]
+    return [str(of_asset[FAULTS]) for of_asset in metadata if FAULTS in of_asset]
 
 
 def _sources(plan_context: PlanOrchestrationContext, keys: set[dg.AssetKey]) -> dict[str, str]:

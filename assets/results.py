@@ -4,8 +4,11 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from assets.sources import READ
+from assets.sources import COHORT_FILES, READ, TABLES
+from schemas.cards import OF_A_COHORT
+from schemas.cohort import CANNOT_ANSWER, meant_for, read_folder
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -34,6 +37,7 @@ def results(source: str) -> str:
     metrics = json.loads((folder / "metrics.json").read_text())
     seed = (metrics["pretraining"] or {}).get("seed", settings.seed)
     here = "" if data == str(Path("data").resolve()) else f"NEST_DATA_DIR={data} "
+    to_mend = cohorts_to_mend(source, metrics)
     return "\n".join(
         [
             results_table(metrics),
@@ -42,8 +46,19 @@ def results(source: str) -> str:
             f"Data:        {data}",
             f"Report:      {folder / 'report.html'}",
             f"In the UI:   {here}make ui, then http://127.0.0.1:3000",
+            *(["", "Cohort files to mend, from which nothing was made:", *to_mend] if to_mend else []),
         ]
     )
+
+
+def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHORT_FILES) -> list[str]:
+    """Return the faults of the cohort files for a source that cannot be read, and of those its data cannot answer."""
+    taken = {f"{name}_{suffix}" for name in READ for suffix in OF_A_COHORT}
+    _, unread = read_folder(folder, taken, tuple(TABLES))
+    lines = [str(error) for error in unread.values() if meant_for(error, tuple(TABLES)) == source]
+    for task in metrics["tasks"].values():
+        lines += [warning for warning in task.get("warnings", []) if warning.startswith(CANNOT_ANSWER)]
+    return lines
 
 
 def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:

@@ -1,5 +1,12 @@
 """The steps each source has, in order: what hangs on all of a source's tables asks here."""
 
+from pathlib import Path
+
+COHORT_FILES = Path(__file__).parent / "cohorts"
+
+# of a cohort file that cannot be read: how its group ends, and where its asset has what is wrong with it
+TO_MEND, FAULTS = "_cohorts_to_mend", "faults"
+
 TABLES = {
     "mimic": ("subjects", "encounters", "events", "drug_lookup", "vocab", "seqset"),
     "meds": ("subjects", "encounters", "events", "vocab", "seqset"),

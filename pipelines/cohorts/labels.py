@@ -17,7 +17,7 @@ from pipelines.cohorts.warn import warnings_of
 from pipelines.workers import each_bucket
 from schemas.attrition import attrition_csv
 from schemas.cards import StepCard
-from schemas.cohort import Cohort
+from schemas.cohort import CANNOT_ANSWER, Cohort, CohortError
 from schemas.contract import contract_name, write_table
 from schemas.errors import ContractError
 from schemas.labels import labels_schema
@@ -37,10 +37,36 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
     work = partial(derive_bucket, cohort, layout, rules, kinds)
     parts, counts = zip(*each_bucket(f"{cohort.cohort}_labels", work, len(Buckets.read(layout))), strict=True)
     labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
-    contract = contract_name(labels_schema(labels.label_type))
     existing = partial(codes_that_exist, layout, kinds)
-    card = card_of(cohort, labels, contract, warnings_of(cohort, labels, codes, existing, rules))
+    warnings = warnings_of(cohort, labels, codes, existing, rules)
     lock = lock_of(cohort, labels, rules, codes, layout, kinds)
+    return _write(cohort, layout, rules, labels, lock, warnings)
+
+
+def write_no_labels(cohort: Cohort, layout: Layout, rules: DataRules, fault: CohortError) -> StepCard:
+    """Write the files of a cohort nobody is in, with a warning that says which of its file's faults it is for.
+
+    What hangs below says "not trainable" instead of showing what an earlier file gave.
+    """
+    kinds = kinds_read(cohort, layout)
+    nobody = read_bucket(cohort, layout, kinds, 0).of_subjects(pl.lit(False))
+    labels = add_up(cohort, [derive_part(cohort, nobody, rules)])
+    codes = resolved_codes(cohort, [count_codes(cohort, nobody)])
+    lock = lock_of(cohort, labels, rules, codes, layout, kinds)
+    return _write(
+        cohort, layout, rules, labels, lock, [f"{CANNOT_ANSWER}: {line}" for line in str(fault).splitlines()]
+    )
+
+
+def _write(
+    cohort: Cohort,
+    layout: Layout,
+    rules: DataRules,
+    labels: Labels,
+    lock: dict[str, object],
+    warnings: list[str],
+) -> StepCard:
+    card = card_of(cohort, labels, contract_name(labels_schema(labels.label_type)), warnings)
     _write_together(layout.cohort(cohort.cohort), cohort, labels, rules, lock)
     layout.cards.mkdir(parents=True, exist_ok=True)
     card.write(layout.cards)

@@ -13,7 +13,6 @@ from pipelines.cohorts.derive import Labels, add_up, derive_part
 from pipelines.cohorts.read import everyone, kinds_read, read_bucket
 from pipelines.cohorts.record import card_of
 from pipelines.cohorts.refuse import refuse_unanswerable
-from pipelines.cohorts.tables import Tables
 from pipelines.cohorts.warn import not_trainable, warnings_of
 from schemas.attrition import HEADER, shown_attrition
 from schemas.cohort import Cohort
@@ -62,7 +61,7 @@ def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Se
     last = subject_ids[-1] if len(subject_ids) else 0
     buckets = np.unique(Buckets.read(layout).of(subject_ids)) if len(subject_ids) else [0]
     for bucket in buckets:
-        tables = _up_to(read_bucket(cohort, layout, kinds, int(bucket)), last)
+        tables = read_bucket(cohort, layout, kinds, int(bucket)).of_subjects(pl.col("subject_id") <= last)
         parts.append(derive_part(cohort, tables, rules))
         counts.append(count_codes(cohort, tables))
     labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
@@ -71,16 +70,6 @@ def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Se
     )  # of all patients: one of the sample may lack the code
     warnings = warnings_of(cohort, labels, codes, existing, rules)
     return Sample(labels, False, warnings, not_trainable(cohort, labels))
-
-
-def _up_to(tables: Tables, last: int) -> Tables:
-    mine = pl.col("subject_id") <= last
-    return replace(
-        tables,
-        subjects=tables.subjects.filter(mine),
-        encounters=tables.encounters.filter(mine),
-        events=tables.events.filter(mine),
-    )
 
 
 def attrition_lines(cohort: Cohort, labels: Labels) -> list[str]:

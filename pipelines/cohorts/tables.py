@@ -1,7 +1,7 @@
 """The tables a cohort is derived from, and where among them something is looked for."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import polars as pl
@@ -19,6 +19,15 @@ class Tables:
     events: pl.LazyFrame
     codes: Mapping[str, CodeList]
     end_of_data: datetime | None = None  # of everyone; None: each patient's last discharge
+
+    def of_subjects(self, wanted: pl.Expr) -> "Tables":
+        """Return the tables of some subjects alone."""
+        return replace(
+            self,
+            subjects=self.subjects.filter(wanted),
+            encounters=self.encounters.filter(wanted),
+            events=self.events.filter(wanted),
+        )
 
     def events_of(self, name: str) -> pl.LazyFrame:
         """Return the events a code list names."""

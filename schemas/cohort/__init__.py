@@ -12,7 +12,7 @@ from schemas.cohort.conditions import (
     IndexLongerThan,
     IndexWithout,
 )
-from schemas.cohort.faults import CohortError, Fault
+from schemas.cohort.faults import CANNOT_ANSWER, CohortError, Fault
 from schemas.cohort.folder import meant_for, read_folder
 from schemas.cohort.model import CodeList, Cohort, Keep
 from schemas.cohort.outcomes import (
@@ -29,6 +29,7 @@ from schemas.cohort.read import parse_cohort, parse_text
 from schemas.cohort.times import Duration, Rate, TimePoint
 
 __all__ = [
+    "CANNOT_ANSWER",
     "AnyEncounter",
     "AnyEvent",
     "ClassOf",

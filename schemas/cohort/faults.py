@@ -20,6 +20,9 @@ class Fault:
         return f"{self.where}: {self.message}" if self.where else self.message
 
 
+CANNOT_ANSWER = "these data cannot answer the cohort's file"
+"""How a warning begins that is a fault of the file, found only with its data."""
+
 MOST_LINES, MOST_LETTERS = 100, 500
 """What is printed of a file's faults, and of one: the rest of a file of 10,000 is not read either."""
 

@@ -114,8 +114,24 @@ def test_a_bad_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str, t
     assert str(error).startswith(str(tmp_path / name))
     result = dg.materialize([unreadable("mimic", asset, error)], raise_on_error=False)
     (evaluation,) = result.get_asset_check_evaluations()
-    assert not result.success
+    assert result.success
+    assert result.get_asset_materialization_events() == []
+    assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert said in str(evaluation.description)
+
+
+def test_a_run_goes_on_beside_a_bad_cohort_file(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text(GOOD.replace("outcome: index_died", "outcome: died"))
+    _, bad = read_folder(tmp_path)
+
+    @dg.asset
+    def other() -> None: ...
+
+    result = dg.materialize([unreadable("mimic", "mine", bad["mine"]), other], raise_on_error=False)
+    assert result.success
+    assert [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()] == [
+        "other"
+    ]
 
 
 def test_what_is_wrong_with_a_cohort_file_stands_first_where_a_person_looks(tmp_path: Path):

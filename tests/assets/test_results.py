@@ -2,7 +2,8 @@
 
 import pytest
 
-from assets.results import written_to
+from assets.results import cohorts_to_mend, written_to
+from schemas.cohort import CANNOT_ANSWER
 from schemas.settings import Settings
 
 
@@ -33,3 +34,14 @@ def test_a_store_is_named_by_its_address_and_what_was_fetched_says_itself_how_it
     store = Settings(data_dir="s3://hospital/nest")
     assert written_to(store, {"meds_seqset": "meds"}) == "done; see s3://hospital/nest/meds"
     assert written_to(store, {"mimic_demo_files": "downloads"}) is None
+
+
+def test_what_a_run_ends_with_names_the_cohort_files_nothing_was_made_from(tmp_path):
+    (tmp_path / "mine.yaml").write_text("cohort: mine\nsource: mimic\nabout: [")
+    (tmp_path / "theirs.yaml").write_text("cohort: theirs\nsource: pcornet\nabout: [")
+    fault = f"{CANNOT_ANSWER}: typed.yaml:3: every encounter's type is empty in these data"
+    metrics = {"tasks": {"typed": {"warnings": [fault, "the val split has no rows"]}, "good": {}}}
+    unread, unanswered = cohorts_to_mend("mimic", metrics, tmp_path)
+    assert unread.startswith(f"{tmp_path / 'mine.yaml'}:")
+    assert unanswered == fault
+    assert cohorts_to_mend("meds", {"tasks": {}}, tmp_path) == []

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.cohorts import write_labels
+from pipelines.cohorts import write_labels, write_no_labels
 from pipelines.cohorts.labels import derive_bucket
 from pipelines.cohorts.read import kinds_read
 from schemas.attrition import read_attrition
 from schemas.cards import StepCard
-from schemas.cohort import CohortError, parse_text
+from schemas.cohort import CANNOT_ANSWER, CohortError, parse_text
 from schemas.contract import read_table, write_table
 from schemas.errors import ContractError
 from schemas.events import ENCOUNTERS
@@ -208,6 +208,18 @@ def test_an_empty_cohort_still_writes_labels_and_says_it_is_not_trainable(layout
     assert card.warnings == [
         "not trainable: the cohort is empty; see where its rows go in the attrition table"
     ]
+
+
+def test_labels_of_a_file_the_data_cannot_answer_are_empty_and_say_why(layout):
+    cohort = mimic("readmission", ("{any_encounter: {}, within", "{any_encounter: {type: IP}, within"))
+    with pytest.raises(CohortError) as caught:
+        write_labels(cohort, layout, RULES)
+    card = write_no_labels(cohort, layout, RULES, caught.value)
+    assert card.warnings == [f"{CANNOT_ANSWER}: {caught.value}"]
+    assert len(read_table(layout.labels("mimic_readmission"), labels_schema("bool"))) == 0
+    assert {
+        step.index_rows for step in read_attrition(layout.cohort("mimic_readmission") / "attrition.csv")
+    } == {0}
 
 
 def test_categories_too_rare_are_not_trainable(layout):
