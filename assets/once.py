@@ -89,7 +89,6 @@ def _made_from(
 
 def _keep(layout: Layout, card: StepCard, **last: Any) -> StepCard:
     card = card.model_copy(update=last)
-    layout.cards.mkdir(parents=True, exist_ok=True)
     card.write(layout.cards)
     if isinstance(layout, StoredLayout):
         layout.publish(card.step)

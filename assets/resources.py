@@ -8,12 +8,12 @@ import dagster as dg
 from assets.store import StoredLayout
 from pipelines.from_meds import ready_dataset
 from pipelines.mimic import MimicSource, find_source
-from pipelines.shards import writing
 from pipelines.sources import instacart_tables
 from pipelines.sources.meds_files import MedsDataset
 from pipelines.sources.pcornet.extracted import PcornetSource
 from pipelines.sources.ready_pcornet import source_of
 from schemas.errors import NestError
+from schemas.io.atomic import writing
 from schemas.layout import DOWNLOADS, Layout
 from schemas.private import make_private
 from schemas.settings import Settings

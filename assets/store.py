@@ -20,9 +20,9 @@ from typing import Any
 import fsspec
 from pydantic import ValidationError
 
-from pipelines.shards import writing
 from schemas.cards import StepCard
 from schemas.errors import NestError
+from schemas.io.atomic import replace_file, write_bytes, writing
 from schemas.layout import Layout
 from schemas.urls import shown_url
 from schemas.walk import leaves
@@ -103,19 +103,14 @@ class StoredLayout(Layout):
             for path in self._list(output):
                 below = path.removeprefix(self._at(output)).strip("/")
                 self._download(path, place / below if below else place)
-        part = local.with_name(f".{local.name}.part")
-        with writing(local):
-            part.write_bytes(card)
-            part.replace(local)
+        write_bytes(local, card)
 
     def _download(self, path: str, file: Path) -> None:
         with self._told():
             stream = self._files.open(path, "rb")
-        with writing(file), stream:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("wb") as out:
-                while block := self._read(stream):
-                    out.write(block)
+        with replace_file(file) as part, stream, part.open("wb") as out:
+            while block := self._read(stream):
+                out.write(block)
 
     def _read(self, stream: Any) -> bytes:
         with self._told():

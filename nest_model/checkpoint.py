@@ -1,6 +1,5 @@
 """A model as a folder: `model.safetensors`, `config.json`, and a `README.md` made from the run. No pickle."""
 
-import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from torch import Tensor, nn
 
 from nest_model.classifier import Classifier
 from nest_model.config import ModelConfig
-from nest_model.files import sha256_of
+from nest_model.files import save_tensors, sha256_of
 from nest_model.model import NestModel
-from nest_model.state import write_fault, write_tensors
 from schemas.errors import NestError
+from schemas.io.atomic import replace_files
 from schemas.labels import Task
 
 FORMAT = 1
@@ -47,26 +46,16 @@ class ModelCard:
 
 
 def save(folder: Path, weights: Mapping[str, Tensor], card: ModelCard, readme: str) -> None:
-    """Write the three files aside, then rename all of them; `config.json` last, with the hash of the weights.
+    """Write the three files in place of a model's; `config.json` last, with the hash of the weights.
 
     Raises:
-        NestError: the disk is full or the folder cannot be written.
+        WriteError: the disk is full or the folder cannot be written; an earlier model is untouched.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / ".model.safetensors.new"
-    write_tensors({name: tensor for name, tensor in weights.items() if _is_kept(name)}, aside)
-    texts = {"README.md": readme, "config.json": card.to_json(sha256_of(aside))}
-    try:
-        for name, text in texts.items():
-            (folder / f".{name}.new").write_text(text)
-        aside.replace(folder / "model.safetensors")
-        for name in texts:
-            (folder / f".{name}.new").replace(folder / name)
-    except OSError as error:
-        for name in ("model.safetensors", *texts):
-            with contextlib.suppress(OSError):
-                (folder / f".{name}.new").unlink()
-        raise NestError(f"cannot write {folder} ({write_fault(error)}); free space and run again.") from None
+    names = ("model.safetensors", "README.md", "config.json")
+    with replace_files([folder / name for name in names]) as (tensors, text, config):
+        save_tensors({name: tensor for name, tensor in weights.items() if _is_kept(name)}, tensors)
+        text.write_text(readme)
+        config.write_text(card.to_json(sha256_of(tensors)))
 
 
 def load_pretrained(folder: Path, *, vocab_sha256: str) -> tuple[NestModel, ModelCard]:

@@ -1,36 +1,29 @@
-"""How a small file is written: aside, then renamed, so that a killed run or a full disk leaves the old one whole."""
+"""The files of a model: hashed, and its tensors written."""
 
-import contextlib
+import errno
 import hashlib
-import json
+import os
 from pathlib import Path
-from typing import Any
 
-
-def write_text(path: Path, text: str) -> None:
-    """Write `text`, the folder too where there is none."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content`, the folder too where there is none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write `content`, indented; a number that is no number is a bug and refused."""
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
 
 def sha256_of(path: Path) -> str:
     """Return the hash of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: it cannot be written, by the library's own account too.
+    """
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    except SafetensorError as error:
+        number = errno.ENOSPC if "os error 28" in str(error) else errno.EIO
+        raise OSError(number, os.strerror(number)) from None

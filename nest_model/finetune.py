@@ -16,7 +16,6 @@ import torch
 from nest_model import checkpoint
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
-from nest_model.files import write_json
 from nest_model.finetuning import DROPOUT, FineTuning
 from nest_model.labels import Labels, why_not_trainable, write_predictions
 from nest_model.loop import fit
@@ -29,6 +28,7 @@ from nest_model.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
 from nest_model.runtime import Runtime
 from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
+from schemas.io.atomic import write_json
 
 log = logging.getLogger("nest")
 

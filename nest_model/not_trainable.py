@@ -4,10 +4,10 @@ import logging
 import shutil
 from pathlib import Path
 
-from nest_model.files import write_json
 from nest_model.labels import Labels
 from nest_model.predictions import of_the_probe
 from nest_model.telemetry import Telemetry
+from schemas.io.atomic import write_json
 
 log = logging.getLogger("nest")
 

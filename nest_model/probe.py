@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from nest_model.files import write_bytes
 from nest_model.finetuning import mean_average_precision
 from nest_model.labels import Labels
 from nest_model.predictions import classes_of, scorable
+from schemas.io.atomic import write_bytes
 from schemas.labels import LabelType
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)

@@ -8,18 +8,17 @@ before anything is read. The newest two stay: a damaged one costs minutes and no
 import contextlib
 import json
 import logging
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
 from torch import Tensor
 
-from nest_model.files import sha256_of
+from nest_model.files import save_tensors, sha256_of
 from schemas.errors import NestError
+from schemas.io.atomic import make_folder, put_in_place, remove_files, writing
 
 log = logging.getLogger("nest")
 _KEPT = 2
@@ -47,16 +46,18 @@ class StateFolder:
         """Write one more state and drop all but the newest two.
 
         Raises:
-            NestError: the disk is full or the folder cannot be written; the earlier states are untouched.
+            WriteError: the disk is full or the folder cannot be written; the earlier states are untouched.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
         files = self._files()
         number = _number(files[-1]) + 1 if files else 0
-        metadata = {"numbers": json.dumps(state.numbers)}
-        aside = self.folder / ".state.new"
-        write_tensors(state.tensors, aside, metadata)
-        aside.replace(self.folder / f"{number:08d}-{sha256_of(aside)}.safetensors")
-        flush_to_disk(self.folder)
+        made = self.folder / ".state.new"
+        try:
+            with writing(self.folder):
+                make_folder(self.folder)
+                save_tensors(state.tensors, made, {"numbers": json.dumps(state.numbers)})
+                put_in_place(made, self.folder / f"{number:08d}-{sha256_of(made)}.safetensors")
+        finally:
+            remove_files(made)
         for file in self._files()[:-_KEPT]:
             file.unlink()
 
@@ -114,42 +115,6 @@ def _is_whole(file: Path) -> bool:
         return sha256_of(file) == file.stem.partition("-")[2]
     except OSError as error:
         raise NestError(
-            f"cannot read {file} ({write_fault(error)}); mend the disk or the permissions and run again, or move "
-            "the file away to go on from the state before it. It is untouched."
+            f"cannot read {file} ({error.strerror or type(error).__name__}); mend the disk or the permissions and run "
+            "again, or move the file away to go on from the state before it. It is untouched."
         ) from None
-
-
-def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file aside, flush it to the disk, and rename it.
-
-    Raises:
-        NestError: it cannot be written; what was there before is untouched.
-    """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, metadata)
-        flush_to_disk(part)
-        part.replace(path)
-        flush_to_disk(path.parent)
-    except (OSError, SafetensorError) as error:
-        part.unlink(missing_ok=True)
-        raise NestError(
-            f"cannot write {path} ({write_fault(error)}); free space or mend the folder's permissions and "
-            "run again. What was there before is untouched."
-        ) from None
-
-
-def write_fault(error: Exception) -> str:
-    """Return why a write failed, in the system's words and without the library's."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "No space left on device" if "os error 28" in str(error) else type(error).__name__
-
-
-def flush_to_disk(path: Path) -> None:
-    """fsync a file or a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,7 +14,6 @@ import torch
 
 from nest_model import checkpoint
 from nest_model.config import ModelConfig
-from nest_model.files import write_json
 from nest_model.loop import fit
 from nest_model.memory import within_memory
 from nest_model.pretraining import Patients, Pretraining
@@ -25,6 +24,7 @@ from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
 from schemas.contract import read_table
 from schemas.errors import NestError
+from schemas.io.atomic import write_json
 from schemas.vocab import VOCAB, content_sha256
 
 log = logging.getLogger("nest")

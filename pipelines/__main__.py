@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines import corpus, mimic
-from pipelines.shards import writing
 from pipelines.sources.mimic_tables import TABLE_OF_KIND
 from schemas.cards import StepCard
 from schemas.contract import table_metadata
 from schemas.errors import NestError
+from schemas.io.atomic import put_in_place, writing
+from schemas.io.folders import put_folder_in_place
 from schemas.layout import Layout
 from schemas.lock import reader, sole_writer
 from schemas.private import make_private
@@ -61,10 +62,8 @@ def _aside(out: Layout) -> Iterator[Layout]:
         with writing(out.root):
             shutil.rmtree(out.cards, ignore_errors=True)
             for path in sorted(made.root.iterdir(), key=lambda path: path == made.cards):
-                place = out.root / path.name
-                if place.is_dir():
-                    shutil.rmtree(place)
-                path.replace(place)
+                put = put_folder_in_place if path.is_dir() else put_in_place
+                put(path, out.root / path.name)
     finally:
         shutil.rmtree(made.root, ignore_errors=True)
 

@@ -20,6 +20,7 @@ from pipelines.workers import each_bucket
 from schemas.cards import Flow, ShardCard, StepCard
 from schemas.contract import contract_name, read_table, write_table
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, KINDS
+from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.seqset import SEQSET
@@ -202,7 +203,7 @@ def write_seqset(
         "vocab": content_sha256(read_table(fitted.vocab, VOCAB)),
         "config": _sha256(rules),
     }
-    with shards.fresh_folder(layout.seqset) as aside:
+    with replace_folder(layout.seqset) as aside:
         work = partial(write_bucket, layout, fitted, sets, aside, hashes)
         parts = list(each_bucket("seqset", work, len(Buckets.read(layout))))
         written = {

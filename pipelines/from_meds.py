@@ -23,6 +23,8 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
 from schemas.errors import InputError
 from schemas.events import ENCOUNTERS, EVENTS, KINDS, SUBJECTS
+from schemas.io.atomic import writing
+from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.meds import CORE, EXTENSIONS
 from schemas.rules import DataRules
@@ -175,7 +177,7 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
     """Write events/1: every row with a time that is about neither a subject nor an encounter."""
     columns = (*CORE, *EXTENSIONS) if dataset.is_ours else (*CORE, "encounter_id")
     flow, kinds = Flow(source_rows=0, kept_rows=0), Counter[str]()
-    with shards.fresh_folder(layout.events) as aside:
+    with replace_folder(layout.events) as aside:
         spill = _spill(dataset, layout, aside / "spill", *columns)
         count = len(spill.buckets)
         declared = None if dataset.is_ours else _declare(spill, fitted_on(layout, rules), rules)
@@ -228,7 +230,7 @@ def events_of_bucket(
 def _scratch(folder: Path) -> Iterator[Path]:
     """Give a folder that is gone afterwards, whatever happens; one a killed run left is removed."""
     try:
-        with shards.writing(folder):
+        with writing(folder):
             shutil.rmtree(folder, ignore_errors=True)
             yield folder
     finally:

@@ -17,6 +17,7 @@ from pipelines.workers import Progress, each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.events import ENCOUNTERS, EVENTS, HIDDEN, SUBJECTS
+from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.suppress import shown_count
 
@@ -79,7 +80,7 @@ def extract_events(source: InstacartSource, layout: Layout) -> StepCard:
     orders = scan_table(layout.encounters, ENCOUNTERS).select("subject_id", "encounter_id", "type").collect()
     known = rows_of.Known.of(orders, source.read("products")["product_id"])
     buckets = Buckets.read(layout)
-    with shards.fresh_folder(layout.events) as aside:
+    with replace_folder(layout.events) as aside:
         spill = Spill(aside / "spill", buckets)
         flows = {table: _spill_lines(source, table, known, spill) for table in ORDER_PRODUCTS}
         written = sum(each_bucket("events", partial(extract_bucket, layout, spill, aside), len(buckets)))

@@ -26,6 +26,7 @@ from pipelines.workers import each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.meds import CORE, MEDS_CODES, MEDS_DATA, MEDS_SPLITS, SPLIT_NAMES
 
@@ -52,7 +53,7 @@ def write_meds(layout: Layout) -> StepCard:
         InputError: the dataset cannot be written.
     """
     counts, parents = Counter[str](), []
-    with shards.fresh_folder(layout.meds) as folder:
+    with replace_folder(layout.meds) as folder:
         data = folder / data_subdirectory
         data.mkdir()
         work = partial(write_bucket, layout, data)

@@ -26,6 +26,7 @@ from pipelines.workers import Progress, each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.suppress import shown_count
@@ -115,7 +116,7 @@ def extract_encounters(source: MimicSource, layout: Layout) -> StepCard:
 def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write events/1: every diagnosis and procedure, what was administered, every finite laboratory value."""
     buckets = Buckets.read(layout)
-    with shards.fresh_folder(layout.events) as aside:
+    with replace_folder(layout.events) as aside:
         spill = Spill(aside / "spill", buckets)
         flows = {table: _spill_table(source, kind, spill) for kind, table in TABLE_OF_KIND.items()}
         if rules.med_link == "pharmacy":

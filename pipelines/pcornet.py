@@ -34,6 +34,7 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.errors import ContractError, InputError
 from schemas.events import ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.suppress import shown, shown_count
@@ -223,7 +224,7 @@ def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlin
 def extract_events(source: PcornetSource, layout: Layout) -> StepCard:
     """Write events/1 of the seven event tables."""
     buckets, last = Buckets.read(layout), end_of_data(source.read("HARVEST"))
-    with shards.fresh_folder(layout.events) as aside:
+    with replace_folder(layout.events) as aside:
         ours = scan_table(layout.subjects, SUBJECTS).select("subject_id").collect()["subject_id"]
         spill, site = Spill(aside / "spill", buckets), _site(source, ours)
         flows = {table: _spill_table(source, table, site, spill) for table in EVENT_TABLES}

@@ -1,9 +1,6 @@
-"""Folders of Parquet files replaced in one move, the shards in them, and the cards of steps."""
+"""The shards of a folder, and the cards of steps."""
 
-import secrets
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,68 +9,11 @@ import pyarrow.compute as pc
 from pipelines.workers import Progress
 from schemas.cards import ShardCard, StepCard
 from schemas.contract import contract_name, write_table
-from schemas.errors import ContractError, InputError
+from schemas.errors import ContractError
 from schemas.hashing import file_sha256
+from schemas.io.atomic import replace_file
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
-
-
-@contextmanager
-def writing(target: Path) -> Iterator[None]:
-    """Turn a full disk or a folder that may not be written into an InputError that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"{target}: cannot be written ({error.strerror or type(error).__name__}). "
-            "Free space or mend the folder's permissions and run again; the earlier files are untouched."
-        ) from None
-
-
-@contextmanager
-def fresh_folder(target: Path) -> Iterator[Path]:
-    """Give an empty folder that takes the place of `target` when the block ends well, and vanishes when not.
-
-    It has a name of its own each time. Workers of a run that was killed, or at a bucket that another did too, may go on
-    for long; they know no other name and do not make the folder again, so they never reach what stands at `target`.
-    To be called by one process at a time, which removes what others left aside.
-
-    Raises:
-        InputError: the disk is full or the folder may not be written; what stood at `target` is untouched.
-    """
-    aside, whole, old = _name_aside(target), _name_aside(target), target.with_name(f".{target.name}.old")
-    try:
-        with writing(target):
-            if old.exists() and not target.exists():
-                old.rename(target)  # an earlier run was killed between the two renames below
-            for left in target.parent.glob(f".{target.name}.*part"):
-                _remove(left, target)
-            aside.mkdir(parents=True)
-            yield aside
-            aside.rename(whole)  # from here on no worker finds it
-            for half in whole.rglob(".*.part"):  # of one that died, or is late
-                half.unlink()
-            shutil.rmtree(old, ignore_errors=True)
-            if target.exists():
-                target.rename(old)
-            whole.rename(target)
-            shutil.rmtree(old, ignore_errors=True)
-    finally:
-        for left in (aside, whole):
-            _remove(left, target)
-
-
-def _name_aside(target: Path) -> Path:
-    """Return a name beside `target` that nobody has used."""
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-
-
-def _remove(left: Path, target: Path) -> None:
-    """Remove a folder aside, if it is there: first its name, so that nobody writes to it meanwhile."""
-    nameless = _name_aside(target)
-    with suppress(OSError):
-        left.rename(nameless)
-    shutil.rmtree(nameless, ignore_errors=True)
 
 
 def require_written(folder: Path, cards: Iterable[ShardCard]) -> None:
@@ -112,15 +52,14 @@ def write_shard(sets: pa.Table, folder: Path, bucket: int, hashes: Mapping[str, 
         vocab_sha256=hashes["vocab"],
         config_sha256=hashes["config"],
     )
-    path.with_suffix(".card.json").write_text(card.model_dump_json(indent=2) + "\n")
+    with replace_file(path.with_suffix(".card.json"), by_worker=True) as part:
+        part.write_text(card.model_dump_json(indent=2) + "\n")
     return card
 
 
 def write_card(card: StepCard, layout: Layout) -> StepCard:
     """Write the step's card under the layout and return it."""
-    with writing(layout.cards):
-        layout.cards.mkdir(parents=True, exist_ok=True)
-        card.write(layout.cards)
+    card.write(layout.cards)
     return card
 
 

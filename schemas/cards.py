@@ -1,6 +1,5 @@
 """What a step says of itself beside its output: counts and hashes, never a row."""
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas.errors import ContractError
 from schemas.hashing import file_sha256
+from schemas.io.atomic import flush, write_text
 from schemas.walk import leaves
 
 UNMAPPED = ("NoDx", "NoPCS", "not_in_gem")
@@ -123,27 +123,20 @@ class StepCard(BaseModel):
         return digest.hexdigest()
 
     def write(self, folder: Path) -> None:
-        """Write aside, then rename.
+        """Write the card into a source's folder of cards; its output is on the disk by then.
 
         Raises:
-            ContractError: the disk is full or the folder may not be written; the earlier card is untouched.
+            WriteError: the disk is full or the folder may not be written; the earlier card is untouched.
         """
-        path, part = folder / f"{self.step}.card.json", folder / f".{self.step}.card.json.part"
-        try:
-            part.write_text(self.model_dump_json(indent=2) + "\n")
-            part.replace(path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            raise ContractError(
-                f"cannot write {path} ({error.strerror or type(error).__name__}). "
-                "Free space or mend the folder's permissions and run again; the earlier card is untouched."
-            ) from None
+        write_text(folder / f"{self.step}.card.json", self.model_dump_json(indent=2) + "\n")
 
     @staticmethod
     def remove(folder: Path, step: str) -> None:
         """Take a card away: its output is about to be made anew."""
-        (folder / f"{step}.card.json").unlink(missing_ok=True)
+        card = folder / f"{step}.card.json"
+        if card.exists():
+            card.unlink()
+            flush(folder)
 
     @classmethod
     def read(cls, folder: Path, step: str) -> "StepCard":

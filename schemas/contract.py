@@ -1,7 +1,5 @@
 """The one way a table is checked, written and read between rooms."""
 
-import contextlib
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from schemas.errors import ContractError
+from schemas.io.atomic import replace_file
 
 _VALUES_LOOKED_AT = 1_000
 
@@ -65,26 +64,18 @@ def write_table(
     metadata: Mapping[str, str] | None = None,
     by_worker: bool = False,
 ) -> None:
-    """Conform and write a Parquet file: aside, then renamed, so a killed run leaves the old file whole.
+    """Conform and write a Parquet file in place of what stands there.
 
     Args:
-        by_worker: into a folder of the run's, which is not made where it is gone: the run is dead, or goes on without
-            us. Another worker may be at the same file, so each writes aside under a name of its own.
+        by_worker: see `replace_file`.
+
+    Raises:
+        ContractError: see `conform`.
+        WriteError: it cannot be written; the earlier file is untouched.
     """
     conformed = conform(table, schema, made_by=made_by)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part" if by_worker else f".{path.name}.part")
-    try:
-        if not by_worker:
-            path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path, by_worker=by_worker) as part:
         _write_parquet(conformed, part, {"contract": contract_name(schema), **(metadata or {})})
-        part.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise ContractError(
-            f"{contract_name(schema)}: cannot write {path} ({error.strerror or type(error).__name__}). "
-            "Free space or mend the folder's permissions and run again; the earlier file is untouched."
-        ) from None
 
 
 def _write_parquet(table: pa.Table, path: Path, metadata: Mapping[str, str]) -> None:

@@ -11,3 +11,7 @@ class InputError(NestError):
 
 class ContractError(NestError):
     """A table one room made for another broke its contract."""
+
+
+class WriteError(NestError):
+    """A file or folder cannot be written; what stood there is untouched."""

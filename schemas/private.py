@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from schemas.io.atomic import make_folder, write_text
+
 
 def make_private(folder: Path) -> None:
     """Make a folder that only its owner may look into and that git ignores; one that is there is left as it is.
@@ -11,5 +13,5 @@ def make_private(folder: Path) -> None:
     """
     if folder.is_dir():
         return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / ".gitignore").write_text("*\n")
+    make_folder(folder, mode=0o700)
+    write_text(folder / ".gitignore", "*\n")

@@ -21,12 +21,12 @@ from nest_model.baselines.counts import common_columns, count_features, feature_
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.features import select
-from nest_model.files import write_json, write_text
 from nest_model.labels import Labels, why_not_trainable, write_predictions
 from nest_model.not_trainable import give_up
 from nest_model.telemetry import Telemetry
 from schemas.contract import read_table
 from schemas.errors import InputError
+from schemas.io.atomic import write_json, write_text
 from schemas.labels import Task
 from schemas.suppress import shown_count
 from schemas.vocab import VOCAB, content_sha256

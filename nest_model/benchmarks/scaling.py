@@ -26,6 +26,7 @@ from nest_model.benchmarks.tables import over_length
 from nest_model.benchmarks.throughput import measure
 from nest_model.figures import png
 from schemas.errors import NestError
+from schemas.io.atomic import write_bytes
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384)
 SEED = 42
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         log.error("error: %s", error)
         return 2
     publish(given.out, given.name, report, over_length(report))
-    (given.out / f"{given.name}.png").write_bytes(png(draw_scaling(report["points"])))
+    write_bytes(given.out / f"{given.name}.png", png(draw_scaling(report["points"])))
     return 0
 
 

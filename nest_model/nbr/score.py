@@ -16,7 +16,6 @@ from nest_model import checkpoint
 from nest_model.bootstrap import Resamples
 from nest_model.data import SeqSets
 from nest_model.evaluate import SPLIT, Score, missing
-from nest_model.files import write_json
 from nest_model.nbr.frequent import most_frequent
 from nest_model.nbr.query import guess
 from nest_model.nbr.targets import NextSets, held_out, last_visible
@@ -26,6 +25,7 @@ from nest_model.telemetry import Telemetry
 from schemas.contract import read_table
 from schemas.errors import NestError
 from schemas.events import SUBJECTS
+from schemas.io.atomic import write_json
 from schemas.suppress import SMALLEST_SHOWN, shown
 from schemas.vocab import VOCAB, content_sha256
 

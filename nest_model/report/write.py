@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nest_model.bootstrap import SEED
-from nest_model.files import write_json, write_text
 from nest_model.telemetry import Telemetry
+from schemas.io.atomic import write_json, write_text
 from schemas.layout import Layout
 
 if TYPE_CHECKING:

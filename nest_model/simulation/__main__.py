@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import get_args
 
 from nest_model.figures import png
-from nest_model.files import write_json, write_text
 from nest_model.simulation.encoders import Pooled
 from nest_model.simulation.shown import figure, table
 from nest_model.simulation.study import NOISE, plan, run, summary
 from nest_model.telemetry import Telemetry
 from schemas.errors import NestError
+from schemas.io.atomic import write_bytes, write_json, write_text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
             given.out / "simulation.json", {"steps": given.steps, "pooled": given.pooled, "rows": rows}
         )
         write_text(given.out / "simulation.md", table(rows))
-        (given.out / "simulation.png").write_bytes(png(figure(rows)))
+        write_bytes(given.out / "simulation.png", png(figure(rows)))
     except (NestError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,7 +1,6 @@
 """`python -m pipelines.benchmarks`: what it costs to bring MIMIC-IV, Instacart or a PCORnet CDM to checked shards."""
 
 import argparse
-import json
 import logging
 import os
 import shutil
@@ -27,6 +26,7 @@ from pipelines.benchmarks.replicate import replicate
 from pipelines.sources.pcornet.load_duckdb import load_duckdb
 from pipelines.sources.ready_pcornet import CROSSWALKS, write_crosswalks
 from schemas.errors import NestError
+from schemas.io.atomic import write_json, write_text
 from schemas.layout import Layout
 
 FULL_PATIENTS, FULL_USERS, FULL_CHILDREN = 223_000, 206_209, 500_000
@@ -68,11 +68,10 @@ def main(arguments: list[str] | None = None) -> int:
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    given.out.mkdir(parents=True, exist_ok=True)
     report = {"machine": machine.model_dump(), "figures": figures}
-    (given.out / f"{given.name}.json").write_text(json.dumps(report, indent=2) + "\n")
+    write_json(given.out / f"{given.name}.json", report)
     table = table_of(figures)
-    (given.out / f"{given.name}.md").write_text(f"{machine.words}\n\n{table}\n")
+    write_text(given.out / f"{given.name}.md", f"{machine.words}\n\n{table}\n")
     print(table)
     return 0
 

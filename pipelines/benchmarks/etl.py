@@ -22,6 +22,7 @@ from schemas.cards import StepCard
 from schemas.cohort import read_folder
 from schemas.errors import NestError
 from schemas.expectations import BASKET_SUITES, PCORNET_SUITES, TABLE_SUITES, Suite
+from schemas.io.atomic import write_text
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
 from schemas.settings import Settings
@@ -234,7 +235,7 @@ def write_synthetic(raw: Path, *arguments: str) -> None:
         return
     command = [sys.executable, "-m", *arguments, "--out", str(raw)]
     _, cost = measured("generate", partial(subprocess.run, check=True), command, preload=PRELOAD)
-    (raw / "cost.json").write_text(cost.model_dump_json() + "\n")
+    write_text(raw / "cost.json", cost.model_dump_json() + "\n")
     log.info(
         "generated in %.1f CPU s, %.1f s, %.0f MiB a process", cost.cpu_s, cost.wall_s, cost.peak_rss_mib
     )

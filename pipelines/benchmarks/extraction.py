@@ -1,7 +1,6 @@
 """`python -m pipelines.benchmarks.extraction`: laboratory rows into PostgreSQL and out of it, into Parquet."""
 
 import argparse
-import json
 import logging
 import shutil
 import signal
@@ -18,6 +17,7 @@ from pipelines.sources.pcornet.load_postgres import load_postgres
 from pipelines.sources.pcornet.postgres import Postgres
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
 from schemas.errors import NestError
+from schemas.io.atomic import replace_file, write_json, write_text
 
 CHILDREN = 2_000  # whose rows are repeated
 LABS = "lab_result_cm"
@@ -41,10 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         log.error("error: %s", error)
         return 2
     table = table_of(rows, costs)
-    given.out.mkdir(parents=True, exist_ok=True)
     report = {"machine": machine.model_dump(), "rows": rows, "stages": [cost.model_dump() for cost in costs]}
-    (given.out / "extraction.json").write_text(json.dumps(report, indent=2) + "\n")
-    (given.out / "extraction.md").write_text(f"{machine.words}\n\n{table}\n")
+    write_json(given.out / "extraction.json", report)
+    write_text(given.out / "extraction.md", f"{machine.words}\n\n{table}\n")
     log.info(table)
     return 0
 
@@ -68,14 +67,13 @@ def run(work: Path, rows: int) -> tuple[int, list[Cost]]:
 
 def repeat(path: Path, rows: int) -> int:
     """Write a table's rows again and again, each time under ids of their own, until there are so many."""
-    once, part, total = pq.read_table(path), path.with_name(f".{path.name}.part"), 0
+    once, total = pq.read_table(path), 0
     ids = once["LAB_RESULT_CM_ID"].to_pylist()
-    with pq.ParquetWriter(part, once.schema, compression="lz4") as writer:
+    with replace_file(path) as part, pq.ParquetWriter(part, once.schema, compression="lz4") as writer:
         for copy in range(-(-rows // len(once))):
             renamed = once.set_column(0, "LAB_RESULT_CM_ID", [[f"{name}-{copy}" for name in ids]])
             writer.write_table(renamed.cast(once.schema))
             total += len(once)
-    part.replace(path)
     return total
 
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from pipelines.sources.mimic_tables import TABLES
 from pipelines.sources.raw import find_file
+from schemas.io.atomic import replace_file
 from schemas.io.paths import scan_csv
 
 IDS = ("subject_id", "hadm_id", "labevent_id")
@@ -20,7 +21,7 @@ def replicate(hosp: Path, out: Path, times: int) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
-        target, part = out / f"{table}.csv.gz", out / f".{table}.csv.gz.part"
+        target = out / f"{table}.csv.gz"
         if target.exists():
             continue
         source = find_file(hosp, table)
@@ -28,9 +29,8 @@ def replicate(hosp: Path, out: Path, times: int) -> None:
             raise FileNotFoundError(f"{table} in {hosp}")
         rows = scan_csv(source, infer_schema=False).collect()
         ids = [name for name in IDS if name in rows.columns]
-        with gzip.open(part, "wb", compresslevel=1) as file:
+        with replace_file(target) as part, gzip.open(part, "wb", compresslevel=1) as file:
             for copy in range(times):
                 moved = [(pl.col(name).cast(pl.Int64) + copy * ID_STEP).cast(pl.String) for name in ids]
                 text = rows.with_columns(moved).write_csv(include_header=copy == 0)
                 file.write(text.encode())
-        part.rename(target)

@@ -1,6 +1,5 @@
 """A cohort's files: labels.parquet, attrition.csv and a lock of what was run."""
 
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from schemas.attrition import attrition_csv
 from schemas.cards import StepCard
 from schemas.cohort import CANNOT_ANSWER, Cohort, CohortError
 from schemas.contract import contract_name, write_table
-from schemas.errors import ContractError
+from schemas.io.atomic import replace_files
 from schemas.labels import labels_schema
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -30,7 +29,8 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
 
     Raises:
         CohortError: the file asks for what this source cannot answer.
-        ContractError: an input table is missing or of another contract, or a file cannot be written.
+        ContractError: an input table is missing or of another contract.
+        WriteError: a file cannot be written.
     """
     kinds = kinds_read(cohort, layout)
     refuse_unanswerable(cohort, everyone(cohort, layout))
@@ -68,7 +68,6 @@ def _write(
 ) -> StepCard:
     card = card_of(cohort, labels, contract_name(labels_schema(labels.label_type)), warnings)
     _write_together(layout.cohort(cohort.cohort), cohort, labels, rules, lock)
-    layout.cards.mkdir(parents=True, exist_ok=True)
     card.write(layout.cards)
     return card
 
@@ -84,26 +83,17 @@ def derive_bucket(
 def _write_together(
     folder: Path, cohort: Cohort, labels: Labels, rules: DataRules, lock: dict[str, object]
 ) -> None:
-    """Write the three files aside, then rename them: a full disk leaves the earlier three as they were."""
-    aside = folder.with_name(f".{folder.name}.part")
-    try:
+    """Write the three files; a full disk leaves the earlier three as they were."""
+    names = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")
+    with replace_files([folder / name for name in names]) as (labels_file, attrition, lock_file):
         write_table(
             labels.rows.to_arrow(),
-            aside / "labels.parquet",
+            labels_file,
             labels_schema(labels.label_type),
             made_by=f"cohort {cohort.cohort}",
             metadata={"task": task_of(cohort, labels, rules).model_dump_json()},
+            by_worker=True,  # flushed with the others
         )
+        attrition.write_text(attrition_csv(labels.steps), encoding="utf-8")
         lock_text = yaml.safe_dump(lock, sort_keys=False, allow_unicode=True, width=110)
-        (aside / "attrition.csv").write_text(attrition_csv(labels.steps), encoding="utf-8")
-        (aside / "cohort.lock.yaml").write_text(lock_text, encoding="utf-8")
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("labels.parquet", "attrition.csv", "cohort.lock.yaml"):
-            (aside / name).replace(folder / name)
-    except OSError as error:
-        raise ContractError(
-            f"cannot write {folder} ({error.strerror or type(error).__name__}). "
-            "Free space or mend the folder's permissions and run again; the earlier files are untouched."
-        ) from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        lock_file.write_text(lock_text, encoding="utf-8")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from schemas.cohort.json_schema import FILE
 from schemas.errors import NestError
+from schemas.io.atomic import write_text
 
 _HOSPITAL = """\
 # yaml-language-server: $schema={schema}
@@ -72,14 +73,10 @@ def write_template(name: str, source: str, folder: Path) -> Path:
         raise NestError(f"'{name}' is not a name: lower-case letters, digits and _, a letter first")
     path = folder / f"{name}.yaml"
     schema = Path(os.path.relpath(FILE, folder.resolve())).as_posix()
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            text = _OF_SOURCE[source]
-            file.write(text.format(name=name, source=source, file=path.as_posix(), schema=schema))
-    except FileExistsError:
-        raise NestError(f"{path}: is there already; take another name, or change that file") from None
-    except OSError as error:
-        raise NestError(
-            f"{path}: cannot be written ({error.strerror}); give --folder one that can be"
-        ) from None
+    if not folder.is_dir():
+        raise NestError(f"{folder}: no such folder; give --folder one that is there")
+    if os.path.lexists(path):
+        raise NestError(f"{path}: is there already; take another name, or change that file")
+    text = _OF_SOURCE[source]
+    write_text(path, text.format(name=name, source=source, file=path.as_posix(), schema=schema))
     return path

@@ -7,7 +7,6 @@ from typing import Literal
 import polars as pl
 import pyarrow as pa
 
-from pipelines.shards import fresh_folder, writing
 from pipelines.sources.pcornet.dump import DuckDBFile
 from pipelines.sources.pcornet.extract import extract, extract_newest
 from pipelines.sources.pcornet.extracted import (
@@ -28,6 +27,8 @@ from pipelines.sources.synthetic_pcornet.write import PLANTED as PLANTED_FILE
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
 from schemas.contract import write_table
 from schemas.errors import NestError
+from schemas.io.atomic import put_in_place, replace_file
+from schemas.io.folders import replace_folder
 from schemas.io.paths import scan_parquet
 from schemas.layout import Layout
 from schemas.planted import PLANTED
@@ -83,7 +84,7 @@ def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
 
 def _extract_synthetic(settings: Settings, layout: Layout) -> None:
     """Make a CDM in a DuckDB database, and extract it as a site's own is; all of it takes its place at the end."""
-    with fresh_folder(layout.raw) as raw:
+    with replace_folder(layout.raw) as raw:
         made, database = raw / "made", raw / layout.cdm.name
         write_pcornet(made, children=settings.synthetic_children, seed=settings.seed)
         load_duckdb(made, database)
@@ -92,7 +93,7 @@ def _extract_synthetic(settings: Settings, layout: Layout) -> None:
         _write_planted(made, layout, Ids(salt_of(settings)))
         log_of_last = layout.cdm.with_name(f"{layout.cdm.name}.wal")  # of one who wrote in it, and was killed
         log_of_last.unlink(missing_ok=True)
-        database.replace(layout.cdm)
+        put_in_place(database, layout.cdm)
         # what a run goes on by, which this never does, and other bytes in each data folder
         (raw / MANIFEST).unlink()
         shutil.rmtree(made)
@@ -104,9 +105,8 @@ def write_crosswalks(folder: Path) -> None:
         both = codes(kind).filter((pl.col("type9") == "09") & (pl.col("type10") == "10"))
         pairs = both.select(icd_9="code9", icd_10="code10").unique().sort("icd_9", "icd_10")
         if pairs.height:
-            with writing(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-                pairs.write_csv(folder / f"{name}.csv")
+            with replace_file(folder / f"{name}.csv") as part:
+                pairs.write_csv(part)
 
 
 def _write_planted(made: Path, layout: Layout, ids: Ids) -> None:

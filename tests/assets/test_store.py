@@ -19,7 +19,7 @@ from assets.resources import Workspace
 from assets.store import StoredLayout, _file_system
 from pipelines.sources.synthetic.mimic import write_mimic
 from schemas.cards import StepCard
-from schemas.errors import InputError, NestError
+from schemas.errors import NestError, WriteError
 from tests.runs import BIN, ROOT, environment, free_port, run
 
 BUCKET = "hospital"
@@ -237,12 +237,12 @@ def test_a_full_scratch_disk_is_not_said_of_the_store(s3, tmp_path, monkeypatch)
     opened = Path.open
 
     def full(path: Path, mode: str = "r", *rest, **options):
-        if "w" in mode and path.name == "subjects.parquet":
+        if "w" in mode and path.name == ".subjects.parquet.part":
             raise OSError(28, "No space left on device")
         return opened(path, mode, *rest, **options)
 
     monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(InputError, match=r"subjects\.parquet: cannot be written \(No space left on device\)"):
+    with pytest.raises(WriteError, match=r"subjects\.parquet: cannot be written \(No space left on device\)"):
         Workspace(data_dir=URL, scratch_dir=str(tmp_path / "two")).pull("mimic")
 
 

@@ -65,7 +65,7 @@ def test_no_room_is_one_message_and_leaves_the_outputs_alone(clean: Path, tmp_pa
 def test_a_card_that_cannot_be_written_is_one_message(clean: Path, tmp_path: Path):
     layout = Layout(tmp_path)
     layout.cards.write_text("a file where a folder should be")
-    with pytest.raises(NestError, match=r"cards: cannot be written .*Free space"):
+    with pytest.raises(NestError, match=r"subjects\.card\.json: cannot be written .*Free space"):
         mimic.extract_subjects(mimic.find_source(clean / "raw", clean / "raw" / "vocab"), layout, RULES)
 
 

@@ -76,7 +76,7 @@ def test_a_full_disk_is_told_in_one_sentence_and_leaves_the_older_model_whole(tm
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nest_model.state.save_file", full)
+    monkeypatch.setattr("nest_model.files.save_file", full)
     with pytest.raises(NestError, match=r"No space left on device.*untouched") as caught:
         saved(tmp_path, seed=1)
     assert "\n" not in str(caught.value)

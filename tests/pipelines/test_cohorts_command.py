@@ -206,7 +206,7 @@ def test_a_new_file_never_takes_the_place_of_another(said, capsys, tmp_path):
     ("name", "folder", "message"),
     [
         ("My Cohort", ".", "'My Cohort' is not a name: lower-case"),
-        ("mine", "none/such", "cannot be written (No such"),
+        ("mine", "none/such", "none/such: no such folder"),
     ],
 )
 def test_a_new_file_that_cannot_be_says_why(capsys, tmp_path, name, folder, message):

@@ -16,7 +16,7 @@ from schemas.attrition import read_attrition
 from schemas.cards import StepCard
 from schemas.cohort import CANNOT_ANSWER, CohortError, parse_text
 from schemas.contract import read_table, write_table
-from schemas.errors import ContractError
+from schemas.errors import WriteError
 from schemas.events import ENCOUNTERS
 from schemas.expectations import labels
 from schemas.labels import Features, Task, labels_schema, read_task
@@ -409,7 +409,7 @@ def test_a_full_disk_leaves_the_earlier_files_as_they_were(layout, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
-    with pytest.raises(ContractError, match="No space left on device"):
+    with pytest.raises(WriteError, match="No space left on device"):
         write_labels(cohort, layout, RULES)
     assert [(layout.cohort(cohort.cohort) / name).read_bytes() for name in FILES] == before
     assert sorted(path.name for path in layout.cohort(cohort.cohort).parent.iterdir()) == [cohort.cohort]

@@ -19,9 +19,10 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.fetch.download import Patience, aside_of
+from pipelines.sources.fetch.download import Patience
 from pipelines.sources.fetch.files import fetch_verified
 from schemas.errors import InputError
+from schemas.io.atomic import part_of
 from tests.loopback import Answers, Breaks, FallsSilent, Site, serving
 from tests.runs import ROOT
 
@@ -110,7 +111,7 @@ def change_between_two_tries(site: Site, folder: Path) -> None:
     site.always["/t.csv.gz"] = Breaks(after=1_000_000)
     with pytest.raises(InputError, match="the connection broke"):
         fetched(site, folder, patience=Patience(tries=0))
-    assert aside_of(folder / "t.csv.gz").stat().st_size > 500_000
+    assert part_of(folder / "t.csv.gz").stat().st_size > 500_000
     site.always.clear()
     site.files["/t.csv.gz"] = OTHER
     assert fetched(site, folder, promised=OTHER) == OTHER
@@ -246,7 +247,7 @@ def test_a_whole_file_that_only_lacked_its_name_gets_it(site: Site, tmp_path: Pa
     site.mishaps["/t.csv.gz"] = [Breaks(after=1_000_000)]
     with pytest.raises(InputError):
         fetched(site, tmp_path, patience=Patience(tries=0))
-    aside_of(tmp_path / "t.csv.gz").write_bytes(BYTES)
+    part_of(tmp_path / "t.csv.gz").write_bytes(BYTES)
     assert fetched(site, tmp_path) == BYTES
     assert site.ranges_of("/t.csv.gz")[-1] == f"bytes={len(BYTES)}-"
     assert site.sent_bytes < len(BYTES)
@@ -256,7 +257,7 @@ def test_more_bytes_aside_than_the_server_has_are_thrown_away(site: Site, tmp_pa
     site.mishaps["/t.csv.gz"] = [Breaks(after=1_000_000)]
     with pytest.raises(InputError):
         fetched(site, tmp_path, patience=Patience(tries=0))
-    aside_of(tmp_path / "t.csv.gz").write_bytes(BYTES + b"more")
+    part_of(tmp_path / "t.csv.gz").write_bytes(BYTES + b"more")
     assert fetched(site, tmp_path) == BYTES
 
 
@@ -330,7 +331,7 @@ def in_a_process(site: Site, folder: Path, most_bytes: int = resource.RLIM_INFIN
 
 def test_killed_in_mid_file_nothing_bears_its_name_and_the_next_run_goes_on(site: Site, tmp_path: Path):
     site.mishaps["/t.csv.gz"] = [FallsSilent(after=2_000_000, seconds=30)]
-    child, aside = in_a_process(site, tmp_path), aside_of(tmp_path / "t.csv.gz")
+    child, aside = in_a_process(site, tmp_path), part_of(tmp_path / "t.csv.gz")
     deadline = time.monotonic() + 60
     while not (aside.exists() and aside.stat().st_size > 1_000_000):
         assert time.monotonic() < deadline

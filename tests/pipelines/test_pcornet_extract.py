@@ -320,7 +320,7 @@ def test_a_run_killed_between_the_two_renames_loses_neither_refresh(
 ):
     other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
     newest(Dump(other), out)
-    out.rename(tmp_path / "out.replaced")
+    out.rename(tmp_path / ".out.old")
     refreshed(other)
     extract(Dump(other), tmp_path / "out.next")  # whole, and its place is free
     if moved_on:

@@ -6,10 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.shards import fresh_folder, require_written, write_shard
+from pipelines.shards import require_written, write_shard
 from schemas.cards import ShardCard
 from schemas.contract import read_table
-from schemas.errors import ContractError, InputError, NestError
+from schemas.errors import ContractError, NestError, WriteError
+from schemas.io.folders import replace_folder
 from schemas.seqset import SEQSET
 
 HASHES = {"vocab": "0" * 64, "config": "1" * 64}
@@ -49,7 +50,7 @@ def test_a_shard_has_a_card_with_the_hash_of_its_bytes(tmp_path):
 
 def test_stale_files_go_when_the_new_ones_are_whole(tmp_path):
     for shards in (3, 1):
-        with fresh_folder(tmp_path / "seqset") as aside:
+        with replace_folder(tmp_path / "seqset") as aside:
             for bucket in range(shards):
                 write_shard(sets([1]), aside, bucket, HASHES)
     names = sorted(path.name for path in (tmp_path / "seqset").iterdir())
@@ -68,16 +69,16 @@ def test_what_dead_runs_left_aside_goes_and_no_one_else_s(tmp_path):
     for left in (".events.part", ".events.0a1b2c3d.part", ".events_of_others.part"):
         (tmp_path / left).mkdir()
         (tmp_path / left / "half").touch()
-    with fresh_folder(tmp_path / "events") as aside:
+    with replace_folder(tmp_path / "events") as aside:
         assert not any(aside.iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"events", ".events_of_others.part"}
 
 
 def test_a_late_worker_leaves_nothing_where_the_folder_has_taken_its_place(tmp_path):
-    with fresh_folder(tmp_path / "seqset") as aside:
+    with replace_folder(tmp_path / "seqset") as aside:
         write_shard(sets([1]), aside, 0, HASHES)
         (aside / ".shard-00000.parquet.0a1b2c3d.part").touch()  # of a bucket that two do: one is not done yet
-    with pytest.raises(ContractError, match="cannot write"):
+    with pytest.raises(WriteError, match="cannot be written"):
         write_shard(sets([1]), aside, 0, HASHES)
     names = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
     assert names == ["seqset/shard-00000.card.json", "seqset/shard-00000.parquet"]
@@ -107,7 +108,7 @@ def test_shards_that_are_not_what_their_workers_wrote_are_refused(tmp_path, faul
 
 def test_a_full_disk_leaves_the_old_shards_and_no_half_written_file(tmp_path, monkeypatch):
     folder = tmp_path / "seqset"
-    with fresh_folder(folder) as aside:
+    with replace_folder(folder) as aside:
         write_shard(sets([1, 2, 3]), aside, 0, HASHES)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -115,7 +116,7 @@ def test_a_full_disk_leaves_the_old_shards_and_no_half_written_file(tmp_path, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def write_two():
-        with fresh_folder(folder) as aside:
+        with replace_folder(folder) as aside:
             write_shard(sets([4]), aside, 0, HASHES)
             monkeypatch.setattr(pq, "ParquetWriter", full)
             write_shard(sets([5]), aside, 1, HASHES)
@@ -128,7 +129,7 @@ def test_a_full_disk_leaves_the_old_shards_and_no_half_written_file(tmp_path, mo
 
 def test_a_folder_that_cannot_be_made_is_an_input_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"), fresh_folder(tmp_path / "file" / "events"):
+    with pytest.raises(WriteError, match="cannot be written"), replace_folder(tmp_path / "file" / "events"):
         pass
 
 
@@ -137,13 +138,13 @@ def test_a_run_killed_between_the_renames_does_not_lose_what_stood_there(tmp_pat
     (tmp_path / ".events.old" / "old").write_text("old")
 
     def fail_half_way():
-        with fresh_folder(tmp_path / "events"):
+        with replace_folder(tmp_path / "events"):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_half_way()
     assert [path.name for path in (tmp_path / "events").iterdir()] == ["old"]
-    with fresh_folder(tmp_path / "events") as aside:
+    with replace_folder(tmp_path / "events") as aside:
         (aside / "new").write_text("new")
     assert [path.name for path in tmp_path.rglob("*")] == ["events", "new"]
 
@@ -153,7 +154,7 @@ def test_a_fault_inside_leaves_what_stood_there(tmp_path):
     (tmp_path / "events" / "old").write_text("old")
 
     def fail_half_way():
-        with fresh_folder(tmp_path / "events") as aside:
+        with replace_folder(tmp_path / "events") as aside:
             (aside / "new").write_text("new")
             raise ZeroDivisionError
 

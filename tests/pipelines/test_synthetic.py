@@ -42,7 +42,7 @@ from pipelines.sources.synthetic.planted import (
 )
 from pipelines.sources.synthetic.tables import TOGETHER, hosp_tables
 from pipelines.sources.synthetic.volume import FULL, REAL_ROWS_PER_PATIENT, Volume, volume_of
-from schemas.errors import InputError
+from schemas.errors import InputError, WriteError
 
 COLUMNS = {  # of MIMIC-IV v3.1
     "patients": "subject_id gender anchor_age anchor_year anchor_year_group dod",
@@ -217,7 +217,7 @@ def test_the_command_line_writes_a_readable_folder(tmp_path: Path, monkeypatch, 
 def test_a_full_disk_leaves_the_earlier_files_and_nothing_half_written(tmp_path: Path):
     before = _bytes(_write(tmp_path, patients=12))
     (tmp_path / "hosp" / ".labevents.csv.gz.part").symlink_to("/dev/full")
-    with pytest.raises(InputError, match=r"No space left on device.*earlier files are untouched"):
+    with pytest.raises(WriteError, match=r"No space left on device.*earlier files are untouched"):
         _write(tmp_path, patients=15)
     assert _bytes(tmp_path) == before
     assert not list(tmp_path.rglob(".*"))

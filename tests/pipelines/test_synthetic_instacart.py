@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.sources.synthetic_instacart import write_instacart
 from pipelines.sources.synthetic_instacart.__main__ import main
-from schemas.errors import InputError
+from schemas.errors import WriteError
 
 USERS = 600
 
@@ -127,7 +127,7 @@ def test_a_full_disk_leaves_the_earlier_files_and_nothing_half_written(tmp_path:
     write_instacart(tmp_path, users=200, seed=1)
     before = hashes(tmp_path)
     (tmp_path / f".{full}.csv.part").symlink_to("/dev/full")
-    with pytest.raises(InputError, match=r"No space left on device.*the earlier files are untouched"):
+    with pytest.raises(WriteError, match=r"No space left on device.*the earlier files are untouched"):
         write_instacart(tmp_path, users=200, seed=2)
     assert hashes(tmp_path) == before
 

@@ -18,9 +18,9 @@ from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from pipelines import cluster as cluster_of_dask
 from pipelines import mimic, workers
-from pipelines.shards import fresh_folder
 from schemas.contract import read_table, write_table
 from schemas.errors import InputError, NestError
+from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
 from tests.pipelines.agreement import run_all
@@ -189,11 +189,11 @@ import sys
 from functools import partial
 from pathlib import Path
 from pipelines import workers
-from pipelines.shards import fresh_folder
+from schemas.io.folders import replace_folder
 from tests.pipelines.test_workers import write_rule
 workers.use(sys.argv[1])
 target, signals = Path(sys.argv[2]), Path(sys.argv[3])
-with fresh_folder(target) as aside:
+with replace_folder(target) as aside:
     list(workers.each_bucket("rules", partial(write_rule, aside, signals, "earlier"), 2))
 """
 
@@ -211,7 +211,7 @@ def test_workers_of_a_killed_run_reach_nothing_of_the_next(cluster, tmp_path):
     client.kill()
     assert client.wait() == -signal.SIGKILL
 
-    with fresh_folder(target) as aside:  # on this machine, so that the turns are known
+    with replace_folder(target) as aside:  # on this machine, so that the turns are known
         list(workers.each_bucket("rules", partial(let_the_first_end, aside, signals, "later"), 3))
     rules = {f"shard-{bucket}.parquet": "later" for bucket in range(3)}
     assert written_rules(target) == rules
@@ -221,7 +221,7 @@ def test_workers_of_a_killed_run_reach_nothing_of_the_next(cluster, tmp_path):
     assert [path.name for path in target.parent.iterdir()] == ["rules"]
 
     workers.use(cluster.address)
-    with fresh_folder(target) as aside:
+    with replace_folder(target) as aside:
         list(workers.each_bucket("rules", partial(write_rule, aside, signals, "last"), 2))
     assert written_rules(target) == {"shard-0.parquet": "last", "shard-1.parquet": "last"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from schemas.cards import Flow, StepCard
-from schemas.errors import ContractError
+from schemas.errors import ContractError, WriteError
 from schemas.layout import Layout
 
 FLOW = Flow(source_rows=5, kept_rows=3, dropped={"no_time": 2})
@@ -45,14 +45,16 @@ def test_a_full_disk_is_one_line_and_leaves_the_earlier_card_alone(
     cards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     CARD.write(cards)
-    write_text = Path.write_text
+    write_bytes = Path.write_bytes
 
-    def half(path: Path, text: str) -> int:
-        write_text(path, text[:10])
+    def half(path: Path, content: bytes) -> int:
+        write_bytes(path, content[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", half)
-    with pytest.raises(ContractError, match=r"cannot write .*events\.card\.json \(No space left on device\)"):
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(
+        WriteError, match=r"events\.card\.json: cannot be written \(No space left on device\)"
+    ):
         CARD.model_copy(update={"counts": {"events": 1}}).write(cards)
     assert [path.name for path in cards.iterdir()] == ["events.card.json"]
     assert StepCard.read(cards, "events") == CARD

@@ -20,6 +20,7 @@ from schemas.contract import (
     write_table,
 )
 from schemas.contracts import CONTRACTS, descriptions
+from schemas.errors import WriteError
 from schemas.events import ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.seqset import SEQSET
 from schemas.vocab import VOCAB
@@ -189,7 +190,7 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(
 
     monkeypatch.setattr(*((pq, "ParquetWriter", full) if step == "write" else (Path, "replace", full)))
     with pytest.raises(
-        ContractError, match=r"cannot write .*things\.parquet \(No space left on device\)"
+        WriteError, match=r"things\.parquet: cannot be written \(No space left on device\)"
     ) as caught:
         write_table(things(weight_kg=[9.0, 9.0]), path, THINGS, made_by="weigh")
     assert caught.value.__suppress_context__
@@ -197,9 +198,9 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_may_not_be_made_is_a_contract_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_a_write_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ContractError, match="cannot write"):
+    with pytest.raises(WriteError, match="cannot be written"):
         write_table(things(), tmp_path / "file" / "things.parquet", THINGS, made_by="weigh")
 
 

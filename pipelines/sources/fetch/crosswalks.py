@@ -13,14 +13,14 @@ from pathlib import Path
 import polars as pl
 import requests
 
-from pipelines.shards import writing
-from pipelines.sources.fetch.download import Patience, aside_of, discard, download, keep
+from pipelines.sources.fetch.download import Patience, discard, download, keep
 from pipelines.sources.fetch.files import address, alone_in
 from pipelines.sources.files import refuse_cut_text
 from pipelines.sources.gem import NATIVE, read_gem
 from pipelines.sources.mimic_tables import CROSSWALKS
 from pipelines.sources.raw import find_file
-from schemas.errors import InputError
+from schemas.errors import InputError, NestError
+from schemas.io.atomic import replace_file, writing
 from schemas.urls import shown_url
 
 ARCHIVES = {
@@ -82,7 +82,7 @@ def _each_of(fetches: Iterable[Callable[[], None]]) -> None:
     for fetch in fetches:
         try:
             fetch()
-        except InputError as error:
+        except NestError as error:
             faults.append(str(error))
     if faults:
         raise InputError(" ".join(dict.fromkeys(faults)))  # a full disk is told once
@@ -104,10 +104,9 @@ def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path,
     aside = download(session, url, archive, patience)
     try:
         text = _member(aside, target.name)
-        with writing(target):
-            aside_of(target).write_bytes(text)
-        read_gem(aside_of(target))
-        keep(target)
+        with replace_file(target) as part:
+            part.write_bytes(text)
+            read_gem(part)
     except InputError as error:
         raise InputError(f"{shown_url(url)}: {error}") from None
     finally:

@@ -12,6 +12,7 @@ import urllib3
 
 from pipelines.sources.fetch.answer import BrokenError, first_byte, refuse, version_of, what_broke, whole_size
 from schemas.errors import InputError
+from schemas.io.atomic import part_of, put_in_place, writing
 from schemas.urls import shown_url
 
 CHUNK_BYTES = 1 << 18
@@ -31,21 +32,17 @@ class Patience:
     silence_seconds: float = 60.0
 
 
-def aside_of(target: Path) -> Path:
-    """Return where a file grows until it is whole."""
-    return target.with_name(f".{target.name}.part")
-
-
 def discard(target: Path) -> None:
     """Remove the aside copy of a file, and what says which version of it that is."""
-    _version_file(aside_of(target)).unlink(missing_ok=True)
-    aside_of(target).unlink(missing_ok=True)
+    _version_file(part_of(target)).unlink(missing_ok=True)
+    part_of(target).unlink(missing_ok=True)
 
 
 def keep(target: Path) -> None:
     """Give the aside copy its name."""
-    _version_file(aside_of(target)).unlink(missing_ok=True)
-    aside_of(target).replace(target)
+    _version_file(part_of(target)).unlink(missing_ok=True)
+    with writing(target):
+        put_in_place(part_of(target), target)
 
 
 def download(session: requests.Session, url: str, target: Path, patience: Patience) -> Path:
@@ -56,7 +53,7 @@ def download(session: requests.Session, url: str, target: Path, patience: Patien
     Raises:
         InputError: the server refuses, cannot be reached or breaks off again and again; the disk takes no more.
     """
-    aside = aside_of(target)
+    aside = part_of(target)
     furthest, failures = _size(aside), 0
     while True:
         try:

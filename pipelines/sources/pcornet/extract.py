@@ -2,25 +2,25 @@
 
 import hashlib
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.shards import writing
-from pipelines.sources.pcornet.manifest import Line, append, read_manifest, sync_folder
+from pipelines.sources.pcornet.manifest import Line, append, read_manifest
 from pipelines.sources.pcornet.source import Reader, Source
 from pipelines.sources.pcornet.statements import count, select
 from pipelines.sources.pcornet.tables import KEYS, TABLES
 from pipelines.workers import Progress
 from schemas.errors import InputError
 from schemas.hashing import file_sha256
+from schemas.io.atomic import replace_file, writing
+from schemas.io.folders import put_folder_in_place, restore
 from schemas.lock import sole_writer
 from schemas.private import make_private
 
@@ -82,10 +82,8 @@ def extract_newest(source: Source, folder: Path, *, accept: Callable[[pa.Table],
     """
     folder = folder.resolve()
     with writing(folder), sole_writer(folder.parent):
-        aside, replaced = (folder.with_name(f"{folder.name}.{what}") for what in ("next", "replaced"))
-        if replaced.exists() and not folder.exists():  # killed between the two renames
-            replaced.rename(folder)
-        _remove(replaced)
+        aside = folder.with_name(f"{folder.name}.next")
+        restore(folder)
         with source.snapshot() as reader:
             _require_columns(source, reader)
             harvest, origin = read_harvest(source, reader), _origin(source)
@@ -98,11 +96,7 @@ def extract_newest(source: Source, folder: Path, *, accept: Callable[[pa.Table],
         other = _differing(read_manifest(folder), _refresh_of(harvest), origin)
         log.info("%s: %s: reading all", source.name, _why_all(folder, other))
         done = extract(source, aside)
-        if folder.exists():
-            folder.rename(replaced)
-        aside.rename(folder)
-        sync_folder(folder.parent)
-        _remove(replaced)
+        put_folder_in_place(aside, folder)
     return done
 
 
@@ -254,34 +248,25 @@ def _write(
 ) -> Line:
     """Write one table aside, in place when it is whole, and its line after that."""
     path, rows, out_of_range = _path(folder, name), 0, 0
-    part, progress = path.with_name(f".{path.name}.part"), Progress(f"extract {name}", "rows", total)
-    try:
-        with writing(path), part.open("wb") as file:
-            with _parquet(file, name) as writer:
-                for batch in batches:
-                    conformed, nulled = _conformed(name, batch)
-                    writer.write_batch(conformed)
-                    rows, out_of_range = rows + batch.num_rows, out_of_range + nulled
-                    progress.advance(batch.num_rows)
-            file.flush()
-            os.fsync(file.fileno())
+    progress = Progress(f"extract {name}", "rows", total)
+    with replace_file(path) as part:
+        with _parquet(part, name) as writer:
+            for batch in batches:
+                conformed, nulled = _conformed(name, batch)
+                writer.write_batch(conformed)
+                rows, out_of_range = rows + batch.num_rows, out_of_range + nulled
+                progress.advance(batch.num_rows)
         if rows != total:
             raise InputError(
                 f"{name}: {rows:,} rows came of {total:,} that were counted. Is it being written? Run again."
             )
-        with writing(path):
-            part.replace(path)
-            sync_folder(folder)
-            line = Line(
-                table=name, rows=rows, sha256=file_sha256(path), dates_out_of_range=out_of_range, **told
-            )
-            append(folder, line)
-        return line
-    finally:
-        part.unlink(missing_ok=True)
+    with writing(path):
+        line = Line(table=name, rows=rows, sha256=file_sha256(path), dates_out_of_range=out_of_range, **told)
+    append(folder, line)
+    return line
 
 
-def _parquet(file: BinaryIO, name: str) -> pq.ParquetWriter:
+def _parquet(file: Path, name: str) -> pq.ParquetWriter:
     """Open a file for a table: no dictionary of a key, whose values never repeat, and no statistics nobody skips by."""
     repeating = [column for column in TABLES[name].names if column != KEYS.get(name)]
     return pq.ParquetWriter(

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.shards import writing
 from pipelines.sources.pcornet.dump import connected
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.workers import Progress
 from schemas.errors import InputError
+from schemas.io.atomic import part_of, remove_files, replace_file, writing
 from schemas.io.paths import DuckDBPaths
 
 
@@ -30,31 +30,26 @@ def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
         raise InputError(
             f"{folder}: no {', '.join(missing)}, a Parquet file each. Give a folder with all tables."
         )
-    part, rows = file.with_name(f".{file.name}.part"), {}
-    parts = (part, part.with_name(f"{part.name}.wal"))
+    rows, part = {}, part_of(file)
+    log = part.with_name(f"{part.name}.wal")
     progress = Progress(f"load {file.name}", "tables", len(TABLES))
     try:
         with writing(file):
-            _remove(parts)
-            with DuckDBPaths() as paths, connected(paths.database(part)) as database:
-                part.chmod(0o600)
-                for name in TABLES:
-                    rows_of = paths.parquet(folder / f"{name.lower()}.parquet")
-                    made = database.execute(f"CREATE TABLE {name} AS FROM {rows_of}")
-                    rows[name] = sum(count for (count,) in made.fetchall())
-                    progress.advance(1)
-                database.execute("CHECKPOINT")  # what closing does too, but in silence where the disk is full
-            part.replace(file)
+            part.unlink(missing_ok=True)  # what a killed run left would be opened and added to
+            log.unlink(missing_ok=True)
+        with replace_file(file), DuckDBPaths() as paths, connected(paths.database(part)) as database:
+            part.chmod(0o600)
+            for name in TABLES:
+                rows_of = paths.parquet(folder / f"{name.lower()}.parquet")
+                made = database.execute(f"CREATE TABLE {name} AS FROM {rows_of}")
+                rows[name] = sum(count for (count,) in made.fetchall())
+                progress.advance(1)
+            database.execute("CHECKPOINT")  # what closing does too, but in silence where the disk is full
     except duckdb.Error as error:  # its own message can quote a value
         raise InputError(
             f"{file}: cannot be made of {folder} ({type(error).__name__}). See that the disk has room for as much "
             "again and may be written, and that the files are whole."
         ) from None
     finally:
-        _remove(parts)
+        remove_files(log)
     return rows
-
-
-def _remove(parts: tuple[Path, ...]) -> None:
-    for left in parts:
-        left.unlink(missing_ok=True)

@@ -1,13 +1,13 @@
 """What of an extraction is done: a line for each table, written when its file stands under its name."""
 
 import json
-import os
 from datetime import date
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from schemas.errors import InputError
+from schemas.io.atomic import write_bytes
 
 MANIFEST = "manifest.jsonl"
 
@@ -53,19 +53,4 @@ def append(folder: Path, line: Line) -> None:
     path = folder / MANIFEST
     whole = path.read_bytes().rpartition(b"\n")[0] + b"\n" if path.exists() else b""
     text = json.dumps(line.model_dump(mode="json")).encode() + b"\n"
-    part = path.with_name(f".{MANIFEST}.part")
-    with part.open("wb") as file:
-        file.write((whole if whole != b"\n" else b"") + text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names in a folder outlive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    write_bytes(path, (whole if whole != b"\n" else b"") + text)

@@ -14,6 +14,7 @@ from pipelines.sources.synthetic.volume import DEFAULT_TOKENS_PER_SET, FULL, Vol
 from schemas.cards import StepCard
 from schemas.contract import contract_name, write_table
 from schemas.errors import InputError
+from schemas.io.atomic import replace_files
 from schemas.planted import PLANTED
 
 log = logging.getLogger("nest")
@@ -44,33 +45,24 @@ def write_mimic(
         workers: processes that make blocks of patients; 1 is this one.
 
     Raises:
-        InputError: `patients`, `tokens_per_set_median` or `workers` is below 1, a worker was killed, or the disk
-            refuses.
+        InputError: `patients`, `tokens_per_set_median` or `workers` is below 1, or a worker was killed.
+        WriteError: the disk refuses; earlier files are untouched.
     """
     if min(patients, tokens_per_set_median, workers) < 1:
         raise InputError(
             "synthetic MIMIC-IV: patients, tokens per set and workers are whole numbers from 1 on."
         )
     volume = FULL if full else volume_of(tokens_per_set_median)
-    try:
-        return _write(out, planted, patients, volume, seed, workers)
-    except OSError as error:
-        raise InputError(
-            f"synthetic MIMIC-IV: cannot write {error.filename or out} "
-            f"({error.strerror or type(error).__name__}). "
-            "Free space or mend the folder's permissions and run again; earlier files are untouched."
-        ) from None
+    return _write(out, planted, patients, volume, seed, workers)
 
 
 def _write(out: Path, planted: Path, patients: int, volume: Volume, seed: int, workers: int) -> StepCard:
     paths = {name: out / "hosp" / f"{name}.csv.gz" for name in TABLES}
     paths |= {name: out / "vocab" / f"{name}.csv.gz" for name in CROSSWALKS}
-    parts = {name: path.with_name(f".{path.name}.part") for name, path in paths.items()}
-    for path in paths.values():
-        path.parent.mkdir(parents=True, exist_ok=True)
     rows: Counter[str] = Counter()
     truths, progress = [], _Progress(patients)
-    try:
+    with replace_files(list(paths.values())) as written:
+        parts = dict(zip(paths, written, strict=True))
         for name in TABLES:
             parts[name].write_bytes(b"")
         for block in made_blocks(patients, volume, seed, workers):
@@ -84,11 +76,6 @@ def _write(out: Path, planted: Path, patients: int, volume: Volume, seed: int, w
             table = read(name)
             parts[name].write_bytes(compressed(table, header=True))
             rows[name] = table.height
-        for name, path in paths.items():
-            parts[name].replace(path)
-    finally:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
     _write_planted(truths, planted)
     return StepCard(
         step="mimic_synthetic", contract=contract_name(PLANTED), counts={"patients_asked": patients, **rows}

@@ -4,7 +4,7 @@ import gzip
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipelines.shards import writing
 from pipelines.sources.synthetic.draw import stream
 from pipelines.sources.synthetic_instacart.baskets import Lines, draw_lines
 from pipelines.sources.synthetic_instacart.catalog import Catalog, make_catalog
 from pipelines.sources.synthetic_instacart.people import TEST_SHARE, Orders, draw_orders, orders_per_user
+from schemas.io.atomic import part_of, remove_files, replace_files
 
 USERS_PER_BLOCK = 4_096
 ROWS_PER_WRITE = 1_000_000
@@ -93,34 +93,16 @@ def _write(
     folder: Path, catalog: Catalog, orders: pl.DataFrame, lines: pl.DataFrame, *, gzipped: bool
 ) -> dict[str, int]:
     tables: dict[str, pl.DataFrame] = {**catalog.tables(), "orders": _as_published(orders)}
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with _aside(folder, [*tables, *PRODUCT_FILES.values()], gzipped=gzipped) as parts:
-            rows = {
-                name: _write_table(parts[name], [table], gzipped=gzipped) for name, table in tables.items()
-            }
-            for name, slices in _carts(orders, lines):
-                rows[name] = _write_table(parts[name], slices, gzipped=gzipped)
-    return rows
-
-
-@contextmanager
-def _aside(folder: Path, names: Iterable[str], *, gzipped: bool) -> Iterator[dict[str, Path]]:
-    """Give a file aside for each table; all take their places when the block ends well, and vanish when not.
-
-    What another run left in the other form goes.
-    """
+    names = [*tables, *PRODUCT_FILES.values()]
     ours, other = (".csv.gz", ".csv") if gzipped else (".csv", ".csv.gz")
-    parts = {name: folder / f".{name}{ours}.part" for name in names}
-    try:
-        yield parts
-        for name, part in parts.items():
-            part.replace(folder / f"{name}{ours}")
-            (folder / f"{name}{other}").unlink(missing_ok=True)
-    finally:
-        for name, part in parts.items():
-            part.unlink(missing_ok=True)
-            (folder / f".{name}{other}.part").unlink(missing_ok=True)
+    with replace_files([folder / f"{name}{ours}" for name in names]) as written:
+        parts = dict(zip(names, written, strict=True))
+        rows = {name: _write_table(parts[name], [table], gzipped=gzipped) for name, table in tables.items()}
+        for name, slices in _carts(orders, lines):
+            rows[name] = _write_table(parts[name], slices, gzipped=gzipped)
+    in_other_form = [folder / f"{name}{other}" for name in names]  # what an earlier run left
+    remove_files(*in_other_form, *map(part_of, in_other_form))
+    return rows
 
 
 def _carts(orders: pl.DataFrame, lines: pl.DataFrame) -> Iterator[tuple[str, Iterator[pl.DataFrame]]]:

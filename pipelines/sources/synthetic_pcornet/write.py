@@ -2,7 +2,8 @@
 
 import logging
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +11,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.shards import writing
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.synthetic.processes import made_in_order
 from pipelines.sources.synthetic_pcornet.children import CHILDREN_PER_BLOCK
 from pipelines.sources.synthetic_pcornet.tables import cdm_tables, draw_block, harvest, planted
 from pipelines.workers import Progress
 from schemas.errors import InputError
+from schemas.io.atomic import make_folder, replace_files, writing
 
 PLANTED = "planted"
 PLANTED_SCHEMA = pa.schema(
@@ -49,14 +50,13 @@ def write_pcornet(folder: Path, *, children: int, seed: int, workers: int = 1) -
         for index, first in enumerate(range(0, children, CHILDREN_PER_BLOCK))
     ]
     progress, rows = Progress("synthetic PCORnet CDM", "children", children), Counter[str]()
-    with writing(folder), _Files(folder) as files:
-        files.write("HARVEST", harvest())
+    with writing(folder), _tables(folder) as write:
+        write("HARVEST", harvest())
         for block in made_in_order("synthetic PCORnet CDM", make_block, asked, workers):
             for name, table in block.tables.items():
-                files.write(name, table)
+                write(name, table)
                 rows[name] += table.num_rows
             progress.advance(block.children)
-        files.put_in_place()
     return {"HARVEST": 1, **rows}
 
 
@@ -70,30 +70,19 @@ def _arrow(rows: pl.DataFrame) -> pa.Table:
     return rows.to_arrow().cast(PLANTED_SCHEMA)
 
 
-class _Files:
-    """The files, aside until they are put in place; a row group a block."""
+@contextmanager
+def _tables(folder: Path) -> Iterator[Callable[[str, pa.Table], None]]:
+    """Give a function that adds rows to a table, a row group a block; all files take their places at the end."""
+    names = [*TABLES, PLANTED]
+    make_folder(folder, mode=0o700)
+    with replace_files([folder / f"{name.lower()}.parquet" for name in names]) as parts, ExitStack() as files:
+        writers: dict[str, pq.ParquetWriter] = {}
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._open = folder, ExitStack()
-        self._writers: dict[str, pq.ParquetWriter] = {}
-        self._parts = {name: folder / f".{name.lower()}.parquet.part" for name in [*TABLES, PLANTED]}
+        def write(name: str, table: pa.Table) -> None:
+            if name not in writers:
+                part = parts[names.index(name)]
+                writer = pq.ParquetWriter(part, table.schema, compression="lz4", store_schema=False)
+                writers[name] = files.enter_context(writer)
+            writers[name].write_table(table)
 
-    def __enter__(self) -> "_Files":
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self
-
-    def write(self, name: str, table: pa.Table) -> None:
-        if name not in self._writers:
-            writer = pq.ParquetWriter(self._parts[name], table.schema, compression="lz4", store_schema=False)
-            self._writers[name] = self._open.enter_context(writer)
-        self._writers[name].write_table(table)
-
-    def put_in_place(self) -> None:
-        self._open.close()
-        for name, part in self._parts.items():
-            part.replace(self._folder / f"{name.lower()}.parquet")
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-        for part in self._parts.values():
-            part.unlink(missing_ok=True)
+        yield write
