@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: .venv/.installed
 
-.venv/.installed: pyproject.toml constraints.txt
+.venv/.installed: pyproject.toml constraints.txt $(wildcard assets/environment/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing the pinned packages into .venv; pip is quiet for some minutes"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0

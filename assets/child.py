@@ -33,6 +33,7 @@ def run_nest_model(
     """
     command = [
         sys.executable,
+        "-P",  # in the folder the run was started from, `code` and `meds` may be ours
         "-m",
         "nest_model",
         *map(str, arguments),

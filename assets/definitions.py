@@ -7,10 +7,12 @@ import dagster as dg
 
 from assets.checks import card_checks, cohort_checks, hash_check, source_checks
 from assets.cohorts import FOLDER, labels, unreadable
+from assets.environment.nest_environment import checkout_above
 from assets.executor import two_at_a_time
 from assets.fetch import FETCHED_ASSETS, as_published
 from assets.history import write_seldom
 from assets.instacart import INSTACART_ASSETS, INSTACART_CHECKS
+from assets.instance import RefusedRunError
 from assets.jobs import JOBS, of_cohort
 from assets.meds import MEDS_ASSETS
 from assets.mimic import MIMIC_ASSETS
@@ -34,8 +36,23 @@ MODELS = {"pcornet": UNORDERED}
 
 @dg.definitions
 def defs() -> dg.Definitions:
+    _refuse_code_of_another_checkout()
     write_seldom()
     return _built()
+
+
+def _refuse_code_of_another_checkout() -> None:
+    """Refuse to run this code in another checkout than its own, whose own code the user means.
+
+    Raises:
+        RefusedRunError: this process was started in one.
+    """
+    here, own = checkout_above(Path.cwd()), Path(__file__).resolve().parent.parent
+    if here not in (None, own):
+        raise RefusedRunError(
+            f"{here}: this command would run the code of {own} here, not this checkout's. Run `make setup` here for an "
+            "environment of its own, or take the other one out of PYTHONPATH."
+        )
 
 
 @cache

@@ -1,36 +1,35 @@
 """How a run's steps are executed: two at a time, each a process of its own, and one run at a time on a data folder.
 
 Whatever starts a run (`dagster job execute`, `dagster asset materialize`, `dg launch`, the UI), its own process holds
-the data folder for as long as it lives; the steps are that process's and need no lock among themselves. It also brings
-here what an object store holds, once and before the first step.
+the data folder for as long as it lives; the steps are that process's and need no lock among themselves. A command holds
+it before there is a record of its run (`instance.py`); a run of the UI waits for it here. The executor also brings here
+what an object store holds, once and before the first step.
 """
 
 import json
 import os
-import socket
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.errors import raise_execution_interrupts
 from dagster._core.execution.context.system import PlanOrchestrationContext
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.multiprocess import MultiprocessExecutor
-from dagster._core.system_config.objects import ResolvedRunConfig
 
+from assets.instance import ENVIRONMENT_TAG, NestInstance, held, report_dead_runs, workspace_of
 from assets.materialize import faults_as_failures
-from assets.resources import Workspace
-from assets.results import written_to
+from assets.results import command, written_to
 from assets.sources import FAULTS, READ
-from schemas.lock import sole_writer
+from schemas.lock import hold_until_exit, sole_writer
 from schemas.scratch import clear_scratch
 from schemas.settings import ELSEWHERE, SECRETS, Settings
 from schemas.urls import holds_secret, shown_url
 
-# of a run: what it was told by NEST_… variables, and the folder it holds or held on which machine
-ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG = "nest/environment", "nest/folder", "nest/host"
-ENDED_WITHOUT_A_WORD = "Its process ended without a word: killed, or out of memory."
-NOT_ENDED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
+POLL_SECONDS = 1.0
 # forked from a process that has the heavy imports, a step starts in half a second
 PRELOADED = ["assets.dies_with_run", "assets.forked", "schemas.validation", "nest_model.pictures"]
 
@@ -40,14 +39,14 @@ class _OneRunAtATime(MultiprocessExecutor):
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
     ) -> Iterator[dg.DagsterEvent]:
         with faults_as_failures():
-            workspace = workspace_of(plan_context)
+            workspace = workspace_of(plan_context.job.get_definition(), plan_context.run_config)
             folder = workspace.data_folder
             instance, run_id = plan_context.instance, plan_context.run_id
             instance.add_run_tags(run_id, {ENVIRONMENT_TAG: environment(workspace.fetching)})
             if warning := workspace.seen_by_others:
                 plan_context.log.warning(warning)
-            with sole_writer(folder):
-                _report_dead_runs(instance, folder, alive=run_id)
+            with _holding(folder, plan_context):
+                report_dead_runs(instance, folder, alive=run_id)
                 clear_scratch(folder)
                 instance.add_run_tags(run_id, held(folder))
                 if url := workspace.fetching.store_url:
@@ -63,9 +62,8 @@ class _OneRunAtATime(MultiprocessExecutor):
                     is_whole = not failures
                 finally:  # interrupted too
                     if not is_whole:
-                        plan_context.log.info(
-                            f"to go on from where it broke: .venv/bin/python -m assets.resume {run_id}"
-                        )
+                        resume = command(workspace.fetching, f".venv/bin/python -m assets.resume {run_id}")
+                        plan_context.log.info(f"to go on from where it broke: {resume}")
                 if is_whole and (place := written_to(workspace.fetching, made(plan_context, execution_plan))):
                     plan_context.log.info(place)
                 for faults in unread_cohorts(plan_context):
@@ -74,26 +72,22 @@ class _OneRunAtATime(MultiprocessExecutor):
                     )
 
 
-def _report_dead_runs(instance: dg.DagsterInstance, folder: Path, *, alive: str) -> None:
-    """Mark the runs as failed that still count as started on a folder this one holds: they died holding it.
+@contextmanager
+def _holding(folder: Path, plan_context: PlanOrchestrationContext) -> Iterator[None]:
+    """Hold a data folder while a run writes there; a run that is on record already waits until it is free.
 
-    Of this machine only: another's may have a folder of the same name.
+    With the product's own history it is held until the process ends: what ends last is the record.
     """
-    unended = dg.RunsFilter(statuses=list(NOT_ENDED), tags=held(folder))
-    for run in instance.get_runs(filters=unended):
-        if run.run_id != alive:  # a run executed again has the tags of the first
-            instance.report_run_failed(run, ENDED_WITHOUT_A_WORD)
-
-
-def held(folder: Path) -> dict[str, str]:
-    """Return the tags of a run that holds a folder."""
-    return {FOLDER_TAG: str(folder), HOST_TAG: socket.gethostname()}
-
-
-def workspace_of(plan_context: PlanOrchestrationContext) -> Workspace:
-    """Return the workspace of a run's steps, by its config or its environment."""
-    job = plan_context.job.get_definition()
-    return Workspace(**ResolvedRunConfig.build(job, plan_context.run_config).resources["workspace"].config)
+    if not isinstance(plan_context.instance, NestInstance):
+        with sole_writer(folder):
+            yield
+        return
+    if not hold_until_exit(folder):
+        plan_context.log.info(f"{folder}: another run is writing there; this one goes on when that has ended")
+        while not hold_until_exit(folder):
+            with raise_execution_interrupts():
+                time.sleep(POLL_SECONDS)
+    yield
 
 
 def sources_of(plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> set[str]:

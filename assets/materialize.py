@@ -63,10 +63,7 @@ def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin(arguments: Sequence[Any]) -> None:
-    """Let an asset's buckets be worked on where its settings say, and add its data folder and choices to its metadata.
-
-    The UI has one history for all folders.
-    """
+    """Let buckets be worked on where the settings say, and add the data folder and choices to the asset's metadata."""
     for workspace in arguments:
         if isinstance(workspace, Workspace) and (context := _asset_context()):
             settings = workspace.fetching

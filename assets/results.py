@@ -1,6 +1,8 @@
 """What a run ends with: where to look; by `python -m assets.results mimic` the results table and how to see more."""
 
 import json
+import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +38,6 @@ def results(source: str) -> str:
         )
     metrics = json.loads((folder / "metrics.json").read_text())
     seed = (metrics["pretraining"] or {}).get("seed", settings.seed)
-    here = "" if data == str(Path("data").resolve()) else f"NEST_DATA_DIR={data} "
     to_mend = cohorts_to_mend(source, metrics)
     return "\n".join(
         [
@@ -45,7 +46,7 @@ def results(source: str) -> str:
             f"Preset:      {metrics['preset']}, seed {seed}",
             f"Data:        {data}",
             f"Report:      {folder / 'report.html'}",
-            f"In the UI:   {here}make ui, then http://127.0.0.1:3000",
+            f"In the UI:   {command(settings, 'make ui')}, then http://127.0.0.1:3000",
             *(["", "Cohort files to mend, from which nothing was made:", *to_mend] if to_mend else []),
         ]
     )
@@ -59,6 +60,13 @@ def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHO
     for task in metrics["tasks"].values():
         lines += [warning for warning in task.get("warnings", []) if warning.startswith(CANNOT_ANSWER)]
     return lines
+
+
+def command(settings: Settings, line: str) -> str:
+    """Return a command as it is to be given for this data folder, whose history is its own."""
+    data = shown_url(settings.store_url or str(settings.data_folder))
+    default = Path(os.environ.get("DAGSTER_HOME", "")).resolve() / "data"
+    return line if data == str(default) else f"NEST_DATA_DIR={shlex.quote(data)} {line}"
 
 
 def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:

@@ -15,10 +15,10 @@ import dagster as dg
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
-from assets.executor import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG, SECRETS
+from assets.instance import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG
 from schemas.errors import NestError
 from schemas.lock import sole_writer
-from schemas.settings import ELSEWHERE
+from schemas.settings import ELSEWHERE, SECRETS
 from schemas.urls import shown_url
 
 ENDED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)

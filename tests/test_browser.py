@@ -1,6 +1,7 @@
 """The UI in a real browser: the asset graph shows the assets, and one is materialized from the page."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.runs import BIN, ROOT, Run, environment
+from tests.runs import BIN, ROOT, Run, environment, run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -108,11 +109,7 @@ def _look_at_the_groups(page: Page, address: str) -> None:
 
 def materialize(page: Page, address: str, asset: str) -> None:
     """Press Materialize on an asset's page and wait for the run to succeed."""
-    page.goto(f"{address}/assets/{asset}")
-    with page.expect_response(  # else goto aborts it
-        lambda response: "mutation Launch" in (response.request.post_data or "")
-    ):
-        page.get_by_role("button", name="Materialize", exact=False).first.click()
+    press_materialize(page, address, asset)
     page.goto(f"{address}/runs")
     expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=180_000)
 
@@ -149,6 +146,84 @@ features: {until: predict_at, drop_from_index: [DX]}
 outcome: {index_longer_than: 5 days}
 split: {hash: [70, 15, 15]}
 """
+
+
+RUNS = "{runsOrError{... on Runs{results{status}}}}"
+# what the UI paints a node of the graph by
+NODES = "{assetsLatestInfo(assetKeys: [%s]){assetKey{path} latestRun{status} latestMaterialization{runId}}}"
+MADE = (
+    "mimic_raw",
+    "mimic_subjects",
+    "mimic_encounters",
+    "mimic_events",
+    "mimic_vocab",
+    "mimic_mortality_labels",
+)
+
+
+def asked(address: str, query: str) -> dict:
+    """Return what the UI's server answers to a query of the UI's own kind."""
+    request = urllib.request.Request(
+        f"{address}/graphql", json.dumps({"query": query}).encode(), {"Content-Type": "application/json"}
+    )
+    return json.load(urllib.request.urlopen(request, timeout=60))["data"]
+
+
+def press_materialize(page: Page, address: str, asset: str) -> None:
+    page.goto(f"{address}/assets/{asset}")
+    with page.expect_response(  # else goto aborts it
+        lambda response: "mutation Launch" in (response.request.post_data or "")
+    ):
+        page.get_by_role("button", name="Materialize", exact=False).first.click()
+
+
+@pytest.mark.long
+def test_a_second_start_waits_or_refuses_and_paints_no_asset_red(tmp_path: Path, page: Page) -> None:
+    """A command runs; Materialize is pressed meanwhile, and a second command started."""
+    settings = {"NEST_SYNTHETIC_PATIENTS": "20", "NEST_SYNTHETIC_TOKENS_PER_SET": "40"}
+    command = [str(BIN / "dagster"), "job", "execute", "-j", "mimic_etl"]
+    with served(ROOT, tmp_path, **settings) as address, (tmp_path / "output").open("w") as output:
+        first = subprocess.Popen(
+            command, cwd=ROOT, env=environment(tmp_path, **settings), stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            wait_for_runs(address, ["STARTED"])
+            press_materialize(page, address, "mimic_raw")
+            wait_for_runs(address, ["QUEUED", "STARTED"])
+            second = run("dagster", "job", "execute", "-j", "mimic_full", folder=tmp_path, **settings)
+            assert second.returncode == 1
+            assert second.output.endswith("another run is writing there; wait for it, or end it.\n")
+            page.goto(f"{address}/runs")
+            expect(page.get_by_text("Queued", exact=True).first).to_be_visible()
+            assert first.poll() is None, "it ended too early to test anything"
+            assert run_statuses(address) == ["QUEUED", "STARTED"]
+            assert red(address) == []
+            assert first.wait(timeout=300) == 0, (tmp_path / "output").read_text()[-2000:]
+        finally:
+            first.kill()
+        wait_for_runs(address, ["SUCCESS", "SUCCESS"])
+        assert red(address) == []
+
+
+def red(address: str) -> list[str]:
+    """Return the assets the UI shows as failed: the last run that meant to make one ended without it."""
+    keys = ", ".join(f'{{path: ["{name}"]}}' for name in MADE)
+    found = asked(address, NODES % keys)["assetsLatestInfo"]
+    return [
+        node["assetKey"]["path"][0] for node in found if (node["latestRun"] or {}).get("status") == "FAILURE"
+    ]
+
+
+def run_statuses(address: str) -> list[str]:
+    return sorted(one["status"] for one in asked(address, RUNS)["runsOrError"]["results"])
+
+
+def wait_for_runs(address: str, statuses: list[str], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while run_statuses(address) != statuses and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert run_statuses(address) == statuses
 
 
 @pytest.mark.long

@@ -7,7 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.executor import ENVIRONMENT_TAG, environment
+from assets.executor import environment
+from assets.instance import ENVIRONMENT_TAG
 from assets.resources import Workspace
 from assets.resume import settings_of
 from schemas.errors import NestError

@@ -1,8 +1,10 @@
 """What a run says at its end: where a person finds what it made."""
 
+from pathlib import Path
+
 import pytest
 
-from assets.results import cohorts_to_mend, written_to
+from assets.results import cohorts_to_mend, command, written_to
 from schemas.cohort import CANNOT_ANSWER
 from schemas.settings import Settings
 
@@ -45,3 +47,12 @@ def test_what_a_run_ends_with_names_the_cohort_files_nothing_was_made_from(tmp_p
     assert unread.startswith(f"{tmp_path / 'mine.yaml'}:")
     assert unanswered == fault
     assert cohorts_to_mend("meds", {"tasks": {}}, tmp_path) == []
+
+
+def test_a_command_names_a_data_folder_other_than_the_checkout_s_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    assert command(Settings(data_dir=str(tmp_path / "data")), "make ui") == "make ui"
+    other = tmp_path / "a folder"
+    assert command(Settings(data_dir=str(other)), "make ui") == f"NEST_DATA_DIR='{other}' make ui"

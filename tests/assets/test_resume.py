@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
-from assets.executor import ENVIRONMENT_TAG, HOST_TAG, held
+from assets.instance import ENVIRONMENT_TAG, HOST_TAG, held
 from assets.resume import broken_run, main
 from schemas.errors import NestError
 from schemas.lock import sole_writer
