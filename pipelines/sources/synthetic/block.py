@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.sources.synthetic.catalog import Bools, Catalog, Floats, Ints
-from pipelines.sources.synthetic.codes import Codes, draw_diagnoses, draw_procedures
+from pipelines.sources.synthetic.codes import Codes, draw_diagnoses, draw_procedures, draw_ventilated_hours
 from pipelines.sources.synthetic.draw import shifted, stream
 from pipelines.sources.synthetic.drugs import (
     Administrations,
@@ -95,14 +95,16 @@ def draw_block(catalog: Catalog, index: int, patients_count: int, volume: Volume
     free = _free_hours_before(stays, calendar, hours)
     outside = outside_labs(catalog, stays, hours, free, deaths.died, stream(seed, index, "outside labs"))
     visits = outpatient_labs(catalog, stays, free, volume.visits, stream(seed, index, "outpatient labs"))
+    ventilated = draw_ventilated_hours(hours, deaths.died, stream(seed, index, "ventilation"))
+    procedures = draw_procedures(
+        catalog, stays, hours, ventilated, deaths.died, volume.procedures, stream(seed, index, "procedures")
+    )
     return Block(
         index=index,
         patients=patients,
         stays=stays,
         diagnoses=diagnoses,
-        procedures=draw_procedures(
-            catalog, stays, hours, volume.procedures, stream(seed, index, "procedures")
-        ),
+        procedures=procedures,
         labs=join_labs([labs, outside, visits]),
         orders=orders,
         renewals=draw_renewals(orders, volume.renewals, stream(seed, index, "renewals")),

@@ -8,6 +8,8 @@ from pipelines.sources.synthetic.catalog import Bools, Catalog, CodeBook, Floats
 from pipelines.sources.synthetic.draw import one_of, spread
 from pipelines.sources.synthetic.patients import Stays
 
+VENTILATED_OF_THE_DYING = 4.0  # times as often as of the others
+
 
 @dataclass(frozen=True)
 class Codes:
@@ -41,21 +43,44 @@ def draw_diagnoses(
     return _together(parts), told
 
 
+def draw_ventilated_hours(hours: Floats, died: Bools, rng: np.random.Generator) -> Floats:
+    """Return [S]: how long the patient of a stay would be ventilated: a part of it, of the dying most of it."""
+    return np.maximum(hours, 0) * np.where(died, rng.beta(8, 2, len(hours)), rng.beta(3, 2, len(hours)))
+
+
 def draw_procedures(
-    catalog: Catalog, stays: Stays, hours: Floats, volume: float, rng: np.random.Generator
+    catalog: Catalog,
+    stays: Stays,
+    hours: Floats,
+    ventilated_hours: Floats,
+    died: Bools,
+    volume: float,
+    rng: np.random.Generator,
 ) -> Codes:
-    """Draw the procedures, most of them on the first days; `hours` is the stay's length."""
+    """Draw the procedures, most of them on the first days; `hours` is the stay's length.
+
+    As on a bill, a code that says how long something was done is dated when that began: who reads it then reads
+    what came later.
+    """
     parts = []
     for version, book in catalog.procedures.items():
         rows = np.flatnonzero(stays.icd_version == version)
         weights = stays.active[rows] @ (0.06 * volume * book.weights)
         weights += 0.22 * volume * book.weights[stays.acute[rows]] * ~stays.is_blank[rows, None]
+        weights *= _fits_duration(book, ventilated_hours[rows], died[rows])
         chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
         parts.append(_ranked(rows, chosen, None, book, rng))
     codes = _together(parts)
     last_day = (stays.admit_minute[codes.stay] + np.maximum(hours[codes.stay], 0) * 60) // 1440
     day = np.minimum(rng.geometric(0.5, len(codes.stay)) - 1, last_day).astype(np.int64)
     return Codes(stay=codes.stay, rank=codes.rank, code=codes.code, day=day)
+
+
+def _fits_duration(book: CodeBook, lasted: Floats, died: Bools) -> Floats:
+    """Return [S, K]: 0 where a code says another duration; the dying are ventilated more often."""
+    says_duration = ~np.isnan(book.at_least_hours)
+    fits = (lasted[:, None] >= book.at_least_hours) & (lasted[:, None] < book.under_hours)
+    return np.where(says_duration, fits * np.where(died, VENTILATED_OF_THE_DYING, 1.0)[:, None], 1.0)
 
 
 def _ranked(
