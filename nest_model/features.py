@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from nest_model.data import SeqSets
+from nest_model.data import NO_TIME, SeqSets
 from nest_model.months import add_months
 from nest_model.selection import Selection
 from schemas.errors import InputError
-from schemas.events import KINDS
+from schemas.events import CODED_AT_THE_END, KINDS
 from schemas.labels import Features
 
 _EVENTS_PER_CHUNK = 4_000_000  # bounds the working memory to a few hundred MB
@@ -51,10 +51,11 @@ def select(
 
 
 def leak_count(seqsets: SeqSets, selection: Selection, features: Features, predict_at_us: np.ndarray) -> int:
-    """Count the examples whose selection holds an event later than its prediction, or one of a dropped kind.
+    """Count the examples whose selection holds an event later than its prediction, or one that none may hold.
 
     Looks at what was selected, not at how: the latest clock of each example against its prediction, and the
-    kinds found, so that a mistake in `select` shows here.
+    kinds found, so that a mistake in `select` shows here. Whatever its clock says, no ICD code of the index set may be
+    seen before that has ended; the paper's clock alone lets it.
     """
     parts = (np.arange(chunk.start, chunk.stop) for chunk in _chunks(selection.rows))
     return sum(_leak_count(seqsets, selection.take(part), features, predict_at_us[part]) for part in parts)
@@ -76,6 +77,10 @@ def _leak_count(seqsets: SeqSets, selection: Selection, features: Features, pred
     dropped = np.isin(kinds, [KINDS.index(kind) for kind in features.drop_types])
     in_index = home == selection.target_set[owner]
     dropped |= in_index & np.isin(kinds, [KINDS.index(kind) for kind in features.drop_from_index])
+    if features.clock == "available_at":
+        end_us = seqsets.end_us[selection.target_set]
+        goes_on = (end_us == NO_TIME) | (predict_at_us < end_us)
+        dropped |= in_index & goes_on[owner] & _is_kind(CODED_AT_THE_END)[kinds]
     leaks[owner[dropped | (home > selection.target_set[owner])]] = True
     return int(np.count_nonzero(leaks))
 

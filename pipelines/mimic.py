@@ -121,7 +121,8 @@ def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> Ste
         flows = {table: _spill_table(source, kind, spill) for kind, table in TABLE_OF_KIND.items()}
         if rules.med_link == "pharmacy":
             _spill_table(source, PRESCRIBED, spill)
-        work = partial(extract_bucket, layout, _crosswalks(source, rules), spill, aside)
+        open_stays = rows_of.open_stays(source.read("admissions"))
+        work = partial(extract_bucket, layout, _crosswalks(source, rules), open_stays, spill, aside)
         held: dict[str, Flow] = {}
         for part in each_bucket("events", work, len(buckets)):
             held = {table: held[table] + flow if held else flow for table, flow in part.items()}
@@ -159,7 +160,7 @@ def _crosswalks(source: MimicSource, rules: DataRules) -> Crosswalks:
 
 
 def extract_bucket(
-    layout: Layout, crosswalks: Crosswalks, spill: Spill, folder: Path, bucket: int
+    layout: Layout, crosswalks: Crosswalks, open_stays: pl.Series, spill: Spill, folder: Path, bucket: int
 ) -> dict[str, Flow]:
     """Write the events of one bucket, a file for each kind, and return the flows by table."""
     inside = spill.buckets.within(bucket)
@@ -169,6 +170,7 @@ def extract_bucket(
         .select("subject_id")
         .collect()["subject_id"],
         encounters=scan_table(layout.encounters, ENCOUNTERS).filter(inside).collect(),
+        open_stays=open_stays,
     )
     by_pharmacy = None
     if crosswalks.drugs is not None:

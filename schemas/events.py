@@ -7,6 +7,9 @@ from schemas.columns import column
 KINDS = ("DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM")
 """Event kinds; the index in this tuple is the code stored in `seqset/1` `kinds`, so append only."""
 
+CODED_AT_THE_END = ("DX", "PR")
+"""Kinds whose codes are written when an encounter is over, for the bill: none is known before its end."""
+
 SPLITS = ("train", "val", "test")
 
 HIDDEN = "hidden"

@@ -6,6 +6,7 @@ numeric_value and perhaps an encounter are known; docs/meds.md says what is made
 
 import polars as pl
 
+from pipelines import clock
 from pipelines.flows import sift
 from pipelines.sources import meds_codes as codes
 from pipelines.stays import attach, attachment_spans
@@ -128,10 +129,12 @@ def our_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.Dat
     no_value = (pl.col("kind") == "LAB") & ~pl.col("value").is_finite().fill_null(False)
     kept, flow = sift(rows, {**_not_events(pl.col("kind").is_null()), "no_finite_value": no_value})
     placed = kept if by_gaps is None else attach(kept, _spans(by_gaps))
-    events = placed.with_columns(
+    # what a gap forms may be longer than the stay in it
+    over = [] if by_gaps is None else [pl.when(clock.is_coded_at_the_end()).then("coded_at")]
+    events = (placed if by_gaps is None else _coded(placed, by_gaps)).with_columns(
         code=codes.read_written_code(),
         value=pl.when(pl.col("value").is_finite()).then("value"),
-        available_at=pl.max_horizontal("time", "available_at"),
+        available_at=pl.max_horizontal("time", "available_at", *over),
     )
     return events.select(EVENTS.names), flow
 
@@ -139,7 +142,8 @@ def our_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.Dat
 def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
     """Return events/1 of any dataset: attached to stays, kinds by declared codes.
 
-    A diagnosis counts as known from the end of its stay on, whenever it is dated: bills are coded at discharge.
+    The codes of diagnoses and procedures count as known from the end of their stay on, whenever they are dated: bills
+    are coded at discharge. Of a stay without an end they are not known at all.
 
     Args:
         rows: subject_id, time, code, numeric_value, encounter_id.
@@ -151,19 +155,18 @@ def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) 
     held = pl.col("numeric_value")
     finite = held.is_finite().fill_null(False)
     coded = (
-        attach(kept, _spans(stays))
+        _coded(attach(kept, _spans(stays)), stays)
         .rename({"code": "meds_code"})
         .join(declared, on="meds_code", how="left")
-        .join(stays.select("encounter_id", "start", "end"), on="encounter_id", how="left")
         .with_columns(value=pl.when(finite).then(held), is_lab=finite & pl.col("is_valued"))
     )
-    closed = pl.when(pl.col("kind") == "DX").then(pl.coalesce("end", "start"))
+    over = pl.when(clock.is_coded_at_the_end()).then("coded_at")
     events = coded.with_columns(
         *(
             pl.when("is_lab").then(f"valued_{name}").otherwise(name).alias(name)
             for name in ("kind", "vocab", "code", "mapped", "unit")
         ),
-        available_at=pl.max_horizontal("time", closed),
+        available_at=pl.max_horizontal("time", over),
         rank=pl.lit(None, pl.Int64),
     )
     unheld = kept.filter(pl.col("numeric_value").is_not_null() & ~finite).height
@@ -180,6 +183,12 @@ def refuse_no_event(flow: Flow) -> None:
         f"events: not one row of the dataset is an event: {some} were dropped as {reason}. Give a dataset with rows "
         "that have a time and are about neither a subject nor an encounter; docs/meds.md lists the codes."
     )
+
+
+def _coded(rows: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
+    """Add `coded_at`, from when on the codes of each row's stay are known; null where it lies in none."""
+    known = stays.select("encounter_id", coded_at=clock.coded_at(is_open=pl.col("end").is_null()))
+    return rows.join(known, on="encounter_id", how="left")
 
 
 def _spans(stays: pl.DataFrame) -> pl.DataFrame:

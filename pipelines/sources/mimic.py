@@ -111,6 +111,7 @@ class Bucket:
 
     subject_ids: pl.Series
     encounters: pl.DataFrame  # encounters/1
+    open_stays: pl.Series  # encounter_id of those without a discharge, of any bucket
 
     @cached_property
     def owners(self) -> StayOwners:
@@ -121,10 +122,21 @@ class Bucket:
         of_one = Runs([rows["subject_id"].to_numpy()])
         return of_one.spread(~rows["subject_id"][of_one.heads].is_in(self.subject_ids.implode()))
 
+    def coded(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add the `start` of each row's stay, and `coded_at`: from when on its ICD codes are known."""
+        is_open = pl.col("encounter_id").is_in(self.open_stays.implode())
+        stays = self.encounters.select("encounter_id", "start", coded_at=clock.coded_at(is_open=is_open))
+        return rows.join(stays, on="encounter_id")
+
     def attach(self, rows: pl.DataFrame, *, lookback_hours: int) -> pl.DataFrame:
         """Give each row that names no stay the one it lies in, or the one that starts within the lookback."""
         spans = attachment_spans(self.encounters.lazy(), lookback_hours=lookback_hours).collect()
         return attach(rows, spans)
+
+
+def open_stays(admissions: pl.DataFrame) -> pl.Series:
+    """Return the hadm_id of each stay that has no discharge: it is not over."""
+    return admissions.filter(pl.col("dischtime").is_null())["hadm_id"]
 
 
 def diagnosis_rows(rows: pl.DataFrame) -> Sifted:
@@ -135,22 +147,21 @@ def diagnosis_rows(rows: pl.DataFrame) -> Sifted:
 def diagnoses(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
     """Return DX events: time the admission, known at discharge; NoDx stays, unmapped."""
     kept, flow = _own(rows, bucket, REPEATED)
-    stays = bucket.encounters.select("encounter_id", "start", "end")
-    timed = kept.join(stays, on="encounter_id").with_columns(**clock.DIAGNOSIS)
+    timed = bucket.coded(kept).with_columns(**clock.DIAGNOSIS)
     events, noted = _icd(timed, targets, kind="DX", system="cm", no_target="NoDx")
     return events, flow.model_copy(update={"noted": noted})
 
 
 def procedure_rows(rows: pl.DataFrame) -> Sifted:
-    """Return what a row of procedures_icd says by itself: chart date at midnight, known a day later."""
-    timed = rows.with_columns(**clock.PROCEDURE)
-    return _icd_rows(timed, ICD10_PCS, {"no_time": pl.col("time").is_null()})
+    """Return what a row of procedures_icd says by itself: its stay, its code, its chart date."""
+    return _icd_rows(rows, ICD10_PCS, {"no_time": pl.col("chartdate").is_null()})
 
 
 def procedures(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
-    """Return PR events; NoPCS stays, unmapped."""
+    """Return PR events: time the midnight of the chart date, known at discharge; NoPCS stays, unmapped."""
     kept, flow = _own(rows, bucket, REPEATED)
-    events, noted = _icd(kept, targets, kind="PR", system="pcs", no_target="NoPCS")
+    timed = bucket.coded(kept).with_columns(**clock.PROCEDURE)
+    events, noted = _icd(timed, targets, kind="PR", system="pcs", no_target="NoPCS")
     return events, flow.model_copy(update={"noted": noted})
 
 

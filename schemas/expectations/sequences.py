@@ -1,6 +1,6 @@
 """What must hold of the vocabulary and of the SeqSet shards."""
 
-from schemas.events import ENCOUNTERS, HIDDEN, KINDS
+from schemas.events import CODED_AT_THE_END, ENCOUNTERS, HIDDEN, KINDS
 from schemas.expectations.suite import (
     Suite,
     Table,
@@ -18,6 +18,7 @@ from schemas.vocab import SPECIAL_KIND, SPECIALS, UNK, VOCAB
 
 CAN_HOLD_A_VALUE = 0.5  # items of whole numbers have equal cuts, and the decile between two of them is empty
 _KINDS_SQL = f"{list(KINDS)}"
+_CODED_SQL = f"{[KINDS.index(kind) for kind in CODED_AT_THE_END]}"
 
 
 def vocab(layout: Layout) -> Suite:
@@ -178,12 +179,18 @@ def _tokens() -> View:
             "times",
         ),
         holds("available_is_not_before_time", "available >= time", "available", "times"),
+        holds(
+            "icd_code_is_known_from_the_end_on",
+            f'CASE WHEN kind IN {_CODED_SQL} THEN available >= coalesce("end", start) END',
+            "available",
+            "end",
+        ),
         holds("token_is_not_unknown", f"token <> {UNK}", "tokens", severity="WARN", at_least=0.90),
     )
     query = f"""
-        SELECT s.token, s.kind, hours, time, available, start, v.kind AS vocab_kind
+        SELECT s.token, s.kind, hours, time, available, start, "end", v.kind AS vocab_kind
         FROM (
-            SELECT start, unnest(tokens) AS token, unnest(kinds) AS kind, unnest(hours) AS hours,
+            SELECT start, "end", unnest(tokens) AS token, unnest(kinds) AS kind, unnest(hours) AS hours,
                 unnest(times) AS time, unnest(available) AS available
             FROM seqset
         ) s LEFT JOIN {each_once("vocab", "token_id", "kind")} v ON s.token = v.token_id"""

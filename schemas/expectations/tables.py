@@ -1,6 +1,6 @@
 """What must hold of the extracted tables: subjects, encounters, events, the drug lookup."""
 
-from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
+from schemas.events import CODED_AT_THE_END, DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
 from schemas.expectations.suite import (
     Rule,
     Suite,
@@ -28,6 +28,7 @@ VOCABS_OF_KIND = {
     "IMM": ("cvx",),
     "ITEM": ("product_id", "meds"),
 }
+_CODES_OF = {"DX": "diagnosis", "PR": "procedure_code"}
 _PLAUSIBLE = (
     "BETWEEN TIMESTAMP '1900-01-01' AND TIMESTAMP '2300-01-01'"  # MIMIC's dates are shifted past 2100
 )
@@ -110,12 +111,7 @@ def events(layout: Layout) -> Suite:
             "encounter_id",
             "subject_id",
         ),
-        holds(
-            "diagnosis_is_known_from_the_end_on",
-            "CASE WHEN kind = 'DX' THEN available_at >= coalesce(stay_end, stay_start) END",
-            "available_at",
-            "encounter_id",
-        ),
+        *(_known_from_the_end_on(kind) for kind in CODED_AT_THE_END),
     )
     stays = each_once("encounters", "encounter_id", "subject_id", "start", "end")
     query = f"""
@@ -158,6 +154,15 @@ def drug_lookup(layout: Layout) -> Suite:
         View("drugs_given", query, (mapped,)),
     )
     return Suite("drug_lookup", tables, views, no_rows="WARN")
+
+
+def _known_from_the_end_on(kind: str) -> Rule:
+    return holds(
+        f"{_CODES_OF[kind]}_is_known_from_the_end_on",
+        f"CASE WHEN kind = '{kind}' THEN available_at >= coalesce(stay_end, stay_start) END",
+        "available_at",
+        "encounter_id",
+    )
 
 
 def _share(name: str, kind: str, column: str, at_least: float) -> Rule:

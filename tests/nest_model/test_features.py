@@ -108,6 +108,18 @@ def test_the_leak_count_sees_an_event_that_selection_should_not_hold(tmp_path, c
         assert leak_count(seqsets, bad, features, np.array([T])) == 1
 
 
+@pytest.mark.parametrize("kind", [DX, PR])
+def test_the_leak_count_sees_an_icd_code_of_a_stay_that_goes_on_whatever_its_clock_says(tmp_path, kind):
+    events = [(50, kind, T - HOUR_US, T - HOUR_US)]
+    for number, (end_us, leaks) in enumerate([(T + 1, 1), (None, 1), (T, 0)]):
+        rows = [set_row(1, 0, 10, 0, events, end_us=DAY_US), set_row(1, 1, 11, T - DAY_US, events, end_us)]
+        seqsets = read_rows(tmp_path / str(number), rows)
+        for features, expected in ((Features(), leaks), (Features(clock="time"), 0)):
+            seen = select(seqsets, features, np.array([1]), np.array([11]), np.array([T]))
+            assert seqsets.tokens[seen.events].tolist() == [50, 50]
+            assert leak_count(seqsets, seen, features, np.array([T])) == expected
+
+
 MOMENT = st.integers(0, 4 * DAY_US)
 EVENT = st.tuples(st.integers(5, 50), st.sampled_from([DX, PR, MED, LAB]), MOMENT, MOMENT)
 
@@ -136,7 +148,11 @@ def test_noise_after_the_prediction_leaves_the_features_byte_identical(
     ]
 
     def features_of(history_events, index_events, after):
-        rows = [set_row(1, 0, 10, 0, history_events), set_row(1, 1, 11, start, index_events), *after]
+        rows = [
+            set_row(1, 0, 10, 0, history_events),
+            set_row(1, 1, 11, start, index_events, end_us=start),
+            *after,
+        ]
         seqsets = read_rows(tmp_path_factory.mktemp("shards"), rows)
         selection = select(seqsets, features, np.array([1]), np.array([11]), np.array([predict_at]))
         assert leak_count(seqsets, selection, features, np.array([predict_at])) == 0

@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 DAY, LOOKBACK = timedelta(days=1), timedelta(hours=24)
+NEVER = datetime(2299, 12, 31, 23, 59, 59, 999999)
 
 
 @dataclass
@@ -107,9 +108,10 @@ def derive(
         if fit_on == "all" or split_of(int(p["subject_id"]), 0.70, 0.85) == "train"
     }
     known = {int(p["subject_id"]) for p in patients}
-    stays, of_subject, deaths = {}, defaultdict(list), {}
+    stays, of_subject, deaths, coded = {}, defaultdict(list), {}, {}
     for row in rows(hosp, "admissions"):
         start, end = at(row["admittime"]), at(row["dischtime"])
+        coded[int(row["hadm_id"])] = NEVER if end is None else max(start, end)
         end = end if end is not None and end > start else None
         deaths[int(row["hadm_id"])] = (row["hospital_expire_flag"] == "1", at(row["deathtime"]))
         stays[int(row["hadm_id"])] = (int(row["subject_id"]), int(row["hadm_id"]), start, end)
@@ -143,13 +145,15 @@ def derive(
                 if code is None:
                     dropped[kind, "NoDx" if kind == "DX" else "NoPCS"] += 1
                     continue
-            _, hadm, start, end = stays[int(row["hadm_id"])]
+            _, hadm, start, _ = stays[int(row["hadm_id"])]
             seq = int(row["seq_num"])
             if kind == "DX":
-                sets[hadm].append(Token(f"DX:{code}", kind, start, end or start, (0, start, 0, seq, code)))
+                sets[hadm].append(Token(f"DX:{code}", kind, start, coded[hadm], (0, start, 0, seq, code)))
             else:
                 day = datetime.combine(date.fromisoformat(row["chartdate"]), datetime.min.time())
-                sets[hadm].append(Token(f"PR:{code}", kind, day, day + DAY, (1, day, 1, seq, code)))
+                sets[hadm].append(
+                    Token(f"PR:{code}", kind, day, max(day + DAY, coded[hadm]), (1, day, 1, seq, code))
+                )
 
     gsn_atc = defaultdict(set)
     for row in rows(crosswalks, "gsn_atc_ndc_mapping"):

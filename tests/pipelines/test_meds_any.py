@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.clock import NEVER
 from pipelines.from_meds import find_dataset
 from pipelines.sources.meds import number_by_gaps
 from pipelines.sources.meds_codes import declare
@@ -106,16 +107,24 @@ def test_every_row_is_kept_or_dropped_for_a_reason(stay):
     assert sum(flow.kept_rows for kind, flow in card.flows.items() if kind != "rows") == flow.kept_rows
 
 
-def test_a_stay_lasts_from_admission_to_discharge_and_a_diagnosis_is_known_at_its_end(stay):
+def test_a_stay_lasts_from_admission_to_discharge_and_its_codes_are_known_at_its_end(stay):
     stays = pl.read_parquet(stay.encounters).filter(pl.col("encounter_id") == 7)
     assert stays.select("start", "end", "died", "admission_type", "race", "discharge_status", "age_years").row(0) == (
         hours(0), hours(48), False, "EW EMER.", "WHITE", "HOME", 50.0,
     )  # fmt: skip
     events = pl.read_parquet(stay.events / "*.parquet").filter(pl.col("subject_id") == 1)
-    assert set(events.filter(pl.col("kind") == "DX")["available_at"]) == {hours(48)}
-    assert (
-        events.filter(pl.col("kind") != "DX").select((pl.col("available_at") == pl.col("time")).all()).item()
-    )
+    coded, others = (events.filter(pl.col("kind").is_in(["DX", "PR"]) == is_one) for is_one in (True, False))
+    assert coded["kind"].to_list() == ["DX", "DX", "PR"]
+    assert set(coded["available_at"]) == {hours(48)}
+    assert others["available_at"].equals(others["time"])
+
+
+def test_the_codes_of_a_stay_without_a_discharge_are_never_known(tmp_path):
+    rows = [row for row in STAY if not row[2].startswith("HOSPITAL_DISCHARGE")]
+    layout = read_meds(dataset(tmp_path / "set", rows), Layout(tmp_path / "meds"), RULES)
+    events = pl.read_parquet(layout.events / "*.parquet")
+    known = events.filter(pl.col("kind").is_in(["DX", "PR"]))["available_at"]
+    assert set(known) == {NEVER}
 
 
 def test_a_row_without_an_encounter_belongs_to_the_stay_around_it_or_to_none(stay):

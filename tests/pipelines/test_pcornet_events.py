@@ -5,6 +5,7 @@ from datetime import date, timedelta
 import polars as pl
 import pytest
 
+from pipelines.clock import NEVER
 from pipelines.sources.pcornet.encounters import encounter_rows, encounters
 from pipelines.sources.pcornet.event_rows import EVENT_TABLES, event_rows
 from pipelines.sources.pcornet.events import Bucket, Crosswalks, events
@@ -178,12 +179,22 @@ def test_only_the_principal_diagnosis_has_a_rank():
     assert found.sort("code")["rank"].to_list() == [1, None, None]
 
 
-def test_a_diagnosis_is_known_when_its_encounter_is_over_and_of_an_open_one_with_its_day():
+def test_a_diagnosis_is_known_when_its_encounter_is_over_and_of_an_open_one_never():
     assert one("DIAGNOSIS", ENCOUNTERID="stay", DX_DATE=NEXT)["available_at"] == at(THIRD, 12)
     assert one("DIAGNOSIS", ENCOUNTERID="stay", DX_DATE=THIRD)["available_at"] == at(THIRD, 12)
     late = DAY + timedelta(days=5)
     assert one("DIAGNOSIS", ENCOUNTERID="stay", DX_DATE=late)["available_at"] == end_of(late)
-    assert one("DIAGNOSIS", PATID="q", ENCOUNTERID="open", DX_DATE=NEXT)["available_at"] == end_of(NEXT)
+    assert one("DIAGNOSIS", PATID="q", ENCOUNTERID="open", DX_DATE=NEXT)["available_at"] == NEVER
+
+
+@pytest.mark.parametrize(("px", "px_type"), [("0DTJ4ZZ", "10"), ("3961", "09"), ("99392", "CH")])
+def test_a_procedure_is_known_when_its_encounter_and_its_day_are_over_and_of_an_open_one_never(px, px_type):
+    code = {"PX": px, "PX_TYPE": px_type}
+    assert one("PROCEDURES", ENCOUNTERID="stay", PX_DATE=NEXT, **code)["available_at"] == at(THIRD, 12)
+    assert one("PROCEDURES", ENCOUNTERID="stay", PX_DATE=THIRD, **code)["available_at"] == end_of(THIRD)
+    late = DAY + timedelta(days=5)
+    assert one("PROCEDURES", ENCOUNTERID="stay", PX_DATE=late, **code)["available_at"] == end_of(late)
+    assert one("PROCEDURES", PATID="q", ENCOUNTERID="open", PX_DATE=NEXT, **code)["available_at"] == NEVER
 
 
 def test_a_result_is_known_when_it_came_and_an_immunization_when_both_given_and_recorded():

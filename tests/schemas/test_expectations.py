@@ -12,7 +12,7 @@ from schemas.contract import read_table, write_table
 from schemas.expectations import Suite
 from schemas.seqset import SEQSET
 from schemas.validation import Outcome, validate
-from tests.schemas.tiny_layout import COHORT, DAY, Row, broken, mortality, tables, write
+from tests.schemas.tiny_layout import COHORT, DAY, START, Row, broken, mortality, tables, write
 
 Change = Callable[[list[Row]], object]
 SUITES = {**expectations.TABLE_SUITES, "labels": lambda layout: expectations.labels(layout, COHORT)}
@@ -106,7 +106,12 @@ FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
     ("events", put("code", "I10.9"), {"icd_code_is_bare"}),
     ("events", put("value", float("nan"), row=LAB), {"value_is_finite"}),
     ("events", put("value", None, row=LAB), {"laboratory_item_has_value"}),
-    ("events", shift("available_at", -3 * DAY, row=PR), {"available_at_is_not_before_time"}),
+    (
+        "events",
+        shift("available_at", -3 * DAY, row=PR),
+        {"available_at_is_not_before_time", "procedure_code_is_known_from_the_end_on"},
+    ),
+    ("events", shift("available_at", -DAY, row=PR), {"procedure_code_is_known_from_the_end_on"}),
     ("events", shift("available_at", -DAY), {"diagnosis_is_known_from_the_end_on"}),
     ("events", put("subject_id", 2), {"encounter_is_known_and_of_its_subject"}),
     ("events", put("encounter_id", 999), {"encounter_is_known_and_of_its_subject"}),
@@ -134,9 +139,14 @@ FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
     ("seqset", in_list("kinds", 1, 9), {"kind_is_known"}),
     ("seqset", in_list("hours", 0, 1.0), {"hours_fit_the_times"}),
     ("seqset", in_list("hours", 0, float("nan")), {"hours_fit_the_times"}),
-    ("seqset", in_list("available", 0, datetime(2150, 1, 1)), {"available_is_not_before_time"}),
+    (
+        "seqset",
+        in_list("available", 0, datetime(2150, 1, 1)),
+        {"available_is_not_before_time", "icd_code_is_known_from_the_end_on"},
+    ),
+    ("seqset", in_list("available", 1, START + 2 * DAY), {"icd_code_is_known_from_the_end_on"}),
     ("seqset", put("encounter_id", 999), {"set_is_an_encounter", "encounter_has_a_set"}),
-    ("seqset", shift("end", DAY), {"set_ends_with_its_encounter"}),
+    ("seqset", shift("end", -DAY), {"set_ends_with_its_encounter"}),
     (
         "labels",
         put("index_encounter", 11),

@@ -126,7 +126,7 @@ def _events(subject: int, stay: int, start: datetime) -> list[Row]:
         event("DX", "icd10cm", "I10", start, start + 3 * DAY),
         event("MED", "name", "heparin", noon, noon, mapped="B01AB01"),
         event("LAB", "itemid", "50912", noon, noon + timedelta(hours=1), value=1.1, unit="mg/dL"),
-        event("PR", "icd10pcs", "0DTJ4ZZ", midnight, midnight + DAY),
+        event("PR", "icd10pcs", "0DTJ4ZZ", midnight, start + 3 * DAY),
     ]
 
 

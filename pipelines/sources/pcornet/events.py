@@ -5,6 +5,7 @@ from datetime import date
 
 import polars as pl
 
+from pipelines import clock
 from pipelines.codes import to_icd10
 from pipelines.flows import sift
 from pipelines.sources.pcornet.encounters import out_of_range
@@ -95,13 +96,15 @@ def _time() -> pl.Expr:
 def _available(kind: str) -> pl.Expr:
     """Return when an event could be known: never before it happened, and of a date alone by the end of its day.
 
-    A diagnosis is known when its encounter is over; of an open one by the end of the day it was made on.
+    The code of a diagnosis or procedure is known when its encounter is over, whoever wrote it, and of an open encounter
+    never. A diagnosis of the last day is known with the encounter, a procedure by the end of that day.
     """
     own = pl.when(pl.col("timed")).then("time").otherwise(last_moment(pl.col("time").dt.date()))
+    over = clock.coded_at(is_open=pl.col("end").is_null())
     if kind == "DX":
-        # coded with the encounter: of its day alone the date says no more than the encounter's end does
-        over = pl.when(pl.col("end").is_not_null() & (pl.col("time") <= pl.col("end"))).then("end")
-        return pl.coalesce(over, pl.max_horizontal(own, "end", "start"))
+        return pl.when(pl.col("time") <= over).then(over).otherwise(own)
+    if kind == "PR":
+        return pl.max_horizontal(over, own)
     return pl.max_horizontal(pl.coalesce("known_at", own), _time())
 
 
