@@ -127,7 +127,7 @@ def _events(chance: random.Random, stay: dict) -> list[dict]:
                 "icd10pcs",
                 "5A1221Z",
                 mapped="5A1221Z",
-                available_at=day + timedelta(days=1),
+                available_at=max(end, day + timedelta(days=1)),
                 rank=place,
             )
         )

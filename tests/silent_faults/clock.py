@@ -1,0 +1,76 @@
+"""Faults of the clock: what is known too early, in the code or in what a run wrote."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nest_model.data import SeqSets
+from pipelines import clock, seqsets
+from schemas.events import KINDS
+from tests.silent_faults.chain import COHORT, up_to, whole_chain
+from tests.silent_faults.chain_code import replaced
+from tests.silent_faults.fault import Check, Expectation, Fault
+
+
+def after_the_chart_date(right: clock.Clock) -> clock.Clock:
+    return {**right, "available_at": right["time"] + clock.ONE_DAY}
+
+
+def at_admission(right: clock.Clock) -> clock.Clock:
+    return {**right, "available_at": right["time"]}
+
+
+def known_when_dated(right: Any) -> Any:
+    """Write the events' own time for the time they were known."""
+
+    def gather_sets(sets: pl.DataFrame, members: pl.DataFrame, **options: bool) -> Any:
+        return right(sets, members.with_columns(available_at="time"), **options)
+
+    return gather_sets
+
+
+def procedures_when_dated(right: Any) -> Any:
+    """Read shards as if procedures had been known when they are dated."""
+
+    def read(folder: Any) -> SeqSets:
+        found = right(folder)
+        is_procedure = np.asarray(found.kinds) == KINDS.index("PR")
+        known = np.where(is_procedure, found.times_us, found.available_us)
+        object.__setattr__(found, "available_us", known)
+        return found
+
+    return read
+
+
+FAULTS = [
+    Fault(
+        "clock: a procedure known the day after its chart date",
+        "code",
+        replaced(clock, "PROCEDURE", after_the_chart_date),
+        up_to("mimic_events"),
+        Expectation("mimic_events", "procedure_code_is_known_from_the_end_on"),
+        is_quick=True,
+    ),
+    Fault(
+        "clock: a diagnosis known at admission",
+        "code",
+        replaced(clock, "DIAGNOSIS", at_admission),
+        up_to("mimic_events"),
+        Expectation("mimic_events", "diagnosis_is_known_from_the_end_on"),
+    ),
+    Fault(
+        "clock: shards say that everything was known when it is dated",
+        "code",
+        replaced(seqsets, "gather_sets", known_when_dated),
+        up_to("mimic_seqset"),
+        Expectation("mimic_seqset", "icd_code_is_known_from_the_end_on"),
+    ),
+    Fault(
+        "clock: models read a procedure as known when it is dated",
+        "code",
+        replaced(SeqSets, "read", procedures_when_dated),
+        whole_chain,
+        Check(f"{COHORT}_labels", "no_feature_after_prediction"),
+    ),
+]
