@@ -164,7 +164,7 @@ def test_a_feature_known_only_after_its_prediction_is_an_error_and_stops_the_mod
     assert evaluations(leak_check("mimic", COHORT), workspace)[name].passed
 
     def late(seqsets, features, subject_id, encounter_id, predict_at_us):
-        return select(seqsets, features, subject_id, encounter_id, predict_at_us + DAY_US)
+        return select(seqsets, features, subject_id, encounter_id, predict_at_us + 2 * DAY_US)
 
     monkeypatch.setattr(leak_guard, "select", late)
     found = evaluations(leak_check("mimic", COHORT), workspace)[name]
