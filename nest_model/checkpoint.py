@@ -1,12 +1,12 @@
 """A model as a folder: `model.safetensors`, `config.json`, and a `README.md` made from the run. No pickle."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from safetensors import SafetensorError
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -14,12 +14,28 @@ from nest_model.classifier import Classifier
 from nest_model.config import ModelConfig
 from nest_model.files import save_tensors, sha256_of
 from nest_model.model import NestModel
+from nest_model.weights import refuse_misfit, refuse_too_large
 from schemas.errors import NestError
 from schemas.io.atomic import replace_files
 from schemas.labels import Task
 
 FORMAT = 1
+Module = TypeVar("Module", bound=nn.Module)
 _NOT_FINE_TUNED = "encoder.set_head."  # the set head plays no part in a task and is not kept
+
+
+class _Config(BaseModel):
+    """What stands in `config.json`, and nothing else does."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: StrictInt
+    model: dict[str, Any]
+    vocab_sha256: StrictStr
+    weights_sha256: StrictStr
+    training: dict[str, Any]
+    task: Task | None
+    dropout: float = Field(strict=True, ge=0.0, lt=1.0)
 
 
 @dataclass(frozen=True)
@@ -67,9 +83,7 @@ def load_pretrained(folder: Path, *, vocab_sha256: str) -> tuple[NestModel, Mode
     card = _read_card(folder, vocab_sha256)
     if card.task is not None:
         raise NestError(f"{folder}: a fine-tuned model ({card.task.cohort}); give a pretrained one.")
-    model = NestModel(card.model)
-    _load_weights(model, folder)
-    return model, card
+    return _load(folder, card, lambda: NestModel(card.model)), card
 
 
 def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, ModelCard]:
@@ -81,9 +95,8 @@ def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, Mod
     card = _read_card(folder, vocab_sha256)
     if card.task is None:
         raise NestError(f"{folder}: a pretrained model without a task; fine-tune it first.")
-    classifier = Classifier(NestModel(card.model), len(card.task.classes), card.dropout)
-    _load_weights(classifier, folder)
-    return classifier, card
+    classes = len(card.task.classes)
+    return _load(folder, card, lambda: Classifier(NestModel(card.model), classes, card.dropout)), card
 
 
 def weights_sha256(folder: Path) -> str:
@@ -95,37 +108,49 @@ def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
     path = folder / "config.json"
     if not path.exists() or not (folder / "model.safetensors").exists():
         raise NestError(f"{folder}: no model there (config.json and model.safetensors); train it first.")
-    try:
-        content = json.loads(path.read_text())
-        found = content["format"]
-    except (json.JSONDecodeError, KeyError, TypeError):
-        raise NestError(f"{path}: not a model's config; train the model again.") from None
-    if found != FORMAT:
-        raise NestError(f"{path}: format {found}, this version reads {FORMAT}; train the model again.")
-    if content["weights_sha256"] != weights_sha256(folder):
+    content = _read_config(path)
+    if content.weights_sha256 != weights_sha256(folder):
         raise NestError(f"{folder}: config.json and model.safetensors are not of one run; train again.")
-    if content["vocab_sha256"] != vocab_sha256:
+    if content.vocab_sha256 != vocab_sha256:
         raise NestError(
-            f"{folder}: the model reads another vocabulary ({content['vocab_sha256'][:8]}…) than the "
+            f"{folder}: the model reads another vocabulary ({content.vocab_sha256[:8]}…) than the "
             f"shards were written with ({vocab_sha256[:8]}…); train again, or tokenize with the model's own."
         )
     return ModelCard(
-        model=ModelConfig.from_json(json.dumps(content["model"])),
-        vocab_sha256=content["vocab_sha256"],
-        training=content["training"],
-        task=None if content["task"] is None else Task.model_validate(content["task"]),
-        dropout=content["dropout"],
+        model=ModelConfig.from_json(json.dumps(content.model)),
+        vocab_sha256=content.vocab_sha256,
+        training=content.training,
+        task=content.task,
+        dropout=content.dropout,
     )
 
 
-def _load_weights(module: nn.Module, folder: Path) -> None:
+def _read_config(path: Path) -> _Config:
     try:
-        weights = load_file(folder / "model.safetensors")
-        missing, unexpected = module.load_state_dict(weights, strict=False)
-    except (SafetensorError, RuntimeError):  # a tensor of another shape
-        raise NestError(f"{folder}: the weights do not fit config.json; train the model again.") from None
-    if unexpected or any(_is_kept(name) for name in missing):
-        raise NestError(f"{folder}: the weights do not fit config.json; train the model again.")
+        values = json.loads(path.read_text())
+        found = values["format"]
+    except OSError as error:
+        raise NestError(f"{path}: cannot be read ({error.strerror}); mend its permissions.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise NestError(f"{path}: not a model's config; train the model again.") from None
+    if found != FORMAT:
+        other = f"format {found}" if type(found) is int else "another format"
+        raise NestError(f"{path}: {other}, this version reads {FORMAT}; train the model again.")
+    try:
+        return _Config.model_validate(values)
+    except ValidationError as error:
+        faults = dict.fromkeys(f"{fault['loc'][0]}: {fault['msg']}" for fault in error.errors())
+        raise NestError(f"{path}: {'; '.join(faults)}. Train the model again.") from None
+
+
+def _load(folder: Path, card: ModelCard, build: Callable[[], Module]) -> Module:
+    """Build a module and fill it; whatever does not fit is told before it is built."""
+    file = folder / "model.safetensors"
+    refuse_too_large(card.model, f"{folder / 'config.json'}")
+    refuse_misfit(file, card.model, build, _is_kept)
+    module = build()
+    module.load_state_dict(load_file(file), strict=False)  # of the weights, what is not kept alone is missing
+    return module
 
 
 def _is_kept(name: str) -> bool:

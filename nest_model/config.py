@@ -1,8 +1,11 @@
 """The model's whole shape in one frozen object, stored beside its weights."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
+
+from pydantic import TypeAdapter, ValidationError
 
 from schemas.errors import NestError
 from schemas.vocab import SPECIALS
@@ -82,11 +85,15 @@ class ModelConfig:
             values = json.loads(text)
         except json.JSONDecodeError as error:
             raise NestError(f"model config: not JSON (line {error.lineno}).") from None
-        if not isinstance(values, dict):
+        if not isinstance(values, dict) or not isinstance(values.get("shortcuts", {}), dict):
             raise NestError("model config: not a JSON object; it must hold the model's fields.")
         _refuse_other_keys(cls, values)
         _refuse_other_keys(Shortcuts, values["shortcuts"])
-        return cls(**values | {"shortcuts": Shortcuts(**values["shortcuts"])})
+        try:
+            return TypeAdapter(cls).validate_json(text, strict=True)
+        except ValidationError as error:
+            faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            raise NestError(f"model config: {'; '.join(faults)}; mend the file, or train again.") from None
 
 
 def _refuse_other_keys(kind: type, values: dict[str, Any]) -> None:
@@ -109,7 +116,12 @@ def _faults(config: ModelConfig) -> list[tuple[bool, str]]:
     sizes = (config.d_model, config.heads, config.d_ff, config.layers, config.max_sets)
     shares = (config.token_mask_share, config.set_mask_share)
     weights = (config.mlm_weight, config.msm_weight)
+    numbers = (*shares, *weights, config.time2vec_scale)
     return [
+        (
+            not all(map(math.isfinite, numbers)),
+            "shares, weights and time2vec_scale must be finite numbers.",
+        ),
         (min(sizes) < 1, "d_model, heads, d_ff, layers and max_sets must be at least 1."),
         (config.vocab_size <= len(SPECIALS), f"vocab_size must exceed the {len(SPECIALS)} special tokens."),
         (config.max_set_rows < 2, "max_set_rows must be at least 2, a [CLS] and one event."),

@@ -28,6 +28,7 @@ from nest_model.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
 from nest_model.runtime import Runtime
 from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
+from schemas.errors import NestError
 from schemas.io.atomic import write_json
 
 log = logging.getLogger("nest")
@@ -65,6 +66,10 @@ def finetune(
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
     recipes = FINETUNING if table.task.label_type == "bool" else SEVERAL_CLASSES
+    if parent.training.get("preset") not in recipes:
+        raise NestError(
+            f"{pretrained / 'config.json'}: training.preset is none of {', '.join(recipes)}; train the model again."
+        )
     usual = recipes[parent.training["preset"]].for_examples(int(np.count_nonzero(table.split == "train")))
     chosen = usual.changed(**recipe)
     torch.manual_seed(seed)

@@ -23,6 +23,7 @@ from nest_model.resumption import Position
 from nest_model.runtime import Runtime
 from nest_model.selection import limit_context, whole_subjects
 from nest_model.trainee import Parcel
+from nest_model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
 from nest_model.whereabouts import ShardRows, shard_rows
 from schemas.contract import read_table
 from schemas.errors import NestError
@@ -103,6 +104,8 @@ class Pretraining:
         limits = {"max_sets": config.max_sets, "max_set_rows": config.max_set_rows}
         self._train, self._cut = limit_context(whole_subjects(patients.seqsets, patients.train), **limits)
         self._val, _ = limit_context(whole_subjects(patients.seqsets, patients.val), **limits)
+        alone = self._fabric.world_size == 1 and self._fabric.device.type == "cpu"
+        refuse_too_large(config, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
         self.module = _PretrainingModule(NestModel(config))
         self.rows = self._train.rows
         self.padded_rows = config.max_sets * config.max_set_rows

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from nest_model.files import save_tensors, sha256_of
@@ -100,9 +100,12 @@ class StateFolder:
 
 
 def _read(file: Path) -> TrainingState:
-    with safe_open(file, "pt") as opened:
-        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-        return TrainingState(tensors, json.loads(opened.metadata()["numbers"]))
+    try:
+        with safe_open(file, "pt") as opened:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+            return TrainingState(tensors, json.loads(opened.metadata()["numbers"]))
+    except (SafetensorError, KeyError, TypeError, ValueError):  # its bytes are those its name tells of
+        raise NestError(f"{file}: is no state of a training; move it away and run again.") from None
 
 
 def _number(file: Path) -> int:
