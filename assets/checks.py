@@ -17,6 +17,7 @@ from schemas.events import SUBJECTS
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
 from schemas.layout import Layout
+from schemas.leak_audit import LeakAudit
 from schemas.splits import count_off_hash, count_overlap, shown_splits
 from schemas.suppress import shown_count
 
@@ -169,6 +170,40 @@ def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
         return told(result)[0]
 
     return no_feature_after_prediction
+
+
+def audit_checks(source: str, cohort: str) -> dg.AssetChecksDefinition:
+    """Return the checks of a cohort's leak audit: what is proved of every prediction, and what is suspected."""
+    asset = f"{cohort}_leak_audit"
+    specs = [
+        dg.AssetCheckSpec(
+            "future_changes_nothing",
+            asset=asset,
+            blocking=True,
+            description="Without all that comes after a prediction its features are the same, bit for bit.",
+        ),
+        dg.AssetCheckSpec(
+            "no_leak_suspected",
+            asset=asset,
+            description="Nothing the models see is known to tell the outcome, or raises the AUROC as a leak does.",
+        ),
+    ]
+
+    @dg.multi_asset_check(name=f"{asset}_checks", specs=specs)
+    @plainly
+    def checks(workspace: Workspace):
+        audit = LeakAudit.read(workspace.layout(source).leak_audit(cohort))
+        for name, found, severity in (
+            ("future_changes_nothing", audit.failures, dg.AssetCheckSeverity.ERROR),
+            ("no_leak_suspected", audit.warnings, dg.AssetCheckSeverity.WARN),
+        ):
+            sentences = " ".join(f"{sentence.rstrip('.')}." for sentence in found) or "nothing found"
+            result = dg.AssetCheckResult(
+                asset_key=asset, check_name=name, passed=not found, severity=severity, description=sentences
+            )
+            yield from told(result)
+
+    return checks
 
 
 def told(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ...]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.checks import card_checks, cohort_checks, hash_check, source_checks
+from assets.checks import audit_checks, card_checks, cohort_checks, hash_check, source_checks
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.environment.nest_environment import checkout_above
 from assets.executor import two_at_a_time
@@ -18,7 +18,7 @@ from assets.meds import MEDS_ASSETS
 from assets.mimic import MIMIC_ASSETS
 from assets.pcornet import PCORNET_ASSETS, UNORDERED
 from assets.resources import Workspace
-from assets.training import cohort_report, fine_tuned, lightgbm, pretrained, report
+from assets.training import cohort_report, fine_tuned, leak_audit, lightgbm, pretrained, report
 from pipelines.split import TASK_SPLIT
 from schemas.cohort import Cohort, meant_for, read_folder
 from schemas.expectations import MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
@@ -85,6 +85,7 @@ def build(folder: Path) -> dg.Definitions:
             as_published,
             *INSTACART_CHECKS,
             *(check for cohort in cohorts for check in cohort_checks(cohort.source, cohort.cohort)),
+            *(audit_checks(cohort.source, cohort.cohort) for cohort in cohorts),
         ],
         jobs=[*JOBS, *(of_cohort(cohort.cohort) for cohort in cohorts)],
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
@@ -96,7 +97,7 @@ def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
     """Return the labels, models and page of each of a source's cohorts, and the report over all of them."""
     own = [cohort for cohort in cohorts if cohort.source == source]
     names = [cohort.cohort for cohort in own]
-    makers = (fine_tuned, lightgbm, cohort_report)
+    makers = (leak_audit, fine_tuned, lightgbm, cohort_report)
     return [
         *(labels(source, cohort) for cohort in own),
         *(make(source, name) for make in makers for name in names),

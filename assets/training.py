@@ -10,12 +10,13 @@ import pyarrow.parquet as pq
 from assets.child import run_nest_model
 from assets.code import code_version
 from assets.materialize import plainly
-from assets.metadata import column_schema, pictures_metadata
+from assets.metadata import column_schema, markdown_table, pictures_metadata
 from assets.once import key_of, once
 from assets.resources import Workspace
 from assets.sources import steps_of
-from schemas.cards import StepCard
+from schemas.cards import OF_A_COHORT, StepCard
 from schemas.layout import Layout
+from schemas.leak_audit import LeakAudit
 
 MODELS = {"owners": ["team:research"]}
 COMMAND = "nest_model.commands"
@@ -113,6 +114,57 @@ def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
     return boosted
 
 
+def leak_audit(source: str, cohort: str) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_leak_audit`: whether what the models see could tell the outcome."""
+
+    @dg.asset(
+        name=f"{cohort}_leak_audit",
+        deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
+        group_name=f"{source}_models",
+        kinds={"json"},
+        code_version=code_version("nest_model.audit.audit", started_by=COMMAND),
+        description=(
+            f"What the models of {cohort} see, held against its outcome: codes that tell it, features found in the "
+            "data, and by how much each raises the AUROC. The test split is not looked at."
+        ),
+        **MODELS,
+    )
+    @plainly
+    def audit(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult:
+        layout, options = workspace.layout(source), {"seed": workspace.settings.seed}
+        file = layout.leak_audit(cohort)
+        paths = {"labels": layout.labels(cohort), "seqset": layout.seqset, "vocab": layout.vocab}
+
+        def make() -> StepCard:
+            return model_card(
+                run_nest_model(context, pipes, file.parent, "audit", *flags({**options, **paths}))
+            )
+
+        card = once(layout, [file.parent], options, make)
+        return dg.MaterializeResult(
+            metadata={**numbers(card), "audit": suspects_table(LeakAudit.read(file))},
+            data_version=dg.DataVersion(card.version),
+        )
+
+    return audit
+
+
+def suspects_table(audit: LeakAudit) -> dg.MetadataValue:
+    """Return the suspects of an audit as the UI shows them."""
+    rows = [
+        {
+            "suspect": suspect.name,
+            "in predictions": suspect.predictions,
+            "inflation of the AUROC": suspect.inflation.in_words(signed=True),
+            "verdict": suspect.verdict,
+        }
+        for suspect in audit.suspects
+    ]
+    return dg.MetadataValue.md(markdown_table(rows))
+
+
 def report(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
     """Return the asset `<source>_report` over the models of these cohorts."""
     about = "One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."
@@ -137,7 +189,7 @@ def _page(
         name=f"{name}_report",
         deps=[
             *(f"{source}_{step}" for step in (*steps_of(source), "nest")),
-            *(f"{cohort}_{what}" for cohort in cohorts for what in ("labels", "nest", "lightgbm")),
+            *(f"{cohort}_{what}" for cohort in cohorts for what in OF_A_COHORT if what != "report"),
         ],
         group_name=f"{source}_report",
         kinds={"html"},

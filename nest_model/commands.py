@@ -1,6 +1,7 @@
 """The commands of `python -m nest_model` and their flags; each imports what it needs itself."""
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,12 @@ def parser() -> argparse.ArgumentParser:
     lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same features")
     _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
     lightgbm.add_argument("--seed", type=int, default=42)
+
+    audit = _command(
+        commands, "audit", _audit, "ask whether what a cohort's models see could tell the outcome"
+    )
+    _paths(audit, "labels", "seqset", "vocab", "out")
+    audit.add_argument("--seed", type=int, default=42)
 
     predict = _command(commands, "predict", _predict, "score new patients with a fine-tuned model")
     _paths(predict, "model", "seqset", "out")
@@ -179,6 +186,15 @@ def _lightgbm(*, stop: StopRequest, **options) -> None:
     from nest_model.baselines import lightgbm
 
     lightgbm.run(**options)
+
+
+def _audit(*, stop: StopRequest, **options) -> None:
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # read when numpy loads: its models are too small for two
+    from nest_model.audit import audit
+
+    audit.run(**options)
 
 
 def _report(*, stop: StopRequest, telemetry: Telemetry, **options) -> None:

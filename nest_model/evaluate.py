@@ -69,23 +69,30 @@ def combine(scores: Sequence[Score], how: Callable[[Sequence[Any]], Any]) -> Sco
     return Score(float(how([s.value for s in scores])), np.asarray(how([s.samples for s in scores])))
 
 
-def score(predictions: Predictions, resamples: Resamples, *, least: int = SMALLEST_SHOWN) -> dict[str, Score]:
-    """Return a Score for each of METRICS, which may be told to anyone.
+def score(
+    predictions: Predictions,
+    resamples: Resamples,
+    *,
+    least: int = SMALLEST_SHOWN,
+    metrics: Sequence[str] = METRICS,
+) -> dict[str, Score]:
+    """Return a Score for each of `metrics`, which may be told to anyone.
 
     Args:
         least: rows with, and rows without, that a class needs to be scored.
     """
     scorable = predictions.scorable(least)
     if len(predictions) == 0:
-        return dict.fromkeys(METRICS, missing("no rows to score"))
+        return dict.fromkeys(metrics, missing("no rows to score"))
     if len(scorable) == 0:
-        return dict.fromkeys(METRICS, missing(TOO_FEW))
-    found = {
-        "auroc": _ranking(predictions, scorable, resamples, "auroc"),
-        "average_precision": _ranking(predictions, scorable, resamples, "average_precision"),
-        "brier": _brier(predictions, resamples),
-        "ece": _calibration_error(predictions, resamples),
+        return dict.fromkeys(metrics, missing(TOO_FEW))
+    measures: dict[str, Callable[[], Score]] = {
+        "auroc": lambda: _ranking(predictions, scorable, resamples, "auroc"),
+        "average_precision": lambda: _ranking(predictions, scorable, resamples, "average_precision"),
+        "brier": lambda: _brier(predictions, resamples),
+        "ece": lambda: _calibration_error(predictions, resamples),
     }
+    found = {name: measures[name]() for name in metrics}
     if _fewest_patients(predictions, scorable) < MIN_PATIENTS:
         note = "too few patients with (or without) the outcome for an interval"
         found = {name: Score(one.value, np.empty(0), note) for name, one in found.items()}

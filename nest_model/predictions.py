@@ -46,6 +46,10 @@ class Predictions:
         truth, probability = self.truth[:, columns], self.probability[:, columns]
         return replace(self, classes=tuple(classes), truth=truth, probability=probability)
 
+    def with_probability(self, probability: np.ndarray) -> Self:
+        """Return the same rows as another model predicts them, f64 [rows, classes]."""
+        return replace(self, probability=probability)
+
     @cached_property
     def patients(self) -> int:
         return len(np.unique(self.subject_id))

@@ -60,8 +60,8 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 _HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content", "stamps"}
 
-OF_A_COHORT = ("labels", "nest", "lightgbm", "report")
-"""What a cohort becomes: `<cohort>_labels`, `<cohort>_nest`, `<cohort>_lightgbm`, `<cohort>_report`."""
+OF_A_COHORT = ("labels", "leak_audit", "nest", "lightgbm", "report")
+"""What a cohort becomes: `<cohort>_labels`, `<cohort>_leak_audit`, `<cohort>_nest` …"""
 
 _ENDINGS = tuple(f"_{step}" for step in OF_A_COHORT)
 

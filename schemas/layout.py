@@ -93,6 +93,10 @@ class Layout:
     def labels(self, name: str) -> Path:
         return self.cohort(name) / "labels.parquet"
 
+    def leak_audit(self, cohort: str) -> Path:
+        """What was found of a cohort's features; not beside its labels, whose content it would be."""
+        return self.report(f"{cohort}_leak_audit") / "leak_audit.json"
+
     def model(self, name: str) -> Path:
         return self.root / "models" / name
 

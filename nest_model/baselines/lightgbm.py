@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from nest_model.baselines.boosting import (
     COMMON,
@@ -24,12 +23,10 @@ from nest_model.features import select
 from nest_model.labels import Labels, why_not_trainable, write_predictions
 from nest_model.not_trainable import give_up
 from nest_model.telemetry import Telemetry
-from schemas.contract import read_table
-from schemas.errors import InputError
+from nest_model.vocabulary import read_tokens
 from schemas.io.atomic import write_json, write_text
 from schemas.labels import Task
 from schemas.suppress import shown_count
-from schemas.vocab import VOCAB, content_sha256
 
 
 def run(
@@ -49,7 +46,7 @@ def run(
         give_up(table, reason, out, predictions, telemetry)
         return
     seqsets = SeqSets.read(seqset)
-    names = feature_names(_tokens(vocab, seqsets.vocab_sha256))
+    names = feature_names(read_tokens(vocab, seqsets.vocab_sha256)["token"].to_pylist())
     selection = select(
         seqsets, table.task.features, table.subject_id, table.encounter_id, table.predict_at_us
     )
@@ -84,18 +81,6 @@ def run(
     write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics, "importance": ranked})
     (out / "not_trainable.json").unlink(missing_ok=True)
     telemetry.result(fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()})
-
-
-def _tokens(vocab: Path, vocab_sha256: str) -> list[str]:
-    """Return the tokens in the order of their ids, of the vocabulary the shards were written with."""
-    table = read_table(vocab, VOCAB)
-    if content_sha256(table) != vocab_sha256:
-        raise InputError(
-            f"{vocab}: not the vocabulary the shards were written with ({vocab_sha256[:8]}…); "
-            "materialize the shards again."
-        )
-    table = table.filter(pc.is_valid(table["token_id"])).sort_by("token_id")
-    return table["token"].to_pylist()
 
 
 def save(out: Path, fitted: Fitted, task: Task, about: dict[str, Any]) -> None:

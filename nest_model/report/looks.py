@@ -1,9 +1,10 @@
-"""What a task's models look at, as they wrote it down when they were trained."""
+"""What a task's models look at, as they wrote it down when they were trained, and what the audit of it found."""
 
 import json
 from typing import Any
 
 from schemas.layout import Layout
+from schemas.leak_audit import LeakAudit
 
 
 def looks(layout: Layout, cohort: str) -> dict[str, Any]:
@@ -13,6 +14,12 @@ def looks(layout: Layout, cohort: str) -> dict[str, Any]:
         "importance": _metrics(layout, f"{cohort}_lightgbm").get("importance"),
     }
     return {name: one for name, one in found.items() if one}
+
+
+def leak_audit(layout: Layout, cohort: str) -> dict[str, Any] | None:
+    """Return what the audit of a cohort's features found; None where there is none."""
+    file = layout.leak_audit(cohort)
+    return LeakAudit.read(file).model_dump() if file.exists() else None
 
 
 def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:

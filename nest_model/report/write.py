@@ -80,11 +80,12 @@ def write_cohort_report(
 
 def _scored(layout: Layout, cohort: str) -> tuple["TaskResults", dict[str, Any]]:
     """Return the rows of a cohort's models, and what is said of them."""
-    from nest_model.report.looks import looks
+    from nest_model.report.looks import leak_audit, looks
     from nest_model.report.tasks import load_task, score_task
 
     task = load_task(layout, cohort)
     found = score_task(layout, task, seed=SEED) | {"looks": looks(layout, cohort)}
+    found["leak_audit"] = leak_audit(layout, cohort)
     log.info("%s: scored", cohort)
     return task, found
 

@@ -33,7 +33,9 @@ def test_the_chain_has_the_names_the_field_was_promised():
     tables = {"raw", "subjects", "encounters", "events", "vocab", "seqset", "nest", "report"}
     chains = {f"{source}_{table}" for source in ("mimic", "meds", "pcornet") for table in tables}
     per_cohort = {
-        f"{cohort}_{what}" for cohort in COHORTS for what in ("labels", "nest", "lightgbm", "report")
+        f"{cohort}_{what}"
+        for cohort in COHORTS
+        for what in ("labels", "leak_audit", "nest", "lightgbm", "report")
     }
     fetched = {"mimic_demo_files", "crosswalk_files"}
     baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"next_basket"}}
@@ -61,7 +63,7 @@ def test_a_cohort_file_brings_a_job_for_all_that_is_made_from_it_and_a_bad_one_t
     assert [name for name in repository.job_names if name.startswith("cohort_")] == ["cohort_mine"]
     layer = repository.get_job("cohort_mine").asset_layer
     made = {key.to_user_string() for key in layer.executable_asset_keys}
-    assert made == {"mine_labels", "mine_nest", "mine_lightgbm", "mine_report"}
+    assert made == {"mine_labels", "mine_leak_audit", "mine_nest", "mine_lightgbm", "mine_report"}
     checks = {
         check.name for check in repository.get_job("cohort_mine").asset_layer.asset_graph.asset_check_keys
     }
@@ -199,10 +201,15 @@ def test_every_check_that_guards_the_science_stops_what_hangs_below():
         "no_test_subject_was_trained_on",
         "split_is_that_of_the_hash",
         "no_feature_after_prediction",
+        "future_changes_nothing",
         "as_published",
     }
     specs = [spec for check in defs().asset_checks for spec in check.check_specs]
     assert {spec.name for spec in specs if spec.blocking} == guards
-    assert {spec.name for spec in specs if not spec.blocking} == {"plausible", "nothing_odd"}
+    assert {spec.name for spec in specs if not spec.blocking} == {
+        "plausible",
+        "nothing_odd",
+        "no_leak_suspected",
+    }
     labels = {spec.asset_key.to_user_string() for spec in specs if spec.name == "no_feature_after_prediction"}
     assert labels == {f"{cohort}_labels" for cohort in COHORTS}

@@ -153,7 +153,7 @@ def test_the_page_needs_nothing_from_elsewhere(report):
 def test_a_cohort_s_page_is_whole_and_says_for_whom_before_it_says_how_well(cohort_page):
     page = Page(cohort_page[0])
     assert page.stack == []
-    assert page.ids == ["whom", "mimic_mortality", "splits", "run", "limits"]
+    assert page.ids == ["whom", "mimic_mortality", "leaks", "splits", "run", "limits"]
     assert page.links == [f"#{name}" for name in page.ids]
     assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", cohort_page[0])
     headings = ("Who is in it", "Subgroups", "What the models look at")

@@ -1,0 +1,39 @@
+"""Audits one cohort: proofs of every prediction, suspects, and what each is worth to a score."""
+
+from pathlib import Path
+
+import yaml
+
+from nest_model.audit.proofs import proofs
+from nest_model.audit.suspects import Suspects
+from nest_model.data import SeqSets
+from nest_model.labels import Labels
+from nest_model.telemetry import Telemetry
+from nest_model.vocabulary import read_tokens
+from schemas.cohort import Cohort
+from schemas.io.atomic import write_text
+from schemas.leak_audit import LeakAudit
+
+
+def run(*, labels: Path, seqset: Path, vocab: Path, out: Path, seed: int, telemetry: Telemetry) -> None:
+    """Write the leak audit of one cohort to `out`.
+
+    Raises:
+        NestError: inputs that do not belong together.
+    """
+    seqsets, rows = SeqSets.read(seqset), Labels.read(labels)
+    tokens = read_tokens(vocab, seqsets.vocab_sha256)
+    audit = LeakAudit(cohort=rows.task.cohort, judged="The cohort is empty: there is nothing to audit.")
+    if len(rows):
+        cohort = _cohort(labels.with_name("cohort.lock.yaml"))
+        suspects = Suspects.of(seqsets, rows, tokens, cohort, labels)
+        audit = suspects.audit(list(proofs(seqsets, rows, seed=seed)))
+    write_text(out / "leak_audit.json", audit.model_dump_json(indent=2) + "\n")
+    telemetry.result({"suspects": len(audit.suspects), "warnings": len(audit.warnings)})
+
+
+def _cohort(lock: Path) -> Cohort | None:
+    """Return the cohort the labels were derived by; None where it is not written beside them."""
+    if not lock.exists():
+        return None
+    return Cohort.model_validate(yaml.safe_load(lock.read_text(encoding="utf-8"))["spec"])

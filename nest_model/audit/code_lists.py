@@ -1,0 +1,62 @@
+"""Codes that tell how a stay ended or how long it was: written when it was over, whatever time stands beside them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class CodeList:
+    """A list of tokens that tell the outcome of the stay they are of, by a pattern of the whole token."""
+
+    name: str
+    why: str
+    pattern: str
+
+
+CODE_LISTS = (
+    CodeList(
+        "Do-not-resuscitate order",
+        "ordered when death is expected, coded after the stay (Z66; V49.86)",
+        r"DX:(Z66|V4986)",
+    ),
+    CodeList(
+        "Palliative care",
+        "begins where no cure is hoped for, coded after the stay (Z51.5; V66.7)",
+        r"DX:(Z515|V667)",
+    ),
+    CodeList(
+        "Brain death",
+        "the outcome itself, as a diagnosis (G93.82; 348.82)",
+        r"DX:(G9382|34882)",
+    ),
+    CodeList(
+        "Cardiac arrest, death of unknown cause",
+        "often the diagnosis of a death (I46, R99; 427.5, 798, 799.9)",
+        r"DX:(I46\w*|R99|4275|798\w*|7999)",
+    ),
+    CodeList(
+        "Autopsy, donation",
+        "done to the dead (CPT 88000 to 88099, 89.8; Z52.89)",
+        r"(PR:(880\d\d|898)|DX:Z5289)",
+    ),
+    CodeList(
+        "Length of a treatment",
+        "says for how long, dated by the first day (ventilation over 96 hours: 5A1955Z; 96.72)",
+        r"PR:(5A1935Z|5A1945Z|5A1955Z|5A09[345]\w\w|5A1D[789]0Z|967[012])",
+    ),
+    CodeList(
+        "How the stay ended",
+        "says that the patient died, or where they went",
+        r"[A-Z]+:.*(?i:died|death|deceased|expired|morgue|autopsy|hospice|discharge).*|PR:9923[89]",
+    ),
+)
+"""For outcomes of the index stay that are predicted before its end."""
+
+
+def tokens_of(codes: CodeList, tokens: Sequence[str]) -> np.ndarray:
+    """Return the ids of the tokens of a list; `tokens` in the order of their ids."""
+    whole = re.compile(codes.pattern)
+    return np.array([place for place, token in enumerate(tokens) if whole.fullmatch(token)], dtype=np.int64)

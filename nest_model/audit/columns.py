@@ -1,0 +1,143 @@
+"""What a model may see of a patient, as columns that can be left out one by one: tokens, sizes, order and clock.
+
+NEST sees more than counts: how many events there are, which comes first, when. Each of these has columns here, so that
+a leak that hides in one of them has somewhere to show.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from nest_model.baselines.counts import count_features
+from nest_model.data import SeqSets
+from nest_model.selection import Selection
+from schemas.events import KINDS
+
+BINS = 10
+NOTHING = "nothing"  # where there is no event: the bin of a clock
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A matrix f32 [predictions, columns], and to which feature each column belongs.
+
+    Features 0 to 2 V - 1 are the V tokens in the index stay, then the V tokens in the history: a column each, log of
+    one and the count. The others are sizes, order and clock, each in several columns of 0 and 1.
+    """
+
+    matrix: sparse.csr_matrix
+    feature: np.ndarray  # [columns] index into `names`
+    names: tuple[str, ...]
+    vocab_size: int
+
+    def of(self, features: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the columns of some features."""
+        return np.flatnonzero(np.isin(self.feature, features))
+
+    def of_tokens(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the features that show one of these tokens: in the index stay, first in it, last in it."""
+        first = len(self.names) - 2 * (self.vocab_size + 1)
+        return np.concatenate([tokens, first + tokens, first + self.vocab_size + 1 + tokens]).astype(np.int64)
+
+    def of_kind(self, kind: str, tokens: np.ndarray) -> np.ndarray:
+        """Return the features of a kind of event of the index stay, whose tokens these are."""
+        size = [place for place, name in enumerate(self.names) if name == _events_of(kind)]
+        return np.append(self.of_tokens(tokens), np.array(size, dtype=np.int64))
+
+    def without(self, features: np.ndarray) -> sparse.csr_matrix:
+        """Return the matrix less the columns of some features."""
+        return self.matrix[:, ~np.isin(self.feature, features)]
+
+    def holding(self, columns: np.ndarray) -> np.ndarray:
+        """Return bool [predictions]: which have something in one of these columns."""
+        return np.diff(self.matrix[:, columns].indptr) > 0
+
+
+def columns_of(seqsets: SeqSets, selection: Selection, tokens: Sequence[str]) -> Columns:
+    """Return all the columns of some examples; `tokens` in the order of their ids."""
+    size = len(tokens)
+    counts = count_features(seqsets, selection, size)[:, : 2 * size].tocsr()
+    counts.data = np.log1p(counts.data)
+    places = [f"{token} in the index stay" for token in tokens] + [f"{token} before it" for token in tokens]
+    blocks, feature, names = [counts], [np.arange(2 * size)], list(places)
+    for name, values in _described(seqsets, selection):
+        block = _one_hot(_binned(values))
+        blocks.append(block)
+        feature.append(np.full(block.shape[1], len(names)))
+        names.append(name)
+    for name, token in _ends(seqsets, selection):
+        blocks.append(_one_hot(token, size + 1))
+        feature.append(len(names) + np.arange(size + 1))
+        names += [f"{token} {name}" for token in (*tokens, NOTHING)]
+    matrix = sparse.hstack(blocks, format="csr", dtype=np.float32)
+    return Columns(matrix, np.concatenate(feature), tuple(names), size)
+
+
+def _described(seqsets: SeqSets, selection: Selection) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the name and the values [examples] of each size and each clock; NaN where there is none."""
+    examples = len(selection)
+    last = selection.set_offsets[1:] - 1
+    counts, offsets = selection.event_counts, selection.event_offsets
+    in_index = counts[last]
+    in_all = np.diff(offsets[selection.set_offsets])
+    yield "Number of stays", np.diff(selection.set_offsets).astype(float)
+    yield "Days since the stay before", seqsets.days_since_prior[selection.target_set].astype(float)
+    yield "Days since the first stay", seqsets.days_since_first[selection.target_set].astype(float)
+    yield "Number of events in the index stay", in_index.astype(float)
+    yield "Number of events before it", (in_all - in_index).astype(float)
+    events = _of_index(selection)
+    example = np.repeat(np.arange(examples), in_index)
+    kinds = seqsets.kinds[events]
+    for number, kind in enumerate(KINDS):
+        if (kinds == number).any():
+            yield _events_of(kind), np.bincount(example[kinds == number], minlength=examples).astype(float)
+    hours = seqsets.hours[events].astype(float)
+    for name, how, empty in (
+        ("Hour of the first event of the index stay", np.minimum, np.inf),
+        ("Hour of the last event of the index stay", np.maximum, -np.inf),
+    ):
+        found = np.full(examples, empty)
+        how.at(found, example, hours)
+        yield name, np.where(np.isfinite(found), found, np.nan)
+
+
+def _events_of(kind: str) -> str:
+    return f"Number of {kind} events in the index stay"
+
+
+def _of_index(selection: Selection) -> np.ndarray:
+    """Return the events of the index stays alone, in the order of the examples."""
+    pair = np.repeat(np.arange(len(selection.event_counts)), selection.event_counts)
+    is_index = np.zeros(len(selection.event_counts), dtype=bool)
+    is_index[selection.set_offsets[1:] - 1] = True
+    return selection.events[is_index[pair]].astype(np.int64)
+
+
+def _ends(seqsets: SeqSets, selection: Selection) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the token [examples] that comes first, and the one that comes last, in the index stay; -1 where none."""
+    last = selection.set_offsets[1:] - 1
+    counts = selection.event_counts[last]
+    ends = np.cumsum(counts)
+    tokens = np.r_[seqsets.tokens[_of_index(selection)].astype(np.int64), -1]
+    yield "comes first in the index stay", np.where(counts > 0, tokens[ends - counts], -1)
+    yield "comes last in the index stay", np.where(counts > 0, tokens[ends - 1], -1)
+
+
+def _binned(values: np.ndarray) -> np.ndarray:
+    """Return a bin [examples] of each value: of few distinct values each its own, else ten of equal mass; -1: NaN."""
+    known = np.isfinite(values)
+    distinct = np.unique(values[known])
+    if len(distinct) <= 2 * BINS:
+        return np.where(known, np.searchsorted(distinct, values), -1)
+    edges = np.unique(np.percentile(values[known], np.linspace(0, 100, BINS + 1)[1:-1]))
+    return np.where(known, np.searchsorted(edges, values), -1)
+
+
+def _one_hot(place: np.ndarray, width: int | None = None) -> sparse.csr_matrix:
+    """Return 0 and 1 [examples, width]; the last column is of those without a place."""
+    width = int(place.max(initial=-1)) + 2 if width is None else width
+    column = np.where(place < 0, width - 1, place)
+    ones = np.ones(len(place), dtype=np.float32)
+    return sparse.csr_matrix((ones, (np.arange(len(place)), column)), shape=(len(place), width))

@@ -1,0 +1,311 @@
+"""The suspects of a cohort, each with what it is worth: by list, by the data, by the clock, by when one predicts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from nest_model.audit.code_lists import CODE_LISTS, CodeList, tokens_of
+from nest_model.audit.columns import Columns, columns_of
+from nest_model.audit.inflation import Judge, inflation, judged_classes, measure
+from nest_model.audit.known_later import (
+    dated_by_day,
+    early_kinds,
+    examples_of,
+    of_index,
+    seen_early,
+    too_late,
+    without_events,
+)
+from nest_model.audit.tell_tales import tell_tales
+from nest_model.data import SeqSets
+from nest_model.evaluate import Score
+from nest_model.features import select
+from nest_model.labels import Labels
+from nest_model.predictions import Predictions, classes_of
+from nest_model.selection import Selection
+from schemas.cohort import Cohort, IndexDied, IndexLongerThan
+from schemas.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
+from schemas.suppress import shown_count
+from schemas.vocab import SPECIAL_KIND
+
+MOST_ROWS = 20_000
+"""So many predictions are judged; of more, those of patients drawn."""
+
+MOST_NAMED = 12
+"""So many of the features found in the data are listed, the most telling ones."""
+
+TWINS = "what one of two twins tells, the other tells too"
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """One cohort's predictions, what is seen of each, and on whom a suspect is judged."""
+
+    seqsets: SeqSets
+    labels: Labels
+    path: Path  # of the labels
+    tokens: tuple[str, ...]  # by id
+    kinds: tuple[str, ...]  # of the tokens
+    of_the_stay: bool  # the outcome is of the index stay, and predicted before its end
+    looks_ahead: tuple[str, ...]
+    selection: Selection  # of every prediction
+    judged: np.ndarray  # rows of the labels
+    scores: dict[frozenset[int], Score]  # without some features, so that none is taken twice
+
+    @classmethod
+    def of(
+        cls,
+        seqsets: SeqSets,
+        labels: Labels,
+        tokens: pa.Table,
+        cohort: Cohort | None,
+        path: Path,
+    ) -> Self:
+        """Gather what the suspects of a cohort are looked for in; `tokens` in the order of their ids."""
+        task = labels.task
+        selection = select(
+            seqsets, task.features, labels.subject_id, labels.encounter_id, labels.predict_at_us
+        )
+        outcome = cohort.outcome if cohort else None
+        in_stay = isinstance(outcome, IndexDied | IndexLongerThan) and task.predict_anchor == "index.start"
+        return cls(
+            seqsets,
+            labels,
+            path,
+            tuple(tokens["token"].to_pylist()),
+            tuple(tokens["kind"].to_pylist()),
+            in_stay,
+            (),
+            selection,
+            _judged(labels),
+            {},
+        )
+
+    def audit(self, proved: list[Proof]) -> LeakAudit:
+        """Return all that is found."""
+        listed, found = list(self.by_list()), list(self.by_data())
+        suspects = [*listed, *self.by_clock(), *self.by_moment(), *found[:MOST_NAMED]]
+        together = self.together()
+        return LeakAudit(
+            cohort=self.labels.task.cohort,
+            judged=self.words(),
+            proofs=proved,
+            looks_ahead=list(self.looks_ahead),
+            suspects=[*suspects, *([together] if together else [])],
+            unseen=[codes.name for codes in self._lists if not self._hold(self._ids(codes)).any()],
+            kinds=list(self.by_kind()),
+            unnamed=max(0, len(found) - MOST_NAMED),
+        )
+
+    @cached_property
+    def classes(self) -> np.ndarray:
+        """The columns of the truth that are judged."""
+        return judged_classes(self._truth)
+
+    @cached_property
+    def judge(self) -> Judge:
+        names = [classes_of(self.labels.task)[k] for k in self.classes]
+        rows = self.judged
+        return Judge(
+            Predictions(
+                task=self.labels.task,
+                classes=tuple(names),
+                model="audit",
+                subject_id=self.labels.subject_id[rows],
+                encounter_id=self.labels.encounter_id[rows],
+                split=self.labels.split[rows],
+                truth=self._truth[:, self.classes],
+                probability=np.zeros((len(rows), len(names))),
+            )
+        )
+
+    @cached_property
+    def _truth(self) -> np.ndarray:
+        return self.labels.truth(classes_of(self.labels.task))[self.judged]
+
+    @cached_property
+    def columns(self) -> Columns:
+        return columns_of(self.seqsets, self.selection.take(self.judged), self.tokens)
+
+    @cached_property
+    def with_all(self) -> Score:
+        """The score with everything the models see."""
+        return self.judge.auroc(self.columns.matrix)
+
+    def by_list(self) -> Iterator[Suspect]:
+        """Yield the lists of codes that tell how a stay ends and that are seen."""
+        for codes in self._lists:
+            ids = self._ids(codes)
+            if (seen := self._hold(ids)).any():
+                yield self._without(codes.name, codes.why, seen, self.columns.of_tokens(ids), is_listed=True)
+
+    def by_data(self) -> Iterator[Suspect]:
+        """Yield the features that tell the outcome by themselves."""
+        for one in self._tell_tales:
+            name = self.columns.names[one.feature]
+            of_class = (
+                "" if self.labels.task.label_type == "bool" else f" ({self.judge.rows.classes[one.label]})"
+            )
+            yield self._without(
+                name,
+                f"found in the data: {one.how}{of_class}",
+                self._has(np.array([one.feature])),
+                np.array([one.feature]),
+            )
+
+    def by_clock(self) -> Iterator[Suspect]:
+        """Yield what is seen before it was known, kind by kind, and what is dated by the day alone."""
+        early = seen_early(self.seqsets, self.selection, self.labels.predict_at_us)
+        for kind, events in early_kinds(self.seqsets, self.selection, early):
+            without = without_events(self.selection, events).take(self.judged)
+            score = self.judge.auroc(columns_of(self.seqsets, without, self.tokens).matrix)
+            yield self._suspect(
+                f"{kind} seen before they were known",
+                "the rule cuts by when an event happened, and these could be known only after the prediction",
+                examples_of(self.selection, events),
+                self.with_all,
+                score,
+            )
+        for kind in dated_by_day(self.seqsets, self.selection) if self.of_the_stay else ():
+            ids = self._of_kind(kind)
+            yield self._without(
+                f"{kind} of the index stay",
+                "they have a day and no hour: what happened later that day, and what was written later, looks earlier",
+                self._hold(ids),
+                self.columns.of_kind(kind, ids),
+            )
+
+    def by_moment(self) -> Iterator[Suspect]:
+        """Yield the predictions that come too late to be any."""
+        for name, why, rows in too_late(self.seqsets, self.labels, self.path, of_the_stay=self.of_the_stay):
+            if rows.any():
+                rest = self._everything.rows(~rows[self.judged])
+                yield self._suspect(name, why, rows, self.with_all, self.judge.auroc_of(rest))
+
+    def by_kind(self) -> Iterator[Suspect]:
+        """Yield each kind of event of the index stay as a whole."""
+        for kind in dict.fromkeys(kind for kind in self.kinds if kind != SPECIAL_KIND):
+            ids = self._of_kind(kind)
+            seen = self._hold(ids)
+            if seen.any():
+                yield self._without(f"{kind} of the index stay", "", seen, self.columns.of_kind(kind, ids))
+
+    def together(self) -> Suspect | None:
+        """Return all suspects that are features, left out at once: one of two twins makes up for the other."""
+        seen = [codes for codes in self._lists if self._hold(self._ids(codes)).any()]
+        if len(seen) + len(self._tell_tales) < 2:
+            return None
+        listed = [self.columns.of_tokens(self._ids(codes)) for codes in seen]
+        features = np.concatenate(
+            [*listed, np.array([one.feature for one in self._tell_tales], dtype=np.int64)]
+        )
+        return self._without("All of these codes and features together", TWINS, self._has(features), features)
+
+    def words(self) -> str:
+        """Return on whom suspects are judged, in words."""
+        rows = len(self.judged)
+        drawn = " drawn" if rows < int((self.labels.split != "test").sum()) else ""
+        return (
+            f"{shown_count(rows)} predictions{drawn} of training and validation patients, each by a light model of "
+            "other patients; the test split is not looked at."
+        )
+
+    @cached_property
+    def _tell_tales(self):
+        return tell_tales(self.columns, self.judge.rows.truth, self.judge.rows.subject_id)
+
+    @cached_property
+    def _everything(self) -> Predictions:
+        return self.judge.predictions(self.columns.matrix)
+
+    @property
+    def _lists(self) -> tuple[CodeList, ...]:
+        """The lists of codes that may tell the outcome: those of the stay, where it is the stay's."""
+        return CODE_LISTS if self.of_the_stay else ()
+
+    def _ids(self, codes: CodeList) -> np.ndarray:
+        return tokens_of(codes, self.tokens)
+
+    def _of_kind(self, kind: str) -> np.ndarray:
+        return np.flatnonzero(np.array(self.kinds, dtype=object) == kind)
+
+    def _hold(self, ids: np.ndarray) -> np.ndarray:
+        """Return bool [predictions]: whose index stay shows one of these tokens."""
+        is_one = np.zeros(len(self.tokens), dtype=bool)
+        is_one[ids] = True
+        shown = is_one[self.selection.values(self.seqsets.tokens)] & self._in_index
+        return examples_of(self.selection, shown)
+
+    @cached_property
+    def _in_index(self) -> np.ndarray:
+        return of_index(self.selection)
+
+    def _has(self, features: np.ndarray) -> np.ndarray:
+        """Return bool [predictions]: which of those judged have one of these features."""
+        found = np.zeros(len(self.labels), dtype=bool)
+        found[self.judged] = self.columns.holding(self.columns.of(features))
+        return found
+
+    def _without(
+        self, name: str, why: str, seen: np.ndarray, features: np.ndarray, *, is_listed: bool = False
+    ) -> Suspect:
+        """Return a suspect that is features: the score is taken again without their columns."""
+        left_out = frozenset(features.tolist())
+        if left_out not in self.scores:
+            self.scores[left_out] = self.judge.auroc(self.columns.without(features))
+        return self._suspect(name, why, seen, self.with_all, self.scores[left_out], is_listed=is_listed)
+
+    def _suspect(
+        self,
+        name: str,
+        why: str,
+        seen: np.ndarray,
+        with_it: Score,
+        without: Score,
+        *,
+        is_listed: bool = False,
+    ) -> Suspect:
+        difference = inflation(with_it, without)
+        verdict, inflates = _verdict(difference)
+        if is_listed:
+            verdict = f"seen before the prediction; {verdict}"
+        return Suspect(
+            name=name,
+            why=why,
+            predictions=shown_count(int(seen[self.judged].sum()), len(self.judged)),
+            auroc_with=measure(with_it),
+            auroc_without=measure(without),
+            inflation=measure(difference),
+            verdict=verdict,
+            warns=bool(why) and (inflates or is_listed),
+        )
+
+
+def _verdict(difference: Score) -> tuple[str, bool]:
+    """Return what an inflation says, and whether its whole interval lies above the threshold."""
+    interval = difference.interval()
+    if difference.value is None:
+        return f"not measured: {difference.note}", False
+    if interval is None:
+        return "too few patients to measure it", False
+    if interval[0] > THRESHOLD:
+        return f"raises the AUROC by more than {THRESHOLD:g}", True
+    if interval[1] < THRESHOLD:
+        return f"raises the AUROC by less than {THRESHOLD:g}", False
+    return "too few patients to tell", False
+
+
+def _judged(labels: Labels) -> np.ndarray:
+    """Return the training and validation rows, or those of as many patients as have `MOST_ROWS`."""
+    rows = np.flatnonzero(labels.split != "test")
+    if len(rows) <= MOST_ROWS:
+        return rows
+    subjects, place, count = np.unique(labels.subject_id[rows], return_inverse=True, return_counts=True)
+    order = np.random.default_rng(0).permutation(len(subjects))
+    chosen = order[np.cumsum(count[order]) <= MOST_ROWS]
+    return rows[np.isin(place, chosen)]
