@@ -5,7 +5,7 @@ patient's bucket; the second holds each bucket's rows against its patients' stay
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from pipelines.codes import shortest_target
 from pipelines.events import scan_table, used_before, write_numbered
 from pipelines.fitting import fitted_on
 from pipelines.sources import mimic as rows_of
+from pipelines.sources.checksums import count_tables
 from pipelines.sources.mimic_tables import READ, TABLE_OF_KIND, TABLES, MimicSource, find_source
 from pipelines.sources.raw import batches, estimate_rows
 from pipelines.split import TASK_SPLIT, assign_split, sha256_of_people
@@ -45,15 +46,24 @@ PRESCRIBED = "prescriptions"
 
 
 def inspect_raw(source: MimicSource, layout: Layout) -> StepCard:
-    """Say which files there are, their sizes and hashes; refuse a table that is missing or lacks a column."""
+    """Say which files there are, their sizes, hashes and rows.
+
+    Raises:
+        InputError: a table is missing, lacks a column, or has quotes that would make rows vanish in a cell.
+    """
     paths = {name: source.path(name) for name in READ}
     for name in READ:
         source.require_columns(name)
+    hashes = shards.input_sha256("mimic_raw", paths)
+    rows = count_tables(source, hashes)
     card = StepCard(
         step="raw",
         contract="mimic-iv/hosp",
-        counts={f"bytes_{name}": path.stat().st_size for name, path in paths.items()},
-        hashes=shards.input_sha256("mimic_raw", paths),
+        counts={
+            **{f"bytes_{name}": path.stat().st_size for name, path in paths.items()},
+            **{f"rows_{name}": count for name, count in rows.items()},
+        },
+        hashes=hashes,
     )
     return shards.write_card(card, layout)
 
@@ -115,12 +125,12 @@ def extract_encounters(source: MimicSource, layout: Layout) -> StepCard:
 
 def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write events/1: every diagnosis and procedure, what was administered, every finite laboratory value."""
-    buckets = Buckets.read(layout)
+    buckets, counted = Buckets.read(layout), StepCard.read(layout.cards, "raw").counts
     with replace_folder(layout.events) as aside:
         spill = Spill(aside / "spill", buckets)
-        flows = {table: _spill_table(source, kind, spill) for kind, table in TABLE_OF_KIND.items()}
+        flows = {table: _spill_table(source, kind, spill, counted) for kind, table in TABLE_OF_KIND.items()}
         if rules.med_link == "pharmacy":
-            _spill_table(source, PRESCRIBED, spill)
+            _spill_table(source, PRESCRIBED, spill, counted)
         open_stays = rows_of.open_stays(source.read("admissions"))
         work = partial(extract_bucket, layout, _crosswalks(source, rules), open_stays, spill, aside)
         held: dict[str, Flow] = {}
@@ -196,15 +206,22 @@ def _write_kind(events: pl.DataFrame, flow: Flow, folder: Path, kind: str, bucke
     return rows_of.without_repeats(flow, events.height - written.height, conflicting)
 
 
-def _spill_table(source: MimicSource, kind: str, spill: Spill) -> Flow:
-    """Spill what each row of a kind's table says by itself; return what was kept and dropped."""
+def _spill_table(source: MimicSource, kind: str, spill: Spill, counted: Mapping[str, int]) -> Flow:
+    """Spill what each row of a kind's table says by itself; return what was kept and dropped.
+
+    Args:
+        source: where the table lies.
+        kind: of its events, or its name.
+        spill: where to.
+        counted: `rows_<table>`, where `inspect_raw` counted them.
+    """
     table, total = TABLE_OF_KIND.get(kind, kind), Flow(source_rows=0, kept_rows=0)
     path = source.path(table)
     progress = Progress(table, "rows", estimate_rows(path))
 
     def sifted() -> Iterator[pl.DataFrame]:
         nonlocal total
-        for batch in batches(path, TABLES[table]):
+        for batch in batches(path, TABLES[table], rows=counted.get(f"rows_{table}")):
             rows, flow = rows_of.ROWS_OF[kind](batch)
             total += flow
             progress.advance(batch.height)

@@ -1,14 +1,25 @@
-"""The SHA256SUMS.txt a provider lays beside its files: read, and held against the files that are here."""
+"""What a provider says of its files beside them: SHA256SUMS.txt, and of synthetic tables how many rows each has.
 
+A file that is byte for byte as promised need not be looked through once more; any other has its rows counted by its
+lines before a parser sees it.
+"""
+
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.sources.mimic_tables import TABLES, MimicSource
+from pipelines.sources.gem import is_gem
+from pipelines.sources.mimic_tables import READ, TABLES, MimicSource
+from pipelines.sources.raw import count_lines
 from schemas.errors import InputError
+from schemas.hashing import file_sha256
+from schemas.io.atomic import write_json
 
 SUMS = "SHA256SUMS.txt"
+ROWS = "rows.json"
+"""Beside synthetic tables: file name -> [its SHA-256, its rows], as they were written."""
 
 
 def read_sums(text: str) -> dict[str, str]:
@@ -74,3 +85,48 @@ def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
     differ = tuple(name for name, digest in listed.items() if digest != promised[name])
     unlisted = tuple(name for name in files if name not in promised)
     return Comparison(sums, same=len(listed) - len(differ), differ=differ, unlisted=unlisted)
+
+
+def write_rows(folder: Path, rows: Mapping[Path, int]) -> None:
+    """Write beside synthetic tables how many rows each file has, while it is the same file."""
+    found = {path.name: [file_sha256(path), count] for path, count in rows.items()}
+    write_json(folder / ROWS, found)
+
+
+def count_tables(source: MimicSource, hashes: Mapping[str, str]) -> dict[str, int]:
+    """Return how many rows the tables of text have: as written where the file is still that one, else by their lines.
+
+    A table that SHA256SUMS.txt vouches for is left out: it is what its provider published, quotes and all.
+
+    Raises:
+        InputError: the quotes of a table are such that rows could vanish in a cell.
+    """
+    written, vouched = _written_rows(source.hosp.parent), _as_promised(source, hashes)
+    counts = {}
+    for name, table in READ.items():
+        path = source.path(name)
+        digest, rows = written.get(path.name, ("", 0))
+        if digest == hashes[name]:
+            counts[name] = rows
+        elif name not in vouched and not is_gem(path):
+            counted = count_lines(path, table)
+            counts |= {} if counted is None else {name: counted}
+    return counts
+
+
+def _written_rows(folder: Path) -> dict[str, tuple[str, int]]:
+    """Return what `write_rows` wrote; nothing where there is no such file, or it is another's."""
+    try:
+        found = json.loads((folder / ROWS).read_text())
+        return {str(name): (str(digest), int(rows)) for name, (digest, rows) in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _as_promised(source: MimicSource, hashes: Mapping[str, str]) -> set[str]:
+    try:
+        found = compare(source, hashes)
+    except InputError:  # the check `as_published` says so
+        return set()
+    unproven = {*found.differ, *found.unlisted}
+    return {table for table in TABLES if found.sums and source.path(table).name not in unproven}

@@ -26,7 +26,7 @@ READ: dict[str, Table] = {
         },
         required=("order_id", "user_id", "eval_set", "order_number"),
     ),
-    "products": Table({"product_id": INTEGER}, required=("product_id",), free_text=("product_name",)),
+    "products": Table({"product_id": INTEGER}, required=("product_id",)),
     **dict.fromkeys(ORDER_PRODUCTS, _LINES),
 }
 """`held_out`, which some copies have beside these, is no input: a scorer alone may read it."""

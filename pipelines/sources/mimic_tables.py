@@ -40,7 +40,6 @@ TABLES: dict[str, Table] = {
             "hospital_expire_flag": INTEGER,
         },
         required=("subject_id", "hadm_id", "admittime", "hospital_expire_flag"),
-        free_text=("admission_location", "discharge_location", "language", "marital_status"),
     ),
     "diagnoses_icd": Table(
         {
@@ -75,7 +74,6 @@ TABLES: dict[str, Table] = {
             "valueuom": TEXT,
         },
         required=("labevent_id", "subject_id", "itemid"),
-        free_text=("value", "comments"),
     ),
     "emar": Table(
         {
@@ -92,10 +90,6 @@ TABLES: dict[str, Table] = {
     "prescriptions": Table(
         {"subject_id": INTEGER, "hadm_id": INTEGER, "pharmacy_id": INTEGER, "drug": TEXT, "gsn": TEXT},
         required=("subject_id",),
-        free_text=(
-            *("formulary_drug_cd", "prod_strength", "form_rx", "dose_val_rx", "dose_unit_rx"),
-            *("form_val_disp", "form_unit_disp", "route"),
-        ),
     ),
 }
 

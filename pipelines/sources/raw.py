@@ -26,6 +26,7 @@ from pipelines.sources.files import (
     unchanged,
     what_it_is,
 )
+from pipelines.sources.lines import count_rows
 from pipelines.sources.spelling import DATE, INTEGER, NUMBER, TEXT, TIME
 from schemas.errors import InputError
 from schemas.io.paths import scan_csv, scan_parquet
@@ -39,6 +40,7 @@ __all__ = [
     "TIME",
     "Table",
     "batches",
+    "count_lines",
     "estimate_rows",
     "find_file",
     "read",
@@ -48,6 +50,7 @@ __all__ = [
 
 ROWS_PER_BATCH = 500_000
 _ROWS_LOOKED_AT = 1_000
+MOST_IN_SINGLE_QUOTES = 0.001  # of a column's texts, as of what is malformed
 FIRST_YEAR, LAST_YEAR = 1900, 2299  # MIMIC-IV's times are shifted past 2100
 
 _WORDS: dict[pl.DataType, str] = {
@@ -61,15 +64,15 @@ _WORDS: dict[pl.DataType, str] = {
 
 @dataclass(frozen=True)
 class Table:
-    """The columns we read of a table, their types, those that may not be null, and free text we do not use.
-
-    Free text, what people type, is parsed all the same: where nobody looks, a quote never closed swallows rows without
-    a word. Columns that machines fill are not: to parse all of them costs a quarter of the whole extraction.
-    """
+    """The columns we read of a table, their types, and those that may not be null."""
 
     columns: Mapping[str, pl.DataType]
     required: tuple[str, ...] = field(default=())
-    free_text: tuple[str, ...] = field(default=())
+
+    @property
+    def numbers(self) -> list[str]:
+        """The columns that hold a whole number in every row."""
+        return [name for name in self.required if self.columns[name] == INTEGER]
 
 
 def find_columns(path: Path, table: Table) -> dict[str, str]:
@@ -91,7 +94,7 @@ def find_columns(path: Path, table: Table) -> dict[str, str]:
         raise InputError(
             f"{path.name}: column {', '.join(twice)} stands there twice, whatever its case ({path}). Keep one."
         )
-    return {name: found[name][0] for name in (*table.columns, *table.free_text) if name in found}
+    return {name: found[name][0] for name in table.columns}
 
 
 def _refuse_missing(path: Path, missing: list[str], present: list[str]) -> None:
@@ -124,13 +127,27 @@ def read(path: Path, table: Table) -> pl.DataFrame:
     return pl.concat(batches(path, table))
 
 
-def batches(path: Path, table: Table) -> Iterator[pl.DataFrame]:
+def count_lines(path: Path, table: Table) -> int | None:
+    """Return how many rows a table of text has by its lines, blank ones too; None of Parquet, whose rows have none.
+
+    Raises:
+        InputError: its quotes are such that rows could vanish in a cell; the file is damaged.
+    """
+    return None if path.suffix == ".parquet" else count_rows(path, table.numbers)
+
+
+def batches(path: Path, table: Table, *, rows: int | None = None) -> Iterator[pl.DataFrame]:
     """Yield the declared columns in their types, some hundred thousand rows at a time, in the file's order.
+
+    Args:
+        path: csv.gz, csv or Parquet.
+        table: what is read of it.
+        rows: how many there are by `count_lines`, where they were counted.
 
     Raises:
         InputError: a column is missing, holds what its type does not allow, or is null where it may not be;
-            the table has no rows; the file is damaged. It names file, column and count, never a value. Faults in
-            values are raised after the last batch, when they have all been counted.
+            the table has no rows, or other than `rows`; the file is damaged. It names file, column and count, never a
+            value. Faults in values are raised after the last batch, when they have all been counted.
     """
     with unchanged(path):
         names = find_columns(path, table)
@@ -150,7 +167,7 @@ def batches(path: Path, table: Table) -> Iterator[pl.DataFrame]:
                 batch = tally.typed(found)
             if batch.height:
                 yield batch
-        tally.refuse()
+        tally.refuse(rows)
 
 
 def _found(path: Path, table: Table, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
@@ -211,11 +228,14 @@ class _Tally:
 
     def __init__(self, path: Path, table: Table) -> None:
         self._path, self._table, self._rows, self._without_ours = path, table, 0, 0
+        self._parsed = 0
         self._faults, self._empty, self._years = Counter[str](), Counter[str](), Counter[str]()
+        self._single_quotes = Counter[str]()
 
     def typed(self, found: pl.DataFrame) -> pl.DataFrame:
         """Return a batch in the declared types, without blank lines."""
         columns, stored = self._table.columns, found.schema
+        self._parsed += found.height
         batch = found.select(
             spelling.usual(
                 pl.col(name), stored[name], wanted, repeats=wanted == TIME and _repeats(found[name])
@@ -244,10 +264,16 @@ class _Tally:
         self._rows += batch.height
         self._empty.update({name: batch[name].null_count() for name in self._table.required})
         self._years.update({name: count_outside(batch[name]) for name in _times(columns)})
+        self._single_quotes.update(_count_single_quotes(batch, columns))
         return batch
 
-    def refuse(self) -> None:
-        """Raise InputError if there was no row, or something wrong in some."""
+    def refuse(self, rows: int | None) -> None:
+        """Raise InputError if there was no row, not as many as its lines say, or something wrong in some."""
+        if rows is not None and self._parsed != rows:
+            raise InputError(
+                f"{self._path.name}: {self._parsed:,} rows were read of the {rows:,} that its lines hold "
+                f"({self._path}): some vanish within a cell. Export it with every quote within a cell doubled."
+            )
         if self._without_ours and (of_others := self._without_ours - _rows_of_nothing(self._path)) > 0:
             self._rows += of_others
             self._empty.update(dict.fromkeys(self._table.required, of_others))
@@ -261,6 +287,10 @@ class _Tally:
                 (self._faults[name], f"values are not {_WORDS[wanted]}"),
                 (self._years[name], f"values lie outside the years {FIRST_YEAR} to {LAST_YEAR}"),
                 (self._empty[name] - self._faults[name], "rows have none"),
+                (
+                    self._single_quotes[name] - int(MOST_IN_SINGLE_QUOTES * self._rows),
+                    "values begin with a single quote, in which a comma would part a cell: quote by double quotes",
+                ),
             )
             if count > 0
         ]
@@ -281,6 +311,16 @@ def _repeats(values: pl.Series) -> bool:
     """Return whether most values, by the first some, are as the one before."""
     some = values[:_ROWS_LOOKED_AT]
     return 2 * len(Runs([some])) < len(some)
+
+
+def _count_single_quotes(batch: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> dict[str, int]:
+    """Return how many texts of each column begin with a single quote and something behind it."""
+    texts = [name for name, wanted in columns.items() if wanted == TEXT]
+    if not texts:
+        return {}
+    begins = (pl.col(name).str.starts_with("'") & (pl.col(name) != "'") for name in texts)
+    counts = batch.select(one.sum() for one in begins)
+    return dict(zip(texts, counts.row(0), strict=True))
 
 
 def _times(columns: Mapping[str, pl.DataType]) -> list[str]:

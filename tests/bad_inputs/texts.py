@@ -243,6 +243,40 @@ TEXTS = [
             ("admissions", "discharge_location", 20),
         )
     ),
+    *(
+        refused(
+            f"backslash_quotes_in_{table}_{column}",
+            table,
+            in_column(table, column, *(text for _ in range(2)), apart=apart),
+            "not doubled",
+            "(?i)doubled",
+            why,
+            is_quick=column == "scheduletime",
+        )
+        for table, column, apart, text, why in (
+            ("emar", "scheduletime", 20, rb'"5\" needle"', "Spark's and Hive's way: 20 rows would vanish"),
+            ("emar", "enter_provider_id", 250, rb'"5\""', "the same, where the cell ends with it: 250 rows"),
+            ("labevents", "flag", 2, rb'"\"high"', "the same, in a column nobody reads"),
+            ("prescriptions", "prod_strength", 400, rb'"2\" patch"', "the same"),
+        )
+    ),
+    refused(
+        "two_cells_of_a_lone_quote",
+        "labevents",
+        both(cells("labevents", "comments", ""), in_column("labevents", "flag", b'"', b'"', apart=200)),
+        "whole rows",
+        "(?i)doubled",
+        "between them stand commas, as around a cell well quoted: the lines within it are rows",
+    ),
+    refused(
+        "single_quotes",
+        "emar",
+        cells("emar", "medication", lambda text: f"'{text}'"),
+        "single quote",
+        "(?i)mend",
+        "a comma within them would part a cell in two",
+        column="medication",
+    ),
     refused(
         "an_inch_in_a_comment",
         "labevents",
@@ -345,6 +379,20 @@ TEXTS = [
         "(?i)mend",
         "a row that holds something is one, and whose it is is not known",
         column="subject_id",
+    ),
+    Case(
+        "carriage_return_within_a_cell",
+        "labevents",
+        in_comments(b"a\rb"),
+        Same(),
+        "a line ends with a line feed; nothing vanishes",
+    ),
+    Case(
+        "line_separators_of_unicode",
+        "labevents",
+        in_comments("a\u2028b\u0085c\x0bd".encode()),
+        Same(),
+        "they end a line of no table",
     ),
     refused("a_block_of_zeros", "emar", unpacked("emar", zeroed), "zero bytes", AGAIN, "a disk's fault"),
     Case("zero_bytes_in_a_comment", "labevents", in_comments(b"a\0b"), Same(), "in a column nobody reads"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from pipelines.sources.checksums import write_rows
 from pipelines.sources.synthetic.catalog import CROSSWALKS, read
 from pipelines.sources.synthetic.made import compressed, made_blocks
 from pipelines.sources.synthetic.tables import TABLES
@@ -76,6 +77,7 @@ def _write(out: Path, planted: Path, patients: int, volume: Volume, seed: int, w
             table = read(name)
             parts[name].write_bytes(compressed(table, header=True))
             rows[name] = table.height
+    write_rows(out, {path: rows[name] for name, path in paths.items()})
     _write_planted(truths, planted)
     return StepCard(
         step="mimic_synthetic", contract=contract_name(PLANTED), counts={"patients_asked": patients, **rows}
