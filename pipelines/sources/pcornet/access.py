@@ -3,15 +3,16 @@
 import os
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit
 
+from pipelines.sources.pcornet.libpq import address_of, hosts_of, options_of
 from schemas.errors import InputError
 
 NAMES = ("NEST_DB_USER", "NEST_DB_PASSWORD", "NEST_DB_DSN")
 OR_PLAINTEXT = (
     ", or allow plain text on a net of your own: --allow-plaintext, or NEST_DB_ALLOW_PLAINTEXT=true"
 )
-_LOCAL = re.compile(r"localhost|127(\.\d+){3}|::1|/.*|")
+_LOCAL = re.compile(r"localhost|127(\.\d+){3}|::1|[/@].*|", re.IGNORECASE)
 _SAFE_MODES = ("require", "verify-ca", "verify-full")
 
 
@@ -42,7 +43,10 @@ class Access:
 
 def refuse_password(address: str, where: str) -> None:
     """Raise InputError when an address carries a user or a password: it stands in configs and logs."""
-    parts = urlsplit(address) if "://" in address else None
+    try:
+        parts = urlsplit(address) if "://" in address else None
+    except ValueError:
+        raise InputError(f"{where}: is no address; a bracket in it is not closed.") from None
     in_url = parts and (
         "@" in parts.netloc or {"user", "password"} & {key for key, _ in parse_qsl(parts.query)}
     )
@@ -55,38 +59,47 @@ def refuse_password(address: str, where: str) -> None:
 
 
 def postgres_address(access: Access, *, allow_plaintext: bool) -> str:
-    """Return the address libpq takes, credentials in it, TLS required of any host that is not this one.
+    """Return the address libpq takes, credentials in it, TLS required where any host it may reach is not this one.
 
     Raises:
         InputError: it is no postgresql:// address, or asks for no TLS of another host.
     """
-    parts = urlsplit(access.dsn)
-    if parts.scheme not in ("postgresql", "postgres"):
-        raise InputError("NEST_DB_DSN: is no address like postgresql://host:5432/database. Write it so.")
-    options = dict(parse_qsl(parts.query))
-    host = options.get("host", parts.hostname or "")
-    is_far = not _LOCAL.fullmatch(host) and not allow_plaintext
-    if is_far and options.setdefault("sslmode", "require") not in _SAFE_MODES:
-        _refuse_plaintext("sslmode=require or stricter")
-    netloc = f"{quote(access.user, safe='')}:{quote(access.password, safe='')}@{parts.netloc}"
-    query = "&".join(f"{key}={quote(value, safe='')}" for key, value in options.items())
-    return urlunsplit(("postgresql", netloc, parts.path, query, ""))
+    options = options_of(access.dsn)
+    if not allow_plaintext and not all(map(_is_local, hosts_of(options))):
+        mode = options.setdefault("sslmode", os.environ.get("PGSSLMODE") or "require")
+        if mode not in _SAFE_MODES:
+            _refuse_plaintext("sslmode=verify-full, or require,")
+    return address_of(options, access.user, access.password)
 
 
 def oracle_address(access: Access, *, allow_plaintext: bool) -> str:
-    """Return the address python-oracledb takes.
+    """Return the address python-oracledb takes; which hosts and protocols it means, the driver itself says.
 
     Raises:
-        InputError: it asks for no TLS of a host that is not this one.
+        InputError: it is no address, or asks for no TLS of a host that is not this one.
     """
-    secure = access.dsn.lower().startswith("tcps://") or re.search(
-        r"protocol\s*=\s*tcps", access.dsn, re.IGNORECASE
-    )
-    named = re.search(r"host\s*=\s*([^\s)]+)", access.dsn, re.IGNORECASE)
-    host = named[1] if named else re.sub(r"^\w+://|^//", "", access.dsn).split("/")[0].rsplit(":", 1)[0]
-    if not secure and not _LOCAL.fullmatch(host) and not allow_plaintext:
+    import oracledb  # a driver: only where it is spoken to
+
+    if allow_plaintext:
+        return access.dsn
+    meant = oracledb.ConnectParams()
+    try:
+        meant.parse_connect_string(access.dsn)
+    except oracledb.Error:
+        raise InputError(
+            "NEST_DB_DSN: is no address like tcps://host:2484/service, nor a name in the tnsnames.ora of TNS_ADMIN. "
+            "Write it so."
+        ) from None
+    hosts, protocols = (told if isinstance(told, list) else [told] for told in (meant.host, meant.protocol))
+    if not all(
+        protocol == "tcps" or _is_local(host or "") for host, protocol in zip(hosts, protocols, strict=True)
+    ):
         _refuse_plaintext("tcps://host:port/service")
     return access.dsn
+
+
+def _is_local(host: str) -> bool:
+    return _LOCAL.fullmatch(host) is not None
 
 
 def _refuse_plaintext(safe: str) -> None:

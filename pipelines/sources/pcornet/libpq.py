@@ -1,0 +1,89 @@
+"""Where libpq would connect to: an address may name several hosts, a service, or none that the environment then names.
+
+The rules are libpq's own (PostgreSQL's documentation, 34.1.1 and 34.15 to 34.17): a service fills in what the address
+leaves out, then the environment does; `hostaddr` is where the connection goes, whatever `host` says.
+"""
+
+import configparser
+import itertools
+import os
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from schemas.errors import InputError
+
+_CREDENTIALS = ("user", "password", "passfile")
+_PORT = re.compile(r"^(?P<host>\[.*\]|[^:]*)(:(?P<port>\d*))?$")
+
+
+def options_of(dsn: str) -> dict[str, str]:
+    """Return what an address says, and the service it or PGSERVICE names: host, port, dbname and other options.
+
+    Raises:
+        InputError: it is no postgresql:// address, or there is no such service.
+    """
+    try:
+        parts = urlsplit(dsn)
+        hosts = [_PORT.fullmatch(place) for place in parts.netloc.rpartition("@")[2].split(",")]
+        if parts.scheme not in ("postgresql", "postgres") or None in hosts:
+            raise ValueError
+    except ValueError:
+        raise InputError(
+            "NEST_DB_DSN: is no address like postgresql://host:5432/database. Write it so."
+        ) from None
+    named = [place for place in hosts if place is not None]
+    options = {
+        "host": ",".join(unquote(place["host"]).strip("[]") for place in named),
+        "port": ",".join(place["port"] or "" for place in named),
+        "dbname": unquote(parts.path.lstrip("/")),
+    }
+    options = {name: value for name, value in options.items() if value.strip(",")} | dict(
+        parse_qsl(parts.query)
+    )
+    if options.pop("ssl", None) == "true":
+        options.setdefault("sslmode", "require")
+    if service := options.pop("service", None) or os.environ.get("PGSERVICE"):
+        options = {
+            key: value for key, value in _service(service).items() if key not in _CREDENTIALS
+        } | options
+    return options
+
+
+def hosts_of(options: dict[str, str]) -> list[str]:
+    """Return every host, address or socket folder that may be connected to; "" is this machine's socket."""
+    names = options.get("host") or os.environ.get("PGHOST", "")
+    addresses = options.get("hostaddr") or os.environ.get("PGHOSTADDR", "")
+    pairs = itertools.zip_longest(addresses.split(","), names.split(","), fillvalue="")
+    return [address.strip() or name.strip() for address, name in pairs]
+
+
+def address_of(options: dict[str, str], user: str, password: str) -> str:
+    """Return an address with these options and credentials."""
+    options = dict(options)
+    database = quote(options.pop("dbname", ""), safe="")
+    query = "&".join(f"{key}={quote(value, safe='')}" for key, value in options.items())
+    return f"postgresql://{quote(user, safe='')}:{quote(password, safe='')}@/{database}?{query}"
+
+
+def _service(name: str) -> dict[str, str]:
+    """Return what a service file says of a service.
+
+    Raises:
+        InputError: none of the files libpq reads knows it.
+    """
+    own = os.environ.get("PGSERVICEFILE") or "~/.pg_service.conf"
+    files = [Path(own).expanduser()]
+    if folder := os.environ.get("PGSYSCONFDIR"):
+        files.append(Path(folder) / "pg_service.conf")
+    for file in files:
+        known = configparser.RawConfigParser(delimiters=("=",), strict=False, default_section="")
+        try:
+            known.read(file, encoding="utf-8")
+        except (configparser.Error, OSError, UnicodeDecodeError):
+            raise InputError(f"{file}: is no service file as libpq reads it. Mend it.") from None
+        if known.has_section(name):
+            return dict(known.items(name))
+    raise InputError(
+        f"NEST_DB_DSN: its service is in none of {', '.join(map(str, files))}. Name one that is, or the host itself."
+    )
