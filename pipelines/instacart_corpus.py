@@ -15,10 +15,8 @@ from schemas.rules import DataRules
 def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
     """Write vocab/1: of the training users' orders and of what was visible of the test users' before the last.
 
-    Under `fit_on: all` everything counts.
+    So under `fit_on: all`, too: what a user is asked for, or chosen by, is fitted on under no rules.
     """
-    if rules.fit_on == "all":
-        return corpus.fit_vocab(layout, rules)
     users = scan_table(layout.subjects, SUBJECTS)
     fitted = users.filter(pl.col("split") != "val").select("subject_id").collect()["subject_id"]
     return corpus.fit_vocab(layout, rules, subjects=fitted, held_back=held_back(layout))

@@ -5,7 +5,7 @@ Nothing here imports Great Expectations; `schemas.validation.validate` runs a su
 
 from collections.abc import Callable
 
-from schemas.expectations.derivation import derived_seqset, derived_vocab
+from schemas.expectations.derivation import derived_basket_vocab, derived_seqset, derived_vocab
 from schemas.expectations.labels import labels
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Rule, Severity, Suite, Table, View
@@ -26,7 +26,7 @@ BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "subjects": lambda layout: subjects(layout).without("sex_is_given", "birth_date_is_given"),
     "encounters": lambda layout: encounters(layout).without("age_years_is_given"),
     "events": events,
-    "vocab": vocab,
+    "vocab": derived_basket_vocab,
     "seqset": seqset,
 }
 """The same for baskets, whose buyers have neither birthday nor sex."""

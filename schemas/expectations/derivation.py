@@ -10,7 +10,7 @@ from dataclasses import replace
 from schemas.contract import table_metadata
 from schemas.events import DRUG_LOOKUP, EVENTS, KINDS, SUBJECTS
 from schemas.expectations.sequences import seqset, vocab
-from schemas.expectations.suite import Suite, Table, View, holds
+from schemas.expectations.suite import Rule, Suite, Table, View, holds
 from schemas.layout import Layout
 from schemas.vocab import UNK
 
@@ -43,6 +43,35 @@ def derived_vocab(layout: Layout) -> Suite:
     rule = holds(
         "procedure_is_counted_in_the_fitted_on_patients_alone", "count_train = events", "token", "count_train"
     )
+    return _counted_once_more(layout, query, rule)
+
+
+def derived_basket_vocab(layout: Layout) -> Suite:
+    """Return the suite of vocab/1 of a shop, a tenth of its products counted once more, under any rules alike.
+
+    They count in the orders of who is trained on, and of who is tested on in those before the last with something in
+    it: that one may be asked for, and who is validated on is chosen by.
+    """
+    query = """
+        WITH visible AS (
+            SELECT subject_id, max(time) AS last FROM events JOIN subjects USING (subject_id)
+            WHERE split = 'test' GROUP BY subject_id
+        )
+        SELECT v.token, v.count_train, coalesce(counted.events, 0) AS events
+        FROM vocab v LEFT JOIN (
+            SELECT code, count(*) AS events
+            FROM events JOIN subjects USING (subject_id) LEFT JOIN visible USING (subject_id)
+            WHERE code LIKE '%7' AND (split = 'train' OR (split = 'test' AND time < last)) GROUP BY code
+        ) counted USING (code)
+        WHERE v.kind = 'ITEM' AND code LIKE '%7'"""
+    rule = holds(
+        "product_is_counted_without_the_orders_asked_for", "count_train = events", "token", "count_train"
+    )
+    return _counted_once_more(layout, query, rule)
+
+
+def _counted_once_more(layout: Layout, query: str, rule: Rule) -> Suite:
+    """Return the suite of vocab/1 with a rule on its tokens beside their counts in the events."""
     suite = vocab(layout)
     sources = (Table("events", layout.events, EVENTS), Table("subjects", layout.subjects, SUBJECTS))
     view = View("vocab_as_derived", query, (rule,))

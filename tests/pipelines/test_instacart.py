@@ -1,6 +1,7 @@
 """Instacart to shards: sets worked by hand, a plain reading of the rules, and input that is not as it should be."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from nest_model.data import SeqSets
 from nest_model.nbr.targets import last_visible
 from pipelines import instacart, instacart_corpus
+from pipelines.sources.instacart import VALIDATION_FROM
 from pipelines.sources.instacart_tables import find_source
 from pipelines.split import unit_interval
 from schemas.cards import StepCard
@@ -18,7 +20,7 @@ from schemas.errors import InputError
 from schemas.events import EVENTS
 from schemas.expectations import BASKET_SUITES
 from schemas.layout import Layout
-from schemas.rules import DataRules
+from schemas.rules import PRESETS, DataRules
 from schemas.seqset import TARGET_HIDDEN
 from schemas.validation import validate
 from tests.pipelines.instacart_files import (
@@ -226,10 +228,48 @@ def test_a_product_below_min_count_is_unknown_in_its_place(tmp_path: Path):
     assert sets_of(layout)[2][5] == ["ITEM:20", "ITEM:30", "[UNK]"]
 
 
-def test_fitted_on_all_everything_visible_counts(tmp_path: Path):
-    raw = write_shop(tmp_path / "raw", GOLDEN)
-    layout = run_all(raw, Layout(tmp_path / "instacart"), DataRules(min_count=1, fit_on="all"))
-    assert all("[UNK]" not in row[5] for row in sets_of(layout))
+RULES_OF = {"default": DataRules(min_count=1), "fit_on all": DataRules(min_count=1, fit_on="all"), **PRESETS}
+
+
+@pytest.mark.parametrize("name", RULES_OF)
+def test_noise_in_every_order_that_may_be_asked_for_changes_no_fitted_table_under_any_preset(
+    name: str, tmp_path: Path
+):
+    """Either target of who is tested on, the last visible order and the hidden one, and who is validated on."""
+    shop = made_up_shop(3, users=40)
+    noisy = {
+        user: [replace(order, products=[*order.products]) for order in own] for user, own in shop.items()
+    }
+    chance, changed = random.Random(4), 0
+    for user, own in noisy.items():
+        asked = [order for order in own if order.products and order.eval_set != "test"][-1:]
+        if own[-1].eval_set == "test":
+            asked.append(own[-1])
+        elif unit_interval(user) < VALIDATION_FROM:
+            asked = []
+        else:
+            asked = own
+        for order in asked:
+            order.products[:] = chance.sample(range(1, 40), max(len(order.products), 1))
+            changed += 1
+    assert changed > 20
+    made = []
+    for place, each in (("clean", shop), ("noisy", noisy)):
+        raw = write_shop(tmp_path / place / "raw", each, list(range(1, 40)))
+        made.append(run_all(raw, Layout(tmp_path / place / "instacart"), RULES_OF[name]))
+    clean, other = made
+    assert other.vocab.read_bytes() == clean.vocab.read_bytes()
+    assert (other.events / "ITEM-00000.parquet").read_bytes() != (
+        clean.events / "ITEM-00000.parquet"
+    ).read_bytes()
+    assert pl.read_parquet(clean.vocab)["count_train"].sum() > 0
+
+
+@pytest.mark.parametrize("name", RULES_OF)
+def test_the_vocabulary_counts_the_same_orders_under_any_preset(name: str, tmp_path: Path, golden: Layout):
+    rules = RULES_OF[name].model_copy(update={"min_count": 1})
+    layout = run_all(write_shop(tmp_path / "raw", GOLDEN), Layout(tmp_path / "instacart"), rules)
+    assert pl.read_parquet(layout.vocab).equals(pl.read_parquet(golden.vocab))
 
 
 def test_a_gap_that_is_not_given_counts_as_no_day_and_is_told(tmp_path: Path):

@@ -54,7 +54,7 @@ def materialize(world: World, *assets: str, preset: str = "default") -> Findings
     definitions = dg.Definitions.merge(_definitions(), dg.Definitions(resources={"workspace": workspace}))
     job = definitions.resolve_implicit_global_asset_job_def()
     selection = [dg.AssetKey(asset) for asset in assets] or None
-    return _findings(job.execute_in_process(asset_selection=selection, raise_on_error=False))
+    return findings_of(job.execute_in_process(asset_selection=selection, raise_on_error=False))
 
 
 def whole_chain(world: World) -> Findings:
@@ -95,7 +95,7 @@ def of_input(damage: RawDamage) -> Damage:
     return lambda world: damage(world.raw)
 
 
-def _findings(result: dg.ExecuteInProcessResult) -> Findings:
+def findings_of(result: dg.ExecuteInProcessResult) -> Findings:
     findings = Findings()
     for evaluation in result.get_asset_check_evaluations():
         if evaluation.passed:
