@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
 from schemas.contracts import descriptions
-from schemas.events import SUBJECTS
+from schemas.events import KINDS, SUBJECTS
 from schemas.splits import shown_splits
 from schemas.suppress import is_small, shown_count, shown_parts
 
@@ -25,9 +25,9 @@ def table_result(
     """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures, and `more`."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     rows = sum(pq.read_metadata(file).num_rows for file in files)
-    dg.AssetExecutionContext.get().log.info(f"{rows:,} rows under {card.contract}")
+    dg.AssetExecutionContext.get().log.info(f"{shown_count(rows)} rows under {card.contract}")
     metadata = {
-        "dagster/row_count": rows,
+        **({} if is_small(rows) else {"dagster/row_count": rows}),
         "dagster/column_schema": column_schema(pq.read_schema(files[0])),
         "dagster/uri": path.as_uri(),
         "contract": card.contract,
@@ -61,12 +61,21 @@ def input_result(card: StepCard, **found: Path) -> dg.MaterializeResult:
 
 def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
     """Return a card's counts, shares and flows for the UI: no small count, and no share that tells one."""
+    counts = {name: count for name, count in card.counts.items() if "[" not in name}  # a histogram's bin
+    by_kind = _shown_by_kind(counts)
     metadata: dict[str, dg.MetadataValue] = {
-        name: dg.MetadataValue.int(count) if name in OF_NOBODY else shown(count)
-        for name, count in card.counts.items()
-        if "[" not in name  # a histogram's bin
+        name: dg.MetadataValue.int(count)
+        if name in OF_NOBODY
+        else shown(count)
+        if by_kind.get(name, f"{count:,}") == f"{count:,}"
+        else dg.MetadataValue.text(by_kind[name])
+        for name, count in counts.items()
     }
-    hidden = tuple(name for name, count in card.counts.items() if is_small(count) and name not in OF_NOBODY)
+    hidden = tuple(
+        name
+        for name, count in counts.items()
+        if name not in OF_NOBODY and (is_small(count) or by_kind.get(name, f"{count:,}") != f"{count:,}")
+    )
     metadata |= {
         f"share_{name}": dg.MetadataValue.float(share)
         for name, share in card.shares.items()
@@ -81,6 +90,16 @@ def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
     return metadata
 
 
+def _shown_by_kind(counts: Mapping[str, int]) -> dict[str, str]:
+    """Return the counts of each kind (`tokens_DX`), which add up to the one of all (`tokens`), as they may be shown."""
+    found: dict[str, str] = {}
+    for whole in {
+        name.removesuffix(f"_{kind}") for name in counts for kind in KINDS if name.endswith(f"_{kind}")
+    }:
+        found |= shown_parts({name: counts[name] for kind in KINDS if (name := f"{whole}_{kind}") in counts})
+    return found
+
+
 def flows_markdown(flows: Mapping[str, Flow]) -> str:
     """Return a table: rows read, kept, dropped by reason; no part under 11 is shown or follows from the others."""
     has_notes = any(flow.noted_here for flow in flows.values())
@@ -89,7 +108,7 @@ def flows_markdown(flows: Mapping[str, Flow]) -> str:
 
 def _flow_row(name: str, flow: Flow, has_notes: bool) -> dict[str, str]:
     parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
-    row = {"from": name, "source rows": f"{flow.source_rows:,}", "kept": parts.pop("kept")}
+    row = {"from": name, "source rows": shown_count(flow.source_rows), "kept": parts.pop("kept")}
     row["dropped"] = _by_reason(parts)
     if has_notes:
         noted = {reason: shown_count(count, flow.kept_rows) for reason, count in flow.noted_here.items()}

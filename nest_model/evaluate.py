@@ -18,7 +18,8 @@ import numpy as np
 
 from nest_model.bootstrap import Resamples, weighted_auroc, weighted_average_precision
 from nest_model.predictions import Predictions, read_predictions
-from schemas.suppress import SMALLEST_SHOWN, shown_count
+from schemas.label_counts import shown_positives
+from schemas.suppress import SMALL, SMALLEST_SHOWN, is_small
 
 METRICS = ("auroc", "average_precision", "brier", "ece")
 
@@ -230,15 +231,16 @@ def counts(predictions: Predictions) -> dict[str, int | float | str | None]:
     }
     if predictions.task.label_type != "bool":
         return found | {"classes_scored": scored, "classes_left_out": len(predictions.classes) - scored}
-    positives = countable(int(predictions.positives[0]), rows)
-    known = rows > 0 and isinstance(positives, int)
-    return found | {"positives": positives, "prevalence": round(positives / rows, 4) if known else None}
+    count = int(predictions.positives[0])
+    text = shown_positives(count, rows)
+    if text != f"{count:,}":
+        return found | {"positives": text, "prevalence": None}
+    return found | {"positives": count, "prevalence": round(count / rows, 4) if rows else None}
 
 
-def countable(count: int, of: int | None = None) -> int | str:
+def countable(count: int) -> int | str:
     """Return the count itself where it may be shown, else what stands for it (`< 11`)."""
-    words = shown_count(count, of)
-    return count if words == f"{count:,}" else words
+    return SMALL if is_small(count) else count
 
 
 def headline(metrics: dict[str, Any]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from nest_model.evaluate import Score, combine, missing, score
 from nest_model.predictions import Predictions
 from schemas.contract import read_table
 from schemas.events import ENCOUNTERS, SUBJECTS
-from schemas.suppress import SMALLEST_SHOWN, WITHHELD, shown_count, shown_parts
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, hidden_together, is_small
 
 METRICS = ("auroc", "average_precision")
 
@@ -20,6 +20,8 @@ LEAST_POSITIVES = 20
 """With fewer a group's score says more of chance than of the group."""
 
 TOO_FEW = f"withheld: under {LEAST_POSITIVES} rows with the outcome, or under {SMALLEST_SHOWN} without"
+
+BESIDE_FEW = "withheld: too few rows in this group, or in one it is hidden with"
 
 _VAGUE = ("not known", "other")
 
@@ -92,13 +94,13 @@ def score_groups(
         group_of_row = np.array(group_of_row, dtype=object)
         names = sorted(set(group_of_row), key=_place)
         parts = {name: predictions.rows(group_of_row == name) for name in names}
-        rows, positives = _counts(parts)
-        scores = {name: _score(part, resamples) for name, part in parts.items()}
+        hidden = _hidden(parts)
+        scores = _scores(parts, hidden, resamples)
         reference = _reference(parts, scores)
         for name in names:
             gap = _gap(scores, name, reference)
             found.append(
-                {"attribute": attribute, "group": name, "rows": rows[name], "positives": positives[name]}
+                {"attribute": attribute, "group": name, **_counts(parts[name], name in hidden)}
                 | {metric: scores[name][metric].json() for metric in METRICS}
                 | {"gap": gap.json(), "reference": reference}
             )
@@ -120,26 +122,48 @@ def _gap(scores: Mapping[str, Mapping[str, Score]], name: str, reference: str | 
     return combine([scores[name]["auroc"], scores[reference]["auroc"]], lambda pair: pair[0] - pair[1])
 
 
-def _counts(parts: Mapping[str, Predictions]) -> tuple[dict[str, str], dict[str, str]]:
-    """Rows and positives per group of one attribute; rows, positives, negatives give one another away."""
-    sizes = {name: len(part) for name, part in parts.items()}
-    true = {name: int(part.positives[0]) for name, part in parts.items()}
-    rows, positives = shown_parts(sizes), shown_parts(true)
-    negatives = shown_parts({name: sizes[name] - true[name] for name in parts})
-    for name, count in true.items():
-        if positives[name] == f"{count:,}" and f"{sizes[name]:,}" != rows[name]:
-            positives[name] = WITHHELD
-        elif positives[name] == f"{count:,}" and negatives[name] != f"{sizes[name] - count:,}":
-            small = shown_count(count, sizes[name])
-            positives[name] = WITHHELD if small == positives[name] else small
-    return rows, positives
+def _hidden(parts: Mapping[str, Predictions]) -> set[str]:
+    """Return the groups whose rows and positives are withheld; both, for each gives the other away."""
+    positives = {name: int(part.positives[0]) for name, part in parts.items()}
+    negatives = {name: len(part) - positives[name] for name, part in parts.items()}
+    if any(is_small(sum(counts.values())) for counts in (positives, negatives)):
+        return set(parts)
+    return hidden_together(positives, negatives)
 
 
-def _score(part: Predictions, resamples: Resamples) -> dict[str, Score]:
+def _may_be_scored(hidden: set[str], parts: Mapping[str, Predictions]) -> bool:
+    """Whether hidden groups may have scores, each of which says that its group has enough rows of both kinds."""
+    scored = [name for name in hidden if _has_enough(parts[name])]
+    positives = sum(int(parts[name].positives[0]) for name in hidden)
+    negatives = sum(len(parts[name]) for name in hidden) - positives
+    room = SMALLEST_SHOWN - 1
+    return positives >= room + LEAST_POSITIVES * len(scored) and negatives >= room + SMALLEST_SHOWN * len(
+        scored
+    )
+
+
+def _has_enough(part: Predictions) -> bool:
     positives = int(part.positives[0])
-    if positives < LEAST_POSITIVES or len(part) - positives < SMALLEST_SHOWN:
-        return dict.fromkeys(METRICS, missing(TOO_FEW))
-    return score(part, resamples)
+    return positives >= LEAST_POSITIVES and len(part) - positives >= SMALLEST_SHOWN
+
+
+def _scores(
+    parts: Mapping[str, Predictions], hidden: set[str], resamples: Resamples
+) -> dict[str, dict[str, Score]]:
+    is_allowed = _may_be_scored(hidden, parts)
+    return {
+        name: dict.fromkeys(METRICS, missing(BESIDE_FEW))
+        if name in hidden and not is_allowed
+        else score(part, resamples)
+        if _has_enough(part)
+        else dict.fromkeys(METRICS, missing(TOO_FEW))
+        for name, part in parts.items()
+    }
+
+
+def _counts(part: Predictions, is_hidden: bool) -> dict[str, str]:
+    rows, positives = f"{len(part):,}", f"{int(part.positives[0]):,}"
+    return {"rows": WITHHELD, "positives": WITHHELD} if is_hidden else {"rows": rows, "positives": positives}
 
 
 def _place(name: str) -> tuple[bool, int, str]:

@@ -60,7 +60,7 @@ def shown_attrition(steps: Sequence[Step]) -> list[dict[str, str]]:
 
     No count of 1 to 10 is shown, and none can be worked out by one who knows this rule: a row is withheld if one of
     its counts is small, or differs by 1 to 10 from the last row shown; what a step dropped is shown only between
-    two rows that are. `< 11` is said only right after a row shown, and where it leaves ten possibilities.
+    two rows that are. `< 11` is said of what is left only right after a row shown, where it leaves ten possibilities.
     """
     table: list[dict[str, str]] = []
     last: tuple[int, int] | None = None  # of the last row shown
@@ -91,12 +91,11 @@ def _shown_row(row: Step, is_shown: bool, *, exact: bool, room: bool) -> dict[st
     if is_shown:
         rows, patients = f"{row.index_rows:,}", f"{row.patients:,}"
     else:
-        rows = patients = SMALL if room and row.index_rows < SMALLEST_SHOWN else WITHHELD
-    few = room and not is_shown and row.dropped < SMALLEST_SHOWN <= row.index_rows
+        rows = patients = SMALL if room and is_small(row.index_rows) else WITHHELD
     return {
         "step": row.step,
         "index_rows": rows,
         "patients": patients,
-        "dropped": f"{row.dropped:,}" if exact else SMALL if few else WITHHELD,
+        "dropped": f"{row.dropped:,}" if exact else WITHHELD,
         "percent": f"{row.percent:.2f}" if exact else "",
     }

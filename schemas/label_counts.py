@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from schemas.attrition import Step, shown_attrition
 from schemas.events import SPLITS
-from schemas.suppress import WITHHELD, is_small, shown, shown_parts
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, hidden_together, is_small, shown, shown_parts
 
 
 def shown_label_counts(counts: Mapping[str, int], steps: Sequence[Step]) -> dict[str, str]:
     """Return the counts of a `<cohort>_labels` card as text.
 
-    What adds up to a withheld number is withheld with it: rows of the splits to the rows, labels of a split to the
-    split's rows. `positives_<split>` is guarded against its complement.
+    What adds up to a withheld number is withheld with it: rows and patients of the splits to all of them, labels of a
+    split to the split's rows. `positives_<split>` is guarded against its complement.
 
     Args:
         counts: of the card, `rows`, `subjects`, `rows_train`, `positives_train`, `class_IX_train` …
@@ -19,17 +19,36 @@ def shown_label_counts(counts: Mapping[str, int], steps: Sequence[Step]) -> dict
     """
     last = shown_attrition(steps)[-1]
     table = {"rows": last["index_rows"], "subjects": last["patients"]}
-    for total in ("rows", "subjects"):
-        parts = {f"{total}_{split}": counts[f"{total}_{split}"] for split in SPLITS}
-        table |= _parts_of(table[total], parts)
+    hidden = _hidden_splits(counts) if _is_shown(table["rows"]) else set(SPLITS)
     for split in SPLITS:
-        rows, positives = f"rows_{split}", f"positives_{split}"
+        table |= {
+            name: WITHHELD if split in hidden else f"{counts[name]:,}"
+            for name in (f"rows_{split}", f"subjects_{split}")
+        }
+    for split in SPLITS:
         classes = {name: count for name, count in counts.items() if _is_class(name, split)}
-        table |= _parts_of(table[rows], classes)
-        if positives in counts:
-            guarded = is_small(counts[rows] - counts[positives]) or not _is_shown(table[rows])
-            table[positives] = WITHHELD if guarded else shown(counts[positives])
+        table |= dict.fromkeys(classes, WITHHELD) if split in hidden else shown_parts(classes)
+        if f"positives_{split}" in counts:
+            rows, positives = counts[f"rows_{split}"], counts[f"positives_{split}"]
+            table[f"positives_{split}"] = WITHHELD if split in hidden else shown_positives(positives, rows)
     return table | {name: f"{count:,}" for name, count in counts.items() if name == "classes"}
+
+
+def _hidden_splits(counts: Mapping[str, int]) -> set[str]:
+    """Return the splits whose rows and patients are withheld: both, for no split has more patients than rows."""
+    rows, subjects = ({split: counts[f"{what}_{split}"] for split in SPLITS} for what in ("rows", "subjects"))
+    return hidden_together(rows, subjects)
+
+
+def shown_positives(positives: int, rows: int) -> str:
+    """Return the positives of some rows; `< 11` only where 10 of them would leave the negatives 11."""
+    if (
+        is_small(rows)
+        or is_small(rows - positives)
+        or (is_small(positives) and rows < 2 * SMALLEST_SHOWN - 1)
+    ):
+        return WITHHELD
+    return shown(positives)
 
 
 def _is_class(name: str, split: str) -> bool:
@@ -38,7 +57,3 @@ def _is_class(name: str, split: str) -> bool:
 
 def _is_shown(text: str) -> bool:
     return text[0].isdigit()
-
-
-def _parts_of(total: str, parts: Mapping[str, int]) -> dict[str, str]:
-    return shown_parts(parts) if _is_shown(total) else dict.fromkeys(parts, WITHHELD)

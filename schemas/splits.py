@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
 from schemas.events import SPLITS
-from schemas.suppress import WITHHELD, is_small, shown_count, shown_parts, shown_share
+from schemas.suppress import WITHHELD, is_small, shown_parts, shown_share
 
 OVERLAPS = (("train", "test"), ("val", "test"), ("train", "val"))  # of the pretraining, in the tasks'
 
@@ -55,23 +55,27 @@ def count_off_hash(subjects: pa.Table, column: str, low: float, high: float) -> 
 def shown_splits(subjects: pa.Table) -> ShownSplits:
     """Return the splits of subjects/1 with small counts withheld.
 
-    Both splits cut the same order of patients, so the sizes of both give the overlaps: where one of these is small, the
-    sizes of the pretraining's are withheld.
+    Who is in which split of both is a table of nine counts with the sizes as margins: where one of them is small, the
+    sizes of the pretraining's and the overlaps are withheld, but for an overlap of nobody.
     """
+    cells = {(one, other): count_overlap(subjects, one, other) for one in SPLITS for other in SPLITS}
     sizes = {name: _size(subjects, "split", name) for name in SPLITS}
-    overlaps = {pair: count_overlap(subjects, *pair) for pair in OVERLAPS}
-    small = any(is_small(count) or is_small(sizes[task] - count) for (_, task), count in overlaps.items())
     pretrain_sizes = {name: _size(subjects, "pretrain_split", name) for name in SPLITS}
+    is_hidden = any(map(is_small, cells.values()))
     return ShownSplits(
         task=shown_parts(sizes),
-        pretrain=dict.fromkeys(SPLITS, WITHHELD) if small else shown_parts(pretrain_sizes),
+        pretrain=dict.fromkeys(SPLITS, WITHHELD) if is_hidden else shown_parts(pretrain_sizes),
         overlap={
-            f"{pretrain}_in_{task}": Overlap(
-                patients=shown_count(count, sizes[task]), share=shown_share(count, sizes[task])
-            )
-            for (pretrain, task), count in overlaps.items()
+            f"{pretrain}_in_{task}": _overlap(cells[pretrain, task], sizes[task], is_hidden)
+            for pretrain, task in OVERLAPS
         },
     )
+
+
+def _overlap(patients: int, of: int, is_hidden: bool) -> Overlap:
+    if is_hidden and patients:
+        return Overlap(patients=WITHHELD, share="–")
+    return Overlap(patients=f"{patients:,}", share=shown_share(patients, of))
 
 
 def _size(subjects: pa.Table, column: str, name: str) -> int:

@@ -1,15 +1,38 @@
-"""Counts under 11 are withheld wherever they leave the data folder, and so is what would give them away."""
+"""Counts under 11 are withheld wherever they leave the data folder, and so is what would give them away.
 
-from collections.abc import Mapping
+Primary suppression hides the counts of 1 to 10; secondary suppression hides others with them, so that whoever adds up
+what is shown, over all tables of a page, is left with every value from 1 to 10 for each of the hidden counts: the
+protection interval of Fischetti and Salazar-González (2001), "Solving the cell suppression problem on tabular data with
+linear constraints", Management Science 47(7). `tests/schemas/attacker.py` is that reader, as a linear programme.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 SMALLEST_SHOWN = 11
 SMALL = f"< {SMALLEST_SHOWN}"
 WITHHELD = "withheld"
 
+_IS_PROTECTED: ContextVar[bool] = ContextVar("is_protected", default=True)
+
+
+@contextmanager
+def disclosing(is_synthetic: bool) -> Iterator[None]:
+    """Show every count inside the block if the patients were made up here: nobody is there to protect.
+
+    Without this block, and after it, counts are withheld.
+    """
+    token = _IS_PROTECTED.set(not is_synthetic)
+    try:
+        yield
+    finally:
+        _IS_PROTECTED.reset(token)
+
 
 def is_small(count: int) -> bool:
-    """Whether a count is 1 to 10; 0 says nothing of anyone."""
-    return 0 < count < SMALLEST_SHOWN
+    """Whether a count is 1 to 10 and of people to protect; 0 says nothing of anyone."""
+    return _IS_PROTECTED.get() and 0 < count < SMALLEST_SHOWN
 
 
 def shown(count: int) -> str:
@@ -24,21 +47,63 @@ def shown_count(count: int, of: int | None = None) -> str:
     return shown(count)
 
 
-def shown_parts(parts: Mapping[str, int]) -> dict[str, str]:
-    """Return the parts of a total that is shown beside them, so that none under 11 follows by subtraction.
+def some_of(count: int, of: int) -> str:
+    """Return roughly how many of a number that may itself be withheld, in words that tell neither."""
+    if count == of:
+        return "all"
+    if is_small(count):
+        return SMALL
+    return (
+        "nearly all"
+        if is_small(of - count)
+        else f"{count:,}"
+        if not _IS_PROTECTED.get()
+        else _share(count, of)
+    )
 
-    One small part alone would be the total less the others: the smallest of those are withheld with it. So they
-    are where the small parts' sum leaves them no room (all 1, or all 10).
+
+def _share(count: int, of: int) -> str:
+    tenths = round(10 * count / of)
+    return (
+        "nearly all"
+        if tenths == 10
+        else f"about {10 * tenths} % of the"
+        if tenths
+        else "fewer than 5 % of the"
+    )
+
+
+def hidden_together(*tables: Mapping[str, int]) -> set[str]:
+    """Return the names whose counts are withheld in all of several tables whose totals are shown.
+
+    That is each name with a small count, and of the others the smallest, until in every table two or more are hidden
+    whose sum leaves each of them every value from 1 to 10; where no sum does, all names.
     """
-    small = {name for name, count in parts.items() if is_small(count)}
-    large = [count for count in parts.values() if count >= SMALLEST_SHOWN]
-    if not small or (len(small) == 1 and not large):
+    first = tables[0]
+    hidden = {name for name in first if any(is_small(table[name]) for table in tables)}
+    if not hidden:
+        return hidden
+    large = sorted(first.keys() - hidden, key=lambda name: (first[name], name))
+    for name in large:
+        if all(_has_room(hidden, table) for table in tables):
+            break
+        if any(table[name] for table in tables):
+            hidden.add(name)
+    return hidden if all(_has_room(hidden, table) for table in tables) else set(first)
+
+
+def _has_room(hidden: Collection[str], table: Mapping[str, int]) -> bool:
+    total = sum(table[name] for name in hidden)
+    return not total or (len(hidden) > 1 and total >= SMALLEST_SHOWN - 2 + len(hidden))
+
+
+def shown_parts(parts: Mapping[str, int]) -> dict[str, str]:
+    """Return the parts of a total that is shown beside them, so that none under 11 follows by subtraction."""
+    some = [name for name, count in parts.items() if count]
+    if len(some) == 1:  # it is the total
         return {name: shown(count) for name, count in parts.items()}
-    total = sum(parts[name] for name in small)
-    if len(small) > 1 and total not in (len(small), len(small) * (SMALLEST_SHOWN - 1)):
-        return {name: shown(count) for name, count in parts.items()}
-    hidden = small | {name for name, count in parts.items() if count == min(large, default=None)}
-    return {name: WITHHELD if name in hidden else shown(count) for name, count in parts.items()}
+    hidden = hidden_together(parts)
+    return {name: WITHHELD if name in hidden else f"{count:,}" for name, count in parts.items()}
 
 
 def shown_share(count: int, of: int) -> str:

@@ -1,7 +1,7 @@
 """The data card: what was read, what was dropped and why, what became a token, and who was trained on."""
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -60,17 +60,20 @@ def _card(layout: Layout, step: str) -> StepCard | None:
 def _corpus(card: StepCard) -> dict[str, Any]:
     counts = card.counts
     kinds = [kind for kind in KINDS if counts.get(f"tokens_{kind}")]
+    tokens, unk, backed_off = (
+        {kind: counts.get(f"{what}_{kind}", 0) for kind in kinds}
+        for what in ("tokens", "unk_tokens", "backed_off_tokens")
+    )
+    tokens_shown = shown_parts(tokens)
     return {
         "corpus": {name: shown(counts[name]) for name in ("subjects", "sets", "tokens") if name in counts},
         "empty_sets": shown_count(counts.get("empty_sets", 0), counts.get("sets")),
         "kinds": {
             kind: {
-                "tokens": shown(counts[f"tokens_{kind}"]),
-                "distinct": shown(counts.get(f"distinct_tokens_{kind}", 0)),
-                "unk": shown_share(counts.get(f"unk_tokens_{kind}", 0), counts[f"tokens_{kind}"]),
-                "backed_off": shown_share(
-                    counts.get(f"backed_off_tokens_{kind}", 0), counts[f"tokens_{kind}"]
-                ),
+                "tokens": tokens_shown[kind],
+                "distinct": f"{counts.get(f'distinct_tokens_{kind}', 0):,}",  # of codes, not of people
+                "unk": _share_of(kind, unk, tokens),
+                "backed_off": _share_of(kind, backed_off, tokens),
             }
             for kind in kinds
         },
@@ -78,6 +81,12 @@ def _corpus(card: StepCard) -> dict[str, Any]:
         "backed_off": shown_share(counts.get("backed_off_tokens", 0), counts.get("tokens", 0)),
         "bins": {what: bars_of(counts, what) for what in ("sets_per_subject", "tokens_per_set")},
     }
+
+
+def _share_of(kind: str, parts: Mapping[str, int], of: Mapping[str, int]) -> str:
+    """Return one kind's share, or a dash where it would give a small count of one kind away."""
+    is_hidden = shown_parts(parts)[kind] != f"{parts[kind]:,}"
+    return "–" if is_hidden else shown_share(parts[kind], of[kind])
 
 
 def _after(read: Iterable[Flow], flow: Flow) -> Flow:

@@ -23,6 +23,7 @@ from schemas.cohort import Cohort
 from schemas.cohort.english import in_english
 from schemas.contract import read_table
 from schemas.errors import ContractError
+from schemas.label_counts import shown_label_counts
 from schemas.labels import Task, read_task
 from schemas.layout import Layout
 from schemas.planted import PLANTED
@@ -163,7 +164,33 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
             for name in COMPARED
             if name in results.models and len(results.models[name])
         }
+    texts = _label_counts(layout, results.cohort)
+    for part in (found, found.get("common", {}), found.get("recalibrated", {})):
+        for one in part.get("models", {}).values():
+            _withhold(one, texts)
     return found
+
+
+_OF_LABELS = {"rows": "rows_test", "patients": "subjects_test", "positives": "positives_test"}
+"""Counts of the test rows, as the summary of a model and as the labels' card have them."""
+
+
+def _withhold(summary: dict[str, Any], texts: Mapping[str, str]) -> None:
+    """Withhold from a model's summary what the attrition table on the same page would give away with it."""
+    for name, of_labels in _OF_LABELS.items():
+        text = texts.get(of_labels, "")
+        if name in summary and text and not text[0].isdigit():
+            summary[name] = text
+    if "positives" in summary and not isinstance(summary["positives"], int):
+        summary["prevalence"] = None
+
+
+def _label_counts(layout: Layout, cohort: str) -> dict[str, str]:
+    """Return the counts of a cohort's labels as they may be shown beside its attrition; nothing where that is not."""
+    card, path = _labels_card(layout, cohort), layout.cohort(cohort) / "attrition.csv"
+    if card is None or "rows" not in card.counts or not path.exists():
+        return {}
+    return shown_label_counts(card.counts, read_attrition(path))
 
 
 def _scored(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
@@ -258,7 +285,12 @@ def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:
 
 def _warnings(layout: Layout, cohort: str) -> list[str]:
     """Return what was odd when the labels were made: what the check `nothing_odd` says in the UI."""
+    card = _labels_card(layout, cohort)
+    return card.warnings if card else []
+
+
+def _labels_card(layout: Layout, cohort: str) -> StepCard | None:
     try:
-        return StepCard.read(layout.cards, f"{cohort}_labels").warnings
+        return StepCard.read(layout.cards, f"{cohort}_labels")
     except ContractError:
-        return []
+        return None

@@ -12,7 +12,7 @@ from pipelines.cohorts.tables import pattern_expr
 from schemas.cohort import ClassOf, Cohort, LabelsOf
 from schemas.events import SPLITS
 from schemas.rules import DataRules
-from schemas.suppress import SMALLEST_SHOWN, shown_count
+from schemas.suppress import SMALLEST_SHOWN, some_of
 
 
 def warnings_of(
@@ -83,11 +83,11 @@ def _uncovered_windows(cohort: Cohort, labels: Labels) -> list[str]:
     within, until = getattr(cohort.outcome, "within", None), getattr(cohort.outcome, "until", None)
     rows, found = labels.rows, []
     if labels.unfollowed:
-        many = shown_count(labels.unfollowed, rows.filter(~pl.col("label")).height)
+        many = some_of(labels.unfollowed, rows.filter(~pl.col("label")).height)
         length = f"for less than {within}" if until is None else f"to an earlier time than {until}"
         found.append(f"{many} negative rows are followed {length}")
     if labels.windowless:
-        many = shown_count(labels.windowless, rows.height)
+        many = some_of(labels.windowless, rows.height)
         found.append(
             f"{many} rows have no window: they are predicted at or after {until}, and count as negative"
         )

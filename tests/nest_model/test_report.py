@@ -543,5 +543,5 @@ def test_a_small_overlap_hides_the_sizes_it_could_be_worked_out_from(tmp_path):
 
     found = splits(layout)
 
-    assert found["overlap"]["val_in_test"] == {"patients": "< 11", "share": "–"}
+    assert found["overlap"]["val_in_test"] == {"patients": "withheld", "share": "–"}
     assert set(found["pretrain"].values()) == {"withheld"}

@@ -1,11 +1,15 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from nest_model.bootstrap import Resamples
+from nest_model.evaluate import counts as counts_of_rows
 from nest_model.predictions import Predictions, read_predictions
 from nest_model.subgroups import age_band, attributes, race_group, score_groups
 from tests.nest_model import made_up
+from tests.schemas.attacker import Attacker
 
 
 @pytest.mark.parametrize(
@@ -168,3 +172,38 @@ def test_the_unknown_come_last_and_ages_rise(world):
     groups = np.resize(["not known", "80 and over", "18–44", "45–64"], len(test)).astype(object)
     found = [group["group"] for group in score_groups(test, {"Age": groups}, seed=42)]
     assert found == ["18–44", "45–64", "80 and over", "not known"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.integers(0, 13), st.integers(0, 60)),
+            st.one_of(st.integers(0, 13), st.integers(0, 60)),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_no_small_group_can_be_narrowed_beside_the_test_rows(counts):
+    rows = [row for k, (yes, no) in enumerate(counts) for row in ward(f"ward {k}", 1000 * k, yes, 0, no)]
+    if not rows:
+        return
+    test, group = rows_of(*rows)
+    found, attacker, truth = score_groups(test, {"Ward": group}, seed=42), Attacker(), {}
+    for name, (yes, no) in zip((f"ward {k}" for k in range(len(counts))), counts, strict=True):
+        truth |= {f"{name} rows": yes + no, f"{name} positives": yes, f"{name} negatives": no}
+    for one in found:
+        name = one["group"]
+        attacker.see({f"{name} rows": one["rows"], f"{name} positives": one["positives"]})
+        attacker.know_sum(f"{name} rows", [f"{name} positives", f"{name} negatives"])
+        if one["auroc"]["value"] is not None:  # a score says that there are so many
+            attacker.see({"least positives": "20", "least negatives": "11"})
+            attacker.know_order("least positives", f"{name} positives")
+            attacker.know_order("least negatives", f"{name} negatives")
+    shown = counts_of_rows(test)
+    attacker.see({name: str(shown[name]) for name in ("rows", "positives")})
+    attacker.know_sum("rows", ["positives", "negatives"])
+    for what in ("rows", "positives", "negatives"):
+        attacker.know_sum(what, [f"{one['group']} {what}" for one in found])
+    there = {name: count for name, count in truth.items() if name.rpartition(" ")[0] in set(group)}
+    assert attacker.narrowed(there) == {}

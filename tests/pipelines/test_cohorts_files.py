@@ -255,7 +255,11 @@ def test_a_split_with_one_class_is_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("patients", "followed", "said"), [(5, 0, "< 11"), (20, 0, "20"), (20, 3, "> 12"), (20, 20, "20")]
+    ("patients", "followed", "said"),
+    [
+        *((5, 0, "all"), (20, 0, "all"), (30, 25, "about 50 % of the")),
+        *((20, 3, "nearly all"), (5, 5, "< 11")),
+    ],
 )
 def test_short_follow_up_is_said_without_a_small_count(tmp_path, patients, followed, said):
     """Each patient's last stay is not followed at all; some have one before it that is."""
@@ -354,7 +358,7 @@ def test_a_window_that_has_closed_by_the_prediction_is_a_warning(layout):
     later = ("any_encounter: {}, within: 30 days", "any_encounter: {}, until: birth + 18 years")
     card = write_labels(mimic("readmission", later), layout, RULES)
     assert card.warnings[0] == (
-        "< 11 rows have no window: they are predicted at or after birth + 18 years, and count as negative"
+        "all rows have no window: they are predicted at or after birth + 18 years, and count as negative"
     )
 
 
@@ -371,7 +375,7 @@ def test_a_window_until_a_time_the_data_do_not_reach_is_a_warning(tmp_path):
         ("any_encounter: {}, within: 30 days", "any_encounter: {}, until: birth + 50 years"),
     ]
     card = write_labels(mimic("readmission", *changes), layout, RULES)
-    assert card.warnings[0] == "20 negative rows are followed to an earlier time than birth + 50 years"
+    assert card.warnings[0] == "all negative rows are followed to an earlier time than birth + 50 years"
 
 
 @pytest.mark.parametrize(

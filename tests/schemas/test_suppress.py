@@ -23,7 +23,7 @@ def test_one_to_ten_are_shown_as_under_eleven_and_zero_as_zero():
 def test_275_to_274_gives_no_1_away():
     _, second = shown_attrition(table((275, 100), (274, 100)))
     assert second["index_rows"] == WITHHELD
-    assert second["dropped"] == SMALL
+    assert second["dropped"] == WITHHELD
     assert second["percent"] == ""
 
 
