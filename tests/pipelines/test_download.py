@@ -159,6 +159,47 @@ def test_a_wrong_checksum_deletes_what_arrived_and_names_the_file(site: Site, tm
     assert (tmp_path / "t.csv.gz").read_bytes() == b"an earlier one"
 
 
+@pytest.mark.parametrize("tells_length", [True, False])
+def test_more_than_such_a_file_may_have_is_refused_and_deleted(
+    site: Site, tmp_path: Path, tells_length: bool
+):
+    site.lengths = tells_length
+    with (
+        requests.Session() as session,
+        pytest.raises(InputError, match="sends more than the 1 MB such a file"),
+    ):
+        fetch_verified(
+            session, f"{site.url}/t.csv.gz", tmp_path / "t.csv.gz", sha256(BYTES), HASTE, most_bytes=1_000_000
+        )
+    assert list(tmp_path.iterdir()) == []
+    assert len(site.seen) == 1, "it is not asked again"
+
+
+def test_a_body_without_an_end_is_left_at_the_most_it_may_be(site: Site, tmp_path: Path):
+    site.lengths = False
+    site.files["/t.csv.gz"] = bytes(200_000_000)
+    with requests.Session() as session, pytest.raises(InputError, match="sends more than the 10 MB"):
+        fetch_verified(
+            session,
+            f"{site.url}/t.csv.gz",
+            tmp_path / "t.csv.gz",
+            sha256(BYTES),
+            HASTE,
+            most_bytes=10_000_000,
+        )
+    assert site.sent_bytes < 100_000_000
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bytes_aside_and_those_that_come_are_counted_together(site: Site, tmp_path: Path):
+    site.mishaps["/t.csv.gz"] = [Breaks(after=2_000_000)]
+    with requests.Session() as session, pytest.raises(InputError, match="sends more than the 2 MB"):
+        fetch_verified(
+            session, f"{site.url}/t.csv.gz", tmp_path / "t.csv.gz", sha256(BYTES), HASTE, most_bytes=2_500_000
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_short_file_of_a_server_that_tells_no_length_is_not_taken_for_whole(site: Site, tmp_path: Path):
     site.lengths = False
     site.mishaps["/t.csv.gz"] = [Breaks(after=1_000_000)]

@@ -14,16 +14,24 @@ import polars as pl
 import pytest
 
 from pipelines.sources.checksums import SUMS, compare, read_sums
+from pipelines.sources.fetch import crosswalks
 from pipelines.sources.fetch.crosswalks import ARCHIVES, fetch_crosswalks
 from pipelines.sources.fetch.download import Patience
 from pipelines.sources.fetch.files import alone_in
-from pipelines.sources.fetch.physionet import fetch_mimic_demo
+from pipelines.sources.fetch.physionet import (
+    FINAL,
+    LICENSE,
+    MOST_BYTES_OF_DEMO,
+    TABLE_FILES,
+    fetch_mimic_demo,
+)
 from pipelines.sources.gem import NATIVE
 from pipelines.sources.mimic_tables import TABLES, find_source
 from schemas.errors import InputError, NestError
+from schemas.hashing import file_sha256
 from tests.loopback import Answers, Breaks, FallsSilent, Site, serving
 from tests.pipelines.test_gem import LINES
-from tests.runs import ROOT
+from tests.runs import DEMO, ROOT
 
 HASTE = Patience(tries=2, pause_seconds=0.01, silence_seconds=5)
 READ = {f"hosp/{table}.csv.gz": gzip.compress(table.encode() * 999) for table in TABLES}
@@ -160,7 +168,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from pipelines.sources.fetch.download import Patience
-from pipelines.sources.fetch.physionet import fetch_mimic_demo
+from pipelines.sources.fetch.physionet import FINAL, LICENSE, MOST_BYTES_OF_DEMO, TABLE_FILES, fetch_mimic_demo
 fetch_mimic_demo(sys.argv[1], Path(sys.argv[2]), Patience(silence_seconds=5))
 """
 
@@ -207,6 +215,23 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path):
         alone_in(tmp_path / "file" / "demo"),
     ):
         pass
+
+
+def test_a_mirror_of_a_final_version_that_promises_another_file_is_refused(site: Site, tmp_path: Path):
+    site.files = {f"/mirror/mimic-iv-demo/2.2{path[5:]}": held for path, held in site.files.items()}
+    with pytest.raises(InputError, match=r"promises another LICENSE\.txt, hosp/.* which is final"):
+        fetch_mimic_demo(f"{site.url}/mirror/mimic-iv-demo/2.2/", tmp_path, HASTE)
+    assert lying_in(tmp_path) == {}
+
+
+@pytest.mark.demo
+def test_the_sums_written_down_are_those_of_the_demo(tmp_path: Path):
+    if not DEMO.is_dir():
+        pytest.skip("there is no demo")
+    final = FINAL["mimic-iv-demo/2.2"]
+    assert set(final) == {LICENSE, *TABLE_FILES.values()}
+    assert {name: file_sha256(DEMO / name) for name in final} == final
+    assert max((DEMO / name).stat().st_size for name in final) < MOST_BYTES_OF_DEMO
 
 
 # --- the crosswalks ---
@@ -271,6 +296,22 @@ def test_what_is_no_archive_of_the_mapping_is_told_and_leaves_nothing_of_it(
         crosswalks_of(site, tmp_path)
     assert "\n" not in str(caught.value)
     assert set(lying_in(tmp_path)) == {"gem_i9pcs.txt", "gsn_atc_ndc_mapping.csv.gz"}
+
+
+def test_what_unpacks_to_more_than_such_a_file_may_have_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    crosswalks_of(site, tmp_path)
+    before = lying_in(tmp_path)
+    monkeypatch.setattr(crosswalks, "MOST_BYTES_INSIDE", 100_000)
+    site.files["/gsn"] = gzip.compress(b"gsn,atc\n" + bytes(1_000_000))
+    with pytest.raises(InputError, match="/gsn: the table in it is larger than the"):
+        crosswalks_of(site, tmp_path)
+    assert lying_in(tmp_path) == before
+    (tmp_path / "2018_I9gem.txt").unlink()
+    site.files |= {CM: zip_of({"2018_I9gem.txt": "0" * 1_000_000}), "/gsn": GSN_CSV}
+    with pytest.raises(InputError, match=r"2018_I9gem\.txt in it is larger than the"):
+        crosswalks_of(site, tmp_path)
 
 
 def test_what_can_be_fetched_is_and_one_message_names_all_that_cannot(site: Site, tmp_path: Path):

@@ -28,6 +28,12 @@ ARCHIVES = {
     "icd_pcs_9_to_10_mapping": "2018-icd-10-pcs-general-equivalence-mappings.zip",
 }
 GSN = "gsn_atc_ndc_mapping"
+MOST_BYTES = 1 << 26  # of what is fetched: CMS's archives have two million
+MOST_BYTES_INSIDE = 1 << 28  # of a text or table that was compressed: CMS's have four million
+
+TOO_LARGE_INSIDE = (
+    f"the {MOST_BYTES_INSIDE / 1e6:,.0f} MB such a file may have; it was deleted. Check the address."
+)
 
 log = logging.getLogger("nest")
 
@@ -101,7 +107,7 @@ def _fetch_mapping(
 
 def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path, patience: Patience) -> None:
     """Fetch an archive, take the one file out of it, and leave nothing else."""
-    aside = download(session, url, archive, patience)
+    aside = download(session, url, archive, patience, most_bytes=MOST_BYTES)
     try:
         text = _member(aside, target.name)
         with replace_file(target) as part:
@@ -123,7 +129,11 @@ def _member(archive: Path, name: str) -> bytes:
                 raise InputError(
                     f"the archive holds {len(found)} files {name}, and one is needed. Check the address."
                 )
-            return files.read(found[0])
+            with files.open(found[0]) as text:
+                held = text.read(MOST_BYTES_INSIDE + 1)
+            if len(held) > MOST_BYTES_INSIDE:
+                raise InputError(f"{name} in it is larger than {TOO_LARGE_INSIDE}")
+            return held
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
         raise InputError(
             "what arrived is no whole zip archive, and was deleted. Open the address in a browser to see what it is, "
@@ -133,7 +143,7 @@ def _member(archive: Path, name: str) -> bytes:
 
 def _fetch_gsn(session: requests.Session, url: str, target: Path, patience: Patience) -> None:
     """Fetch the table as CSV, compressed or not, and keep it compressed: one name, which is the first looked for."""
-    aside = download(session, url, target, patience)
+    aside = download(session, url, target, patience, most_bytes=MOST_BYTES)
     try:
         held = aside.read_bytes()
         log.info("%s: %s rows", target.name, f"{_count_gsn(held, url):,}")
@@ -150,8 +160,12 @@ def _fetch_gsn(session: requests.Session, url: str, target: Path, patience: Pati
 def _count_gsn(held: bytes, url: str) -> int:
     """Return the rows of the table, or say that it is none."""
     try:
-        return pl.read_csv(io.BytesIO(held), columns=["gsn", "atc"], infer_schema=False).height
-    except (OSError, pl.exceptions.PolarsError):
+        with gzip.open(io.BytesIO(held)) if held.startswith(b"\x1f\x8b") else io.BytesIO(held) as opened:
+            table = opened.read(MOST_BYTES_INSIDE + 1)
+        if len(table) > MOST_BYTES_INSIDE:
+            raise InputError(f"{shown_url(url)}: the table in it is larger than {TOO_LARGE_INSIDE}")
+        return pl.read_csv(io.BytesIO(table), columns=["gsn", "atc"], infer_schema=False).height
+    except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError):
         raise InputError(
             f"{shown_url(url)}: is no comma-separated table with the columns gsn and atc. Check NEST_GSN_ATC_URL, or "
             f"lay {GSN}.csv into the folder of the crosswalks by hand."

@@ -45,20 +45,32 @@ def keep(target: Path) -> None:
         put_in_place(part_of(target), target)
 
 
-def download(session: requests.Session, url: str, target: Path, patience: Patience) -> Path:
+def download(
+    session: requests.Session, url: str, target: Path, patience: Patience, *, most_bytes: int
+) -> Path:
     """Return the aside copy of `target`, whole as far as the server tells; the caller verifies it and calls `keep`.
 
     Bytes an earlier run left aside are gone on from where the server has the same version of the file still.
 
+    Args:
+        most_bytes: that such a file has; a server that sends more, whatever it tells, is refused.
+
     Raises:
-        InputError: the server refuses, cannot be reached or breaks off again and again; the disk takes no more.
+        InputError: the server refuses, sends too much, cannot be reached or breaks off again and again; the disk
+            takes no more.
     """
     aside = part_of(target)
     furthest, failures = _size(aside), 0
     while True:
         try:
-            _receive(session, url, aside, patience)
+            _receive(session, url, aside, patience, most_bytes)
             return aside
+        except _TooLargeError:
+            discard(target)
+            raise InputError(
+                f"{shown_url(url)}: sends more than the {most_bytes / 1e6:,.0f} MB such a file may have; what arrived "
+                "was deleted. Check the address."
+            ) from None
         except BrokenError as broken:
             failures = 0 if _size(aside) > furthest else failures + 1
             furthest = max(furthest, _size(aside))
@@ -73,7 +85,11 @@ def download(session: requests.Session, url: str, target: Path, patience: Patien
             time.sleep(pause)
 
 
-def _receive(session: requests.Session, url: str, aside: Path, patience: Patience) -> None:
+class _TooLargeError(Exception):
+    """More arrives than such a file may have."""
+
+
+def _receive(session: requests.Session, url: str, aside: Path, patience: Patience, most_bytes: int) -> None:
     """Make one request and append what it brings to `aside`, or begin it anew."""
     have, version = _held(aside)
     # identity: the sums are of the bytes as they lie on the server
@@ -89,8 +105,10 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
                 _version_file(aside).unlink(missing_ok=True)
                 raise BrokenError("the server has less of the file than lies here")
             refuse(response, shown_url(url))
+            if (whole_size(response) or 0) > most_bytes:
+                raise _TooLargeError
             start = _begin(response, have, version, aside)
-            _write(response, aside, start)
+            _write(response, aside, start, most_bytes)
     except requests.exceptions.SSLError:
         raise InputError(
             f"{shown_url(url)}: its certificate is not trusted here. Where a proxy of your own opens connections, "
@@ -121,10 +139,13 @@ def _begin(response: requests.Response, have: int, version: str | None, aside: P
     return 0
 
 
-def _write(response: requests.Response, aside: Path, start: int) -> None:
-    whole = whole_size(response)
+def _write(response: requests.Response, aside: Path, start: int, most_bytes: int) -> None:
+    whole, size = whole_size(response), start
     with aside.open("ab") as file:
         for chunk in _told(response.raw.stream(CHUNK_BYTES, decode_content=False), aside, start, whole):
+            size += len(chunk)
+            if size > most_bytes:
+                raise _TooLargeError
             file.write(chunk)
     if whole is not None and _size(aside) != whole:
         raise BrokenError("the connection ended before the file did")

@@ -41,8 +41,18 @@ def address(base: str, name: str) -> str:
     return f"{base.rstrip('/')}/{quote(name)}"
 
 
+MOST_BYTES = 32 << 30
+"""Of a table as PhysioNet lays it out: MIMIC-IV's largest has a tenth of that."""
+
+
 def fetch_verified(
-    session: requests.Session, url: str, target: Path, sha256: str, patience: Patience
+    session: requests.Session,
+    url: str,
+    target: Path,
+    sha256: str,
+    patience: Patience,
+    *,
+    most_bytes: int = MOST_BYTES,
 ) -> bool:
     """Have `target` hold the bytes with this hash; say whether they had to be fetched.
 
@@ -52,7 +62,7 @@ def fetch_verified(
     if target.is_file() and file_sha256(target) == sha256:
         discard(target)
         return False
-    aside = download(session, url, target, patience)
+    aside = download(session, url, target, patience, most_bytes=most_bytes)
     if file_sha256(aside) != sha256:
         discard(target)
         raise InputError(
