@@ -108,12 +108,13 @@ def held(folder: Path) -> dict[str, str]:
 
 
 def workspace_of(job: dg.JobDefinition, run_config: Mapping[str, Any]) -> Any:
-    """Return the workspace of a job's steps, by the run's config or its environment."""
+    """Return the workspace of a job's steps, by the run's config or, where no step uses it, by its environment."""
     from dagster._core.system_config.objects import ResolvedRunConfig
 
     from assets.resources import Workspace
 
-    return Workspace(**ResolvedRunConfig.build(job, run_config).resources["workspace"].config)
+    resources = ResolvedRunConfig.build(job, run_config).resources
+    return Workspace(**resources["workspace"].config) if "workspace" in resources else Workspace()
 
 
 def _unended(instance: dg.DagsterInstance, folder: Path) -> list[dg.DagsterRun]:

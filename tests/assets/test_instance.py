@@ -1,9 +1,6 @@
 """One run at a time writes a data folder: what a run's record says, what is refused, and what waits."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,27 +23,9 @@ from assets.resources import Workspace
 from schemas.errors import NestError
 from schemas.lock import is_held
 from tests.runs import ROOT
+from tests.writers import another_writer
 
 STARTED, FAILURE = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE
-HOLDER = """
-import sys, time
-from pathlib import Path
-from schemas.lock import sole_writer
-with sole_writer(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(float(sys.argv[2]))
-"""
-
-
-@contextmanager
-def another_writer(folder: Path, seconds: float = 60) -> Iterator[None]:
-    command = [sys.executable, "-c", HOLDER, str(folder), str(seconds)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as holder:
-        try:
-            assert holder.stdout.readline() == "held\n"
-            yield
-        finally:
-            holder.kill()
 
 
 @pytest.fixture
@@ -152,3 +131,17 @@ def test_a_run_on_record_waits_for_its_folder_and_says_so(instance: NestInstance
     with another_writer(folder, seconds=1), _holding(folder, context):
         assert lines == [f"{folder}: another run is writing there; this one goes on when that has ended"]
         assert is_held(folder)
+
+
+def test_a_run_whose_steps_use_no_settings_is_of_the_folder_of_the_environment(
+    instance: NestInstance, folder: Path
+):
+    @dg.op
+    def nothing() -> None:
+        pass
+
+    @dg.job(resource_defs={"workspace": Workspace()})
+    def chain() -> None:
+        nothing()
+
+    assert instance.create_run_for_job(chain).tags == {FOLDER_TAG: str(folder)}

@@ -1,12 +1,13 @@
 """The table of all silent faults, by area; an area is a file of its own with a list `FAULTS`, named here once."""
 
-from tests.silent_faults import chain_code, clock, sources
+from tests.silent_faults import chain_code, clock, sources, surroundings
 from tests.silent_faults.fault import Fault
 
 AREAS: dict[str, list[Fault]] = {
     "The chain's own code": chain_code.FAULTS,
     "The clock": clock.FAULTS,
     "Other sources": sources.FAULTS,
+    "Models, runs, code and what comes over the net": surroundings.FAULTS,
 }
 """Title on the page → its faults."""
 

@@ -1,0 +1,240 @@
+"""Faults of a model's folder, of who else is running, of whose code runs, and of what comes over the net."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from assets.resources import Workspace
+from nest_model import checkpoint
+from nest_model.config import ModelConfig
+from nest_model.data import SeqSets
+from nest_model.files import sha256_of
+from nest_model.model import NestModel
+from pipelines.sources.checksums import SUMS
+from pipelines.sources.fetch.physionet import LICENSE, TABLE_FILES, fetch_mimic_demo
+from pipelines.sources.pcornet.access import Access, postgres_address
+from schemas.errors import NestError
+from schemas.hashing import file_sha256
+from tests.loopback import serving
+from tests.runs import ROOT
+from tests.silent_faults.chain import command
+from tests.silent_faults.fault import Damage, Fault, Refusal, World
+from tests.writers import another_writer
+
+CONFIG = ModelConfig(20, d_model=16, heads=2, d_ff=8, layers=1)
+
+
+def vocab_sha256(world: World) -> str:
+    return SeqSets.read(world.mimic / "seqset").vocab_sha256
+
+
+def model_of(world: World) -> Path:
+    """Return the folder of a small model that reads the world's shards, written if it is not there."""
+    folder = world.folder / "model"
+    if not folder.exists():
+        card = checkpoint.ModelCard(CONFIG, vocab_sha256(world), {})
+        checkpoint.save(folder, NestModel(CONFIG).state_dict(), card, "# a model\n")
+    return folder
+
+
+def changed_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
+    """Return the harm of other weights under a hash that is right."""
+
+    def damage(world: World) -> None:
+        file = model_of(world) / "model.safetensors"
+        tensors = load_file(file)
+        change(tensors)
+        save_file(tensors, file)
+        change_config(world, weights_sha256=sha256_of(file))
+
+    return damage
+
+
+def half(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.half() for name, tensor in tensors.items()}
+
+
+def change_config(world: World, **values: object) -> None:
+    path = model_of(world) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def changed_shape(**values: object) -> Damage:
+    return lambda world: change_config(
+        world, model=json.loads((model_of(world) / "config.json").read_text())["model"] | values
+    )
+
+
+load_model = command(
+    "nest_model",
+    lambda world: checkpoint.load_pretrained(model_of(world), vocab_sha256=vocab_sha256(world)),
+)
+
+
+def checkout_of(world: World) -> Path:
+    """Return a second checkout, copied if it is not there."""
+    place = world.folder / "checkout"
+    if not place.exists():
+        hidden = shutil.ignore_patterns(".*", "__pycache__", "data", "tests", "docs")
+        shutil.copytree(ROOT, place, ignore=hidden)
+    return place
+
+
+def load_definitions(world: World) -> None:
+    """Load what Dagster does, in the second checkout.
+
+    Raises:
+        NestError: what the process said where it ended otherwise than well.
+    """
+    place = checkout_of(world)
+    other = place / "other"  # the damage says whose code is to be found first
+    code = other.read_text() if other.exists() else str(place)
+    finished = subprocess.run(
+        [sys.executable, "-P", "-c", "from assets.definitions import defs; defs()"],
+        cwd=place, env=os.environ | {"PYTHONPATH": code}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    if finished.returncode:
+        raise NestError(finished.stderr)
+
+
+def find_other_code(world: World) -> None:
+    (checkout_of(world) / "other").write_text(str(ROOT))
+
+
+def start_run(world: World) -> None:
+    """Add the record of a run as a command does, in a history of its own.
+
+    Raises:
+        NestError: it is refused.
+    """
+
+    @dg.op
+    def write(workspace: Workspace) -> None:
+        pass
+
+    @dg.job(resource_defs={"workspace": Workspace(data_dir=str(world.data))})
+    def chain() -> None:
+        write()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_NEST_STORAGE", str(world.folder / "history"))
+        with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+            instance.create_run_for_job(chain)
+
+
+def site_of(world: World) -> Path:
+    """Return what a server lays out as PhysioNet does, written if it is not there."""
+    place = world.folder / "site"
+    if not place.exists():
+        (place / "hosp").mkdir(parents=True)
+        names = (LICENSE, *TABLE_FILES.values())
+        for name in names:
+            (place / name).write_bytes(name.encode() * 99)
+        (place / SUMS).write_text("".join(f"{file_sha256(place / name)} {name}\n" for name in names))
+    return place
+
+
+def fetch(world: World) -> None:
+    place = site_of(world)
+    files = {f"/demo/{path.relative_to(place)}": path.read_bytes() for path in place.rglob("*.*")}
+    with serving(files=files) as site, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        fetch_mimic_demo(f"{site.url}/demo/", world.folder / "fetched")
+
+
+def replace_fetched(world: World) -> None:
+    (site_of(world) / TABLE_FILES["emar"]).write_bytes(b"another version")
+
+
+@contextmanager
+def another_host(_: World) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGHOSTADDR", "192.0.2.1")
+        yield
+
+
+def reach_database(_: World) -> None:
+    access = Access("user", "password", "postgresql://localhost/cdm?sslmode=prefer")
+    postgres_address(access, allow_plaintext=False)
+
+
+load_code = command("assets.definitions", load_definitions)
+begin_run = command("dagster job execute", start_run)
+fetch_demo = command("fetch_mimic_demo", fetch)
+extract = command("extract", reach_database)
+model_fault = partial(Fault, place="model", use=load_model, is_quick=True)
+
+FAULTS = [
+    model_fault(
+        name="a model with NaN among its weights",
+        damage=changed_weights(lambda tensors: tensors["norm.weight"].fill_(torch.nan)),
+        caught_by=Refusal("nest_model", r"norm\.weight hold NaN"),
+    ),
+    model_fault(
+        name="a model without one of its tensors",
+        damage=changed_weights(lambda tensors: tensors.pop("norm.weight")),
+        caught_by=Refusal("nest_model", r"norm\.weight missing"),
+    ),
+    model_fault(
+        name="a model of another shape than its config says",
+        damage=changed_shape(d_ff=16),
+        caught_by=Refusal("nest_model", "the weights do not fit config.json: .* has shape"),
+    ),
+    model_fault(
+        name="a model in half precision under a config of float32",
+        damage=changed_weights(lambda tensors: tensors.update(half(tensors))),
+        caught_by=Refusal("nest_model", "has type F16, and F32 is asked for"),
+    ),
+    model_fault(
+        name="a model larger than memory",
+        damage=changed_shape(d_model=2**30),
+        caught_by=Refusal("nest_model", "takes .* GiB of memory"),
+    ),
+    model_fault(
+        name="a model that reads another vocabulary than the shards",
+        damage=lambda world: change_config(world, vocab_sha256="b" * 64),
+        caught_by=Refusal("nest_model", "the model reads another vocabulary"),
+    ),
+    Fault(
+        "the code of another checkout, found first in this one",
+        "surroundings",
+        find_other_code,
+        load_code,
+        Refusal("assets.definitions", "this command would run the code of"),
+    ),
+    Fault(
+        "a second run while another writes the data folder",
+        "surroundings",
+        lambda world: another_writer(world.data),
+        begin_run,
+        Refusal("dagster job execute", "another run is writing there"),
+        is_quick=True,
+    ),
+    Fault(
+        "a fetched table that is not the one its provider's list promises",
+        "surroundings",
+        replace_fetched,
+        fetch_demo,
+        Refusal("fetch_mimic_demo", "has not the SHA-256 its list promises"),
+        is_quick=True,
+    ),
+    Fault(
+        "a database on this machine by its name and on another by PGHOSTADDR, without TLS",
+        "surroundings",
+        another_host,
+        extract,
+        Refusal("extract", "another host without TLS"),
+        is_quick=True,
+    ),
+]
