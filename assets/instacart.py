@@ -19,6 +19,7 @@ from pipelines.sources.ready_instacart import input_files, made_with, ready_inst
 from schemas.cards import StepCard
 from schemas.expectations import BASKET_SUITES
 from schemas.hashing import file_sha256
+from schemas.io.verify import verified
 
 ETL = {"group_name": "instacart_etl", "owners": ["team:data-engineering"]}
 CODE, CORPUS = code_version("pipelines.instacart"), code_version("pipelines.instacart_corpus")
@@ -145,7 +146,7 @@ def instacart_next_basket(
         return model_card(run_nest_model(context, pipes, out, "next-set", *arguments))
 
     card = once(layout, [out], reads, make)
-    found = json.loads((out / "metrics.json").read_text())
+    found = json.loads(verified(out / "metrics.json").read_text())
     return dg.MaterializeResult(
         metadata={
             "asked": found["target"],

@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from assets.store import StoredLayout
-from schemas.cards import StepCard, asset_of, is_of, stamps_of, step_of
+from schemas.cards import StepCard, asset_of, files_of, is_of, stamps_of, step_of
 from schemas.errors import ContractError
 from schemas.layout import Layout
 
@@ -55,7 +55,7 @@ def once(
     stamps = _stamps(layout, outputs) if step == RAW else {}
 
     found = _card(layout, step)
-    if found is not None and found.key == key and found.content == found.content_of(outputs):
+    if found is not None and found.key == key and found.content == found.content_of(_files(layout, outputs)):
         context.log.info("unchanged: nothing to do")
         context.add_asset_metadata({"unchanged": "nothing to do: code, rules and input are as they were"})
         return found if found.stamps == stamps else _keep(layout, found, stamps=stamps)
@@ -67,7 +67,7 @@ def once(
     made = make().model_copy(update={"step": step, **of_making, "key": key})
     if source and _stamps(layout, source) != read_from:
         _refuse_changed(layout)
-    return _keep(layout, made, content=made.content_of(outputs), stamps=stamps)
+    return _keep(layout, made.sealed(_files(layout, outputs)), stamps=stamps)
 
 
 def key_of(layout: Layout, reads: Mapping[str, Any]) -> str:
@@ -87,6 +87,10 @@ def _made_from(
     return step_of(context.asset_key.to_user_string(), source), made_from
 
 
+def _files(layout: Layout, outputs: Sequence[Path]) -> dict[str, str]:
+    return files_of(outputs, layout.root)
+
+
 def _keep(layout: Layout, card: StepCard, **last: Any) -> StepCard:
     card = card.model_copy(update=last)
     card.write(layout.cards)
@@ -99,13 +103,13 @@ def _sha256(said: Any) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _stamps(layout: Layout, paths: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
+def _stamps(layout: Layout, paths: Sequence[Path]) -> dict[str, tuple[int, ...]]:
     """Return the stamps of what is a user's own or was fetched; what a run made itself is known by its content."""
     made, fetched = layout.root.parent, layout.downloads
     return stamps_of(path for path in paths if not path.is_relative_to(made) or path.is_relative_to(fetched))
 
 
-def _as_raw_says(layout: Layout, source: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
+def _as_raw_says(layout: Layout, source: Sequence[Path]) -> dict[str, tuple[int, ...]]:
     """Return the source's stamps; where they are not those `raw` saw, its content is held against the card.
 
     So an input that was copied elsewhere, or pulled from an object store, is still the same input.
@@ -118,7 +122,7 @@ def _as_raw_says(layout: Layout, source: Sequence[Path]) -> dict[str, tuple[int,
         return stamps
     if stamps:
         dg.AssetExecutionContext.get().log.info(f"{_raw_of(layout)}: hashing the files once more")
-    if card.content_of(source) != card.content:
+    if card.content_of(_files(layout, source)) != card.content:
         _refuse_changed(layout)
     return stamps
 

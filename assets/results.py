@@ -12,6 +12,7 @@ from assets.sources import COHORT_FILES, READ, TABLES
 from schemas.cards import OF_A_COHORT
 from schemas.cohort import CANNOT_ANSWER, meant_for, read_folder
 from schemas.errors import NestError
+from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.settings import Settings
 from schemas.urls import shown_url
@@ -36,7 +37,7 @@ def results(source: str) -> str:
         raise NestError(
             f"{folder / 'metrics.json'}: no results yet; run `.venv/bin/dagster job execute -j {source}_full`."
         )
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = json.loads(verified(folder / "metrics.json").read_text())
     seed = (metrics["pretraining"] or {}).get("seed", settings.seed)
     to_mend = cohorts_to_mend(source, metrics)
     return "\n".join(

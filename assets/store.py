@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-from pydantic import ValidationError
 
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.io.atomic import replace_file, write_bytes, writing
+from schemas.io.seal import unsealed
 from schemas.layout import Layout
 from schemas.urls import shown_url
 from schemas.walk import leaves
@@ -89,8 +89,8 @@ class StoredLayout(Layout):
         if local.exists() and local.read_bytes() == card:
             return
         try:
-            outputs = StepCard.model_validate_json(card).outputs
-        except ValidationError:
+            outputs = StepCard.model_validate_json(unsealed(card.decode())).outputs
+        except ValueError:  # pydantic's too
             raise NestError(
                 f"{shown_url(self.url)}/cards/{name}: is no whole card of a step; remove it there and run again: "
                 "the step is done anew."
@@ -121,8 +121,8 @@ class StoredLayout(Layout):
         if not card.exists():
             return
         try:
-            outputs = StepCard.model_validate_json(card.read_bytes()).outputs
-        except ValidationError:
+            outputs = StepCard.model_validate_json(unsealed(card.read_text())).outputs
+        except ValueError:  # pydantic's too
             outputs = []
         with writing(card):
             card.unlink()

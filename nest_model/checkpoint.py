@@ -17,9 +17,11 @@ from nest_model.model import NestModel
 from nest_model.weights import refuse_misfit, refuse_too_large
 from schemas.errors import NestError
 from schemas.io.atomic import replace_files
+from schemas.io.seal import sealed, unsealed
+from schemas.io.verify import verified
 from schemas.labels import Task
 
-FORMAT = 1
+FORMAT = 2
 Module = TypeVar("Module", bound=nn.Module)
 _NOT_FINE_TUNED = "encoder.set_head."  # the set head plays no part in a task and is not kept
 
@@ -58,7 +60,7 @@ class ModelCard:
             "task": None if self.task is None else json.loads(self.task.model_dump_json()),
             "dropout": self.dropout,
         }
-        return json.dumps(content, indent=2) + "\n"
+        return sealed(json.dumps(content, indent=2))
 
 
 def save(folder: Path, weights: Mapping[str, Tensor], card: ModelCard, readme: str) -> None:
@@ -127,15 +129,20 @@ def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
 
 def _read_config(path: Path) -> _Config:
     try:
-        values = json.loads(path.read_text())
+        text = verified(path).read_text()
+        values = json.loads(body := unsealed(text))
         found = values["format"]
     except OSError as error:
         raise NestError(f"{path}: cannot be read ({error.strerror}); mend its permissions.") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise NestError(f"{path}: not a model's config; train the model again.") from None
+        raise NestError(
+            f"{path}: not a model's config, or edited or damaged since; train the model again."
+        ) from None
     if found != FORMAT:
         other = f"format {found}" if type(found) is int else "another format"
         raise NestError(f"{path}: {other}, this version reads {FORMAT}; train the model again.")
+    if body == text:
+        raise NestError(f"{path}: has lost its hash, edited or damaged since; train the model again.")
     try:
         return _Config.model_validate(values)
     except ValidationError as error:

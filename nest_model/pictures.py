@@ -11,6 +11,7 @@ from nest_model.predictions import read_predictions
 from nest_model.report.page import attrition_bars, overview_figure
 from schemas.cards import StepCard
 from schemas.events import KINDS
+from schemas.io.verify import verified
 from schemas.suppress import shown_parts
 
 
@@ -51,7 +52,7 @@ def of_seqset(card: StepCard) -> dict[str, bytes]:
 def of_training(model: Path) -> dict[str, bytes]:
     """Return the training curves of a model folder, the parts of a loss beside it; nothing where it was not trained."""
     file = model / "metrics.json"
-    if not file.exists() or not (history := json.loads(file.read_text()).get("history")):
+    if not file.exists() or not (history := json.loads(verified(file).read_text()).get("history")):
         return {}
     drawn = {}
     for title, what in {"Training curve": "loss", "MLM": "mlm", "MSM (true KL)": "msm"}.items():
@@ -83,5 +84,5 @@ def of_predictions(file: Path, model: str) -> dict[str, bytes]:
 
 def of_report(folder: Path) -> dict[str, bytes]:
     """Return every task and model of a report at a glance; nothing where nothing was scored."""
-    figure = overview_figure(json.loads((folder / "metrics.json").read_text()), stacked=True)
+    figure = overview_figure(json.loads(verified(folder / "metrics.json").read_text()), stacked=True)
     return {} if figure is None else {"Results": figures.png(figure)}

@@ -5,7 +5,6 @@ shards, whose disk holds data of this size and this privacy already; where that 
 folder.
 """
 
-import json
 import mmap
 import os
 import tempfile
@@ -16,11 +15,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from schemas.cards import ShardCard
 from schemas.contract import contract_name
 from schemas.errors import ContractError, InputError
+from schemas.hashing import file_sha256
+from schemas.io.seal import unsealed
+from schemas.io.verify import require_all, verified
 from schemas.seqset import SEQSET
 
 NO_TIME = np.iinfo(np.int64).min  # an end that is not known
@@ -42,18 +43,21 @@ def read_shards(folder: Path) -> Shards:
     """Read a folder's shards into mapped columns.
 
     Raises:
-        ContractError: no shard, no set, another contract, a shard without its card, cards of several
-            vocabularies, or lists of a set that differ in length.
+        ContractError: no shard, no set, another contract, a shard without its card or not as its card says, cards of
+            several vocabularies, or lists of a set that differ in length.
         InputError: the columns find no room on the disk.
     """
     files = sorted(folder.glob("*.parquet"))
     if not files:
         raise ContractError(f"seqset/1: no shard in {folder}; materialize the asset that writes it first.")
-    vocab_sha256 = _one_vocabulary(files)
+    require_all(folder, files)
+    cards = [_card(file) for file in files]
+    vocab_sha256 = _one_vocabulary(folder, cards)
     scratch = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
     try:
         columns, offsets = _Columns(scratch), [0]
-        for file in files:
+        for file, card in zip(files, cards, strict=True):
+            _refuse_another(file, card)
             for batch in _batches(file):
                 columns.append(batch)
             offsets.append(columns.sets)
@@ -148,12 +152,20 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
         raise ContractError(f"{file}: not a readable Parquet file; materialize the shards again.") from None
 
 
-def _one_vocabulary(files: list[Path]) -> str:
+def _refuse_another(file: Path, card: ShardCard) -> None:
+    """Raise ContractError where a shard is not the one its card and the card of its step stand for."""
+    if card.file != file.name or file_sha256(verified(file)) != card.file_sha256:
+        raise ContractError(
+            f"{file}: is not what its card says: damaged, edited or swapped since; materialize the shards again."
+        )
+
+
+def _one_vocabulary(folder: Path, cards: list[ShardCard]) -> str:
     """Return the vocabulary hash all shard cards agree on."""
-    hashes = {_card(file).vocab_sha256 for file in files}
+    hashes = {card.vocab_sha256 for card in cards}
     if len(hashes) > 1:
         raise ContractError(
-            f"{files[0].parent}: its shards were written with {len(hashes)} vocabularies; "
+            f"{folder}: its shards were written with {len(hashes)} vocabularies; "
             "materialize the shards again."
         )
     return hashes.pop()
@@ -162,8 +174,8 @@ def _one_vocabulary(files: list[Path]) -> str:
 def _card(file: Path) -> ShardCard:
     path = file.with_suffix(".card.json")
     try:
-        return ShardCard.model_validate_json(path.read_text())
+        return ShardCard.model_validate_json(unsealed(verified(path).read_text()))
     except FileNotFoundError:
         raise ContractError(f"{file}: no card {path.name} beside it; materialize the shards again.") from None
-    except (ValidationError, json.JSONDecodeError):
+    except ValueError:  # pydantic's too
         raise ContractError(f"{path}: not a shard card; materialize the shards again.") from None

@@ -21,6 +21,7 @@ from schemas.cards import Flow, ShardCard, StepCard
 from schemas.contract import contract_name, read_table, write_table
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, KINDS
 from schemas.io.folders import replace_folder
+from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.seqset import SEQSET
@@ -259,7 +260,7 @@ def write_bucket(
 ) -> WrittenBucket:
     """Write the shard of one bucket into `folder`."""
     vocab = pl.DataFrame(read_table(fitted.vocab, VOCAB))
-    by_unit = fitted.cuts.exists()
+    by_unit = is_written(fitted.cuts)
     cuts = pl.DataFrame(read_table(fitted.cuts, CUTS)) if by_unit else tokens.cuts_of(vocab)
     lookup, inside = _drug_lookup(fitted), Buckets.read(layout).within(bucket)
     if rules.below_age is not None:
@@ -333,7 +334,7 @@ def _sift(
 
 def _drug_lookup(layout: Layout) -> dict[str, str]:
     """Return drug name -> ATC; empty for a source without drugs."""
-    if not layout.drug_lookup.exists():
+    if not is_written(layout.drug_lookup):
         return {}
     table = read_table(layout.drug_lookup, DRUG_LOOKUP)
     return dict(zip(table["name"].to_pylist(), table["atc"].to_pylist(), strict=True))

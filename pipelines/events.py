@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.order import order_of
-from schemas.contract import contract_files, readable_files, write_table
+from schemas.contract import listed_files, readable_files, write_table
 from schemas.events import EVENTS, KINDS
 from schemas.io.paths import scan_parquet
+from schemas.io.verify import verified
 
 _FIRST, _REST = ("subject_id", "time", "rank"), ("code", "encounter_id", "mapped", "value", "unit", "vocab")
 
@@ -109,14 +110,14 @@ def kinds_of(folder: Path) -> tuple[str, ...]:
     Raises:
         ContractError: there are no events.
     """
-    found = {file.name.split("-")[0] for file in contract_files(folder, EVENTS)}
+    found = {file.name.split("-")[0] for file in listed_files(folder, EVENTS)}
     return tuple(kind for kind in KINDS if kind in found)
 
 
 def read_events(folder: Path, kind: str, bucket: int, *columns: str) -> pa.Table:
     """Return columns of one kind's events of one bucket in order; repeated text as dictionaries."""
     text = [name for name in columns if pa.types.is_string(EVENTS.field(name).type)]
-    file = events_file(folder, kind, bucket)
+    file = verified(events_file(folder, kind, bucket))
     return (
         pq.read_table(file, columns=list(columns), read_dictionary=text).unify_dictionaries().combine_chunks()
     )

@@ -27,6 +27,7 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.io.folders import replace_folder
+from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.meds import CORE, MEDS_CODES, MEDS_DATA, MEDS_SPLITS, SPLIT_NAMES
 
@@ -62,7 +63,7 @@ def write_meds(layout: Layout) -> StepCard:
             parents.append(coded)
         subjects = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
         codes = _write_metadata(
-            folder, subjects, pl.concat(parents), SYNTHETIC if layout.planted.exists() else REAL
+            folder, subjects, pl.concat(parents), SYNTHETIC if is_written(layout.planted) else REAL
         )
     events = StepCard.read(layout.cards, "events").counts["events"]
     card = StepCard(

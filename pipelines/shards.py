@@ -12,6 +12,7 @@ from schemas.contract import contract_name, write_table
 from schemas.errors import ContractError
 from schemas.hashing import file_sha256
 from schemas.io.atomic import replace_file
+from schemas.io.seal import sealed
 from schemas.layout import Layout
 from schemas.seqset import SEQSET
 
@@ -53,7 +54,7 @@ def write_shard(sets: pa.Table, folder: Path, bucket: int, hashes: Mapping[str, 
         config_sha256=hashes["config"],
     )
     with replace_file(path.with_suffix(".card.json"), by_worker=True) as part:
-        part.write_text(card.model_dump_json(indent=2) + "\n")
+        part.write_text(sealed(card.model_dump_json(indent=2)))
     return card
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.io.verify import verified
 from schemas.suppress import SMALL, SMALLEST_SHOWN, WITHHELD, is_small
 
 HEADER = ("step", "index_rows", "patients", "dropped", "percent")
@@ -48,7 +49,7 @@ def attrition_csv(steps: Sequence[Step]) -> str:
 
 def read_attrition(path: Path) -> list[Step]:
     """Return the rows of an `attrition.csv`."""
-    with path.open(encoding="utf-8", newline="") as file:
+    with verified(path).open(encoding="utf-8", newline="") as file:
         return [
             Step(row["step"], int(row["index_rows"]), int(row["patients"]), int(row["dropped"]))
             for row in csv.DictReader(file)

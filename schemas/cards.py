@@ -2,13 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from schemas.errors import ContractError
 from schemas.hashing import file_sha256
+from schemas.io import seal
 from schemas.io.atomic import flush, write_text
 from schemas.walk import leaves
 
@@ -58,7 +59,7 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in one | other}
 
 
-_HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content", "stamps"}
+_HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content", "files", "stamps"}
 
 OF_A_COHORT = ("labels", "leak_audit", "nest", "lightgbm", "report")
 """What a cohort becomes: `<cohort>_labels`, `<cohort>_leak_audit`, `<cohort>_nest` …"""
@@ -105,22 +106,24 @@ class StepCard(BaseModel):
     config: str = ""  # of the settings and rules it depends on: sha256
     key: str = ""  # all it was made from, code and rules too: sha256
     content: str = ""  # what the output's files hold and this card says: sha256
-    stamps: dict[str, tuple[int, int, int]] = {}  # of a user's own input: see `stamps_of`
+    files: dict[str, str] = {}  # what `content` is of, see `files_of`: by it whoever reads one knows it again
+    stamps: dict[str, tuple[int, ...]] = {}  # of a user's own input: see `stamps_of`
 
     @property
     def version(self) -> str:
         """Its content, short: the output's data version."""
         return self.content[:16]
 
-    def content_of(self, outputs: Iterable[Path]) -> str:
-        """Return the hash of the files and folders of an output as they now are, and of what this card says of them.
-
-        Logs and temporary files are no content; nor is a file's place, so that a data folder can be moved.
-        """
+    def content_of(self, files: Mapping[str, str]) -> str:
+        """Return the hash of an output's files, by name, and of what this card says of them."""
         digest = hashlib.sha256(self.model_dump_json(exclude=_HOW_IT_WAS_MADE).encode())
-        for name, file in _files(outputs):
-            digest.update(f"{name}\0{file_sha256(file)}\0".encode())
+        for name, sha256 in files.items():
+            digest.update(f"{name}\0{sha256}\0".encode())
         return digest.hexdigest()
+
+    def sealed(self, files: Mapping[str, str]) -> "StepCard":
+        """Return the card that stands for these files: its output is whole."""
+        return self.model_copy(update={"files": dict(files), "content": self.content_of(files)})
 
     def write(self, folder: Path) -> None:
         """Write the card into a source's folder of cards; its output is on the disk by then.
@@ -128,7 +131,7 @@ class StepCard(BaseModel):
         Raises:
             WriteError: the disk is full or the folder may not be written; the earlier card is untouched.
         """
-        write_text(folder / f"{self.step}.card.json", self.model_dump_json(indent=2) + "\n")
+        write_text(folder / f"{self.step}.card.json", seal.sealed(self.model_dump_json(indent=2)))
 
     @staticmethod
     def remove(folder: Path, step: str) -> None:
@@ -148,17 +151,37 @@ class StepCard(BaseModel):
         path = folder / f"{step}.card.json"
         asset = asset_of(step, folder.parent.name)
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(seal.unsealed(path.read_text()))
         except FileNotFoundError:
             raise ContractError(f"no file {path}; materialize {asset} first.") from None
-        except ValidationError:
+        except ValueError:  # pydantic's too, and that of bytes which are no text
             raise ContractError(f"{path}: is no whole card of a step; materialize {asset} again.") from None
 
 
-def stamps_of(paths: Iterable[Path]) -> dict[str, tuple[int, int, int]]:
-    """Return of each file, by its place: size in bytes, mtime in ns, inode. Where they are as they were, so is it."""
+def files_of(outputs: Iterable[Path], root: Path) -> dict[str, str]:
+    """Return the sha256 of every file of an output, in the order of their names.
+
+    Logs and temporary files are no content. A file is named by its place below `root`, so that the data folder can be
+    moved; a user's own by its name, and a number where another has the same.
+    """
+    found: dict[str, str] = {}
+    for name, file in _files(outputs):
+        below = file.absolute().is_relative_to(root.absolute())
+        place = file.absolute().relative_to(root.absolute()).as_posix() if below else name
+        found[f"{place} {len(found)}" if place in found else place] = file_sha256(file)
+    return found
+
+
+def stamps_of(paths: Iterable[Path]) -> dict[str, tuple[int, ...]]:
+    """Return of each file, by its place, what tells an edit: where they are as they were, so is its content.
+
+    That is size in bytes, mtime in ns, inode, and ctime in ns, which no editor can set back.
+    """
     found = {str(file.absolute()): file.stat() for _, file in _files(paths)}
-    return {place: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for place, stat in found.items()}
+    return {
+        place: (stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns)
+        for place, stat in found.items()
+    }
 
 
 def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:
@@ -169,13 +192,16 @@ def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:
             continue
         found = {file.relative_to(output).as_posix(): file for file in leaves(output) if os.path.isfile(file)}
         for name in sorted(found):
-            if not name.endswith(".jsonl") and not any(_is_no_content(part) for part in name.split("/")):
+            if is_content(name):
                 yield f"{output.name}/{name}", found[name]
 
 
-def _is_no_content(part: str) -> bool:
-    """Return whether a part of a path is of a temporary file, or of the curves of a training, which tell times."""
-    return part.startswith(".") or part == "tensorboard"
+def is_content(name: str) -> bool:
+    """Say whether a file is none of a log, a temporary file, or the curves of a training, which tell times."""
+    parts = name.split("/")
+    return not name.endswith(".jsonl") and not any(
+        part.startswith(".") or part == "tensorboard" for part in parts
+    )
 
 
 class ShardCard(BaseModel):

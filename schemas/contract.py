@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from schemas.errors import ContractError
 from schemas.io.atomic import replace_file
+from schemas.io.verify import require_all, verified
 
 _VALUES_LOOKED_AT = 1_000
 
@@ -125,19 +126,32 @@ def _repeats(values: pa.ChunkedArray) -> bool:
 
 
 def contract_files(path: Path, schema: pa.Schema) -> list[Path]:
-    """Return the Parquet file (or all those of a folder) at `path`, written under `schema`'s contract.
+    """Return the Parquet file (or all those of a folder) at `path`, as they were written under `schema`'s contract.
 
     Raises:
-        ContractError: there is none, one is no whole Parquet file or was written under another contract.
+        ContractError: see `listed_files`; or one is not what its step wrote.
+    """
+    for file in sorted(path.glob("*.parquet")) if path.is_dir() else [path]:
+        verified(file)
+    return listed_files(path, schema)
+
+
+def listed_files(path: Path, schema: pa.Schema) -> list[Path]:
+    """Return the files of `contract_files`, each to be `verified` by whoever reads its rows: a folder may be large.
+
+    Raises:
+        ContractError: there is none, one is gone, is no whole Parquet file or was written under another contract.
     """
     name = contract_name(schema)
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not files[0].exists():
         raise ContractError(f"{name}: no file {path}; materialize the asset that writes it first.")
+    if path.is_dir():
+        require_all(path, files)
     for file in files:
         try:
             found = (pq.read_schema(file).metadata or {}).get(b"contract", b"none").decode()
-        except (pa.ArrowInvalid, OSError):
+        except (pa.ArrowException, OSError, ValueError):
             raise ContractError(f"{file}: is no whole Parquet file; materialize its asset again.") from None
         if found != name:
             raise ContractError(f"{file}: contract is {found}, expected {name}; materialize its asset again.")
@@ -171,5 +185,5 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
 
 def table_metadata(path: Path) -> dict[str, str]:
     """Return the text metadata of a Parquet file, the contract and ours beside it."""
-    pairs = (pq.read_schema(path).metadata or {}).items()
+    pairs = (pq.read_schema(verified(path)).metadata or {}).items()
     return {key.decode(): value.decode() for key, value in pairs if key != b"ARROW:schema"}

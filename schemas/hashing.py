@@ -1,10 +1,14 @@
 """The hash of a file, taken once: an input of many gigabytes is asked for twice in a step."""
 
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 _BYTES_AT_A_TIME = 1 << 22
+_TICK_NS = (
+    12_000_000  # longer than a file system's clock stands: within a tick it does not tell two changes apart
+)
 _Stamp = tuple[str, int, int, int, int]
 _taken: dict[
     _Stamp, str
@@ -19,11 +23,13 @@ def file_sha256(path: Path, *, told: Callable[[int], object] = lambda _: None) -
     """
     stat = path.stat()
     stamp = (str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-    if stamp not in _taken:
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(_BYTES_AT_A_TIME):
-                digest.update(block)
-                told(len(block))
+    if stamp in _taken:
+        return _taken[stamp]
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BYTES_AT_A_TIME):
+            digest.update(block)
+            told(len(block))
+    if time.time_ns() - stat.st_ctime_ns > _TICK_NS:
         _taken[stamp] = digest.hexdigest()
-    return _taken[stamp]
+    return digest.hexdigest()

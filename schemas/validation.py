@@ -219,7 +219,7 @@ def _duckdb_types(contract: pa.Schema) -> dict[str, str]:
 def _run(suite: Suite, views: Iterable[View]) -> list[Outcome]:
     """Create the views in a database of their own and run their rules with Great Expectations."""
     with scratch(suite.folder) as folder, DuckDBPaths() as paths:
-        database = paths.views()
+        database = paths.views(folder)
         with duckdb.connect(database) as connection:
             _create_tables(connection, suite, paths)
             for view in views:

@@ -145,9 +145,12 @@ def test_the_chain_reads_and_writes_where_it_is_told_to(tmp_path: Path) -> None:
     ],
 )
 def test_a_job_runs_to_its_report_in_the_oddest_of_folders(tmp_path: Path, job: str, size: dict) -> None:
-    done = run("dagster", "job", "execute", "-j", job, folder=tmp_path / ALL_AT_ONCE, **size)
+    folder = tmp_path / ALL_AT_ONCE
+    done = run(
+        "dagster", "job", "execute", "-j", job, folder=tmp_path, NEST_DATA_DIR=str(folder / "data"), **size
+    )
     assert done.returncode == 0, done.output[-3000:]
-    assert [path.name for path in tmp_path.iterdir()] == [ALL_AT_ONCE]
+    assert {path.name for path in tmp_path.iterdir()} == {ALL_AT_ONCE, "dagster"}
 
 
 ROOMS = ("schemas", "pipelines", "nest_model", "assets")

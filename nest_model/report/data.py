@@ -12,6 +12,7 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import read_table, table_metadata
 from schemas.errors import ContractError
 from schemas.events import KINDS, SUBJECTS
+from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
 from schemas.splits import shown_splits
@@ -45,7 +46,7 @@ def data_card(layout: Layout) -> dict[str, Any]:
         found["top_lab_share"] = cards["vocab"].shares.get("lab_rows_in_top_items")
     found["warnings"] = {step: card.warnings for step, card in cards.items() if card.warnings}
     found["notes"] = {step: card.notes for step, card in cards.items() if card.notes}
-    if layout.subjects.exists():
+    if is_written(layout.subjects):
         found["splits"] = splits(layout)
     return found
 
@@ -145,12 +146,12 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
 def is_synthetic(layout: Layout) -> bool:
     """Return whether the patients are made up: the input was made here, and a user's own is read where it lies."""
     raw = _card(layout, "raw")
-    return layout.planted.exists() or (raw is not None and layout.raw.name in raw.outputs)
+    return is_written(layout.planted) or (raw is not None and layout.raw.name in raw.outputs)
 
 
 def rules_used(layout: Layout) -> DataRules | None:
     """Return the rules the vocabulary was made under; None where it is not there or does not say."""
-    if not layout.vocab.exists():
+    if not is_written(layout.vocab):
         return None
     try:
         return DataRules.model_validate_json(table_metadata(layout.vocab).get("rules", ""))

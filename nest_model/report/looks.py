@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.leak_audit import LeakAudit
 
@@ -29,4 +30,4 @@ def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:
 
 def _metrics(layout: Layout, model: str) -> dict[str, Any]:
     path = layout.model(model) / "metrics.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    return json.loads(verified(path).read_text()) if is_written(path) else {}

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.suppress import shown
 
@@ -12,9 +13,9 @@ _COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens")
 def pretraining(layout: Layout) -> dict[str, Any] | None:
     """Return what the pretrained model's `metrics.json` says, counts suppressed; None where there is none."""
     path = layout.model(f"{layout.root.name}_nest") / "metrics.json"
-    if not path.exists():
+    if not is_written(path):
         return None
-    found = json.loads(path.read_text())
+    found = json.loads(verified(path).read_text())
     known = {
         name: found.get(name) for name in ("preset", "device", "seed", "weights", "recipe", "context_cut")
     }
@@ -30,4 +31,4 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
 
 def _config(layout: Layout) -> dict[str, Any]:
     path = layout.model(f"{layout.root.name}_nest") / "config.json"
-    return json.loads(path.read_text()).get("model", {}) if path.exists() else {}
+    return json.loads(verified(path).read_text()).get("model", {}) if is_written(path) else {}

@@ -23,6 +23,7 @@ from schemas.cohort import Cohort
 from schemas.cohort.english import in_english
 from schemas.contract import read_table
 from schemas.errors import ContractError
+from schemas.io.verify import is_written, verified
 from schemas.label_counts import shown_label_counts
 from schemas.labels import Task, read_task
 from schemas.layout import Layout
@@ -77,7 +78,7 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
     methods: dict[str, Method] = {}
     for name in MODELS:
         path = predictions_of(layout, cohort, name)
-        if not path.exists():
+        if not is_written(path):
             missing[name] = _why_missing(layout, f"{cohort}_{_asset_of(name)}")
             continue
         every = read_predictions(path)
@@ -109,14 +110,14 @@ def _asset_of(model: str) -> str:
 
 def _why_missing(layout: Layout, model: str) -> str:
     note = layout.model(model) / "not_trainable.json"
-    if note.exists():
-        return f"not trainable: {json.loads(note.read_text())['reason']}"
+    if is_written(note):
+        return f"not trainable: {json.loads(verified(note).read_text())['reason']}"
     return "no predictions: its asset has not been materialized"
 
 
 def _task(layout: Layout, cohort: str) -> Task | None:
     labels = layout.labels(cohort)
-    return read_task(labels) if labels.exists() else None
+    return read_task(labels) if is_written(labels) else None
 
 
 def planted(layout: Layout, cohort: str, like: Predictions) -> Predictions | None:
@@ -124,7 +125,7 @@ def planted(layout: Layout, cohort: str, like: Predictions) -> Predictions | Non
 
     A risk is planted for an index encounter, or for a subject, whichever encounter is the index.
     """
-    if not layout.planted.exists() or like.task.label_type != "bool":
+    if not is_written(layout.planted) or like.task.label_type != "bool":
         return None
     table = read_table(layout.planted, PLANTED)
     table = table.filter(pc.equal(table["cohort"], cohort))
@@ -158,7 +159,7 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         found["recalibrated"] = {"methods": results.methods, **_scored(results.recalibrated, seed)}
     if task is not None and task.label_type == "class":
         found["per_class"] = per_class(results.models)
-    if results.is_binary and layout.subjects.exists() and layout.encounters.exists():
+    if results.is_binary and is_written(layout.subjects) and is_written(layout.encounters):
         found["subgroups"] = {
             name: _subgroups(layout, results.models[name], seed)
             for name in COMPARED
@@ -273,14 +274,14 @@ def _subgroups(layout: Layout, predictions: Predictions, seed: int) -> list[dict
 def _in_english(layout: Layout, cohort: str) -> list[str]:
     """Return what the cohort's file meant when its labels were made, a sentence for each part but its name."""
     path = layout.cohort(cohort) / "cohort.lock.yaml"
-    if not path.exists():
+    if not is_written(path):
         return []
-    return in_english(Cohort.model_validate(yaml.safe_load(path.read_text())["spec"]))[1:]
+    return in_english(Cohort.model_validate(yaml.safe_load(verified(path).read_text())["spec"]))[1:]
 
 
 def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:
     path = layout.cohort(cohort) / "attrition.csv"
-    return shown_attrition(read_attrition(path)) if path.exists() else []
+    return shown_attrition(read_attrition(path)) if is_written(path) else []
 
 
 def _warnings(layout: Layout, cohort: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nest_model.bootstrap import SEED
 from nest_model.telemetry import Telemetry
 from schemas.io.atomic import write_json, write_text
+from schemas.io.verify import is_written
 from schemas.layout import Layout
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def write_cohort_report(
         "preset": preset,
         "tasks": {cohort: found},
         "pretraining": pretraining(layout),
-        "data": {"splits": splits(layout)} if layout.subjects.exists() else {},
+        "data": {"splits": splits(layout)} if is_written(layout.subjects) else {},
         "run": run_card(layout, preset),
     }
     write_text(out / "report.html", render_cohort(metrics, task, fine_tuning_history(layout, cohort)))

@@ -18,7 +18,7 @@ from pipelines.sources.pcornet.dump import DuckDBFile
 from pipelines.sources.pcornet.extract import extract
 from pipelines.sources.pcornet.extracted import PcornetSource
 from pipelines.sources.pcornet.ids import SYNTHETIC_SALT
-from schemas.cards import StepCard
+from schemas.cards import StepCard, files_of
 from schemas.cohort import read_folder
 from schemas.errors import NestError
 from schemas.expectations import BASKET_SUITES, PCORNET_SUITES, TABLE_SUITES, Suite
@@ -151,7 +151,7 @@ def hash_outputs(layout: Layout) -> None:
         layout.vocab,
         layout.seqset,
     )
-    StepCard(step="all", contract="all/1").content_of(tuple(table for table in tables if table.exists()))
+    files_of([table for table in tables if table.exists()], layout.root)
 
 
 def check(suite: Suite) -> None:

@@ -15,6 +15,7 @@ from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf
 from schemas.contract import read_table, table_metadata
 from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.io.paths import scan_parquet
+from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 
 _SUBJECT = ("subject_id", "birth_date", "death_date", "split")
@@ -56,7 +57,7 @@ def _files(layout: Layout, kind: str) -> list[Path]:
 
 def _vocabs_of(file: Path) -> set[str]:
     """Return the vocabularies of a file's codes: a few words, read without the rows they stand in."""
-    words = pq.read_table(file, columns=["vocab"], read_dictionary=["vocab"])["vocab"]
+    words = pq.read_table(verified(file), columns=["vocab"], read_dictionary=["vocab"])["vocab"]
     return {word for chunk in words.chunks for word in chunk.dictionary.to_pylist()}
 
 
@@ -103,8 +104,11 @@ def codes_within(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: int
 def _events(layout: Layout, kinds: tuple[str, ...], bucket: int) -> pl.LazyFrame:
     """Scan one bucket's events of these kinds, `mapped` filled where the source has drug names to fill it from."""
     nothing = _frame(EVENTS.empty_table()).lazy().select(_EVENT)
-    files = {kind: scan_parquet(events_file(layout.events, kind, bucket)).select(_EVENT) for kind in kinds}
-    if "MED" in files and layout.drug_lookup.exists():
+    files = {
+        kind: scan_parquet(verified(events_file(layout.events, kind, bucket))).select(_EVENT)
+        for kind in kinds
+    }
+    if "MED" in files and is_written(layout.drug_lookup):
         drugs = _frame(read_table(layout.drug_lookup, DRUG_LOOKUP)).lazy()
         files["MED"] = code_events(files["MED"], drugs)
     return pl.concat([nothing, *files.values()])

@@ -12,6 +12,7 @@ from schemas.cards import Flow, StepCard
 from schemas.cohort import Cohort, TimePoint
 from schemas.events import SPLITS
 from schemas.hashing import file_sha256
+from schemas.io.verify import is_written
 from schemas.labels import Features, Task
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -124,7 +125,7 @@ def _data_hashes(layout: Layout, kinds: tuple[str, ...]) -> dict[str, str]:
     files = [file for kind in kinds for file in sorted(layout.events.glob(f"{kind}-*.parquet"))]
     if files:
         hashes["events"] = _sha256(*files)
-    if "MED" in kinds and layout.drug_lookup.exists():
+    if "MED" in kinds and is_written(layout.drug_lookup):
         hashes["drug_lookup"] = _sha256(layout.drug_lookup)
     return hashes
 

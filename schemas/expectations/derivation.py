@@ -11,6 +11,7 @@ from schemas.contract import table_metadata
 from schemas.events import DRUG_LOOKUP, EVENTS, KINDS, SUBJECTS
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Rule, Suite, Table, View, holds
+from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.vocab import UNK
 
@@ -80,7 +81,7 @@ def _counted_once_more(layout: Layout, query: str, rule: Rule) -> Suite:
 
 def _fitted_on_all(layout: Layout) -> bool:
     """Return whether the vocabulary says that it was fitted on all patients."""
-    rules = table_metadata(layout.vocab).get("rules", "{}") if layout.vocab.exists() else "{}"
+    rules = table_metadata(layout.vocab).get("rules", "{}") if is_written(layout.vocab) else "{}"
     return bool(json.loads(rules).get("fit_on") == "all")
 
 

@@ -4,6 +4,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from schemas.io.atomic import flush, make_folder, writing
@@ -24,7 +25,7 @@ def replace_folder(target: Path) -> Iterator[Path]:
     try:
         with writing(target):
             restore(target)
-            for left in target.parent.glob(f".{target.name}.*part"):
+            for left in target.parent.glob(f".{escape(target.name)}.*part"):
                 _remove(left, target)
             make_folder(aside)
             yield aside

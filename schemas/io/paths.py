@@ -70,9 +70,11 @@ class DuckDBPaths:
             )
         return str(file.absolute())
 
-    def views(self) -> str:
-        """Return the name of a new database, for views alone: it lies in the temporary folder."""
-        return f"{self._stack.enter_context(TemporaryDirectory(prefix='nest-'))}/views.duckdb"
+    def views(self, folder: Path) -> str:
+        """Return the name of a new database for views alone: in a folder, or where that is odd in the temporary one."""
+        if not _PLAIN.fullmatch(str(folder.absolute())):
+            folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="nest-")))
+        return str(folder.absolute() / "views.duckdb")
 
     def folder(self, folder: Path) -> str:
         """Return the name of a folder."""

@@ -16,7 +16,7 @@ from assets.mimic import mimic_encounters, mimic_raw, mimic_subjects
 from assets.resources import Workspace
 from nest_model import leak_guard
 from nest_model.features import select
-from schemas.cards import StepCard
+from schemas.cards import StepCard, files_of
 from schemas.contract import write_table
 from schemas.events import SUBJECTS
 from schemas.expectations import TABLE_SUITES
@@ -83,9 +83,17 @@ def test_a_table_as_promised_passes_all_its_checks(subjects: Path, workspace: Wo
     assert all(evaluation.passed for evaluation in found.values())
 
 
+def written(table: pa.Table, subjects: Path) -> None:
+    """Write a table as a step with a fault would: its card stands for it."""
+    write_table(table, subjects, SUBJECTS, made_by="test")
+    cards = subjects.parent / "cards"
+    card = StepCard.read(cards, "subjects")
+    card.sealed(card.files | files_of([subjects], subjects.parent)).write(cards)
+
+
 def test_a_subject_twice_fails_the_contract_with_a_count_and_no_id(subjects: Path, workspace: Workspace):
     table = pq.read_table(subjects)
-    write_table(pa.concat_tables([table, table.slice(0, 1)]), subjects, SUBJECTS, made_by="test")
+    written(pa.concat_tables([table, table.slice(0, 1)]), subjects)
 
     found = evaluations(
         table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
@@ -138,7 +146,7 @@ def test_what_should_hold_of_nearly_every_row_and_does_not_is_a_warning_and_stop
     table = pq.read_table(subjects)
     place = table.schema.get_field_index("sex")
     of_no_sex = table.set_column(place, table.schema.field(place), pa.nulls(len(table), pa.string()))
-    write_table(of_no_sex, subjects, SUBJECTS, made_by="test")
+    written(of_no_sex, subjects)
 
     found = evaluations(
         table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
@@ -200,7 +208,7 @@ def test_a_test_patient_in_the_training_of_the_encoder_is_an_error(subjects: Pat
     assert pc.any(pc.equal(table["split"], "test")).as_py(), "without a test patient nothing is tested"
     place = table.schema.get_field_index("pretrain_split")
     everybody = table.set_column(place, table.schema.field(place), pa.array(["train"] * len(table)))
-    write_table(everybody, subjects, SUBJECTS, made_by="test")
+    written(everybody, subjects)
 
     found = evaluations(split_check("mimic"), workspace)["no_test_subject_was_trained_on"]
 

@@ -13,7 +13,7 @@ from assets.definitions import build
 from assets.fetch import FETCHED_ASSETS
 from assets.once import once
 from assets.resources import Workspace
-from schemas.cards import StepCard, stamps_of
+from schemas.cards import StepCard, files_of, stamps_of
 from schemas.errors import ContractError
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -128,26 +128,26 @@ def test_the_hash_of_an_output_knows_no_place_no_log_and_no_temporary_file(tmp_p
     one, other = tmp_path / "a" / "events", tmp_path / "b" / "events"
     (other / "metrics.jsonl").write_text("seconds")
     (other / ".part").write_text("half")
-    assert card.content_of([one]) == card.content_of([other])
+    assert files_of([one], tmp_path / "a") == files_of([other], tmp_path / "b")
     (other / "part").rename(other / "renamed")
-    assert card.content_of([one]) != card.content_of([other])
-    assert card.content_of([]) != card.model_copy(update={"counts": {"rows": 1}}).content_of([])
+    assert files_of([one], tmp_path / "a") != files_of([other], tmp_path / "b")
+    assert card.content_of({}) != card.model_copy(update={"counts": {"rows": 1}}).content_of({})
 
 
 def test_the_hash_and_the_stamps_of_an_input_see_what_lies_behind_links(tmp_path: Path):
-    card, data, other = StepCard(step="raw", contract="raw/1"), tmp_path / "data", tmp_path / "other"
+    data, other = tmp_path / "data", tmp_path / "other"
     for folder in (data, other):
         folder.mkdir()
         (folder / "rows").write_text(folder.name)
-    content, stamps = card.content_of([data]), stamps_of([data])
+    content, stamps = files_of([data], tmp_path), stamps_of([data])
     for name, target in (("back", ".."), ("gone", "nowhere")):
         (data / name).symlink_to(target)
-    assert (card.content_of([data]), stamps_of([data])) == (content, stamps)
+    assert (files_of([data], tmp_path), stamps_of([data])) == (content, stamps)
     for name, target in (("again", "rows"), ("more", other)):
         (data / name).symlink_to(target)
-        assert card.content_of([data]) != content
+        assert files_of([data], tmp_path) != content
         assert stamps_of([data]) != stamps
-        content, stamps = card.content_of([data]), stamps_of([data])
+        content, stamps = files_of([data], tmp_path), stamps_of([data])
 
 
 def test_the_version_of_the_code_follows_every_import_and_data_file(

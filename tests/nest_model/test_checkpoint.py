@@ -8,6 +8,8 @@ from nest_model.checkpoint import ModelCard
 from nest_model.config import ModelConfig
 from nest_model.model import NestModel
 from schemas.errors import NestError
+from schemas.io.seal import sealed, unsealed
+from tests.damage import count_unnoticed
 
 CONFIG = ModelConfig(20, d_model=16, heads=2, d_ff=8, layers=1)
 CARD = ModelCard(CONFIG, "a" * 64, {"seed": 1})
@@ -63,10 +65,20 @@ def test_weights_of_another_run_are_noticed(tmp_path):
 def test_another_format_is_refused(tmp_path):
     saved(tmp_path)
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
+    path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | {"format": 0}, indent=2)))
 
     with pytest.raises(NestError, match="format 0"):
         checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_no_flipped_bit_of_a_model_is_loaded(tmp_path, name):
+    saved(tmp_path)
+
+    def load():
+        checkpoint.load_pretrained(tmp_path, vocab_sha256="a" * 64)
+
+    assert count_unnoticed(tmp_path / name, load, NestError) == 0
 
 
 def test_a_full_disk_is_told_in_one_sentence_and_leaves_the_older_model_whole(tmp_path, monkeypatch):

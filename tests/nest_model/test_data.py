@@ -3,7 +3,7 @@ import pytest
 
 from nest_model.data import NO_TIME, SeqSets, expand_ranges
 from schemas.errors import ContractError, InputError
-from tests.nest_model.seqsets import DAY_US, read_rows, set_row, write_shards
+from tests.nest_model.seqsets import DAY_US, card_anew, read_rows, set_row, write_shards
 
 EVENTS = [(7, 0, 5, 6), (7, 3, 8, 9), (1, 2, 8, 8)]
 ROWS = [
@@ -60,6 +60,7 @@ def test_a_subject_in_two_shards_is_refused(tmp_path):
     write_shards(tmp_path, rows[:1])
     (tmp_path / "part-00000.parquet").rename(tmp_path / "part-00001.parquet")
     (tmp_path / "part-00000.card.json").rename(tmp_path / "part-00001.card.json")
+    card_anew(tmp_path / "part-00001.parquet")
     write_shards(tmp_path, rows)
 
     with pytest.raises(ContractError, match="1 subjects in two shards"):

@@ -21,6 +21,7 @@ from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
 from schemas.contract import table_metadata
 from schemas.errors import NestError
+from schemas.io.seal import sealed, unsealed
 from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
 
 RECIPE = Recipe(learning_rate=1e-2, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
@@ -192,9 +193,9 @@ def test_a_pretraining_that_came_to_the_same_weights_lets_a_fine_tuning_go_on(wo
     with pytest.raises(Stopped, match="epoch 1, step"):
         tune(world, pretrained, tmp_path, stop=StopAfter(9))
     same = Path(shutil.copytree(pretrained, tmp_path / "same"))
-    config = json.loads((same / "config.json").read_text())
+    config = json.loads(unsealed((same / "config.json").read_text()))
     config["training"]["epochs"] = 99
-    (same / "config.json").write_text(json.dumps(config))
+    (same / "config.json").write_text(sealed(json.dumps(config, indent=2)))
 
     with pytest.raises(Stopped, match="epoch 1, step"):
         tune(world, same, tmp_path, stop=StopAfter(0))

@@ -13,7 +13,7 @@ from nest_model.predict import last_sets, predict
 from nest_model.telemetry import Telemetry
 from schemas.errors import InputError, NestError
 from schemas.labels import Features, Task
-from tests.nest_model.seqsets import DAY_US, HOUR_US, read_rows, set_row
+from tests.nest_model.seqsets import DAY_US, HOUR_US, card_anew, read_rows, set_row
 from tests.nest_model.test_finetune import pretrained, tune, world  # noqa: F401 (fixtures)
 from tests.nest_model.tiny_world import make_world
 
@@ -92,6 +92,7 @@ def test_no_line_of_a_scoring_tells_how_few_were_left_out(tuned, tmp_path, caplo
     end[left] = table["start"].to_numpy()[left] + np.timedelta64(1, "h")
     at = table.column_names.index("end")
     pq.write_table(table.set_column(at, table.schema.field("end"), pa.array(end, pa.timestamp("us"))), shard)
+    card_anew(shard)
 
     with caplog.at_level("INFO", logger="nest"):
         scored = score(tuned, new.seqset, tmp_path / "out.parquet")

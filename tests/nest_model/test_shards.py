@@ -17,7 +17,7 @@ from nest_model.benchmarks import made_shards
 from nest_model.data import SeqSets
 from schemas.errors import ContractError
 from schemas.seqset import SEQSET
-from tests.nest_model.seqsets import DAY_US, set_row, write_shards
+from tests.nest_model.seqsets import DAY_US, card_anew, set_row, write_shards
 from tests.runs import ROOT
 
 ROWS = [
@@ -42,6 +42,7 @@ def test_a_column_is_the_shards_end_to_end_however_they_are_cut(tmp_path, shard_
         pq.write_table(
             table.replace_schema_metadata({"contract": "seqset/1"}), file, row_group_size=row_group
         )
+        card_anew(file)
 
     with mock.patch.object(shards, "_SETS_AT_A_TIME", at_a_time):
         columns = shards.read_shards(tmp_path).columns
@@ -57,6 +58,7 @@ def test_every_column_is_as_pyarrow_reads_it_whole(tmp_path):
     write_shards(tmp_path, ROWS[:1])  # for its card
     table = made_shards.draw_sets(0, 300, np.random.default_rng(1)).select(SEQSET.names).cast(SEQSET)
     pq.write_table(table.replace_schema_metadata({"contract": "seqset/1"}), tmp_path / "part-00000.parquet")
+    card_anew(tmp_path / "part-00000.parquet")
 
     columns = shards.read_shards(tmp_path).columns
 

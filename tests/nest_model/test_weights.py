@@ -17,6 +17,7 @@ from nest_model.model import NestModel
 from nest_model.state import StateFolder
 from nest_model.weights import num_weights, refuse_too_large
 from schemas.errors import NestError
+from schemas.io.seal import sealed, unsealed
 
 CONFIG = ModelConfig(20, d_model=16, heads=2, d_ff=8, layers=1)
 VOCABULARY = "a" * 64
@@ -43,7 +44,7 @@ def sign(folder: Path) -> None:
 
 def change_config(folder: Path, **values: object) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | values, indent=2)))
 
 
 def change_shape(folder: Path, **values: object) -> None:
@@ -145,7 +146,7 @@ def test_a_shape_of_another_type_is_refused(
         ({"weights_sha256": 3}, "weights_sha256: Input should be a valid string"),
         ({"task": {"cohort": 1}}, "task: "),
         ({"more": 1}, "more: Extra inputs are not permitted"),
-        ({"format": "x" * 10_000}, "another format, this version reads 1"),
+        ({"format": "x" * 10_000}, "another format, this version reads 2"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -163,9 +164,9 @@ def test_a_config_of_another_type_is_refused(
 )
 def test_a_config_without_a_key_names_it(missing: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     path = folder / "config.json"
-    values = json.loads(path.read_text())
+    values = json.loads(unsealed(path.read_text()))
     del values[missing]
-    path.write_text(json.dumps(values))
+    path.write_text(sealed(json.dumps(values, indent=2)))
     assert f"config.json: {missing}: Field required" in refused(folder, monkeypatch)
 
 

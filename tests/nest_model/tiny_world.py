@@ -22,7 +22,7 @@ from schemas.events import SUBJECTS
 from schemas.labels import Features, Task, labels_schema
 from schemas.seqset import SEQSET
 from schemas.vocab import SPECIALS, VOCAB, content_sha256
-from tests.nest_model.seqsets import DAY_US, HOUR_US, set_row, write_shards
+from tests.nest_model.seqsets import DAY_US, HOUR_US, card_anew, set_row, write_shards
 
 TOKENS = 30
 SIGN = 7  # the token that says the outcome
@@ -111,6 +111,7 @@ def changed_world(world: World, root: Path, change: Callable[[dict], None]) -> W
         for row in rows:
             change(row)
         write_table(pa.Table.from_pylist(rows, table.schema), file, SEQSET, made_by="test")
+        card_anew(file)
     return other
 
 

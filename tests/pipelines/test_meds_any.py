@@ -15,7 +15,7 @@ from pipelines.from_meds import find_dataset
 from pipelines.sources.meds import number_by_gaps
 from pipelines.sources.meds_codes import declare
 from pipelines.split import TASK_SPLIT, assign_split
-from schemas.cards import StepCard
+from schemas.cards import StepCard, files_of
 from schemas.errors import InputError
 from schemas.layout import Layout
 from schemas.meds import EXTENSIONS, MEDS_DATA
@@ -496,8 +496,8 @@ def test_shards_and_splits_behind_links_are_read_and_hashed_as_those_in_place(tm
         dataset(root if name == "train" else tmp_path / name, shard, shard=f"{name}/0")
     given_splits = pl.DataFrame({"subject_id": [0, 1, 2], "split": list(rows)})
     given_splits.write_parquet(tmp_path / "splits.parquet")
-    card, before = StepCard(step="raw", contract="meds/0.4"), find_dataset(root)
-    was = card.content_of(before.folders)
+    before = find_dataset(root)
+    was = files_of(before.folders, tmp_path)
 
     (root / "data" / "held_out").symlink_to(tmp_path / "held_out" / "data" / "held_out")
     (root / "data" / "train" / "1.parquet").symlink_to(tmp_path / "tuning" / "data" / "tuning" / "0.parquet")
@@ -505,10 +505,10 @@ def test_shards_and_splits_behind_links_are_read_and_hashed_as_those_in_place(tm
     people = pl.read_parquet(read_meds(root, Layout(tmp_path / "meds"), RULES).subjects)
 
     assert people.select("subject_id", "split").rows() == [(0, "train"), (1, "test"), (2, "val")]
-    now = card.content_of(before.folders)
+    now = files_of(before.folders, tmp_path)
     assert now != was
     (tmp_path / "held_out" / "data" / "held_out" / "0.parquet").write_bytes(b"other")
-    assert card.content_of(before.folders) != now
+    assert files_of(before.folders, tmp_path) != now
 
 
 @pytest.mark.parametrize(

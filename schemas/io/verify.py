@@ -1,0 +1,129 @@
+"""Whoever reads a file of a step's output holds it against the step's card: one that changed since is refused.
+
+The card lies in `cards/` of the source's folder and has the hash of every file the step wrote. A file that no card
+names has nothing to be held against: a user's own, one copied elsewhere, what a step under way has written.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from schemas.cards import StepCard, asset_of, is_content
+from schemas.errors import ContractError
+from schemas.hashing import file_sha256
+
+_DEEPEST = 4  # of a file below its source's folder: models/NAME/…/FILE
+_Stamp = tuple[
+    str, int, int, int, int
+]  # of a card: its place, bytes, inode, and when its content and entry changed
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What the cards of one source say of files, by their places below the source's folder."""
+
+    files: dict[str, tuple[str, str]]  # place -> the asset that wrote it, sha256
+    outputs: dict[str, str]  # file or folder -> the asset that wrote it
+    damaged: tuple[str, ...]  # cards that cannot be read
+
+
+def verified(file: Path) -> Path:
+    """Return the file, which is byte for byte what its step wrote, or which no card names.
+
+    Raises:
+        ContractError: it is gone, another, or none of the files its step wrote; with the asset to make again.
+    """
+    root = _root_of(file)
+    if root is None:
+        return file
+    place, record = file.absolute().relative_to(root).as_posix(), _record(root)
+    if place in record.files:
+        asset, sha256 = record.files[place]
+        if not file.is_file():
+            raise ContractError(f"{file}: {asset} wrote it, and it is gone; materialize {asset} again.")
+        if file_sha256(file) != sha256:
+            raise ContractError(
+                f"{file}: is no longer what {asset} wrote: damaged, edited or swapped since; "
+                f"materialize {asset} again."
+            )
+    elif is_content(place) and file.exists():
+        _refuse_foreign(file, place, record)
+    return file
+
+
+def is_written(file: Path) -> bool:
+    """Say whether there is a file that not every source has.
+
+    Raises:
+        ContractError: its card names it, and it is gone.
+    """
+    if not file.exists():
+        verified(file)
+        return False
+    return True
+
+
+def require_all(folder: Path, files: Sequence[Path]) -> None:
+    """Raise ContractError where a card names more tables of a folder than these."""
+    root = _root_of(folder / "any")
+    if root is None:
+        return
+    above = folder.absolute().relative_to(root).as_posix()
+    there = {file.name for file in files}
+    for place, (asset, _) in _record(root).files.items():
+        path = Path(place)
+        if path.parent.as_posix() == above and path.suffix == ".parquet" and path.name not in there:
+            raise ContractError(
+                f"{folder / path.name}: {asset} wrote it, and it is gone; materialize {asset} again."
+            )
+
+
+def _refuse_foreign(file: Path, place: str, record: _Record) -> None:
+    for output, asset in record.outputs.items():
+        if _is_of(place, [output]):
+            raise ContractError(f"{file}: is none of the files {asset} wrote; materialize {asset} again.")
+    for card in record.damaged:
+        raise ContractError(f"{card}: is no whole card of a step; materialize its asset again.")
+
+
+def _root_of(file: Path) -> Path | None:
+    """Return the source's folder a file lies in: the nearest with cards."""
+    for folder in list(file.absolute().parents)[:_DEEPEST]:
+        if (folder / "cards").is_dir():
+            return folder
+    return None
+
+
+def _record(root: Path) -> _Record:
+    cards = sorted((root / "cards").glob("*.card.json"))
+    return _read_record(root, tuple(_stamp(card) for card in cards))
+
+
+def _stamp(path: Path) -> _Stamp:
+    stat = path.stat()
+    return str(path), stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+@lru_cache(maxsize=16)
+def _read_record(root: Path, stamps: tuple[_Stamp, ...]) -> _Record:
+    files: dict[str, tuple[str, str]] = {}
+    outputs: dict[str, str] = {}
+    damaged = []
+    for place, *_ in stamps:
+        step = Path(place).name.removesuffix(".card.json")
+        asset = asset_of(step, root.name)
+        try:
+            card = StepCard.read(Path(place).parent, step)
+        except ContractError:
+            damaged.append(place)
+            continue
+        if card.files:  # a card of an earlier version has none
+            outputs |= dict.fromkeys(card.outputs, asset)
+            of_ours = {name: sha256 for name, sha256 in card.files.items() if _is_of(name, card.outputs)}
+            files |= {name: (asset, sha256) for name, sha256 in of_ours.items()}
+    return _Record(files, outputs, tuple(damaged))
+
+
+def _is_of(place: str, outputs: Iterable[str]) -> bool:
+    return any(place == output or place.startswith(f"{output}/") for output in outputs)
