@@ -16,6 +16,10 @@ from nest_model.selection import Selection
 from schemas.events import KINDS
 
 BINS = 10
+EVENTS, EVENTS_BEFORE = "Number of events in the index stay", "Number of events before it"
+TWINS = 0.8
+"""So correlated are columns that tell the same."""
+
 NOTHING = "nothing"  # where there is no event: the bin of a clock
 
 
@@ -30,7 +34,11 @@ class Columns:
     matrix: sparse.csr_matrix
     feature: np.ndarray  # [columns] index into `names`
     names: tuple[str, ...]
-    vocab_size: int
+    kinds: tuple[str, ...]  # of the tokens
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.kinds)
 
     def of(self, features: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the columns of some features."""
@@ -41,10 +49,37 @@ class Columns:
         first = len(self.names) - 2 * (self.vocab_size + 1)
         return np.concatenate([tokens, first + tokens, first + self.vocab_size + 1 + tokens]).astype(np.int64)
 
-    def of_kind(self, kind: str, tokens: np.ndarray) -> np.ndarray:
-        """Return the features of a kind of event of the index stay, whose tokens these are."""
-        size = [place for place, name in enumerate(self.names) if name == _events_of(kind)]
-        return np.append(self.of_tokens(tokens), np.array(size, dtype=np.int64))
+    def tokens_of_kind(self, kind: str) -> np.ndarray:
+        """Return the ids of the tokens of a kind."""
+        return np.flatnonzero(np.array(self.kinds, dtype=object) == kind)
+
+    def of_kind(self, kind: str) -> np.ndarray:
+        """Return the features of a kind of event of the index stay."""
+        return np.append(self.of_tokens(self.tokens_of_kind(kind)), self._called(_events_of(kind)))
+
+    def made_of(self, feature: int) -> np.ndarray:
+        """Return a feature with all that tells the same: of a number of events these events too."""
+        size, name = self.vocab_size, self.names[feature]
+        if feature < size:
+            return self.of_tokens(np.array([feature]))
+        if name == EVENTS_BEFORE:
+            return np.append(np.arange(size, 2 * size), feature)
+        kinds = [kind for kind in KINDS if name in (_events_of(kind), EVENTS)]
+        return np.unique(np.concatenate([np.array([feature]), *map(self.of_kind, kinds)]))
+
+    def twins(self, features: np.ndarray) -> np.ndarray:
+        """Return features with all others that are there where these are, and nearly nowhere else."""
+        held = self.holding(self.of(features)).astype(float)
+        present = self.matrix.copy()
+        present.data = np.ones_like(present.data)
+        rows, sizes = len(held), np.asarray(present.sum(axis=0)).ravel()
+        both = np.asarray(present.T @ held).ravel()
+        spread = sizes * (rows - sizes) * held.sum() * (rows - held.sum())
+        alike = np.abs(rows * both - sizes * held.sum()) > TWINS * np.sqrt(np.maximum(spread, 1))
+        return np.union1d(features, self.feature[alike])
+
+    def _called(self, name: str) -> np.ndarray:
+        return np.array([place for place, other in enumerate(self.names) if other == name], dtype=np.int64)
 
     def without(self, features: np.ndarray) -> sparse.csr_matrix:
         """Return the matrix less the columns of some features."""
@@ -55,15 +90,18 @@ class Columns:
         return np.diff(self.matrix[:, columns].indptr) > 0
 
 
-def columns_of(seqsets: SeqSets, selection: Selection, tokens: Sequence[str]) -> Columns:
-    """Return all the columns of some examples; `tokens` in the order of their ids."""
+def columns_of(
+    seqsets: SeqSets, selection: Selection, tokens: Sequence[str], kinds: Sequence[str]
+) -> Columns:
+    """Return all the columns of some examples; `tokens` and their `kinds` in the order of their ids."""
     size = len(tokens)
     counts = count_features(seqsets, selection, size)[:, : 2 * size].tocsr()
     counts.data = np.log1p(counts.data)
     places = [f"{token} in the index stay" for token in tokens] + [f"{token} before it" for token in tokens]
     blocks, feature, names = [counts], [np.arange(2 * size)], list(places)
     for name, values in _described(seqsets, selection):
-        block = _one_hot(_binned(values))
+        bins = _binned(values)
+        block = sparse.hstack([_one_hot(bins), _at_most(bins)], format="csr")
         blocks.append(block)
         feature.append(np.full(block.shape[1], len(names)))
         names.append(name)
@@ -72,7 +110,7 @@ def columns_of(seqsets: SeqSets, selection: Selection, tokens: Sequence[str]) ->
         feature.append(len(names) + np.arange(size + 1))
         names += [f"{token} {name}" for token in (*tokens, NOTHING)]
     matrix = sparse.hstack(blocks, format="csr", dtype=np.float32)
-    return Columns(matrix, np.concatenate(feature), tuple(names), size)
+    return Columns(matrix, np.concatenate(feature), tuple(names), tuple(kinds))
 
 
 def _described(seqsets: SeqSets, selection: Selection) -> Iterator[tuple[str, np.ndarray]]:
@@ -85,8 +123,8 @@ def _described(seqsets: SeqSets, selection: Selection) -> Iterator[tuple[str, np
     yield "Number of stays", np.diff(selection.set_offsets).astype(float)
     yield "Days since the stay before", seqsets.days_since_prior[selection.target_set].astype(float)
     yield "Days since the first stay", seqsets.days_since_first[selection.target_set].astype(float)
-    yield "Number of events in the index stay", in_index.astype(float)
-    yield "Number of events before it", (in_all - in_index).astype(float)
+    yield EVENTS, in_index.astype(float)
+    yield EVENTS_BEFORE, (in_all - in_index).astype(float)
     events = _of_index(selection)
     example = np.repeat(np.arange(examples), in_index)
     kinds = seqsets.kinds[events]
@@ -133,6 +171,12 @@ def _binned(values: np.ndarray) -> np.ndarray:
         return np.where(known, np.searchsorted(distinct, values), -1)
     edges = np.unique(np.percentile(values[known], np.linspace(0, 100, BINS + 1)[1:-1]))
     return np.where(known, np.searchsorted(edges, values), -1)
+
+
+def _at_most(bins: np.ndarray) -> sparse.csr_matrix:
+    """Return 0 and 1 [examples, bins]: whether a value is known and in this bin or a lower one."""
+    levels = np.arange(bins.max(initial=0))
+    return sparse.csr_matrix(((bins[:, None] >= 0) & (bins[:, None] <= levels)).astype(np.float32))
 
 
 def _one_hot(place: np.ndarray, width: int | None = None) -> sparse.csr_matrix:

@@ -21,7 +21,7 @@ from nest_model.audit.known_later import (
     too_late,
     without_events,
 )
-from nest_model.audit.tell_tales import tell_tales
+from nest_model.audit.tell_tales import TellTale, tell_tales
 from nest_model.data import SeqSets
 from nest_model.evaluate import Score
 from nest_model.features import select
@@ -38,8 +38,6 @@ MOST_ROWS = 20_000
 
 MOST_NAMED = 12
 """So many of the features found in the data are listed, the most telling ones."""
-
-TWINS = "what one of two twins tells, the other tells too"
 
 
 @dataclass(frozen=True)
@@ -88,8 +86,7 @@ class Suspects:
 
     def audit(self, proved: list[Proof]) -> LeakAudit:
         """Return all that is found."""
-        listed, found = list(self.by_list()), list(self.by_data())
-        suspects = [*listed, *self.by_clock(), *self.by_moment(), *found[:MOST_NAMED]]
+        suspects = [*self.by_list(), *self.by_clock(), *self.by_moment(), *self.by_data()]
         together = self.together()
         return LeakAudit(
             cohort=self.labels.task.cohort,
@@ -99,7 +96,7 @@ class Suspects:
             suspects=[*suspects, *([together] if together else [])],
             unseen=[codes.name for codes in self._lists if not self._hold(self._ids(codes)).any()],
             kinds=list(self.by_kind()),
-            unnamed=max(0, len(found) - MOST_NAMED),
+            unnamed=max(0, len(self._tell_tales) - MOST_NAMED),
         )
 
     @cached_property
@@ -130,7 +127,7 @@ class Suspects:
 
     @cached_property
     def columns(self) -> Columns:
-        return columns_of(self.seqsets, self.selection.take(self.judged), self.tokens)
+        return columns_of(self.seqsets, self.selection.take(self.judged), self.tokens, self.kinds)
 
     @cached_property
     def with_all(self) -> Score:
@@ -139,23 +136,19 @@ class Suspects:
 
     def by_list(self) -> Iterator[Suspect]:
         """Yield the lists of codes that tell how a stay ends and that are seen."""
-        for codes in self._lists:
-            ids = self._ids(codes)
-            if (seen := self._hold(ids)).any():
-                yield self._without(codes.name, codes.why, seen, self.columns.of_tokens(ids), is_listed=True)
+        for codes, seen in self._seen_lists:
+            features = self.columns.of_tokens(self._ids(codes))
+            yield self._beside_no_other(codes.name, codes.why, seen, features, is_listed=True)
 
     def by_data(self) -> Iterator[Suspect]:
-        """Yield the features that tell the outcome by themselves."""
-        for one in self._tell_tales:
-            name = self.columns.names[one.feature]
-            of_class = (
-                "" if self.labels.task.label_type == "bool" else f" ({self.judge.rows.classes[one.label]})"
-            )
-            yield self._without(
-                name,
-                f"found in the data: {one.how}{of_class}",
-                self._has(np.array([one.feature])),
-                np.array([one.feature]),
+        """Yield the features that tell the outcome by themselves, the most telling ones."""
+        for one in self._tell_tales[:MOST_NAMED]:
+            is_bool = self.labels.task.label_type == "bool"
+            of_class = "" if is_bool else f" ({self.judge.rows.classes[one.label]})"
+            why = f"found in the data: {one.how}{of_class}"
+            seen = self._has(np.array([one.feature]))
+            yield self._beside_no_other(
+                self.columns.names[one.feature], why, seen, self.columns.made_of(one.feature)
             )
 
     def by_clock(self) -> Iterator[Suspect]:
@@ -163,7 +156,7 @@ class Suspects:
         early = seen_early(self.seqsets, self.selection, self.labels.predict_at_us)
         for kind, events in early_kinds(self.seqsets, self.selection, early):
             without = without_events(self.selection, events).take(self.judged)
-            score = self.judge.auroc(columns_of(self.seqsets, without, self.tokens).matrix)
+            score = self.judge.auroc(columns_of(self.seqsets, without, self.tokens, self.kinds).matrix)
             yield self._suspect(
                 f"{kind} seen before they were known",
                 "the rule cuts by when an event happened, and these could be known only after the prediction",
@@ -172,13 +165,8 @@ class Suspects:
                 score,
             )
         for kind in dated_by_day(self.seqsets, self.selection) if self.of_the_stay else ():
-            ids = self._of_kind(kind)
-            yield self._without(
-                f"{kind} of the index stay",
-                "they have a day and no hour: what happened later that day, and what was written later, looks earlier",
-                self._hold(ids),
-                self.columns.of_kind(kind, ids),
-            )
+            why = "they have a day and no hour: what happened later that day, or was written later, looks earlier"
+            yield self._of_kind(kind, why)
 
     def by_moment(self) -> Iterator[Suspect]:
         """Yield the predictions that come too late to be any."""
@@ -189,22 +177,16 @@ class Suspects:
 
     def by_kind(self) -> Iterator[Suspect]:
         """Yield each kind of event of the index stay as a whole."""
-        for kind in dict.fromkeys(kind for kind in self.kinds if kind != SPECIAL_KIND):
-            ids = self._of_kind(kind)
-            seen = self._hold(ids)
-            if seen.any():
-                yield self._without(f"{kind} of the index stay", "", seen, self.columns.of_kind(kind, ids))
+        for kind in dict.fromkeys(kind for kind in self.columns.kinds if kind != SPECIAL_KIND):
+            if self._hold(self.columns.tokens_of_kind(kind)).any():
+                yield self._of_kind(kind, "")
 
     def together(self) -> Suspect | None:
-        """Return all suspects that are features, left out at once: one of two twins makes up for the other."""
-        seen = [codes for codes in self._lists if self._hold(self._ids(codes)).any()]
-        if len(seen) + len(self._tell_tales) < 2:
+        """Return all suspects that are features, left out at once."""
+        if len(self._seen_lists) + len(self._tell_tales) < 2:
             return None
-        listed = [self.columns.of_tokens(self._ids(codes)) for codes in seen]
-        features = np.concatenate(
-            [*listed, np.array([one.feature for one in self._tell_tales], dtype=np.int64)]
-        )
-        return self._without("All of these codes and features together", TWINS, self._has(features), features)
+        name = "All of these codes and features together"
+        return self._beside_no_other(name, "", self._has(self._suspected), self._suspected)
 
     def words(self) -> str:
         """Return on whom suspects are judged, in words."""
@@ -216,8 +198,26 @@ class Suspects:
         )
 
     @cached_property
-    def _tell_tales(self):
-        return tell_tales(self.columns, self.judge.rows.truth, self.judge.rows.subject_id)
+    def _tell_tales(self) -> list[TellTale]:
+        """The telling features; not which token comes first or last where that it is there tells already."""
+        found = tell_tales(self.columns, self.judge.rows.truth, self.judge.rows.subject_id)
+        places = np.array([one.feature for one in found], dtype=np.int64)
+        tokens = places[places < self.columns.vocab_size]
+        implied = np.setdiff1d(self.columns.of_tokens(tokens), tokens)
+        return [one for one in found if one.feature not in implied]
+
+    @cached_property
+    def _seen_lists(self) -> list[tuple[CodeList, np.ndarray]]:
+        """The lists of codes that are seen, and in which predictions."""
+        held = [(codes, self._hold(self._ids(codes))) for codes in self._lists]
+        return [(codes, seen) for codes, seen in held if seen.any()]
+
+    @cached_property
+    def _suspected(self) -> np.ndarray:
+        """Every feature that is suspected, by list or by the data."""
+        listed = [self.columns.of_tokens(self._ids(codes)) for codes, _ in self._seen_lists]
+        telling = [self.columns.made_of(one.feature) for one in self._tell_tales]
+        return np.unique(np.concatenate([*listed, *telling, np.empty(0, dtype=np.int64)]))
 
     @cached_property
     def _everything(self) -> Predictions:
@@ -230,9 +230,6 @@ class Suspects:
 
     def _ids(self, codes: CodeList) -> np.ndarray:
         return tokens_of(codes, self.tokens)
-
-    def _of_kind(self, kind: str) -> np.ndarray:
-        return np.flatnonzero(np.array(self.kinds, dtype=object) == kind)
 
     def _hold(self, ids: np.ndarray) -> np.ndarray:
         """Return bool [predictions]: whose index stay shows one of these tokens."""
@@ -251,14 +248,25 @@ class Suspects:
         found[self.judged] = self.columns.holding(self.columns.of(features))
         return found
 
-    def _without(
+    def _of_kind(self, kind: str, why: str) -> Suspect:
+        seen = self._hold(self.columns.tokens_of_kind(kind))
+        without = self._auroc_without(self.columns.of_kind(kind))
+        return self._suspect(f"{kind} of the index stay", why, seen, self.with_all, without)
+
+    def _beside_no_other(
         self, name: str, why: str, seen: np.ndarray, features: np.ndarray, *, is_listed: bool = False
     ) -> Suspect:
-        """Return a suspect that is features: the score is taken again without their columns."""
+        """Return what features add to a model that sees no other suspect: a twin would make up for them."""
+        features = self.columns.twins(features)
+        without = self._auroc_without(np.union1d(self._suspected, features))
+        with_it = self._auroc_without(np.setdiff1d(self._suspected, features))
+        return self._suspect(name, why, seen, with_it, without, is_listed=is_listed)
+
+    def _auroc_without(self, features: np.ndarray) -> Score:
         left_out = frozenset(features.tolist())
         if left_out not in self.scores:
             self.scores[left_out] = self.judge.auroc(self.columns.without(features))
-        return self._suspect(name, why, seen, self.with_all, self.scores[left_out], is_listed=is_listed)
+        return self.scores[left_out]
 
     def _suspect(
         self,

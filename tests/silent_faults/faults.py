@@ -1,6 +1,6 @@
 """The table of all silent faults, by area; an area is a file of its own with a list `FAULTS`, named here once."""
 
-from tests.silent_faults import chain_code, clock, corruption, sources, surroundings
+from tests.silent_faults import chain_code, clock, corruption, leaks, sources, surroundings
 from tests.silent_faults.fault import Fault
 
 AREAS: dict[str, list[Fault]] = {
@@ -9,6 +9,7 @@ AREAS: dict[str, list[Fault]] = {
     "Other sources": sources.FAULTS,
     "Models, runs, code and what comes over the net": surroundings.FAULTS,
     "What a run wrote": corruption.FAULTS,
+    "Leaks of the outcome": leaks.FAULTS,
 }
 """Title on the page → its faults."""
 

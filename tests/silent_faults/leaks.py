@@ -1,0 +1,241 @@
+"""Leaks planted into what a model sees, into the selector and into the labels: the audit names each."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nest_model import features
+from nest_model.audit import audit
+from nest_model.telemetry import Silence
+from schemas.contract import write_table
+from schemas.labels import labels_schema
+from schemas.leak_audit import LeakAudit
+from schemas.seqset import SEQSET
+from tests.silent_faults.fault import Check, Fault, Findings, Oddity, Use, World
+from tests.silent_faults.leaky_world import Plant, Stay, write_world
+
+ASSET = "mimic_mortality_leak_audit"
+FUTURE = Check(ASSET, "future_changes_nothing")
+CLASSES = ("I", "II", "IX")
+
+
+@cache
+def audited(clock: str = "available_at", classes: tuple[str, ...] = ()) -> Use:
+    """Return a use that audits the made-up hospital, where none was planted into one without a leak."""
+
+    def use(world: World) -> Findings:
+        root = world.folder / "leaky"
+        if not root.exists():
+            write_world(root, lambda stay: None, clock=clock, classes=classes)
+        paths = {
+            "labels": root / "labels.parquet",
+            "seqset": root / "seqset",
+            "vocab": root / "vocab.parquet",
+        }
+        audit.run(**paths, out=root / "audit", seed=42, telemetry=Silence())
+        found = LeakAudit.read(root / "audit" / "leak_audit.json")
+        checks = {"future_changes_nothing": found.failures, "no_leak_suspected": found.warnings}
+        return Findings(
+            checks={(ASSET, name) for name, sentences in checks.items() if sentences},
+            oddities={ASSET: "\n".join(found.warnings)},
+        )
+
+    return use
+
+
+def planted(
+    name: str,
+    plant: Plant,
+    pattern: str,
+    *,
+    clock: str = "available_at",
+    classes: tuple[str, ...] = (),
+    **options: bool,
+) -> Fault:
+    """Return a leak in what is seen of each stay; the audit's warning must name it."""
+
+    def damage(world: World) -> None:
+        write_world(world.folder / "leaky", plant, clock=clock, classes=classes)
+
+    return Fault(
+        f"leak: {name}", "output", damage, audited(clock, classes), Oddity(ASSET, pattern), **options
+    )
+
+
+def code(token: str, *, of_dead: float, of_others: float = 0.0, hour: float = 1.0) -> Plant:
+    """Plant a token into a share of the stays of those who die, and of the others."""
+
+    def plant(stay: Stay) -> None:
+        if stay.rng.random() < (of_dead if stay.label is True else of_others):
+            stay.add(token, hour)
+
+    return plant
+
+
+def told_by_all(stay: Stay) -> None:
+    stay.add("ITEM:YES" if stay.label is True else "DX:I10")
+
+
+def no_drugs(stay: Stay) -> None:
+    if stay.label is True:
+        stay.events = [event for event in stay.events if not event[0].startswith("MED")]
+
+
+def many_events(stay: Stay) -> None:
+    for _ in range(12 * (stay.label is True)):
+        stay.add(f"LAB:2_Q{stay.rng.integers(1, 11)}", float(stay.rng.uniform(0, 23)))
+
+
+def order(stay: Stay) -> None:
+    stay.add("PR:0DTJ4ZZ", -1.0 if stay.label is True else 12.0)
+
+
+def early_hour(stay: Stay) -> None:
+    shift = min(hour for _, hour, _ in stay.events) + (2.0 if stay.label is True else 0.0)
+    stay.events = [(token, hour - shift, known - shift) for token, hour, known in stay.events]
+
+
+def in_history(stay: Stay) -> None:
+    if stay.label is True and stay.rng.random() < 0.6:
+        stay.before.append(("LAB:9_Q1", 2.0, 2.0))
+
+
+def waiting(stay: Stay) -> None:
+    stay.days_since_prior = float(stay.rng.uniform(1, 5) if stay.label is True else stay.rng.uniform(40, 150))
+
+
+def stored_late(stay: Stay) -> None:
+    if stay.label is True and stay.rng.random() < 0.6:
+        stay.add("LAB:9_Q1", 20.0, known=60.0)
+
+
+def of_its_class(stay: Stay) -> None:
+    if stay.label == "IX":
+        stay.add("PR:0DTJ4ZZ")
+
+
+def died_already(stay: Stay) -> None:
+    if stay.label is True and stay.rng.random() < 0.5:
+        stay.is_early = True
+        stay.add("LAB:1_Q10", 2.0)
+        stay.add("LAB:2_Q10", 3.0)
+        stay.add("LAB:3_Q10", 4.0)
+
+
+@contextmanager
+def selector_looks_ahead(_: World) -> Iterator[None]:
+    right = features.select
+
+    def select(seqsets: Any, rule: Any, subject: Any, encounter: Any, predict_at_us: np.ndarray) -> Any:
+        return right(seqsets, rule, subject, encounter, predict_at_us + 12 * 3_600_000_000)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "select", select)
+        yield
+
+
+def later_stay_first(world: World) -> None:
+    """Number a stay that begins after the index stay before it."""
+    write_world(world.folder / "leaky", lambda stay: None)
+    file = next((world.folder / "leaky" / "seqset").glob("*.parquet"))
+    table = pq.read_table(file)
+    start = table["start"].cast(pa.int64()).to_numpy().copy()
+    start[::2] += 300 * 86_400_000_000
+    changed = table.set_column(
+        table.column_names.index("start"), "start", pa.array(start).cast(pa.timestamp("us"))
+    )
+    write_table(changed, file, SEQSET, made_by="test")
+
+
+def label_rows(world: World, change: Any) -> None:
+    write_world(world.folder / "leaky", lambda stay: None)
+    file = world.folder / "leaky" / "labels.parquet"
+    table = pq.read_table(file)
+    task = table.schema.metadata[b"task"].decode()
+    write_table(change(table), file, labels_schema("bool"), made_by="test", metadata={"task": task})
+
+
+def in_two_splits(table: pa.Table) -> pa.Table:
+    """Give the stays before the index stays labels too, in another split."""
+    other = table.set_column(1, "index_encounter", pa.array(np.arange(0, 2 * len(table), 2)))
+    start = other["index_start"].cast(pa.int64()).to_numpy() - 100 * 86_400_000_000
+    for name, shift in (("index_start", 0), ("predict_at", 86_400_000_000)):
+        times = pa.array(start + shift).cast(pa.timestamp("us"))
+        other = other.set_column(other.column_names.index(name), name, times)
+    split = pa.array(["test"] * len(other))
+    other = other.set_column(other.column_names.index("split"), "split", split)
+    return pa.concat_tables([table, other], promote_options="permissive")
+
+
+def twice(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table, table.slice(0, 50)])
+
+
+FAULTS = [
+    planted(
+        "do-not-resuscitate order on the first day",
+        code("DX:Z66", of_dead=0.3, of_others=0.02),
+        "Do-not-res",
+        is_quick=True,
+    ),
+    planted(
+        "palliative care on the first day", code("DX:Z515", of_dead=0.3, of_others=0.03), "Palliative care"
+    ),
+    planted("brain death on the first day", code("DX:G9382", of_dead=0.1), "Brain death"),
+    planted(
+        "code of ventilation over 96 hours, dated by its first day",
+        code("PR:5A1955Z", of_dead=0.3, of_others=0.1),
+        "Length of a treatment",
+    ),
+    planted(
+        "where the patient was discharged to, as a token",
+        code("ITEM:DISCHARGE//HOSPICE", of_dead=0.4),
+        "How the stay ended",
+    ),
+    planted(
+        "test done to the dying alone",
+        code("LAB:9_Q1", of_dead=0.5),
+        "LAB:9_Q1 in the index stay",
+        is_quick=True,
+    ),
+    planted(
+        "drug of the dying, dated back to the first hour",
+        code("MED:N02AA01", of_dead=0.5, hour=0.0),
+        "MED:N02AA01 in the index stay",
+    ),
+    planted("the label itself, as a token", told_by_all, "ITEM:YES in the index stay"),
+    planted("no drug written for those who die", no_drugs, "Number of MED events"),
+    planted("more events of those who die", many_events, "Number of events in the index stay"),
+    planted("order of the events", order, "PR:0DTJ4ZZ comes first"),
+    planted("hour of the first event", early_hour, "Hour of the first event"),
+    planted("test of the stay before, added later", in_history, "LAB:9_Q1 before it"),
+    planted("days since the stay before", waiting, "Days since the stay before"),
+    planted(
+        "value stored after the prediction, by preset paper",
+        stored_late,
+        "LAB seen before they were known",
+        clock="time",
+    ),
+    planted(
+        "procedure that stands for a class", of_its_class, r"PR:0DTJ4ZZ in the index stay", classes=CLASSES
+    ),
+    planted("dead by the prediction and kept", died_already, "The outcome had come"),
+    Fault("leak: selector looks half a day ahead", "code", selector_looks_ahead, audited(), FUTURE),
+    Fault("leak: later stay numbered before the index stay", "output", later_stay_first, audited(), FUTURE),
+    Fault(
+        "leak: patients trained on are tested on by another stay",
+        "model",
+        partial(label_rows, change=in_two_splits),
+        audited(),
+        FUTURE,
+    ),
+    Fault(
+        "leak: stays that are predicted twice", "output", partial(label_rows, change=twice), audited(), FUTURE
+    ),
+]
