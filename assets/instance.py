@@ -8,6 +8,7 @@ a tag, by which `dagster.yaml` lets one run at a time out of the queue. Each dat
 `dagster.yaml` names the class, so every process of Dagster's loads this module: what is heavy is imported when needed.
 """
 
+import contextlib
 import socket
 import time
 from collections.abc import Mapping
@@ -86,9 +87,10 @@ class NestInstance(dg.DagsterInstance):
 
     def get_concurrency_config(self) -> ConcurrencyConfig:
         """Return how many runs may leave the queue; asked before each turn, so it is also when the dead leave it."""
-        folder = Settings(mimic_dir=None).data_folder
-        if _unended(self, folder) and not is_held(folder):
-            report_dead_runs(self, folder)
+        with contextlib.suppress(NestError):  # of settings that are none, each run says so
+            folder = Settings(mimic_dir=None).data_folder
+            if _unended(self, folder) and not is_held(folder):
+                report_dead_runs(self, folder)
         return super().get_concurrency_config()
 
 

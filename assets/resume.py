@@ -56,7 +56,9 @@ def broken_run(instance: dg.DagsterInstance, run_id: str | None) -> dg.DagsterRu
     """
     run = instance.get_run_by_id(run_id) if run_id else last_to_go_on_with(instance)
     if run is None:
-        raise NestError(f"{run_id}: no such run.")
+        raise NestError(
+            f"{run_id}: no such run in this data folder's history; of another, set NEST_DATA_DIR to that."
+        )
     if run.status is dg.DagsterRunStatus.SUCCESS:
         raise NestError(f"Run {run.run_id} ({run.job_name}) succeeded; there is nothing to resume.")
     if run.status not in ENDED:
@@ -89,8 +91,8 @@ def last_to_go_on_with(instance: dg.DagsterInstance) -> dg.DagsterRun:
             return run
         later.add(work)
     raise NestError(
-        "There is nothing to resume: the last run of each job on each data folder succeeded, did nothing yet or is "
-        "another machine's, if there is one."
+        "There is nothing to resume in this data folder's history: the last run of each job succeeded, did nothing yet "
+        "or is another machine's, if there is one. Of another data folder, set NEST_DATA_DIR to that."
     )
 
 
