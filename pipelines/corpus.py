@@ -58,11 +58,11 @@ def fit_vocab(
     """
     ids = fitted_on(layout, rules)["subject_id"] if subjects is None else subjects
     apart = pl.Series(dtype=pl.Int64) if held_back is None else held_back
-    count = partial(count_bucket, layout, ids.to_arrow(), apart.to_arrow(), by_unit)
-    counted = _Counts()
+    count = partial(count_bucket, layout, ids.to_arrow(), apart.to_arrow(), by_unit, rules.min_count)
+    counted = _Counts(rules.min_count)
     for part in each_bucket("vocabulary", count, len(Buckets.read(layout))):
         counted.add(part)
-    values, units, codes = counted.compact()
+    values, units, codes, patients = counted.compact()
     if by_unit:
         cuts, deciles, units = item_units.fit(values, top=rules.top_labs)
         write_table(cuts.to_arrow(), layout.cuts, CUTS, made_by="fit_vocab")
@@ -72,7 +72,7 @@ def fit_vocab(
         deciles = _count_deciles(values, cuts)
     refuse_numeric_units(units)
     own = pl.concat([codes, deciles])
-    vocab = tokens.fit_vocab(own, cuts, min_count=rules.min_count)
+    vocab = tokens.fit_vocab(own, patients, cuts, min_count=rules.min_count)
     table = vocab.to_arrow()
     write_table(table, layout.vocab, VOCAB, made_by="fit_vocab", metadata={"rules": rules.model_dump_json()})
     lab_rows = int(values["rows"].sum())
@@ -97,25 +97,30 @@ class Counted:
     values: pl.DataFrame  # code, value, rows, in_sets
     units: pl.DataFrame  # code, unit, rows
     codes: pl.DataFrame  # token, count, of the events in sets that are no laboratory values
+    patients: (
+        pl.DataFrame
+    )  # token, subject_id, of those events; of laboratory values <kind>:<item>; not all of many
 
 
 class _Counts:
     """Adds parts up, and now and then folds them, so that memory holds little more than what is distinct."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_patients: int) -> None:
         self._parts: list[Counted] = []
+        self._most_patients = most_patients
 
     def add(self, part: Counted) -> None:
         self._parts.append(part)
-        if sum(part.values.height for part in self._parts) > _ROWS_TO_COMPACT:
+        if sum(part.values.height + part.patients.height for part in self._parts) > _ROWS_TO_COMPACT:
             self._parts = [Counted(*self.compact())]
 
-    def compact(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Return values, units and codes of all parts, each key once and sorted."""
+    def compact(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Return values, units and codes of all parts, each key once and sorted, and enough patients of each token."""
         return (
             _add_up([part.values for part in self._parts], "code", "value"),
             _add_up([part.units for part in self._parts], "code", "unit"),
             _add_up([part.codes for part in self._parts], "token"),
+            tokens.fewer_patients(pl.concat(part.patients for part in self._parts), most=self._most_patients),
         )
 
 
@@ -124,11 +129,12 @@ def _add_up(parts: list[pl.DataFrame], *key: str) -> pl.DataFrame:
 
 
 def count_bucket(
-    layout: Layout, subject_ids: pa.Array, held_back: pa.Array, by_unit: bool, bucket: int
+    layout: Layout, subject_ids: pa.Array, held_back: pa.Array, by_unit: bool, most_patients: int, bucket: int
 ) -> Counted:
     """Return the counts of one bucket's subjects that are fitted on, less the encounters held back.
 
-    With `by_unit` an item's `code` is the one of `item_units.keyed`, and `units` has no rows.
+    Of each token's patients there are `most_patients` at most. With `by_unit` an item's `code` is the one of
+    `item_units.keyed`, and `units` has no rows.
     """
     lookup = _drug_lookup(layout)
     values = pl.DataFrame(
@@ -136,6 +142,7 @@ def count_bucket(
     )
     units = pl.DataFrame(schema={"code": pl.String, "unit": pl.String, "rows": pl.Int64})
     codes = [pl.DataFrame(schema={"token": pl.String, "count": pl.Int64})]
+    patients = [pl.DataFrame(schema={"token": pl.String, "subject_id": pl.Int64})]
     for kind in kinds_of(layout.events):
         columns = (
             ("code", "value", "unit", "mapped") if kind in tokens.VALUED else ("code", "vocab", "mapped")
@@ -155,13 +162,23 @@ def count_bucket(
                 rows=pl.len().cast(pl.Int64), in_sets=pl.col("in_set").sum().cast(pl.Int64)
             )
             values = pl.concat([values, counted])
-            words = events.filter(in_set)["mapped"].combine_chunks()
-            codes.append(tokens.count_tokens(tokens.tokens_of_words(kind, words)))
+            words = events.select(["mapped", "subject_id"]).filter(in_set)
+            is_valued = pc.and_(in_set, pc.is_valid(events["value"]))
+            valued = events.select(["code", "subject_id"]).filter(is_valued)
+            texts = [
+                (tokens.tokens_of_words(kind, valued["code"].combine_chunks()), valued),
+                (tokens.tokens_of_words(kind, words["mapped"].combine_chunks()), words),
+            ]
         else:
-            written = tokens.write_tokens(kind, events.filter(in_set), NO_CUTS, lookup)
-            codes.append(tokens.count_tokens(written))
+            in_sets = events.filter(in_set)
+            texts = [(tokens.write_tokens(kind, in_sets, NO_CUTS, lookup), in_sets)]
+        codes.append(tokens.count_tokens(texts[-1][0]))
+        patients += [
+            tokens.patients_of(written, of["subject_id"].combine_chunks(), most=most_patients)
+            for written, of in texts
+        ]
     text = pl.col("code", "unit").cast(pl.String)
-    return Counted(values, units.with_columns(text), pl.concat(codes))
+    return Counted(values, units.with_columns(text), pl.concat(codes), pl.concat(patients))
 
 
 NO_CUTS = pl.DataFrame(schema={"code": pl.String})

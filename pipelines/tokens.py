@@ -144,6 +144,50 @@ def count_tokens(tokens: pa.DictionaryArray) -> pl.DataFrame:
     return table.group_by("token").agg(pl.col("count").sum()).filter(pl.col("count") > 0)
 
 
+def patients_of(tokens: pa.DictionaryArray, subject_ids: pa.Array, *, most: int) -> pl.DataFrame:
+    """Return token, subject_id: of each token that is not null `most` of its patients, or all if they are fewer.
+
+    Args:
+        subject_ids: i64 [tokens].
+        most: of one token; so many are enough to know that they are no fewer.
+    """
+    is_given = tokens.indices.is_valid().to_numpy(zero_copy_only=False)
+    place = tokens.indices.to_numpy(zero_copy_only=False)[is_given].astype(np.int64)
+    ids, subject = _numbered(subject_ids.to_numpy()[is_given])
+    if len(ids) * len(tokens.dictionary) <= _MOST_CELLS:
+        has = np.zeros((len(tokens.dictionary), len(ids)), dtype=bool)  # no sort: a mark for every event
+        has.reshape(-1)[place * len(ids) + subject] = True
+        place, subject = np.nonzero(has)
+    else:
+        pairs = pl.DataFrame({"place": place, "subject": subject}).unique().sort("place", "subject")
+        place, subject = pairs["place"].to_numpy(), pairs["subject"].to_numpy()
+    first = np.searchsorted(place, place)
+    few = np.arange(len(place)) - first < most
+    texts = pl.Series("token", tokens.dictionary, dtype=pl.String)
+    return pl.DataFrame({"token": texts.gather(place[few]), "subject_id": ids[subject[few]]})
+
+
+_MOST_CELLS = 100_000_000
+
+
+def _numbered(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct ids, and of each id its place among them; events come patient by patient as a rule."""
+    begins = np.concatenate([[True], ids[1:] != ids[:-1]]) if len(ids) else np.empty(0, dtype=bool)
+    runs, run_of = np.unique(ids[begins], return_inverse=True)
+    return runs, run_of[np.cumsum(begins) - 1] if len(ids) else np.empty(0, dtype=np.int64)
+
+
+def fewer_patients(patients: pl.DataFrame, *, most: int) -> pl.DataFrame:
+    """Return token, subject_id, each pair once and of a token `most` at most."""
+    return patients.unique().group_by("token").head(most)
+
+
+def common_tokens(patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
+    """Return token: those that `min_count` patients or more have, of token, subject_id in any number of copies."""
+    counted = patients.unique().group_by("token").len()
+    return counted.filter(pl.col("len") >= min_count).select("token")
+
+
 def parent_token(token: pl.Expr) -> pl.Expr:
     """Return the token one level up, or null: ICD-10-CM a character shorter down to 3, ATC the next level."""
     length = token.str.len_chars().cast(pl.Int64)
@@ -159,28 +203,31 @@ def parent_token(token: pl.Expr) -> pl.Expr:
     return pl.coalesce(category, *levels)
 
 
-def roll_up(own: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
-    """Return token, count where a token seen less than `min_count` times adds its count to its parent.
+def roll_up(own: pl.DataFrame, patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
+    """Return token, count, is_common where a token of fewer than `min_count` patients adds all it has to its parent.
 
-    From the longest to the shortest, so that a parent's count is its own and all that backs off to it.
+    From the longest to the shortest, so that a parent's count and patients are its own and all that back off to it.
 
     Args:
         own: token, count as written.
+        patients: token, subject_id; of a token all its patients, or `min_count` of them.
     """
     done: list[pl.DataFrame] = []
     waiting = own.select("token", pl.col("count").cast(pl.Int64))
+    up = parent_token(pl.col("token")).alias("token")
     while waiting.height:
         length = pl.col("token").str.len_chars()
-        longest = waiting.filter(length == length.max())
-        done.append(longest)
-        backing_off = (
-            longest.filter(pl.col("count") < min_count)
-            .select(parent_token(pl.col("token")).alias("token"), "count")
-            .drop_nulls("token")
+        is_longest = length == waiting.select(length.max()).item()
+        longest, theirs = waiting.filter(is_longest), patients.filter(is_longest)
+        is_common = pl.col("token").is_in(common_tokens(theirs, min_count=min_count)["token"].implode())
+        done.append(longest.with_columns(is_common=is_common))
+        backing_off = longest.filter(~is_common).select(up, "count").drop_nulls("token")
+        moved = theirs.filter(~is_common).select(up, "subject_id").drop_nulls("token")
+        waiting = (
+            pl.concat([waiting.filter(~is_longest), backing_off]).group_by("token").agg(pl.col("count").sum())
         )
-        shorter = waiting.filter(length < length.max())
-        waiting = pl.concat([shorter, backing_off]).group_by("token").agg(pl.col("count").sum())
-    return pl.concat(done) if done else waiting
+        patients = pl.concat([patients.filter(~is_longest), moved])
+    return pl.concat(done) if done else waiting.with_columns(is_common=pl.lit(False))
 
 
 def nearest_token(tokens: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
@@ -201,23 +248,34 @@ def nearest_token(tokens: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
     return walked.select("token", "nearest")
 
 
-def fit_vocab(own: pl.DataFrame, cuts: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
+def fit_vocab(
+    own: pl.DataFrame, patients: pl.DataFrame, cuts: pl.DataFrame, *, min_count: int
+) -> pl.DataFrame:
     """Return vocab/1: specials, then kind by kind in the order of codes, ten rows for each laboratory item.
+
+    A code of fewer than `min_count` patients is not in it: it is counted in its parent, or is [UNK].
 
     Args:
         own: token, count, each token once, of the events that lie in sets of the fitted-on subjects.
+        patients: token, subject_id; of a token all its patients, or `min_count` of them. A decile's are its item's,
+            whose token is <kind>:<item>.
         cuts: code, unit, cut_1 … cut_9, each item once; with kind where not all are LAB.
     """
-    counted = roll_up(own, min_count=min_count)
-    coded = counted.filter(~pl.col("token").str.contains(_IS_DECILE))
-    rows = pl.concat([_code_rows(coded), _lab_rows(cuts, counted)])
-    kept = pl.col("count_train") >= min_count
-    parents = nearest_token(rows.filter(~kept).select("token"), rows.filter(kept))
-    ordered = rows.join(parents, on="token", how="left").sort(
+    is_decile = pl.col("token").str.contains(_IS_DECILE)
+    coded = roll_up(own.filter(~is_decile), patients, min_count=min_count)
+    rows = pl.concat(
+        [
+            _code_rows(coded.filter("is_common")),
+            _lab_rows(cuts, own.filter(is_decile), common_tokens(patients, min_count=min_count), min_count),
+        ]
+    )
+    ordered = rows.sort(
         pl.col("kind").replace_strict({kind: place for place, kind in enumerate(KINDS)}), "code", "decile"
     )
+    kept = pl.col("is_common")
     numbered = ordered.with_columns(
-        token_id=pl.when(kept).then(kept.cum_sum() + len(SPECIALS) - 1).cast(pl.UInt32), parent="nearest"
+        token_id=pl.when(kept).then(kept.cum_sum() + len(SPECIALS) - 1).cast(pl.UInt32),
+        parent=pl.lit(None, pl.String),
     )
     return pl.concat([_special_rows(), numbered], how="diagonal").select(
         "token_id", "token", "kind", "code", "unit", "low", "high", "parent", "count_train"
@@ -225,12 +283,12 @@ def fit_vocab(own: pl.DataFrame, cuts: pl.DataFrame, *, min_count: int) -> pl.Da
 
 
 def vocab_counts(vocab: pl.DataFrame) -> dict[str, int]:
-    """Return how many tokens have an id, by kind, and how many rows are too rare for one."""
+    """Return how many tokens have an id, by kind, and how many deciles are too rare for one."""
     sizes = vocab.drop_nulls("token_id")["kind"].value_counts().iter_rows()
     return {
         "size": vocab["token_id"].count(),
         **{f"size_{kind}": count for kind, count in sorted(sizes)},
-        "rows_below_min_count": vocab["token_id"].null_count(),
+        "deciles_below_min_count": vocab["token_id"].null_count(),
     }
 
 
@@ -253,10 +311,14 @@ def _code_rows(counted: pl.DataFrame) -> pl.DataFrame:
         high=pl.lit(None, pl.Float64),
         decile=pl.lit(None, pl.Int32),
         count_train="count",
+        is_common="is_common",
     )
 
 
-def _lab_rows(cuts: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
+def _lab_rows(
+    cuts: pl.DataFrame, counted: pl.DataFrame, common: pl.DataFrame, min_count: int
+) -> pl.DataFrame:
+    """Return ten rows for each item; common are the deciles with `min_count` values of an item that is."""
     kind = pl.col("kind") if "kind" in cuts.columns else pl.lit("LAB")
     deciles = pl.concat(
         cuts.select(
@@ -270,9 +332,11 @@ def _lab_rows(cuts: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
         )
         for decile in DECILES
     )
+    item = pl.concat_str("kind", pl.lit(":"), "code")
     return (
         deciles.join(counted, on="token", how="left")
-        .with_columns(count_train=pl.col("count").fill_null(0))
+        .with_columns(count_train=pl.col("count").fill_null(0).cast(pl.Int64))
+        .with_columns(is_common=(pl.col("count_train") >= min_count) & item.is_in(common["token"].implode()))
         .drop("count")
     )
 

@@ -14,7 +14,7 @@ class DataRules(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     fit_on: Literal["train", "all"] = "train"  # top labs, cuts, drug lookup, vocabulary
-    min_count: int = Field(default=5, ge=1)  # of a token in the fitted-on subjects
+    min_count: int = Field(default=5, ge=1)  # patients a token needs among the fitted-on subjects
     med_link: Literal["name", "pharmacy"] = "name"
     top_labs: int = Field(default=200, ge=1)
     clock: Literal["available_at", "time"] = "available_at"  # what a cohort cuts on

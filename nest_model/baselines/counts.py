@@ -38,3 +38,18 @@ def feature_names(tokens: list[str]) -> list[str]:
 def common_columns(train: sparse.csr_matrix, at_least: int) -> np.ndarray:
     """Return the columns not 0 in at least so many training rows; a rarer one can split nothing off."""
     return np.flatnonzero(np.bincount(train.indices, minlength=train.shape[1]) >= at_least)
+
+
+def patients_of_columns(features: sparse.csr_matrix, subject_id: np.ndarray) -> np.ndarray:
+    """Return i64 [columns]: how many subjects have something counted in each.
+
+    Args:
+        features: [rows, columns].
+        subject_id: i64 [rows].
+    """
+    subjects, row_of = np.unique(subject_id, return_inverse=True)
+    belongs = sparse.csr_matrix(
+        (np.ones(len(row_of), dtype=np.int32), (row_of, np.arange(len(row_of)))),
+        shape=(len(subjects), features.shape[0]),
+    )
+    return np.asarray(((belongs @ (features != 0).astype(np.int32)) > 0).sum(axis=0)).ravel()

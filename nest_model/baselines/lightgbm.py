@@ -16,7 +16,7 @@ from nest_model.baselines.boosting import (
     importance,
     probabilities,
 )
-from nest_model.baselines.counts import common_columns, count_features, feature_names
+from nest_model.baselines.counts import common_columns, count_features, feature_names, patients_of_columns
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.features import select
@@ -26,7 +26,10 @@ from nest_model.telemetry import Telemetry
 from nest_model.vocabulary import read_tokens
 from schemas.io.atomic import write_json, write_text
 from schemas.labels import Task
-from schemas.suppress import shown_count
+from schemas.suppress import SMALLEST_SHOWN, shown_count
+
+RARE = f"a code of under {SMALLEST_SHOWN} patients"
+"""A column's name in `config.json` and in pictures where the code itself would tell of few people."""
 
 
 def run(
@@ -56,9 +59,13 @@ def run(
         give_up(table, f"nothing to count in {MIN_ROWS} training rows or more", out, predictions, telemetry)
         return
     features = features[:, columns]
+    in_train = table.split == "train"
+    is_shown = patients_of_columns(features[in_train], table.subject_id[in_train]) >= SMALLEST_SHOWN
     fitted = fit(table, features, seed=seed, telemetry=telemetry)
     about = {
-        "columns": [names[column] for column in columns],
+        "columns": [
+            names[column] if shown else RARE for column, shown in zip(columns, is_shown, strict=True)
+        ],
         "training_rows": shown_count(int((table.split == "train").sum())),
         "validation_rows": shown_count(int((table.split == "val").sum())),
         "seed": seed,

@@ -4,8 +4,15 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import sparse
 
-from nest_model.baselines.counts import SIZES, common_columns, count_features, feature_names
+from nest_model.baselines.counts import (
+    SIZES,
+    common_columns,
+    count_features,
+    feature_names,
+    patients_of_columns,
+)
 from nest_model.baselines.lightgbm import run
 from nest_model.data import SeqSets
 from nest_model.features import select
@@ -308,3 +315,8 @@ def test_labels_of_the_validation_split_end_a_booster_and_grow_no_tree(folder, m
         models.append((fit(folder, name) / "model.txt").read_bytes())
 
     assert models[0] == models[1]
+
+
+def test_the_patients_of_a_column_are_counted_once_however_many_rows_they_have():
+    features = sparse.csr_matrix(np.array([[1, 0, 2], [3, 0, 0], [0, 0, 1], [0, 5, 1]]))
+    assert patients_of_columns(features, np.array([7, 7, 8, 9])).tolist() == [1, 1, 3]

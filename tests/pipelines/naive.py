@@ -33,7 +33,6 @@ class Derived:
     sets: dict[int, list[Token]]
     encoded: dict[int, list[str]]  # hadm -> token texts, [UNK] where there is none
     kept: dict[str, int]  # token -> count, only those with an id
-    rare: dict[str, str | None]  # token -> the one it backs off to
     cuts: dict[str, list[float]]
     units: dict[str, str | None]
     lookup: dict[str, tuple[str, int]]
@@ -238,11 +237,24 @@ def derive(
     for held in sets.values():
         held.sort(key=lambda token: token.order)
     written = Counter(t.text for hadm, held in sets.items() if stays[hadm][0] in fitted for t in held)
+    who, of_item = defaultdict(set), defaultdict(set)
+    for hadm, held in sets.items():
+        if stays[hadm][0] in fitted:
+            for token in held:
+                who[token.text].add(stays[hadm][0])
+                of_item[token.text.partition("_Q")[0]].add(stays[hadm][0])
     totals = Counter(written)
     for token in sorted({*written, *(a for t in written for a in ancestors(t))}, key=len, reverse=True):
-        if 0 < totals[token] < min_count and (above := parent(token)) is not None:
+        if len(who[token]) < min_count and (above := parent(token)) is not None:
             totals[above] += totals[token]
-    kept = {token: count for token, count in totals.items() if count >= min_count}
+            who[above] |= who[token]
+
+    def is_common(token: str) -> bool:
+        if token.startswith("LAB:"):  # a decile's patients are its item's
+            return totals[token] >= min_count and len(of_item[token.partition("_Q")[0]]) >= min_count
+        return len(who[token]) >= min_count
+
+    kept = {token: count for token, count in totals.items() if count and is_common(token)}
 
     def nearest(token):
         return next((t for t in (token, *ancestors(token)) if t in kept), None)
@@ -254,7 +266,6 @@ def derive(
         sets=sets,
         encoded={hadm: [nearest(t.text) or "[UNK]" for t in held] for hadm, held in sets.items()},
         kept=kept,
-        rare={token: nearest(token) for token in totals if token not in kept},
         cuts=cuts,
         units={i: commonest(units[i])[0] if units[i] else None for i in items},
         lookup=lookup,

@@ -19,7 +19,7 @@ from tests.pipelines.agreement import assert_agreement, run_all
 from tests.pipelines.raw_tables import make_tables, write_tables
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "mimic"
-GOLDEN_RULES = DataRules(fit_on="all", min_count=2, top_labs=2)
+GOLDEN_RULES = DataRules(fit_on="all", min_count=1, top_labs=2)
 TABLES = ("subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 
 

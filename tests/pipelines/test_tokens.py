@@ -1,3 +1,5 @@
+import re
+
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,9 +10,11 @@ from pipelines.tokens import (
     count_tokens,
     cuts_of,
     encode,
+    fewer_patients,
     fit_vocab,
     nearest_token,
     parent_token,
+    patients_of,
     roll_up,
     write_tokens,
 )
@@ -31,8 +35,14 @@ procedure = st.text("0D", min_size=7, max_size=7).map(lambda code: f"PR:{code}")
 TOKENS = st.lists(icd | atc | procedure, min_size=1, max_size=60)
 
 
-def vocab_of(tokens: list[str], *, min_count: int, cuts: pl.DataFrame = NO_CUTS) -> pl.DataFrame:
-    return fit_vocab(count_tokens(dictionary(tokens)), cuts, min_count=min_count)
+def vocab_of(
+    tokens: list[str], *, min_count: int, cuts: pl.DataFrame = NO_CUTS, subjects: list[int] | None = None
+) -> pl.DataFrame:
+    """Fit on tokens, each of another patient if `subjects` does not say whose it is."""
+    whose = pa.array(subjects or range(len(tokens)), pa.int64())
+    items = dictionary([re.sub(r"_Q\d+$", "", token) for token in tokens])
+    patients = patients_of(items, whose, most=min_count)
+    return fit_vocab(count_tokens(dictionary(tokens)), patients, cuts, min_count=min_count)
 
 
 def dictionary(texts: list[str | None]) -> pa.DictionaryArray:
@@ -52,25 +62,44 @@ def test_levels_end_at_the_category_and_the_anatomical_group():
 @given(TOKENS, st.integers(1, 6))
 def test_no_count_is_lost_on_the_way_up(tokens, min_count):
     own = pl.Series("token", tokens).value_counts()
-    rolled = roll_up(own, min_count=min_count)
-    at_rest = (pl.col("count") >= min_count) | parent_token(pl.col("token")).is_null()
+    patients = patients_of(dictionary(tokens), pa.array(range(len(tokens)), pa.int64()), most=min_count)
+    rolled = roll_up(own, patients, min_count=min_count)
+    at_rest = pl.col("is_common") | parent_token(pl.col("token")).is_null()
     assert rolled.filter(at_rest)["count"].sum() == len(tokens)
     assert rolled["token"].is_duplicated().sum() == 0
 
 
 def test_a_parent_counts_its_own_and_what_backs_off_to_it():
     rows = vocab_of(["DX:I2510"] * 2 + ["DX:I2511"] + ["DX:I251"] * 2 + ["DX:I259"], min_count=5)
-    counts = dict(rows.filter(pl.col("kind") == "DX").select("token", "count_train").iter_rows())
-    assert counts == {"DX:I25": 1, "DX:I251": 5, "DX:I2510": 2, "DX:I2511": 1, "DX:I259": 1}
-    assert rows.drop_nulls("token_id")["token"].to_list() == [*SPECIALS, "DX:I251"]
+    assert rows["token"].to_list() == [*SPECIALS, "DX:I251"]
+    assert rows["count_train"].to_list()[-1] == 5
 
 
-def test_a_rare_code_names_the_token_it_backs_off_to_and_none_for_unk():
-    rows = vocab_of(["DX:I2510", "DX:I25", "DX:J10", "MED:B01AC06", "MED:B01AX"], min_count=2)
-    parents = dict(rows.filter(pl.col("token_id").is_null()).select("token", "parent").iter_rows())
-    assert parents["DX:I2510"] == parents["DX:I251"] == "DX:I25"
-    assert parents["MED:B01AC06"] == parents["MED:B01AX"] == "MED:B01A"
-    assert parents["DX:J10"] is None
+def test_a_code_of_two_patients_is_in_no_vocabulary_however_often_they_have_it():
+    tokens, subjects = ["DX:I2510"] * 40 + ["DX:I10"] * 5, [1, 2] * 20 + [1, 2, 3, 4, 5]
+    assert vocab_of(tokens, min_count=5, subjects=subjects)["token"].to_list() == [*SPECIALS, "DX:I10"]
+
+
+def test_a_patient_with_two_rare_codes_counts_once_in_their_parent():
+    tokens = ["DX:I2510", "DX:I2511", "DX:I2510", "DX:I2511"]
+    assert vocab_of(tokens, min_count=3, subjects=[1, 1, 2, 2])["token"].to_list() == [*SPECIALS]
+    found = vocab_of(tokens, min_count=3, subjects=[1, 1, 2, 3])
+    assert found.select("token", "count_train").rows()[-1] == ("DX:I251", 4)
+
+
+@given(TOKENS, st.lists(st.integers(0, 6), min_size=60, max_size=60), st.integers(1, 5), st.integers(1, 4))
+def test_patients_are_counted_alike_in_one_part_or_several(tokens, whose, min_count, parts):
+    """The subjects of one part are none of another's."""
+    whose = whose[: len(tokens)]
+    whole = vocab_of(tokens, min_count=min_count, subjects=whose)
+    found = []
+    for part in range(parts):
+        mine = [k for k, subject in enumerate(whose) if subject % parts == part]
+        texts, ids = [tokens[k] for k in mine], [whose[k] for k in mine]
+        found.append(patients_of(dictionary(texts), pa.array(ids, pa.int64()), most=min_count))
+    patients = fewer_patients(pl.concat(found), most=min_count)
+    again = fit_vocab(count_tokens(dictionary(tokens)), patients, NO_CUTS, min_count=min_count)
+    assert again.equals(whole)
 
 
 @given(TOKENS, st.integers(1, 6))
