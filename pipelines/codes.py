@@ -1,14 +1,95 @@
 """Codes as recorded to codes as tokenized: ICD-9 to ICD-10 by the CMS tables, drug names to ATC."""
 
+from dataclasses import dataclass
+
 import polars as pl
 
 NO_TARGET = ("NODX", "NOPCS")
-ICD10_CM, ICD10_PCS = r"^[A-Z][0-9][0-9A-Z]{1,5}$", r"^[0-9A-HJ-NP-Z]{7}$"  # cleaned
+# cleaned; behind its first letter no code of ICD-10 holds an O, which is a mistyped 0
+ICD10_CM, ICD10_PCS = r"^[A-Z][0-9][0-9A-NP-Z]{1,5}$", r"^[0-9A-HJ-NP-Z]{7}$"
+ICD9_CM = r"^([0-9]{3}[0-9]{0,2}|V[0-9]{2}[0-9]{0,2}|E[0-9]{3}[0-9]?)$"
+ICD9_PCS = r"^[0-9]{3,4}$"
+
+
+@dataclass(frozen=True)
+class Icd:
+    """The shapes of cleaned codes of one system of ICD, and the digits before the dot in its ninth revision."""
+
+    nine: str
+    ten: str
+    dot_after: int
+
+
+DIAGNOSIS_CODES = Icd(nine=ICD9_CM, ten=ICD10_CM, dot_after=3)
+PROCEDURE_CODES = Icd(nine=ICD9_PCS, ten=ICD10_PCS, dot_after=2)
+
+_GSN_DIGITS = 6
+_WITHOUT_WIDTH = "[\u00ad\u200b-\u200f\u2060\ufeff]"
+_NOT_ASCII = r"[^\x00-\x7f]"
 
 
 def clean_code(column: str) -> pl.Expr:
     """Dots and blanks removed, upper case."""
     return pl.col(column).str.replace_all(r"[.\s]", "").str.to_uppercase()
+
+
+def plain(codes: pl.Series) -> pl.Series:
+    """Return codes in plain letters: full-width ones, blanks that do not break and characters without width mended.
+
+    What looks like a letter and is another, as a Cyrillic А, stays as it is, and has the shape of no code.
+    """
+    if not codes.str.contains(_NOT_ASCII).any():
+        return codes
+    return codes.str.normalize("NFKC").str.replace_all(_WITHOUT_WIDTH, "")
+
+
+def code_faults(column: str, system: Icd, *, is_nine: pl.Expr) -> dict[str, pl.Expr]:
+    """Return why a row's cleaned `code` is none of ICD-9 or of ICD-10, the reasons told apart.
+
+    Args:
+        column: the code as recorded, in plain letters.
+        system: what it is held against.
+        is_nine: whether a row's code is of ICD-9; the others are of ICD-10.
+    """
+    recorded, code = pl.col(column).str.strip_chars(), pl.col("code")
+    is_decimal = recorded.str.contains(r"^[0-9]+\.[0-9]+$")
+    has_dot_in_place = recorded.str.contains(rf"^[0-9]{{{system.dot_after}}}\.[0-9]{{1,2}}$")
+    return {
+        "code_as_float": is_nine & is_decimal & ~has_dot_in_place,
+        "code_in_other_letters": code.str.contains(_NOT_ASCII),
+        "code_without_its_zeros": is_nine & code.str.contains("^[0-9]{1,2}$"),
+        "malformed_code": ~pl.when(is_nine)
+        .then(code.str.contains(system.nine))
+        .otherwise(code.str.contains(system.ten)),
+    }
+
+
+def zeros_lost(rows: pl.DataFrame, known: pl.Series) -> dict[str, int]:
+    """Return how many codes no crosswalk knows are known with zeros before them, and with zeros behind or less a zero.
+
+    A spreadsheet and a table of numbers make 4111 of 04111, and 250 of 250.00; some such codes become other diseases,
+    but most become none, and these tell.
+
+    Args:
+        rows: code (cleaned), of ICD-9, that are in no crosswalk.
+        known: the codes of the crosswalk.
+    """
+    codes = rows.group_by("code").len()
+    code = pl.col("code")
+    before, behind = ("0" + code, "00" + code), (code + "0", code + "00", code.str.strip_suffix("0"))
+    found = codes.with_columns(
+        before=pl.any_horizontal(one.is_in(known.implode()) for one in before),
+        behind=pl.any_horizontal(one.is_in(known.implode()) for one in behind),
+    )
+    return {
+        "zeros_lost": int(found.filter("before")["len"].sum()),
+        "last_zeros_lost": int(found.filter(~pl.col("before") & pl.col("behind"))["len"].sum()),
+    }
+
+
+def gsn_number(gsn: pl.Expr) -> pl.Expr:
+    """Return a GSN as it is published: a number of six digits, also where it is written as 1234 or 1234.0."""
+    return gsn.str.strip_chars().str.strip_suffix(".0").str.zfill(_GSN_DIGITS)
 
 
 def shortest_target(crosswalk: pl.DataFrame) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from pipelines.codes import shortest_target
 from pipelines.events import scan_table, used_before, write_numbered
 from pipelines.fitting import fitted_on
 from pipelines.sources import mimic as rows_of
+from pipelines.sources import mimic_limits as limits
 from pipelines.sources.checksums import count_tables
 from pipelines.sources.mimic_tables import READ, TABLE_OF_KIND, TABLES, MimicSource, find_source
 from pipelines.sources.raw import batches, estimate_rows
@@ -138,7 +139,7 @@ def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> Ste
             held = {table: held[table] + flow if held else flow for table, flow in part.items()}
         flows = {table: flow.then(held[table]) for table, flow in flows.items()}
         for table, flow in flows.items():
-            rows_of.refuse(table, flow)
+            limits.refuse(table, flow)
         shutil.rmtree(spill.folder)
     kept = {f"events_{kind}": flows[table].kept_rows for kind, table in TABLE_OF_KIND.items()}
     card = StepCard(
@@ -245,15 +246,17 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
         fitted = known.join(allowed, on="subject_id", how="semi")
         counted.append(drugs.count_prescriptions(fitted.lazy()).collect())
         progress.advance(batch.height)
-    rows_of.refuse(PRESCRIBED, flow)
+    limits.refuse(PRESCRIBED, flow)
     counts = pl.concat(counted).group_by("name", "gsn").agg(pl.col("rows").sum())
-    lookup = drugs.fit_lookup(counts.lazy(), source.read("gsn_atc_ndc_mapping").lazy()).collect()
-    rows_of.refuse_empty_lookup(lookup, flow)
+    crosswalk = source.read("gsn_atc_ndc_mapping")
+    gsns = drugs.count_gsns(counts, crosswalk)
+    limits.refuse_unknown_gsns(gsns, flow)
+    lookup = drugs.fit_lookup(counts.lazy(), crosswalk.lazy()).collect()
     write_table(lookup.to_arrow(), layout.drug_lookup, DRUG_LOOKUP, made_by="fit_drug_lookup")
     card = StepCard(
         step="drug_lookup",
         contract=contract_name(DRUG_LOOKUP),
-        flows={PRESCRIBED: flow},
+        flows={PRESCRIBED: flow.model_copy(update={"noted": {"gsn_mended": gsns.mended}})},
         counts={
             "fitted_rows": int(counts["rows"].sum()),
             "fitted_names": counts["name"].n_unique(),
@@ -268,7 +271,7 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
 def _foreign(flows: dict[str, Flow]) -> list[str]:
     """Return a sentence for each table with such rows, as it may be shown to anyone."""
     return [
-        f"{rows_of.foreign_sentence(table, shown_count(count, flow.source_rows), flow.source_rows)}; dropped."
+        f"{limits.foreign_sentence(table, shown_count(count, flow.source_rows), flow.source_rows)}; dropped."
         for table, flow in flows.items()
         if (count := flow.dropped["foreign_hadm_id"])
     ]

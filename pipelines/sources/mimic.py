@@ -12,7 +12,16 @@ from functools import cached_property
 import polars as pl
 
 from pipelines import clock
-from pipelines.codes import ICD10_CM, ICD10_PCS, clean_code, to_icd10
+from pipelines.codes import (
+    DIAGNOSIS_CODES,
+    PROCEDURE_CODES,
+    Icd,
+    clean_code,
+    code_faults,
+    plain,
+    to_icd10,
+    zeros_lost,
+)
 from pipelines.drugs import clean_name, commonest_atc, prescription_atc
 from pipelines.flows import sift
 from pipelines.repeats import Runs, once_each
@@ -23,9 +32,6 @@ from schemas.errors import InputError
 from schemas.events import EVENTS
 
 MOST_ODD_STAYS_SHARE = 0.01
-MOST_FOREIGN_SHARE = 0.001
-MOST_MALFORMED_SHARE = 0.001
-SYSTEM_OF_TABLE = {"diagnoses_icd": "ICD-10-CM", "procedures_icd": "ICD-10-PCS"}
 LAB_LOOKBACK_HOURS = 24
 
 REPEATED = {"repeated": pl.col("rank").is_not_null() & ~pl.struct(pl.all()).is_first_distinct()}
@@ -100,11 +106,6 @@ def odd_stays_sentence(odd: str, stays: int) -> str:
     return f"admissions: column dischtime: {odd} of {stays:,} stays do not end after their admittime"
 
 
-def foreign_sentence(table: str, count: str, rows: int) -> str:
-    """Say how many rows, exactly or as may be shown, name an admission that is not their patient's."""
-    return f"{table}: column hadm_id: {count} of {rows:,} rows name another patient's admission or none"
-
-
 @dataclass(frozen=True)
 class Bucket:
     """The patients of one bucket and their stays, which rows are held against."""
@@ -141,7 +142,7 @@ def open_stays(admissions: pl.DataFrame) -> pl.Series:
 
 def diagnosis_rows(rows: pl.DataFrame) -> Sifted:
     """Return what a row of diagnoses_icd says by itself: its stay, its code, its rank seq_num."""
-    return _icd_rows(rows, ICD10_CM, {})
+    return _icd_rows(rows, DIAGNOSIS_CODES, {})
 
 
 def diagnoses(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
@@ -154,7 +155,7 @@ def diagnoses(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sift
 
 def procedure_rows(rows: pl.DataFrame) -> Sifted:
     """Return what a row of procedures_icd says by itself: its stay, its code, its chart date."""
-    return _icd_rows(rows, ICD10_PCS, {"no_time": pl.col("chartdate").is_null()})
+    return _icd_rows(rows, PROCEDURE_CODES, {"no_time": pl.col("chartdate").is_null()})
 
 
 def procedures(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
@@ -252,15 +253,6 @@ ROWS_OF: dict[str, Callable[[pl.DataFrame], Sifted]] = {
 }
 
 
-def refuse_empty_lookup(lookup: pl.DataFrame, prescribed: Flow) -> None:
-    """Raise InputError where no drug of any prescription has a code."""
-    if not lookup.height:
-        raise InputError(
-            f"prescriptions: column gsn: none of {prescribed.source_rows:,} rows leads to a code. "
-            "See that gsn_atc_ndc_mapping spells its gsn the same way, leading zeros included."
-        )
-
-
 def without_repeats(flow: Flow, repeated: int, conflicting: int) -> Flow:
     """Count what was left out as a copy of another row, and what shares its number with another and is none."""
     dropped = {
@@ -272,70 +264,36 @@ def without_repeats(flow: Flow, repeated: int, conflicting: int) -> Flow:
     return flow.model_copy(update={"kept_rows": kept, "dropped": dropped})
 
 
-def refuse(table: str, flow: Flow) -> None:
-    """Raise where a whole table's flow is out of bounds.
-
-    Raises:
-        InputError: a code is of no known version; above 0.1 % of rows hold no code, or are of a foreign admission or
-            patient; one labevent_id stands for two measurements; no row is left.
-    """
-    dropped, rows = flow.dropped, flow.source_rows
-
-    def count(reason: str, most: float = 0) -> str | None:
-        found = dropped.get(reason, 0)
-        return f"{found:,} of {rows:,} rows" if found > most * rows else None
-
-    release = f"(more than {MOST_FOREIGN_SHARE:.1%}). Give all tables of one release, whole."
-    if found := count("icd_version"):
-        said = f"column icd_version: {found} hold neither 9 nor 10. Mend those rows or leave them out."
-    elif found := count("malformed_code", MOST_MALFORMED_SHARE):
-        said = (
-            f"column icd_code: {found} hold no {SYSTEM_OF_TABLE.get(table, 'ICD-10')} code where the version is 10 "
-            f"(more than {MOST_MALFORMED_SHARE:.1%}). Mend those rows, or give the file that bears this name."
-        )
-    elif count("foreign_hadm_id", MOST_FOREIGN_SHARE):
-        foreign = f"{dropped['foreign_hadm_id']:,}"
-        raise InputError(f"{foreign_sentence(table, foreign, rows)} {release}")
-    elif found := count("unknown_subject", MOST_FOREIGN_SHARE):
-        said = f"column subject_id: {found} name no known patient {release}"
-    elif found := count("conflicting"):
-        said = f"column labevent_id: {found} repeat another row's and differ from it. Keep one row per measurement."
-    elif not flow.kept_rows:
-        reason = max(dropped, key=lambda name: dropped[name])
-        said = (
-            f"none of {rows:,} rows can be used: {dropped[reason]:,} are dropped as {reason}. "
-            "See that its columns hold what MIMIC-IV's do."
-        )
-    else:
-        return
-    raise InputError(f"{table}: {said}")
-
-
 def _own(rows: pl.DataFrame, bucket: Bucket, reasons: dict[str, pl.Expr] | None = None) -> Sifted:
     """Drop rows that name a stay which is none of their subject's, then by `reasons`."""
     return sift(rows, {"foreign_hadm_id": pl.lit(bucket.owners.foreign(rows)), **(reasons or {})})
 
 
-def _icd_rows(rows: pl.DataFrame, shape: str, reasons: dict[str, pl.Expr]) -> Sifted:
+def _icd_rows(rows: pl.DataFrame, system: Icd, reasons: dict[str, pl.Expr]) -> Sifted:
+    recorded = plain(rows["icd_code"])
+    mended = int((recorded != rows["icd_code"]).sum())
     kept, flow = sift(
-        rows.with_columns(code=clean_code("icd_code")),
+        rows.with_columns(recorded).with_columns(code=clean_code("icd_code")),
         {
             "icd_version": ~pl.col("icd_version").is_in([9, 10]),
-            "malformed_code": (pl.col("icd_version") == 10) & ~pl.col("code").str.contains(shape),
+            **code_faults("icd_code", system, is_nine=pl.col("icd_version") == 9),
             "no_hadm_id": pl.col("hadm_id").is_null(),
             **reasons,
         },
     )
-    return kept.rename({"hadm_id": "encounter_id", "seq_num": "rank"}).drop("icd_code"), flow
+    named = kept.rename({"hadm_id": "encounter_id", "seq_num": "rank"}).drop("icd_code")
+    return named, flow.model_copy(update={"noted": {"mended_code": mended}})
 
 
 def _icd(
     timed: pl.DataFrame, targets: pl.DataFrame, *, kind: str, system: str, no_target: str
 ) -> tuple[pl.DataFrame, dict[str, int]]:
     coded = to_icd10(timed, targets)
+    unknown = coded.filter(~pl.col("in_crosswalk"))
     noted = {
         no_target: coded.filter(pl.col("mapped").is_null() & pl.col("in_crosswalk")).height,
-        "not_in_gem": coded.filter(~pl.col("in_crosswalk")).height,
+        "not_in_gem": unknown.height,
+        **zeros_lost(unknown, targets["code"]),
     }
     vocab = pl.concat_str(pl.lit("icd"), "icd_version", pl.lit(system))
     return _events(coded, kind=kind, vocab=vocab), noted

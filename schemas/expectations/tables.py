@@ -1,8 +1,11 @@
 """What must hold of the extracted tables: subjects, encounters, events, the drug lookup."""
 
+from dataclasses import replace
+
 from schemas.events import CODED_AT_THE_END, DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
 from schemas.expectations.suite import (
     Rule,
+    Severity,
     Suite,
     Table,
     View,
@@ -102,6 +105,9 @@ def events(layout: Layout) -> Suite:
         _share("procedure_is_mapped", "PR", "mapped", 0.95),
         _share("laboratory_unit_is_given", "LAB", "unit", 0.80),
         _share("drug_is_given_in_an_encounter", "MED", "encounter_id", 0.90),
+        _share("laboratory_value_is_of_an_encounter", "LAB", "encounter_id", 0.30),
+        _share("half_of_the_drugs_are_given_in_an_encounter", "MED", "encounter_id", 0.50, "ERROR"),
+        _share("not_all_laboratory_values_lie_outside_encounters", "LAB", "encounter_id", 0.05, "ERROR"),
     )
     against = (
         holds("subject_is_known", "known IS NOT NULL", "subject_id"),
@@ -143,6 +149,7 @@ def drug_lookup(layout: Layout) -> Suite:
     mapped = holds(
         "drug_given_has_an_atc", "coalesce(mapped, atc) IS NOT NULL", "atc", severity="WARN", at_least=0.60
     )
+    half = replace(mapped, name="half_of_the_drugs_given_have_an_atc", severity="ERROR", at_least=0.50)
     drugs = each_once("drug_lookup", "name", "atc")
     query = f"SELECT mapped, atc FROM events v LEFT JOIN {drugs} d ON v.code = d.name WHERE kind = 'MED'"
     tables = (
@@ -151,7 +158,7 @@ def drug_lookup(layout: Layout) -> Suite:
     )
     views = (
         View("drug_lookup_rules", "FROM drug_lookup", rules, private=False),
-        View("drugs_given", query, (mapped,)),
+        View("drugs_given", query, (mapped, half)),
     )
     return Suite("drug_lookup", tables, views, no_rows="WARN")
 
@@ -165,6 +172,11 @@ def _known_from_the_end_on(kind: str) -> Rule:
     )
 
 
-def _share(name: str, kind: str, column: str, at_least: float) -> Rule:
+def _share(name: str, kind: str, column: str, at_least: float, severity: Severity = "WARN") -> Rule:
+    """Return the rule that so many rows of a kind have a value in a column.
+
+    What lies in no encounter is in no set. Of the demo's drugs 3 % do, of its laboratory values 17 % (synthetic: 0 and
+    6 %), and more where a hospital's clinics draw more; nearly all where ids or times of the stays are lost.
+    """
     sql = f"CASE WHEN kind = '{kind}' THEN {column} IS NOT NULL END"
-    return holds(name, sql, "kind", column, severity="WARN", at_least=at_least)
+    return holds(name, sql, "kind", column, severity=severity, at_least=at_least)

@@ -379,7 +379,7 @@ FILES = [
         r"(?i)(mend|give)",
         "it has every column we read; only the codes tell",
         column="icd_code",
-        of=1630,
+        of=1443,
     ),
     refused(
         "crosswalks_swapped",

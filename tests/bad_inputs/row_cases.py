@@ -97,7 +97,7 @@ ROWS_CASES = [
         "two measurements of one id: which is right cannot be known",
         column="labevent_id",
         count=2,
-        of=3634,
+        of=3504,
     ),
     refused(
         "labevent_id_at_two_times",
@@ -108,7 +108,7 @@ ROWS_CASES = [
         "the same, whatever the time of either",
         column="labevent_id",
         count=2,
-        of=3634,
+        of=3504,
     ),
     Case(
         "drugs_given_twice",

@@ -505,6 +505,6 @@ TEXTS = [
         "two exports joined; of the second nothing else is known",
         column="itemid",
         count=1,
-        of=3633,
+        of=3503,
     ),
 ]

@@ -1,8 +1,9 @@
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.codes import code_events, shortest_target, to_icd10
+from pipelines.codes import code_events, gsn_number, plain, shortest_target, to_icd10, zeros_lost
 from pipelines.drugs import count_prescriptions, fit_lookup
 
 
@@ -65,3 +66,20 @@ def test_the_lookup_fills_names_and_leaves_what_is_mapped():
     )
     lookup = pl.LazyFrame({"name": ["x"], "atc": ["A10"], "rows": [1]})
     assert code_events(events, lookup).collect()["mapped"].to_list() == ["A10", "C03", None, None]
+
+
+def test_codes_that_are_known_only_with_zeros_tell_that_zeros_were_lost():
+    known = pl.Series(["04111", "4111", "07054", "25000", "486", "4019"])
+    rows = pl.DataFrame({"code": ["7054", "7054", "2500", "4860", "999", "25"]})
+    assert zeros_lost(rows, known) == {"zeros_lost": 2, "last_zeros_lost": 2}
+    assert zeros_lost(rows.clear(), known) == {"zeros_lost": 0, "last_zeros_lost": 0}
+
+
+def test_plain_letters_are_made_of_full_width_ones_and_of_no_look_alikes():
+    codes = pl.Series(["\uff25\uff11\uff11\uff19", "I10\u200b", "\u0415119", None])
+    assert plain(codes).to_list() == ["E119", "I10", "\u0415119", None]
+
+
+@pytest.mark.parametrize("spelling", ["001234", "1234", "1234.0", " 001234 "])
+def test_a_gsn_is_a_number_of_six_digits(spelling: str):
+    assert pl.select(gsn_number(pl.lit(spelling))).item() == "001234"

@@ -266,8 +266,9 @@ def test_a_fault_of_one_table_fails_the_expectation_held_against_it(tmp_path: Pa
         event["mapped"] = None
     rows["drug_lookup"][0]["name"] = "aspirin"
     layout = write(rows, tmp_path)
-    for suite, name in (("labels", "index_has_an_end"), ("drug_lookup", "drug_given_has_an_atc")):
-        assert failing(SUITES[suite](layout), {name}) == {name}
+    drugs = {"drug_given_has_an_atc", "half_of_the_drugs_given_have_an_atc"}
+    for suite, names in (("labels", {"index_has_an_end"}), ("drug_lookup", drugs)):
+        assert failing(SUITES[suite](layout), names) == names
     unmapped = {"diagnosis_is_mapped", "procedure_is_mapped"}
     assert failing(SUITES["events"](layout), unmapped) == unmapped
 
@@ -286,7 +287,11 @@ TRIED_APART = {
     "procedure_is_mapped",
     "laboratory_unit_is_given",
     "drug_is_given_in_an_encounter",
+    "laboratory_value_is_of_an_encounter",
+    "half_of_the_drugs_are_given_in_an_encounter",
+    "not_all_laboratory_values_lie_outside_encounters",
     "drug_given_has_an_atc",
+    "half_of_the_drugs_given_have_an_atc",
     "token_is_not_unknown",
     "index_has_an_end",
     "labels_are_classes_of_the_task",
@@ -330,6 +335,20 @@ def test_a_label_that_is_no_class_of_its_task_fails(
         row["label"] = bad if number == 0 else good
     layout = write(rows, tmp_path, mortality(label_type=label_type, classes=("I", "II")))
     assert {outcome.rule.name for outcome in validate(SUITES["labels"](layout)).failed("ERROR")} == names
+
+
+def test_drugs_and_values_of_no_stay_fail_where_they_are_most(tmp_path: Path) -> None:
+    lost = {
+        "laboratory_value_is_of_an_encounter",
+        "half_of_the_drugs_are_given_in_an_encounter",
+        "not_all_laboratory_values_lie_outside_encounters",
+    }
+    rows = tables()
+    assert not failing(SUITES["events"](write(rows, tmp_path / "clean")), lost) & lost
+    for event in rows["events"]:
+        if event["kind"] in ("MED", "LAB"):
+            event["encounter_id"] = None
+    assert failing(SUITES["events"](write(rows, tmp_path / "lost")), lost) >= lost
 
 
 def test_small_shares_of_the_unusual_pass_and_large_ones_warn(tmp_path: Path) -> None:

@@ -6,11 +6,9 @@ of booleans beside them.
 
 import polars as pl
 
-from pipelines.codes import ICD10_CM, ICD10_PCS, clean_code
+from pipelines.codes import ICD9_CM, ICD9_PCS, ICD10_CM, ICD10_PCS, clean_code
 from pipelines.sources.pcornet.words import NO_INFORMATION, said
 
-ICD9_CM = r"^([0-9]{3}[0-9]{0,2}|V[0-9]{2}[0-9]{0,2}|E[0-9]{3}[0-9]?)$"  # cleaned
-ICD9_PCS = r"^[0-9]{3,4}$"
 CPT = r"^([0-9]{4}[0-9A-Z]|[A-Z][0-9]{4})$"  # with HCPCS, which shares its type in the CDM
 LOINC, RXCUI, NDC, CVX = r"^[0-9]{1,7}-[0-9]$", r"^[0-9]{1,8}$", r"^[0-9]{9,11}$", r"^[0-9]{2,3}$"
 CPT_LENGTH = 5  # what follows is modifiers
