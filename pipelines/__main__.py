@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines import corpus, mimic
 from pipelines.sources.mimic_tables import TABLE_OF_KIND
-from schemas.cards import StepCard
+from schemas.cards import StepCard, files_of
 from schemas.contract import table_metadata
 from schemas.errors import NestError
 from schemas.io.atomic import put_in_place, writing
@@ -46,7 +46,24 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
         mimic.extract_subjects(source, made, rules)
         mimic.extract_encounters(source, made)
         mimic.extract_events(source, made, rules)
-        return corpus.write_seqset(made, rules, frozen, tables=TABLE_OF_KIND)
+        corpus.write_seqset(made, rules, frozen, tables=TABLE_OF_KIND)
+        return _sealed(made)
+
+
+def _sealed(made: Layout) -> StepCard:
+    """Let every card stand for its files, so that whoever reads one notices harm, and return the last."""
+    outputs = {
+        "subjects": (made.subjects, made.buckets),
+        "encounters": (made.encounters,),
+        "events": (made.events,),
+        "seqset": (made.seqset,),
+    }
+    for step, files in outputs.items():
+        names = [file.name for file in files]
+        card = StepCard.read(made.cards, step).model_copy(update={"outputs": names})
+        card = card.sealed(files_of(files, made.root))
+        card.write(made.cards)
+    return card
 
 
 @contextmanager

@@ -6,9 +6,13 @@ import pytest
 from pipelines.__main__ import main, table_of
 from pipelines.mimic import find_source
 from schemas.cards import Flow, StepCard
+from schemas.contract import read_table
+from schemas.errors import ContractError
+from schemas.events import ENCOUNTERS
 from schemas.layout import Layout
 from schemas.lock import sole_writer
 from schemas.rules import PRESETS
+from tests.damage import flip_bit
 from tests.pipelines.agreement import run_all
 from tests.pipelines.raw_tables import make_tables, write_tables
 
@@ -35,6 +39,10 @@ def test_the_same_patients_give_the_same_shards_by_the_frozen_vocabulary(fitted,
     assert "[UNK]" in printed
     shards = [folder / "seqset" / "shard-00000.parquet" for folder in (fitted / "mimic", tmp_path / "new")]
     assert shards[0].read_bytes() == shards[1].read_bytes()
+    made = Layout(tmp_path / "new")
+    flip_bit(made.encounters, 0.5)
+    with pytest.raises(ContractError, match="is no longer what new_encounters wrote"):
+        read_table(made.encounters, ENCOUNTERS)
 
 
 def test_no_small_count_is_printed_nor_follows_from_the_others():

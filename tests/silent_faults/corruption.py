@@ -14,7 +14,6 @@ from schemas.cards import StepCard, files_of
 from schemas.expectations import TABLE_SUITES
 from schemas.layout import Layout
 from schemas.rules import DataRules
-from schemas.validation import validate
 from tests.damage import flip_bit, unseen
 from tests.silent_faults.chain import COHORT, command, materialize
 from tests.silent_faults.fault import Damage, Expectation, Fault, Findings, Refusal, Use, World
@@ -76,6 +75,8 @@ def read_shards(world: World) -> None:
 
 def check_beside_a_neighbour(world: World) -> Findings:
     """Judge a data folder `mimic[1]` whose name, read as a pattern, is that of a sound neighbour."""
+    from schemas.validation import validate  # Great Expectations: only where it runs
+
     odd, neighbour = world.data / "mimic[1]", world.data / "mimic1"
     for folder in (odd, neighbour):
         shutil.copytree(world.mimic, folder)

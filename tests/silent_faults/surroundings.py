@@ -26,6 +26,7 @@ from pipelines.sources.fetch.physionet import LICENSE, TABLE_FILES, fetch_mimic_
 from pipelines.sources.pcornet.access import Access, postgres_address
 from schemas.errors import NestError
 from schemas.hashing import file_sha256
+from schemas.io.seal import sealed, unsealed
 from tests.loopback import serving
 from tests.runs import ROOT
 from tests.silent_faults.chain import command
@@ -67,7 +68,7 @@ def half(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def change_config(world: World, **values: object) -> None:
     path = model_of(world) / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | values, indent=2)))
 
 
 def changed_shape(**values: object) -> Damage:
