@@ -10,6 +10,7 @@ from schemas.expectations.labels import labels
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Rule, Severity, Suite, Table, View
 from schemas.expectations.tables import drug_lookup, encounters, events, subjects
+from schemas.expectations.usual import CDM, ORDERS, RECORD_STAYS, RECORDS
 from schemas.layout import Layout
 
 TABLE_SUITES: dict[str, Callable[[Layout], Suite]] = {
@@ -24,20 +25,24 @@ TABLE_SUITES: dict[str, Callable[[Layout], Suite]] = {
 
 BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "subjects": lambda layout: subjects(layout).without("sex_is_given", "birth_date_is_given"),
-    "encounters": lambda layout: encounters(layout).without("age_years_is_given"),
-    "events": events,
+    "encounters": lambda layout: encounters(layout, usual=None).without("age_years_is_given"),
+    "events": lambda layout: events(layout, usual=ORDERS),
     "vocab": derived_basket_vocab,
     "seqset": seqset,
 }
 """The same for baskets, whose buyers have neither birthday nor sex."""
 
-MEDS_SUITES = {name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"} | {
-    "seqset": seqset
+MEDS_SUITES: dict[str, Callable[[Layout], Suite]] = {
+    **{name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"},
+    "encounters": lambda layout: encounters(layout, usual=RECORD_STAYS),
+    "events": lambda layout: events(layout, usual=RECORDS),
+    "seqset": seqset,
 }
 """The same for MEDS, whose codes are what they are: no name is looked up."""
 
 PCORNET_SUITES: dict[str, Callable[[Layout], Suite]] = {
     **MEDS_SUITES,
+    "events": lambda layout: events(layout, usual=CDM),
     "seqset": lambda layout: seqset(layout).without("encounter_has_a_set"),
 }
 """The same for a CDM, of whose patients only what lies before the 18th birthday are sets."""

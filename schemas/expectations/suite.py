@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from schemas.suppress import SMALLEST_SHOWN
+
 Severity = Literal["ERROR", "WARN"]
+FEW = SMALLEST_SHOWN - 1
+"""So many rows are no share worth telling: no rule on shares minds them, and their number is not shown."""
+
+Bounds = tuple[float | None, float | None]
+"""The share of rows beyond which a check warns, and the one beyond which it stops what hangs below."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,9 @@ class Rule:
     `name` says what must hold; `holds` is its SQL (null: does not apply to this row), for which the view gets
     a boolean column of that name. Without SQL the rule is an expectation of Great Expectations' own with its
     arguments. `at_least` is the share of rows, of those it applies to, that must keep it.
+
+    On a view whose rows are counts themselves, `broken` and `of` are SQL for how many rows break it and of how many,
+    both null where it does not apply; up to `few` may whatever their share.
     """
 
     name: str
@@ -36,6 +46,26 @@ class Rule:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     severity: Severity = "ERROR"
     at_least: float = 1.0
+    broken: str | None = None
+    of: str | None = None
+    few: int = 0
+
+    @property
+    def sql(self) -> str | None:
+        """What must hold of a row of the view, or None for an expectation of Great Expectations' own."""
+        if self.broken is None:
+            return self.holds
+        return f"({self.broken}) <= greatest({self.few}, {1 - self.at_least:.6f} * ({self.of}))"
+
+    @property
+    def broken_sql(self) -> str:
+        """How many rows behind a row of the view break it; for a rule on the view's own rows, whether it does."""
+        return self.broken or f"(NOT ({self.holds}))::INT"
+
+    @property
+    def of_sql(self) -> str:
+        """Of how many."""
+        return self.of or f"(({self.holds}) IS NOT NULL)::INT"
 
     @property
     def claim(self) -> str:
@@ -47,18 +77,22 @@ class Rule:
 class View:
     """Rules on the rows of one query over the suite's tables.
 
-    `private`: its rows are about people, so small counts of them are not shown.
+    `private`: its rows are about people, so small counts of them are not shown. `is_stored`: the query is run once, for
+    all its rules and for later stored views of the suite that name it; what its rules hold against bounds are counts.
+    `label`: the column that names a row of a stored view which breaks a rule, in words of ours.
     """
 
     name: str
     query: str
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] = ()
     private: bool = True
+    is_stored: bool = False
+    label: str | None = None
 
     @property
     def sql(self) -> str:
         """The query with one boolean column for each rule that is written in SQL."""
-        written = [f'({rule.holds}) AS "{rule.name}"' for rule in self.rules if rule.holds]
+        written = [f'({rule.sql}) AS "{rule.name}"' for rule in self.rules if rule.sql]
         return f"SELECT {', '.join(['*', *written])} FROM ({self.query})"
 
 
@@ -102,6 +136,34 @@ def each_once(table: str, key: str, *columns: str) -> str:
 def holds(name: str, sql: str, *columns: str, severity: Severity = "ERROR", at_least: float = 1.0) -> Rule:
     """Return a rule written in SQL; null where it does not apply."""
     return Rule(name, columns, holds=sql, severity=severity, at_least=at_least)
+
+
+def counted(
+    name: str, broken: str, of: str, *columns: str, bounds: Bounds | None, few: int = FEW
+) -> list[Rule]:
+    """Return the rules that no larger share of rows breaks it than its bounds: `name` warns, `most_name` stops.
+
+    Up to `few` rows may whatever their share; where the share is 0, none.
+    """
+    warn, error = bounds or (None, None)
+    levels: list[tuple[str, Severity, float | None]] = [
+        (name, "WARN", warn),
+        (name if warn is None else f"most_{name}", "ERROR", error),
+    ]
+    return [
+        Rule(
+            each,
+            columns,
+            expectation="counted",
+            severity=severity,
+            at_least=1 - share,
+            broken=broken,
+            of=of,
+            few=few if share else 0,
+        )
+        for each, severity, share in levels
+        if share is not None
+    ]
 
 
 def not_null(*columns: str, severity: Severity = "ERROR", at_least: float = 1.0) -> list[Rule]:

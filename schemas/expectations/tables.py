@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
-from schemas.events import CODED_AT_THE_END, DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
+from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
+from schemas.expectations.plausible_events import counted_events
+from schemas.expectations.plausible_sample import sampled_events
+from schemas.expectations.plausible_stays import counted_lives, counted_stays
 from schemas.expectations.suite import (
     Rule,
     Severity,
@@ -18,6 +21,7 @@ from schemas.expectations.suite import (
     one_of,
     unique,
 )
+from schemas.expectations.usual import HOSPITAL, HOSPITAL_STAYS, Usual, UsualStays
 from schemas.layout import Layout
 
 SEXES = ("F", "M", "A", "NI", "UN", "OT")  # PCORnet's value set, of which MIMIC uses the first two
@@ -31,7 +35,6 @@ VOCABS_OF_KIND = {
     "IMM": ("cvx",),
     "ITEM": ("product_id", "meds"),
 }
-_CODES_OF = {"DX": "diagnosis", "PR": "procedure_code"}
 _PLAUSIBLE = (
     "BETWEEN TIMESTAMP '1900-01-01' AND TIMESTAMP '2300-01-01'"  # MIMIC's dates are shifted past 2100
 )
@@ -56,11 +59,11 @@ def subjects(layout: Layout) -> Suite:
         after("death_date", "birth_date", or_equal=True, severity="WARN"),
     )
     table = Table("subjects", layout.subjects, SUBJECTS)
-    return Suite("subjects", (table,), (View("subjects_rules", "FROM subjects", rules),))
+    return Suite("subjects", (table,), (View("subjects_rules", "FROM subjects", rules), counted_lives()))
 
 
-def encounters(layout: Layout) -> Suite:
-    """Return the suite of encounters/1, held against subjects/1."""
+def encounters(layout: Layout, usual: UsualStays | None = HOSPITAL_STAYS) -> Suite:
+    """Return the suite of encounters/1, held against subjects/1; `usual` None: of stays that are no stays."""
     rules = (
         *not_null_as_in(ENCOUNTERS),
         unique("encounter_id"),
@@ -78,10 +81,11 @@ def encounters(layout: Layout) -> Suite:
         Table("encounters", layout.encounters, ENCOUNTERS),
         Table("subjects", layout.subjects, SUBJECTS),
     )
-    return Suite("encounters", tables, (View("encounters_rules", query, rules),))
+    plausible = counted_stays(usual) if usual else []
+    return Suite("encounters", tables, (View("encounters_rules", query, rules), *plausible))
 
 
-def events(layout: Layout) -> Suite:
+def events(layout: Layout, usual: Usual = HOSPITAL) -> Suite:
     """Return the suite of events/1, held against subjects/1 and encounters/1.
 
     `available_at` is never before `time`, odd stays included: their diagnoses count as known at their start.
@@ -109,27 +113,12 @@ def events(layout: Layout) -> Suite:
         _share("half_of_the_drugs_are_given_in_an_encounter", "MED", "encounter_id", 0.50, "ERROR"),
         _share("not_all_laboratory_values_lie_outside_encounters", "LAB", "encounter_id", 0.05, "ERROR"),
     )
-    against = (
-        holds("subject_is_known", "known IS NOT NULL", "subject_id"),
-        holds(
-            "encounter_is_known_and_of_its_subject",
-            "CASE WHEN encounter_id IS NOT NULL THEN stay_subject IS NOT DISTINCT FROM subject_id END",
-            "encounter_id",
-            "subject_id",
-        ),
-        *(_known_from_the_end_on(kind) for kind in CODED_AT_THE_END),
-    )
-    stays = each_once("encounters", "encounter_id", "subject_id", "start", "end")
-    query = f"""
-        SELECT v.subject_id, v.encounter_id, v.kind, v.available_at, s.subject_id AS known,
-            e.subject_id AS stay_subject, e.start AS stay_start, e.end AS stay_end
-        FROM events v LEFT JOIN {_SUBJECTS} s USING (subject_id) LEFT JOIN {stays} e USING (encounter_id)"""
     tables = (
         Table("events", layout.events, EVENTS),
         Table("subjects", layout.subjects, SUBJECTS),
         Table("encounters", layout.encounters, ENCOUNTERS),
     )
-    views = (View("events_rules", "FROM events", own), View("events_in_stays", query, against))
+    views = (View("events_rules", "FROM events", own), counted_events(usual), *sampled_events(usual))
     return Suite("events", tables, views)
 
 
@@ -161,15 +150,6 @@ def drug_lookup(layout: Layout) -> Suite:
         View("drugs_given", query, (mapped, half)),
     )
     return Suite("drug_lookup", tables, views, no_rows="WARN")
-
-
-def _known_from_the_end_on(kind: str) -> Rule:
-    return holds(
-        f"{_CODES_OF[kind]}_is_known_from_the_end_on",
-        f"CASE WHEN kind = '{kind}' THEN available_at >= coalesce(stay_end, stay_start) END",
-        "available_at",
-        "encounter_id",
-    )
 
 
 def _share(name: str, kind: str, column: str, at_least: float, severity: Severity = "WARN") -> Rule:

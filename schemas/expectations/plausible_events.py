@@ -1,0 +1,119 @@
+"""What is plausible of events beside their stays and their subjects: counted by kind in one pass over them all."""
+
+from collections.abc import Mapping
+
+from schemas.events import CODED_AT_THE_END
+from schemas.expectations.suite import Bounds, Rule, View, counted
+from schemas.expectations.usual import KIND_NAMES, Usual
+
+DAY_US = 86_400_000_000
+LARGEST_USUAL, LARGEST_POSSIBLE = 1e9, 1e12
+"""Of any value: no measurement comes near the first (a viral load reaches 1e8), none in float32 goes far beyond."""
+CODES_OF = {"DX": "diagnosis", "PR": "procedure_code"}
+IN_STAY = ("time", "encounter_id")
+
+_STAYS = """(SELECT encounter_id, any_value(subject_id) AS subject_id, any_value(start) AS start,
+    any_value("end") AS "end",
+    any_value(start) - INTERVAL 1 DAY AS day_before, any_value("end") + INTERVAL 1 DAY AS day_after
+    FROM encounters GROUP BY encounter_id)"""
+_SUBJECTS = """(SELECT subject_id, any_value(sex) AS sex, any_value(birth_date) - INTERVAL 1 DAY AS before_birth,
+    any_value(death_date) + INTERVAL 2 DAY AS after_death FROM subjects GROUP BY subject_id)"""
+
+COUNTS = {
+    "events": "true",
+    "of_nobody": "s.subject_id IS NULL",
+    "with_stay": "v.encounter_id IS NOT NULL",
+    "of_no_such_stay": "v.encounter_id IS NOT NULL AND e.subject_id IS DISTINCT FROM v.subject_id",
+    "known_before_the_end": 'v.available_at < coalesce(e."end", e.start)',
+    "far": "v.time < e.day_before OR v.time > e.day_after",
+    "early": f"v.time < e.start AND epoch_us(v.time) % {DAY_US} <> 0",
+    "late": 'v.time > e."end"',
+    "on_the_hour": f"epoch_us(v.time) % {DAY_US // 24} = 0",
+    "at_midnight": f"epoch_us(v.time) % {DAY_US} = 0",
+    "at_once": "v.available_at <= v.time",
+    "slow": f"epoch_us(v.available_at) - epoch_us(v.time) > {7 * DAY_US}",
+    "of_the_dead": "s.after_death IS NOT NULL",
+    "after_death": "v.time > s.after_death",
+    "before_birth": "v.time < s.before_birth",
+    "with_value": "v.value IS NOT NULL",
+    "large": f"abs(v.value) >= {LARGEST_USUAL}",
+    "impossible": f"abs(v.value) >= {LARGEST_POSSIBLE}",
+}
+
+
+def counted_events(usual: Usual) -> View:
+    """Return the rules on counts by kind, each kind within its own bounds."""
+    counts = ", ".join(f"count_if({sql}) AS {name}" for name, sql in COUNTS.items())
+    query = f"""SELECT v.kind, {counts} FROM events v
+        LEFT JOIN {_SUBJECTS} s USING (subject_id) LEFT JOIN {_STAYS} e USING (encounter_id) GROUP BY v.kind"""
+    rules = (*_known(), *_sound(), *_beside_stays(usual), *_times_of_day(usual), *_known_in_time(usual))
+    return View("events_counted", query, rules, is_stored=True)
+
+
+def of_kinds(bounds: Mapping[str, Bounds], claim: str, broken: str, of: str, *columns: str) -> list[Rule]:
+    """Return, for each kind with bounds, the rules that few of its `of` are `broken`; `claim` has a place for it."""
+    return [
+        rule
+        for kind, of_kind in bounds.items()
+        for rule in counted(
+            claim.format(KIND_NAMES[kind]),
+            f"CASE kind WHEN '{kind}' THEN {broken} END",
+            f"CASE kind WHEN '{kind}' THEN {of} END",
+            *columns,
+            bounds=of_kind,
+        )
+    ]
+
+
+def _known() -> list[Rule]:
+    """Return the rules no row may break: subjects and stays are there, a code for the bill is known at the stay's end."""
+    none = (None, 0.0)
+    stay = "encounter_is_known_and_of_its_subject"
+    return [
+        *counted("subject_is_known", "of_nobody", "events", "subject_id", bounds=none),
+        *counted(stay, "of_no_such_stay", "with_stay", "encounter_id", "subject_id", bounds=none),
+        *(rule for kind in CODED_AT_THE_END for rule in _known_from_the_end_on(kind)),
+    ]
+
+
+def _known_from_the_end_on(kind: str) -> list[Rule]:
+    before, of = (
+        f"CASE kind WHEN '{kind}' THEN {count} END" for count in ("known_before_the_end", "with_stay")
+    )
+    name = f"{CODES_OF[kind]}_is_known_from_the_end_on"
+    return counted(name, before, of, "available_at", "encounter_id", bounds=(None, 0.0))
+
+
+def _sound() -> list[Rule]:
+    """Return the rules on all kinds alike: within a life, and no value that nothing measures."""
+    within = (0.001, 0.05)
+    return [
+        *counted("events_precede_death", "after_death", "of_the_dead", "time", bounds=within),
+        *counted("events_follow_birth", "before_birth", "events", "time", bounds=within),
+        *counted("value_is_of_a_usual_size", "large", "with_value", "value", bounds=(0, None)),
+        *counted("value_is_of_a_possible_size", "impossible", "with_value", "value", bounds=(None, 0)),
+    ]
+
+
+def _beside_stays(usual: Usual) -> list[Rule]:
+    return [
+        *of_kinds(usual.far, "{}_lie_near_their_stays", "far", "with_stay", *IN_STAY),
+        *of_kinds(usual.early, "{}_seldom_precede_their_stays", "early", "with_stay", *IN_STAY),
+        *of_kinds(usual.late, "{}_seldom_follow_their_stays", "late", "with_stay", *IN_STAY),
+        *of_kinds(usual.outside_stays, "{}_are_of_stays", "events - with_stay", "events", "encounter_id"),
+    ]
+
+
+def _times_of_day(usual: Usual) -> list[Rule]:
+    return [
+        *of_kinds(usual.midnight, "{}_have_times_of_day", "at_midnight", "events", "time"),
+        *of_kinds(usual.on_the_hour, "{}_have_minutes", "on_the_hour", "events", "time"),
+    ]
+
+
+def _known_in_time(usual: Usual) -> list[Rule]:
+    columns = ("available_at", "time")
+    return [
+        *of_kinds(usual.at_once, "{}_are_known_after_they_happen", "at_once", "events", *columns),
+        *of_kinds(usual.slow, "{}_are_known_within_a_week", "slow", "events", *columns),
+    ]

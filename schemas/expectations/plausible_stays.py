@@ -1,0 +1,133 @@
+"""What is plausible of stays and of the lives they lie in."""
+
+from schemas.expectations.suite import Rule, View, counted, holds
+from schemas.expectations.usual import UsualStays
+
+ALIKE = 50  # subjects of one birthday, or stays at one age, that are no share worth telling
+FEWEST_STAYS_WITHOUT_DEATH = 1000
+PARTS, LEAST_OF_A_PART = 10, 0.25
+
+COUNTS = {
+    "stays": "true",
+    "ended": '"end" IS NOT NULL',
+    "over_a_year": '"end" > start + INTERVAL 366 DAY',
+    "over_ten_years": '"end" > start + INTERVAL 3653 DAY',
+    "recorded_twice": "copies > 1",
+    "overlapping": "start < latest_end_before",
+    "start_at_midnight": "start = date_trunc('day', start)",
+    "end_at_midnight": """"end" = date_trunc('day', "end")""",
+    "start_on_the_hour": "start = date_trunc('hour', start)",
+    "end_on_the_hour": """"end" = date_trunc('hour', "end")""",
+    "deaths": "died",
+    "deaths_before_another": 'died AND next_start > coalesce("end", start)',
+    "death_times": "death_time IS NOT NULL",
+    "deaths_outside": """death_time < start - INTERVAL 1 DAY OR death_time > "end" + INTERVAL 1 DAY""",
+    "deaths_dated_twice": "death_time IS NOT NULL AND death_date IS NOT NULL",
+    "deaths_apart": "abs(date_diff('hour', death_time, death_date)) > 48",
+    "of_the_dead": "death_date IS NOT NULL",
+    "after_death": "start > death_date + INTERVAL 2 DAY",
+    "with_age": "age_years IS NOT NULL",
+    "of_minors": "age_years < 18",
+    "of_the_oldest": "age_years >= 100",
+    "with_two_ages": "age_years IS NOT NULL AND birth_date IS NOT NULL",
+    "with_unlike_ages": "abs(age_years - date_diff('day', birth_date, start) / 365.25) > 1.5",
+}
+
+_COUNTED = f"""
+    SELECT {", ".join(f"count_if({sql}) AS {name}" for name, sql in COUNTS.items())},
+        (SELECT max(n) FROM (SELECT count(*) AS n FROM encounters
+            WHERE age_years IS NOT NULL GROUP BY floor(age_years))) AS of_one_age
+    FROM (
+        SELECT e.*, s.birth_date, s.death_date,
+            count(*) OVER (PARTITION BY e.subject_id, e.start, e."end", e.type) AS copies,
+            lead(e.start) OVER in_time AS next_start,
+            max(e."end") OVER (in_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS latest_end_before
+        FROM encounters e LEFT JOIN subjects s USING (subject_id)
+        WINDOW in_time AS (PARTITION BY e.subject_id ORDER BY e.start, e."end"))"""
+_SPREAD = f"""
+    SELECT min(share) AS least, avg(share) AS usual, count(*) AS parts FROM (
+        SELECT part, avg((subject_id IN (SELECT subject_id FROM encounters))::INT) AS share FROM (
+            SELECT subject_id, ntile({PARTS}) OVER (ORDER BY subject_id) AS part FROM subjects
+            QUALIFY count(*) OVER () >= {PARTS * 10}) GROUP BY part)"""
+_LIVES = """
+    SELECT count(birth_date) AS births, count(*) AS subjects, count(death_date) AS deaths,
+        (SELECT max(n) FROM (SELECT count(*) AS n FROM subjects
+            WHERE birth_date IS NOT NULL GROUP BY birth_date)) AS born_together
+    FROM subjects"""
+
+
+def counted_stays(usual: UsualStays) -> list[View]:
+    """Return the rules on stays, counted."""
+    rules = (*_lengths(usual), *_times_of_day(usual), *_deaths(usual), *_ages(usual))
+    spread = holds(
+        "stays_are_spread_over_the_subjects",
+        f"least >= {LEAST_OF_A_PART} * usual",
+        "subject_id",
+        severity="WARN",
+    )
+    return [
+        View("encounters_counted", _COUNTED, rules, is_stored=True),
+        View("encounters_spread", f"{_SPREAD} HAVING count(*) > 0", (spread,), private=False, is_stored=True),
+    ]
+
+
+def counted_lives() -> View:
+    """Return the rules on subjects, counted."""
+    rules = (
+        *counted(
+            "birth_dates_differ", "born_together", "births", "birth_date", bounds=(0.50, None), few=ALIKE
+        ),
+        *counted("subjects_are_mostly_alive", "deaths", "subjects", "death_date", bounds=(0.90, None)),
+    )
+    return View("subjects_counted", _LIVES, rules, is_stored=True)
+
+
+def _lengths(usual: UsualStays) -> list[Rule]:
+    span = ("start", "end")
+    twice = ("subject_id", *span)
+    return [
+        *counted("stays_last_under_a_year", "over_a_year", "ended", *span, bounds=usual.over_a_year),
+        *counted("stays_last_under_ten_years", "over_ten_years", "ended", *span, bounds=usual.over_ten_years),
+        *counted("stays_are_recorded_once", "recorded_twice", "stays", *twice, bounds=usual.recorded_twice),
+        *counted("stays_seldom_overlap", "overlapping", "stays", *twice, bounds=usual.overlapping),
+    ]
+
+
+def _times_of_day(usual: UsualStays) -> list[Rule]:
+    return [
+        rule
+        for column, of in (("start", "stays"), ("end", "ended"))
+        for name, broken, bounds in (
+            (f"stays_{column}_at_times_of_day", f"{column}_at_midnight", usual.at_midnight),
+            (f"stays_{column}_at_all_minutes", f"{column}_on_the_hour", usual.on_the_hour),
+        )
+        for rule in counted(name, broken, of, column, bounds=bounds)
+    ]
+
+
+def _deaths(usual: UsualStays) -> list[Rule]:
+    rarely, apart = (0.001, 0.05), (0.05, 0.50)
+    last, inside, agree = (
+        "deaths_end_the_last_stay",
+        "deaths_lie_in_their_stays",
+        "death_times_agree_with_death_dates",
+    )
+    some = f"stays < {FEWEST_STAYS_WITHOUT_DEATH} OR deaths > 0"
+    return [
+        *counted("stays_are_mostly_survived", "deaths", "stays", "died", bounds=usual.died),
+        *counted(last, "deaths_before_another", "deaths", "died", "start", bounds=apart),
+        *counted(inside, "deaths_outside", "death_times", "death_time", "start", "end", bounds=apart),
+        *counted(agree, "deaths_apart", "deaths_dated_twice", "death_time", "death_date", bounds=apart),
+        *counted("stays_precede_death", "after_death", "of_the_dead", "start", "death_date", bounds=rarely),
+        *([holds("some_stays_end_in_death", some, "died", severity="WARN")] if usual.has_deaths else []),
+    ]
+
+
+def _ages(usual: UsualStays) -> list[Rule]:
+    age, fit = "age_years", "ages_fit_birth_dates"
+    return [
+        *counted("stays_are_of_adults", "of_minors", "with_age", age, bounds=usual.of_minors),
+        *counted("stays_are_of_the_under_100", "of_the_oldest", "with_age", age, bounds=(0.01, None)),
+        *counted("ages_differ", "of_one_age", "with_age", age, bounds=usual.of_one_age, few=ALIKE),
+        *counted(fit, "with_unlike_ages", "with_two_ages", age, "birth_date", bounds=(0.001, 0.05)),
+    ]

@@ -1,0 +1,26 @@
+"""Codes that only one sex has: what tells that the sexes of a source were exchanged.
+
+ICD-10-CM and ICD-9-CM chapters of pregnancy and of the organs of one sex; ICD-10-PCS sections of obstetrics and of the
+reproductive systems. What both may have (breast, Z38 "liveborn infant") is not among them.
+"""
+
+FEMALE_ICD10 = "O|Z33|Z34|Z36|Z37|Z39|Z3A|C5[1-8]|D06|D2[5-8]|N7[0-7]|N8|N9[0-8]"
+MALE_ICD10 = "C6[0-3]|D29|D40|N4|N5[0-3]"
+FEMALE_ICD9 = "6[3-7][0-9]|V2[234789]|179|18[0-4]|218|219|22[01]|61[4-9]|62[0-9]"
+MALE_ICD9 = "18[5-7]|222|60[0-8]"
+FEMALE_PCS = "1|0U"
+MALE_PCS = "0V"
+
+
+def only(female: bool) -> str:
+    """Return SQL on a row of events: whether its code is of one sex alone; null where its vocabulary says nothing."""
+    icd10, icd9, pcs = (
+        (FEMALE_ICD10, FEMALE_ICD9, FEMALE_PCS) if female else (MALE_ICD10, MALE_ICD9, MALE_PCS)
+    )
+    return f"""CASE
+        WHEN kind = 'DX' AND (mapped IS NOT NULL OR vocab = 'icd10cm')
+            THEN regexp_matches(coalesce(mapped, code), '^({icd10})')
+        WHEN kind = 'DX' AND vocab = 'icd9cm' THEN regexp_matches(code, '^({icd9})')
+        WHEN kind = 'PR' AND (mapped IS NOT NULL OR vocab = 'icd10pcs')
+            THEN regexp_matches(coalesce(mapped, code), '^({pcs})')
+        END"""

@@ -1,0 +1,111 @@
+"""What is usual at each kind of source, as shares: the bounds of the checks of plausibility.
+
+Every bound lies well beyond what the MIMIC-IV demo and the synthetic inputs show; docs/plausibility.md has both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from schemas.expectations.suite import Bounds
+
+KIND_NAMES = {
+    "DX": "diagnoses",
+    "PR": "procedures",
+    "MED": "drugs",
+    "LAB": "laboratory_values",
+    "VIT": "vital_signs",
+    "IMM": "vaccines",
+    "ITEM": "items",
+}
+
+
+@dataclass(frozen=True)
+class Usual:
+    """Bounds by kind of event; a check of a kind that is not named here is not made."""
+
+    far: Mapping[str, Bounds]  # more than a day before their stay or after it
+    early: Mapping[str, Bounds] = field(default_factory=dict)  # before their stay, by the clock
+    late: Mapping[str, Bounds] = field(default_factory=dict)  # after it
+    midnight: Mapping[str, Bounds] = field(default_factory=dict)  # at 00:00:00
+    on_the_hour: Mapping[str, Bounds] = field(default_factory=dict)
+    at_once: Mapping[str, Bounds] = field(default_factory=dict)  # known when they happened
+    slow: Mapping[str, Bounds] = field(default_factory=dict)  # known more than a week later
+    repeated: Mapping[str, Bounds] = field(default_factory=dict)  # the same again under another number
+    without: Mapping[str, Bounds] = field(default_factory=dict)  # stays that have none
+    outside_stays: Mapping[str, Bounds] = field(default_factory=dict)
+    first_hours: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # median, since the start
+    last_hours: Mapping[str, float] = field(default_factory=dict)  # median, before the end
+
+
+HOSPITAL = Usual(
+    far={"DX": (0.001, 0.05), "PR": (0.02, 0.05), "MED": (0.001, 0.05), "LAB": (0.001, 0.05)},
+    early={"MED": (0.025, None), "LAB": (0.25, None)},
+    late={"MED": (0.015, None), "LAB": (0.01, None)},
+    midnight={"MED": (0.20, 0.90), "LAB": (0.20, 0.90)},
+    on_the_hour={"MED": (0.50, None), "LAB": (0.50, None)},
+    at_once={"LAB": (0.20, 0.90)},
+    slow={"MED": (0.01, 0.20), "LAB": (0.01, 0.20)},
+    repeated=dict.fromkeys(("DX", "PR", "MED", "LAB"), (0.05, 0.40)),
+    without={"DX": (0.20, None), "PR": (0.80, None), "MED": (0.75, None), "LAB": (0.40, None)},
+    outside_stays={"LAB": (0.80, None)},
+    first_hours={"LAB": (-6, 4)},
+    last_hours={"MED": 18, "LAB": 36},
+)
+"""Stays in a hospital, with times by the minute: MIMIC."""
+
+_CLINICAL = ("DX", "PR", "MED", "LAB", "VIT", "IMM")
+RECORDS = Usual(
+    far=dict.fromkeys(_CLINICAL, (0.02, 0.50)),
+    early=dict.fromkeys(("MED", "LAB", "VIT"), (0.30, None)),
+    late=dict.fromkeys(("MED", "LAB", "VIT"), (0.30, None)),
+    midnight=dict.fromkeys(("MED", "LAB", "VIT"), (0.50, None)),
+    slow={"MED": (0.10, 0.50), "LAB": (0.10, 0.50), "VIT": (0.10, 0.50)},
+    repeated=dict.fromkeys(_CLINICAL, (0.05, 0.40)),
+)
+"""Any records, where times of day may be missing and an event may be of a visit on another day: MEDS."""
+
+CDM = replace(RECORDS, at_once={"LAB": (0.50, None)}, without={"DX": (0.50, None)})
+"""A PCORnet CDM, whose tables say when a result came."""
+
+ORDERS = Usual(far={"ITEM": (0.001, 0.05)}, repeated={"ITEM": (0.05, 0.40)}, without={"ITEM": (0.30, None)})
+"""Baskets: Instacart, where a day is all there is."""
+
+
+@dataclass(frozen=True)
+class UsualStays:
+    """The same of stays; None: no such check."""
+
+    over_a_year: Bounds
+    over_ten_years: Bounds
+    recorded_twice: Bounds
+    at_midnight: Bounds  # where they start; where they end
+    died: Bounds
+    overlapping: Bounds | None = None
+    on_the_hour: Bounds | None = None
+    of_minors: Bounds | None = None
+    of_one_age: Bounds | None = None
+    has_deaths: bool = False  # a thousand stays without one are none of this kind of source's
+
+
+HOSPITAL_STAYS = UsualStays(
+    over_a_year=(0, 0.05),
+    over_ten_years=(0, 0),
+    recorded_twice=(0.001, 0.05),
+    at_midnight=(0.50, 0.90),
+    died=(0.30, 0.90),
+    overlapping=(0.01, 0.20),
+    on_the_hour=(0.50, None),
+    of_minors=(0.01, None),
+    of_one_age=(0.50, None),
+    has_deaths=True,
+)
+"""Stays of adults in a hospital: MIMIC-IV."""
+
+RECORD_STAYS = UsualStays(
+    over_a_year=(0.01, 0.50),
+    over_ten_years=(0, 0.05),
+    recorded_twice=(0.20, 0.60),  # two visits of one day are alike where there are no times
+    at_midnight=(0.50, None),
+    died=(0.30, 0.90),
+)
+"""Stays and visits of any records: MEDS, PCORnet."""
