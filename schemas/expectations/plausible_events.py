@@ -66,7 +66,7 @@ def of_kinds(bounds: Mapping[str, Bounds], claim: str, broken: str, of: str, *co
 
 
 def _known() -> list[Rule]:
-    """Return the rules no row may break: subjects and stays are there, a code for the bill is known at the stay's end."""
+    """Return the rules no row may break: subjects and stays are there, what is coded at the end is known then."""
     none = (None, 0.0)
     stay = "encounter_is_known_and_of_its_subject"
     return [

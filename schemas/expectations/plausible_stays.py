@@ -3,7 +3,7 @@
 from schemas.expectations.suite import Rule, View, counted, holds
 from schemas.expectations.usual import UsualStays
 
-ALIKE = 50  # subjects of one birthday, or stays at one age, that are no share worth telling
+ALIKE = 100  # subjects of one birthday, or stays at one age, that are no share worth telling
 FEWEST_STAYS_WITHOUT_DEATH = 1000
 PARTS, LEAST_OF_A_PART = 10, 0.25
 

@@ -14,7 +14,7 @@ from schemas.seqset import SEQSET
 from schemas.vocab import SPECIALS, VOCAB
 
 COHORT = "mimic_mortality"
-START = datetime(2150, 3, 1, 8)
+START = datetime(2150, 3, 1, 8, 20)
 DAY = timedelta(days=1)
 
 Row = dict[str, object]

@@ -76,7 +76,10 @@ def draw_block(catalog: Catalog, index: int, patients_count: int, volume: Volume
     """Draw in the order of time: what a task may see is drawn before its outcome, and never touched after."""
     patients = draw_patients(catalog, patients_count, seed, index)
     stays = draw_stays(catalog, patients, seed, index)
-    diagnoses, told = draw_diagnoses(catalog, stays, volume.diagnoses, stream(seed, index, "diagnoses"))
+    female = patients.female[stays.patient]
+    diagnoses, told = draw_diagnoses(
+        catalog, stays, female, volume.diagnoses, stream(seed, index, "diagnoses")
+    )
     labs = early_labs(catalog, stays, volume.labs, stream(seed, index, "early labs"))
     orders = draw_orders(catalog, stays, volume.doses, stream(seed, index, "orders"))
     given = early_administrations(orders, stays, stream(seed, index, "early drugs"))

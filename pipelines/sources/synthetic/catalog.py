@@ -32,6 +32,7 @@ FACTORS = (
 )
 CROSSWALKS = ("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping", "gsn_atc_ndc_mapping", "atc_coding")
 ANY = "any"  # the condition every stay has
+OF_MEN = ("185", "600", "C61", "N40")  # how the codes of what only men have begin
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class CodeBook:
     mapped: Bools  # [K] has a target in the crosswalk (always true in version 10)
     at_least_hours: Floats  # [K] how long what the code says was done took, of one that says it; else NaN
     under_hours: Floats  # [K] infinite where the code has no upper bound; else NaN
+    of_men: Bools  # [K] only men have it
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ def _code_books(name: str, crosswalk: str, conditions: list[str]) -> dict[int, C
             mapped=np.array([version == 10 or code in known for code in codes]),
             at_least_hours=at_least,
             under_hours=np.where(np.isnan(at_least), np.nan, np.nan_to_num(under, nan=np.inf)),
+            of_men=np.array([name == "diagnoses" and code.startswith(OF_MEN) for code in codes]),
         )
     return books
 

@@ -22,9 +22,12 @@ class Codes:
 
 
 def draw_diagnoses(
-    catalog: Catalog, stays: Stays, volume: float, rng: np.random.Generator
+    catalog: Catalog, stays: Stays, female: Bools, volume: float, rng: np.random.Generator
 ) -> tuple[Codes, Bools]:
     """Draw the diagnoses; the first is the reason for the stay.
+
+    Args:
+        female: [S] whose stay it is.
 
     Returns:
         The rows, and [S, C]: which conditions a reader of the mapped codes can tell from them.
@@ -33,9 +36,10 @@ def draw_diagnoses(
     parts, told = [], np.zeros((count, conditions), dtype=bool)
     for version, book in catalog.diagnoses.items():
         rows = np.flatnonzero(stays.icd_version == version)
-        weights = stays.active[rows] @ (0.5 * volume * book.weights)
+        can_have = ~(female[rows, None] & book.of_men)
+        weights = stays.active[rows] @ (0.5 * volume * book.weights) * can_have
         chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
-        principal = one_of(book.weights[stays.acute[rows]], rng)
+        principal = one_of(book.weights[stays.acute[rows]] * can_have, rng)
         chosen[np.arange(len(rows)), principal] = ~stays.is_blank[rows]
         readable = (chosen & book.mapped).astype(np.float64) @ (book.weights[:-1] > 0).T.astype(np.float64)
         told[rows] = readable > 0
