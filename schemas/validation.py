@@ -225,7 +225,7 @@ def _run(suite: Suite, views: Iterable[View]) -> list[Outcome]:
     with scratch(suite.folder) as folder, DuckDBPaths() as paths:
         database = paths.views(folder)
         # left alone DuckDB takes 80 % of the memory and spills into the working directory
-        config = {"memory_limit": "2GB", "temp_directory": f"{paths.folder(folder)}/spill"}
+        config: dict[str, Any] = {"memory_limit": "2GB", "temp_directory": f"{paths.folder(folder)}/spill"}
         with duckdb.connect(database, config=config) as connection:
             _create_tables(connection, suite, paths)
             counted = [outcome for view in views if view.is_stored for outcome in _count(connection, view)]

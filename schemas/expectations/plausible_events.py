@@ -36,8 +36,8 @@ COUNTS = {
     "after_death": "v.time > s.after_death",
     "before_birth": "v.time < s.before_birth",
     "with_value": "v.value IS NOT NULL",
-    "large": f"abs(v.value) >= {LARGEST_USUAL}",
-    "impossible": f"abs(v.value) >= {LARGEST_POSSIBLE}",
+    "large": f"isfinite(v.value) AND abs(v.value) >= {LARGEST_USUAL}",
+    "impossible": f"isfinite(v.value) AND abs(v.value) >= {LARGEST_POSSIBLE}",
 }
 
 

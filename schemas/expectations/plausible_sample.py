@@ -12,6 +12,7 @@ from schemas.expectations.usual import KIND_NAMES, Usual
 
 SAMPLED = 1000
 STAYS_OF_A_PART, MOST_PARTS = 50, 10  # parts of the subjects, which a file that ends too early has none of
+FEWEST_STAYS = 100  # with events of a kind, below which a median over them says little
 LEAST_OF_A_PART = 0.25  # of the share of all stays that have an event of a kind
 IS_SAMPLED = f"""subject_id IN (SELECT subject_id FROM subjects
     WHERE hash(subject_id) % (SELECT greatest(1, count(*) // {SAMPLED}) FROM subjects) = 0)"""
@@ -95,7 +96,7 @@ def _begins(kind: str, low: float, high: float) -> Rule:
     return _if(
         kind,
         "{}_begin_with_their_stays",
-        f"covered >= {STAYS_OF_A_PART}",
+        f"covered >= {FEWEST_STAYS}",
         f"first_hours BETWEEN {low} AND {high}",
         "time",
     )
@@ -105,7 +106,7 @@ def _lasts(kind: str, hours: float) -> Rule:
     return _if(
         kind,
         "{}_last_until_their_stays_end",
-        f"covered >= {STAYS_OF_A_PART}",
+        f"covered >= {FEWEST_STAYS}",
         f"last_hours <= {hours}",
         "time",
     )

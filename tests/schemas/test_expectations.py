@@ -301,7 +301,8 @@ TRIED_APART = {
 
 def test_every_rule_written_in_sql_has_a_fault_that_fails_it(tmp_path: Path) -> None:
     layout = write(tables(), tmp_path)
-    rules = [rule for suite in SUITES.values() for view in suite(layout).views for rule in view.rules]
+    views = [view for suite in SUITES.values() for view in suite(layout).views if not view.is_stored]
+    rules = [rule for view in views for rule in view.rules]
     tried = {name for _, _, names in FAULTS_OF_ONE_SUBJECT + FAULTS_OF_THE_WHOLE for name in names}
     assert {rule.name for rule in rules if rule.holds} - tried - TRIED_APART == set()
 
