@@ -100,7 +100,6 @@ def _beside_stays(usual: Usual) -> list[Rule]:
         *of_kinds(usual.far, "{}_lie_near_their_stays", "far", "with_stay", *IN_STAY),
         *of_kinds(usual.early, "{}_seldom_precede_their_stays", "early", "with_stay", *IN_STAY),
         *of_kinds(usual.late, "{}_seldom_follow_their_stays", "late", "with_stay", *IN_STAY),
-        *of_kinds(usual.outside_stays, "{}_are_of_stays", "events - with_stay", "events", "encounter_id"),
     ]
 
 

@@ -32,7 +32,6 @@ class Usual:
     slow: Mapping[str, Bounds] = field(default_factory=dict)  # known more than a week later
     repeated: Mapping[str, Bounds] = field(default_factory=dict)  # the same again under another number
     without: Mapping[str, Bounds] = field(default_factory=dict)  # stays that have none
-    outside_stays: Mapping[str, Bounds] = field(default_factory=dict)
     first_hours: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # median, since the start
     last_hours: Mapping[str, float] = field(default_factory=dict)  # median, before the end
 
@@ -47,7 +46,6 @@ HOSPITAL = Usual(
     slow={"MED": (0.01, 0.20), "LAB": (0.01, 0.20)},
     repeated=dict.fromkeys(("DX", "PR", "MED", "LAB"), (0.05, 0.40)),
     without={"DX": (0.20, None), "PR": (0.80, None), "MED": (0.75, None), "LAB": (0.40, None)},
-    outside_stays={"LAB": (0.80, None)},
     first_hours={"LAB": (-6, 4)},
     last_hours={"MED": 18, "LAB": 36},
 )

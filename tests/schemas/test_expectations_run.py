@@ -131,7 +131,7 @@ def test_the_message_names_what_failed_with_its_columns(tmp_path: Path) -> None:
         "subjects, 31 rows: of 16 ERROR expectations 1 fails: "
         "“subject id is unique” is not so in < 11 rows (subject_id)."
     )
-    assert found.message("WARN") == "subjects: all 3 WARN expectations hold on 31 rows."
+    assert found.message("WARN") == "subjects: all 5 WARN expectations hold on 31 rows."
     first = found.markdown().splitlines()[2]
     assert first.startswith(
         "| ✗ | ERROR | subject id is unique | subject_id | expect_column_values_to_be_unique |"
@@ -139,7 +139,7 @@ def test_the_message_names_what_failed_with_its_columns(tmp_path: Path) -> None:
 
 
 def test_both_severities_reach_great_expectations_as_its_own(tmp_path: Path) -> None:
-    (view,) = expectations.subjects(write(tables(), tmp_path)).views
+    view, _ = expectations.subjects(write(tables(), tmp_path)).views
     made = {e.meta["rule"]: str(e.severity.value) for e in expectation_suite(view).expectations}
     assert (made["subject_id_is_unique"], made["sex_is_given"]) == ("critical", "warning")
 

@@ -86,11 +86,6 @@ FAULTS: list[tuple[str, Change, set[str]]] = [
     ),
     (
         "events",
-        each("events", lambda row: row.update(encounter_id=None), "LAB"),
-        {"laboratory_values_are_of_stays"},
-    ),
-    (
-        "events",
         each("subjects", lambda row: row.update(death_date=row["birth_date"])),
         {"events_precede_death"},
     ),
