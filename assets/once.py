@@ -16,6 +16,7 @@ import dagster as dg
 from assets.store import StoredLayout
 from schemas.cards import StepCard, asset_of, files_of, is_of, stamps_of, step_of
 from schemas.errors import ContractError
+from schemas.io.outputs import mark_all, recorded
 from schemas.layout import Layout
 
 RAW = "raw"
@@ -59,6 +60,7 @@ def once(
         context.log.info("unchanged: nothing to do")
         context.add_asset_metadata({"unchanged": "nothing to do: code, rules and input are as they were"})
         return found if found.stamps == stamps else _keep(layout, found, stamps=stamps)
+    _adopt(layout, found)
     below = [path.relative_to(layout.root).as_posix() for path in outputs if path.is_relative_to(layout.root)]
     if isinstance(layout, StoredLayout):  # there first: a card is here for as long as one is there
         layout.withdraw(step, [output for output in (found.outputs if found else []) if output not in below])
@@ -68,6 +70,15 @@ def once(
     if source and _stamps(layout, source) != read_from:
         _refuse_changed(layout)
     return _keep(layout, made.sealed(_files(layout, outputs)), stamps=stamps)
+
+
+def _adopt(layout: Layout, card: StepCard | None) -> None:
+    """Mark the folders an earlier version made without a mark, where all in them is as the card says it was made."""
+    outputs = [layout.root / name for name in card.outputs] if card else []
+    unmarked = [path for path in outputs if path.is_dir() and recorded(path) is None]
+    if card and unmarked and card.content == card.content_of(outputs):
+        for folder in unmarked:
+            mark_all(folder)
 
 
 def key_of(layout: Layout, reads: Mapping[str, Any]) -> str:

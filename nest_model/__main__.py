@@ -14,6 +14,7 @@ from nest_model.commands import parser
 from nest_model.memory import is_out_of_memory
 from nest_model.telemetry import Silence, Stopped, StopRequest, Telemetry, die_with_parent
 from schemas.errors import NestError
+from schemas.io.outputs import claim, refuse_foreign_files, refuse_other_table
 from schemas.lock import sole_writer
 
 PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster for a process it starts
@@ -40,11 +41,28 @@ def main(arguments: list[str] | None = None) -> int:
         if torchrun.ranks() > 1 and not trains:
             raise NestError("only pretrain and finetune run on several ranks; run this without torchrun.")
         with _pipe(piped), sole_writer(folder) if first else nullcontext(), listening:
+            if first:
+                _claim(options, folder)
             telemetry = Telemetry(folder) if first else Silence()
             return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
     except (NestError, OSError) as error:  # the folder could not be made, or is another run's
         print(f"error: {_in_words(error, folder)}", file=sys.stderr)
         return 2
+
+
+def _claim(options: dict, folder: Path) -> None:
+    """Refuse to write over what is not of an earlier run of this command, before hours of work.
+
+    Raises:
+        InputError: the folder of the outputs, or a file that is to be replaced, was not made here.
+    """
+    if options["out"] == folder:
+        claim(folder)
+    else:
+        refuse_other_table(options["out"], "predictions")
+    if predictions := options.get("predictions"):
+        refuse_other_table(predictions, "predictions")
+        refuse_foreign_files([predictions.parent / "metrics.json"])
 
 
 def _pipe(piped: bool) -> AbstractContextManager:

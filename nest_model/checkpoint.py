@@ -16,7 +16,7 @@ from nest_model.files import save_tensors, sha256_of
 from nest_model.model import NestModel
 from nest_model.weights import refuse_misfit, refuse_too_large
 from schemas.errors import NestError
-from schemas.io.atomic import replace_files
+from schemas.io.outputs import replace_outputs
 from schemas.io.seal import sealed, unsealed
 from schemas.io.verify import verified
 from schemas.labels import Task
@@ -70,7 +70,7 @@ def save(folder: Path, weights: Mapping[str, Tensor], card: ModelCard, readme: s
         WriteError: the disk is full or the folder cannot be written; an earlier model is untouched.
     """
     names = ("model.safetensors", "README.md", "config.json")
-    with replace_files([folder / name for name in names]) as (tensors, text, config):
+    with replace_outputs([folder / name for name in names]) as (tensors, text, config):
         save_tensors({name: tensor for name, tensor in weights.items() if _is_kept(name)}, tensors)
         text.write_text(readme)
         config.write_text(card.to_json(sha256_of(tensors)))

@@ -29,7 +29,7 @@ from nest_model.runtime import Runtime
 from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
 from schemas.errors import NestError
-from schemas.io.atomic import write_json
+from schemas.io.outputs import remove_outputs, write_json
 
 log = logging.getLogger("nest")
 
@@ -104,7 +104,7 @@ def finetune(
     if fabric.world_size == 1:  # elsewhere the weights may lie in parts
         content["attended"] = within_memory(trainee.attended, trainee, runtime)
     write_json(out / "metrics.json", content)
-    (out / "not_trainable.json").unlink(missing_ok=True)
+    remove_outputs(out / "not_trainable.json")
     states.clear()
     told = headline(judged) | {f"frozen_{name}": value for name, value in headline(frozen).items()}
     telemetry.result(told | {"epochs": summary["epochs"]}, seconds=round(time.monotonic() - began, 1))

@@ -7,7 +7,7 @@ from pathlib import Path
 from nest_model.labels import Labels
 from nest_model.predictions import of_the_probe
 from nest_model.telemetry import Telemetry
-from schemas.io.atomic import write_json
+from schemas.io.outputs import remove_empty, remove_outputs, write_json
 
 log = logging.getLogger("nest")
 
@@ -30,9 +30,11 @@ def give_up(labels: Labels, reason: str, out: Path, predictions: Path, telemetry
     """
     write_json(out / "not_trainable.json", {"cohort": labels.task.cohort, "reason": reason})
     models = [file for pattern in _OF_A_MODEL for file in out.glob(pattern)]
-    for stale in (*models, predictions, predictions.parent / "metrics.json"):
-        stale.unlink(missing_ok=True)
-    for folder in (out / "state", out / "tensorboard", of_the_probe(predictions).parent):
+    probe = of_the_probe(predictions)
+    scored = [place for file in (predictions, probe) for place in (file, file.parent / "metrics.json")]
+    remove_outputs(*models, *scored)
+    for folder in (out / "state", out / "tensorboard"):  # of a folder that the command has claimed
         shutil.rmtree(folder, ignore_errors=True)
+    remove_empty(probe.parent)
     telemetry.write("not_trainable", reason=reason)
     log.warning("%s: not trainable: %s", labels.task.cohort, reason)

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 from nest_model.finetuning import mean_average_precision
 from nest_model.labels import Labels
 from nest_model.predictions import classes_of, scorable
-from schemas.io.atomic import write_bytes
+from schemas.io.outputs import write_bytes
 from schemas.labels import LabelType
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)

@@ -8,7 +8,6 @@ before anything is read. The newest two stay: a damaged one costs minutes and no
 import contextlib
 import json
 import logging
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,8 +91,10 @@ class StateFolder:
 
     def clear(self) -> None:
         """Remove the states of every run: a model is written."""
-        if self._of_all_runs.exists():
-            shutil.rmtree(self._of_all_runs)
+        remove_files(*self._of_all_runs.glob("*/*.safetensors"), *self._of_all_runs.glob("*/.*"))
+        for folder in (*self._of_all_runs.glob("*"), self._of_all_runs):
+            with contextlib.suppress(OSError):  # something else lies there
+                folder.rmdir()
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("*.safetensors"))

@@ -24,7 +24,7 @@ from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
 from schemas.contract import read_table
 from schemas.errors import NestError
-from schemas.io.atomic import write_json
+from schemas.io.outputs import write_json
 from schemas.vocab import VOCAB, content_sha256
 
 log = logging.getLogger("nest")

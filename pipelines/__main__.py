@@ -15,6 +15,7 @@ from schemas.contract import table_metadata
 from schemas.errors import NestError
 from schemas.io.atomic import put_in_place, writing
 from schemas.io.folders import put_folder_in_place
+from schemas.io.outputs import claim, refuse_foreign, refuse_foreign_files
 from schemas.layout import Layout
 from schemas.lock import reader, sole_writer
 from schemas.private import make_private
@@ -40,14 +41,32 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
     with writing(out.root):
         make_private(out.root)
     # a run holds the data folder above
-    with reader(frozen.root.resolve().parent), sole_writer(out.root), _aside(out) as made:
-        rules = frozen_rules(frozen)
-        mimic.inspect_raw(source, made)
-        mimic.extract_subjects(source, made, rules)
-        mimic.extract_encounters(source, made)
-        mimic.extract_events(source, made, rules)
-        corpus.write_seqset(made, rules, frozen, tables=TABLE_OF_KIND)
-        return _sealed(made)
+    with reader(frozen.root.resolve().parent), sole_writer(out.root):
+        _claim(out)
+        with _aside(out) as made:
+            rules = frozen_rules(frozen)
+            mimic.inspect_raw(source, made)
+            mimic.extract_subjects(source, made, rules)
+            mimic.extract_encounters(source, made)
+            mimic.extract_events(source, made, rules)
+            corpus.write_seqset(made, rules, frozen, tables=TABLE_OF_KIND)
+            return _sealed(made)
+
+
+def _claim(out: Layout) -> None:
+    """Refuse a folder in which something other than an earlier `tokenize` would be replaced.
+
+    Raises:
+        NestError: a fitted run lies there, or files that were not made here.
+    """
+    if fitted := next((path for path in (out.vocab, out.raw) if path.exists()), None):
+        raise NestError(
+            f"{out.root}: a run lies there ({fitted.name}); its tables would be lost. Give another folder."
+        )
+    claim(out.root)
+    refuse_foreign_files([out.subjects, out.buckets, out.encounters])
+    for folder in (out.events, out.seqset, out.cards):
+        refuse_foreign(folder)
 
 
 def _sealed(made: Layout) -> StepCard:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from schemas.errors import ContractError
 from schemas.io.atomic import replace_file
+from schemas.io.outputs import refuse_other_table
 from schemas.io.verify import require_all, verified
 
 _VALUES_LOOKED_AT = 1_000
@@ -72,9 +73,12 @@ def write_table(
 
     Raises:
         ContractError: see `conform`.
+        InputError: there is a file of another contract, or of none.
         WriteError: it cannot be written; the earlier file is untouched.
     """
     conformed = conform(table, schema, made_by=made_by)
+    if not by_worker:
+        refuse_other_table(path, contract_name(schema))
     with replace_file(path, by_worker=by_worker) as part:
         _write_parquet(conformed, part, {"contract": contract_name(schema), **(metadata or {})})
 

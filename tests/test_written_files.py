@@ -9,7 +9,7 @@ import pytest
 from tests.runs import ROOT
 
 ROOMS = ("schemas", "pipelines", "nest_model", "assets")
-HELPERS = ("schemas/io/atomic.py", "schemas/io/folders.py")
+HELPERS = ("schemas/io/atomic.py", "schemas/io/folders.py", "schemas/io/outputs.py")
 RENAMES = {"replace", "rename", "renames", "move", "link_to", "hardlink_to"}
 WRITES = {"write_text", "write_bytes"}
 TO_A_PART = ("part", "part_file", "parts[name]", "text", "config", "attrition", "lock_file")

@@ -11,7 +11,7 @@ from nest_model.labels import Labels
 from nest_model.telemetry import Telemetry
 from nest_model.vocabulary import read_tokens
 from schemas.cohort import Cohort
-from schemas.io.atomic import write_text
+from schemas.io.outputs import write_text
 from schemas.leak_audit import LeakAudit
 
 

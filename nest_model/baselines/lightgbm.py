@@ -24,7 +24,7 @@ from nest_model.labels import Labels, why_not_trainable, write_predictions
 from nest_model.not_trainable import give_up
 from nest_model.telemetry import Telemetry
 from nest_model.vocabulary import read_tokens
-from schemas.io.atomic import write_json, write_text
+from schemas.io.outputs import remove_outputs, write_json, write_text
 from schemas.labels import Task
 from schemas.suppress import SMALLEST_SHOWN, shown_count
 
@@ -86,15 +86,14 @@ def run(
     metrics = evaluate(predictions)
     ranked = importance(fitted.boosters, about["columns"])
     write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics, "importance": ranked})
-    (out / "not_trainable.json").unlink(missing_ok=True)
+    remove_outputs(out / "not_trainable.json")
     telemetry.result(fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()})
 
 
 def save(out: Path, fitted: Fitted, task: Task, about: dict[str, Any]) -> None:
     """Write the boosters as LightGBM text, `config.json` and a card."""
     out.mkdir(parents=True, exist_ok=True)
-    for stale in out.glob("model*.txt"):
-        stale.unlink()
+    remove_outputs(*out.glob("model*.txt"))
     single = len(fitted.boosters) == 1
     names = ["model.txt"] if single else [f"model_{k:02}.txt" for k in range(len(fitted.boosters))]
     for name, booster in zip(names, fitted.boosters, strict=True):

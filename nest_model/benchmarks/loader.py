@@ -34,6 +34,7 @@ from nest_model.ranks import balanced
 from nest_model.recipe import PRETRAINING
 from nest_model.selection import Selection, limit_context, whole_subjects
 from schemas.errors import NestError
+from schemas.io.outputs import emptied
 
 SEED = 42
 CONFIG, RECIPE = ModelConfig.preset("paper", VOCAB_SIZE), PRETRAINING["paper"]
@@ -71,8 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _measured(work: Path, patients: int, seconds: float) -> dict[str, Any]:
     """Write shards, measure them in a fresh process while its memory is watched, and remove them."""
-    folder = work / f"shards_{patients}"
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = emptied(work / f"shards_{patients}")
     try:
         began = time.perf_counter()
         write_shards(folder, patients)

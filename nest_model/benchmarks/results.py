@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from schemas.io.atomic import write_json, write_text
+from schemas.io.outputs import write_json, write_text
 
 
 def publish(folder: Path, name: str, report: dict[str, Any], table: str) -> None:

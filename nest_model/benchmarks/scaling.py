@@ -26,7 +26,7 @@ from nest_model.benchmarks.tables import over_length
 from nest_model.benchmarks.throughput import measure
 from nest_model.figures import png
 from schemas.errors import NestError
-from schemas.io.atomic import write_bytes
+from schemas.io.outputs import write_bytes
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384)
 SEED = 42

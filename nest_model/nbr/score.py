@@ -25,7 +25,7 @@ from nest_model.telemetry import Telemetry
 from schemas.contract import read_table
 from schemas.errors import NestError
 from schemas.events import SUBJECTS
-from schemas.io.atomic import write_json
+from schemas.io.outputs import write_json
 from schemas.suppress import SMALLEST_SHOWN, shown
 from schemas.vocab import VOCAB, content_sha256
 

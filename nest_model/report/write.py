@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nest_model.bootstrap import SEED
 from nest_model.telemetry import Telemetry
-from schemas.io.atomic import write_json, write_text
+from schemas.io.outputs import write_json, write_text
 from schemas.io.verify import is_written
 from schemas.layout import Layout
 

@@ -12,7 +12,7 @@ from nest_model.simulation.shown import figure, table
 from nest_model.simulation.study import NOISE, plan, run, summary
 from nest_model.telemetry import Telemetry
 from schemas.errors import NestError
-from schemas.io.atomic import write_bytes, write_json, write_text
+from schemas.io.outputs import write_bytes, write_json, write_text
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -26,7 +26,7 @@ from pipelines.benchmarks.replicate import replicate
 from pipelines.sources.pcornet.load_duckdb import load_duckdb
 from pipelines.sources.ready_pcornet import CROSSWALKS, write_crosswalks
 from schemas.errors import NestError
-from schemas.io.atomic import write_json, write_text
+from schemas.io.outputs import emptied, write_json, write_text
 from schemas.layout import Layout
 
 FULL_PATIENTS, FULL_USERS, FULL_CHILDREN = 223_000, 206_209, 500_000
@@ -61,8 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for name, raw, stages in inputs(given):
             layout = Layout(given.work / "out" / "source")
-            shutil.rmtree(layout.root.parent, ignore_errors=True)
-            layout.root.mkdir(parents=True)
+            emptied(layout.root.parent)
+            layout.root.mkdir()
             figures.append(summary(name, run(stages(layout), layout), layout, size_of(raw)))
             shutil.rmtree(layout.root.parent)
     except NestError as error:

@@ -22,7 +22,7 @@ from schemas.cards import StepCard, files_of
 from schemas.cohort import read_folder
 from schemas.errors import NestError
 from schemas.expectations import BASKET_SUITES, PCORNET_SUITES, TABLE_SUITES, Suite
-from schemas.io.atomic import write_text
+from schemas.io.outputs import write_text
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
 from schemas.settings import Settings

@@ -18,7 +18,7 @@ from schemas.attrition import attrition_csv
 from schemas.cards import StepCard
 from schemas.cohort import CANNOT_ANSWER, Cohort, CohortError
 from schemas.contract import contract_name, write_table
-from schemas.io.atomic import replace_files
+from schemas.io.outputs import refuse_foreign, replace_outputs
 from schemas.labels import labels_schema
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -85,7 +85,8 @@ def _write_together(
 ) -> None:
     """Write the three files; a full disk leaves the earlier three as they were."""
     names = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")
-    with replace_files([folder / name for name in names]) as (labels_file, attrition, lock_file):
+    refuse_foreign(folder)
+    with replace_outputs([folder / name for name in names]) as (labels_file, attrition, lock_file):
         write_table(
             labels.rows.to_arrow(),
             labels_file,

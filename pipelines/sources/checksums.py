@@ -15,7 +15,7 @@ from pipelines.sources.mimic_tables import READ, TABLES, MimicSource
 from pipelines.sources.raw import count_lines
 from schemas.errors import InputError
 from schemas.hashing import file_sha256
-from schemas.io.atomic import write_json
+from schemas.io.outputs import write_json
 
 SUMS = "SHA256SUMS.txt"
 ROWS = "rows.json"

@@ -5,6 +5,7 @@ from pathlib import Path
 from pipelines.mimic import MimicSource, find_source
 from pipelines.sources.mimic_tables import READ
 from pipelines.sources.synthetic.mimic import write_mimic
+from schemas.io.outputs import OWN_TABLES, refuse_foreign, remove_outputs
 from schemas.layout import Layout
 from schemas.settings import Settings
 
@@ -15,6 +16,7 @@ def ready_mimic(settings: Settings, layout: Layout) -> MimicSource:
     With a user's own input, planted probabilities of an earlier synthetic run are removed: they are of other patients.
     """
     if settings.mimic_dir is None:
+        refuse_foreign(layout.raw, hint=OWN_TABLES.format(setting="NEST_MIMIC_DIR"))
         write_mimic(
             layout.raw,
             layout.planted,
@@ -23,7 +25,7 @@ def ready_mimic(settings: Settings, layout: Layout) -> MimicSource:
             tokens_per_set_median=settings.synthetic_tokens_per_set,
         )
     else:
-        layout.planted.unlink(missing_ok=True)
+        remove_outputs(layout.planted)
     return find_source(settings.mimic_dir or layout.raw, settings.vocab_dir or layout.raw / "vocab")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pipelines.sources.instacart_tables import READ, InstacartSource, find_source
 from pipelines.sources.synthetic_instacart import write_instacart
+from schemas.io.outputs import OWN_TABLES, refuse_foreign
 from schemas.layout import Layout
 from schemas.settings import Settings
 
@@ -11,6 +12,7 @@ from schemas.settings import Settings
 def ready_instacart(settings: Settings, layout: Layout) -> InstacartSource:
     """Return the Instacart of `NEST_INSTACART_DIR`, or make the synthetic one under `layout.raw`."""
     if settings.instacart_dir is None:
+        refuse_foreign(layout.raw, hint=OWN_TABLES.format(setting="NEST_INSTACART_DIR"))
         write_instacart(layout.raw, users=settings.synthetic_users, seed=settings.seed)
     return find_source(settings.instacart_dir or layout.raw)
 

@@ -19,7 +19,6 @@ from pipelines.sources.pcornet.extracted import (
 from pipelines.sources.pcornet.harvest import end_of_data, refuse_shifted_births
 from pipelines.sources.pcornet.ids import SYNTHETIC_SALT, Ids
 from pipelines.sources.pcornet.load_duckdb import load_duckdb
-from pipelines.sources.pcornet.manifest import MANIFEST
 from pipelines.sources.pcornet.named import source_named
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.synthetic_pcornet.menu import codes
@@ -29,6 +28,14 @@ from schemas.contract import write_table
 from schemas.errors import NestError
 from schemas.io.atomic import put_in_place, replace_file
 from schemas.io.folders import replace_folder
+from schemas.io.outputs import (
+    MANIFEST,
+    OWN_TABLES,
+    mark_placed,
+    refuse_foreign,
+    refuse_foreign_files,
+    remove_outputs,
+)
 from schemas.io.paths import scan_parquet
 from schemas.layout import Layout
 from schemas.planted import PLANTED
@@ -78,12 +85,15 @@ def ready_pcornet(settings: Settings, layout: Layout) -> PcornetSource:
     if _whose(settings) == "synthetic":
         _extract_synthetic(settings, layout)
     else:
-        layout.planted.unlink(missing_ok=True)
+        remove_outputs(layout.planted)
     return source_of(settings, layout)
 
 
 def _extract_synthetic(settings: Settings, layout: Layout) -> None:
     """Make a CDM in a DuckDB database, and extract it as a site's own is; all of it takes its place at the end."""
+    refuse_foreign(layout.raw, hint=OWN_TABLES.format(setting="NEST_PCORNET_DIR"))
+    log_of_changes = layout.cdm.with_name(f"{layout.cdm.name}.wal")  # of one who wrote in it since
+    refuse_foreign_files([layout.cdm, log_of_changes])
     with replace_folder(layout.raw) as raw:
         made, database = raw / "made", raw / layout.cdm.name
         write_pcornet(made, children=settings.synthetic_children, seed=settings.seed)
@@ -91,8 +101,7 @@ def _extract_synthetic(settings: Settings, layout: Layout) -> None:
         extract(DuckDBFile(database), raw)
         write_crosswalks(raw / CROSSWALKS)
         _write_planted(made, layout, Ids(salt_of(settings)))
-        log_of_last = layout.cdm.with_name(f"{layout.cdm.name}.wal")  # of one who wrote in it, and was killed
-        log_of_last.unlink(missing_ok=True)
+        mark_placed(database, layout.cdm)
         put_in_place(database, layout.cdm)
         # what a run goes on by, which this never does, and other bytes in each data folder
         (raw / MANIFEST).unlink()

@@ -5,13 +5,11 @@ after a power cut: the name reaches the disk before the bytes do.
 """
 
 import errno
-import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from schemas.errors import WriteError
 
@@ -60,8 +58,15 @@ def replace_file(path: Path, *, by_worker: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def replace_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
+def replace_files(
+    paths: Sequence[Path],
+    *,
+    before_renaming: Callable[[Sequence[Path], Sequence[Path]], None] = lambda parts, paths: None,
+) -> Iterator[list[Path]]:
     """Give a path to write to for each of `paths`; all take their places, in this order, when the block ends well.
+
+    Args:
+        before_renaming: called with what was written, flushed by then, and `paths`.
 
     Raises:
         WriteError: as `replace_file`; nothing is renamed before all are written and flushed.
@@ -76,6 +81,7 @@ def replace_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
             _refuse_folders(paths)
             for part in parts:
                 flush(part)
+            before_renaming(parts, paths)
             for part, path in zip(parts, paths, strict=True):
                 part.replace(path)
             for folder in folders:
@@ -117,15 +123,6 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     with replace_file(path) as part:
         part.write_bytes(content)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON, indented; a number that is not finite is a bug and refused.
-
-    Raises:
-        WriteError: as `replace_file`.
-    """
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def make_folder(folder: Path, *, mode: int = 0o777) -> None:

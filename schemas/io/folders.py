@@ -8,6 +8,7 @@ from glob import escape
 from pathlib import Path
 
 from schemas.io.atomic import flush, make_folder, writing
+from schemas.io.outputs import mark_all, refuse_foreign
 
 
 @contextmanager
@@ -19,12 +20,14 @@ def replace_folder(target: Path) -> Iterator[Path]:
     To be called by one process at a time, which removes what others left aside.
 
     Raises:
+        InputError: a file in `target` was not made here, or was changed since.
         WriteError: the disk is full or the folder may not be written; what stood at `target` is untouched.
     """
     aside, whole = _name_aside(target), _name_aside(target)
     try:
         with writing(target):
             restore(target)
+            refuse_foreign(target)
             for left in target.parent.glob(f".{escape(target.name)}.*part"):
                 _remove(left, target)
             make_folder(aside)
@@ -32,6 +35,7 @@ def replace_folder(target: Path) -> Iterator[Path]:
             aside.rename(whole)  # from here on no worker finds it
             for half in whole.rglob(".*.part"):  # of one that died, or is late
                 half.unlink()
+            mark_all(whole)
             put_folder_in_place(whole, target)
     finally:
         for left in (aside, whole):
@@ -44,8 +48,10 @@ def put_folder_in_place(made: Path, target: Path) -> None:
     A kill between the two renames leaves the old one beside `target`: see `restore`.
 
     Raises:
+        InputError: a file in `target` was not made here, or was changed since.
         OSError: it cannot be flushed or renamed.
     """
+    refuse_foreign(target)
     flush_tree(made)
     old = _old(target)
     if target.exists():

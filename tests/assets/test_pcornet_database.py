@@ -154,6 +154,9 @@ def test_a_table_that_was_changed_where_it_lies_is_refused_and_extracted_again(
     whole[:1].write_parquet(table)
     with pytest.raises(Exception, match="pcornet_raw: the files have changed since"):
         materialize(live, "pcornet_subjects")
+    with pytest.raises(Exception, match=r"vital\.parquet: was not made here, or was changed since"):
+        materialize(live, "pcornet_raw")
+    table.unlink()
     # the very bytes come again, so to its own card the input is what it was
     assert materialize(live, "pcornet_raw", "pcornet_subjects") == {"pcornet_subjects"}
     assert pl.read_parquet(table).height == whole.height > 1

@@ -21,6 +21,7 @@ from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
 from schemas.contract import table_metadata
 from schemas.errors import NestError
+from schemas.io.outputs import MARK
 from schemas.io.seal import sealed, unsealed
 from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
 
@@ -247,8 +248,12 @@ def test_a_task_that_cannot_be_learnt_says_why_and_leaves_no_older_model(
     assert json.loads((tmp_path / "model" / "not_trainable.json").read_text())["reason"] == reason
     last = json.loads((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last == {"event": "not_trainable", "reason": reason}
-    assert {file.name for file in (tmp_path / "model").iterdir()} == {"not_trainable.json", "metrics.jsonl"}
-    assert list((tmp_path / "report").iterdir()) == []
+    assert {file.name for file in (tmp_path / "model").iterdir()} == {
+        MARK,
+        "not_trainable.json",
+        "metrics.jsonl",
+    }
+    assert [file.name for file in (tmp_path / "report").iterdir()] == [MARK]
 
 
 def test_a_validation_split_without_positives_stops_early_on_the_loss(world, pretrained, tmp_path):

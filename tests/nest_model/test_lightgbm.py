@@ -21,6 +21,7 @@ from nest_model.telemetry import Telemetry
 from schemas.cards import ShardCard
 from schemas.contract import read_table, write_table
 from schemas.errors import NestError
+from schemas.io.outputs import MARK
 from schemas.labels import Features, labels_schema
 from schemas.seqset import SEQSET
 from schemas.vocab import SPECIALS, VOCAB, content_sha256
@@ -227,7 +228,7 @@ def test_one_class_in_training_is_no_error_and_leaves_nothing_stale(folder):
     out = fit(folder)
 
     assert "one class only" in json.loads((out / "not_trainable.json").read_text())["reason"]
-    assert {file.name for file in out.iterdir()} == {"not_trainable.json", "metrics.jsonl"}
+    assert {file.name for file in out.iterdir()} == {MARK, "not_trainable.json", "metrics.jsonl"}
 
 
 def test_training_rows_too_few_for_any_column_are_no_error(folder):

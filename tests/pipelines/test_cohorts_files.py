@@ -56,7 +56,7 @@ def layout(tmp_path):
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_writes_its_three_files_and_its_card(layout, task):
     card = write_labels(mimic(task), layout, RULES)
-    assert sorted(path.name for path in layout.cohort(f"mimic_{task}").iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in layout.cohort(f"mimic_{task}").glob("[!.]*")) == sorted(FILES)
     assert StepCard.read(layout.cards, f"mimic_{task}_labels") == card
     assert card.flows["encounters"].reconciles
     assert card.counts["rows"] == card.flows["encounters"].kept_rows

@@ -23,6 +23,7 @@ from pipelines.sources.fetch.download import Patience
 from pipelines.sources.fetch.files import fetch_verified
 from schemas.errors import InputError
 from schemas.io.atomic import part_of
+from schemas.io.outputs import MARK
 from tests.loopback import Answers, Breaks, FallsSilent, Site, serving
 from tests.runs import ROOT
 
@@ -54,7 +55,7 @@ def fetched(
         fetch_verified(
             session, f"{site.url}/t.csv.gz{query}", folder / "t.csv.gz", sha256(promised), patience
         )
-    assert [path.name for path in folder.iterdir()] == ["t.csv.gz"]
+    assert [path.name for path in folder.iterdir() if path.name != MARK] == ["t.csv.gz"]
     return (folder / "t.csv.gz").read_bytes()
 
 
@@ -69,9 +70,17 @@ def test_what_is_there_and_right_is_not_asked_for(site: Site, tmp_path: Path):
     assert site.seen == []
 
 
-def test_what_is_there_and_wrong_is_replaced(site: Site, tmp_path: Path):
-    (tmp_path / "t.csv.gz").write_bytes(BYTES[:-1])
-    assert fetched(site, tmp_path) == BYTES
+def test_an_earlier_version_that_was_fetched_is_replaced(site: Site, tmp_path: Path):
+    fetched(site, tmp_path)
+    site.files["/t.csv.gz"] = OTHER
+    assert fetched(site, tmp_path, promised=OTHER) == OTHER
+
+
+def test_a_file_that_was_not_fetched_is_refused_and_left_alone(site: Site, tmp_path: Path):
+    (tmp_path / "t.csv.gz").write_bytes(b"a user's own")
+    with pytest.raises(InputError, match=r"t\.csv\.gz: was not made here, or was changed since"):
+        fetched(site, tmp_path)
+    assert (tmp_path / "t.csv.gz").read_bytes() == b"a user's own"
 
 
 def test_a_broken_connection_is_gone_on_with_where_it_broke(site: Site, tmp_path: Path):
@@ -152,11 +161,11 @@ def test_bytes_a_server_only_calls_encoded_are_kept_as_they_are(site: Site, tmp_
 
 
 def test_a_wrong_checksum_deletes_what_arrived_and_names_the_file(site: Site, tmp_path: Path):
-    (tmp_path / "t.csv.gz").write_bytes(b"an earlier one")
+    fetched(site, tmp_path)
     with pytest.raises(InputError, match=r"t\.csv\.gz: what arrived .* has not the SHA-256 .* was deleted"):
         fetched(site, tmp_path, promised=OTHER)
-    assert [path.name for path in tmp_path.iterdir()] == ["t.csv.gz"]
-    assert (tmp_path / "t.csv.gz").read_bytes() == b"an earlier one"
+    assert [path.name for path in tmp_path.iterdir() if path.name != MARK] == ["t.csv.gz"]
+    assert (tmp_path / "t.csv.gz").read_bytes() == BYTES
 
 
 @pytest.mark.parametrize("tells_length", [True, False])

@@ -29,6 +29,7 @@ from pipelines.sources.gem import NATIVE
 from pipelines.sources.mimic_tables import TABLES, find_source
 from schemas.errors import InputError, NestError
 from schemas.hashing import file_sha256
+from schemas.io.outputs import MARK
 from tests.loopback import Answers, Breaks, FallsSilent, Site, serving
 from tests.pipelines.test_gem import LINES
 from tests.runs import DEMO, ROOT
@@ -77,7 +78,8 @@ def site() -> Iterator[Site]:
 
 
 def lying_in(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != MARK]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def demo_of(site: Site, folder: Path):
@@ -111,9 +113,12 @@ def test_a_second_run_asks_for_the_list_alone(site: Site, tmp_path: Path):
     assert {path for path, _ in site.seen} == {f"/demo/{SUMS}"}
 
 
-def test_a_file_damaged_here_is_fetched_again_alone(site: Site, tmp_path: Path):
+def test_a_file_changed_here_is_refused_and_fetched_again_alone_when_it_is_gone(site: Site, tmp_path: Path):
     demo_of(site, tmp_path)
-    (tmp_path / "hosp" / "emar.csv.gz").write_bytes(b"damaged")
+    (tmp_path / "hosp" / "emar.csv.gz").write_bytes(b"changed")
+    with pytest.raises(InputError, match=r"emar\.csv\.gz: was not made here, or was changed since"):
+        demo_of(site, tmp_path)
+    (tmp_path / "hosp" / "emar.csv.gz").unlink()
     assert demo_of(site, tmp_path).arrived == 1
     assert (tmp_path / "hosp" / "emar.csv.gz").read_bytes() == DEMO_FILES["hosp/emar.csv.gz"]
 

@@ -27,6 +27,7 @@ from pipelines.sources.pcornet.statements import Dialect, count, nothing, select
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.sources.synthetic_pcornet.write import write_pcornet
 from schemas.errors import InputError, NestError
+from schemas.io.outputs import MARK
 from schemas.lock import sole_writer
 from tests.pipelines.pcornet_server import SECRETS, cdm_in_postgres
 
@@ -93,7 +94,7 @@ def test_the_folder_is_its_owners_alone_and_the_manifest_tells_what_was_done(cdm
     assert [line["table"] for line in lines] == list(TABLES)
     assert lines[1]["rows"] == done["DEMOGRAPHIC"].rows == CHILDREN
     assert set(lines[1]) == set(Line.model_fields)
-    assert not list(out.glob(".*"))
+    assert [path.name for path in out.glob(".*")] == [MARK]
 
 
 @pytest.mark.parametrize("dialect", [DUCKDB, POSTGRES, ORACLE], ids=["DuckDB", "PostgreSQL", "Oracle"])

@@ -11,6 +11,7 @@ from schemas.cards import ShardCard
 from schemas.contract import read_table
 from schemas.errors import ContractError, NestError, WriteError
 from schemas.io.folders import replace_folder
+from schemas.io.outputs import MARK, write_text
 from schemas.io.seal import unsealed
 from schemas.seqset import SEQSET
 
@@ -55,7 +56,7 @@ def test_stale_files_go_when_the_new_ones_are_whole(tmp_path):
             for bucket in range(shards):
                 write_shard(sets([1]), aside, bucket, HASHES)
     names = sorted(path.name for path in (tmp_path / "seqset").iterdir())
-    assert names == ["shard-00000.card.json", "shard-00000.parquet"]
+    assert names == [MARK, "shard-00000.card.json", "shard-00000.parquet"]
     assert [path.name for path in tmp_path.iterdir()] == ["seqset"]
 
 
@@ -82,7 +83,7 @@ def test_a_late_worker_leaves_nothing_where_the_folder_has_taken_its_place(tmp_p
     with pytest.raises(WriteError, match="cannot be written"):
         write_shard(sets([1]), aside, 0, HASHES)
     names = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
-    assert names == ["seqset/shard-00000.card.json", "seqset/shard-00000.parquet"]
+    assert names == [f"seqset/{MARK}", "seqset/shard-00000.card.json", "seqset/shard-00000.parquet"]
 
 
 def test_two_who_write_the_same_shard_do_not_write_to_the_same_file(tmp_path, monkeypatch):
@@ -135,8 +136,7 @@ def test_a_folder_that_cannot_be_made_is_an_input_error(tmp_path):
 
 
 def test_a_run_killed_between_the_renames_does_not_lose_what_stood_there(tmp_path):
-    (tmp_path / ".events.old").mkdir()
-    (tmp_path / ".events.old" / "old").write_text("old")
+    write_text(tmp_path / ".events.old" / "old", "old")
 
     def fail_half_way():
         with replace_folder(tmp_path / "events"):
@@ -144,15 +144,14 @@ def test_a_run_killed_between_the_renames_does_not_lose_what_stood_there(tmp_pat
 
     with pytest.raises(ZeroDivisionError):
         fail_half_way()
-    assert [path.name for path in (tmp_path / "events").iterdir()] == ["old"]
+    assert [path.name for path in (tmp_path / "events").glob("[!.]*")] == ["old"]
     with replace_folder(tmp_path / "events") as aside:
         (aside / "new").write_text("new")
-    assert [path.name for path in tmp_path.rglob("*")] == ["events", "new"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [MARK, "events", "new"]
 
 
 def test_a_fault_inside_leaves_what_stood_there(tmp_path):
-    (tmp_path / "events").mkdir()
-    (tmp_path / "events" / "old").write_text("old")
+    write_text(tmp_path / "events" / "old", "old")
 
     def fail_half_way():
         with replace_folder(tmp_path / "events") as aside:
@@ -161,4 +160,4 @@ def test_a_fault_inside_leaves_what_stood_there(tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         fail_half_way()
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["old"]
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [MARK, "old"]

@@ -35,7 +35,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def test_the_columns_are_those_of_the_download(raw: Path):
-    heads = {path.stem: path.open().readline().strip() for path in raw.iterdir()}
+    heads = {path.stem: path.open().readline().strip() for path in raw.glob("[!.]*")}
     products = "order_id,product_id,add_to_cart_order,reordered"
     assert heads == {
         "orders": "order_id,user_id,eval_set,order_number,order_dow,order_hour_of_day,days_since_prior_order",
@@ -119,7 +119,7 @@ def test_the_same_users_and_seed_give_the_same_bytes_zipped_or_not(tmp_path: Pat
 def test_writing_plain_files_over_zipped_ones_leaves_one_of_each(tmp_path: Path):
     write_instacart(tmp_path, users=10, seed=1, gzipped=True)
     assert main(["--users", "10", "--seed", "1", "--out", str(tmp_path)]) == 0
-    assert {path.suffix for path in tmp_path.iterdir()} == {".csv"}
+    assert {path.suffix for path in tmp_path.glob("[!.]*")} == {".csv"}
 
 
 @pytest.mark.parametrize("full", ["order_products__prior", "held_out"])

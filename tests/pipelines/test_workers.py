@@ -227,7 +227,7 @@ def test_workers_of_a_killed_run_reach_nothing_of_the_next(cluster, tmp_path):
 
 
 def written_rules(folder: Path) -> dict[str, str]:
-    return {path.name: read_table(path, RULE)["rule"][0].as_py() for path in folder.iterdir()}
+    return {path.name: read_table(path, RULE)["rule"][0].as_py() for path in folder.glob("*.parquet")}
 
 
 CHAIN = """

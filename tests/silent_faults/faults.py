@@ -1,6 +1,6 @@
 """The table of all silent faults, by area; an area is a file of its own with a list `FAULTS`, named here once."""
 
-from tests.silent_faults import chain_code, clock, corruption, leaks, sources, surroundings
+from tests.silent_faults import chain_code, clock, corruption, leaks, overwritten, sources, surroundings
 from tests.silent_faults.fault import Fault
 
 AREAS: dict[str, list[Fault]] = {
@@ -10,6 +10,7 @@ AREAS: dict[str, list[Fault]] = {
     "Models, runs, code and what comes over the net": surroundings.FAULTS,
     "What a run wrote": corruption.FAULTS,
     "Leaks of the outcome": leaks.FAULTS,
+    "Files of a user's, and files half written": overwritten.FAULTS,
 }
 """Title on the page → its faults."""
 

@@ -20,7 +20,8 @@ from pipelines.sources.gem import NATIVE, read_gem
 from pipelines.sources.mimic_tables import CROSSWALKS
 from pipelines.sources.raw import find_file
 from schemas.errors import InputError, NestError
-from schemas.io.atomic import replace_file, writing
+from schemas.io.atomic import writing
+from schemas.io.outputs import refuse_foreign_files, replace_outputs
 from schemas.urls import shown_url
 
 ARCHIVES = {
@@ -110,7 +111,7 @@ def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path,
     aside = download(session, url, archive, patience, most_bytes=MOST_BYTES)
     try:
         text = _member(aside, target.name)
-        with replace_file(target) as part:
+        with replace_outputs([target]) as (part,):
             part.write_bytes(text)
             read_gem(part)
     except InputError as error:
@@ -142,7 +143,12 @@ def _member(archive: Path, name: str) -> bytes:
 
 
 def _fetch_gsn(session: requests.Session, url: str, target: Path, patience: Patience) -> None:
-    """Fetch the table as CSV, compressed or not, and keep it compressed: one name, which is the first looked for."""
+    """Fetch the table as CSV, compressed or not, and keep it compressed: one name, which is the first looked for.
+
+    Raises:
+        InputError: as `download`; or a table was laid there by hand.
+    """
+    refuse_foreign_files([target])
     aside = download(session, url, target, patience, most_bytes=MOST_BYTES)
     try:
         held = aside.read_bytes()

@@ -13,6 +13,7 @@ import urllib3
 from pipelines.sources.fetch.answer import BrokenError, first_byte, refuse, version_of, what_broke, whole_size
 from schemas.errors import InputError
 from schemas.io.atomic import part_of, put_in_place, writing
+from schemas.io.outputs import mark_placed
 from schemas.urls import shown_url
 
 CHUNK_BYTES = 1 << 18
@@ -42,6 +43,7 @@ def keep(target: Path) -> None:
     """Give the aside copy its name."""
     _version_file(part_of(target)).unlink(missing_ok=True)
     with writing(target):
+        mark_placed(part_of(target), target)
         put_in_place(part_of(target), target)
 
 

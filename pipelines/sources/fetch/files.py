@@ -10,6 +10,7 @@ import requests
 from pipelines.sources.fetch.download import Patience, discard, download, keep
 from schemas.errors import InputError
 from schemas.hashing import file_sha256
+from schemas.io.outputs import refuse_foreign_files
 from schemas.lock import sole_writer
 from schemas.urls import shown_url
 
@@ -57,11 +58,13 @@ def fetch_verified(
     """Have `target` hold the bytes with this hash; say whether they had to be fetched.
 
     Raises:
-        InputError: as `download`, or what arrived has another hash; it is deleted then.
+        InputError: as `download`; what arrived has another hash, and is deleted then; what stands at `target` was not
+            fetched, or was changed since.
     """
     if target.is_file() and file_sha256(target) == sha256:
         discard(target)
         return False
+    refuse_foreign_files([target])
     aside = download(session, url, target, patience, most_bytes=most_bytes)
     if file_sha256(aside) != sha256:
         discard(target)

@@ -19,8 +19,9 @@ from pipelines.sources.pcornet.tables import KEYS, TABLES
 from pipelines.workers import Progress
 from schemas.errors import InputError
 from schemas.hashing import file_sha256
-from schemas.io.atomic import replace_file, writing
+from schemas.io.atomic import writing
 from schemas.io.folders import put_folder_in_place, restore
+from schemas.io.outputs import adopt, refuse_foreign_files, replace_outputs
 from schemas.lock import sole_writer
 from schemas.private import make_private
 
@@ -84,6 +85,7 @@ def extract_newest(source: Source, folder: Path, *, accept: Callable[[pa.Table],
     with writing(folder), sole_writer(folder.parent):
         aside = folder.with_name(f"{folder.name}.next")
         restore(folder)
+        _refuse_tables_of_others(folder)
         with source.snapshot() as reader:
             _require_columns(source, reader)
             harvest, origin = read_harvest(source, reader), _origin(source)
@@ -101,18 +103,26 @@ def extract_newest(source: Source, folder: Path, *, accept: Callable[[pa.Table],
 
 
 def _refuse_tables_of_others(folder: Path) -> None:
-    """Raise InputError where files have tables' names and no manifest says that an extraction wrote them.
+    """Raise InputError where a file has a table's name and no extraction wrote it, or it was changed since.
 
     The first table alone may have come of a run that was killed before its line.
     """
-    _, *later = TABLES
-    of_a_table = {name.lower() for name in later}
-    found = [path for path in folder.iterdir() if path.name.split(".")[0].lower() in of_a_table]
-    if found and not read_manifest(folder):
+    if not folder.is_dir():
+        return
+    done = read_manifest(folder)
+    adopt(folder, {_path(folder, name).name: line.sha256 for name, line in done.items()})
+    first, *later = (name.lower() for name in TABLES)
+    tables = {
+        name: [path for path in folder.iterdir() if path.name.split(".")[0].lower() == name]
+        for name in [first, *later]
+    }
+    found = [path for name in later for path in tables[name]]
+    if found and not done:
         raise InputError(
             f"{folder}: holds {len(found)} files named after a CDM's tables that no extraction wrote. Give another "
             "folder."
         )
+    refuse_foreign_files([*tables[first], *found])
 
 
 def _why_all(folder: Path, other: tuple[str, str] | None) -> str:
@@ -249,7 +259,7 @@ def _write(
     """Write one table aside, in place when it is whole, and its line after that."""
     path, rows, out_of_range = _path(folder, name), 0, 0
     progress = Progress(f"extract {name}", "rows", total)
-    with replace_file(path) as part:
+    with replace_outputs([path]) as (part,):
         with _parquet(part, name) as writer:
             for batch in batches:
                 conformed, nulled = _conformed(name, batch)

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from schemas.errors import InputError
 from schemas.io.atomic import write_bytes
-
-MANIFEST = "manifest.jsonl"
+from schemas.io.outputs import MANIFEST
 
 
 class Line(BaseModel):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.sources.checksums import write_rows
+from pipelines.sources.checksums import ROWS, write_rows
 from pipelines.sources.synthetic.catalog import CROSSWALKS, read
 from pipelines.sources.synthetic.made import compressed, made_blocks
 from pipelines.sources.synthetic.tables import TABLES
@@ -15,7 +15,7 @@ from pipelines.sources.synthetic.volume import DEFAULT_TOKENS_PER_SET, FULL, Vol
 from schemas.cards import StepCard
 from schemas.contract import contract_name, write_table
 from schemas.errors import InputError
-from schemas.io.atomic import replace_files
+from schemas.io.outputs import refuse_foreign, refuse_foreign_files, refuse_other_table, replace_outputs
 from schemas.planted import PLANTED
 
 log = logging.getLogger("nest")
@@ -62,7 +62,11 @@ def _write(out: Path, planted: Path, patients: int, volume: Volume, seed: int, w
     paths |= {name: out / "vocab" / f"{name}.csv.gz" for name in CROSSWALKS}
     rows: Counter[str] = Counter()
     truths, progress = [], _Progress(patients)
-    with replace_files(list(paths.values())) as written:
+    for folder in (out / "hosp", out / "vocab"):
+        refuse_foreign(folder)
+    refuse_foreign_files([out / ROWS])
+    refuse_other_table(planted, contract_name(PLANTED))
+    with replace_outputs(list(paths.values())) as written:
         parts = dict(zip(paths, written, strict=True))
         for name in TABLES:
             parts[name].write_bytes(b"")

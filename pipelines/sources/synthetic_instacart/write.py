@@ -16,7 +16,8 @@ from pipelines.sources.synthetic.draw import stream
 from pipelines.sources.synthetic_instacart.baskets import Lines, draw_lines
 from pipelines.sources.synthetic_instacart.catalog import Catalog, make_catalog
 from pipelines.sources.synthetic_instacart.people import TEST_SHARE, Orders, draw_orders, orders_per_user
-from schemas.io.atomic import part_of, remove_files, replace_files
+from schemas.io.atomic import part_of, remove_files
+from schemas.io.outputs import refuse_foreign, remove_outputs, replace_outputs
 
 USERS_PER_BLOCK = 4_096
 ROWS_PER_WRITE = 1_000_000
@@ -34,8 +35,10 @@ def write_instacart(folder: Path, *, users: int, seed: int, gzipped: bool = Fals
     a killed run leaves aside, the next one replaces. Memory: about 25 bytes a row of order_products.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: a file in the folder was not made here, or was changed since.
+        WriteError: the folder cannot be written.
     """
+    refuse_foreign(folder)
     catalog = make_catalog(users, stream(seed, 0, "instacart catalog"))
     per_user = orders_per_user(users, stream(seed, 0, "instacart orders"))
     is_test = stream(seed, 0, "instacart split").random(users) < TEST_SHARE
@@ -95,13 +98,14 @@ def _write(
     tables: dict[str, pl.DataFrame] = {**catalog.tables(), "orders": _as_published(orders)}
     names = [*tables, *PRODUCT_FILES.values()]
     ours, other = (".csv.gz", ".csv") if gzipped else (".csv", ".csv.gz")
-    with replace_files([folder / f"{name}{ours}" for name in names]) as written:
+    with replace_outputs([folder / f"{name}{ours}" for name in names]) as written:
         parts = dict(zip(names, written, strict=True))
         rows = {name: _write_table(parts[name], [table], gzipped=gzipped) for name, table in tables.items()}
         for name, slices in _carts(orders, lines):
             rows[name] = _write_table(parts[name], slices, gzipped=gzipped)
     in_other_form = [folder / f"{name}{other}" for name in names]  # what an earlier run left
-    remove_files(*in_other_form, *map(part_of, in_other_form))
+    remove_outputs(*in_other_form)
+    remove_files(*map(part_of, in_other_form))
     return rows
 
 

@@ -17,7 +17,8 @@ from pipelines.sources.synthetic_pcornet.children import CHILDREN_PER_BLOCK
 from pipelines.sources.synthetic_pcornet.tables import cdm_tables, draw_block, harvest, planted
 from pipelines.workers import Progress
 from schemas.errors import InputError
-from schemas.io.atomic import make_folder, replace_files, writing
+from schemas.io.atomic import make_folder, writing
+from schemas.io.outputs import refuse_foreign, replace_outputs
 
 PLANTED = "planted"
 PLANTED_SCHEMA = pa.schema(
@@ -41,10 +42,12 @@ def write_pcornet(folder: Path, *, children: int, seed: int, workers: int = 1) -
     touched before all is written.
 
     Raises:
-        InputError: `children` or `workers` is below 1, a worker was killed, or the folder cannot be written.
+        InputError: `children` or `workers` is below 1, a worker was killed, or a file in the folder was not made here.
+        WriteError: the folder cannot be written.
     """
     if min(children, workers) < 1:
         raise InputError("synthetic PCORnet CDM: children and workers are whole numbers from 1 on.")
+    refuse_foreign(folder)
     asked = [
         (index, min(CHILDREN_PER_BLOCK, children - first), seed)
         for index, first in enumerate(range(0, children, CHILDREN_PER_BLOCK))
@@ -75,7 +78,10 @@ def _tables(folder: Path) -> Iterator[Callable[[str, pa.Table], None]]:
     """Give a function that adds rows to a table, a row group a block; all files take their places at the end."""
     names = [*TABLES, PLANTED]
     make_folder(folder, mode=0o700)
-    with replace_files([folder / f"{name.lower()}.parquet" for name in names]) as parts, ExitStack() as files:
+    with (
+        replace_outputs([folder / f"{name.lower()}.parquet" for name in names]) as parts,
+        ExitStack() as files,
+    ):
         writers: dict[str, pq.ParquetWriter] = {}
 
         def write(name: str, table: pa.Table) -> None:
