@@ -66,7 +66,7 @@ def finetune(
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
     recipes = FINETUNING if table.task.label_type == "bool" else SEVERAL_CLASSES
-    if parent.training.get("preset") not in recipes:
+    if str(parent.training.get("preset")) not in recipes:
         raise NestError(
             f"{pretrained / 'config.json'}: training.preset is none of {', '.join(recipes)}; train the model again."
         )
