@@ -17,6 +17,7 @@ from schemas.attrition import read_attrition, shown_attrition
 from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError
 from schemas.label_counts import shown_label_counts
+from schemas.suppress import disclosing
 
 FOLDER = COHORT_FILES
 
@@ -56,7 +57,8 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
     from nest_model import pictures  # matplotlib: only where it draws
 
     steps = read_attrition(folder / "attrition.csv")
-    counts, attrition = shown_label_counts(card.counts, steps), shown_attrition(steps)
+    with disclosing(card.synthetic):
+        counts, attrition = shown_label_counts(card.counts, steps), shown_attrition(steps)
     dg.AssetExecutionContext.get().log.info(f"rows: {counts['rows']}, patients: {counts['subjects']}")
     file = folder / "labels.parquet"
     exact = {"dagster/row_count": card.counts["rows"]} if counts["rows"] == f"{card.counts['rows']:,}" else {}

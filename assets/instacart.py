@@ -35,7 +35,8 @@ def instacart_raw(workspace: Workspace) -> dg.MaterializeResult:
     layout, settings = workspace.layout("instacart"), workspace.settings
 
     def make() -> StepCard:
-        return instacart.inspect_raw(ready_instacart(settings, layout), layout)
+        card = instacart.inspect_raw(ready_instacart(settings, layout), layout)
+        return card.model_copy(update={"synthetic": settings.instacart_dir is None})
 
     card = once(layout, input_files(settings, layout), made_with(settings), make)
     return input_result(card, found_in=workspace.instacart_source().folder)

@@ -13,7 +13,7 @@ from schemas.contract import read_table
 from schemas.contracts import descriptions
 from schemas.events import KINDS, SUBJECTS
 from schemas.splits import shown_splits
-from schemas.suppress import is_small, shown_count, shown_parts
+from schemas.suppress import disclosing, is_small, shown_count, shown_parts
 
 OF_NOBODY = ("shards", "buckets")
 """Counts of files, which may be shown however few they are."""
@@ -23,6 +23,13 @@ def table_result(
     card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None, **more: str
 ) -> dg.MaterializeResult:
     """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures, and `more`."""
+    with disclosing(card.synthetic):
+        return _table_result(card, path, pictures or {}, **more)
+
+
+def _table_result(
+    card: StepCard, path: Path, pictures: Mapping[str, bytes], **more: str
+) -> dg.MaterializeResult:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     rows = sum(pq.read_metadata(file).num_rows for file in files)
     dg.AssetExecutionContext.get().log.info(f"{shown_count(rows)} rows under {card.contract}")
@@ -33,14 +40,15 @@ def table_result(
         "contract": card.contract,
         **card_metadata(card),
         **more,
-        **pictures_metadata(pictures or {}),
+        **pictures_metadata(pictures),
     }
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(card.version))
 
 
 def subjects_result(card: StepCard, path: Path) -> dg.MaterializeResult:
     """Return the materialization of a source's subjects: a table, and how many are in which split."""
-    splits = shown_splits(read_table(path, SUBJECTS))
+    with disclosing(card.synthetic):
+        splits = shown_splits(read_table(path, SUBJECTS))
     sizes = {f"split_{name}": subjects for name, subjects in splits.task.items()}
     sizes |= {f"pretrain_split_{name}": subjects for name, subjects in splits.pretrain.items()}
     return table_result(card, path, **sizes)
@@ -49,10 +57,12 @@ def subjects_result(card: StepCard, path: Path) -> dg.MaterializeResult:
 def input_result(card: StepCard, **found: Path) -> dg.MaterializeResult:
     """Return the materialization of a source's input: where it was found, what is in it, and the hash of each file."""
     hashes = [{"input": name, "SHA-256": value[:16]} for name, value in card.hashes.items()]
+    with disclosing(card.synthetic):
+        counts = card_metadata(card)
     return dg.MaterializeResult(
         metadata={
             **{name: dg.MetadataValue.path(path) for name, path in found.items()},
-            **card_metadata(card),
+            **counts,
             "hashes": dg.MetadataValue.md(markdown_table(hashes)),
         },
         data_version=dg.DataVersion(card.version),

@@ -25,7 +25,8 @@ def mimic_raw(workspace: Workspace) -> dg.MaterializeResult:
     layout, settings = workspace.layout("mimic"), workspace.settings
 
     def make() -> StepCard:
-        return mimic.inspect_raw(ready_mimic(settings, layout), layout)
+        card = mimic.inspect_raw(ready_mimic(settings, layout), layout)
+        return card.model_copy(update={"synthetic": settings.mimic_dir is None})
 
     card = once(layout, input_files(settings, layout), made_with(settings), make)
     source = workspace.mimic_source()

@@ -18,6 +18,7 @@ from schemas.cards import StepCard, asset_of, files_of, is_of, stamps_of, step_o
 from schemas.errors import ContractError
 from schemas.io.outputs import mark_all, recorded
 from schemas.layout import Layout
+from schemas.suppress import disclosing
 
 RAW = "raw"
 WITHOUT_SPLITS = {"subjects": "people"}
@@ -66,7 +67,14 @@ def once(
         layout.withdraw(step, [output for output in (found.outputs if found else []) if output not in below])
     StepCard.remove(layout.cards, step)
     of_making = {"inputs": made_from["inputs"], "outputs": below, "code": made_from["code"], "config": config}
-    made = make().model_copy(update={"step": step, **of_making, "key": key})
+    inputs = [StepCard.read(layout.cards, name) for name in made_from["inputs"]]
+    is_synthetic = bool(inputs) and all(
+        card.synthetic for card in inputs
+    )  # the input's own card says so itself
+    with disclosing(is_synthetic):
+        made = make().model_copy(update={"step": step, **of_making, "key": key})
+    if step != RAW:
+        made = made.model_copy(update={"synthetic": is_synthetic})
     if source and _stamps(layout, source) != read_from:
         _refuse_changed(layout)
     return _keep(layout, made.sealed(_files(layout, outputs)), stamps=stamps)

@@ -28,7 +28,9 @@ def pcornet_raw(workspace: Workspace) -> dg.MaterializeResult:
     extract_newest_cdm(settings, layout)
 
     def make() -> StepCard:
-        return pcornet.inspect_raw(ready_pcornet(settings, layout), layout, settings.allowed_birth_dates)
+        card = pcornet.inspect_raw(ready_pcornet(settings, layout), layout, settings.allowed_birth_dates)
+        is_synthetic = settings.pcornet_dir is None and settings.pcornet_database is None
+        return card.model_copy(update={"synthetic": is_synthetic})
 
     card = once(layout, input_files(settings, layout), made_with(settings), make)
     return input_result(card, found_in=workspace.pcornet_source().folder)

@@ -100,6 +100,7 @@ class StepCard(BaseModel):
     metrics: dict[str, float] = {}  # of a model or a report
     warnings: list[str] = []  # sentences for the WARN checks
     notes: list[str] = []  # sentences worth knowing, of which none is odd
+    synthetic: bool = False  # of patients made up here: nobody is there whose counts are to be withheld
     inputs: dict[str, str] = {}  # what the output was made from: the steps it read, and their content then
     outputs: list[str] = []  # its files and folders, below the source's folder
     code: str = ""  # the version of the code that made it
@@ -170,6 +171,26 @@ def files_of(outputs: Iterable[Path], root: Path) -> dict[str, str]:
         place = file.absolute().relative_to(root.absolute()).as_posix() if below else name
         found[f"{place} {len(found)}" if place in found else place] = file_sha256(file)
     return found
+
+
+def are_synthetic(folder: Path) -> bool:
+    """Whether every step with a card in a source's folder was made from patients made up here, each from the other's
+    present content.
+
+    False wherever that is not certain: without the card of the input, with a card of real patients or a damaged one,
+    and with a step made before what it reads changed.
+    """
+    names = [path.name.removesuffix(".card.json") for path in folder.glob("*.card.json")]
+    try:
+        cards = {name: StepCard.read(folder, name) for name in names}
+    except ContractError:
+        return False
+    fresh = all(
+        earlier in cards and (" " in content or cards[earlier].content == content)
+        for card in cards.values()
+        for earlier, content in card.inputs.items()
+    )
+    return "raw" in cards and fresh and all(card.synthetic for card in cards.values())
 
 
 def stamps_of(paths: Iterable[Path]) -> dict[str, tuple[int, ...]]:

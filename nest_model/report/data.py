@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from nest_model.bins import bars_of
-from schemas.cards import Flow, StepCard
+from schemas.cards import Flow, StepCard, are_synthetic
 from schemas.contract import read_table, table_metadata
 from schemas.errors import ContractError
 from schemas.events import KINDS, SUBJECTS
@@ -138,6 +138,7 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
         "other_than_preset": other,
         "corpus": CORPORA.get(layout.root.name, layout.root.name),
         "synthetic": is_synthetic(layout),
+        "withholds": not are_synthetic(layout.cards),
         "hashes": hashes,
         "versions": {"Python": platform.python_version(), **_versions()},
     }

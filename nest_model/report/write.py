@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from nest_model.bootstrap import SEED
 from nest_model.telemetry import Telemetry
+from schemas.cards import are_synthetic
 from schemas.io.outputs import write_json, write_text
 from schemas.io.verify import is_written
 from schemas.layout import Layout
+from schemas.suppress import disclosing
 
 if TYPE_CHECKING:
     from nest_model.report.tasks import TaskResults
@@ -26,6 +28,13 @@ def write_report(
     Raises:
         NestError: a file that is there was written under another contract.
     """
+    with disclosing(are_synthetic(Layout(root).cards)):
+        _write_report(root, cohorts, out, preset, telemetry)
+
+
+def _write_report(
+    root: Path, cohorts: list[str], out: Path, preset: str, telemetry: Telemetry | None
+) -> None:
     from nest_model.report.data import data_card, run_card
     from nest_model.report.looks import fine_tuning_history
     from nest_model.report.page import render
@@ -59,6 +68,13 @@ def write_cohort_report(
     root: Path, cohort: str, out: Path, preset: str, telemetry: Telemetry | None = None
 ) -> None:
     """Write `out`/metrics.json and `out`/report.html of one cohort; otherwise as `write_report`."""
+    with disclosing(are_synthetic(Layout(root).cards)):
+        _write_cohort_report(root, cohort, out, preset, telemetry)
+
+
+def _write_cohort_report(
+    root: Path, cohort: str, out: Path, preset: str, telemetry: Telemetry | None
+) -> None:
     from nest_model.report.data import run_card, splits
     from nest_model.report.looks import fine_tuning_history
     from nest_model.report.page import render_cohort

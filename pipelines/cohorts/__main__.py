@@ -4,12 +4,14 @@ import argparse
 import sys
 from pathlib import Path
 
+from schemas.cards import are_synthetic
 from schemas.cohort import Cohort, CohortError, parse_cohort
 from schemas.cohort.english import in_english
 from schemas.cohort.model import SOURCES
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.settings import Settings
+from schemas.suppress import disclosing
 
 
 def check(files: list[Path], data: Path) -> int:
@@ -42,9 +44,11 @@ def _checked(file: Path, data: Path) -> tuple[list[str], bool]:
     if not sample.has_tables(layout):
         nothing = f"No tables of {cohort.source} in {data} yet: nothing is counted."
         return [*lines, *_as_warnings([*cohort.warnings(), *misnamed]), nothing], True
-    found = sample.derive_sample(cohort, layout, Settings().rules)
+    with disclosing(are_synthetic(layout.cards)):
+        found = sample.derive_sample(cohort, layout, Settings().rules)
+        table = sample.attrition_lines(cohort, found.labels)
     who = "all patients" if found.is_everyone else f"a sample of {sample.PATIENTS:,} patients"
-    counts = [f"In {layout.root}, {who}:", *sample.attrition_lines(cohort, found.labels)]
+    counts = [f"In {layout.root}, {who}:", *table]
     return [*lines, *_as_warnings([*found.warnings, *misnamed]), *counts], not found.not_trainable
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.cards import Flow, StepCard
+from schemas.cards import Flow, StepCard, are_synthetic
 from schemas.errors import ContractError, WriteError
 from schemas.layout import Layout
 
@@ -58,3 +58,37 @@ def test_a_full_disk_is_one_line_and_leaves_the_earlier_card_alone(
         CARD.model_copy(update={"counts": {"events": 1}}).write(cards)
     assert [path.name for path in cards.iterdir()] == ["events.card.json"]
     assert StepCard.read(cards, "events") == CARD
+
+
+@pytest.mark.parametrize(
+    ("change", "is_synthetic"),
+    [
+        ({}, True),
+        ({"raw": {"synthetic": False}}, False),
+        ({"subjects": {"synthetic": False}}, False),
+        ({"subjects": {"inputs": {"raw": "another"}}}, False),  # of the real input that was there before
+        ({"mine_labels": {"inputs": {"gone": "b"}}}, False),
+        ({"raw": None}, False),
+    ],
+)
+def test_patients_are_made_up_only_where_every_card_says_so_and_is_of_the_present_input(
+    tmp_path, change, is_synthetic
+):
+    cards = {
+        "raw": {"content": "a"},
+        "subjects": {"content": "b", "inputs": {"raw": "a"}},
+        "mine_labels": {"inputs": {"subjects": "b"}},
+    }
+    for step, fields in cards.items():
+        if change.get(step, {}) is not None:
+            told = {"synthetic": True, **fields, **change.get(step, {})}
+            StepCard(step=step, contract="none/1", **told).write(tmp_path)
+    assert are_synthetic(tmp_path) is is_synthetic
+
+
+def test_a_damaged_card_or_none_is_of_real_patients(tmp_path):
+    assert not are_synthetic(tmp_path)
+    StepCard(step="raw", contract="raw/1", synthetic=True).write(tmp_path)
+    assert are_synthetic(tmp_path)
+    (tmp_path / "events.card.json").write_text("{")
+    assert not are_synthetic(tmp_path)
