@@ -1,6 +1,15 @@
 """The table of all silent faults, by area; an area is a file of its own with a list `FAULTS`, named here once."""
 
-from tests.silent_faults import chain_code, clock, corruption, leaks, overwritten, sources, surroundings
+from tests.silent_faults import (
+    chain_code,
+    clock,
+    cohort_files,
+    corruption,
+    leaks,
+    overwritten,
+    sources,
+    surroundings,
+)
 from tests.silent_faults.fault import Fault
 
 AREAS: dict[str, list[Fault]] = {
@@ -9,6 +18,7 @@ AREAS: dict[str, list[Fault]] = {
     "Other sources": sources.FAULTS,
     "Models, runs, code and what comes over the net": surroundings.FAULTS,
     "What a run wrote": corruption.FAULTS,
+    "Cohort files": cohort_files.FAULTS,
     "Leaks of the outcome": leaks.FAULTS,
     "Files of a user's, and files half written": overwritten.FAULTS,
 }
