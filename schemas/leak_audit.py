@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from schemas.errors import ContractError
+from schemas.io.verify import verified
 
 THRESHOLD = 0.01
 """An inflation whose whole interval lies above this is worth a warning."""
@@ -89,7 +90,7 @@ class LeakAudit(_Part):
             ContractError: there is none, or it is no whole one.
         """
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(verified(path).read_bytes())
         except FileNotFoundError:
             raise ContractError(f"no file {path}; materialize the asset that writes it first.") from None
         except (ValidationError, json.JSONDecodeError):

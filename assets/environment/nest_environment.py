@@ -66,6 +66,8 @@ def history_folder(root: Path, data_dir: str) -> Path:
     else:
         path = Path(data_dir).expanduser().resolve()
         name, place = path.name, os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
+    # SQLAlchemy reads `?` and `%20` in the path of a database as parts of an address
+    name = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in name)
     return root / ".dagster" / f"{name}-{crc32(place.encode(errors='surrogateescape')):08x}"
 
 

@@ -20,7 +20,7 @@ def looks(layout: Layout, cohort: str) -> dict[str, Any]:
 def leak_audit(layout: Layout, cohort: str) -> dict[str, Any] | None:
     """Return what the audit of a cohort's features found; None where there is none."""
     file = layout.leak_audit(cohort)
-    return LeakAudit.read(file).model_dump() if file.exists() else None
+    return LeakAudit.read(file).model_dump() if is_written(file) else None
 
 
 def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:

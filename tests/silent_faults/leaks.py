@@ -17,6 +17,7 @@ from schemas.contract import write_table
 from schemas.labels import labels_schema
 from schemas.leak_audit import LeakAudit
 from schemas.seqset import SEQSET
+from tests.nest_model.seqsets import card_anew
 from tests.silent_faults.fault import Check, Fault, Findings, Oddity, Use, World
 from tests.silent_faults.leaky_world import Plant, Stay, write_world
 
@@ -151,6 +152,7 @@ def later_stay_first(world: World) -> None:
         table.column_names.index("start"), "start", pa.array(start).cast(pa.timestamp("us"))
     )
     write_table(changed, file, SEQSET, made_by="test")
+    card_anew(file)
 
 
 def label_rows(world: World, change: Any) -> None:
