@@ -133,7 +133,7 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
     """Write encounters/1: by the dataset's encounter column, or by gaps of more than `gap_hours`."""
     found: list[pl.DataFrame] = []
     with _scratch(layout.root / ".encounters.spill") as folder:
-        spill = _spill(dataset, layout, folder, "subject_id", "time", "code", "encounter_id")
+        spill = _spill(dataset, layout, folder, "subject_id", "time", "code", "encounter_id", "end")
         work = partial(encounters_of_bucket, dataset, spill, gap_hours)
         for stays in each_bucket("meds_encounters", work, len(spill.buckets)):
             before = sum(part.height for part in found) if dataset.encounter_column is None else 0

@@ -189,12 +189,15 @@ def common_tokens(patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
 
 
 def parent_token(token: pl.Expr) -> pl.Expr:
-    """Return the token one level up, or null: ICD-10-CM a character shorter down to 3, ATC the next level."""
+    """Return the token one level up, or null: ICD-10-CM a character shorter down to 3, ATC the next level.
+
+    A code that names its vocabulary (`DX:SNOMED/38341003`) is of neither.
+    """
+    named = token.str.contains("/", literal=True)
     length = token.str.len_chars().cast(pl.Int64)
-    is_dx = token.str.starts_with("DX:")
-    is_med = token.str.starts_with("MED:") & ~token.str.starts_with(
-        "MED:RX"
-    )  # no ATC code has two letters first
+    is_dx = token.str.starts_with("DX:") & ~named
+    # no ATC code has two letters first
+    is_med = token.str.starts_with("MED:") & ~token.str.starts_with("MED:RX") & ~named
     category = pl.when(is_dx & (length > len("DX:") + ICD_CATEGORY_LENGTH)).then(token.str.head(length - 1))
     levels = [
         pl.when(is_med & (length > len("MED:") + level)).then(token.str.head(len("MED:") + level))

@@ -112,7 +112,8 @@ class Outcome:
     def fault(self) -> str:
         """What is not so, where, and in which columns; a rule on the whole table has none."""
         columns = f" ({', '.join(self.rule.columns)})" if self.rule.columns else ""
-        return f"“{self.rule.claim}” is not so{self.where}{columns}"
+        looked_for = f"; looked for were {self.rule.looked_for}" if self.rule.looked_for else ""
+        return f"“{self.rule.claim}” is not so{self.where}{columns}{looked_for}"
 
     def line(self) -> str:
         """Return the outcome as a row of the table in `Validation.markdown`."""

@@ -59,7 +59,7 @@ ICD9_RANGES = (
 
 def icd10_3char() -> pl.Expr:
     """The 3-character category of a DX event's ICD-10-CM code; null where it has none."""
-    return pl.col("mapped").str.slice(0, 3)
+    return pl.when(~pl.col("mapped").str.contains("/", literal=True)).then(pl.col("mapped").str.slice(0, 3))
 
 
 def icd10_chapter() -> pl.Expr:

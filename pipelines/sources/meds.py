@@ -15,7 +15,10 @@ from schemas.errors import InputError
 from schemas.events import ENCOUNTERS, EVENTS
 from schemas.suppress import shown, shown_count
 
-SEXES = {"F": "F", "FEMALE": "F", "M": "M", "MALE": "M"}
+SEXES = {"F": "F", "FEMALE": "F", "8532": "F", "M": "M", "MALE": "M", "8507": "M"}
+"""As words, letters and OMOP's concept ids."""
+SPANS_ROWS, BY_GAPS = "spans its rows", "by gaps"
+"""The encounters/1 `type` of one no row of the dataset says the beginning of, and of one that gaps form."""
 ONE_SECOND = pl.duration(seconds=1)
 IS_ABOUT_SUBJECT = codes.has_prefix(*codes.ABOUT_SUBJECTS)
 IS_ABOUT_ENCOUNTER = codes.has_prefix(*codes.ABOUT_ENCOUNTERS)
@@ -46,46 +49,59 @@ def subjects(rows: pl.DataFrame) -> pl.DataFrame:
 def encounters(rows: pl.DataFrame, *, is_ours: bool, by_gaps: bool) -> pl.DataFrame:
     """Return encounters/1 of the rows that carry an encounter_id.
 
-    One with an admission lasts from it to its discharge, and has no end where there is none after its start. One
-    without, or formed by gaps, lasts from its first row to its last, a second at least. Who died in it its discharge
-    says; where that is silent, whether the death lies in it.
+    One with an admission or an OMOP visit lasts from it to its discharge, and has no end where there is none after its
+    start; a visit whose end is its start or a time of the same day before it, as of a date alone, ends with that day.
+    One without, or formed by gaps, lasts from its first row to its last, a second at least. Who died in it its
+    discharge says; where that is silent, whether the death lies in it.
 
     Args:
-        rows: subject_id, time, code, encounter_id; whole subjects.
+        rows: subject_id, time, code, encounter_id, end; whole subjects.
         is_ours: deaths in a stay have rows of their own, so that the subject's death says nothing of it.
         by_gaps: encounter_id is from `number_by_gaps`.
     """
-    admitted, discharged = codes.has_prefix(codes.ADMISSION), codes.has_prefix(codes.DISCHARGE)
+    is_visit = codes.has_prefix(*codes.VISIT)
+    admitted, discharged = (
+        codes.has_prefix(codes.ADMISSION) | is_visit,
+        codes.has_prefix(codes.DISCHARGE, codes.VISIT_END),
+    )
     time = pl.col("time")
     found = (
         rows.drop_nulls(["encounter_id", "time"])
         .group_by("subject_id", "encounter_id")
         .agg(
             admission=time.filter(admitted).min(),
-            discharge=time.filter(discharged).max(),
+            discharge=pl.max_horizontal(time.filter(discharged).max(), pl.col("end").filter(admitted).max()),
+            is_visit=is_visit.any(),
             first=time.min(),
             last=time.max(),
             recorded_death=time.filter(codes.has_prefix(codes.STAY_DEATH)).max(),
             status=codes.part_after(codes.DISCHARGE).min(),
-            admission_type=codes.part_after(codes.ADMISSION).min(),
+            admission_type=codes.part_after(codes.ADMISSION, *codes.VISIT).min(),
             race=codes.part_after(codes.RACE).min(),
             insurance=codes.part_after(codes.INSURANCE).min(),
         )
     )
     is_stay = pl.col("admission").is_not_null() & pl.lit(not by_gaps)
     spanned = pl.max_horizontal("last", pl.col("first") + ONE_SECOND)
+    own_day = pl.col("admission").dt.truncate("1d") == pl.col("discharge").dt.truncate("1d")
+    with_its_day = pl.col("is_visit") & own_day & (pl.col("discharge") <= pl.col("admission"))
+    discharge = pl.when(with_its_day).then(_last_moment("admission")).otherwise("discharge")
     timed = found.with_columns(
         start=pl.when(is_stay).then("admission").otherwise("first"),
-        end=pl.when(is_stay).then("discharge").otherwise(spanned),
+        end=pl.when(is_stay).then(discharge).otherwise(spanned),
     ).with_columns(end=pl.when(pl.col("end") > pl.col("start")).then("end"))
-    placed = timed.join(subjects(rows), on="subject_id", how="left")
+    own_race = rows.group_by("subject_id").agg(own_race=codes.part_after(codes.RACE).min())
+    placed = timed.join(subjects(rows), on="subject_id", how="left").join(own_race, on="subject_id")
     dead_inside = pl.col("death").is_between("start", "end").fill_null(False)
     status = pl.col("status")
     died = pl.when(status.is_null()).then(dead_inside).otherwise(status == codes.DIED)
     seen = pl.when(dead_inside & died & pl.lit(not is_ours)).then("death")
     return (
         placed.with_columns(
-            type=pl.lit(None, pl.String),
+            type=pl.lit(BY_GAPS if by_gaps else None, pl.String)
+            if is_ours or by_gaps
+            else pl.when(~is_stay).then(pl.lit(SPANS_ROWS)),
+            race=pl.col("race") if is_ours else pl.coalesce("race", "own_race"),
             discharge_status=pl.when(~status.is_in([codes.DIED, codes.ALIVE])).then("status"),
             died=died,
             death_time=pl.coalesce("recorded_death", seen),
@@ -96,12 +112,18 @@ def encounters(rows: pl.DataFrame, *, is_ours: bool, by_gaps: bool) -> pl.DataFr
     )
 
 
+def _last_moment(time: str) -> pl.Expr:
+    """Return the last microsecond of the day a time lies on."""
+    return pl.col(time).dt.truncate("1d") + pl.duration(days=1) - pl.duration(microseconds=1)
+
+
 def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float) -> pl.DataFrame:
     """Fill `encounter_id`: a subject's rows that follow each other within the gap are one encounter.
 
-    Rows without a time, births and deaths have none and part nothing. Ids count from 1, by subject and time.
+    Rows without a time, and what is about the subject, as births and deaths are, have none and part nothing.
+    Ids count from 1, by subject and time.
     """
-    counts = pl.col("time").is_not_null() & ~codes.has_prefix(codes.BIRTH, codes.DEATH)
+    counts = pl.col("time").is_not_null() & ~IS_ABOUT_SUBJECT
     timed = rows.filter(counts).select("subject_id", "time").unique().sort("subject_id", "time")
     apart = (pl.col("time") - pl.col("time").shift()).over("subject_id") > pl.duration(
         microseconds=round(gap_hours * 3_600_000_000)

@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from pipelines.sources.files import (
     rewording,
     what_instead,
 )
+from pipelines.sources.meds_codes import with_table
 from schemas.errors import InputError
 from schemas.meds import CORE, ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA, MEDS_SPLITS
 from schemas.walk import leaves
@@ -29,8 +30,14 @@ ROWS_PER_BATCH = 500_000
 BY_GAPS = "none"
 IS_TEMPORARY = "its name begins with a dot, as a temporary file's ({}). Rename it, or take it away."
 
-_READ_AS = pl.Schema(MEDS_DATA) | {"numeric_value": pl.Float64()}
+_READ_AS = pl.Schema(MEDS_DATA) | {
+    "numeric_value": pl.Float64(),
+    "end": pl.Datetime("us"),
+    "table": pl.String(),
+}
 """Our types; a value stored as double is one: a float32 would hold seven of its digits."""
+_END, _TABLES = "end", ("table", "table_name")
+"""What converters from OMOP write beside a row: until when it lasted, and the table it is from."""
 _NEEDED = ("subject_id", "time", "code")
 _OF_TYPE = {
     pa.int64(): (pa.types.is_integer, "whole numbers"),
@@ -53,6 +60,8 @@ class MedsDataset:
     files: tuple[Path, ...]
     is_ours: bool  # every file has our extension columns
     encounter_column: str | None  # None: sets are formed by gaps
+    table_column: str | None = None  # the OMOP table of a row, where every file has one
+    has_end: bool = False  # every file says until when a row lasted
 
     @property
     def folders(self) -> tuple[Path, Path]:
@@ -71,24 +80,28 @@ class MedsDataset:
     def batches_of(self, file: Path, *columns: str) -> Iterator[pl.DataFrame]:
         """Yield the rows of a file in the order stored, columns named and typed as in _READ_AS.
 
-        `encounter_id` is the dataset's encounter column; a column the file lacks is null.
+        `encounter_id` is the dataset's encounter column; a column the file lacks is null. Where a row says what table
+        it is from, so does its code, see `with_table`.
 
         Raises:
             InputError: the file is damaged, its encounters are no whole numbers, or a value does not fit our type.
         """
         seen = 0
-        source = {name: name for name in columns} | {"encounter_id": self.encounter_column}
+        source: dict[str, str | None] = {name: name for name in columns}
+        source |= {"encounter_id": self.encounter_column, "end": _END if self.has_end else None}
+        source |= {"table": self.table_column}
+        wanted = (*columns, "table") if self.table_column and "code" in columns else columns
         with _rewording(self.name(file), file), file.open("rb") as stream:
             parquet = pq.ParquetFile(stream)
-            there = [name for name in columns if source[name] in parquet.schema_arrow.names]
+            there = [name for name in wanted if source[name] in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(ROWS_PER_BATCH, columns=[source[name] for name in there]):
                 table = pl.DataFrame(pa.table({name: batch[source[name]] for name in there}))
                 stored = table.with_columns(pl.col(pl.Categorical).cast(pl.String))
-                rows = stored.select(_typed(name, name in there) for name in columns)
+                rows = stored.select(_typed(name, name in there) for name in wanted)
                 seen += rows.height
                 self._refuse_lost_encounters(file, stored, rows)
                 _refuse_lost(self.name(file), stored, rows, seen)
-                yield rows
+                yield with_table(rows).drop("table") if "table" in wanted else rows
 
     def splits(self) -> pl.DataFrame | None:
         """Return subject_id, split as the dataset gives them; None where it does not."""
@@ -144,7 +157,16 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
         _require_columns(name, schemas[name])
     found = list(schemas.values())
     is_ours = _is_ours(found)
-    return MedsDataset(folder, files, is_ours, _encounter_column(encounter_column, found, is_ours))
+    column = _encounter_column(encounter_column, found, is_ours)
+    if is_ours:
+        return MedsDataset(folder, files, is_ours, column)
+    tables = [name for name in _TABLES if all(_is_stored(schema, name, _is_text) for schema in found)]
+    has_end = all(_is_stored(schema, _END, pa.types.is_timestamp) for schema in found)
+    return MedsDataset(folder, files, is_ours, column, tables[0] if tables else None, has_end)
+
+
+def _is_stored(schema: pa.Schema, name: str, as_type: Callable[[pa.DataType], bool]) -> bool:
+    return name in schema.names and as_type(schema.field(name).type)
 
 
 def _find_splits(root: Path) -> Path | None:
@@ -276,6 +298,10 @@ def _typed(name: str, is_there: bool) -> pl.Expr:
     return (pl.col(name).cast(wanted, strict=False) if is_there else pl.lit(None, wanted)).alias(name)
 
 
+def _stored_as(column: str) -> pa.DataType:
+    return MEDS_DATA.field(column).type if column in MEDS_DATA.names else pa.timestamp("us")
+
+
 def _refuse_lost(name: str, stored: pl.DataFrame, rows: pl.DataFrame, seen: int) -> None:
     """Raise InputError where a value is null only because it does not fit our type: what was null is another fault."""
     for column in rows.columns:
@@ -283,7 +309,7 @@ def _refuse_lost(name: str, stored: pl.DataFrame, rows: pl.DataFrame, seen: int)
         if lost:
             raise InputError(
                 f"{name}: column {column}: {lost:,} of the first {seen:,} values lie beyond what "
-                f"MEDS's {MEDS_DATA.field(column).type} can hold. Write them anew within it."
+                f"MEDS's {_stored_as(column)} can hold. Write them anew within it."
             )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from schemas.expectations.derivation import derived_basket_vocab, derived_seqset, derived_vocab
 from schemas.expectations.labels import labels
+from schemas.expectations.meds import meds_encounters, meds_events, meds_subjects
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Rule, Severity, Suite, Table, View
 from schemas.expectations.tables import drug_lookup, encounters, events, subjects
-from schemas.expectations.usual import CDM, ORDERS, RECORD_STAYS, RECORDS
+from schemas.expectations.usual import CDM, ORDERS, RECORD_STAYS
 from schemas.layout import Layout
 
 TABLE_SUITES: dict[str, Callable[[Layout], Suite]] = {
@@ -32,16 +33,22 @@ BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
 }
 """The same for baskets, whose buyers have neither birthday nor sex."""
 
-MEDS_SUITES: dict[str, Callable[[Layout], Suite]] = {
+_WITHOUT_LOOKUP: dict[str, Callable[[Layout], Suite]] = {
     **{name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"},
     "encounters": lambda layout: encounters(layout, usual=RECORD_STAYS),
-    "events": lambda layout: events(layout, usual=RECORDS),
     "seqset": seqset,
 }
-"""The same for MEDS, whose codes are what they are: no name is looked up."""
+
+MEDS_SUITES: dict[str, Callable[[Layout], Suite]] = {
+    **_WITHOUT_LOOKUP,
+    "subjects": meds_subjects,
+    "encounters": meds_encounters,
+    "events": meds_events,
+}
+"""The same for MEDS, whose codes are what they are: no name is looked up, and what they are must be found."""
 
 PCORNET_SUITES: dict[str, Callable[[Layout], Suite]] = {
-    **MEDS_SUITES,
+    **_WITHOUT_LOOKUP,
     "events": lambda layout: events(layout, usual=CDM),
     "seqset": lambda layout: seqset(layout).without("encounter_has_a_set"),
 }

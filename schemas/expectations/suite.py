@@ -46,6 +46,7 @@ class Rule:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     severity: Severity = "ERROR"
     at_least: float = 1.0
+    looked_for: str = ""  # where it was looked for, of a rule whose failure does not say what to do
     broken: str | None = None
     of: str | None = None
     few: int = 0

@@ -27,9 +27,9 @@ from schemas.layout import Layout
 SEXES = ("F", "M", "A", "NI", "UN", "OT")  # PCORnet's value set, of which MIMIC uses the first two
 ODD_STAYS = 0.01  # the share of stays without an end after their start that is an ERROR
 VOCABS_OF_KIND = {
-    "DX": ("icd10cm", "icd9cm"),
-    "PR": ("icd10pcs", "icd9pcs", "cpt"),
-    "MED": ("name", "rxnorm", "ndc", "atc"),
+    "DX": ("icd10cm", "icd9cm", "snomed", "meds"),
+    "PR": ("icd10pcs", "icd9pcs", "cpt", "hcpcs", "meds"),
+    "MED": ("name", "rxnorm", "ndc", "atc", "meds"),
     "LAB": ("itemid", "loinc", "meds"),
     "VIT": ("vital",),
     "IMM": ("cvx",),

@@ -1,19 +1,24 @@
-"""Faults in the other sources: a CDM's clock, a shop's targets."""
+"""Faults in the other sources: a CDM's clock, a shop's targets, a MEDS dataset that was OMOP."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import dagster as dg
 import polars as pl
+import pytest
 
 from assets.checks import source_checks
 from assets.instacart import INSTACART_ASSETS
+from assets.meds import MEDS_ASSETS
 from assets.pcornet import PCORNET_ASSETS
 from assets.resources import Workspace
-from pipelines import instacart_corpus
+from pipelines import clock, instacart_corpus
+from pipelines.sources import meds, meds_codes
 from pipelines.sources.pcornet import events as pcornet_events
-from schemas.expectations import BASKET_SUITES, PCORNET_SUITES
+from schemas.expectations import BASKET_SUITES, MEDS_SUITES, PCORNET_SUITES
+from tests.pipelines.omop_tables import omop_dataset
 from tests.silent_faults.chain import findings_of
 from tests.silent_faults.chain_code import replaced
 from tests.silent_faults.fault import Expectation, Fault, Findings, Use, World
@@ -41,13 +46,42 @@ def up_to(source: str, table: str, preset: str = "default") -> Use:
     keys = [asset.key.to_user_string() for asset in assets]
     chain = list(assets[: keys.index(f"{source}_{table}") + 1])
     made = {name: suites[name] for name in suites if f"{source}_{name}" in keys[: len(chain)]}
-    return partial(materialize, chain, source_checks(source, made), preset=preset)
+    return lambda world, **options: materialize(
+        chain, source_checks(source, made), world, **{"preset": preset, **options}
+    )
 
 
 SOURCES: Mapping[str, tuple[Sequence[dg.AssetsDefinition], Mapping[str, Any]]] = {
     "instacart": (INSTACART_ASSETS, BASKET_SUITES),
+    "meds": (MEDS_ASSETS[1:], MEDS_SUITES),
     "pcornet": (PCORNET_ASSETS, PCORNET_SUITES),
 }
+
+
+@cache
+def of_omop(table: str, **other: str) -> Use:
+    """Return a use that reads a dataset as meds_etl writes it, in which some codes may begin `other`wise."""
+    read = up_to("meds", table)
+
+    def use(world: World) -> Findings:
+        folder = omop_dataset(world.folder / "omop", "meds_etl", **other)
+        return read(world, meds_dir=str(folder), preset="default")
+
+    return use
+
+
+@contextmanager
+def as_items(_: World) -> Iterator[None]:
+    """Know no code of a diagnosis."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DECLARED", "WHOLE"):
+            patch.setattr(meds_codes, name, tuple(row for row in getattr(meds_codes, name) if row[1] != "DX"))
+        yield
+
+
+def without_ends(right: Any) -> Any:
+    """Read as if no row said until when it lasted."""
+    return lambda rows, **options: right(rows.with_columns(end=pl.lit(None, pl.Datetime("us"))), **options)
 
 
 def of_its_day(right: Callable[[str], pl.Expr]) -> Callable[[str], pl.Expr]:
@@ -76,5 +110,47 @@ FAULTS = [
             Expectation("instacart_vocab", "product_is_counted_without_the_orders_asked_for"),
         )
         for preset in ("default", "paper")
+    ),
+    Fault(
+        "MEDS from OMOP: conditions and SNOMED codes are items",
+        "code",
+        as_items,
+        of_omop("events"),
+        Expectation("meds_events", "diagnosis_is_found_for_most_subjects"),
+    ),
+    Fault(
+        "MEDS from OMOP: sex as it is spelt there is not known",
+        "code",
+        replaced(meds, "SEXES", lambda _: {"FEMALE": "F", "MALE": "M"}),
+        of_omop("subjects"),
+        Expectation("meds_subjects", "sex_is_found_for_most_subjects"),
+    ),
+    Fault(
+        "MEDS from OMOP: the ends of visits are lost",
+        "code",
+        replaced(meds, "encounters", without_ends),
+        of_omop("encounters"),
+        Expectation("meds_encounters", "end_is_said_for_most_encounters"),
+    ),
+    Fault(
+        "MEDS from OMOP: a visit is known by its rows alone",
+        "code",
+        replaced(meds_codes, "VISIT", lambda _: ("NO_SUCH_CODE",)),
+        of_omop("encounters"),
+        Expectation("meds_encounters", "end_is_said_for_most_encounters"),
+    ),
+    Fault(
+        "MEDS from OMOP: a diagnosis known when it is dated",
+        "code",
+        replaced(clock, "CODED_AT_THE_END", lambda _: ("PR",)),
+        of_omop("events"),
+        Expectation("meds_events", "diagnosis_is_known_from_the_end_on"),
+    ),
+    Fault(
+        "MEDS from OMOP: a procedure's code known when it is dated",
+        "code",
+        replaced(clock, "CODED_AT_THE_END", lambda _: ("DX",)),
+        of_omop("events"),
+        Expectation("meds_events", "procedure_code_is_known_from_the_end_on"),
     ),
 ]

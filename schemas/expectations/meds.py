@@ -1,0 +1,60 @@
+"""What must hold of anyone's MEDS dataset: sex, ends and diagnoses are found, or it is spelt in a way unknown to us.
+
+Spelt otherwise all rows would be read, none of them for what it is, and a diagnosis be known on the day it is dated.
+"""
+
+from dataclasses import replace
+
+from schemas.expectations.suite import Rule, Suite, View
+from schemas.expectations.tables import encounters, events, subjects
+from schemas.expectations.usual import RECORD_STAYS, RECORDS
+from schemas.layout import Layout
+
+MOST = 0.5
+
+
+def meds_subjects(layout: Layout) -> Suite:
+    """Return the suite of subjects/1, of most of whom a sex must be found."""
+    rule = _of_most(
+        "sex_is_found_for_most_subjects",
+        "coalesce(sex NOT IN ('UN', 'NI'), false)",
+        "sex",
+        looked_for="codes GENDER//, Gender/ and the like with F, M, FEMALE, MALE, 8532 or 8507 after them",
+    )
+    return _with(subjects(layout), View("subjects_most", "FROM subjects", (rule,)))
+
+
+def meds_encounters(layout: Layout) -> Suite:
+    """Return the suite of encounters/1, of most of which the dataset must say when they began and ended."""
+    rule = _of_most(
+        "end_is_said_for_most_encounters",
+        "type IS DISTINCT FROM 'spans its rows' AND \"end\" IS NOT NULL",
+        "end",
+        "type",
+        looked_for="HOSPITAL_ADMISSION and HOSPITAL_DISCHARGE, or visits (Visit/, visit//, the table visit) with a "
+        "column end or visit_end//",
+    )
+    return _with(encounters(layout, usual=RECORD_STAYS), View("encounters_most", "FROM encounters", (rule,)))
+
+
+def meds_events(layout: Layout) -> Suite:
+    """Return the suite of events/1; most subjects must have a diagnosis."""
+    rule = _of_most(
+        "diagnosis_is_found_for_most_subjects",
+        "diagnoses > 0",
+        "kind",
+        looked_for="codes DIAGNOSIS//, ICD9CM/, ICD10CM/, SNOMED/, condition_occurrence//, and the table condition",
+    )
+    query = """
+        SELECT s.subject_id, any_value('DX') AS kind, count(v.subject_id) AS diagnoses
+        FROM subjects s LEFT JOIN (SELECT DISTINCT subject_id FROM events WHERE kind = 'DX') v USING (subject_id)
+        GROUP BY s.subject_id"""
+    return _with(events(layout, usual=RECORDS), View("events_most", query, (rule,)))
+
+
+def _of_most(name: str, sql: str, *columns: str, looked_for: str) -> Rule:
+    return Rule(name, columns, holds=sql, at_least=MOST, looked_for=looked_for)
+
+
+def _with(suite: Suite, view: View) -> Suite:
+    return replace(suite, views=(*suite.views, view))
