@@ -39,7 +39,7 @@ class Usual:
 HOSPITAL = Usual(
     far={"DX": (0.001, 0.05), "PR": (0.02, 0.05), "MED": (0.001, 0.05), "LAB": (0.001, 0.05)},
     early={"MED": (0.025, None), "LAB": (0.25, None)},
-    late={"MED": (0.015, None), "LAB": (0.01, None)},
+    late={"MED": (0.015, None), "LAB": (0.03, None)},
     midnight={"MED": (0.20, 0.90), "LAB": (0.20, 0.90)},
     on_the_hour={"MED": (0.50, None), "LAB": (0.50, None)},
     at_once={"LAB": (0.20, 0.90)},
@@ -47,7 +47,7 @@ HOSPITAL = Usual(
     repeated=dict.fromkeys(("DX", "PR", "MED", "LAB"), (0.05, 0.40)),
     without={"DX": (0.20, None), "PR": (0.80, None), "MED": (0.75, None), "LAB": (0.40, None)},
     first_hours={"LAB": (-6, 4)},
-    last_hours={"MED": 18, "LAB": 36},
+    last_hours={"MED": 18},
 )
 """Stays in a hospital, with times by the minute: MIMIC."""
 

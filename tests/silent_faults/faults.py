@@ -7,6 +7,7 @@ from tests.silent_faults import (
     corruption,
     leaks,
     overwritten,
+    plausible,
     sources,
     surroundings,
 )
@@ -21,6 +22,7 @@ AREAS: dict[str, list[Fault]] = {
     "Cohort files": cohort_files.FAULTS,
     "Leaks of the outcome": leaks.FAULTS,
     "Files of a user's, and files half written": overwritten.FAULTS,
+    "What cannot be": plausible.FAULTS,
 }
 """Title on the page → its faults."""
 
