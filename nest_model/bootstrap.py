@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-RESAMPLES = 200
+RESAMPLES = 1_000
 
 SEED = 42
 """Of the resamples, whatever seed a model had: the same patients are drawn for every model and in every report."""

@@ -1,7 +1,7 @@
 """How good predictions are: discrimination and calibration, each with a patient-bootstrap 95 % interval.
 
 Points come from scikit-learn. AUROC and AP of class and list tasks are macro averages, one class against the
-rest; a class with under eleven positive (or negative) rows is left out and counted: a score of six gives the
+rest; a class with under eleven positive (or negative) patients is left out and counted: a score of six gives the
 six away. A bool task with so few has no score at all; who may see the rows finds them in `predictions.parquet`.
 Brier is the mean squared error of the probability (bool, list: over rows and classes, 0 to 1; class: summed
 over the classes, 0 to 2, as scikit-learn does). ECE has ten bins of equal mass; it reads the probability of
@@ -26,7 +26,7 @@ METRICS = ("auroc", "average_precision", "brier", "ece")
 MIN_PATIENTS = SMALLEST_SHOWN
 """With fewer positive (or negative) patients a percentile interval means little, and none is given."""
 
-TOO_FEW = f"withheld: under {SMALLEST_SHOWN} rows with, or without, the outcome"
+TOO_FEW = f"withheld: under {SMALLEST_SHOWN} patients with, or without, the outcome"
 
 BINS = 10
 
@@ -80,7 +80,7 @@ def score(
     """Return a Score for each of `metrics`, which may be told to anyone.
 
     Args:
-        least: rows with, and rows without, that a class needs to be scored.
+        least: patients with, and patients without, that a class needs to be scored.
     """
     scorable = predictions.scorable(least)
     if len(predictions) == 0:
@@ -172,8 +172,20 @@ def _calibration_error(predictions: Predictions, resamples: Resamples) -> Score:
     def error(weights: np.ndarray) -> np.ndarray:
         return _share(np.abs(weights @ per_row).sum(axis=1), weights.sum(axis=1) * gap.shape[1])
 
-    value = error(np.ones((1, len(gap))))[0]
-    return Score(float(value), resamples.apply(error, predictions.subject_id))
+    value = float(error(np.ones((1, len(gap))))[0])
+    return Score(value, _without_bias(value, resamples.apply(error, predictions.subject_id)))
+
+
+def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:
+    """Return the resamples moved so that their median is the value, none below 0.
+
+    A mean of absolute gaps grows with noise, and a resample has the noise of its draw on top of the data's: most lie
+    above the value, and their percentiles can leave it out. The bias is estimated as in Efron and Tibshirani, An
+    Introduction to the Bootstrap (1993), chapter 10, by the median in place of the mean.
+    """
+    if not np.isfinite(samples).any():
+        return samples
+    return np.maximum(samples - (np.nanmedian(samples) - value), 0.0)
 
 
 def reliability(predictions: Predictions) -> dict[str, list[float]] | None:

@@ -369,7 +369,7 @@ def importance(bars: Sequence[tuple[str, float]]) -> Figure:
     axes.barh(range(len(bars)), [share for _, share in bars], color=LOOKS["lightgbm"].colour, height=0.66)
     _rows_down(axes, [name for name, _ in bars])
     axes.tick_params(axis="y", labelsize=8)
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     return figure
 
 
@@ -411,7 +411,7 @@ def attention_by_recency(beyond: Mapping[str, Sequence[float]]) -> Figure:
     last = list(beyond)[-1]
     words = [f"{name} or more" if name == "7" and name == last else name for name in beyond]
     axes.set_xticks(range(len(words)), words)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.legend(loc="best", fontsize=8)
     return figure
 

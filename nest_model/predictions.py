@@ -60,8 +60,15 @@ class Predictions:
         return self.truth.sum(axis=0)
 
     def scorable(self, least: int = SMALLEST_SHOWN) -> np.ndarray:
-        """Columns a score may be told of, see `scorable`."""
-        return scorable(self.truth, least)
+        """Columns a score may be told of: `least` patients have the outcome in some row, and as many do not in some.
+
+        See `scorable`. Rows are not enough: eleven stays can be those of one patient.
+        """
+        sides = [[self._patients(side) for side in (column, ~column)] for column in self.truth.T]
+        return np.flatnonzero([min(patients) >= least for patients in sides])
+
+    def _patients(self, rows: np.ndarray) -> int:
+        return len(np.unique(self.subject_id[rows]))
 
 
 def scorable(truth: np.ndarray, least: int = SMALLEST_SHOWN) -> np.ndarray:

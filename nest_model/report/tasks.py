@@ -28,7 +28,6 @@ from schemas.label_counts import shown_label_counts
 from schemas.labels import Task, read_task
 from schemas.layout import Layout
 from schemas.planted import PLANTED
-from schemas.suppress import SMALLEST_SHOWN
 
 MODELS = ("nest", "probe", "lightgbm")
 COMPARED = ("nest", "lightgbm")
@@ -246,7 +245,7 @@ def mean_auroc(tasks: list[TaskResults], *, seed: int) -> dict[str, Any]:
 
 
 def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:
-    """AUROC and AP of each class with at least eleven positive and negative test rows."""
+    """AUROC and AP of each class with at least eleven patients with it, and without, among the test rows."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     rows = []
@@ -254,7 +253,7 @@ def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"class": name}
         for model, predictions in models.items():
             one = predictions.only([name])
-            if min(one.positives[0], len(one) - one.positives[0]) < SMALLEST_SHOWN:
+            if not len(one.scorable()):
                 continue
             pair = (one.truth[:, 0], one.probability[:, 0])
             row[model] = {

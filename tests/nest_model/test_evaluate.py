@@ -139,7 +139,7 @@ def test_ten_rows_with_or_without_the_outcome_have_no_score_for_it_would_tell_ho
 def test_few_positive_patients_have_a_value_but_no_interval():
     truth = np.r_[np.ones(20), np.zeros(60)]
     one = predictions(truth, np.linspace(1, 0, 80), subject_id=np.r_[np.arange(20) % 10, np.arange(10, 70)])
-    told = summary(one, scored(one, least=11))["auroc"]
+    told = summary(one, scored(one))["auroc"]
     assert told["value"] == 1.0
     assert told["low"] is None
     assert "too few patients" in told["note"]
@@ -299,3 +299,21 @@ def test_a_row_with_the_wrong_number_of_probabilities_is_refused(tmp_path):
 def test_a_missing_file_names_the_asset_to_run(tmp_path):
     with pytest.raises(ContractError, match="materialize the asset"):
         read_predictions(tmp_path / "none.parquet")
+
+
+def test_ece_interval_holds_its_point_where_every_resample_is_worse():
+    rng = np.random.default_rng(0)
+    probability = np.tile((np.arange(200) + 0.5) / 200, 2)
+    truth = rng.random(400) < probability
+    one = predictions(truth, probability)
+    found = score(one, Resamples.of(one.subject_id))["ece"]
+    low, high = found.interval()
+    assert low <= found.value <= high
+    assert low >= 0
+
+
+def test_scores_are_withheld_by_patients_and_not_by_rows():
+    truth, subject = np.arange(60) < 20, np.where(np.arange(60) < 20, np.arange(60) % 3, np.arange(60))
+    one = predictions(truth, np.linspace(0.9, 0.1, 60), subject_id=subject)
+    assert one.positives[0] == 20
+    assert score(one, Resamples.of(one.subject_id))["auroc"].note == TOO_FEW

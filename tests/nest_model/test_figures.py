@@ -89,3 +89,12 @@ def test_pyplot_is_never_loaded():
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("largest", [0.011, 0.03, 0.2, 0.9])
+def test_gain_axis_has_ticks_that_differ(largest: float):
+    figure = figures.importance([(f"token {rank}", largest / rank) for rank in range(1, 11)])
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert len(set(labels)) == len(labels) > 2

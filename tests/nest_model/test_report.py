@@ -188,7 +188,7 @@ def test_a_cohort_s_page_says_its_file_in_english(cohort_page):
 
 def test_intervals_are_spoken_of_where_a_score_has_one(few, cohort_page, tmp_path):
     write_cohort_report(few.root, "mimic_mortality", tmp_path, "default")
-    said = "95 % intervals from 200 resamples"
+    said = "95 % intervals from 1,000 resamples"
     assert said in words_of(cohort_page[0])
     assert said not in words_of((tmp_path / "report.html").read_text())
 
@@ -441,7 +441,9 @@ def test_a_score_that_would_tell_how_few_had_the_outcome_is_withheld_everywhere(
     assert metrics["mean_auroc"]["tasks"] == []
     assert told == {"event": "result", "metrics": {}}
     table = results_table(metrics).splitlines()
-    assert [line.index("withheld: under 11 rows") for line in table[2:]] == [table[0].index("Test rows")] * 4
+    assert [line.index("withheld: under 11 patients") for line in table[2:]] == [
+        table[0].index("Test rows")
+    ] * 4
 
 
 def test_both_overlaps_are_stated(report):

@@ -12,6 +12,7 @@ from pipelines.from_meds import find_dataset
 from pipelines.meds import write_meds
 from schemas.cards import StepCard
 from schemas.events import EVENTS
+from schemas.io.outputs import mark_all
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.pipelines.meds_tables import make_layout, read_meds, write_shards
@@ -118,6 +119,7 @@ def test_the_same_tables_give_the_same_bytes_and_an_older_dataset_is_gone(writte
     again = make_layout(tmp_path, RULES)
     (again.meds / "data" / "train").mkdir(parents=True)
     (again.meds / "data" / "train" / "old.parquet").write_bytes(b"old")
+    mark_all(again.meds)
     write_meds(again)
     relative = [path.relative_to(written.meds) for path in sorted(written.meds.rglob("*")) if path.is_file()]
     assert relative == [
