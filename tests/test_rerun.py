@@ -21,10 +21,13 @@ from tests.runs import ROOT, SMALL, Run
 
 ETL = {"raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset"}
 COHORTS = [
-    f"mimic_{name}" for name in ("mortality", "readmission", "long_stay", "icd_chapter", "icd_category")
+    f"mimic_{name}"
+    for name in ("mortality", "readmission", "readmission_any", "long_stay", "icd_chapter", "icd_category")
 ]
 LABELS = {f"{cohort}_labels" for cohort in COHORTS}
-MODELS = {"nest"} | {f"{cohort}_{model}" for cohort in COHORTS for model in ("nest", "lightgbm")}
+MODELS = {"nest"} | {
+    f"{cohort}_{model}" for cohort in COHORTS for model in ("leak_audit", "nest", "lightgbm")
+}
 PAGES = {"report"} | {f"{cohort}_report" for cohort in COHORTS}
 CHAIN = ETL | LABELS | MODELS | PAGES
 OF_THE_WHOLE_RUN = {name.removeprefix("NEST_").lower(): int(value) for name, value in SMALL.items()}

@@ -12,7 +12,8 @@ from assets.definitions import defs
 from tests.runs import CROSSWALKS, DEMO, ROOT, Run, run
 
 COHORTS = (
-    "mimic_icd_category", "mimic_icd_chapter", "mimic_long_stay", "mimic_mortality", "mimic_readmission"
+    "mimic_icd_category", "mimic_icd_chapter", "mimic_long_stay", "mimic_mortality", "mimic_readmission",
+    "mimic_readmission_any"
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from nest_model.labels import Labels
 from nest_model.predictions import Predictions, classes_of
 from nest_model.selection import Selection
 from schemas.cohort import Cohort, IndexDied, IndexLongerThan
+from schemas.cohort.look_ahead import look_aheads
 from schemas.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
 from schemas.suppress import shown_count
 from schemas.vocab import SPECIAL_KIND
@@ -78,7 +79,7 @@ class Suspects:
             tuple(tokens["token"].to_pylist()),
             tuple(tokens["kind"].to_pylist()),
             in_stay,
-            (),
+            tuple(f"{name}: {why}." for name, why in (look_aheads(cohort) if cohort else {}).items()),
             selection,
             _judged(labels),
             {},

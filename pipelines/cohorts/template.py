@@ -25,7 +25,6 @@ index:                                   # for whom: the encounters a prediction
 
 require:                                 # in this order; each line is a row of the attrition table
   - discharged alive: index_alive
-  - seen again at all: {{any_encounter: {{}}, after: index.end}}
 
 predict_at: index.end                    # when: index.start or index.end, or e.g. index.start + 24 hours
 features: {{until: predict_at}}            # from what: all known by then; also: drop_from_index: [DX]

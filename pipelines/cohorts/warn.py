@@ -9,7 +9,8 @@ import polars as pl
 from pipelines.cohorts.codes import ResolvedCodes
 from pipelines.cohorts.derive import Labels
 from pipelines.cohorts.tables import pattern_expr
-from schemas.cohort import ClassOf, Cohort, LabelsOf
+from schemas.cohort import AnyEncounter, ClassOf, Cohort, EncounterFilter, LabelsOf
+from schemas.cohort.look_ahead import ONE_END_OF_DATA, look_aheads
 from schemas.events import SPLITS
 from schemas.rules import DataRules
 from schemas.suppress import SMALLEST_SHOWN, some_of
@@ -82,7 +83,7 @@ def _uncovered_windows(cohort: Cohort, labels: Labels) -> list[str]:
     """Count the negative rows whose window reaches past the patient's data, and the rows that have no window."""
     within, until = getattr(cohort.outcome, "within", None), getattr(cohort.outcome, "until", None)
     rows, found = labels.rows, []
-    if labels.unfollowed:
+    if labels.unfollowed and not _is_followed_by_definition(cohort):
         many = some_of(labels.unfollowed, rows.filter(~pl.col("label")).height)
         length = f"for less than {within}" if until is None else f"to an earlier time than {until}"
         found.append(f"{many} negative rows are followed {length}")
@@ -92,6 +93,14 @@ def _uncovered_windows(cohort: Cohort, labels: Labels) -> list[str]:
             f"{many} rows have no window: they are predicted at or after {until}, and count as negative"
         )
     return found
+
+
+def _is_followed_by_definition(cohort: Cohort) -> bool:
+    """Return whether whoever does not come again is a no, where a patient's data end with the last stay anyway."""
+    outcome = cohort.outcome
+    if not isinstance(outcome, AnyEncounter) or outcome.within is None or cohort.source in ONE_END_OF_DATA:
+        return False
+    return outcome.any_encounter == EncounterFilter() and not look_aheads(cohort)
 
 
 def not_trainable(cohort: Cohort, labels: Labels) -> list[str]:

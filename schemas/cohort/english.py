@@ -15,6 +15,7 @@ from schemas.cohort.conditions import (
     IndexLongerThan,
     IndexWithout,
 )
+from schemas.cohort.look_ahead import look_aheads
 from schemas.cohort.model import HASH_SPLIT, Cohort
 from schemas.cohort.outcomes import (
     AnyEncounter,
@@ -43,6 +44,7 @@ def in_english(cohort: Cohort) -> list[str]:
         f"{cohort.cohort}: {cohort.about}",
         f"For: {_index(cohort)}.",
         *(["Excluded, in this order:", *excluded] if excluded else []),
+        *(f"Known only after the prediction: {name}, as {why}." for name, why in look_aheads(cohort).items()),
         f"Predicted at: {_time(cohort.predict_at)}.",
         f"From: {_features(cohort)}.",
         f"Outcome: {_OUTCOMES[type(cohort.outcome)](cohort.outcome)}.",

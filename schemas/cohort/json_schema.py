@@ -35,6 +35,7 @@ _KEYS = {
     "codes": "lists of codes by vocabulary; * at the end stands for any ending",
     "index": "the encounters a prediction is made for",
     "require": "what an index must fulfil; each '- name: condition' is a row of the attrition table",
+    "looks_ahead": "what is known only after the prediction and is meant so: names of requirements, index, keep",
     "predict_at": "the moment of prediction: index.start or index.end, or so long after it",
     "features": "what the model may see",
     "outcome": "what is predicted: exactly one",

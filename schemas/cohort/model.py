@@ -23,6 +23,7 @@ from schemas.cohort.codes import VOCAB_NAMES, clean_pattern, pattern_fault
 from schemas.cohort.conditions import Condition, EncounterFilter
 from schemas.cohort.document import Document, Path, where
 from schemas.cohort.faults import CohortError, Fault
+from schemas.cohort.look_ahead import look_aheads
 from schemas.cohort.outcomes import Outcome
 from schemas.cohort.parts import Known, Part, one_or_more
 from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField, duration
@@ -179,6 +180,7 @@ class Cohort(Part):
     codes: dict[str, CodeList] = {}
     index: Index
     require: tuple[dict[str, Condition], ...] = ()
+    looks_ahead: Annotated[tuple[str, ...], BeforeValidator(one_or_more)] | None = None
     predict_at: PredictAtField
     features: FeatureRule
     outcome: Outcome
@@ -197,7 +199,18 @@ class Cohort(Part):
         used = _list_names(self.index) | _list_names(self.outcome)
         for _, condition in self.requirements:
             used |= _list_names(condition)
-        return [f"codes.{name}: this code list is never used" for name in self.codes if name not in used]
+        unused = [f"codes.{name}: this code list is never used" for name in self.codes if name not in used]
+        return unused + self._look_ahead_warnings()
+
+    def _look_ahead_warnings(self) -> list[str]:
+        """Return what of the choice is known only after the prediction and is not said to be meant."""
+        meant = self.looks_ahead or ()
+        return [
+            f"'{name}' looks past the prediction: {why}; nobody can ask for it when the model is used. "
+            f"Leave it out, or if it is meant say so by 'looks_ahead: [{name}]'"
+            for name, why in look_aheads(self).items()
+            if name not in meant
+        ]
 
     def normalized(self) -> dict[str, Any]:
         """Return the spec as plain data, defaults written out, codes cleaned."""

@@ -17,7 +17,7 @@ SPECS = sorted(REPOSITORY.asset_graph.asset_nodes, key=lambda node: node.key)
 TASKS = ["mortality", "readmission", "long_stay", "icd_chapter", "icd_category"]
 PAEDIATRIC = ["recurrent_aom", "autism", "readmission_30d_home"]
 COHORTS = [f"{source}_{task}" for source in ("mimic", "meds") for task in TASKS]
-COHORTS += [f"pcornet_{task}" for task in PAEDIATRIC]
+COHORTS += ["mimic_readmission_any", *(f"pcornet_{task}" for task in PAEDIATRIC)]
 
 
 @pytest.mark.parametrize("node", SPECS, ids=lambda node: node.key.to_user_string())

@@ -190,6 +190,7 @@ def test_the_lock_resolves_code_lists_and_an_unmatched_pattern_is_a_warning(layo
     text = mimic("mortality").normalized() | {
         "codes": {"heart": {"icd9cm": ["401*", "4028"], "atc": ["B01*"]}},
         "index": {"encounter": {"with": "heart"}},
+        "looks_ahead": ["index"],
     }
     card = write_labels(parse_text(yaml.safe_dump(text), file="c.yaml"), layout, RULES)
     lock = yaml.safe_load((layout.cohort("mimic_mortality") / "cohort.lock.yaml").read_text())
@@ -268,8 +269,11 @@ def test_short_follow_up_is_said_without_a_small_count(tmp_path, patients, follo
     before = [stay(100 + n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(1, followed + 1)]
     write(layout, [subject(n) for n in range(1, patients + 1)], last + before, [])
     later = "admitted again later: {any_encounter: {}, after: index.end}"
-    card = write_labels(mimic("readmission", (later, "ended: {index_has: end}")), layout, RULES)
-    assert card.warnings[0] == f"{said} negative rows are followed for less than 30 days"
+    until = ("within: 30 days", "until: index.end + 30 days")
+    card = write_labels(mimic("readmission", (later, "ended: {index_has: end}"), until), layout, RULES)
+    assert (
+        card.warnings[0] == f"{said} negative rows are followed to an earlier time than index.end + 30 days"
+    )
 
 
 def test_a_filter_on_an_empty_column_is_refused_where_it_stands(layout):
@@ -452,3 +456,52 @@ def _rewrite(layout, change):
     task = pq.read_schema(path).metadata[b"task"].decode()
     rows = change(pl.from_arrow(read_table(path, schema)))
     write_table(rows.to_arrow(), path, schema, made_by="test", metadata={"task": task})
+
+
+def test_who_never_comes_again_is_a_no_where_the_data_end_with_the_last_stay(tmp_path):
+    layout = Layout(tmp_path)
+    write(
+        layout,
+        [subject(n) for n in range(20)],
+        [stay(n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(20)],
+        [],
+    )
+    card = write_labels(mimic("readmission_any"), layout, RULES)
+    assert card.counts["rows"] == 20
+    assert not any("followed" in warning for warning in card.warnings)
+
+
+def test_a_choice_by_what_comes_after_the_prediction_is_a_warning_unless_it_is_meant(layout):
+    said = mimic("readmission").normalized()
+    assert not any("looks past" in one for one in parse_text(yaml.safe_dump(said), file="c.yaml").warnings())
+    del said["looks_ahead"]
+    card = write_labels(parse_text(yaml.safe_dump(said), file="c.yaml"), layout, RULES)
+    assert card.warnings[0].startswith("'admitted again later' looks past the prediction")
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "is_told"),
+    [
+        ("readmission", ("{any_encounter: {}, after: index.end}", "{data_until: index.end + 30 days}"), True),
+        (
+            "readmission",
+            ("any_encounter: {}, after: index.end}", "any_encounter: {}, before: index.end}"),
+            False,
+        ),
+        ("mortality", ("index_longer_than: 24 hours", "index_longer_than: 25 hours"), True),
+        (
+            "mortality",
+            ("{index_longer_than: 24 hours}", "{index_longer_than: 24 hours}\n  - left: index_alive"),
+            True,
+        ),
+        ("mortality", ("keep: every", "keep: nearest 40 years"), True),
+        ("mortality", ("keep: every", "keep: first"), False),
+    ],
+)
+def test_what_looks_past_the_prediction(task, change, is_told):
+    warnings = (
+        mimic(task, change, ("looks_ahead: admitted again later\n", ""))
+        if task == "readmission"
+        else mimic(task, change)
+    )
+    assert any("looks past" in warning for warning in warnings.warnings()) == is_told

@@ -71,8 +71,8 @@ def test_a_file_of_the_five_tasks_is_read_without_a_warning(path):
     assert cohort.warnings() == []
 
 
-def test_there_are_five_mimic_tasks():
-    tasks = {"mortality", "long_stay", "readmission", "icd_chapter", "icd_category"}
+def test_there_are_five_mimic_tasks_and_one_of_them_on_everybody():
+    tasks = {"mortality", "long_stay", "readmission", "readmission_any", "icd_chapter", "icd_category"}
     assert {path.stem for path in FILES} == {f"mimic_{task}" for task in tasks}
 
 
