@@ -12,7 +12,7 @@ from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.events import scan_table, write_events
 from pipelines.sources import instacart as rows_of
 from pipelines.sources.instacart_tables import ORDER_PRODUCTS, READ, InstacartSource
-from pipelines.sources.raw import estimate_rows, require_columns
+from pipelines.sources.raw import count_lines, estimate_rows, require_columns
 from pipelines.workers import Progress, each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
@@ -26,10 +26,11 @@ KIND = "ITEM"
 
 
 def inspect_raw(source: InstacartSource, layout: Layout) -> StepCard:
-    """Say which files there are, their sizes and hashes; refuse one that is missing or lacks a column."""
+    """Say which files there are, their sizes and hashes; refuse one that lacks a column or whose quotes hide rows."""
     paths = {name: source.path(name) for name in READ}
     for name, path in paths.items():
         require_columns(path, READ[name])
+        count_lines(path, READ[name])
     card = StepCard(
         step="raw",
         contract="instacart/kaggle",

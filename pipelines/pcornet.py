@@ -19,6 +19,7 @@ from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.events import scan_table, write_events
 from pipelines.flows import sift
 from pipelines.sources.pcornet import people as told
+from pipelines.sources.pcornet.codes import refuse_lost_codes
 from pipelines.sources.pcornet.days import day_encounters, days_of
 from pipelines.sources.pcornet.encounters import encounter_rows, encounters
 from pipelines.sources.pcornet.event_rows import EVENT_TABLES, ROWS, event_rows
@@ -228,6 +229,8 @@ def extract_events(source: PcornetSource, layout: Layout) -> StepCard:
         ours = scan_table(layout.subjects, SUBJECTS).select("subject_id").collect()["subject_id"]
         spill, site = Spill(aside / "spill", buckets), _site(source, ours)
         flows = {table: _spill_table(source, table, site, spill) for table in EVENT_TABLES}
+        for table, flow in flows.items():
+            refuse_lost_codes(table, flow)
         work = partial(extract_bucket, layout, _crosswalks(source), spill, aside, last)
         held: dict[str, Flow] = {}
         for part in each_bucket("events", work, len(buckets)):

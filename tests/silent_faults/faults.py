@@ -1,6 +1,7 @@
 """The table of all silent faults, by area; an area is a file of its own with a list `FAULTS`, named here once."""
 
 from tests.silent_faults import (
+    cells,
     chain_code,
     clock,
     cohort_files,
@@ -16,6 +17,7 @@ from tests.silent_faults.fault import Fault
 AREAS: dict[str, list[Fault]] = {
     "The chain's own code": chain_code.FAULTS,
     "The clock": clock.FAULTS,
+    "Cells and codes": cells.FAULTS,
     "Other sources": sources.FAULTS,
     "Models, runs, code and what comes over the net": surroundings.FAULTS,
     "What a run wrote": corruption.FAULTS,

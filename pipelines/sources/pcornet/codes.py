@@ -8,6 +8,8 @@ import polars as pl
 
 from pipelines.codes import ICD9_CM, ICD9_PCS, ICD10_CM, ICD10_PCS, clean_code
 from pipelines.sources.pcornet.words import NO_INFORMATION, said
+from schemas.cards import Flow
+from schemas.errors import InputError
 
 CPT = r"^([0-9]{4}[0-9A-Z]|[A-Z][0-9]{4})$"  # with HCPCS, which shares its type in the CDM
 LOINC, RXCUI, NDC, CVX = r"^[0-9]{1,7}-[0-9]$", r"^[0-9]{1,8}$", r"^[0-9]{9,11}$", r"^[0-9]{2,3}$"
@@ -33,6 +35,20 @@ NO_CODE = {
     "malformed_code": ~pl.col("well_formed"),
 }
 """Why a row has no code that could be used, in the order the reasons count."""
+
+
+FEWEST_CODES = 100  # of which a share says something
+
+
+def refuse_lost_codes(table: str, flow: Flow) -> None:
+    """Raise InputError where more than half of a table's codes have no shape or type that codes can have."""
+    lost = flow.dropped.get("malformed_code", 0) + flow.dropped.get("code_type", 0)
+    given = flow.source_rows - flow.dropped.get("no_code", 0)
+    if given >= FEWEST_CODES and 2 * lost > given:
+        raise InputError(
+            f"{table}: {lost:,} of {given:,} codes are none of their type (more than half), as where they are "
+            "written as decimal numbers or have lost their zeros. Extract them as text."
+        )
 
 
 def diagnosis_codes(rows: pl.DataFrame) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.sources.files import find_file, rewording, unchanged
+from pipelines.sources.lines import count_rows
 from pipelines.sources.pcornet.statements import Dialect, nothing
 from pipelines.sources.pcornet.tables import TABLES
 from schemas.errors import InputError
@@ -36,7 +37,7 @@ class Dump:
         """Read the files as they are; one that changes meanwhile is refused at the end.
 
         Raises:
-            InputError: a table is there twice, or a file changed.
+            InputError: a table is there twice, its quotes are such that rows could vanish in a cell, or a file changed.
         """
         paths = {
             name: find_file(self.folder, name.lower()) or find_file(self.folder, name) for name in TABLES
@@ -45,6 +46,8 @@ class Dump:
             for path in paths.values():
                 if path is not None:
                     stack.enter_context(unchanged(path))
+                    if path.suffix != ".parquet":
+                        count_rows(path)
             duckdb_paths = stack.enter_context(DuckDBPaths())
             database = stack.enter_context(connected(read_only=True))
             for name, path in paths.items():
