@@ -573,3 +573,19 @@ def test_helpers_over_runs_agree_with_plain_loops(runs: list[list[int]]):
 def test_a_gzip_member_carries_no_time(written: Path):
     head = io.BytesIO((written / "hosp" / "patients.csv.gz").read_bytes()).read(8)
     assert head[4:8] == b"\0\0\0\0"
+
+
+# ---- codes that tell how long a stay lasted
+
+
+def test_a_ventilation_code_is_dated_early_and_tells_what_came_later(block: Block):
+    """As on a bill: whoever read it on the day it is dated would know that the stay goes on for days."""
+    codes, hours, died = block.procedures, block.lengths.hours, block.deaths.died
+    is_long = np.isin(codes.code.astype(str), ["5A1955Z", "9672"])
+    stays = np.unique(codes.stay[is_long])
+    assert len(stays) > 100
+    assert (hours[stays] >= 96).all()
+    assert (codes.day[is_long] == 0).mean() > 0.4
+    others = np.setdiff1d(np.arange(len(hours)), stays)
+    assert (hours[stays] > 168).mean() > 2 * (hours[others] > 168).mean()
+    assert died[stays].mean() > 3 * died[others].mean()
