@@ -200,8 +200,10 @@ print(count[0])
 def test_to_open_a_spill_or_parquet_file_is_a_change_at_which_a_kill_can_fall(tmp_path: Path):
     command = [str(BIN / "python"), "-c", OPENED, str(tmp_path)]
     whole = subprocess.run([*command, "-1"], cwd=ROOT, capture_output=True, text=True)
-    assert whole.stdout == "6\n", "two folders, two files of a spill, a table aside and its renaming"
-    for change, left in ((3, "spill/LAB.arrow"), (5, ".rows.parquet.part")):
+    assert whole.stdout == "7\n", (
+        "two folders, two files of a spill, the folder of a table, it aside, its renaming"
+    )
+    for change, left in ((3, "spill/LAB.arrow"), (6, ".rows.parquet.part")):
         for path in (tmp_path / "spill", tmp_path / "rows.parquet"):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         killed = subprocess.run([*command, str(change)], cwd=ROOT, capture_output=True)
