@@ -4,15 +4,15 @@ The pipeline tokenizes with NumPy, Arrow and dictionaries of texts; this says th
 so that a fault in either shows as sets that differ.
 """
 
-import json
 from dataclasses import replace
 
 from schemas.contract import table_metadata
 from schemas.events import DRUG_LOOKUP, EVENTS, KINDS, SUBJECTS
 from schemas.expectations.sequences import seqset, vocab
-from schemas.expectations.suite import Rule, Suite, Table, View, holds
+from schemas.expectations.suite import Suite, Table, View, holds
 from schemas.io.verify import is_written
 from schemas.layout import Layout
+from schemas.rules import DataRules
 from schemas.vocab import UNK
 
 SUBJECTS_DERIVED = 300
@@ -30,21 +30,44 @@ _PREFIXES = """
 
 
 def derived_vocab(layout: Layout) -> Suite:
-    """Return the suite of vocab/1 of a hospital, its procedures counted once more; these have no parents to add to."""
-    everyone = "OR true" if _fitted_on_all(layout) else ""
+    """Return the suite of vocab/1 of a hospital, held against the events of the patients it was fitted on."""
+    rules = _rules(layout)
+    is_fitted_on = (
+        "true"
+        if rules.fit_on == "all"
+        else "subject_id IN (SELECT subject_id FROM subjects WHERE split = 'train')"
+    )
+    return _counted_once_more(layout, _procedures(is_fitted_on), _diagnoses(is_fitted_on, rules.min_count))
+
+
+def _procedures(is_fitted_on: str) -> View:
+    """Count procedures once more; these have no parents to add to."""
     query = f"""
         SELECT v.token, v.count_train, coalesce(counted.events, 0) AS events
         FROM vocab v LEFT JOIN (
             SELECT mapped AS code, count(*) AS events FROM events
-            WHERE kind = 'PR' AND encounter_id IS NOT NULL
-                AND (subject_id IN (SELECT subject_id FROM subjects WHERE split = 'train') {everyone})
-            GROUP BY mapped
+            WHERE kind = 'PR' AND encounter_id IS NOT NULL AND {is_fitted_on} GROUP BY mapped
         ) counted USING (code)
         WHERE v.kind = 'PR'"""
-    rule = holds(
-        "procedure_is_counted_in_the_fitted_on_patients_alone", "count_train = events", "token", "count_train"
-    )
-    return _counted_once_more(layout, query, rule)
+    name = "procedure_is_counted_in_the_fitted_on_patients_alone"
+    return View("vocab_as_derived", query, (holds(name, "count_train = events", "token", "count_train"),))
+
+
+def _diagnoses(is_fitted_on: str, min_count: int) -> View:
+    """Count the patients of diagnoses without a token by category: what so many share would be one, by backing off."""
+    query = f"""
+        WITH fitted AS (
+            SELECT DISTINCT subject_id, kind, mapped AS code FROM events
+            WHERE kind = 'DX' AND encounter_id IS NOT NULL AND mapped IS NOT NULL AND {is_fitted_on}
+        ),
+        ancestors AS (
+            SELECT code, kind || ':' || unnest({_PREFIXES}) AS token FROM (SELECT DISTINCT kind, code FROM fitted)
+        ),
+        known AS (SELECT DISTINCT code FROM ancestors SEMI JOIN vocab USING (token))
+        SELECT left(code, 3) AS category, count(DISTINCT subject_id) AS patients
+        FROM fitted ANTI JOIN known USING (code) GROUP BY ALL"""
+    name = "diagnoses_without_a_token_are_rare_together"
+    return View("vocab_of_the_rare", query, (holds(name, f"patients < {min_count}", "token"),))
 
 
 def derived_basket_vocab(layout: Layout) -> Suite:
@@ -68,21 +91,20 @@ def derived_basket_vocab(layout: Layout) -> Suite:
     rule = holds(
         "product_is_counted_without_the_orders_asked_for", "count_train = events", "token", "count_train"
     )
-    return _counted_once_more(layout, query, rule)
+    return _counted_once_more(layout, View("vocab_as_derived", query, (rule,)))
 
 
-def _counted_once_more(layout: Layout, query: str, rule: Rule) -> Suite:
-    """Return the suite of vocab/1 with a rule on its tokens beside their counts in the events."""
+def _counted_once_more(layout: Layout, *views: View) -> Suite:
+    """Return the suite of vocab/1 with views of its tokens beside their counts in the events."""
     suite = vocab(layout)
     sources = (Table("events", layout.events, EVENTS), Table("subjects", layout.subjects, SUBJECTS))
-    view = View("vocab_as_derived", query, (rule,))
-    return replace(suite, tables=(*suite.tables, *sources), views=(*suite.views, view))
+    return replace(suite, tables=(*suite.tables, *sources), views=(*suite.views, *views))
 
 
-def _fitted_on_all(layout: Layout) -> bool:
-    """Return whether the vocabulary says that it was fitted on all patients."""
+def _rules(layout: Layout) -> DataRules:
+    """Return the rules the vocabulary says it was fitted by."""
     rules = table_metadata(layout.vocab).get("rules", "{}") if is_written(layout.vocab) else "{}"
-    return bool(json.loads(rules).get("fit_on") == "all")
+    return DataRules.model_validate_json(rules)
 
 
 def derived_seqset(layout: Layout) -> Suite:

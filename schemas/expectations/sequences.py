@@ -43,13 +43,6 @@ def vocab(layout: Layout) -> Suite:
             "token",
         ),
         holds("parent_is_another_token", "parent <> token AND parent IN (SELECT token FROM vocab)", "parent"),
-        holds(
-            "rare_diagnosis_is_counted_in_its_parent",
-            "CASE WHEN kind = 'DX' AND token_id IS NULL AND count_train > 0 AND len(code) > 3 AND code NOT LIKE '%/%'"
-            " THEN token[:-2] IN (SELECT token FROM vocab) END",
-            "token",
-            "token_id",
-        ),
     )
     in_order = (
         holds("ids_have_no_gaps", "token_id = row_number() OVER (ORDER BY token_id) - 1", "token_id"),

@@ -12,6 +12,7 @@ from schemas.contract import read_table, write_table
 from schemas.expectations import Suite
 from schemas.seqset import SEQSET
 from schemas.validation import Outcome, validate
+from schemas.vocab import SPECIALS
 from tests.schemas.tiny_layout import COHORT, DAY, START, Row, broken, mortality, tables, write
 
 Change = Callable[[list[Row]], object]
@@ -144,7 +145,7 @@ FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
         in_list("available", 0, datetime(2150, 1, 1)),
         {"available_is_not_before_time", "icd_code_is_known_from_the_end_on"},
     ),
-    ("seqset", in_list("available", 1, START + 2 * DAY), {"icd_code_is_known_from_the_end_on"}),
+    ("seqset", in_list("available", PR, START + 2 * DAY), {"icd_code_is_known_from_the_end_on"}),
     ("seqset", put("encounter_id", 999), {"set_is_an_encounter", "encounter_has_a_set"}),
     ("seqset", shift("end", -DAY), {"set_ends_with_its_encounter"}),
     (
@@ -190,7 +191,11 @@ FAULTS_OF_THE_WHOLE: list[tuple[str, Change, set[str]]] = [
     ("seqset", lambda rows: rows.reverse(), {"shard_is_sorted"}),
     ("seqset", lambda rows: rows.pop(), {"encounter_has_a_set"}),
     ("vocab", put("count_train", 21, row=6), {"procedure_is_counted_in_the_fitted_on_patients_alone"}),
-    ("vocab", put("token", "DX:K109", row=RARE), {"rare_diagnosis_is_counted_in_its_parent"}),
+    (
+        "vocab",
+        put("token", "DX:K10", "code", "K10", row=len(SPECIALS)),
+        {"diagnoses_without_a_token_are_rare_together"},
+    ),
     ("seqset", in_list("tokens", 0, 6), {"set_holds_the_tokens_of_its_events"}),
     ("seqset", in_list("available", 1, datetime(2151, 1, 1)), {"set_holds_the_tokens_of_its_events"}),
     (

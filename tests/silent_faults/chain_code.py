@@ -177,7 +177,7 @@ FAULTS = [
         "code",
         replaced(tokens, "parent_token", without_backing_off),
         up_to("mimic_vocab"),
-        Expectation("mimic_vocab", "rare_diagnosis_is_counted_in_its_parent"),
+        Expectation("mimic_vocab", "diagnoses_without_a_token_are_rare_together"),
     ),
     Fault(
         "features: what came after the prediction is selected",
