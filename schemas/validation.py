@@ -283,7 +283,7 @@ def _run_view(context: Any, source: Any, view: View) -> list[Outcome]:
 
 
 def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
-    """Store the rows of a view, which are counts, and hold them against the bounds of its rules.
+    """Store the rows of a view and hold its rules against them.
 
     DuckDB does so for all rules at once; Great Expectations would take ten milliseconds for each. Temporary tables
     lie in memory, or beside the suite's tables where they are spilled, never in the database.

@@ -14,6 +14,7 @@ SAMPLED = 1000
 STAYS_OF_A_PART, MOST_PARTS = 50, 10  # parts of the subjects, which a file that ends too early has none of
 FEWEST_STAYS = 100  # with events of a kind, below which a median over them says little
 LEAST_OF_A_PART = 0.25  # of the share of all stays that have an event of a kind
+FEWEST_OF_A_PART = 20  # stays with a kind to be expected in a part, below which it may lack them by chance
 IS_SAMPLED = f"""subject_id IN (SELECT subject_id FROM subjects
     WHERE hash(subject_id) % (SELECT greatest(1, count(*) // {SAMPLED}) FROM subjects) = 0)"""
 
@@ -80,15 +81,11 @@ def _covered(usual: Usual) -> list[Rule]:
 def _spread(kind: str) -> list[Rule]:
     """Return the rules that no tenth of the subjects, and not the last tenth of the time, is nearly without a kind."""
     least = f"{LEAST_OF_A_PART} * covered / stays"
+    has_parts = f"parts > 1 AND covered >= {FEWEST_OF_A_PART} * parts"
+    has_last = f"last_stays >= {STAYS_OF_A_PART} AND covered * last_stays >= {FEWEST_OF_A_PART} * stays"
     return [
-        _if(kind, "{}_are_spread_over_the_subjects", "parts > 1", f"least_covered >= {least}", "subject_id"),
-        _if(
-            kind,
-            "{}_reach_the_last_stays",
-            f"last_stays >= {STAYS_OF_A_PART}",
-            f"last_covered >= {least}",
-            "time",
-        ),
+        _if(kind, "{}_are_spread_over_the_subjects", has_parts, f"least_covered >= {least}", "subject_id"),
+        _if(kind, "{}_reach_the_last_stays", has_last, f"last_covered >= {least}", "time"),
     ]
 
 

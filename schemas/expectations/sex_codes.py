@@ -1,12 +1,13 @@
 """Codes that only one sex has: what tells that the sexes of a source were exchanged.
 
 ICD-10-CM and ICD-9-CM chapters of pregnancy and of the organs of one sex; ICD-10-PCS sections of obstetrics and of the
-reproductive systems. What both may have (breast, Z38 "liveborn infant") is not among them.
+reproductive systems. What both may have (breast; Z38 "liveborn infant", V29 "observation of newborns") is not among
+them.
 """
 
 FEMALE_ICD10 = "O|Z33|Z34|Z36|Z37|Z39|Z3A|C5[1-8]|D06|D2[5-8]|N7[0-7]|N8|N9[0-8]"
 MALE_ICD10 = "C6[0-3]|D29|D40|N4|N5[0-3]"
-FEMALE_ICD9 = "6[3-7][0-9]|V2[234789]|179|18[0-4]|218|219|22[01]|61[4-9]|62[0-9]"
+FEMALE_ICD9 = "6[3-7][0-9]|V2[23478]|179|18[0-4]|218|219|22[01]|61[4-9]|62[0-9]"
 MALE_ICD9 = "18[5-7]|222|60[0-8]"
 FEMALE_PCS = "1|0U"
 MALE_PCS = "0V"

@@ -78,8 +78,8 @@ class Rule:
 class View:
     """Rules on the rows of one query over the suite's tables.
 
-    `private`: its rows are about people, so small counts of them are not shown. `is_stored`: the query is run once, for
-    all its rules and for later stored views of the suite that name it; what its rules hold against bounds are counts.
+    `private`: its rows are about people, so small counts of them are not shown. `is_stored`: the query, whose rows are
+    few, is run once, for all its rules and for later stored views of the suite that name it; its rules are SQL.
     `label`: the column that names a row of a stored view which breaks a rule, in words of ours.
     """
 

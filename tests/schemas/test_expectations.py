@@ -278,6 +278,19 @@ def test_a_fault_of_one_table_fails_the_expectation_held_against_it(tmp_path: Pa
     assert failing(SUITES["events"](layout), unmapped) == unmapped
 
 
+@pytest.mark.parametrize("is_one_code", [False, True])
+def test_a_code_that_names_its_vocabulary_is_rare_by_itself(is_one_code: bool, tmp_path: Path) -> None:
+    def snomed(rows: list[Row]) -> None:
+        for row in rows:
+            if row["kind"] == "DX":
+                row["mapped"] = f"SNOMED/{1000 if is_one_code else row['subject_id']}"
+
+    name = "diagnoses_without_a_token_are_rare_together"
+    assert failing(SUITES["vocab"](broken(tmp_path, "events", snomed)), {name}) == (
+        {name} if is_one_code else set()
+    )
+
+
 def test_a_subject_in_two_shards_fails(tmp_path: Path) -> None:
     layout = write(tables(), tmp_path)
     (shard,) = layout.seqset.glob("*.parquet")
