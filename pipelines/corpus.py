@@ -174,8 +174,8 @@ def count_bucket(
             texts = [(tokens.write_tokens(kind, in_sets, NO_CUTS, lookup), in_sets)]
         codes.append(tokens.count_tokens(texts[-1][0]))
         patients += [
-            tokens.patients_of(written, of["subject_id"].combine_chunks(), most=most_patients)
-            for written, of in texts
+            tokens.patients_of(written, rows["subject_id"].combine_chunks(), most=most_patients)
+            for written, rows in texts
         ]
     text = pl.col("code", "unit").cast(pl.String)
     return Counted(values, units.with_columns(text), pl.concat(codes), pl.concat(patients))

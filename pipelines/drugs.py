@@ -61,7 +61,7 @@ def count_prescriptions(prescriptions: pl.LazyFrame) -> pl.LazyFrame:
 class GsnCount:
     """Prescription rows by their GSNs."""
 
-    given: int  # with at least one
+    recorded: int  # with at least one
     known: int  # of these, with one the crosswalk has
     mended: int  # of these, with one in another spelling than the published
 

@@ -221,11 +221,13 @@ def roll_up(own: pl.DataFrame, patients: pl.DataFrame, *, min_count: int) -> pl.
     while waiting.height:
         length = pl.col("token").str.len_chars()
         is_longest = length == waiting.select(length.max()).item()
-        longest, theirs = waiting.filter(is_longest), patients.filter(is_longest)
-        is_common = pl.col("token").is_in(common_tokens(theirs, min_count=min_count)["token"].implode())
+        longest, patients_of_longest = waiting.filter(is_longest), patients.filter(is_longest)
+        is_common = pl.col("token").is_in(
+            common_tokens(patients_of_longest, min_count=min_count)["token"].implode()
+        )
         done.append(longest.with_columns(is_common=is_common))
         backing_off = longest.filter(~is_common).select(up, "count").drop_nulls("token")
-        moved = theirs.filter(~is_common).select(up, "subject_id").drop_nulls("token")
+        moved = patients_of_longest.filter(~is_common).select(up, "subject_id").drop_nulls("token")
         waiting = (
             pl.concat([waiting.filter(~is_longest), backing_off]).group_by("token").agg(pl.col("count").sum())
         )

@@ -51,26 +51,14 @@ def some_of(count: int, of: int) -> str:
     """Return roughly how many of a number that may itself be withheld, in words that tell neither."""
     if count == of:
         return "all"
+    if not _IS_PROTECTED.get():
+        return f"{count:,}"
     if is_small(count):
         return SMALL
-    return (
-        "nearly all"
-        if is_small(of - count)
-        else f"{count:,}"
-        if not _IS_PROTECTED.get()
-        else _share(count, of)
-    )
-
-
-def _share(count: int, of: int) -> str:
     tenths = round(10 * count / of)
-    return (
-        "nearly all"
-        if tenths == 10
-        else f"about {10 * tenths} % of the"
-        if tenths
-        else "fewer than 5 % of the"
-    )
+    if tenths == 10 or is_small(of - count):
+        return "nearly all"
+    return f"about {10 * tenths} % of the" if tenths else "fewer than 5 % of the"
 
 
 def hidden_together(*tables: Mapping[str, int]) -> set[str]:

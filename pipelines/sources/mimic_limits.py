@@ -36,9 +36,8 @@ def refuse(table: str, flow: Flow) -> None:
             patient; codes have lost their zeros; one labevent_id stands for two measurements; more than half of a
             kind is lost, or all of it.
     """
-    said = _codes_fault(table, flow) or _rows_fault(table, flow) or _loss(flow)
-    if said:
-        raise InputError(f"{table}: {said}")
+    if fault := _codes_fault(table, flow) or _rows_fault(table, flow) or _loss(flow):
+        raise InputError(f"{table}: {fault}")
 
 
 def _count(flow: Flow, reason: str, most: float = 0) -> str | None:
@@ -105,11 +104,13 @@ def _loss(flow: Flow) -> str | None:
     return None
 
 
-def refuse_unknown_gsns(found: GsnCount, prescribed: Flow) -> None:
+def refuse_unknown_gsns(gsns: GsnCount, prescribed: Flow) -> None:
     """Raise InputError where fewer than half of the prescriptions that have a GSN have one that leads to a code."""
-    if found.known <= (1 - MOST_LOST_SHARE) * found.given and (found.given >= FEWEST_ROWS or not found.known):
+    if gsns.known <= (1 - MOST_LOST_SHARE) * gsns.recorded and (
+        gsns.recorded >= FEWEST_ROWS or not gsns.known
+    ):
         raise InputError(
-            f"prescriptions: column gsn: {found.known:,} of {found.given:,} rows with a GSN (of "
+            f"prescriptions: column gsn: {gsns.known:,} of {gsns.recorded:,} rows with a GSN (of "
             f"{prescribed.source_rows:,} in all) lead to a code. Give the "
             "gsn_atc_ndc_mapping of these drugs."
         )

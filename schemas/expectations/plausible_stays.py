@@ -3,7 +3,7 @@
 from schemas.expectations.suite import Rule, View, counted, holds
 from schemas.expectations.usual import UsualStays
 
-ALIKE = 100  # subjects of one birthday, or stays at one age, that are no share worth telling
+ALIKE = 100  # so many subjects of one birthday, or stays at one age, are no fault whatever their share
 FEWEST_STAYS_WITHOUT_DEATH = 1000
 PARTS, LEAST_OF_A_PART = 10, 0.25
 FEWEST_OF_A_PART = 10  # subjects with a stay to be expected in a part, below which it may lack them by chance

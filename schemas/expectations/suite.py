@@ -12,7 +12,7 @@ from schemas.suppress import SMALLEST_SHOWN
 
 Severity = Literal["ERROR", "WARN"]
 FEW = SMALLEST_SHOWN - 1
-"""So many rows are no share worth telling: no rule on shares minds them, and their number is not shown."""
+"""So few rows break no rule on shares, whatever their share; their number is not shown."""
 
 Bounds = tuple[float | None, float | None]
 """The share of rows beyond which a check warns, and the one beyond which it stops what hangs below."""
@@ -80,7 +80,7 @@ class View:
 
     `private`: its rows are about people, so small counts of them are not shown. `is_stored`: the query, whose rows are
     few, is run once, for all its rules and for later stored views of the suite that name it; its rules are SQL.
-    `label`: the column that names a row of a stored view which breaks a rule, in words of ours.
+    `label`: the column by whose words, which are ours, a message names the rows of a stored view that break a rule.
     """
 
     name: str
@@ -142,9 +142,10 @@ def holds(name: str, sql: str, *columns: str, severity: Severity = "ERROR", at_l
 def counted(
     name: str, broken: str, of: str, *columns: str, bounds: Bounds | None, few: int = FEW
 ) -> list[Rule]:
-    """Return the rules that no larger share of rows breaks it than its bounds: `name` warns, `most_name` stops.
+    """Return the rules that bound the share of broken rows: above the first bound `name` warns, above the second
+    `most_name` stops.
 
-    Up to `few` rows may whatever their share; where the share is 0, none.
+    Up to `few` rows break neither; where the bound is 0, one row does.
     """
     warn, error = bounds or (None, None)
     levels: list[tuple[str, Severity, float | None]] = [

@@ -131,10 +131,10 @@ def _member(archive: Path, name: str) -> bytes:
                     f"the archive holds {len(found)} files {name}, and one is needed. Check the address."
                 )
             with files.open(found[0]) as text:
-                held = text.read(MOST_BYTES_INSIDE + 1)
-            if len(held) > MOST_BYTES_INSIDE:
+                content = text.read(MOST_BYTES_INSIDE + 1)
+            if len(content) > MOST_BYTES_INSIDE:
                 raise InputError(f"{name} in it is larger than {TOO_LARGE_INSIDE}")
-            return held
+            return content
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
         raise InputError(
             "what arrived is no whole zip archive, and was deleted. Open the address in a browser to see what it is, "

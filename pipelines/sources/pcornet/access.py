@@ -82,15 +82,17 @@ def oracle_address(access: Access, *, allow_plaintext: bool) -> str:
 
     if allow_plaintext:
         return access.dsn
-    meant = oracledb.ConnectParams()
+    address = oracledb.ConnectParams()
     try:
-        meant.parse_connect_string(access.dsn)
+        address.parse_connect_string(access.dsn)
     except oracledb.Error:
         raise InputError(
             "NEST_DB_DSN: is no address like tcps://host:2484/service, nor a name in the tnsnames.ora of TNS_ADMIN. "
             "Write it so."
         ) from None
-    hosts, protocols = (told if isinstance(told, list) else [told] for told in (meant.host, meant.protocol))
+    hosts, protocols = (
+        values if isinstance(values, list) else [values] for values in (address.host, address.protocol)
+    )
     if not all(
         protocol == "tcps" or _is_local(host or "") for host, protocol in zip(hosts, protocols, strict=True)
     ):

@@ -43,10 +43,10 @@ FEWEST_CODES = 100  # of which a share says something
 def refuse_lost_codes(table: str, flow: Flow) -> None:
     """Raise InputError where more than half of a table's codes have no shape or type that codes can have."""
     lost = flow.dropped.get("malformed_code", 0) + flow.dropped.get("code_type", 0)
-    given = flow.source_rows - flow.dropped.get("no_code", 0)
-    if given >= FEWEST_CODES and 2 * lost > given:
+    recorded = flow.source_rows - flow.dropped.get("no_code", 0)
+    if recorded >= FEWEST_CODES and 2 * lost > recorded:
         raise InputError(
-            f"{table}: {lost:,} of {given:,} codes are none of their type (more than half), as where they are "
+            f"{table}: {lost:,} of {recorded:,} codes are none of their type (more than half), as where they are "
             "written as decimal numbers or have lost their zeros. Extract them as text."
         )
 

@@ -150,9 +150,9 @@ def _code_books(name: str, crosswalk: str, conditions: list[str]) -> dict[int, C
         part = table.filter(pl.col("icd_version") == str(version))
         codes = part["icd_code"].unique(maintain_order=True).to_list()
         own = durations.filter(pl.col("icd_version") == str(version))
-        said = pl.DataFrame({"icd_code": codes}).join(own, on="icd_code", how="left", maintain_order="left")
+        hours = pl.DataFrame({"icd_code": codes}).join(own, on="icd_code", how="left", maintain_order="left")
         at_least, under = (
-            said[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            hours[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
             for name in ("at_least_hours", "under_hours")
         )
         books[version] = CodeBook(
