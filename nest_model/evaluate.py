@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nest_model.bootstrap import Resamples, weighted_auroc, weighted_average_precision
-from nest_model.predictions import Predictions, read_predictions
+from nest_model.predictions import Predictions, patients_of, read_predictions
 from schemas.label_counts import shown_positives
 from schemas.suppress import SMALL, SMALLEST_SHOWN, is_small
 
@@ -102,11 +102,7 @@ def score(
 
 def _fewest_patients(predictions: Predictions, scorable: np.ndarray) -> int:
     """Patients on the thinner side of the class that has most of them there."""
-    sides = [
-        min(len(np.unique(predictions.subject_id[truth])), len(np.unique(predictions.subject_id[~truth])))
-        for truth in predictions.truth[:, scorable].T
-    ]
-    return max(sides)
+    return max(min(patients_of(truth, predictions.subject_id)) for truth in predictions.truth[:, scorable].T)
 
 
 def _ranking(predictions: Predictions, scorable: np.ndarray, resamples: Resamples, name: str) -> Score:
@@ -189,27 +185,31 @@ def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:
 
 
 def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
-    """Mean probability and observed share per bin; None (withheld) under 11 positives or negatives.
+    """Mean probability and observed share per bin; None (withheld) under 11 patients with, or without, the outcome.
 
-    Bins of equal mass, as for ECE, joined from the lowest up until each holds eleven rows with the outcome and eleven
-    without: the share of a bin times its rows, which can be guessed, is a count of people.
+    Bins of equal mass, as for ECE, joined from the lowest up until each holds eleven patients with the outcome and
+    eleven without: the share of a bin times its rows, which can be guessed, is a count of people.
     """
-    probability, truth = (column.ravel() for column in confidence(predictions))
-    if not curve_allowed(truth):
+    table, pairs = confidence(predictions)
+    probability, truth = table.ravel(), pairs.ravel()
+    subject_id = np.repeat(predictions.subject_id, pairs.shape[1])
+    if not curve_allowed(truth, subject_id):
         return None
-    bins = joined_bins(bins_of_equal_mass(probability), truth)
+    bins = joined_bins(bins_of_equal_mass(probability), truth, subject_id)
     rows = np.bincount(bins)
     expected, observed = (np.bincount(bins, weights=column) / rows for column in (probability, truth))
     return {"expected": [round(x, 4) for x in expected], "observed": [round(x, 4) for x in observed]}
 
 
-def joined_bins(bins: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return bins 0, 1, … joined with the next ones up to eleven rows of either outcome, the rest with the last."""
-    sides = [np.bincount(bins[truth == side], minlength=BINS) for side in (True, False)]
+def joined_bins(bins: np.ndarray, truth: np.ndarray, subject_id: np.ndarray) -> np.ndarray:
+    """Return bins 0, 1, … joined with the next ones up to eleven patients of either outcome, the rest with the last."""
+    subjects, place = np.unique(subject_id, return_inverse=True)
+    has = np.zeros((2, len(subjects), BINS), dtype=bool)  # a patient with a row of this outcome in this bin
+    has[truth.astype(int), place, bins] = True
     new, begin = np.zeros(BINS, dtype=int), 0
     for end in range(1, BINS):
         within, beyond = (
-            min(side[part].sum() for side in sides) for part in (slice(begin, end), slice(end, None))
+            has[..., part].any(axis=2).sum(axis=1).min() for part in (slice(begin, end), slice(end, None))
         )
         closed = min(within, beyond) >= SMALLEST_SHOWN
         new[end] = new[end - 1] + closed
@@ -260,6 +260,6 @@ def headline(metrics: dict[str, Any]) -> dict[str, float]:
     return {name: metrics[name]["value"] for name in METRICS if metrics[name]["value"] is not None}
 
 
-def curve_allowed(truth: np.ndarray) -> bool:
-    """Whether there are the eleven positives (and negatives) under which no curve is drawn."""
-    return min(int(truth.sum()), int((~truth).sum())) >= SMALLEST_SHOWN
+def curve_allowed(truth: np.ndarray, subject_id: np.ndarray) -> bool:
+    """Whether there are the eleven patients with (and without) the outcome under whom no curve is drawn."""
+    return min(patients_of(truth, subject_id)) >= SMALLEST_SHOWN

@@ -118,7 +118,7 @@ def _attribute(text: str) -> str:
 
 @styled
 def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """ROC of each model, given as (truth, probability) [rows]. Ask `evaluate.curve_allowed` first."""
+    """ROC of each model, given as (truth, probability) [rows]. Ask `Predictions.scorable` first."""
     from sklearn.metrics import roc_curve
 
     figure, axes = _square("ROC", "1 − specificity", "Sensitivity")
@@ -232,7 +232,7 @@ def results_overview(
             _dots(axes, position, scores, models)
             _say_where_withheld(axes, position, scores)
         _rows_down(axes, [row["task"] for row in rows])
-    _legend_above(figure.axes[0], models)
+    _legend_above(figure, models)
     return figure
 
 
@@ -264,7 +264,7 @@ def forest(
     _rows_down(axes, [line["words"] for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
         label.set_fontweight("normal" if "scores" in line else "bold")
-    _legend_above(axes, models)
+    _legend_above(figure, models)
     return figure
 
 
@@ -297,21 +297,13 @@ def _say_where_withheld(axes: Axes, y: float, scores: Mapping[str, Mapping[str, 
         axes.annotate("too few to show", (0.01, y), **_BESIDE)
 
 
-def _legend_above(axes: Axes, models: Sequence[str]) -> None:
+def _legend_above(figure: Figure, models: Sequence[str]) -> None:
     dots = [
         Line2D([], [], linestyle="", marker=LOOKS[name].marker, color=LOOKS[name].colour, **_DOT)
         for name in models
     ]
     names = [LOOKS[name].label for name in models]
-    axes.legend(
-        dots,
-        names,
-        loc="lower left",
-        bbox_to_anchor=(-0.02, 1),
-        ncols=3,
-        borderaxespad=0.2,
-        handletextpad=0.2,
-    )
+    figure.legend(dots, names, loc="outside upper left", ncols=4, borderaxespad=0.2, handletextpad=0.2)
 
 
 def _rows_down(axes: Axes, names: Sequence[str]) -> None:
@@ -330,7 +322,8 @@ def training_curve(
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
     axes.grid(True, axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))
+    axes.ticklabel_format(axis="y", useOffset=False)
     dashes = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
     for place, (name, points) in enumerate(series.items()):
         colour = _OTHERS[place % len(_OTHERS)]
@@ -346,8 +339,10 @@ def training_curve(
 @styled
 def histogram(bars: Sequence[tuple[str, int | None]], *, title: str, x: str, y: str) -> Figure:
     """Bars from counts: (words under the bar, count; None where it may not be shown)."""
-    figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+    widest = max((len(words) for words, _ in bars), default=1)
+    figure = Figure(figsize=(max(4.6, 0.9 + 0.085 * (widest + 1) * len(bars)), 3.0), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
+    axes.set_ylim(0, 1.05 * max((count or 0 for _, count in bars), default=0) or 1)
     axes.bar(range(len(bars)), [count or 0 for _, count in bars], color=LOOKS["nest"].colour, width=0.86)
     for place, (_, count) in enumerate(bars):
         if count is None:
@@ -365,7 +360,16 @@ def histogram(bars: Sequence[tuple[str, int | None]], *, title: str, x: str, y: 
 def importance(bars: Sequence[tuple[str, float]]) -> Figure:
     """Shares of all gain under one another, the largest first; `bars` are (column, share)."""
     figure = Figure(figsize=(5.6, 0.7 + 0.24 * len(bars)), layout="constrained")
-    axes = figure.add_subplot(title="LightGBM: share of all gain", xlabel="Share")
+    axes = figure.add_subplot(xlabel="Share")
+    # over the names too: beside long ones an axes is narrower than its title
+    figure.suptitle(
+        "LightGBM: share of all gain",
+        x=0.01,
+        ha="left",
+        weight="bold",
+        size=STYLE["axes.titlesize"],
+        color=INK,
+    )
     axes.barh(range(len(bars)), [share for _, share in bars], color=LOOKS["lightgbm"].colour, height=0.66)
     _rows_down(axes, [name for name, _ in bars])
     axes.tick_params(axis="y", labelsize=8)
@@ -398,7 +402,7 @@ def attention_by_kind(beyond: Mapping[str, Sequence[float]]) -> Figure:
 @styled
 def attention_by_recency(beyond: Mapping[str, Sequence[float]]) -> Figure:
     """A line a layer over how many sets back; `beyond` maps that number, as text, to its layers."""
-    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+    figure = Figure(figsize=(5.4, 3.2), layout="constrained")
     axes = figure.add_subplot(
         title="Across sets: attention of the last", xlabel="Sets back", ylabel="Beyond an even share"
     )
@@ -412,7 +416,7 @@ def attention_by_recency(beyond: Mapping[str, Sequence[float]]) -> Figure:
     words = [f"{name} or more" if name == "7" and name == last else name for name in beyond]
     axes.set_xticks(range(len(words)), words)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.legend(loc="best", fontsize=8)
+    figure.legend(loc="outside right center", fontsize=8)  # of a deep model it would lie on its lines
     return figure
 
 
@@ -423,7 +427,9 @@ def attrition(steps: Sequence[tuple[str, int | None, str]]) -> Figure:
     Args:
         steps: name of the step, rows left (None where withheld), words beside the bar.
     """
-    figure = Figure(figsize=(6.4, 0.65 + 0.42 * len(steps)), layout="constrained")
+    longest = max((len(name) for name, _, _ in steps), default=0)
+    size = (6.4 + 0.08 * max(0, longest - 24), 0.65 + 0.42 * len(steps))
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     colour = LOOKS["nest"].colour
     for y, (_, rows, words) in enumerate(steps):
@@ -432,7 +438,7 @@ def attrition(steps: Sequence[tuple[str, int | None, str]]) -> Figure:
         axes.annotate(words, (rows or 0, y), (5, 0), textcoords="offset points", va="center", fontsize=8.5)
     axes.set_yticks(range(len(steps)), [name for name, _, _ in steps])
     axes.set_ylim(len(steps) - 0.4, -0.6)
-    axes.set_xlim(0, 1.32 * max((rows or 0 for _, rows, _ in steps), default=1) or 1)
+    axes.set_xlim(0, 1.45 * max((rows or 0 for _, rows, _ in steps), default=1) or 1)
     axes.tick_params(axis="y", length=0)
     axes.set_xticks([])
     axes.spines[["left", "bottom"]].set_visible(False)

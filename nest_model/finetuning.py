@@ -17,7 +17,7 @@ from nest_model.data import SeqSets
 from nest_model.features import leak_count, select
 from nest_model.labels import Labels
 from nest_model.model import NestModel
-from nest_model.predictions import scorable
+from nest_model.predictions import scorable, varying
 from nest_model.ranks import share
 from nest_model.recipe import Recipe
 from nest_model.runtime import Runtime
@@ -112,7 +112,8 @@ class FineTuning:
         truth = as_truth(targets.numpy(), scores.shape[1], self._type)
         precision = mean_average_precision(truth, scores)
         told = {"val_loss": loss} | ({} if precision is None else {"val_average_precision": precision})
-        return told if len(scorable(truth)) else {}, loss if precision is None else -precision
+        may_be_told = len(scorable(truth, self._labels.subject_id[self._val])) > 0
+        return told if may_be_told else {}, loss if precision is None else -precision
 
     def where(self, examples: np.ndarray) -> list[ShardRows]:
         """Return the rows of the shards these training examples are read from."""
@@ -178,7 +179,7 @@ def as_truth(targets: np.ndarray, classes: int, label_type: str) -> np.ndarray:
 
 def mean_average_precision(truth: np.ndarray, probability: np.ndarray) -> float | None:
     """Return AP, the mean over classes that vary; None: none does."""
-    varies = scorable(truth, least=1)
+    varies = varying(truth)
     if not len(varies):
         return None
     return float(average_precision_score(truth[:, varies], probability[:, varies], average="macro"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nest_model import figures
 from nest_model.bins import bars_of
-from nest_model.evaluate import curve_allowed, reliability
+from nest_model.evaluate import reliability
 from nest_model.predictions import read_predictions
 from nest_model.report.page import attrition_bars, overview_figure
 from schemas.cards import StepCard
@@ -66,7 +66,7 @@ def of_training(model: Path) -> dict[str, bytes]:
 
 
 def of_predictions(file: Path, model: str) -> dict[str, bytes]:
-    """Return ROC and reliability on the test rows of a bool task; withheld under 11 positives or negatives.
+    """Return ROC and reliability on the test rows of a bool task; withheld under 11 patients with, or without, it.
 
     Args:
         model: its look, a key of `figures.LOOKS`.
@@ -74,7 +74,7 @@ def of_predictions(file: Path, model: str) -> dict[str, bytes]:
     if not file.exists():
         return {}
     test = read_predictions(file).of("test")
-    if test.task.label_type != "bool" or not curve_allowed(test.truth):
+    if test.task.label_type != "bool" or not len(test.scorable()):
         return {}
     curves = {"ROC": figures.roc({model: (test.truth[:, 0], test.probability[:, 0])})}
     if points := reliability(test):

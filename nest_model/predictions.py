@@ -60,24 +60,27 @@ class Predictions:
         return self.truth.sum(axis=0)
 
     def scorable(self, least: int = SMALLEST_SHOWN) -> np.ndarray:
-        """Columns a score may be told of: `least` patients have the outcome in some row, and as many do not in some.
-
-        See `scorable`. Rows are not enough: eleven stays can be those of one patient.
-        """
-        sides = [[self._patients(side) for side in (column, ~column)] for column in self.truth.T]
-        return np.flatnonzero([min(patients) >= least for patients in sides])
-
-    def _patients(self, rows: np.ndarray) -> int:
-        return len(np.unique(self.subject_id[rows]))
+        """Return the columns a score may be told of, see `scorable`."""
+        return scorable(self.truth, self.subject_id, least)
 
 
-def scorable(truth: np.ndarray, least: int = SMALLEST_SHOWN) -> np.ndarray:
-    """Return the columns of a truth [rows, classes] with `least` positive rows and as many negative ones.
+def scorable(truth: np.ndarray, subject_id: np.ndarray, least: int = SMALLEST_SHOWN) -> np.ndarray:
+    """Return the columns of a truth [rows, classes] that `least` patients have in some row, and as many lack in some.
 
-    With fewer a score gives their number away: AUROC is a count of pairs, divided by how many there are.
+    With fewer a score gives their number away: AUROC is a count of pairs, divided by how many there are. Rows are not
+    enough: eleven stays can be those of one patient.
     """
-    positives = truth.sum(axis=0)
-    return np.flatnonzero((positives >= least) & (positives <= len(truth) - least))
+    return np.flatnonzero([min(patients_of(column, subject_id)) >= least for column in truth.T])
+
+
+def varying(truth: np.ndarray) -> np.ndarray:
+    """Return the columns of a truth [rows, classes] in which some rows are true and some are not."""
+    return np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))
+
+
+def patients_of(truth: np.ndarray, subject_id: np.ndarray) -> tuple[int, int]:
+    """Return how many patients have a true row [rows], and how many one that is not; some may have both."""
+    return len(np.unique(subject_id[truth])), len(np.unique(subject_id[~truth]))
 
 
 def classes_of(task: Task) -> tuple[str, ...]:

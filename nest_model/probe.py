@@ -55,7 +55,7 @@ def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[Probe, Ma
     tried = [_fit(rows[train], truth[train], kind, strength=strength, seed=seed) for strength in STRENGTHS]
     merits = [_merit(truth[val], probe.probabilities(rows[val], kind)) for probe in tried]
     best = max(range(len(tried)), key=merits.__getitem__)  # the first of equals
-    told = {"average_precision": merits[best][0]} if len(scorable(truth[val])) else {}
+    told = {"average_precision": merits[best][0]} if len(scorable(truth[val], labels.subject_id[val])) else {}
     return tried[best], told | {"strength": tried[best].strength}
 
 

@@ -17,7 +17,6 @@ from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.model_selection import GroupKFold
 
 from nest_model.predictions import Predictions
-from schemas.suppress import SMALLEST_SHOWN
 
 Method = Literal["temperature", "isotonic"]
 Map = Callable[[np.ndarray], np.ndarray]  # probability [rows] → probability [rows]
@@ -47,8 +46,7 @@ def recalibrate(validation: Predictions) -> Recalibration | None:
     give one of them away.
     """
     truth, probability = validation.truth[:, 0], validation.probability[:, 0]
-    patients = [len(np.unique(validation.subject_id[truth == side])) for side in (True, False)]
-    if min(patients) < SMALLEST_SHOWN:
+    if not len(validation.scorable()):
         return None
     folds = list(GroupKFold(FOLDS).split(probability, groups=validation.subject_id))
     brier = {method: _held_out_brier(fit, truth, probability, folds) for method, fit in _FITS.items()}

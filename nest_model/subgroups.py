@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import Score, combine, missing, score
-from nest_model.predictions import Predictions
+from nest_model.predictions import Predictions, patients_of
 from schemas.contract import read_table
 from schemas.events import ENCOUNTERS, SUBJECTS
 from schemas.suppress import SMALLEST_SHOWN, WITHHELD, hidden_together, is_small
@@ -17,11 +17,11 @@ from schemas.suppress import SMALLEST_SHOWN, WITHHELD, hidden_together, is_small
 METRICS = ("auroc", "average_precision")
 
 LEAST_POSITIVES = 20
-"""With fewer a group's score says more of chance than of the group."""
+"""Patients with the outcome; with fewer a group's score says more of chance than of the group."""
 
-TOO_FEW = f"withheld: under {LEAST_POSITIVES} rows with the outcome, or under {SMALLEST_SHOWN} without"
+TOO_FEW = f"withheld: under {LEAST_POSITIVES} patients with the outcome, or under {SMALLEST_SHOWN} without"
 
-BESIDE_FEW = "withheld: too few rows in this group, or in one it is hidden with"
+BESIDE_FEW = "withheld: too few patients in this group, or in one it is hidden with"
 
 _VAGUE = ("not known", "other")
 
@@ -94,7 +94,7 @@ def score_groups(
         group_of_row = np.array(group_of_row, dtype=object)
         names = sorted(set(group_of_row), key=_place)
         parts = {name: predictions.rows(group_of_row == name) for name in names}
-        hidden = _hidden(parts)
+        hidden = _hidden(predictions, parts)
         scores = _scores(parts, hidden, resamples)
         reference = _reference(parts, scores)
         for name in names:
@@ -122,20 +122,29 @@ def _gap(scores: Mapping[str, Mapping[str, Score]], name: str, reference: str | 
     return combine([scores[name]["auroc"], scores[reference]["auroc"]], lambda pair: pair[0] - pair[1])
 
 
-def _hidden(parts: Mapping[str, Predictions]) -> set[str]:
-    """Return the groups whose rows and positives are withheld; both, for each gives the other away."""
+def _hidden(predictions: Predictions, parts: Mapping[str, Predictions]) -> set[str]:
+    """Return the groups whose rows and positives are withheld; both, for each gives the other away.
+
+    Patients decide, with the outcome and without: many rows can be those of few. Rows are what is shown and can be
+    subtracted, so what is hidden together has room in them too.
+    """
+    if any(map(is_small, _patients(predictions))):
+        return set(parts)
     positives = {name: int(part.positives[0]) for name, part in parts.items()}
     negatives = {name: len(part) - positives[name] for name, part in parts.items()}
-    if any(is_small(sum(counts.values())) for counts in (positives, negatives)):
-        return set(parts)
-    return hidden_together(positives, negatives)
+    with_it, without = ({name: _patients(part)[side] for name, part in parts.items()} for side in (0, 1))
+    return hidden_together(positives, negatives, with_it, without)
+
+
+def _patients(part: Predictions) -> tuple[int, int]:
+    """Return the patients with the outcome, and those without it, in some row."""
+    return patients_of(part.truth[:, 0], part.subject_id)
 
 
 def _may_be_scored(hidden: set[str], parts: Mapping[str, Predictions]) -> bool:
-    """Whether hidden groups may have scores, each of which says that its group has enough rows of both kinds."""
+    """Whether hidden groups may have scores, each of which says that its group has enough patients of both kinds."""
     scored = [name for name in hidden if _has_enough(parts[name])]
-    positives = sum(int(parts[name].positives[0]) for name in hidden)
-    negatives = sum(len(parts[name]) for name in hidden) - positives
+    positives, negatives = (sum(_patients(parts[name])[side] for name in hidden) for side in (0, 1))
     room = SMALLEST_SHOWN - 1
     return positives >= room + LEAST_POSITIVES * len(scored) and negatives >= room + SMALLEST_SHOWN * len(
         scored
@@ -143,8 +152,8 @@ def _may_be_scored(hidden: set[str], parts: Mapping[str, Predictions]) -> bool:
 
 
 def _has_enough(part: Predictions) -> bool:
-    positives = int(part.positives[0])
-    return positives >= LEAST_POSITIVES and len(part) - positives >= SMALLEST_SHOWN
+    positives, negatives = _patients(part)
+    return positives >= LEAST_POSITIVES and negatives >= SMALLEST_SHOWN
 
 
 def _scores(

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from nest_model.labels import Labels
-from nest_model.predictions import scorable, truth_table
+from nest_model.predictions import scorable, truth_table, varying
 from nest_model.telemetry import Progress, Telemetry
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def fit(labels: Labels, features: sparse.csr_matrix, *, seed: int, telemetry: Te
     label_type = labels.task.label_type
     classes = commonest_labels(labels) if label_type == "list" else labels.task.classes
     truth = labels_truth(labels, classes)
-    data = _Data.of(features, truth, labels.split, label_type)
+    data = _Data.of(features, truth, labels)
     columns = [None] if label_type == "class" else list(range(truth.shape[1]))
     tuned, later = columns[:TUNING_LABELS], columns[TUNING_LABELS:]
     grid = GRIDS[label_type]
@@ -135,19 +135,22 @@ class _Data:
     val_features: sparse.csr_matrix
     train_truth: np.ndarray  # bool [rows, classes]
     val_truth: np.ndarray
+    val_subject_id: np.ndarray
     patience: int
 
     @classmethod
-    def of(cls, features: sparse.csr_matrix, truth: np.ndarray, split: np.ndarray, label_type: str) -> Self:
+    def of(cls, features: sparse.csr_matrix, truth: np.ndarray, labels: Labels) -> Self:
         import lightgbm as lgb
 
+        label_type = labels.task.label_type
         known = truth.any(axis=1) | (label_type != "class")  # a class no training row has cannot be learnt
-        train, val = (np.flatnonzero((split == name) & known) for name in ("train", "val"))
+        train, val = (np.flatnonzero((labels.split == name) & known) for name in ("train", "val"))
         train_set = lgb.Dataset(features[train], np.zeros(len(train)), params=COMMON).construct()
         val_set = lgb.Dataset(
             features[val], np.zeros(len(val)), params=COMMON, reference=train_set
         ).construct()
-        return cls(train_set, val_set, features[val], truth[train], truth[val], PATIENCE[label_type])
+        outcomes = truth[train], truth[val], labels.subject_id[val]
+        return cls(train_set, val_set, features[val], *outcomes, PATIENCE[label_type])
 
     def boost(self, settings: Mapping[str, Any], column: int | None, progress: Progress) -> "lgb.Booster":
         """Fit one booster on one column of the truth or, for None, on all columns as one class."""
@@ -171,11 +174,11 @@ class _Data:
 
         truth = self.val_truth if columns == [None] else self.val_truth[:, columns]
         probability = probabilities(boosters, self.val_features)
-        varies = scorable(truth, least=1)
+        varies = varying(truth)
         scores = [average_precision_score(truth[:, k], probability[:, k]) for k in varies]
         ap = float(np.mean(scores)) if scores else None
         log_loss = float(np.mean([next(iter(b.best_score["valid_0"].values())) for b in boosters]))
-        may_be_told = len(scorable(truth)) > 0
+        may_be_told = len(scorable(truth, self.val_subject_id)) > 0
         return (-1.0 if ap is None else ap, -log_loss), {
             "average_precision": ap if may_be_told else None,
             "log_loss": log_loss if may_be_told else None,

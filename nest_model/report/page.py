@@ -8,10 +8,11 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from nest_model import figures, net_benefit
-from nest_model.evaluate import SPLIT, curve_allowed
+from nest_model.evaluate import SPLIT
 from nest_model.report.paper import beside_the_paper
 from nest_model.report.table import LABELS, interval, number, result_rows
 from nest_model.report.tasks import TaskResults
+from nest_model.report.verdicts import verdicts, worsened
 
 METRIC_NAMES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
 
@@ -53,7 +54,6 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
     """
     return _template("source.html.j2").render(
         **_of_tasks(metrics, tasks, histories),
-        rows=result_rows(metrics),
         paper=beside_the_paper(metrics["tasks"]),
         validation_names=VALIDATION_NAMES,
         reasons=REASONS,
@@ -80,6 +80,9 @@ def _of_tasks(
     }
     return {
         "metrics": metrics,
+        "rows": result_rows(metrics),
+        "verdicts": verdicts(metrics),
+        "worsened": worsened,
         "labels": LABELS,
         "metric_names": METRIC_NAMES,
         "split": SPLIT,
@@ -146,7 +149,7 @@ def task_pictures(
         curves = {
             name: (one.truth[:, 0], one.probability[:, 0])
             for name, one in results.models.items()
-            if curve_allowed(one.truth)
+            if len(one.scorable())
         }
         if curves:
             drawn["roc"] = _svg(figures.roc(curves), f"{title}: ROC curves of {_names(curves)}")
@@ -199,9 +202,9 @@ def _attended(title: str, found: Mapping[str, Mapping[str, Sequence[float]]]) ->
 
 
 def decision_figure(results: TaskResults) -> Figure | None:
-    """Net benefit of each model, recalibrated where it could be; None: too few rows for a curve."""
+    """Net benefit of each model, recalibrated where it could be; None: too few patients for a curve."""
     shown = {name: results.recalibrated.get(name, one) for name, one in results.models.items()}
-    shown = {name: one for name, one in shown.items() if curve_allowed(one.truth)}
+    shown = {name: one for name, one in shown.items() if len(one.scorable())}
     if not shown:
         return None
     truth = next(iter(shown.values())).truth[:, 0]

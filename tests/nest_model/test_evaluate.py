@@ -164,17 +164,19 @@ def test_small_counts_and_their_complements_are_not_told():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(22, 400), st.floats(0.03, 0.97), st.integers(0, 10_000))
-def test_every_bin_of_the_reliability_curve_holds_eleven_rows_of_either_outcome(rows, share, seed):
+@given(st.integers(22, 400), st.floats(0.03, 0.97), st.integers(1, 4), st.integers(0, 10_000))
+def test_every_bin_of_the_reliability_curve_holds_eleven_patients_of_either_outcome(rows, share, stays, seed):
     rng = np.random.default_rng(seed)
     truth = rng.random(rows) < share
     probability = np.sort(rng.random(rows)).round(2)
-    if reliability(predictions(truth, probability)) is None:
-        assert min(truth.sum(), (~truth).sum()) < 11
+    subject = rng.integers(0, max(1, rows // stays), rows)
+    sides = (truth, ~truth)
+    if reliability(predictions(truth, probability, subject_id=subject)) is None:
+        assert min(len(set(subject[side])) for side in sides) < 11
         return
-    bins = joined_bins(bins_of_equal_mass(probability), truth)
-    for side in (truth, ~truth):
-        assert np.bincount(bins[side]).min() >= 11
+    bins = joined_bins(bins_of_equal_mass(probability), truth, subject)
+    for side in sides:
+        assert min(len(set(subject[side & (bins == k)])) for k in range(bins.max() + 1)) >= 11
     assert (np.diff(bins) >= 0).all()
 
 

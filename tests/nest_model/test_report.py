@@ -11,7 +11,8 @@ import yaml
 from nest_model.evaluate import METRICS
 from nest_model.predictions import read_predictions
 from nest_model.report import results_table, write_cohort_report, write_report
-from nest_model.report.tasks import planted, title_of
+from nest_model.report.tasks import planted, predictions_of, title_of
+from nest_model.report.verdicts import verdicts, worsened
 from nest_model.telemetry import Telemetry
 from schemas.cards import Flow, StepCard
 from schemas.cohort import parse_cohort
@@ -356,7 +357,9 @@ def test_a_class_too_few_have_is_counted_on_the_page(report):
     found = report[1]["tasks"]["mimic_icd_chapter"]["models"]["nest"]
     assert found["classes_left_out"] == 1
     of_all = f"{found['classes_scored']} of {found['classes_scored'] + 1} classes"
-    assert f"{of_all} scored; left out are those with under 11 test rows with, or without, it" in report[0]
+    assert (
+        f"{of_all} scored; left out are those with under 11 test patients with, or without, it" in report[0]
+    )
     assert f'<span class="note">{of_all}</span>' in report[0], "beside its score too"
 
 
@@ -547,3 +550,103 @@ def test_a_small_overlap_hides_the_sizes_it_could_be_worked_out_from(tmp_path):
 
     assert found["overlap"]["val_in_test"] == {"patients": "withheld", "share": "–"}
     assert set(found["pretrain"].values()) == {"withheld"}
+
+
+def compared(title, auroc, precision=(0.0, -0.1, 0.1)):
+    """Return what a task's metrics say of NEST less LightGBM: value, low and high of AUROC and of AP."""
+    scores = {"auroc": auroc, "average_precision": precision}
+    difference = {name: dict(zip(("value", "low", "high"), one, strict=True)) for name, one in scores.items()}
+    return {"title": title, "models": {}, "missing": {}, "label_type": "bool", "difference": difference}
+
+
+def test_verdict_names_who_is_better_task_by_task_and_where_nobody_is():
+    category = compared("Codes", (0.0, 0.0, 0.0))
+    found = verdicts(
+        {
+            "tasks": {
+                "a": compared("Mortality", (0.02, 0.01, 0.03)),
+                "b": compared("Long stay", (0.0, -0.01, 0.01)),
+                "c": {**category, "common": {**compared("", (-0.08, -0.1, -0.06)), "labels": 50}},
+                "d": compared("Readmission", (0.0, -0.01, 0.01), (-0.02, -0.03, -0.01)),
+                "e": compared("Sepsis", (0.01, None, None), (0.01, None, None)),
+                "f": compared("Nothing", (None, None, None), (None, None, None)),
+            }
+        }
+    )
+    assert found == [
+        "NEST is better than LightGBM: Mortality, by AUROC +0.020 (+0.010 to +0.030) (NEST − LightGBM).",
+        "LightGBM is better than NEST: Codes, the 50 commonest, by AUROC −0.080 (−0.100 to −0.060) (NEST − LightGBM).",
+        "LightGBM is better than NEST: Readmission, by AP −0.020 (−0.030 to −0.010) (NEST − LightGBM).",
+        "This data cannot tell them apart by AUROC or AP: Long stay.",
+        "There is no interval to judge by, for want of patients: Sepsis.",
+    ]
+
+
+def test_verdicts_stand_on_both_pages_and_follow_the_intervals(report, cohort_page):
+    for page, metrics in (report, cohort_page):
+        sentences = verdicts(metrics)
+        assert sentences
+        for sentence in sentences:
+            assert sentence in page
+        assert page.count("cannot tell them apart") == sum("cannot tell" in one for one in sentences)
+    of_list = report[1]["tasks"]["mimic_icd_category"].get("common", report[1]["tasks"]["mimic_icd_category"])
+    assert of_list["difference"]["auroc"]["low"] is not None
+    assert any(one.count("ICD category") for one in verdicts(report[1]))
+
+
+def test_page_says_where_recalibration_made_it_worse(tmp_path):
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=300, cohorts={"mimic_mortality": "bool"})
+    path = layout.report("mimic_mortality_nest") / "predictions.parquet"
+    honest = read_predictions(path)
+    rng = np.random.default_rng(0)
+    common = rng.random(len(honest)) < 1 - 0.5 * (
+        1 - honest.probability[:, 0]
+    )  # of validation patients alone
+    made_up.write_predictions(
+        path,
+        subject_id=honest.subject_id,
+        encounter_id=honest.encounter_id,
+        label=np.where(honest.split == "val", common, honest.truth[:, 0]).tolist(),
+        probability=honest.probability,
+        split=honest.split,
+    )
+    page, metrics = write(layout, tmp_path / "out", ["mimic_mortality"])
+    task = metrics["tasks"]["mimic_mortality"]
+    old, new = (part["models"]["nest"]["ece"]["value"] for part in (task, task["recalibrated"]))
+    assert new > old + 0.01
+    assert f"ECE worse on the test patients: NEST ({old:.3f} before, {new:.3f} after)" in page
+    for sentence in worsened(task):
+        assert sentence in page
+
+
+def test_page_says_nothing_of_recalibration_where_it_helped():
+    good = {name: {"value": value} for name, value in {"brier": 0.1, "ece": 0.02}.items()}
+    bad = {name: {"value": value} for name, value in {"brier": 0.1004, "ece": 0.04}.items()}
+    assert worsened({"models": {"nest": bad}, "recalibrated": {"models": {"nest": good}}}) == []
+    assert worsened({"models": {"nest": bad}}) == []
+    assert len(worsened({"models": {"nest": good}, "recalibrated": {"models": {"nest": bad}}})) == 1
+
+
+def test_curves_are_withheld_where_many_rows_are_of_few_patients(tmp_path):
+    layout = made_up.write_layout(tmp_path / "mimic", subjects=200, cohorts={"mimic_mortality": "bool"})
+    for model in ("nest", "probe", "lightgbm"):
+        path = predictions_of(layout, "mimic_mortality", model)
+        one = read_predictions(path)
+        few = np.unique(one.subject_id[one.split == "test"])[:10]
+        truth = one.truth[:, 0] & ((one.split != "test") | np.isin(one.subject_id, few))
+        truth |= (one.split == "test") & np.isin(one.subject_id, few)
+        made_up.write_predictions(
+            path,
+            subject_id=one.subject_id,
+            encounter_id=one.encounter_id,
+            label=truth.tolist(),
+            probability=one.probability,
+            split=one.split,
+            model=model,
+        )
+    assert (truth & (one.split == "test")).sum() >= 11
+    page, metrics = write(layout, tmp_path / "out", ["mimic_mortality"])
+    assert "under 11 test patients with, or without, the outcome" in page
+    assert "ROC curves" not in page
+    assert metrics["tasks"]["mimic_mortality"]["models"]["nest"]["reliability"] is None
+    assert metrics["tasks"]["mimic_mortality"]["models"]["nest"]["auroc"]["value"] is None

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
 
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import counts as counts_of_rows
@@ -81,7 +80,7 @@ def test_a_group_under_eleven_positives_has_no_score_and_no_count(world):
     large, small = score_groups(test, {"Ward": groups}, seed=42)
 
     assert small["auroc"]["value"] is None
-    assert small["auroc"]["note"] == "withheld: under 20 rows with the outcome, or under 11 without"
+    assert small["auroc"]["note"] == "withheld: under 20 patients with the outcome, or under 11 without"
     assert small["gap"]["value"] is large["gap"]["value"] is None
     assert large["reference"] == small["reference"] == "large"
     assert not small["positives"].isdigit()
@@ -112,6 +111,12 @@ def ward(name, first_subject, above, below, negatives):
     return [(first_subject + k, name, *row) for k, row in enumerate(zip(truth, risks, strict=True))]
 
 
+def auroc_by_pairs(truth, risk):
+    """Return the share of pairs put in order, ties one half: what the definition says, and fast."""
+    gaps = risk[truth][:, None] - risk[~truth]
+    return ((gaps > 0) + (gaps == 0) / 2).mean()
+
+
 def test_a_gap_is_to_the_largest_group_and_its_interval_is_of_patients_drawn_for_both():
     rows = ward("north", 0, 30, 10, 60) + ward("south", 1000, 12, 12, 30)
     rows += [(k, "south", truth, risk) for k, (_, _, truth, risk) in enumerate(rows[:40])]  # in both wards
@@ -129,7 +134,7 @@ def test_a_gap_is_to_the_largest_group_and_its_interval_is_of_patients_drawn_for
         aurocs = {}
         for name in ("north", "south"):
             drawn = np.repeat(np.arange(len(group)), times * (group == name))
-            aurocs[name] = roc_auc_score(test.truth[drawn, 0], test.probability[drawn, 0])
+            aurocs[name] = auroc_by_pairs(test.truth[drawn, 0], test.probability[drawn, 0])
         gaps.append(aurocs["south"] - aurocs["north"])
     assert (south["gap"]["low"], south["gap"]["high"]) == pytest.approx(
         tuple(np.percentile(gaps, [2.5, 97.5])), abs=1e-6
@@ -207,3 +212,29 @@ def test_no_small_group_can_be_narrowed_beside_the_test_rows(counts):
         attacker.know_sum(what, [f"{one['group']} {what}" for one in found])
     there = {name: count for name, count in truth.items() if name.rpartition(" ")[0] in set(group)}
     assert attacker.narrowed(there) == {}
+
+
+def stays(rows, patients):
+    """Return the rows with their outcomes divided among so many patients."""
+    first = rows[0][0]
+    return [(first + k % patients, *row[1:]) for k, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize(("patients", "is_shown"), [(19, False), (20, True)])
+def test_a_group_of_many_rows_and_few_patients_has_no_score(patients, is_shown):
+    sick, well = ward("small", 1000, 40, 0, 0), ward("small", 2000, 0, 0, 60)
+    test, group = rows_of(*ward("large", 0, 60, 10, 60), *stays(sick, patients), *well)
+    small = score_groups(test, {"Ward": group}, seed=42)[1]
+    assert (small["auroc"]["value"] is not None) == is_shown
+
+
+@pytest.mark.parametrize("side", [True, False])
+def test_counts_of_a_group_with_ten_patients_of_a_kind_are_withheld(side):
+    sick, well = ward("small", 1000, 40, 0, 0), ward("small", 2000, 0, 0, 60)
+    sick, well = (stays(rows, 10 if is_few else 40) for rows, is_few in ((sick, side), (well, not side)))
+    test, group = rows_of(*ward("large", 0, 60, 10, 60), *ward("other", 5000, 30, 5, 50), *sick, *well)
+    found = {one["group"]: one for one in score_groups(test, {"Ward": group}, seed=42)}
+    assert not found["small"]["rows"].isdigit()
+    assert not found["small"]["positives"].isdigit()
+    assert [one["rows"].isdigit() for one in found.values()].count(False) == 2  # or the sum would tell
+    assert found["small"]["auroc"]["value"] is None
