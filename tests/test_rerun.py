@@ -113,7 +113,7 @@ def test_a_changed_cohort_file_redoes_its_own_labels_and_models_only(product: Pr
 
     assert product.status()[StaleStatus.STALE] == {"mimic_mortality_labels"}
     assert product.materialize(ETL | LABELS | {"nest"}) == {"mimic_mortality_labels"}
-    below = {f"mimic_mortality_{what}" for what in ("nest", "lightgbm", "report")} | {"report"}
+    below = {f"mimic_mortality_{what}" for what in ("leak_audit", "nest", "lightgbm", "report")} | {"report"}
     assert product.status() == {StaleStatus.FRESH: CHAIN - below, StaleStatus.STALE: below}
 
 

@@ -50,14 +50,19 @@ def count_rows(path: Path, numbers: Collection[str] = ()) -> int:
     return lines - within - 1 - _blank_lines_above(path)
 
 
-def _row_pattern(names: list[str], numbers: Collection[str]) -> str:
-    """Return the pattern of a line with all the fields of a row, of which the first holds no quote."""
+def _row_pattern(names: list[str], numbers: Collection[str]) -> str | None:
+    """Return the pattern of a line with all the fields of a row, of which the first holds no quote.
+
+    None where no column holds a whole number in every row: commas alone make no row of a line in a cell.
+    """
     whole = {name for name in names if name.strip().lower() in numbers}
+    if not whole:
+        return None
     fields = [r"\s*\d+(?:\.0*)?\s*" if name in whole else "[^,]*" for name in names]
     return f'^[^,"]*,{",".join(fields[1:])}' if names[0] not in whole else f"^{','.join(fields)}"
 
 
-def _judge(quoted: pl.DataFrame, like_a_row: str, *, is_open: bool) -> pl.DataFrame:
+def _judge(quoted: pl.DataFrame, like_a_row: str | None, *, is_open: bool) -> pl.DataFrame:
     """Add to lines that hold a quote whether they begin and end within a cell (0, 1), and what is wrong with them."""
     inside = (pl.col("line").str.count_matches('"', literal=True).cum_sum() + int(is_open)) % 2
     parted = quoted.with_columns(
@@ -74,7 +79,7 @@ def _judge(quoted: pl.DataFrame, like_a_row: str, *, is_open: bool) -> pl.DataFr
     )
     return parted.with_columns(
         is_misquoted=~whole.str.contains(_WELL_QUOTED),
-        is_row=begins & pl.col("line").str.contains(like_a_row),
+        is_row=begins & (pl.col("line").str.contains(like_a_row) if like_a_row else pl.lit(False)),
     )
 
 

@@ -24,7 +24,7 @@ def materialize(folder: Path, *, checked: bool = False, **settings: object) -> d
 
 
 def test_the_synthetic_shop_goes_to_shards_through_every_check(tmp_path: Path):
-    result = materialize(tmp_path, checked=True, synthetic_users=120)
+    result = materialize(tmp_path, checked=True, synthetic_users=800)
     assert result.success
     found = {
         (check.asset_key.to_user_string(), check.check_name): check.passed

@@ -65,7 +65,8 @@ def test_counts_under_eleven_are_not_told(tmp_path, caplog):
         last_sets(read_rows(tmp_path, ROWS), TASK)
 
     assert caplog.messages == [
-        "made_up: scored: < 11 of < 11 patients; left out: < 11 still there, 0 gone before the prediction"
+        "made_up: scored: withheld of < 11 patients; left out: withheld still there, "
+        "withheld gone before the prediction"
     ]
 
 

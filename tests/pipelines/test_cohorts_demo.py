@@ -5,7 +5,14 @@ import polars as pl
 import pytest
 
 from pipelines.cohorts import write_labels
-from pipelines.mimic import extract_encounters, extract_events, extract_subjects, find_source, fit_drug_lookup
+from pipelines.mimic import (
+    extract_encounters,
+    extract_events,
+    extract_subjects,
+    find_source,
+    fit_drug_lookup,
+    inspect_raw,
+)
 from schemas.contract import read_table
 from schemas.labels import LabelType, labels_schema
 from schemas.layout import Layout
@@ -41,6 +48,7 @@ BINARY = {
 def layout(tmp_path_factory):
     layout = Layout(tmp_path_factory.mktemp("demo"))
     source, rules = find_source(DEMO, CROSSWALKS), PRESETS["default"]
+    inspect_raw(source, layout)
     extract_subjects(source, layout, rules)
     extract_encounters(source, layout)
     extract_events(source, layout, rules)

@@ -16,6 +16,7 @@ from pipelines.sources.synthetic_pcornet.rates import RATES
 from schemas.cards import Flow
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
+from schemas.io.outputs import MARK
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.settings import Settings
@@ -70,6 +71,7 @@ def test_the_synthetic_cdm_is_a_database_and_the_input_is_what_was_extracted_out
     assert {path.name for path in layout.raw.iterdir()} == {
         *(f"{name.lower()}.parquet" for name in TABLES),
         "vocab",
+        MARK,
     }
     with duckdb.connect(layout.cdm, read_only=True) as database:
         for name, schema in TABLES.items():
