@@ -34,7 +34,7 @@ from pipelines.workers import Progress, each_bucket
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.errors import ContractError, InputError
-from schemas.events import ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.events import ENCOUNTERS, EVENTS, GROWN_UP_YEARS, SUBJECTS
 from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -51,7 +51,6 @@ __all__ = [
 ]
 
 Unlinked = Literal["drop", "day"]
-GROWN_UP_YEARS = 18
 SALTED = "salted"  # by which a card says what its ids are hashed under
 SUBJECTS_AT_ONCE = 25_000  # whose encounters are held against their lives together: some 400,000 rows
 TABLES_OF_KIND = {

@@ -4,9 +4,9 @@ import polars as pl
 
 from pipelines import corpus
 from pipelines.events import scan_table
-from pipelines.pcornet import GROWN_UP_YEARS, TABLES_OF_KIND
+from pipelines.pcornet import TABLES_OF_KIND
 from schemas.cards import StepCard
-from schemas.events import ENCOUNTERS
+from schemas.events import ENCOUNTERS, GROWN_UP_YEARS
 from schemas.layout import Layout
 from schemas.rules import DataRules
 

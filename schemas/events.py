@@ -15,6 +15,9 @@ SPLITS = ("train", "val", "test")
 HIDDEN = "hidden"
 """The encounters/1 `type` of an encounter whose events its provider withholds: a test order of Instacart."""
 
+GROWN_UP_YEARS = 18
+"""Of a CDM, whose patients are children, only encounters begun before that birthday are sets and fitted on."""
+
 _TIME = pa.timestamp("us")
 
 SUBJECTS = pa.schema(

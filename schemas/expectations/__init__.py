@@ -5,6 +5,7 @@ Nothing here imports Great Expectations; `schemas.validation.validate` runs a su
 
 from collections.abc import Callable
 
+from schemas.events import GROWN_UP_YEARS
 from schemas.expectations.derivation import derived_basket_vocab, derived_seqset, derived_vocab
 from schemas.expectations.labels import labels
 from schemas.expectations.meds import meds_encounters, meds_events, meds_subjects
@@ -50,6 +51,7 @@ MEDS_SUITES: dict[str, Callable[[Layout], Suite]] = {
 PCORNET_SUITES: dict[str, Callable[[Layout], Suite]] = {
     **_WITHOUT_LOOKUP,
     "events": lambda layout: events(layout, usual=CDM),
+    "vocab": lambda layout: derived_vocab(layout, below_age=GROWN_UP_YEARS),
     "seqset": lambda layout: seqset(layout).without("encounter_has_a_set"),
 }
 """The same for a CDM, of whose patients only what lies before the 18th birthday are sets."""

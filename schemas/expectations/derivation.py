@@ -7,7 +7,7 @@ so that a fault in either shows as sets that differ.
 from dataclasses import replace
 
 from schemas.contract import table_metadata
-from schemas.events import DRUG_LOOKUP, EVENTS, KINDS, SUBJECTS
+from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Suite, Table, View, holds
 from schemas.io.verify import is_written
@@ -33,14 +33,19 @@ One that names its vocabulary, as SNOMED/38341003, has none.
 """
 
 
-def derived_vocab(layout: Layout) -> Suite:
-    """Return the suite of vocab/1 of a hospital, held against the events of the patients it was fitted on."""
+def derived_vocab(layout: Layout, *, below_age: int | None = None) -> Suite:
+    """Return the suite of vocab/1 of a hospital, held against the events of the patients it was fitted on.
+
+    Args:
+        below_age: only encounters begun before that birthday are fitted on; None: all are.
+    """
     rules = _rules(layout)
-    is_fitted_on = (
-        "true"
-        if rules.fit_on == "all"
-        else "subject_id IN (SELECT subject_id FROM subjects WHERE split = 'train')"
-    )
+    is_fitted_on = "encounter_id IS NOT NULL"
+    if rules.fit_on != "all":
+        is_fitted_on += " AND subject_id IN (SELECT subject_id FROM subjects WHERE split = 'train')"
+    if below_age is not None:
+        grown_up = f"SELECT encounter_id FROM encounters WHERE age_years >= {below_age}"
+        is_fitted_on += f" AND encounter_id NOT IN ({grown_up})"
     return _counted_once_more(layout, _procedures(is_fitted_on), _diagnoses(is_fitted_on, rules.min_count))
 
 
@@ -50,7 +55,7 @@ def _procedures(is_fitted_on: str) -> View:
         SELECT v.token, v.count_train, coalesce(counted.events, 0) AS events
         FROM vocab v LEFT JOIN (
             SELECT mapped AS code, count(*) AS events FROM events
-            WHERE kind = 'PR' AND encounter_id IS NOT NULL AND {is_fitted_on} GROUP BY mapped
+            WHERE kind = 'PR' AND {is_fitted_on} GROUP BY mapped
         ) counted USING (code)
         WHERE v.kind = 'PR'"""
     name = "procedure_is_counted_in_the_fitted_on_patients_alone"
@@ -63,7 +68,7 @@ def _diagnoses(is_fitted_on: str, min_count: int) -> View:
     query = f"""
         WITH fitted AS (
             SELECT DISTINCT subject_id, kind, mapped AS code FROM events
-            WHERE kind = 'DX' AND encounter_id IS NOT NULL AND mapped IS NOT NULL AND {is_fitted_on}
+            WHERE kind = 'DX' AND mapped IS NOT NULL AND {is_fitted_on}
         ),
         ancestors AS (
             SELECT code, kind || ':' || unnest({_PREFIXES}) AS token FROM (SELECT DISTINCT kind, code FROM fitted)
@@ -104,7 +109,11 @@ def derived_basket_vocab(layout: Layout) -> Suite:
 def _counted_once_more(layout: Layout, *views: View) -> Suite:
     """Return the suite of vocab/1 with views of its tokens beside their counts in the events."""
     suite = vocab(layout)
-    sources = (Table("events", layout.events, EVENTS), Table("subjects", layout.subjects, SUBJECTS))
+    sources = (
+        Table("events", layout.events, EVENTS),
+        Table("subjects", layout.subjects, SUBJECTS),
+        Table("encounters", layout.encounters, ENCOUNTERS),
+    )
     return replace(suite, tables=(*suite.tables, *sources), views=(*suite.views, *views))
 
 

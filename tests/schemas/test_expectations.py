@@ -291,6 +291,18 @@ def test_a_code_that_names_its_vocabulary_is_rare_by_itself(is_one_code: bool, t
     )
 
 
+def test_what_lies_after_the_18th_birthday_is_in_no_vocabulary_of_a_cdm(tmp_path: Path) -> None:
+    rows = tables()
+    for table in ("encounters", "events"):
+        rows[table] += [{**row, "encounter_id": row["encounter_id"] + 1000} for row in rows[table]]
+    for place, stay in enumerate(rows["encounters"]):
+        stay["age_years"] = 17.9 if 2 * place < len(rows["encounters"]) else 18.0
+    layout = write(rows, tmp_path)
+    name = {"procedure_is_counted_in_the_fitted_on_patients_alone"}
+    assert failing(expectations.PCORNET_SUITES["vocab"](layout), name) == set()
+    assert failing(expectations.TABLE_SUITES["vocab"](layout), name) == name
+
+
 def test_a_subject_in_two_shards_fails(tmp_path: Path) -> None:
     layout = write(tables(), tmp_path)
     (shard,) = layout.seqset.glob("*.parquet")
