@@ -1,7 +1,6 @@
 """The commands of `python -m nest_model` and their flags; each imports what it needs itself."""
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,9 +188,6 @@ def _lightgbm(*, stop: StopRequest, **options) -> None:
 
 
 def _audit(*, stop: StopRequest, **options) -> None:
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # read when numpy loads: its models are too small for two
     from nest_model.audit import audit
 
     audit.run(**options)

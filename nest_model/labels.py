@@ -1,7 +1,7 @@
 """A label table as arrays, and predictions/1 written from it: who, when, what is true, and which split."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,17 @@ class Labels:
 
     def __len__(self) -> int:
         return len(self.subject_id)
+
+    def take(self, rows: np.ndarray) -> "Labels":
+        """Return some of the rows, in the order given."""
+        return replace(
+            self,
+            subject_id=self.subject_id[rows],
+            encounter_id=self.encounter_id[rows],
+            predict_at_us=self.predict_at_us[rows],
+            label=None if self.label is None else self.label.take(pa.array(rows)),
+            split=self.split[rows],
+        )
 
     def truth(self, classes: Sequence[str]) -> np.ndarray:
         """Return bool [rows, classes]; a bool task has one column, "true"."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import yaml
+from threadpoolctl import threadpool_limits
 
 from nest_model.audit.proofs import proofs
 from nest_model.audit.suspects import Suspects
@@ -18,6 +19,8 @@ from schemas.leak_audit import LeakAudit
 def run(*, labels: Path, seqset: Path, vocab: Path, out: Path, seed: int, telemetry: Telemetry) -> None:
     """Write the leak audit of one cohort to `out`.
 
+    Its models are too small to be computed by two threads, which wait for each other on a busy machine.
+
     Raises:
         NestError: inputs that do not belong together.
     """
@@ -27,7 +30,8 @@ def run(*, labels: Path, seqset: Path, vocab: Path, out: Path, seed: int, teleme
     if len(rows):
         cohort = _cohort(labels.with_name("cohort.lock.yaml"))
         suspects = Suspects.of(seqsets, rows, tokens, cohort, labels)
-        audit = suspects.audit(list(proofs(seqsets, rows, seed=seed)))
+        with threadpool_limits(1):
+            audit = suspects.audit(list(proofs(seqsets, rows, seed=seed)))
     write_text(out / "leak_audit.json", audit.model_dump_json(indent=2) + "\n")
     telemetry.result({"suspects": len(audit.suspects), "warnings": len(audit.warnings)})
 

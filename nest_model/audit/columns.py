@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from nest_model.audit.known_later import of_index
 from nest_model.baselines.counts import count_features
 from nest_model.data import SeqSets
 from nest_model.selection import Selection
@@ -125,7 +126,7 @@ def _described(seqsets: SeqSets, selection: Selection) -> Iterator[tuple[str, np
     yield "Days since the first stay", seqsets.days_since_first[selection.target_set].astype(float)
     yield EVENTS, in_index.astype(float)
     yield EVENTS_BEFORE, (in_all - in_index).astype(float)
-    events = _of_index(selection)
+    events = selection.events[of_index(selection)].astype(np.int64)
     example = np.repeat(np.arange(examples), in_index)
     kinds = seqsets.kinds[events]
     for number, kind in enumerate(KINDS):
@@ -145,20 +146,12 @@ def _events_of(kind: str) -> str:
     return f"Number of {kind} events in the index stay"
 
 
-def _of_index(selection: Selection) -> np.ndarray:
-    """Return the events of the index stays alone, in the order of the examples."""
-    pair = np.repeat(np.arange(len(selection.event_counts)), selection.event_counts)
-    is_index = np.zeros(len(selection.event_counts), dtype=bool)
-    is_index[selection.set_offsets[1:] - 1] = True
-    return selection.events[is_index[pair]].astype(np.int64)
-
-
 def _ends(seqsets: SeqSets, selection: Selection) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the token [examples] that comes first, and the one that comes last, in the index stay; -1 where none."""
     last = selection.set_offsets[1:] - 1
     counts = selection.event_counts[last]
     ends = np.cumsum(counts)
-    tokens = np.r_[seqsets.tokens[_of_index(selection)].astype(np.int64), -1]
+    tokens = np.r_[selection.values(seqsets.tokens)[of_index(selection)].astype(np.int64), -1]
     yield "comes first in the index stay", np.where(counts > 0, tokens[ends - counts], -1)
     yield "comes last in the index stay", np.where(counts > 0, tokens[ends - 1], -1)
 

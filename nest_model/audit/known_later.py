@@ -11,7 +11,11 @@ from nest_model.labels import Labels
 from nest_model.selection import Selection
 from schemas.contract import read_table
 from schemas.events import KINDS
-from schemas.labels import labels_schema
+from schemas.labels import Task, labels_schema
+
+DAY_US = 86_400_000_000
+MOSTLY = 0.95
+"""Of the events of a kind, so many have a day and no hour where the kind is dated by the day."""
 
 
 def seen_early(seqsets: SeqSets, selection: Selection, predict_at_us: np.ndarray) -> np.ndarray:
@@ -66,25 +70,26 @@ def dated_by_day(seqsets: SeqSets, selection: Selection) -> Iterator[str]:
             yield kind
 
 
-DAY_US = 86_400_000_000
-MOSTLY = 0.95
+def outcome_times_us(path: Path, task: Task) -> np.ndarray:
+    """Return when the outcome of each row of a label table came; the end of time where it did not."""
+    table = read_table(path, labels_schema(task.label_type))
+    times: np.ndarray = table["outcome_time"].cast(pa.int64()).fill_null(np.iinfo(np.int64).max).to_numpy()
+    return times
 
 
 def too_late(
-    seqsets: SeqSets, labels: Labels, path: Path, *, of_the_stay: bool
+    seqsets: SeqSets, labels: Labels, outcome_us: np.ndarray, *, of_the_stay: bool
 ) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield what makes some predictions no predictions, why, and bool [rows] which these are.
 
     Args:
-        path: of the labels, whose outcome has a time.
+        outcome_us: when the outcome of each row came, see `outcome_times_us`.
         of_the_stay: whether the outcome is of the index stay, so that its end tells it.
     """
-    table = read_table(path, labels_schema(labels.task.label_type))
-    came = table["outcome_time"].cast(pa.int64()).fill_null(np.iinfo(np.int64).max).to_numpy()
     yield (
         "The outcome had come",
         "these predictions are made when the outcome is there already",
-        came <= labels.predict_at_us,
+        outcome_us <= labels.predict_at_us,
     )
     if of_the_stay:
         end = seqsets.end_us[seqsets.locate(labels.subject_id, labels.encounter_id)]

@@ -17,6 +17,7 @@ from nest_model.audit.known_later import (
     early_kinds,
     examples_of,
     of_index,
+    outcome_times_us,
     seen_early,
     too_late,
     without_events,
@@ -43,17 +44,17 @@ MOST_NAMED = 12
 
 @dataclass(frozen=True)
 class Suspects:
-    """One cohort's predictions, what is seen of each, and on whom a suspect is judged."""
+    """The predictions suspects are judged on, no test row among them, and what is seen of each."""
 
     seqsets: SeqSets
-    labels: Labels
-    path: Path  # of the labels
+    labels: Labels  # of these predictions alone
+    outcome_us: np.ndarray  # when each outcome came
+    is_drawn: bool  # the cohort has more of them
     tokens: tuple[str, ...]  # by id
     kinds: tuple[str, ...]  # of the tokens
     of_the_stay: bool  # the outcome is of the index stay, and predicted before its end
     looks_ahead: tuple[str, ...]
-    selection: Selection  # of every prediction
-    judged: np.ndarray  # rows of the labels
+    selection: Selection
     scores: dict[frozenset[int], Score]  # without some features, so that none is taken twice
 
     @classmethod
@@ -66,22 +67,23 @@ class Suspects:
         path: Path,
     ) -> Self:
         """Gather what the suspects of a cohort are looked for in; `tokens` in the order of their ids."""
-        task = labels.task
+        task, rows = labels.task, _judged(labels)
+        judged = labels.take(rows)
         selection = select(
-            seqsets, task.features, labels.subject_id, labels.encounter_id, labels.predict_at_us
+            seqsets, task.features, judged.subject_id, judged.encounter_id, judged.predict_at_us
         )
         outcome = cohort.outcome if cohort else None
         in_stay = isinstance(outcome, IndexDied | IndexLongerThan) and task.predict_anchor == "index.start"
         return cls(
             seqsets,
-            labels,
-            path,
+            judged,
+            outcome_times_us(path, task)[rows],
+            len(rows) < np.count_nonzero(labels.split != "test"),
             tuple(tokens["token"].to_pylist()),
             tuple(tokens["kind"].to_pylist()),
             in_stay,
             tuple(f"{name}: {why}." for name, why in (look_aheads(cohort) if cohort else {}).items()),
             selection,
-            _judged(labels),
             {},
         )
 
@@ -108,27 +110,26 @@ class Suspects:
     @cached_property
     def judge(self) -> Judge:
         names = [classes_of(self.labels.task)[k] for k in self.classes]
-        rows = self.judged
         return Judge(
             Predictions(
                 task=self.labels.task,
                 classes=tuple(names),
                 model="audit",
-                subject_id=self.labels.subject_id[rows],
-                encounter_id=self.labels.encounter_id[rows],
-                split=self.labels.split[rows],
+                subject_id=self.labels.subject_id,
+                encounter_id=self.labels.encounter_id,
+                split=self.labels.split,
                 truth=self._truth[:, self.classes],
-                probability=np.zeros((len(rows), len(names))),
+                probability=np.zeros((len(self.labels), len(names))),
             )
         )
 
     @cached_property
     def _truth(self) -> np.ndarray:
-        return self.labels.truth(classes_of(self.labels.task))[self.judged]
+        return self.labels.truth(classes_of(self.labels.task))
 
     @cached_property
     def columns(self) -> Columns:
-        return columns_of(self.seqsets, self.selection.take(self.judged), self.tokens, self.kinds)
+        return columns_of(self.seqsets, self.selection, self.tokens, self.kinds)
 
     @cached_property
     def with_all(self) -> Score:
@@ -147,16 +148,14 @@ class Suspects:
             is_bool = self.labels.task.label_type == "bool"
             of_class = "" if is_bool else f" ({self.judge.rows.classes[one.label]})"
             why = f"found in the data: {one.how}{of_class}"
-            seen = self._has(np.array([one.feature]))
-            yield self._beside_no_other(
-                self.columns.names[one.feature], why, seen, self.columns.made_of(one.feature)
-            )
+            name, features = self.columns.names[one.feature], self.columns.made_of(one.feature)
+            yield self._beside_no_other(name, why, self._has(np.array([one.feature])), features)
 
     def by_clock(self) -> Iterator[Suspect]:
         """Yield what is seen before it was known, kind by kind, and what is dated by the day alone."""
         early = seen_early(self.seqsets, self.selection, self.labels.predict_at_us)
         for kind, events in early_kinds(self.seqsets, self.selection, early):
-            without = without_events(self.selection, events).take(self.judged)
+            without = without_events(self.selection, events)
             score = self.judge.auroc(columns_of(self.seqsets, without, self.tokens, self.kinds).matrix)
             yield self._suspect(
                 f"{kind} seen before they were known",
@@ -171,9 +170,11 @@ class Suspects:
 
     def by_moment(self) -> Iterator[Suspect]:
         """Yield the predictions that come too late to be any."""
-        for name, why, rows in too_late(self.seqsets, self.labels, self.path, of_the_stay=self.of_the_stay):
+        for name, why, rows in too_late(
+            self.seqsets, self.labels, self.outcome_us, of_the_stay=self.of_the_stay
+        ):
             if rows.any():
-                rest = self._everything.rows(~rows[self.judged])
+                rest = self._everything.rows(~rows)
                 yield self._suspect(name, why, rows, self.with_all, self.judge.auroc_of(rest))
 
     def by_kind(self) -> Iterator[Suspect]:
@@ -191,11 +192,10 @@ class Suspects:
 
     def words(self) -> str:
         """Return on whom suspects are judged, in words."""
-        rows = len(self.judged)
-        drawn = " drawn" if rows < int((self.labels.split != "test").sum()) else ""
+        drawn = " drawn" if self.is_drawn else ""
         return (
-            f"{shown_count(rows)} predictions{drawn} of training and validation patients, each by a light model of "
-            "other patients; the test split is not looked at."
+            f"{shown_count(len(self.labels))} predictions{drawn} of training and validation patients, each by a light "
+            "model of other patients; the test split is not looked at."
         )
 
     @cached_property
@@ -244,10 +244,8 @@ class Suspects:
         return of_index(self.selection)
 
     def _has(self, features: np.ndarray) -> np.ndarray:
-        """Return bool [predictions]: which of those judged have one of these features."""
-        found = np.zeros(len(self.labels), dtype=bool)
-        found[self.judged] = self.columns.holding(self.columns.of(features))
-        return found
+        """Return bool [predictions]: which have one of these features."""
+        return self.columns.holding(self.columns.of(features))
 
     def _of_kind(self, kind: str, why: str) -> Suspect:
         seen = self._hold(self.columns.tokens_of_kind(kind))
@@ -286,7 +284,7 @@ class Suspects:
         return Suspect(
             name=name,
             why=why,
-            predictions=shown_count(int(seen[self.judged].sum()), len(self.judged)),
+            predictions=shown_count(int(seen.sum()), len(seen)),
             auroc_with=measure(with_it),
             auroc_without=measure(without),
             inflation=measure(difference),

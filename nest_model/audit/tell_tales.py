@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse, stats
 
 from nest_model.audit.columns import Columns
+from nest_model.baselines.counts import patients_of_columns
 from schemas.suppress import SMALLEST_SHOWN
 
 IMPURE = 0.2
@@ -35,7 +36,7 @@ def tell_tales(columns: Columns, truth: np.ndarray, subject_id: np.ndarray) -> l
     """
     present = columns.matrix.copy()
     present.data = np.ones_like(present.data)
-    known = _patients(present, subject_id) >= SMALLEST_SHOWN
+    known = patients_of_columns(present, subject_id) >= SMALLEST_SHOWN
     found: dict[int, tuple[float, TellTale]] = {}
     for label in range(truth.shape[1]):
         for strength, how, marked in (_pure(present, truth[:, label]), _apart(present, truth[:, label])):
@@ -68,11 +69,3 @@ def _apart(present: sparse.csr_matrix, truth: np.ndarray) -> tuple[np.ndarray, s
     gap = np.abs(shares[0] - shares[1]) + stats.norm.ppf(SURE) * error
     words = "alone it tells most predictions with the outcome from most without"
     return gap * np.sqrt(len(truth)), words, gap >= APART
-
-
-def _patients(present: sparse.csr_matrix, subject_id: np.ndarray) -> np.ndarray:
-    """Return how many patients have something in each column."""
-    subjects, place = np.unique(subject_id, return_inverse=True)
-    ones = np.ones(len(place), dtype=np.float32)
-    of_subject = sparse.csr_matrix((ones, (place, np.arange(len(place)))), shape=(len(subjects), len(place)))
-    return np.diff((of_subject @ present).tocsc().indptr)

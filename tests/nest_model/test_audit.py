@@ -88,6 +88,17 @@ def test_the_test_split_changes_nothing_of_what_is_measured(tmp_path):
     assert audited(tmp_path) == before
 
 
+def test_what_patients_of_the_test_split_have_is_not_looked_at(tmp_path):
+    def plant(stay: Stay) -> None:
+        if stay.subject % 5 == 4:  # as `leaky_world` splits
+            stay.add("DX:Z66")
+            stay.is_early = stay.label is True
+
+    write_world(tmp_path / "without", lambda stay: None)
+    write_world(tmp_path / "with", plant)
+    assert audited(tmp_path / "with") == audited(tmp_path / "without")
+
+
 @pytest.mark.parametrize("clock", ["available_at", "time"])
 def test_without_the_future_each_prediction_has_a_patient_without_one(tmp_path, clock):
     write_world(tmp_path, lambda stay: None, clock=clock)
