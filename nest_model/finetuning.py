@@ -171,10 +171,10 @@ def select_examples(labels: Labels, seqsets: SeqSets, encoder: NestModel) -> tup
 
 
 def as_truth(targets: np.ndarray, classes: int, label_type: str) -> np.ndarray:
-    """Return what is to be learnt as a truth [rows, classes]; of a bool task [rows, 1]."""
-    if label_type == "bool":
-        return targets[:, None]
-    return targets[:, None] == np.arange(classes) if label_type == "class" else targets
+    """Return what is to be learnt as a truth, bool [rows, classes]; of a bool task [rows, 1]."""
+    if label_type == "class":
+        return targets[:, None] == np.arange(classes)
+    return (targets[:, None] if label_type == "bool" else targets).astype(bool)
 
 
 def mean_average_precision(truth: np.ndarray, probability: np.ndarray) -> float | None:
