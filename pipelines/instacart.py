@@ -26,15 +26,22 @@ KIND = "ITEM"
 
 
 def inspect_raw(source: InstacartSource, layout: Layout) -> StepCard:
-    """Say which files there are, their sizes and hashes; refuse one that lacks a column or whose quotes hide rows."""
+    """Say which files there are, their sizes, hashes and rows.
+
+    Raises:
+        InputError: one is missing, lacks a column, or has quotes that would make rows vanish in a cell.
+    """
     paths = {name: source.path(name) for name in READ}
     for name, path in paths.items():
         require_columns(path, READ[name])
-        count_lines(path, READ[name])
+    rows = {name: count_lines(path, READ[name]) for name, path in paths.items()}
     card = StepCard(
         step="raw",
         contract="instacart/kaggle",
-        counts={f"bytes_{name}": path.stat().st_size for name, path in paths.items()},
+        counts={
+            **{f"bytes_{name}": path.stat().st_size for name, path in paths.items()},
+            **{f"rows_{name}": count for name, count in rows.items() if count is not None},
+        },
         hashes=shards.input_sha256("instacart_raw", paths),
     )
     return shards.write_card(card, layout)
@@ -80,10 +87,13 @@ def extract_events(source: InstacartSource, layout: Layout) -> StepCard:
     """Write events/1: a product in a visible order is an event of kind ITEM, at the order's start."""
     orders = scan_table(layout.encounters, ENCOUNTERS).select("subject_id", "encounter_id", "type").collect()
     known = rows_of.Known.of(orders, source.read("products")["product_id"])
-    buckets = Buckets.read(layout)
+    buckets, counted = Buckets.read(layout), StepCard.read(layout.cards, "raw").counts
     with replace_folder(layout.events) as aside:
         spill = Spill(aside / "spill", buckets)
-        flows = {table: _spill_lines(source, table, known, spill) for table in ORDER_PRODUCTS}
+        flows = {
+            table: _spill_lines(source, table, known, spill, counted.get(f"rows_{table}"))
+            for table in ORDER_PRODUCTS
+        }
         written = sum(each_bucket("events", partial(extract_bucket, layout, spill, aside), len(buckets)))
         shutil.rmtree(spill.folder)
     card = StepCard(
@@ -105,14 +115,20 @@ def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> i
     return events.height
 
 
-def _spill_lines(source: InstacartSource, table: str, known: rows_of.Known, spill: Spill) -> Flow:
-    """Route the lines we keep to their buckets and return how many there were; refuse more strays than a few."""
+def _spill_lines(
+    source: InstacartSource, table: str, known: rows_of.Known, spill: Spill, rows: int | None
+) -> Flow:
+    """Route the lines we keep to their buckets and return how many there were; refuse more strays than a few.
+
+    Args:
+        rows: how many there are, where `inspect_raw` counted them.
+    """
     flow = Flow(source_rows=0, kept_rows=0, dropped=dict.fromkeys(rows_of.REASONS, 0))
     progress = Progress(table, "rows", estimate_rows(source.path(table)))
 
     def sifted() -> Iterator[pl.DataFrame]:
         nonlocal flow
-        for batch in source.batches(table):
+        for batch in source.batches(table, rows=rows):
             kept, part = rows_of.sift_lines(batch, known)
             flow += part
             progress.advance(batch.height)

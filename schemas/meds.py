@@ -7,6 +7,9 @@ import pyarrow as pa
 
 from schemas.columns import column
 
+SPANS_ROWS = "spans its rows"
+"""The encounters/1 `type` of one of which no row of another's dataset says when it began."""
+
 _TIME = pa.timestamp("us")
 
 MEDS_DATA = pa.schema(

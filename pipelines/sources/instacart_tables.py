@@ -53,8 +53,8 @@ class InstacartSource:
     def read(self, name: str) -> pl.DataFrame:
         return read(self.path(name), READ[name])
 
-    def batches(self, name: str) -> Iterator[pl.DataFrame]:
-        return batches(self.path(name), READ[name])
+    def batches(self, name: str, *, rows: int | None = None) -> Iterator[pl.DataFrame]:
+        return batches(self.path(name), READ[name], rows=rows)
 
 
 def find_source(folder: Path) -> InstacartSource:

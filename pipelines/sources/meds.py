@@ -13,12 +13,13 @@ from pipelines.stays import attach, attachment_spans
 from schemas.cards import Flow
 from schemas.errors import InputError
 from schemas.events import ENCOUNTERS, EVENTS
+from schemas.meds import SPANS_ROWS
 from schemas.suppress import shown, shown_count
 
 SEXES = {"F": "F", "FEMALE": "F", "8532": "F", "M": "M", "MALE": "M", "8507": "M"}
 """As words, letters and OMOP's concept ids."""
-SPANS_ROWS, BY_GAPS = "spans its rows", "by gaps"
-"""The encounters/1 `type` of one no row of the dataset says the beginning of, and of one that gaps form."""
+BY_GAPS = "by gaps"
+"""The encounters/1 `type` of one that gaps form."""
 ONE_SECOND = pl.duration(seconds=1)
 IS_ABOUT_SUBJECT = codes.has_prefix(*codes.ABOUT_SUBJECTS)
 IS_ABOUT_ENCOUNTER = codes.has_prefix(*codes.ABOUT_ENCOUNTERS)

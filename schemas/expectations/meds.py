@@ -9,6 +9,7 @@ from schemas.expectations.suite import Rule, Suite, View
 from schemas.expectations.tables import encounters, events, subjects
 from schemas.expectations.usual import RECORD_STAYS, RECORDS
 from schemas.layout import Layout
+from schemas.meds import SPANS_ROWS
 
 MOST = 0.5
 
@@ -28,7 +29,7 @@ def meds_encounters(layout: Layout) -> Suite:
     """Return the suite of encounters/1, of most of which the dataset must say when they began and ended."""
     rule = _of_most(
         "end_is_said_for_most_encounters",
-        "type IS DISTINCT FROM 'spans its rows' AND \"end\" IS NOT NULL",
+        f"type IS DISTINCT FROM '{SPANS_ROWS}' AND \"end\" IS NOT NULL",
         "end",
         "type",
         looked_for="HOSPITAL_ADMISSION and HOSPITAL_DISCHARGE, or visits (Visit/, visit//, the table visit) with a "

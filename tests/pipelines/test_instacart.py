@@ -438,3 +438,18 @@ def test_real_baskets_go_through_whole(tmp_path: Path):
     assert set(rows.filter(pl.col("set_index") > 0)["days_since_prior"]) == {7.0}
     for suite in BASKET_SUITES.values():
         assert validate(suite(layout)).passed("ERROR")
+
+
+def test_a_cart_of_other_rows_than_its_lines_is_refused(tmp_path: Path):
+    source, layout = (
+        find_source(write_shop(tmp_path / "raw", made_up_shop(1))),
+        Layout(tmp_path / "instacart"),
+    )
+    instacart.inspect_raw(source, layout)
+    instacart.extract_subjects(source, layout, subjects_per_bucket=3)
+    instacart.extract_encounters(source, layout)
+    card = StepCard.read(layout.cards, "raw")
+    name = "rows_order_products__prior"
+    card.model_copy(update={"counts": card.counts | {name: card.counts[name] + 1}}).write(layout.cards)
+    with pytest.raises(InputError, match=r"order_products__prior\.csv: .* some vanish within a cell"):
+        instacart.extract_events(source, layout)
