@@ -43,7 +43,11 @@ class Resamples:
 
 def weighted_auroc(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """AUROC [resamples] under weights [resamples, rows]; NaN where one lacks a class."""
-    true_weight, false_weight = _weight_at_or_above(truth, score, weights)
+    return auroc_of(*weight_at_or_above(truth, score, weights))
+
+
+def auroc_of(true_weight: np.ndarray, false_weight: np.ndarray) -> np.ndarray:
+    """AUROC [resamples] of what `weight_at_or_above` returns."""
     width = np.diff(false_weight, axis=1, prepend=0.0)
     height = true_weight - np.diff(true_weight, axis=1, prepend=0.0) / 2  # ties count one half
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -52,7 +56,11 @@ def weighted_auroc(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) ->
 
 def weighted_average_precision(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """AP [resamples] without interpolation; NaN where a resample lacks one of the two classes."""
-    true_weight, false_weight = _weight_at_or_above(truth, score, weights)
+    return average_precision_of(*weight_at_or_above(truth, score, weights))
+
+
+def average_precision_of(true_weight: np.ndarray, false_weight: np.ndarray) -> np.ndarray:
+    """AP [resamples] of what `weight_at_or_above` returns."""
     flagged = true_weight + false_weight
     precision = np.divide(true_weight, flagged, out=np.zeros_like(flagged), where=flagged > 0)
     gained = np.diff(true_weight, axis=1, prepend=0.0)
@@ -61,7 +69,7 @@ def weighted_average_precision(truth: np.ndarray, score: np.ndarray, weights: np
     return np.where(false_weight[:, -1] > 0, value, np.nan)
 
 
-def _weight_at_or_above(
+def weight_at_or_above(
     truth: np.ndarray, score: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weight of positives and negatives at or above each distinct score, highest first."""

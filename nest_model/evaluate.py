@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nest_model.bootstrap import Resamples, weighted_auroc, weighted_average_precision
+from nest_model.bootstrap import Resamples, auroc_of, average_precision_of, weight_at_or_above
 from nest_model.predictions import Predictions, patients_of, read_predictions
 from schemas.label_counts import shown_positives
 from schemas.suppress import SMALL, SMALLEST_SHOWN, is_small
@@ -88,12 +88,11 @@ def score(
     if len(scorable) == 0:
         return dict.fromkeys(metrics, missing(TOO_FEW))
     measures: dict[str, Callable[[], Score]] = {
-        "auroc": lambda: _ranking(predictions, scorable, resamples, "auroc"),
-        "average_precision": lambda: _ranking(predictions, scorable, resamples, "average_precision"),
         "brier": lambda: _brier(predictions, resamples),
         "ece": lambda: _calibration_error(predictions, resamples),
     }
-    found = {name: measures[name]() for name in metrics}
+    ranked = _ranking(predictions, scorable, resamples, [name for name in metrics if name not in measures])
+    found = {name: measures[name]() if name in measures else ranked[name] for name in metrics}
     if _fewest_patients(predictions, scorable) < MIN_PATIENTS:
         note = "too few patients with (or without) the outcome for an interval"
         found = {name: Score(one.value, np.empty(0), note) for name, one in found.items()}
@@ -105,20 +104,26 @@ def _fewest_patients(predictions: Predictions, scorable: np.ndarray) -> int:
     return max(min(patients_of(truth, predictions.subject_id)) for truth in predictions.truth[:, scorable].T)
 
 
-def _ranking(predictions: Predictions, scorable: np.ndarray, resamples: Resamples, name: str) -> Score:
+def _ranking(
+    predictions: Predictions, scorable: np.ndarray, resamples: Resamples, names: Sequence[str]
+) -> dict[str, Score]:
+    """Return AUROC, AP or both: of one sort of the rows, and one sum over it, a class."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    point, weighted = {
-        "auroc": (roc_auc_score, weighted_auroc),
-        "average_precision": (average_precision_score, weighted_average_precision),
-    }[name]
+    points = {"auroc": roc_auc_score, "average_precision": average_precision_score}
+    weighted = {"auroc": auroc_of, "average_precision": average_precision_of}
     pairs = [(predictions.truth[:, k], predictions.probability[:, k]) for k in scorable]
 
     def macro(weights: np.ndarray) -> np.ndarray:
-        return _mean_of_defined(np.stack([weighted(*pair, weights) for pair in pairs]))
+        above = (weight_at_or_above(*pair, weights) for pair in pairs)
+        of_classes = [[weighted[name](*sides) for name in names] for sides in above]
+        return _mean_of_defined(np.array(of_classes)).T
 
-    value = float(np.mean([point(*pair) for pair in pairs]))
-    return Score(value, resamples.apply(macro, predictions.subject_id))
+    if not names:
+        return {}
+    samples = resamples.apply(macro, predictions.subject_id)
+    values = {name: float(np.mean([points[name](*pair) for pair in pairs])) for name in names}
+    return {name: Score(values[name], samples[:, place]) for place, name in enumerate(names)}
 
 
 def _mean_of_defined(values: np.ndarray) -> np.ndarray:
@@ -129,7 +134,7 @@ def _mean_of_defined(values: np.ndarray) -> np.ndarray:
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """part / whole; NaN where whole is 0: a resample that drew none of these patients."""
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0)
 
 
 def _brier(predictions: Predictions, resamples: Resamples) -> Score:
