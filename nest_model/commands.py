@@ -9,6 +9,20 @@ from nest_model.telemetry import StopRequest, Telemetry
 DESCRIPTION = "Pretrain, fine-tune, predict, the yardstick, the reports."
 
 
+PATHS = {
+    "labels": "the label table of a cohort, `labels.parquet`",
+    "model": "the folder of a trained model",
+    "out": "where to write: a folder; of `predict` a Parquet file",
+    "predictions": "the Parquet file of the predictions to write",
+    "pretrained": "the folder of a pretrained model",
+    "root": "the folder of a source, such as `data/mimic`",
+    "seqset": "the folder of the shards",
+    "subjects": "the table of the patients and their splits, `subjects.parquet`",
+    "vocab": "the vocabulary the shards were written with, `vocab.parquet`",
+}
+SEED = "of all that is drawn by chance"
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the commands and their flags."""
     top = argparse.ArgumentParser(prog="python -m nest_model", description=DESCRIPTION)
@@ -16,9 +30,19 @@ def parser() -> argparse.ArgumentParser:
 
     pretrain = _command(commands, "pretrain", _pretrain, "pretrain on shards: MLM and MSM")
     _paths(pretrain, "seqset", "subjects", "vocab", "out")
-    pretrain.add_argument("--model", choices=("auto", "tiny", "paper"), default="auto")
+    pretrain.add_argument(
+        "--model",
+        choices=("auto", "tiny", "paper"),
+        default="auto",
+        help="its size; auto: tiny on a CPU, paper on a GPU",
+    )
     positions = ("days_since_first", "days_since_prior", "index")
-    pretrain.add_argument("--position", choices=positions, default="days_since_first")
+    pretrain.add_argument(
+        "--position",
+        choices=positions,
+        default="days_since_first",
+        help="of a set among those of its subject",
+    )
     pretrain.add_argument(
         "--set-position",
         choices=("hours", "none"),
@@ -37,13 +61,13 @@ def parser() -> argparse.ArgumentParser:
 
     lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same features")
     _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
-    lightgbm.add_argument("--seed", type=int, default=42)
+    lightgbm.add_argument("--seed", type=int, default=42, help=SEED)
 
     audit = _command(
         commands, "audit", _audit, "ask whether what a cohort's models see could tell the outcome"
     )
     _paths(audit, "labels", "seqset", "vocab", "out")
-    audit.add_argument("--seed", type=int, default=42)
+    audit.add_argument("--seed", type=int, default=42, help=SEED)
 
     predict = _command(commands, "predict", _predict, "score new patients with a fine-tuned model")
     _paths(predict, "model", "seqset", "out")
@@ -60,21 +84,32 @@ def parser() -> argparse.ArgumentParser:
         commands, "next-set", _next_set, "score a pretrained model on test subjects' next sets"
     )
     _paths(next_set, "model", "seqset", "subjects", "vocab", "out")
-    next_set.add_argument("--target", choices=("last_visible", "held_out"), default="last_visible")
+    next_set.add_argument(
+        "--target",
+        choices=("last_visible", "held_out"),
+        default="last_visible",
+        help="which set of each patient is to be predicted",
+    )
     next_set.add_argument("--raw", type=Path, help="the folder of `held_out`; read for that target alone")
     _device(next_set)
 
     report = _command(commands, "report", _report, "one page over every model of some cohorts")
     _paths(report, "root", "out")
-    report.add_argument("--cohorts", type=lambda names: names.split(","), required=True)
-    report.add_argument("--preset", required=True)
+    report.add_argument(
+        "--cohorts", type=lambda names: names.split(","), required=True, help="their names, between commas"
+    )
+    report.add_argument(
+        "--preset", required=True, help="the preset the models were made under, named on the page"
+    )
 
     cohort_report = _command(
         commands, "cohort-report", _cohort_report, "one page over the models of one cohort"
     )
     _paths(cohort_report, "root", "out")
-    cohort_report.add_argument("--cohort", required=True)
-    cohort_report.add_argument("--preset", required=True)
+    cohort_report.add_argument("--cohort", required=True, help="its name")
+    cohort_report.add_argument(
+        "--preset", required=True, help="the preset the models were made under, named on the page"
+    )
     return top
 
 
@@ -87,13 +122,20 @@ def _command(commands: argparse._SubParsersAction, name: str, run: Callable[...,
 
 def _paths(command: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
-        command.add_argument(f"--{name}", type=Path, required=True)
+        command.add_argument(f"--{name}", type=Path, required=True, help=PATHS[name])
 
 
 def _device(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--seed", type=int, default=42)
-    command.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    command.add_argument("--precision", choices=("auto", "32-true", "bf16-mixed", "16-mixed"), default="auto")
+    command.add_argument("--seed", type=int, default=42, help=SEED)
+    command.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one"
+    )
+    command.add_argument(
+        "--precision",
+        choices=("auto", "32-true", "bf16-mixed", "16-mixed"),
+        default="auto",
+        help="of the numbers; auto: as the device allows",
+    )
     command.add_argument(
         "--threads", type=int, default=2, help="of the CPU; part of what makes a run repeatable"
     )
@@ -110,7 +152,12 @@ def _training(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--lower-row-budget", action="store_true", help="halve it when memory runs out, and go on"
     )
-    command.add_argument("--seconds-between-states", type=float, default=30.0)
+    command.add_argument(
+        "--seconds-between-states",
+        type=float,
+        default=30.0,
+        help="after which a training can be gone on with",
+    )
     command.add_argument(
         "--key", default="", help="of what it is made from; no state of another is gone on with"
     )

@@ -1,12 +1,16 @@
 """One run at a time writes a data folder: what a run's record says, what is refused, and what waits."""
 
+import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import dagster as dg
 import pytest
+from dagster._core.events import DagsterEvent
 from dagster._core.test_utils import create_run_for_test
+from dagster._daemon.monitoring import run_monitoring
 
 from assets.executor import _holding
 from assets.instance import (
@@ -123,6 +127,22 @@ def test_a_dead_run_does_not_keep_the_queue_waiting(instance: NestInstance, fold
     queue = instance.get_concurrency_config().run_queue_config
     assert instance.get_run_by_id(dead).status is FAILURE
     assert [limit["key"] for limit in queue.tag_concurrency_limits] == [FOLDER_TAG]
+
+
+def test_a_run_that_died_before_it_began_does_not_keep_the_queue_waiting(
+    instance: NestInstance, monkeypatch: pytest.MonkeyPatch
+):
+    run = create_run_for_test(instance, job_name="job")
+    starting = DagsterEvent(dg.DagsterEventType.PIPELINE_STARTING.value, "job")
+    instance.report_dagster_event(starting, run.run_id)
+    context = SimpleNamespace(instance=instance, create_request_context=lambda: None)
+    statuses = []
+    for seconds in (0, 181):
+        monkeypatch.setattr(run_monitoring, "get_current_timestamp", lambda late=seconds: time.time() + late)
+        list(run_monitoring.execute_run_monitoring_iteration(context, logging.getLogger("test")))
+        statuses.append(instance.get_run_by_id(run.run_id).status)
+    assert instance.run_monitoring_enabled
+    assert statuses == [dg.DagsterRunStatus.STARTING, FAILURE]
 
 
 def test_a_run_on_record_waits_for_its_folder_and_says_so(instance: NestInstance, folder: Path):

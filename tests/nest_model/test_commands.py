@@ -36,3 +36,10 @@ def test_the_page_on_training_shows_both_strategies_and_several_machines():
     assert any("torchrun --standalone" in command for command in shown)
     assert any("--strategy fsdp" in command for command in shown)
     assert any("--nnodes 2" in command for command in shown)
+
+
+def test_every_flag_has_a_help_text():
+    (commands_of,) = (action for action in parser()._actions if action.choices)
+    flags = [(name, action) for name, command in commands_of.choices.items() for action in command._actions]
+    assert len(flags) > 50
+    assert [(name, *action.option_strings) for name, action in flags if not action.help] == []
