@@ -91,7 +91,7 @@ def _sound() -> list[Rule]:
         *counted("events_precede_death", "after_death", "of_the_dead", "time", bounds=within),
         *counted("events_follow_birth", "before_birth", "events", "time", bounds=within),
         *counted("value_is_of_a_usual_size", "large", "with_value", "value", bounds=(0, None)),
-        *counted("value_is_of_a_possible_size", "impossible", "with_value", "value", bounds=(None, 0)),
+        *counted("value_is_of_a_possible_size", "impossible", "with_value", "value", bounds=(None, 0.001)),
     ]
 
 

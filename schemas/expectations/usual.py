@@ -87,7 +87,7 @@ class UsualStays:
 
 HOSPITAL_STAYS = UsualStays(
     over_a_year=(0.0001, 0.05),  # MIMIC-IV's longest lasts 17 months
-    over_ten_years=(0, 0),
+    over_ten_years=(0, 0.05),
     recorded_twice=(0.001, 0.05),
     at_midnight=(0.50, 0.90),
     died=(0.30, 0.90),
