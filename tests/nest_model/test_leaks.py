@@ -46,7 +46,7 @@ def test_labels_of_the_test_split_train_nothing(world, pretrained, tmp_path):
 def test_labels_of_the_validation_split_choose_an_epoch_and_train_nothing(
     world, pretrained, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(finetuning, "scorable", lambda truth, **_: [0])  # so small a split is told nothing of
+    monkeypatch.setattr(finetuning, "scorable", lambda *_: [0])  # so small a split is told nothing of
     other = with_labels_flipped(world, tmp_path / "world", "val")
     models = [tune(one, pretrained, tmp_path / name, epochs=1) for name, one in (("a", world), ("b", other))]
 
