@@ -145,7 +145,8 @@ def test_the_chain_reads_and_writes_where_it_is_told_to(tmp_path: Path) -> None:
     ],
 )
 def test_a_job_runs_to_its_report_in_the_oddest_of_folders(tmp_path: Path, job: str, size: dict) -> None:
-    folder = tmp_path / ALL_AT_ONCE
+    refused = "?\\" if job == "pcornet_full" else ""  # by DuckDB, which its synthetic CDM lies in
+    folder = tmp_path / "".join(letter for letter in ALL_AT_ONCE if letter not in refused)
     done = run(
         "dagster", "job", "execute", "-j", job, folder=tmp_path, NEST_DATA_DIR=str(folder / "data"), **size
     )
