@@ -84,7 +84,7 @@ def _adopt(layout: Layout, card: StepCard | None) -> None:
     """Mark the folders an earlier version made without a mark, where all in them is as the card says it was made."""
     outputs = [layout.root / name for name in card.outputs] if card else []
     unmarked = [path for path in outputs if path.is_dir() and recorded(path) is None]
-    if card and unmarked and card.content == card.content_of(outputs):
+    if card and unmarked and card.content == card.content_of(_files(layout, outputs)):
         for folder in unmarked:
             mark_all(folder)
 
