@@ -15,6 +15,7 @@ from assets.once import once
 from assets.resources import Workspace
 from schemas.cards import StepCard, files_of, stamps_of
 from schemas.errors import ContractError
+from schemas.io.outputs import recorded
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.settings import Settings
@@ -242,3 +243,29 @@ def test_no_step_reads_a_rule_its_key_does_not_hold(tmp_path: Path, monkeypatch:
     assert {step: read - held for step, (read, held) in steps.items() if read - held} == {}
     cut_rule_redoes = {step for step, (_, held) in steps.items() if "top_labs" in held}
     assert cut_rule_redoes == {"vocab", "seqset"}, "a changed cut rule redoes more than hangs on it"
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_folder_without_a_mark_is_taken_over_where_its_card_vouches_for_it(tmp_path: Path, edited: bool):
+    """As a folder that holds tables alone, or one of an earlier version, when its step is redone."""
+    layout = Layout(tmp_path / "mimic")
+    folder = layout.root / "model"
+
+    def make() -> StepCard:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.txt").write_text("model")
+        return StepCard(step="any", contract="any/1")
+
+    def run(code: str) -> bool:
+        @dg.asset(name="mimic_raw", code_version=code)
+        def compute() -> dg.MaterializeResult:
+            return dg.MaterializeResult(data_version=dg.DataVersion(once(layout, [folder], {}, make).version))
+
+        return dg.materialize([compute]).success
+
+    assert run("1")
+    assert recorded(folder) is None
+    if edited:
+        (folder / "model.txt").write_text("a user's own")
+    assert run("2")
+    assert (recorded(folder) is None) == edited
