@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from tests.bad_inputs.clean import FIRST_STAY, FIRST_SUBJECT
-from tests.bad_inputs.damage import Row, added, both, cells, repeated, rows, rows_of
+from tests.bad_inputs.damage import Damage, Row, added, both, cells, repeated, rows, rows_of
 from tests.bad_inputs.files import refused
 from tests.bad_inputs.outcomes import RESULTS, Case, Counted, Derived, Same
 from tests.bad_inputs.values import is_valued
@@ -66,19 +66,41 @@ ONE_MORE = rows(
 )
 
 
-def among_many_stays(dischtime: str):
+def at_admission(found: list[Row]) -> list[Row]:
+    return [{**found[0], "dischtime": found[0]["admittime"]}, *found[1:]]
+
+
+def among_many_stays(discharge: Damage) -> Damage:
     """Among 300 more stays, that 1 % be more than one."""
-    more = rows("admissions", lambda found: many_stays(found, 300))
-    return both(ONE_MORE, more, cells("admissions", "dischtime", dischtime, 1))
+    return both(ONE_MORE, rows("admissions", lambda found: many_stays(found, 300)), discharge)
 
 
 ROWS_CASES = [
     Case(
         "discharge_before_admission",
         "admissions",
-        among_many_stays("2100-01-01 00:00:00"),
-        Counted(("encounters", "admissions", "noted"), "no_end", 1, as_if=among_many_stays("")),
-        "the stay stays, without an end (about 140 in v3.1)",
+        among_many_stays(cells("admissions", "dischtime", "2100-01-01 00:00:00", 1)),
+        Counted(
+            ("encounters", "admissions", "noted"),
+            "no_end",
+            1,
+            as_if=among_many_stays(rows("admissions", at_admission)),
+        ),
+        "the stay stays, without an end (about 140 in v3.1), and is over: its codes are known from its start",
+    ),
+    Case(
+        "discharge_at_admission",
+        "admissions",
+        among_many_stays(rows("admissions", at_admission)),
+        Derived(),
+        "the stay contains no time; it is over, and its codes are known from its start",
+    ),
+    Case(
+        "discharge_missing",
+        "admissions",
+        among_many_stays(cells("admissions", "dischtime", "", 1)),
+        Derived(),
+        "the stay is not over, so its ICD codes are known to nobody yet",
     ),
     Case(
         "lab_rows_twice",
