@@ -10,10 +10,13 @@ from assets.meds import MEDS_ASSETS, meds_events, meds_raw, mimic_meds
 from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
 from pipelines.meds import write_meds
+from pipelines.mimic import find_source
+from pipelines.sources.synthetic.mimic import write_mimic
 from schemas.cards import StepCard
 from schemas.errors import InputError
 from schemas.layout import Layout
 from schemas.rules import PRESETS
+from tests.pipelines.agreement import run_all
 from tests.pipelines.meds_tables import make_layout
 from tests.pipelines.test_meds_any import DAY, TYPES, dataset
 from tests.runs import run
@@ -21,7 +24,9 @@ from tests.runs import run
 
 @pytest.mark.long
 def test_meds_full_runs_on_any_dataset_and_says_what_it_did(tmp_path):
-    written = make_layout(tmp_path / "mimic", PRESETS["default"], subjects=120, open_stays=False)
+    raw, written, rules = tmp_path / "raw", Layout(tmp_path / "mimic"), PRESETS["default"]
+    write_mimic(raw, tmp_path / "planted.parquet", patients=120, seed=1, tokens_per_set_median=40)
+    run_all(find_source(raw, raw / "vocab"), written, rules)
     write_meds(written)
     done = run(
         "dagster", "job", "execute", "-j", "meds_full", folder=tmp_path, NEST_MEDS_DIR=str(written.meds)

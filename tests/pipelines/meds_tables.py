@@ -33,7 +33,6 @@ def make_layout(
     seed: int = 1,
     subjects: int = 60,
     per_bucket: int = 13,
-    open_stays: bool = True,
 ) -> Layout:
     """Write subjects, encounters, events and the drug lookup of invented patients as the MIMIC steps would."""
     layout, chance = Layout(root), random.Random(seed)
@@ -43,7 +42,7 @@ def make_layout(
         start = datetime(2170, 1, 1, 8) + timedelta(hours=chance.randint(0, 9000))
         dead = None
         for _ in range(chance.choice([0, 1, 2, 3])):
-            stay = _stay(chance, subject, 1000 + len(stays), born, start, open_stays=open_stays)
+            stay = _stay(chance, subject, 1000 + len(stays), born, start)
             dead = stay["death_time"].replace(hour=0, minute=0) if stay["death_time"] else dead
             stays.append(stay)
             events += _events(chance, stay)
@@ -89,10 +88,8 @@ def _write_events(layout: Layout, events: pl.DataFrame, ids: pl.Series, per_buck
     shards.write_card(StepCard(step="events", contract="events/1", flows=flows, counts=counts), layout)
 
 
-def _stay(
-    chance: random.Random, subject: int, stay: int, born: datetime, start: datetime, *, open_stays: bool
-) -> dict:
-    is_open = open_stays and stay % 17 == 0
+def _stay(chance: random.Random, subject: int, stay: int, born: datetime, start: datetime) -> dict:
+    is_open = stay % 17 == 0
     died = chance.random() < (0.5 if is_open else 0.2)
     end = None if is_open else start + timedelta(minutes=chance.randint(60, 9000))
     return {
