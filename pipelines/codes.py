@@ -43,6 +43,16 @@ def plain(codes: pl.Series) -> pl.Series:
     return codes.str.normalize("NFKC").str.replace_all(_WITHOUT_WIDTH, "")
 
 
+def is_decimal(column: str) -> pl.Expr:
+    """Return whether a code is written as a number with decimals, 4019.0."""
+    return pl.col(column).str.strip_chars().str.contains(r"^[0-9]+\.[0-9]+$")
+
+
+def is_in_other_letters(column: str) -> pl.Expr:
+    """Return whether a code, in plain letters, holds one that no code has."""
+    return pl.col(column).str.contains(_NOT_ASCII)
+
+
 def code_faults(column: str, system: Icd, *, is_nine: pl.Expr) -> dict[str, pl.Expr]:
     """Return why a row's cleaned `code` is none of ICD-9 or of ICD-10, the reasons told apart.
 
@@ -52,11 +62,10 @@ def code_faults(column: str, system: Icd, *, is_nine: pl.Expr) -> dict[str, pl.E
         is_nine: whether a row's code is of ICD-9; the others are of ICD-10.
     """
     recorded, code = pl.col(column).str.strip_chars(), pl.col("code")
-    is_decimal = recorded.str.contains(r"^[0-9]+\.[0-9]+$")
     has_dot_in_place = recorded.str.contains(rf"^[0-9]{{{system.dot_after}}}\.[0-9]{{1,2}}$")
     return {
-        "code_as_float": is_nine & is_decimal & ~has_dot_in_place,
-        "code_in_other_letters": code.str.contains(_NOT_ASCII),
+        "code_as_float": is_nine & is_decimal(column) & ~has_dot_in_place,
+        "code_in_other_letters": is_in_other_letters("code"),
         "code_without_its_zeros": is_nine & code.str.contains("^[0-9]{1,2}$"),
         "malformed_code": ~pl.when(is_nine)
         .then(code.str.contains(system.nine))

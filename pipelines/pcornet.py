@@ -19,7 +19,7 @@ from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.events import scan_table, write_events
 from pipelines.flows import sift
 from pipelines.sources.pcornet import people as told
-from pipelines.sources.pcornet.codes import refuse_lost_codes
+from pipelines.sources.pcornet.codes import refuse_lost_codes, refuse_lost_zeros
 from pipelines.sources.pcornet.days import day_encounters, days_of
 from pipelines.sources.pcornet.encounters import encounter_rows, encounters
 from pipelines.sources.pcornet.event_rows import EVENT_TABLES, ROWS, event_rows
@@ -235,6 +235,8 @@ def extract_events(source: PcornetSource, layout: Layout) -> StepCard:
         for part in each_bucket("events", work, len(buckets)):
             held = {table: held[table] + flow if held else flow for table, flow in part.items()}
         flows = {table: flow.then(held[table]) for table, flow in flows.items()}
+        for table, flow in flows.items():
+            refuse_lost_zeros(table, flow)
         shutil.rmtree(spill.folder)
     kept = {
         f"events_{kind}": sum(flows[table].kept_rows for table in tables)

@@ -1,12 +1,11 @@
 """How much of a table of MIMIC-IV may be lost on the way to events, and for which reason, before the run is refused."""
 
+from pipelines.code_limits import MOST_MALFORMED_SHARE, above, damaged_codes, lost_zeros
 from pipelines.drugs import GsnCount
 from schemas.cards import Flow
 from schemas.errors import InputError
 
 MOST_FOREIGN_SHARE = 0.001
-MOST_MALFORMED_SHARE = 0.001
-MOST_LAST_ZEROS_SHARE = 0.02  # incomplete codes, 250 for 250.00, are 0.3 % of the synthetic tables
 MOST_NOT_GIVEN_SHARE = 0.60  # of emar; the demo has 36 %
 MOST_LOST_SHARE = 0.50  # of a kind
 FEWEST_ROWS = 100  # of which a share says something: a table of new patients may have a handful
@@ -14,13 +13,6 @@ SYSTEM_OF_TABLE = {"diagnoses_icd": "ICD-10-CM", "procedures_icd": "ICD-10-PCS"}
 
 NO_LOSS = ("repeated", "event_txt")
 """Dropped, and nothing is lost: a copy of another row, a drug that was not given."""
-
-_ZEROS = "Export the column as text, so that 04111 stays 04111."
-CODE_FAULTS = {
-    "code_as_float": f"are written as decimal numbers, which lose zeros. {_ZEROS}",
-    "code_in_other_letters": "hold letters of another alphabet than codes do. Write them in A to Z and 0 to 9.",
-    "code_without_its_zeros": f"are too short and have lost their leading zeros. {_ZEROS}",
-}
 
 
 def foreign_sentence(table: str, count: str, rows: int) -> str:
@@ -40,46 +32,29 @@ def refuse(table: str, flow: Flow) -> None:
         raise InputError(f"{table}: {fault}")
 
 
-def _count(flow: Flow, reason: str, most: float = 0) -> str | None:
-    """Return how many rows are dropped or noted for a reason, where they are above a share of all; else None."""
-    found, rows = flow.dropped.get(reason, 0) + flow.noted.get(reason, 0), flow.source_rows
-    return f"{found:,} of {rows:,} rows" if found > most * rows else None
-
-
 def _codes_fault(table: str, flow: Flow) -> str | None:
-    if found := _count(flow, "icd_version"):
-        return f"column icd_version: {found} hold neither 9 nor 10. Mend those rows or leave them out."
-    for reason, what in CODE_FAULTS.items():
-        if found := _count(flow, reason, MOST_MALFORMED_SHARE):
-            return f"column icd_code: {found} {what}"
-    if found := _count(flow, "malformed_code", MOST_MALFORMED_SHARE):
+    if count := above(flow, "icd_version"):
+        return f"column icd_version: {count} hold neither 9 nor 10. Mend those rows or leave them out."
+    if fault := damaged_codes(flow, "icd_code"):
+        return fault
+    if count := above(flow, "malformed_code", MOST_MALFORMED_SHARE):
         return (
-            f"column icd_code: {found} hold no {SYSTEM_OF_TABLE.get(table, 'ICD-10')} code where the version is 10, or "
+            f"column icd_code: {count} hold no {SYSTEM_OF_TABLE.get(table, 'ICD-10')} code where the version is 10, or "
             f"none of ICD-9 where it is 9 (more than {MOST_MALFORMED_SHARE:.1%}). Mend those rows, or give the file "
             "that bears this name."
         )
-    if found := _count(flow, "zeros_lost", MOST_MALFORMED_SHARE):
-        return (
-            f"column icd_code: {found} hold an ICD-9 code that exists only with zeros before it: the column has lost "
-            f"them, and others of its codes have become other diseases. {_ZEROS}"
-        )
-    if found := _count(flow, "last_zeros_lost", MOST_LAST_ZEROS_SHARE):
-        return (
-            f"column icd_code: {found} hold an ICD-9 code that exists only with zeros behind it, or with one less: the "
-            f"column went through decimal numbers. {_ZEROS}"
-        )
-    return None
+    return lost_zeros(flow, "icd_code")
 
 
 def _rows_fault(table: str, flow: Flow) -> str | None:
     release = f"(more than {MOST_FOREIGN_SHARE:.1%}). Give all tables of one release, whole."
-    if _count(flow, "foreign_hadm_id", MOST_FOREIGN_SHARE):
+    if above(flow, "foreign_hadm_id", MOST_FOREIGN_SHARE):
         foreign = foreign_sentence(table, f"{flow.dropped['foreign_hadm_id']:,}", flow.source_rows)
         return f"{foreign.removeprefix(f'{table}: ')} {release}"
-    if found := _count(flow, "unknown_subject", MOST_FOREIGN_SHARE):
-        return f"column subject_id: {found} name no known patient {release}"
-    if found := _count(flow, "conflicting"):
-        return f"column labevent_id: {found} repeat another row's and differ from it. Keep one row per measurement."
+    if count := above(flow, "unknown_subject", MOST_FOREIGN_SHARE):
+        return f"column subject_id: {count} name no known patient {release}"
+    if count := above(flow, "conflicting"):
+        return f"column labevent_id: {count} repeat another row's and differ from it. Keep one row per measurement."
     return None
 
 
@@ -92,15 +67,15 @@ def _loss(flow: Flow) -> str | None:
         return f"none of {rows:,} rows can be used: {dropped[reason]:,} are dropped as {reason}. {columns}"
     if rows < FEWEST_ROWS:
         return None
-    if found := _count(flow, "event_txt", MOST_NOT_GIVEN_SHARE):
-        return f"column event_txt: {found} are not Administered (more than {MOST_NOT_GIVEN_SHARE:.0%}). {columns}"
+    if count := above(flow, "event_txt", MOST_NOT_GIVEN_SHARE):
+        return f"column event_txt: {count} are not Administered (more than {MOST_NOT_GIVEN_SHARE:.0%}). {columns}"
     lost = {reason: count for reason, count in dropped.items() if reason not in NO_LOSS}
     lost["not_in_gem"] = flow.noted.get("not_in_gem", 0)
     whole = rows - sum(dropped.get(reason, 0) for reason in NO_LOSS)
     if sum(lost.values()) > MOST_LOST_SHARE * whole:
         reason = max(lost, key=lambda name: lost[name])
-        count = f"{sum(lost.values()):,} of {whole:,} rows are lost (more than half)"
-        return f"{count}, {lost[reason]:,} of them as {reason}. {columns}"
+        loss = f"{sum(lost.values()):,} of {whole:,} rows are lost (more than half)"
+        return f"{loss}, {lost[reason]:,} of them as {reason}. {columns}"
     return None
 
 

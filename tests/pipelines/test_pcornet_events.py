@@ -8,7 +8,7 @@ import pytest
 from pipelines.clock import NEVER
 from pipelines.sources.pcornet.encounters import encounter_rows, encounters
 from pipelines.sources.pcornet.event_rows import EVENT_TABLES, event_rows
-from pipelines.sources.pcornet.events import Bucket, Crosswalks, events
+from pipelines.sources.pcornet.events import Bucket, Crosswalks, events, without_zeros
 from pipelines.sources.pcornet.tables import KEYS
 from schemas.cards import Flow
 from tests.pipelines.pcornet_tables import END_OF_DATA, IDS, at, end_of, patient, people, site, table, visit
@@ -295,7 +295,16 @@ def test_what_was_mended_in_a_code_is_counted():
         ("DIAGNOSIS", {"DX_TYPE": "NI"}, "code_type"),
         ("DIAGNOSIS", {"DX_TYPE": None}, "code_type"),
         ("DIAGNOSIS", {"DX": "3829"}, "malformed_code"),
-        ("DIAGNOSIS", {"DX": "12", "DX_TYPE": "09"}, "malformed_code"),
+        ("DIAGNOSIS", {"DX": "12", "DX_TYPE": "09"}, "code_without_its_zeros"),
+        ("DIAGNOSIS", {"DX": "4019.0", "DX_TYPE": "09"}, "code_as_float"),
+        ("DIAGNOSIS", {"DX": "41.11", "DX_TYPE": "09"}, "code_as_float"),
+        ("DIAGNOSIS", {"DX": "\u041d66.90"}, "code_in_other_letters"),
+        ("PROCEDURES", {"PX": "331.0", "PX_TYPE": "09"}, "code_as_float"),
+        ("PROCEDURES", {"PX": "99392.0"}, "code_as_float"),
+        ("MED_ADMIN", {"MEDADMIN_CODE": "723.0"}, "code_as_float"),
+        ("PRESCRIBING", {"RXNORM_CUI": "723.0"}, "code_as_float"),
+        ("IMMUNIZATION", {"VX_CODE": "3.0"}, "code_as_float"),
+        ("LAB_RESULT_CM", {"LAB_LOINC": "718\u20107"}, "code_in_other_letters"),
         ("PROCEDURES", {"PX": "9939"}, "malformed_code"),
         ("PROCEDURES", {"PX": "0DTJ4ZZ"}, "malformed_code"),
         ("PROCEDURES", {"PX_TYPE": "LC"}, "code_type"),
@@ -360,3 +369,20 @@ def test_a_drug_is_mapped_by_the_users_crosswalk_and_one_it_lacks_keeps_its_rxno
 def test_subjects_are_told_apart_by_their_own_ids():
     found, _ = told("VITAL", {}, {"PATID": "q", "ENCOUNTERID": "open"})
     assert set(found["subject_id"]) == {patient("p"), patient("q")}
+
+
+def test_codes_in_full_width_letters_are_mended_and_counted():
+    found, flow = told("DIAGNOSIS", {"DX": "\uff28\uff16\uff16.\uff19\uff10"}, {"DX": "H66.92\u200b"})
+    assert found["code"].to_list() == ["H6690", "H6692"]
+    assert flow.noted["mended_code"] == 2
+
+
+def test_a_code_the_crosswalk_knows_only_with_a_zero_before_it_is_counted():
+    nine = pl.DataFrame({"code": ["04111", "3829"], "mapped": ["B9561", None]})
+    events = pl.DataFrame(
+        {"vocab": ["icd9cm", "icd9cm", "icd10cm"], "code": ["4111", "3829", "4111"], "mapped": [None] * 3},
+        schema_overrides={"mapped": pl.String},
+    )
+    counts = without_zeros("DX", events, Crosswalks(nine, nine.clear(), nine.clear()))
+    assert counts == {"zeros_lost": 1, "last_zeros_lost": 0}
+    assert without_zeros("MED", events, CROSSWALKS) == {}

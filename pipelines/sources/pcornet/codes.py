@@ -4,9 +4,21 @@ Each function takes the table's rows and adds `vocab` and `code`; why a row has 
 of booleans beside them.
 """
 
+from collections.abc import Mapping
+
 import polars as pl
 
-from pipelines.codes import ICD9_CM, ICD9_PCS, ICD10_CM, ICD10_PCS, clean_code
+from pipelines.code_limits import CODE_FAULTS, damaged_codes, lost_zeros
+from pipelines.codes import (
+    DIAGNOSIS_CODES,
+    PROCEDURE_CODES,
+    Icd,
+    clean_code,
+    code_faults,
+    is_decimal,
+    is_in_other_letters,
+    plain,
+)
 from pipelines.sources.pcornet.words import NO_INFORMATION, said
 from schemas.cards import Flow
 from schemas.errors import InputError
@@ -29,9 +41,20 @@ MEASURES = {"HT": "in", "WT": "lb", "SYSTOLIC": "mmHg", "DIASTOLIC": "mmHg", "OR
 
 VITAL_CODES = {"SYSTOLIC": "SBP", "DIASTOLIC": "DBP", "ORIGINAL_BMI": "BMI"}
 
+CODE_COLUMNS = {
+    "DIAGNOSIS": "DX",
+    "PROCEDURES": "PX",
+    "LAB_RESULT_CM": "LAB_LOINC",
+    "MED_ADMIN": "MEDADMIN_CODE",
+    "PRESCRIBING": "RXNORM_CUI",
+    "IMMUNIZATION": "VX_CODE",
+}
+"""By its table, the column of codes."""
+
 NO_CODE = {
     "no_code": pl.col("code").is_null(),
     "code_type": pl.col("vocab").is_null(),
+    **{fault: pl.col(fault) for fault in CODE_FAULTS},
     "malformed_code": ~pl.col("well_formed"),
 }
 """Why a row has no code that could be used, in the order the reasons count."""
@@ -41,33 +64,48 @@ FEWEST_CODES = 100  # of which a share says something
 
 
 def refuse_lost_codes(table: str, flow: Flow) -> None:
-    """Raise InputError where more than half of a table's codes have no shape or type that codes can have."""
+    """Raise InputError where codes are damaged, or more than half have no shape or type that codes can have."""
     lost = flow.dropped.get("malformed_code", 0) + flow.dropped.get("code_type", 0)
     recorded = flow.source_rows - flow.dropped.get("no_code", 0)
+    if fault := damaged_codes(flow, CODE_COLUMNS.get(table, ""), recorded):
+        raise InputError(f"{table}: {fault}")
     if recorded >= FEWEST_CODES and 2 * lost > recorded:
         raise InputError(
-            f"{table}: {lost:,} of {recorded:,} codes are none of their type (more than half), as where they are "
-            "written as decimal numbers or have lost their zeros. Extract them as text."
+            f"{table}: {lost:,} of {recorded:,} codes are none of their type (more than half). See that "
+            f"{CODE_COLUMNS[table]} and its type are the CDM's, and extract them as text."
         )
+
+
+def refuse_lost_zeros(table: str, flow: Flow) -> None:
+    """Raise InputError where ICD-9 codes are known to the crosswalk only with zeros before or behind them."""
+    if fault := lost_zeros(flow, CODE_COLUMNS.get(table, ""), flow.kept_rows):
+        raise InputError(f"{table}: {fault}")
+
+
+def in_plain_letters(table: str, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return a table with its codes in plain letters, and of how many rows that changed the code."""
+    if table not in CODE_COLUMNS:
+        return rows, 0
+    recorded = rows[CODE_COLUMNS[table]]
+    codes = plain(recorded).str.strip_chars()
+    return rows.with_columns(codes), int((codes != recorded).sum())
 
 
 def diagnosis_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed, cleaned, retyped to DIAGNOSIS."""
-    shapes = {"icd10cm": ICD10_CM, "icd9cm": ICD9_CM}
     typed = _coded(rows, "DX").with_columns(type=said("DX_TYPE").str.zfill(2))
-    return _icd(typed, {"10": "icd10cm", "09": "icd9cm"}, shapes)
+    return _icd(typed, "DX", {"10": "icd10cm", "09": "icd9cm"}, DIAGNOSIS_CODES)
 
 
 def procedure_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed, cleaned, retyped, modifier to PROCEDURES; of CPT the first five characters."""
-    shapes = {"icd10pcs": ICD10_PCS, "icd9pcs": ICD9_PCS, "cpt": CPT}
     typed = _coded(rows, "PX").with_columns(type=said("PX_TYPE").str.zfill(2))
     is_long = (pl.col("type") == "CH") & (pl.col("code").str.len_chars() > CPT_LENGTH)
     cut = typed.with_columns(
         code=pl.when(is_long).then(pl.col("code").str.head(CPT_LENGTH)).otherwise("code"),
         modifier=is_long,
     )
-    return _icd(cut, {"10": "icd10pcs", "09": "icd9pcs", "CH": "cpt"}, shapes)
+    return _icd(cut, "PX", {"10": "icd10pcs", "09": "icd9pcs", "CH": "cpt"}, PROCEDURE_CODES)
 
 
 def laboratory_codes(rows: pl.DataFrame) -> pl.DataFrame:
@@ -131,28 +169,38 @@ def _coded(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     )
 
 
-def _icd(typed: pl.DataFrame, vocabs: dict[str, str], shapes: dict[str, str]) -> pl.DataFrame:
-    """Add vocab by `type`; a code typed 09 that can only be of ICD-10 is typed again.
+def _icd(typed: pl.DataFrame, column: str, vocabs: dict[str, str], system: Icd) -> pl.DataFrame:
+    """Add vocab by `type`, and what is wrong with a code; a code typed 09 that can only be of ICD-10 is typed again.
 
     V and E codes of ICD-9 can look like ICD-10's; they stay what they are said to be, but for an E code that has its
     dot where only ICD-10 has it (E66.9, where ICD-9's is E849.0).
     """
     ten, nine = vocabs["10"], vocabs["09"]
-    code = pl.col("code")
+    code, shapes = pl.col("code"), {ten: system.ten, nine: system.nine, "cpt": CPT}
     is_e_of_ten = code.str.starts_with("E") & pl.col("dot_at_3")
     is_ten_only = code.str.contains(shapes[ten]) & (~code.str.contains(shapes[nine]) | is_e_of_ten)
     retyped = ((pl.col("type") == "09") & is_ten_only).fill_null(False)
     vocab = pl.when(retyped).then(pl.lit(ten)).otherwise(_vocab(pl.col("type"), vocabs))
-    return _well_formed(typed.with_columns(vocab=vocab, retyped=retyped), shapes)
+    is_nine, is_cpt = pl.col("vocab") == nine, pl.col("vocab") == "cpt"
+    faults = code_faults(column, system, is_nine=is_nine)
+    faults["code_as_float"] |= is_cpt & is_decimal(column)
+    return _well_formed(typed.with_columns(vocab=vocab, retyped=retyped), shapes, faults)
 
 
 def _vocab(types: pl.Expr, vocabs: dict[str, str]) -> pl.Expr:
     return types.replace_strict(vocabs, default=None, return_dtype=pl.String)
 
 
-def _well_formed(rows: pl.DataFrame, shapes: dict[str, str]) -> pl.DataFrame:
-    """Add whether a code has a shape that codes of its vocabulary can have."""
+def _well_formed(
+    rows: pl.DataFrame, shapes: dict[str, str], faults: Mapping[str, pl.Expr] | None = None
+) -> pl.DataFrame:
+    """Add whether a code has a shape that codes of its vocabulary can have, and each of CODE_FAULTS."""
+    faults = faults or {
+        "code_as_float": is_decimal("code"),
+        "code_in_other_letters": is_in_other_letters("code"),
+    }
     fits = [
         (pl.col("vocab") == vocab) & pl.col("code").str.contains(shape) for vocab, shape in shapes.items()
     ]
-    return rows.with_columns(well_formed=pl.any_horizontal(fits).fill_null(False))
+    judged = {fault: faults.get(fault, pl.lit(False)) for fault in CODE_FAULTS}
+    return rows.with_columns(well_formed=pl.any_horizontal(fits).fill_null(False), **judged)

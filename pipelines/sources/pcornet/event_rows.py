@@ -61,7 +61,8 @@ def event_rows(table: str, raw: pl.DataFrame, site: Site) -> Sifted:
     how = EVENT_TABLES[table]
     rows = stripped(raw)
     noted = counted(rows, _notes(how)) | {"padded": count_padded(raw, rows)}
-    told = how.tell(site.claimed(without_sentinels(rows, *how.dates)))
+    legible, noted["mended_code"] = codes.in_plain_letters(table, rows)
+    told = how.tell(site.claimed(without_sentinels(legible, *how.dates)))
     named = {name: pl.col(name) for name in ("no_encounterid", "foreign_encounterid")}
     noted |= counted(told, how.notes | named)
     kept, flow = sift(told, how.reasons | site.not_ours())

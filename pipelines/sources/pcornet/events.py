@@ -6,7 +6,7 @@ from datetime import date
 import polars as pl
 
 from pipelines import clock
-from pipelines.codes import to_icd10
+from pipelines.codes import to_icd10, zeros_lost
 from pipelines.flows import sift
 from pipelines.sources.pcornet.encounters import out_of_range
 from pipelines.sources.pcornet.linking import link
@@ -52,13 +52,24 @@ def events(kind: str, rows: pl.DataFrame, bucket: Bucket, crosswalks: Crosswalks
     coded = _mapped(kind, timed, crosswalks)
     told = coded.with_columns(kind=pl.lit(kind, pl.Enum([kind]))).select(EVENTS.names)
     once, repeats = _without_copies(told)
-    return once, flow.then(repeats).model_copy(update={"noted": flow.noted | unmapped(kind, once)})
+    noted = flow.noted | unmapped(kind, once) | without_zeros(kind, once, crosswalks)
+    return once, flow.then(repeats).model_copy(update={"noted": noted})
 
 
 def unmapped(kind: str, events: pl.DataFrame) -> dict[str, int]:
     """Return how many codes no crosswalk leads anywhere, where that leaves an event without a token."""
     reasons = {"DX": "not_in_gem", "PR": "not_in_gem"}
     return {reasons[kind]: events["mapped"].null_count()} if kind in reasons else {}
+
+
+def without_zeros(kind: str, events: pl.DataFrame, crosswalks: Crosswalks) -> dict[str, int]:
+    """Return how many ICD-9 codes the crosswalk knows only with zeros before them, or behind."""
+    if kind not in ("DX", "PR"):
+        return {}
+    targets = crosswalks.diagnoses if kind == "DX" else crosswalks.procedures
+    unmapped = events.filter(pl.col("vocab").str.starts_with("icd9") & pl.col("mapped").is_null())
+    known = targets["code"]
+    return zeros_lost(unmapped.filter(~pl.col("code").is_in(known.implode())), known)
 
 
 def _placed(rows: pl.DataFrame, bucket: Bucket) -> Sifted:
