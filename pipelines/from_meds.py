@@ -14,7 +14,7 @@ from pipelines.buckets import Buckets, Spill, write_buckets
 from pipelines.events import events_file, write_events
 from pipelines.fitting import fitted_on
 from pipelines.sources import meds as rows_of
-from pipelines.sources.meds_codes import declare
+from pipelines.sources.meds_codes import OTHER, declare
 from pipelines.sources.meds_files import MedsDataset, find_dataset
 from pipelines.sources.meds_inspect import Inspected, refuse_shared, refuse_shared_encounters
 from pipelines.sources.meds_splits import splits
@@ -185,6 +185,9 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
             "meds_events", partial(events_of_bucket, dataset, layout, spill, declared, aside), count
         ):
             flow, kinds = flow + part, kinds + of_kind
+        if declared is not None:
+            is_coded = pl.col("vocab") != OTHER
+            rows_of.refuse_damaged_codes(flow, int(declared.filter(is_coded)["rows"].sum()))
         rows_of.refuse_no_event(flow)
         _fill_up(aside, kinds, count)
         shutil.rmtree(spill.folder)
@@ -245,16 +248,17 @@ def _spill(dataset: MedsDataset, layout: Layout, folder: Path, *columns: str) ->
 
 
 def _declare(spill: Spill, known: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
-    """Return what each code is to us; valued are those whose deciles can each hold `min_count` values."""
+    """Return what each code is to us, and its rows; valued are those whose deciles can hold `min_count` values each."""
     finite = pl.col("numeric_value").is_finite().fill_null(False)
     fitted = pl.col("subject_id").is_in(known["subject_id"].implode())
     held = (finite & fitted).sum().cast(pl.Int64)
     counted = [
-        spill.read(ROWS, bucket).group_by("code").agg(values=held) for bucket in range(len(spill.buckets))
+        spill.read(ROWS, bucket).group_by("code").agg(pl.len().alias("rows"), values=held)
+        for bucket in range(len(spill.buckets))
     ]
-    values = pl.concat(counted).group_by("code").agg(pl.col("values").sum()).sort("code")
+    values = pl.concat(counted).group_by("code").agg(pl.col("rows", "values").sum()).sort("code")
     enough = values.filter(pl.col("values") >= DECILES * rules.min_count)
-    return declare(values["code"], enough["code"])
+    return declare(values["code"], enough["code"]).with_columns(values["rows"])
 
 
 def _count_codes(declared: pl.DataFrame | None) -> dict[str, int]:

@@ -7,6 +7,7 @@ numeric_value and perhaps an encounter are known; docs/meds.md says what is made
 import polars as pl
 
 from pipelines import clock
+from pipelines.code_limits import CODE_FAULTS, damaged_codes
 from pipelines.flows import sift
 from pipelines.sources import meds_codes as codes
 from pipelines.stays import attach, attachment_spans
@@ -171,10 +172,12 @@ def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) 
     Args:
         rows: subject_id, time, code, numeric_value, encounter_id.
         declared: meds_code, kind, vocab, code, mapped, unit, and value_kind, value_code, value_vocab where it is
-            valued; from `meds_codes.declare`.
+            valued, is_mended, fault; from `meds_codes.declare`.
         stays: encounters/1.
     """
-    kept, flow = sift(rows, _not_events(pl.lit(False)))
+    ends = {"end_of_condition": codes.has_prefix(codes.CONDITION_END)}
+    damaged = {fault: _is_one(declared.filter(pl.col("fault") == fault)) for fault in CODE_FAULTS}
+    kept, flow = sift(rows, _not_events(pl.lit(False)) | ends | damaged)
     held = pl.col("numeric_value")
     finite = held.is_finite().fill_null(False)
     coded = (
@@ -192,8 +195,17 @@ def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) 
         available_at=pl.max_horizontal("time", over),
         rank=pl.lit(None, pl.Int64),
     )
-    unheld = kept.filter(pl.col("numeric_value").is_not_null() & ~finite).height
-    return events.select(EVENTS.names), flow.model_copy(update={"noted": {"value_not_finite": unheld}})
+    noted = {
+        "value_not_finite": kept.filter(pl.col("numeric_value").is_not_null() & ~finite).height,
+        "mended_code": kept.filter(_is_one(declared.filter("is_mended"))).height,
+    }
+    return events.select(EVENTS.names), flow.model_copy(update={"noted": noted})
+
+
+def refuse_damaged_codes(flow: Flow, coded_rows: int) -> None:
+    """Raise InputError where too many of the rows whose codes a prefix declares hold none that could be one."""
+    if fault := damaged_codes(flow, "code", coded_rows):
+        raise InputError(f"data: {fault}")
 
 
 def refuse_no_event(flow: Flow) -> None:
@@ -206,6 +218,11 @@ def refuse_no_event(flow: Flow) -> None:
         f"events: not one row of the dataset is an event: {some} were dropped as {reason}. Give a dataset with rows "
         "that have a time and are about neither a subject nor an encounter; docs/meds.md lists the codes."
     )
+
+
+def _is_one(declared: pl.DataFrame) -> pl.Expr:
+    """Return whether a row's code is one of these."""
+    return pl.col("code").is_in(declared["meds_code"].implode())
 
 
 def _coded(rows: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:

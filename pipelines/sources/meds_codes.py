@@ -8,6 +8,15 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from pipelines.code_limits import CODE_FAULTS
+from pipelines.codes import (
+    DIAGNOSIS_CODES,
+    PROCEDURE_CODES,
+    clean_code,
+    code_faults,
+    plain,
+)
+
 UNKNOWN = "UNK"  # where a part of a composite code is not known
 SEPARATOR = "//"
 
@@ -20,6 +29,8 @@ VISIT, VISIT_END = ("VISIT", "VISIT_OCCURRENCE"), "VISIT_END"  # as converters f
 ABOUT_SUBJECTS = (BIRTH, DEATH, GENDER, RACE, INSURANCE, "LANGUAGE", "MARITAL_STATUS", "ETHNICITY")
 ABOUT_ENCOUNTERS = (ADMISSION, DISCHARGE, STAY_DEATH, *VISIT, VISIT_END)
 """Codes that say who someone is and when a stay was: attributes and times, never tokens."""
+CONDITION_END = "condition_end"
+"""Says until when a diagnosis lasted, which another row is of."""
 
 WRITTEN = {
     ("DX", "icd9cm"): "DIAGNOSIS//ICD//9//",
@@ -52,7 +63,7 @@ DECLARED = (
 
 WHOLE = (
     (r"(?i)^(?:procedure_occurrence\w*|PROCEDURE//ICD|ICD9Proc|ICD10PCS|CPT4?|HCPCS)/(.+)$", "PR"),
-    (r"(?i)^(?:condition_(?:occurrence|end|era)\w*|DIAGNOSIS|ICD(?:9|10|O3)\w*|SNOMED)/(.+)$", "DX"),
+    (r"(?i)^(?:condition_(?:occurrence|era)\w*|DIAGNOSIS|ICD(?:9|10|O3)\w*|SNOMED)/(.+)$", "DX"),
     (r"(?i)^drug_(?:exposure|era)\w*/(.+)$", "MED"),
 )
 """Pattern and kind of what else says that it is one, in a vocabulary or by a number we do not know: it stays whole."""
@@ -156,16 +167,17 @@ def declare(distinct: pl.Series, valued: pl.Series) -> pl.DataFrame:
         valued: those of them with values enough for deciles.
 
     Returns:
-        meds_code, kind, vocab, code, mapped, unit (null); the same as valued_kind … of a row with a value; is_valued.
+        meds_code, kind, vocab, code, mapped, unit (null); the same as valued_kind … of a row with a value; is_valued;
+        is_mended where its letters are plain ones now; fault, one of CODE_FAULTS or null.
     """
-    code = pl.col("meds_code")
-    own = pl.DataFrame({"meds_code": distinct}).with_columns(
-        own_kind=_first(code, {pattern: kind for pattern, kind, _ in DECLARED}),
-        vocab=_first(code, {pattern: vocab for pattern, _, vocab in DECLARED}).fill_null(OTHER),
+    code, legible = pl.col("meds_code"), pl.col("legible")
+    own = pl.DataFrame({"meds_code": distinct, "legible": plain(distinct)}).with_columns(
+        own_kind=_first(legible, {pattern: kind for pattern, kind, _ in DECLARED}),
+        vocab=_first(legible, {pattern: vocab for pattern, _, vocab in DECLARED}).fill_null(OTHER),
         whole_kind=_first(code, dict(WHOLE)),
-        code=pl.coalesce(code.str.extract(pattern) for pattern, _, _ in DECLARED),
+        recorded=pl.coalesce(legible.str.extract(pattern) for pattern, _, _ in DECLARED),
     )
-    bare = pl.col("code").str.replace_all(r"[.\s]", "").str.to_uppercase()
+    bare = clean_code("recorded")
     whole = code.str.strip_chars()
     named = own.with_columns(
         kind=pl.coalesce("own_kind", "whole_kind", pl.lit("ITEM")),
@@ -177,14 +189,27 @@ def declare(distinct: pl.Series, valued: pl.Series) -> pl.DataFrame:
         valued_mapped=pl.lit(None, pl.String),
         valued_unit=code.str.extract(r"^LAB//(?:RESULT//)?\d[^/]*//(.+)$"),
         is_valued=code.is_in(valued.implode()) & pl.coalesce("own_kind", "whole_kind").is_null(),
-    )
+        is_mended=pl.col("own_kind").is_not_null() & (code != legible),
+    ).with_columns(fault=_fault())
     mistakable = (pl.col("vocab") == "icd9cm") & pl.col("code").str.contains("^[EV]")
     prefix = (
         pl.when(mistakable)
         .then(pl.lit("9"))
         .otherwise(pl.col("vocab").replace_strict(TOKEN_PREFIX, default="", return_dtype=pl.String))
     )
-    return named.with_columns(mapped=pl.concat_str(prefix, "code")).drop("own_kind", "whole_kind")
+    return named.with_columns(mapped=pl.concat_str(prefix, "code")).drop(
+        "own_kind", "whole_kind", "legible", "recorded"
+    )
+
+
+def _fault() -> pl.Expr:
+    """Return which of CODE_FAULTS a declared code has; null where it has none."""
+    vocab = pl.col("vocab")
+    of_diagnoses = code_faults("recorded", DIAGNOSIS_CODES, is_nine=vocab == "icd9cm")
+    of_procedures = code_faults("recorded", PROCEDURE_CODES, is_nine=vocab == "icd9pcs")
+    is_coded = pl.col("own_kind").is_not_null()
+    faults = {fault: is_coded & (of_diagnoses[fault] | of_procedures[fault]) for fault in CODE_FAULTS}
+    return pl.coalesce(pl.when(holds).then(pl.lit(fault)) for fault, holds in faults.items())
 
 
 def _first(code: pl.Expr, names: Mapping[str, str]) -> pl.Expr:

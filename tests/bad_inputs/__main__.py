@@ -35,6 +35,10 @@ rows may not be says [docs/instacart.md](instacart.md), and of a MEDS dataset [d
 | splits of another type than MEDS's | MEDS | refused: the column | which subject is held out cannot be known |
 | a subject in two files | MEDS | refused: `subject_id` | MEDS forbids it |
 | files not sorted | MEDS | read, and told | sorting loses nothing |
+| ICD-9 codes without their zeros, or as decimal numbers | PCORnet, MEDS | refused: the column | as for MIMIC-IV |
+| codes with a letter of another alphabet | PCORnet, MEDS | refused: the column | as for MIMIC-IV |
+| codes in full-width letters | PCORnet, MEDS | read, counted as `mended_code` | as for MIMIC-IV |
+| the end of a condition | MEDS | dropped, counted as `end_of_condition` | it is no second diagnosis |
 | an order twice | Instacart | refused: `order_id` | which of the two is meant cannot be known |
 | two orders of one number | Instacart | refused: `order_number` | which comes first is not known |
 | a product twice in an order | Instacart | read | a set is a multiset |

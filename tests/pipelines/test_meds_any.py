@@ -100,8 +100,11 @@ def test_every_row_is_kept_or_dropped_for_a_reason(stay):
     card = StepCard.read(stay.cards, "events")
     flow = card.flows["rows"]
     assert flow.reconciles
-    assert flow.dropped == {"about_subject": 4, "about_encounter": 2, "static": 0, "no_kind": 0}
-    assert flow.noted == {"value_not_finite": 2}
+    assert {reason: count for reason, count in flow.dropped.items() if count} == {
+        "about_subject": 4,
+        "about_encounter": 2,
+    }
+    assert flow.noted == {"value_not_finite": 2, "mended_code": 0}
     counts = {name: count for name, count in card.counts.items() if name.startswith("codes")}
     assert counts == {"codes_declared": 4, "codes_valued": 1, "codes_of_neither": 9}
     assert sum(flow.kept_rows for kind, flow in card.flows.items() if kind != "rows") == flow.kept_rows
@@ -254,6 +257,43 @@ def test_an_icd9_code_never_passes_for_an_icd10_code():
     )
     declared = declare(codes, codes.clear())
     assert declared["mapped"].to_list() == ["9E8889", "E8889", "9V586", "V586", "4019"]
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("DIAGNOSIS//ICD//9//4019.0", "code_as_float"),
+        ("ICD9CM/41.11", "code_as_float"),
+        ("ICD9CM/42", "code_without_its_zeros"),
+        ("PROCEDURE//ICD//9//66", "code_without_its_zeros"),
+        ("ICD9Proc/331.0", "code_as_float"),
+        ("ICD10CM/\u041510.9", "code_in_other_letters"),
+        ("ICD9CM/401.9", None),
+        ("ICD9Proc/99.15", None),
+        ("ICD10CM/E11.9", None),
+        ("SNOMED/42", None),
+        ("LAB//5\u00b5", None),
+    ],
+)
+def test_a_damaged_code_is_one_of_those_the_other_sources_know(code: str, fault: str | None):
+    codes = pl.Series([code])
+    assert declare(codes, codes.clear())["fault"].to_list() == [fault]
+
+
+def test_a_code_in_full_width_letters_is_mended_and_a_code_nobody_declares_stays():
+    codes = pl.Series(["ICD10CM/\uff25\uff11\uff11.9", "LAB//\uff25 \u00b5"])
+    declared = declare(codes, codes.clear())
+    assert declared.select("code", "is_mended").rows() == [("E119", True), ("LAB//\uff25 \u00b5", False)]
+
+
+def test_few_damaged_codes_are_dropped_and_counted_and_more_are_refused(tmp_path):
+    rows = [(n % 9, hours(n), "ICD9CM/401.9", None, n % 9) for n in range(1, 1200)]
+    bad = [(1, hours(1), "ICD9CM/4019.0", None, 1), (2, hours(2), "ICD9CM/\uff14\uff10\uff11.9", None, 2)]
+    layout = read_meds(dataset(tmp_path / "set", rows + bad), Layout(tmp_path / "meds"), RULES)
+    flow = StepCard.read(layout.cards, "events").flows["rows"]
+    assert (flow.dropped["code_as_float"], flow.noted["mended_code"]) == (1, 1)
+    with pytest.raises(InputError, match=r"column code: 2 of 1,202 rows are written as decimal numbers"):
+        read_meds(dataset(tmp_path / "set", rows + bad + bad[:1]), Layout(tmp_path / "other"), RULES)
 
 
 def test_the_same_rows_in_other_types_give_the_same_tables(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from pipelines.clock import NEVER
 from pipelines.tokens import parent_token
+from schemas.cards import StepCard
 from schemas.expectations import MEDS_SUITES
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -45,7 +46,6 @@ CODES = {
     },
     "OMOP_MEDS": {
         ("DX", "meds", "condition_occurrence//SNOMED//320128", "condition_occurrence//SNOMED//320128"),
-        ("DX", "meds", "condition_end//SNOMED//320128", "condition_end//SNOMED//320128"),
         ("PR", "meds", "procedure_occurrence//SNOMED//4230911", "procedure_occurrence//SNOMED//4230911"),
         ("MED", "meds", "drug_exposure_start//RxNorm//1713332", "drug_exposure_start//RxNorm//1713332"),
         ("MED", "meds", "drug_exposure_end//RxNorm//1713332", "drug_exposure_end//RxNorm//1713332"),
@@ -100,6 +100,17 @@ def test_visits_have_their_ends_and_subjects_their_sex(layout: str, tmp_path: Pa
 def test_a_dataset_of_either_layout_passes_every_blocking_check(layout: str, tmp_path: Path):
     read_in = write_shards(read(tmp_path, layout), RULES)
     assert failing(read_in, *MEDS_SUITES) == {}
+
+
+def test_the_end_of_a_condition_is_counted_and_no_diagnosis_of_its_own(tmp_path: Path):
+    layout = read(tmp_path, "OMOP_MEDS")
+    diagnoses = events_of(layout).filter(pl.col("code").str.contains("320128"))
+    assert set(diagnoses["code"]) == {"condition_occurrence//SNOMED//320128"}
+    assert (
+        diagnoses.height
+        == StepCard.read(layout.cards, "events").flows["rows"].dropped["end_of_condition"]
+        == 40
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -9,6 +9,7 @@ from tests.silent_faults import (
     leaks,
     overwritten,
     plausible,
+    site_codes,
     sources,
     surroundings,
 )
@@ -18,6 +19,7 @@ AREAS: dict[str, list[Fault]] = {
     "The chain's own code": chain_code.FAULTS,
     "The clock": clock.FAULTS,
     "Cells and codes": cells.FAULTS,
+    "Codes of other sources": site_codes.FAULTS,
     "Other sources": sources.FAULTS,
     "Models, runs, code and what comes over the net": surroundings.FAULTS,
     "What a run wrote": corruption.FAULTS,

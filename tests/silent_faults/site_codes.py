@@ -1,0 +1,157 @@
+"""Damaged codes in what a site hands over: a CDM's tables, and a MEDS dataset of anyone's."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipelines.sources.ready_pcornet import write_crosswalks
+from pipelines.sources.synthetic_pcornet.write import write_pcornet
+from tests.pipelines.omop_tables import omop_dataset
+from tests.silent_faults.fault import Catch, Damage, Fault, Findings, Refusal, World
+from tests.silent_faults.sources import SMALL, up_to
+
+CHILDREN, SALT = SMALL["synthetic_children"], "a salt of this table of faults"
+Change = Callable[[pl.Expr], pl.Expr]
+
+
+def cdm_of(world: World) -> Path:
+    """Return a folder with a site's CDM and its crosswalks, made where it is not there."""
+    folder = world.folder / "cdm"
+    if not folder.exists():
+        write_pcornet(folder, children=CHILDREN, seed=3)
+        write_crosswalks(folder / "vocab")
+    return folder
+
+
+def in_cdm(table: str, column: str, change: Change) -> Damage:
+    """Return the harm of other values in a column of a CDM's table."""
+
+    def damage(world: World) -> None:
+        file = cdm_of(world) / f"{table.lower()}.parquet"
+        pl.read_parquet(file).with_columns(change(pl.col(column)).alias(column)).write_parquet(file)
+
+    return damage
+
+
+def of_nine(change: Change, *, prefix: str) -> Change:
+    """Return a change of the codes of digits that the type beside them calls ICD-9."""
+    is_nine = (pl.col(f"{prefix}_TYPE").str.strip_chars().str.zfill(2) == "09") & pl.col(prefix).str.contains(
+        r"^[\d.]+\s*$"
+    )
+    return lambda code: pl.when(is_nine).then(change(code)).otherwise(code)
+
+
+def without_dot(code: pl.Expr) -> pl.Expr:
+    return code.str.replace_all(r"[.\s]", "")
+
+
+def read_cdm(world: World) -> Findings:
+    folder = cdm_of(world)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEST_SITE_SALT", SALT)
+        return up_to("pcornet", "events")(world, pcornet_dir=str(folder), vocab_dir=str(folder / "vocab"))
+
+
+def meds_of(world: World) -> Path:
+    """Return a MEDS dataset with codes of ICD, made where it is not there."""
+    folder = world.folder / "omop"
+    return folder if folder.exists() else omop_dataset(folder, "meds_etl")
+
+
+def in_meds(old: str, new: str) -> Damage:
+    """Return the harm of another spelling of some codes."""
+
+    def damage(world: World) -> None:
+        omop_dataset(world.folder / "omop", "meds_etl", **{old: new})
+
+    return damage
+
+
+def read_meds(world: World) -> Findings:
+    return up_to("meds", "events")(world, meds_dir=str(meds_of(world)))
+
+
+def cdm(name: str, table: str, column: str, change: Change, says: str) -> Fault:
+    return Fault(
+        f"PCORnet {table}: {name}",
+        "input",
+        in_cdm(table, column, change),
+        read_cdm,
+        Refusal("pcornet_events", f"{table}: column {column}: .*{says}"),
+    )
+
+
+def meds(name: str, old: str, new: str, caught_by: Catch) -> Fault:
+    return Fault(f"MEDS: {name}", "input", in_meds(old, new), read_meds, caught_by)
+
+
+FAULTS = [
+    cdm(
+        "leading zeros of ICD-9 lost",
+        "DIAGNOSIS",
+        "DX",
+        of_nine(lambda code: without_dot(code).str.strip_chars_start("0"), prefix="DX"),
+        "zeros",
+    ),
+    cdm(
+        "ICD-9 codes as decimal numbers",
+        "DIAGNOSIS",
+        "DX",
+        of_nine(lambda code: without_dot(code) + ".0", prefix="DX"),
+        "decimal numbers",
+    ),
+    cdm(
+        "zeros before a code with its dot lost",
+        "DIAGNOSIS",
+        "DX",
+        of_nine(lambda code: code.str.strip_chars_start("0"), prefix="DX"),
+        "decimal numbers",
+    ),
+    cdm(
+        "a letter of another alphabet",
+        "DIAGNOSIS",
+        "DX",
+        lambda code: code.str.replace("H", "\u041d", literal=True),
+        "another alphabet",
+    ),
+    cdm(
+        "CPT codes as decimal numbers",
+        "PROCEDURES",
+        "PX",
+        lambda code: pl.when(code.str.contains(r"^\d{5}$")).then(code + ".0").otherwise(code),
+        "decimal numbers",
+    ),
+    cdm(
+        "one RxNorm number in four as a decimal number",
+        "PRESCRIBING",
+        "RXNORM_CUI",
+        lambda code: pl.when(pl.int_range(pl.len()) % 4 == 0).then(code + ".0").otherwise(code),
+        "decimal numbers",
+    ),
+    meds(
+        "leading zeros of ICD-9 lost",
+        "ICD10CM/I10",
+        "ICD9CM/42",
+        Refusal("meds_events", "column code: .* zeros"),
+    ),
+    meds(
+        "ICD-9 codes as decimal numbers",
+        "ICD10CM/I10",
+        "ICD9CM/4019.0",
+        Refusal("meds_events", "column code: .* decimal numbers"),
+    ),
+    meds(
+        "ICD-9 procedures without their zeros",
+        "ICD10PCS/5A1955Z",
+        "ICD9Proc/66",
+        Refusal("meds_events", "column code: .* zeros"),
+    ),
+    meds(
+        "a letter of another alphabet",
+        "ICD10CM/I10",
+        "ICD10CM/\u040610",
+        Refusal("meds_events", "column code: .* another alphabet"),
+    ),
+]
