@@ -73,18 +73,23 @@ def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
     """Return a card's counts, shares and flows for the UI: no small count, and no share that tells one."""
     counts = {name: count for name, count in card.counts.items() if "[" not in name}  # a histogram's bin
     by_kind = _shown_by_kind(counts)
+    withheld = {
+        name: by_kind[name]
+        for name, count in counts.items()
+        if by_kind.get(name, f"{count:,}") != f"{count:,}"
+    }
     metadata: dict[str, dg.MetadataValue] = {
         name: dg.MetadataValue.int(count)
         if name in OF_NOBODY
+        else dg.MetadataValue.text(withheld[name])
+        if name in withheld
         else shown(count)
-        if by_kind.get(name, f"{count:,}") == f"{count:,}"
-        else dg.MetadataValue.text(by_kind[name])
         for name, count in counts.items()
     }
     hidden = tuple(
         name
         for name, count in counts.items()
-        if name not in OF_NOBODY and (is_small(count) or by_kind.get(name, f"{count:,}") != f"{count:,}")
+        if name not in OF_NOBODY and (is_small(count) or name in withheld)
     )
     metadata |= {
         f"share_{name}": dg.MetadataValue.float(share)

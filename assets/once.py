@@ -68,9 +68,8 @@ def once(
     StepCard.remove(layout.cards, step)
     of_making = {"inputs": made_from["inputs"], "outputs": below, "code": made_from["code"], "config": config}
     inputs = [StepCard.read(layout.cards, name) for name in made_from["inputs"]]
-    is_synthetic = bool(inputs) and all(
-        card.synthetic for card in inputs
-    )  # the input's own card says so itself
+    # of the input itself, which reads no card, its own card says so
+    is_synthetic = bool(inputs) and all(card.synthetic for card in inputs)
     with disclosing(is_synthetic):
         made = make().model_copy(update={"step": step, **of_making, "key": key})
     if step != RAW:

@@ -19,12 +19,13 @@ _CELL = r'(?:[^",]*|"(?:[^"]|"")*")'
 _WELL_QUOTED = f"^{_CELL}(?:,{_CELL})*$"
 
 
-def count_rows(path: Path, numbers: Collection[str] = ()) -> int:
-    """Return how many rows follow the header: its lines less those that end within a quoted cell; blank ones count.
+def count_rows(path: Path, numbers: Collection[str] = (), *, with_blank: bool = True) -> int:
+    """Return how many rows follow the header: its lines less those that end within a quoted cell.
 
     Args:
         path: a table of comma-separated text, packed or not.
         numbers: columns that hold a whole number in every row, by which a row within a cell is known.
+        with_blank: whether blank lines count, as they do to polars and do not to DuckDB.
 
     Raises:
         InputError: a quote is not closed, or stands within a cell and is not doubled; a cell holds whole rows.
@@ -32,12 +33,13 @@ def count_rows(path: Path, numbers: Collection[str] = ()) -> int:
     with unchanged(path), rewording(path):
         names = scan_csv(path, infer_schema=False).collect_schema().names()
         like_a_row = _row_pattern(names, numbers)
-        lines = within = misquoted = swallowing = 0
+        lines = blank = within = misquoted = swallowing = 0
         is_open = False
         for batch in scan_lines(path, name="line").collect_batches(
             chunk_size=LINES_PER_BATCH, engine="streaming"
         ):
             has_quote = batch["line"].str.contains('"', literal=True)
+            blank += 0 if with_blank else _count_blank(batch, is_open=is_open)
             if has_quote.any():
                 quoted = batch.with_row_index("at", offset=lines).filter(has_quote)
                 found = _judge(quoted, like_a_row, is_open=is_open)
@@ -47,7 +49,16 @@ def count_rows(path: Path, numbers: Collection[str] = ()) -> int:
                 swallowing += int(found["is_row"].sum())
             lines += batch.height
     _refuse(path, lines, is_open=is_open, misquoted=misquoted, swallowing=swallowing)
-    return lines - within - 1 - _blank_lines_above(path)
+    return lines - within - 1 - (_blank_lines_above(path) if with_blank else blank)
+
+
+def _count_blank(batch: pl.DataFrame, *, is_open: bool) -> int:
+    """Return how many lines hold nothing and lie in no cell."""
+    is_blank = batch["line"].is_in(["", "\r"])
+    if not is_blank.any():
+        return 0
+    quotes = batch["line"].str.count_matches('"', literal=True).cum_sum() + int(is_open)
+    return int((is_blank & (quotes % 2 == 0)).sum())
 
 
 def _row_pattern(names: list[str], numbers: Collection[str]) -> str | None:

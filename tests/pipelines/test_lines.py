@@ -53,3 +53,4 @@ def test_quotes_that_hide_rows_are_refused(tmp_path: Path, body: bytes, says: st
 
 def test_blank_lines_count_as_a_parser_counts_them_and_not_above_the_header(tmp_path: Path):
     assert count_rows(written(tmp_path, b'\n\r\n"id","a"\r\n1,"x\n\ny"\n\n2,z\n\n')) == 4
+    assert count_rows(tmp_path / "t.csv", with_blank=False) == 2

@@ -173,6 +173,19 @@ def test_a_wrong_date_after_hundreds_of_thousands_of_rows_is_told_as_one(
     refused(source, tmp_path / "out", r"DEATH: a date or a number that is none")
 
 
+def test_rows_of_text_are_as_many_as_its_lines_or_refused(
+    cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = shutil.copytree(cdm, tmp_path / "dump")
+    (folder / "death.parquet").unlink()
+    table = folder / "death.csv"
+    table.write_bytes(b'\n\nPATID,DEATH_DATE\na,2010-01-01\n\n"b\n\nc",\n\n\n')
+    assert extract(Dump(folder), tmp_path / "whole")["DEATH"].rows == 2
+    right = dump._scan
+    monkeypatch.setattr(dump, "_scan", lambda path, paths: f"(FROM {right(path, paths)} LIMIT 1)")
+    refused(Dump(folder), tmp_path / "out", r"DEATH: 1 rows were read of the 2 that its lines hold")
+
+
 def test_a_date_beyond_the_calendar_is_null_and_counted(file: Path, tmp_path: Path):
     changed(file, "UPDATE DEATH SET DEATH_DATE = 'infinity'")
     done = extract(DuckDBFile(file), tmp_path / "out")

@@ -166,6 +166,9 @@ class _InterruptedReader:
     def columns(self, table: str) -> list[str] | None:
         return self.reader.columns(table)
 
+    def rows_by_lines(self, table: str) -> int | None:
+        return self.reader.rows_by_lines(table)
+
     def can_write(self, tables: list[str]) -> bool:
         return self.reader.can_write(tables)
 

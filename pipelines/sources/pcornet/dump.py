@@ -1,8 +1,8 @@
 """A CDM as a DuckDB database, or as a folder of Parquet or CSV files that DuckDB reads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
@@ -46,15 +46,18 @@ class Dump:
             for path in paths.values():
                 if path is not None:
                     stack.enter_context(unchanged(path))
-                    if path.suffix != ".parquet":
-                        count_rows(path)
+            lines = {
+                name: count_rows(path, with_blank=False)
+                for name, path in paths.items()
+                if path is not None and path.suffix != ".parquet"
+            }
             duckdb_paths = stack.enter_context(DuckDBPaths())
             database = stack.enter_context(connected(read_only=True))
             for name, path in paths.items():
                 if path is not None:
                     with _rewording(name):
                         database.execute(f"CREATE VIEW {name} AS FROM {_scan(path, duckdb_paths)}")
-            yield DuckDBReader(database, [name for name, path in paths.items() if path is not None])
+            yield DuckDBReader(database, [name for name, path in paths.items() if path is not None], lines)
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class DuckDBReader:
 
     database: duckdb.DuckDBPyConnection
     tables: Sequence[str]
+    lines: Mapping[str, int] = field(default_factory=dict)  # rows of a table of text, by its lines
 
     def batches(self, statement: str, binds: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         with _rewording(statement.rpartition(" FROM ")[2].split()[0]):
@@ -125,6 +129,9 @@ class DuckDBReader:
             return None
         with _rewording(table):
             return [column[0].upper() for column in self.database.execute(nothing(table)).description or []]
+
+    def rows_by_lines(self, table: str) -> int | None:
+        return self.lines.get(table)
 
     def can_write(self, tables: Sequence[str]) -> bool:
         return False

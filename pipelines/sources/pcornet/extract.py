@@ -168,9 +168,20 @@ def _tables(
         digest = hashlib.sha256("\0".join([statement, *binds]).encode()).hexdigest()
         if not _stands(folder, name, done.get(name), digest):
             total = _number(reader, count(name, source.dialect, where), binds)
+            whole = _number(reader, count(name, source.dialect), ()) if where else total
+            _refuse_vanished(name, whole, reader.rows_by_lines(name))
             told = {"source_sha256": origin, "sql_sha256": digest, "refresh": refresh}
             done[name] = _write(folder, name, reader.batches(statement, binds), total, told)
     return refresh, done
+
+
+def _refuse_vanished(name: str, rows: int, by_lines: int | None) -> None:
+    """Raise InputError where a table of text has other rows than its lines say."""
+    if by_lines is not None and rows != by_lines:
+        raise InputError(
+            f"{name}: {rows:,} rows were read of the {by_lines:,} that its lines hold: some vanish within a cell. "
+            "Export it with every quote within a cell doubled and line feeds at the ends of lines."
+        )
 
 
 def _refuse_nobody(source: Source, reader: Reader, patients: tuple[str, str]) -> None:

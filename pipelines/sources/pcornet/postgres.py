@@ -106,6 +106,9 @@ class PostgresReader:
             cursor.execute(nothing(table))
             return [column[0].upper() for column in cursor.description or []]
 
+    def rows_by_lines(self, table: str) -> int | None:
+        return None
+
     def can_write(self, tables: Sequence[str]) -> bool:
         asked = " OR ".join(f"has_table_privilege('{table.lower()}', '{_CHANGES}')" for table in tables)
         return bool(self._values(f"SELECT {asked}")[0])

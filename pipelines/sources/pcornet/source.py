@@ -24,6 +24,10 @@ class Reader(Protocol):
         """Return a table's columns in upper case, None where there is no such table or it may not be read."""
         ...
 
+    def rows_by_lines(self, table: str) -> int | None:
+        """Return how many rows a table of text has by its lines, None where it is no text."""
+        ...
+
     def can_write(self, tables: Sequence[str]) -> bool:
         """Say whether the account could change one of the tables, which an extraction never needs."""
         ...
