@@ -110,7 +110,7 @@ def meds_events(workspace: Workspace) -> dg.MaterializeResult:
 )
 @plainly
 def meds_vocab(workspace: Workspace) -> dg.MaterializeResult:
-    """Every token with its count, its parent and, for values in deciles, its cuts."""
+    """Every token with its count and, for values in deciles, its cuts."""
     layout, rules = workspace.layout("meds"), workspace.settings.rules
     reads = rules.model_dump()
     card = once(layout, [layout.vocab], reads, lambda: corpus.fit_vocab(layout, rules))

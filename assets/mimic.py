@@ -96,7 +96,7 @@ def mimic_drug_lookup(workspace: Workspace) -> dg.MaterializeResult:
 )
 @plainly
 def mimic_vocab(workspace: Workspace) -> dg.MaterializeResult:
-    """Every token with its count, its parent and, for laboratory deciles, its cuts."""
+    """Every token with its count and, for laboratory deciles, its cuts."""
     layout, rules = workspace.layout("mimic"), workspace.settings.rules
     reads = rules.model_dump()  # all: they are told beside the vocabulary
     card = once(layout, [layout.vocab], reads, lambda: corpus.fit_vocab(layout, rules))

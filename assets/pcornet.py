@@ -91,7 +91,7 @@ def pcornet_events(workspace: Workspace) -> dg.MaterializeResult:
 )
 @plainly
 def pcornet_vocab(workspace: Workspace) -> dg.MaterializeResult:
-    """Every token with its count, its parent and, for values in deciles, its cuts in each unit."""
+    """Every token with its count and, for values in deciles, its cuts in each unit."""
     layout, rules = workspace.layout("pcornet"), workspace.settings.rules
     make = partial(pcornet_corpus.fit_vocab, layout, rules)
     card = once(layout, [layout.vocab, layout.cuts], rules.model_dump(), make)

@@ -96,12 +96,10 @@ def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=f"{cohort}_lightgbm",
-        deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
-        group_name=f"{source}_models",
         kinds={"lightgbm"},
         code_version=code_version("nest_model.baselines.lightgbm", started_by=COMMAND),
         description=f"LightGBM on token counts for {cohort}: the same patients, the same cut, tuned on validation.",
-        **MODELS,
+        **_on_tokens_and_labels(source, cohort),
     )
     @plainly
     def boosted(
@@ -119,15 +117,13 @@ def leak_audit(source: str, cohort: str) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=f"{cohort}_leak_audit",
-        deps=[f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
-        group_name=f"{source}_models",
         kinds={"json"},
         code_version=code_version("nest_model.audit.audit", started_by=COMMAND),
         description=(
             f"What the models of {cohort} see, held against its outcome: codes that tell it, features found in the "
             "data, and by how much each raises the AUROC. The test split is not looked at."
         ),
-        **MODELS,
+        **_on_tokens_and_labels(source, cohort),
     )
     @plainly
     def audit(
@@ -274,6 +270,15 @@ def flags(options: Mapping[str, Any]) -> list[str]:
 def has_gpu() -> bool:
     """Return whether there is one, without asking torch, which takes seconds to load."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _on_tokens_and_labels(source: str, cohort: str) -> dict[str, Any]:
+    """Return what assets have in common that read a cohort's labels, its source's sets and their vocabulary."""
+    return {
+        "deps": [f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
+        "group_name": f"{source}_models",
+        **MODELS,
+    }
 
 
 def _task_model(

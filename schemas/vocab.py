@@ -13,7 +13,9 @@ SPECIAL_KIND = "SPECIAL"
 
 VOCAB = pa.schema(
     [
-        column("token_id", pa.uint32(), "what the model reads; empty: too rare, see `parent`", nullable=True),
+        column(
+            "token_id", pa.uint32(), "what the model reads; empty: a decile too rare for one", nullable=True
+        ),
         column(
             "token",
             pa.string(),
@@ -26,7 +28,12 @@ VOCAB = pa.schema(
         column(
             "high", pa.float64(), "of a decile: low < value <= high; empty at the open end", nullable=True
         ),
-        column("parent", pa.string(), "the token it backs off to; empty: [UNK]", nullable=True),
+        column(
+            "parent",
+            pa.string(),
+            "always empty: what backs off to another has no row of its own",
+            nullable=True,
+        ),
         column(
             "count_train", pa.int64(), "events in the fitted-on subjects, its own and those backed off to it"
         ),

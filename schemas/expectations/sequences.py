@@ -22,7 +22,7 @@ _CODED_SQL = f"{[KINDS.index(kind) for kind in CODED_AT_THE_END]}"
 
 
 def vocab(layout: Layout) -> Suite:
-    """Return the suite of vocab/1: no gaps in ids, specials first, parents there, cuts rising and joined."""
+    """Return the suite of vocab/1: no gaps in ids, specials first, cuts rising and joined."""
     specials = ", ".join(f"({number}, '{token}')" for number, token in enumerate(SPECIALS))
     rules = (
         *not_null_as_in(VOCAB),
@@ -42,7 +42,6 @@ def vocab(layout: Layout) -> Suite:
             f"kind = '{SPECIAL_KIND}' OR starts_with(token, kind || ':')",
             "token",
         ),
-        holds("parent_is_another_token", "parent <> token AND parent IN (SELECT token FROM vocab)", "parent"),
     )
     in_order = (
         holds("ids_have_no_gaps", "token_id = row_number() OVER (ORDER BY token_id) - 1", "token_id"),

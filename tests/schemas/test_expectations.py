@@ -172,8 +172,6 @@ FAULTS_OF_THE_WHOLE: list[tuple[str, Change, set[str]]] = [
     ("vocab", put("token_id", 99, row=FIRST_DECILE + 9), {"ids_have_no_gaps"}),
     ("vocab", put("token", "[BOS]"), {"specials_come_first"}),
     ("vocab", put("kind", "YY", row=5), {"kind_is_one_of_its_values", "token_begins_with_its_kind"}),
-    ("vocab", put("parent", "DX:I1", row=RARE), {"parent_is_another_token"}),
-    ("vocab", put("parent", "DX:I109", row=RARE), {"parent_is_another_token"}),
     ("vocab", put("count_train", -1, row=RARE), {"count_train_is_in_range"}),
     ("vocab", put("low", 9.5, row=FIRST_DECILE + 2), {"cuts_rise", "decile_begins_where_the_last_ended"}),
     (

@@ -161,7 +161,7 @@ def _vocab() -> list[Row]:
     ]
     rare = {**nothing, "token_id": None, "token": "DX:I109", "kind": "DX", "code": "I109", "count_train": 1}
     numbered = [{**row, "token_id": number} for number, row in enumerate(codes + deciles, len(SPECIALS))]
-    return [*specials, *numbered, {**rare, "parent": "DX:I10"}]
+    return [*specials, *numbered, rare]
 
 
 def _set(subject: int, index: int, stay: int, start: datetime, events: list[Row]) -> Row:

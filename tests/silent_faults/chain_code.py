@@ -111,6 +111,11 @@ def everything_known(right: Any) -> Any:
     return select
 
 
+def in_code(name: str, damage: Damage, asset: str, rule: str, *, is_quick: bool = False) -> Fault:
+    """Return a fault of the code that a rule of one asset's table must notice."""
+    return Fault(name, "code", damage, up_to(asset), Expectation(asset, rule), is_quick=is_quick)
+
+
 FAULTS = [
     Fault(
         "split: another seed",
@@ -127,12 +132,11 @@ FAULTS = [
         up_to("mimic_events"),
         Check("mimic_events", "rows_reconcile"),
     ),
-    Fault(
+    in_code(
         "vocabulary: fitted on all patients",
-        "code",
         replaced(corpus, "fitted_on", fitted_on_all),
-        up_to("mimic_vocab"),
-        Expectation("mimic_vocab", "procedure_is_counted_in_the_fitted_on_patients_alone"),
+        "mimic_vocab",
+        "procedure_is_counted_in_the_fitted_on_patients_alone",
     ),
     in_set(
         "sets",
@@ -172,12 +176,11 @@ FAULTS = [
         replaced(seqsets, "order_of", latest_first),
         "tokens_after_the_diagnoses_rise_in_time",
     ),
-    Fault(
+    in_code(
         "vocabulary: a rare code is not backed off to its parent",
-        "code",
         replaced(tokens, "parent_token", without_backing_off),
-        up_to("mimic_vocab"),
-        Expectation("mimic_vocab", "diagnoses_without_a_token_are_rare_together"),
+        "mimic_vocab",
+        "diagnoses_without_a_token_are_rare_together",
     ),
     Fault(
         "features: what came after the prediction is selected",

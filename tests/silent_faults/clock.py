@@ -8,9 +8,9 @@ import polars as pl
 from nest_model.data import SeqSets
 from pipelines import clock, seqsets
 from schemas.events import KINDS
-from tests.silent_faults.chain import COHORT, up_to, whole_chain
-from tests.silent_faults.chain_code import replaced
-from tests.silent_faults.fault import Check, Expectation, Fault
+from tests.silent_faults.chain import COHORT, whole_chain
+from tests.silent_faults.chain_code import in_code, replaced
+from tests.silent_faults.fault import Check, Fault
 
 
 def after_the_chart_date(right: clock.Clock) -> clock.Clock:
@@ -44,27 +44,24 @@ def procedures_when_dated(right: Any) -> Any:
 
 
 FAULTS = [
-    Fault(
+    in_code(
         "clock: a procedure known the day after its chart date",
-        "code",
         replaced(clock, "PROCEDURE", after_the_chart_date),
-        up_to("mimic_events"),
-        Expectation("mimic_events", "procedure_code_is_known_from_the_end_on"),
+        "mimic_events",
+        "procedure_code_is_known_from_the_end_on",
         is_quick=True,
     ),
-    Fault(
+    in_code(
         "clock: a diagnosis known at admission",
-        "code",
         replaced(clock, "DIAGNOSIS", at_admission),
-        up_to("mimic_events"),
-        Expectation("mimic_events", "diagnosis_is_known_from_the_end_on"),
+        "mimic_events",
+        "diagnosis_is_known_from_the_end_on",
     ),
-    Fault(
+    in_code(
         "clock: shards say that everything was known when it is dated",
-        "code",
         replaced(seqsets, "gather_sets", known_when_dated),
-        up_to("mimic_seqset"),
-        Expectation("mimic_seqset", "icd_code_is_known_from_the_end_on"),
+        "mimic_seqset",
+        "icd_code_is_known_from_the_end_on",
     ),
     Fault(
         "clock: models read a procedure as known when it is dated",

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,6 +98,18 @@ PREDICT = ("predict", "--model", "@/none", "--seqset", "@/none", "--out", "@/out
 PRETRAIN = ("pretrain", "--seqset", "@/none", "--subjects", "@/none", "--vocab", "@/none", "--out", "@/out")
 REPORT = ("report", "--root", "@/none", "--cohorts", COHORT, "--preset", "default", "--out", "@/out")
 
+
+def into_folder(output: str, arguments: tuple[str, ...], file: str) -> Fault:
+    """Return the fault of a command that would write into a folder that holds a file of the user's."""
+    return Fault(
+        f"{output} is to be written into a folder of the user's",
+        "model",
+        put(lambda world: world.folder / "out" / file),
+        of_command(*arguments),
+        Refusal(f"nest_model {arguments[0]}", f"holds files that were not made here, {re.escape(file)}"),
+    )
+
+
 FAULTS: list[Fault] = [
     Fault(
         "a real table lies where the synthetic MIMIC-IV is written",
@@ -145,20 +158,8 @@ FAULTS: list[Fault] = [
         of_command(*PREDICT),
         Refusal("nest_model predict", r"vocab\.parquet: is a table of another kind \(vocab\)"),
     ),
-    Fault(
-        "a model is to be written into a folder of the user's",
-        "model",
-        put(lambda world: world.folder / "out" / "README.md"),
-        of_command(*PRETRAIN),
-        Refusal("nest_model pretrain", r"holds files that were not made here, README\.md"),
-    ),
-    Fault(
-        "a report is to be written into a folder of the user's",
-        "model",
-        put(lambda world: world.folder / "out" / "report.html"),
-        of_command(*REPORT),
-        Refusal("nest_model report", r"holds files that were not made here, report\.html"),
-    ),
+    into_folder("a model", PRETRAIN, "README.md"),
+    into_folder("a report", REPORT, "report.html"),
     Fault(
         "new patients are to be tokenized into another run's folder",
         "output",
