@@ -58,6 +58,6 @@ def test_the_job_of_one_cohort_runs_on_what_is_there(full: Run, tmp_path: Path):
     )
     assert done.returncode == 0, done.output[-3000:]
     assert set(re.findall(r"(\w+) - unchanged: nothing to do", done.output)) == {
-        f"pcornet_autism_{what}" for what in ("labels", "nest", "lightgbm", "report")
+        f"pcornet_autism_{what}" for what in ("labels", "leak_audit", "nest", "lightgbm", "report")
     }
     assert done.output.splitlines()[-1].endswith("reports/pcornet_autism/report.html")
