@@ -147,13 +147,13 @@ def instacart_next_basket(
         return model_card(run_nest_model(context, pipes, out, "next-set", *arguments))
 
     card = once(layout, [out], reads, make)
-    found = json.loads(verified(out / "metrics.json").read_text())
+    metrics = json.loads(verified(out / "metrics.json").read_text())
     return dg.MaterializeResult(
         metadata={
-            "asked": found["target"],
-            "users": found["users"],
-            "scores": dg.MetadataValue.md(markdown_table(pictures.rows(found))),
-            **pictures_metadata({"Next baskets": pictures.overview(found)}),
+            "asked": metrics["target"],
+            "users": metrics["users"],
+            "scores": dg.MetadataValue.md(markdown_table(pictures.rows(metrics))),
+            **pictures_metadata({"Next baskets": pictures.overview(metrics)}),
             **{name: dg.MetadataValue.float(value) for name, value in card.metrics.items()},
         },
         data_version=dg.DataVersion(card.version),

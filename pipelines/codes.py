@@ -86,13 +86,13 @@ def zeros_lost(rows: pl.DataFrame, known: pl.Series) -> dict[str, int]:
     codes = rows.group_by("code").len()
     code = pl.col("code")
     before, behind = ("0" + code, "00" + code), (code + "0", code + "00", code.str.strip_suffix("0"))
-    found = codes.with_columns(
+    counts = codes.with_columns(
         before=pl.any_horizontal(one.is_in(known.implode()) for one in before),
         behind=pl.any_horizontal(one.is_in(known.implode()) for one in behind),
     )
     return {
-        "zeros_lost": int(found.filter("before")["len"].sum()),
-        "last_zeros_lost": int(found.filter(~pl.col("before") & pl.col("behind"))["len"].sum()),
+        "zeros_lost": int(counts.filter("before")["len"].sum()),
+        "last_zeros_lost": int(counts.filter(~pl.col("before") & pl.col("behind"))["len"].sum()),
     }
 
 

@@ -70,13 +70,13 @@ class Columns:
 
     def twins(self, features: np.ndarray) -> np.ndarray:
         """Return features with all others that are there where these are, and nearly nowhere else."""
-        held = self.holding(self.of(features)).astype(float)
+        indicator = self.holding(self.of(features)).astype(float)
         present = self.matrix.copy()
         present.data = np.ones_like(present.data)
-        rows, sizes = len(held), np.asarray(present.sum(axis=0)).ravel()
-        both = np.asarray(present.T @ held).ravel()
-        spread = sizes * (rows - sizes) * held.sum() * (rows - held.sum())
-        alike = np.abs(rows * both - sizes * held.sum()) > TWINS * np.sqrt(np.maximum(spread, 1))
+        rows, sizes = len(indicator), np.asarray(present.sum(axis=0)).ravel()
+        both = np.asarray(present.T @ indicator).ravel()
+        spread = sizes * (rows - sizes) * indicator.sum() * (rows - indicator.sum())
+        alike = np.abs(rows * both - sizes * indicator.sum()) > TWINS * np.sqrt(np.maximum(spread, 1))
         return np.union1d(features, self.feature[alike])
 
     def _called(self, name: str) -> np.ndarray:
@@ -137,9 +137,9 @@ def _described(seqsets: SeqSets, selection: Selection) -> Iterator[tuple[str, np
         ("Hour of the first event of the index stay", np.minimum, np.inf),
         ("Hour of the last event of the index stay", np.maximum, -np.inf),
     ):
-        found = np.full(examples, empty)
-        how.at(found, example, hours)
-        yield name, np.where(np.isfinite(found), found, np.nan)
+        extremes = np.full(examples, empty)
+        how.at(extremes, example, hours)
+        yield name, np.where(np.isfinite(extremes), extremes, np.nan)
 
 
 def _events_of(kind: str) -> str:
@@ -158,12 +158,12 @@ def _ends(seqsets: SeqSets, selection: Selection) -> Iterator[tuple[str, np.ndar
 
 def _binned(values: np.ndarray) -> np.ndarray:
     """Return a bin [examples] of each value: of few distinct values each its own, else ten of equal mass; -1: NaN."""
-    known = np.isfinite(values)
-    distinct = np.unique(values[known])
+    is_finite = np.isfinite(values)
+    distinct = np.unique(values[is_finite])
     if len(distinct) <= 2 * BINS:
-        return np.where(known, np.searchsorted(distinct, values), -1)
-    edges = np.unique(np.percentile(values[known], np.linspace(0, 100, BINS + 1)[1:-1]))
-    return np.where(known, np.searchsorted(edges, values), -1)
+        return np.where(is_finite, np.searchsorted(distinct, values), -1)
+    edges = np.unique(np.percentile(values[is_finite], np.linspace(0, 100, BINS + 1)[1:-1]))
+    return np.where(is_finite, np.searchsorted(edges, values), -1)
 
 
 def _at_most(bins: np.ndarray) -> sparse.csr_matrix:

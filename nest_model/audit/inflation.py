@@ -53,12 +53,12 @@ class Judge:
     def predictions(self, matrix: sparse.csr_matrix) -> Predictions:
         """Return what models on these columns predict of the rows, each by one that has not seen its patient."""
         truth = self.rows.truth.astype(float)
-        found = np.zeros(truth.shape)
+        scores = np.zeros(truth.shape)
         for part in range(FOLDS):
             inside, outside = np.flatnonzero(self.fold == part), np.flatnonzero(self.fold != part)
             if len(inside) and len(outside) and truth.shape[1]:  # of no class a score may be told
-                found[inside] = _ridge(matrix[outside], truth[outside], matrix[inside])
-        return self.rows.with_probability(found)
+                scores[inside] = _ridge(matrix[outside], truth[outside], matrix[inside])
+        return self.rows.with_probability(scores)
 
 
 def inflation(with_it: Score, without: Score) -> Score:
@@ -79,18 +79,18 @@ def judged_classes(truth: np.ndarray) -> np.ndarray:
     return common[enough[common]][:MOST_CLASSES]
 
 
-def _ridge(fitted_on: sparse.csr_matrix, truth: np.ndarray, asked: sparse.csr_matrix) -> np.ndarray:
-    """Return what a ridge regression says of `asked` [rows, classes], on the columns most associated with the truth."""
+def _ridge(fitted_on: sparse.csr_matrix, truth: np.ndarray, scored_rows: sparse.csr_matrix) -> np.ndarray:
+    """Return the scores of `scored_rows` [rows, classes] by a ridge regression on the most telling columns."""
     rows = fitted_on.shape[0]
     mean = np.asarray(fitted_on.mean(axis=0)).ravel()
     squares = np.asarray(fitted_on.multiply(fitted_on).mean(axis=0)).ravel()
     deviation = np.sqrt(np.maximum(squares - mean**2, 2 * SMALLEST_SHOWN / rows))
     centred = truth - truth.mean(axis=0)
     association = np.abs(fitted_on.T @ centred) / deviation[:, None]
-    chosen = np.argsort(-association.max(axis=1), kind="stable")[:COLUMNS]
-    known = fitted_on[:, chosen].toarray().astype(float) - mean[chosen]
-    gram = known.T @ known
+    strongest = np.argsort(-association.max(axis=1), kind="stable")[:COLUMNS]
+    features = fitted_on[:, strongest].toarray().astype(float) - mean[strongest]
+    gram = features.T @ features
     gram[np.diag_indices(len(gram))] += SHRINKAGE * rows
-    weights = linalg.solve(gram, known.T @ centred, assume_a="pos")
-    new = asked[:, chosen].toarray().astype(float) - mean[chosen]
+    weights = linalg.solve(gram, features.T @ centred, assume_a="pos")
+    new = scored_rows[:, strongest].toarray().astype(float) - mean[strongest]
     return new @ weights + truth.mean(axis=0)

@@ -44,9 +44,9 @@ def without_events(selection: Selection, dropped: np.ndarray) -> Selection:
 def examples_of(selection: Selection, events: np.ndarray) -> np.ndarray:
     """Return bool [examples]: which have one of some events of the selection."""
     owner = np.repeat(np.arange(len(selection)), np.diff(selection.event_offsets[selection.set_offsets]))
-    found = np.zeros(len(selection), dtype=bool)
-    found[owner[events]] = True
-    return found
+    is_owner = np.zeros(len(selection), dtype=bool)
+    is_owner[owner[events]] = True
+    return is_owner
 
 
 def of_index(selection: Selection) -> np.ndarray:
@@ -59,10 +59,10 @@ def of_index(selection: Selection) -> np.ndarray:
 def dated_by_day(seqsets: SeqSets, selection: Selection) -> Iterator[str]:
     """Yield the kinds of the index stays whose events have a day and no hour: all at midnight or at the very start."""
     pair = np.repeat(np.arange(len(selection.event_counts)), selection.event_counts)
-    chosen = of_index(selection)
-    times = selection.values(seqsets.times_us)[chosen]
-    starts = seqsets.start_us[selection.sets[pair[chosen]]]
-    kinds = selection.values(seqsets.kinds)[chosen]
+    in_index = of_index(selection)
+    times = selection.values(seqsets.times_us)[in_index]
+    starts = seqsets.start_us[selection.sets[pair[in_index]]]
+    kinds = selection.values(seqsets.kinds)[in_index]
     is_day = (times % DAY_US == 0) | (times == starts)
     for number, kind in enumerate(KINDS):
         of_kind = kinds == number

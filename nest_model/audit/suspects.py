@@ -201,17 +201,17 @@ class Suspects:
     @cached_property
     def _tell_tales(self) -> list[TellTale]:
         """The telling features; not which token comes first or last where that it is there tells already."""
-        found = tell_tales(self.columns, self.judge.rows.truth, self.judge.rows.subject_id)
-        places = np.array([one.feature for one in found], dtype=np.int64)
+        tales = tell_tales(self.columns, self.judge.rows.truth, self.judge.rows.subject_id)
+        places = np.array([one.feature for one in tales], dtype=np.int64)
         tokens = places[places < self.columns.vocab_size]
         implied = np.setdiff1d(self.columns.of_tokens(tokens), tokens)
-        return [one for one in found if one.feature not in implied]
+        return [one for one in tales if one.feature not in implied]
 
     @cached_property
     def _seen_lists(self) -> list[tuple[CodeList, np.ndarray]]:
         """The lists of codes that are seen, and in which predictions."""
-        held = [(codes, self._hold(self._ids(codes))) for codes in self._lists]
-        return [(codes, seen) for codes, seen in held if seen.any()]
+        codes_and_rows = [(codes, self._hold(self._ids(codes))) for codes in self._lists]
+        return [(codes, seen) for codes, seen in codes_and_rows if seen.any()]
 
     @cached_property
     def _suspected(self) -> np.ndarray:
@@ -314,5 +314,5 @@ def _judged(labels: Labels) -> np.ndarray:
         return rows
     subjects, place, count = np.unique(labels.subject_id[rows], return_inverse=True, return_counts=True)
     order = np.random.default_rng(0).permutation(len(subjects))
-    chosen = order[np.cumsum(count[order]) <= MOST_ROWS]
-    return rows[np.isin(place, chosen)]
+    sample = order[np.cumsum(count[order]) <= MOST_ROWS]
+    return rows[np.isin(place, sample)]

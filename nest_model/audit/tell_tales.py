@@ -36,15 +36,15 @@ def tell_tales(columns: Columns, truth: np.ndarray, subject_id: np.ndarray) -> l
     """
     present = columns.matrix.copy()
     present.data = np.ones_like(present.data)
-    known = patients_of_columns(present, subject_id) >= SMALLEST_SHOWN
-    found: dict[int, tuple[float, TellTale]] = {}
+    is_common = patients_of_columns(present, subject_id) >= SMALLEST_SHOWN
+    strongest: dict[int, tuple[float, TellTale]] = {}
     for label in range(truth.shape[1]):
         for strength, how, marked in (_pure(present, truth[:, label]), _apart(present, truth[:, label])):
-            for column in np.flatnonzero(marked & known):
+            for column in np.flatnonzero(marked & is_common):
                 one = TellTale(int(columns.feature[column]), label, how)
-                if strength[column] > found.get(one.feature, (0.0,))[0]:
-                    found[one.feature] = (float(strength[column]), one)
-    return [one for _, one in sorted(found.values(), key=lambda pair: -pair[0])]
+                if strength[column] > strongest.get(one.feature, (0.0,))[0]:
+                    strongest[one.feature] = (float(strength[column]), one)
+    return [one for _, one in sorted(strongest.values(), key=lambda pair: -pair[0])]
 
 
 def _pure(present: sparse.csr_matrix, truth: np.ndarray) -> tuple[np.ndarray, str, np.ndarray]:

@@ -20,11 +20,11 @@ MOST_EVENTS = 20_000_000
 
 def count_changed(seqsets: SeqSets, labels: Labels, *, seed: int) -> tuple[int, int]:
     """Return how many predictions see something else once the future is gone, and how many were looked at."""
-    chosen, changed = _affordable(seqsets, labels, seed), 0
-    sizes = np.cumsum(_events_of(seqsets, labels)[chosen]) // EVENTS_AT_A_TIME
-    for part in np.split(chosen, np.flatnonzero(np.diff(sizes)) + 1):
+    sample, changed = _affordable(seqsets, labels, seed), 0
+    sizes = np.cumsum(_events_of(seqsets, labels)[sample]) // EVENTS_AT_A_TIME
+    for part in np.split(sample, np.flatnonzero(np.diff(sizes)) + 1):
         changed += _changed(seqsets, labels, part)
-    return changed, len(chosen)
+    return changed, len(sample)
 
 
 def without_future(
@@ -45,8 +45,8 @@ def without_future(
     pair = np.repeat(np.arange(len(sets)), lengths)
     limit = predict_at_us[example][pair]
     by_knowledge = clock == "available_at"
-    known = seqsets.available_us[events] <= limit if by_knowledge else seqsets.times_us[events] < limit
-    events = events[known]
+    is_visible = seqsets.available_us[events] <= limit if by_knowledge else seqsets.times_us[events] < limit
+    events = events[is_visible]
     columns = ("tokens", "kinds", "hours", "times_us", "available_us")
     of_sets = ("encounter_id", "start_us", "days_since_prior", "days_since_first")
     ended = seqsets.end_us[sets] <= predict_at_us[example]
@@ -55,7 +55,7 @@ def without_future(
         subject_id=example,
         end_us=np.where(ended, seqsets.end_us[sets], NO_TIME),
         flags=np.where(ended, seqsets.flags[sets], 0),
-        event_offsets=offsets_of(np.bincount(pair[known], minlength=len(sets))),
+        event_offsets=offsets_of(np.bincount(pair[is_visible], minlength=len(sets))),
         subject_offsets=np.searchsorted(example, np.arange(len(subject_rows) + 1)),
         **{name: getattr(seqsets, name)[events] for name in columns},
         **{name: getattr(seqsets, name)[sets] for name in of_sets},
@@ -100,11 +100,11 @@ def _any_differs(
     starts = [offsets_of(size)[:-1][alike] for size in sizes]
     places = [expand_ranges(start, sizes[0][alike]) for start in starts]
     owner = np.repeat(np.flatnonzero(alike), sizes[0][alike])
-    found = np.zeros(len(alike), dtype=bool)
+    is_unlike = np.zeros(len(alike), dtype=bool)
     for left, right in zip(*columns, strict=True):
         unequal = _bits(left)[places[0]] != _bits(right)[places[1]]
-        found[owner[unequal]] = True
-    return found
+        is_unlike[owner[unequal]] = True
+    return is_unlike
 
 
 def _bits(column: np.ndarray) -> np.ndarray:

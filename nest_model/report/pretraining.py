@@ -15,16 +15,16 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
     path = layout.model(f"{layout.root.name}_nest") / "metrics.json"
     if not is_written(path):
         return None
-    found = json.loads(verified(path).read_text())
-    known = {
-        name: found.get(name) for name in ("preset", "device", "seed", "weights", "recipe", "context_cut")
+    metrics = json.loads(verified(path).read_text())
+    settings = {
+        name: metrics.get(name) for name in ("preset", "device", "seed", "weights", "recipe", "context_cut")
     }
     return {
-        "validation": found.get("validation", {}),
-        "history": found.get("history", []),
-        "counts": {name: shown(int(found[name])) for name in _COUNTS if name in found},
-        "epochs": len(found.get("history", [])),
-        **{name: value for name, value in known.items() if value is not None},
+        "validation": metrics.get("validation", {}),
+        "history": metrics.get("history", []),
+        "counts": {name: shown(int(metrics[name])) for name in _COUNTS if name in metrics},
+        "epochs": len(metrics.get("history", [])),
+        **{name: value for name, value in settings.items() if value is not None},
         "model": _config(layout),
     }
 

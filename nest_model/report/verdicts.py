@@ -26,8 +26,10 @@ def verdicts(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _differences(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    found = row["difference"] or {}
-    return {name: found[name] for name in COMPARED_BY if found.get(name, {}).get("value") is not None}
+    difference = row["difference"] or {}
+    return {
+        name: difference[name] for name in COMPARED_BY if difference.get(name, {}).get("value") is not None
+    }
 
 
 def _better(row: Mapping[str, Any]) -> list[str] | None:

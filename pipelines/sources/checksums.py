@@ -89,8 +89,8 @@ def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
 
 def write_rows(folder: Path, rows: Mapping[Path, int]) -> None:
     """Write beside synthetic tables how many rows each file has, while it is the same file."""
-    found = {path.name: [file_sha256(path), count] for path, count in rows.items()}
-    write_json(folder / ROWS, found)
+    digests = {path.name: [file_sha256(path), count] for path, count in rows.items()}
+    write_json(folder / ROWS, digests)
 
 
 def count_tables(source: MimicSource, hashes: Mapping[str, str]) -> dict[str, int]:
@@ -117,16 +117,16 @@ def count_tables(source: MimicSource, hashes: Mapping[str, str]) -> dict[str, in
 def _written_rows(folder: Path) -> dict[str, tuple[str, int]]:
     """Return what `write_rows` wrote; nothing where there is no such file, or it is another's."""
     try:
-        found = json.loads((folder / ROWS).read_text())
-        return {str(name): (str(digest), int(rows)) for name, (digest, rows) in found.items()}
+        digests = json.loads((folder / ROWS).read_text())
+        return {str(name): (str(digest), int(rows)) for name, (digest, rows) in digests.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
 def _as_promised(source: MimicSource, hashes: Mapping[str, str]) -> set[str]:
     try:
-        found = compare(source, hashes)
+        comparison = compare(source, hashes)
     except InputError:  # the check `as_published` says so
         return set()
-    unproven = {*found.differ, *found.unlisted}
-    return {table for table in TABLES if found.sums and source.path(table).name not in unproven}
+    unproven = {*comparison.differ, *comparison.unlisted}
+    return {table for table in TABLES if comparison.sums and source.path(table).name not in unproven}

@@ -42,11 +42,13 @@ def count_rows(path: Path, numbers: Collection[str] = (), *, with_blank: bool = 
             blank += 0 if with_blank else _count_blank(batch, is_open=is_open)
             if has_quote.any():
                 quoted = batch.with_row_index("at", offset=lines).filter(has_quote)
-                found = _judge(quoted, like_a_row, is_open=is_open)
-                is_open = bool(found["ends_inside"][-1])
-                within += int((found["at"] * (found["begins_inside"] - found["ends_inside"])).sum())
-                misquoted += int(found["is_misquoted"].sum())
-                swallowing += int(found["is_row"].sum())
+                judgements = _judge(quoted, like_a_row, is_open=is_open)
+                is_open = bool(judgements["ends_inside"][-1])
+                within += int(
+                    (judgements["at"] * (judgements["begins_inside"] - judgements["ends_inside"])).sum()
+                )
+                misquoted += int(judgements["is_misquoted"].sum())
+                swallowing += int(judgements["is_row"].sum())
             lines += batch.height
     _refuse(path, lines, is_open=is_open, misquoted=misquoted, swallowing=swallowing)
     return lines - within - 1 - (_blank_lines_above(path) if with_blank else blank)

@@ -69,8 +69,8 @@ def claim(folder: Path) -> None:
     Raises:
         InputError: it holds files and no mark, or an output in it was changed since it was made.
     """
-    known = recorded(folder)
-    if known is None:
+    marks = recorded(folder)
+    if marks is None:
         if foreign := next(_visible(folder), None):
             raise InputError(
                 f"{folder}: holds files that were not made here, {foreign.relative_to(folder)} among them. Give a new "
@@ -78,7 +78,7 @@ def claim(folder: Path) -> None:
             )
         atomic.make_folder(folder)
         _write_mark(folder, {})
-    refuse_foreign_files(folder / name for name in known or {})
+    refuse_foreign_files(folder / name for name in marks or {})
 
 
 def refuse_foreign_files(paths: Iterable[Path]) -> None:
@@ -99,8 +99,8 @@ def refuse_foreign(folder: Path, *, hint: str = "") -> None:
     Raises:
         InputError: with the first of them, and how many there are.
     """
-    known = _marks_below(folder)
-    _refuse([path for path in _visible(folder) if not _is_known(path, known)], hint)
+    marks = _marks_below(folder)
+    _refuse([path for path in _visible(folder) if not _is_known(path, marks)], hint)
 
 
 def refuse_other_table(path: Path, contract: str) -> None:
@@ -109,8 +109,8 @@ def refuse_other_table(path: Path, contract: str) -> None:
     Raises:
         InputError: there is such a file.
     """
-    if path.is_file() and (found := fingerprint(path)) not in (contract.partition("/")[0], DAMAGED):
-        what = "is no table of ours" if _is_hash(found) else f"is a table of another kind ({found})"
+    if path.is_file() and (identity := fingerprint(path)) not in (contract.partition("/")[0], DAMAGED):
+        what = "is no table of ours" if _is_hash(identity) else f"is a table of another kind ({identity})"
         raise InputError(
             f"{path}: {what}, and a table of {contract} would take its place. Move it, or name another file. It is "
             "untouched."
@@ -140,8 +140,8 @@ def emptied(folder: Path) -> Path:
 
 def mark_all(folder: Path) -> None:
     """Mark every file in a folder, hidden ones aside, as made here."""
-    found = {path.relative_to(folder).as_posix(): [fingerprint(path)] for path in _visible(folder)}
-    _write_mark(folder, found)
+    marks = {path.relative_to(folder).as_posix(): [fingerprint(path)] for path in _visible(folder)}
+    _write_mark(folder, marks)
 
 
 def recorded(folder: Path) -> dict[str, list[str]] | None:
@@ -202,7 +202,7 @@ def _settle(parts: Sequence[Path], paths: Sequence[Path]) -> None:
 
 def _mark(parts: Sequence[Path], paths: Sequence[Path]) -> None:
     for folder in dict.fromkeys(path.parent for path in paths):
-        known = {
+        marks = {
             name: prints for name, prints in (recorded(folder) or {}).items() if (folder / name).exists()
         }
         for part, path in zip(parts, paths, strict=True):
@@ -210,8 +210,8 @@ def _mark(parts: Sequence[Path], paths: Sequence[Path]) -> None:
                 new, old = fingerprint(part), [fingerprint(path)] if path.exists() else []
                 if old and not _is_hash(old[0]) and old[0] not in (new, DAMAGED):
                     refuse_other_table(path, new)
-                known[path.name] = list(dict.fromkeys([*old, new]))
-        _write_mark(folder, known)
+                marks[path.name] = list(dict.fromkeys([*old, new]))
+        _write_mark(folder, marks)
 
 
 def _write_mark(folder: Path, files: Mapping[str, Sequence[str]]) -> None:
@@ -224,11 +224,11 @@ def _is_output(path: Path) -> bool:
     return _is_known(path, {path: prints} if prints else {})
 
 
-def _is_known(path: Path, known: Mapping[Path, Sequence[str]]) -> bool:
-    found = fingerprint(path)
-    if path in known:
-        return found in known[path] or found == DAMAGED
-    return not known and _is_our_table(path)
+def _is_known(path: Path, marks: Mapping[Path, Sequence[str]]) -> bool:
+    identity = fingerprint(path)
+    if path in marks:
+        return identity in marks[path] or identity == DAMAGED
+    return not marks and _is_our_table(path)
 
 
 def _is_our_table(path: Path) -> bool:
@@ -237,10 +237,10 @@ def _is_our_table(path: Path) -> bool:
 
 
 def _marks_below(folder: Path) -> dict[Path, list[str]]:
-    known: dict[Path, list[str]] = {}
+    marks: dict[Path, list[str]] = {}
     for mark in [folder / MARK, *folder.glob(f"*/{MARK}")]:
-        known |= {mark.parent / name: prints for name, prints in (recorded(mark.parent) or {}).items()}
-    return known
+        marks |= {mark.parent / name: prints for name, prints in (recorded(mark.parent) or {}).items()}
+    return marks
 
 
 def _visible(folder: Path) -> Iterator[Path]:
@@ -250,8 +250,8 @@ def _visible(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _is_hash(found: str) -> bool:
-    return len(found) == _HASH_DIGITS
+def _is_hash(identity: str) -> bool:
+    return len(identity) == _HASH_DIGITS
 
 
 def _refuse(foreign: Sequence[Path], hint: str = "") -> None:
