@@ -10,6 +10,7 @@ import dagster as dg
 from assets.materialize import plainly
 from assets.metadata import flows_markdown
 from assets.resources import Workspace
+from nest_model.guesses.judgement import Judgement
 from nest_model.leak_guard import count_leaks
 from schemas.cards import StepCard
 from schemas.contract import read_table
@@ -200,6 +201,42 @@ def audit_checks(source: str, cohort: str) -> dg.AssetChecksDefinition:
             sentences = " ".join(f"{sentence.rstrip('.')}." for sentence in found) or "nothing found"
             result = dg.AssetCheckResult(
                 asset_key=asset, check_name=name, passed=not found, severity=severity, description=sentences
+            )
+            yield from told(result)
+
+    return checks
+
+
+def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
+    """Return the checks of a source's pretraining: whether more was learnt than a guess without a model knows."""
+    asset = f"{source}_nest"
+    specs = [
+        dg.AssetCheckSpec(
+            "learnt_more_than_a_constant",
+            asset=asset,
+            description="MLM, MSM and set prediction are better than a constant guess on the same masked sets.",
+        ),
+        dg.AssetCheckSpec(
+            "can_be_judged",
+            asset=asset,
+            description="The validation split can tell what was learnt of tokens and of sets.",
+        ),
+    ]
+
+    @dg.multi_asset_check(name=f"{asset}_checks", specs=specs)
+    @plainly
+    def checks(workspace: Workspace):
+        judgement = Judgement.read(workspace.layout(source).model(asset))
+        for name, sentences in (
+            ("learnt_more_than_a_constant", judgement.not_learnt),
+            ("can_be_judged", judgement.not_judged),
+        ):
+            result = dg.AssetCheckResult(
+                asset_key=asset,
+                check_name=name,
+                passed=not sentences,
+                severity=dg.AssetCheckSeverity.WARN,
+                description=" ".join(sentences) or "nothing found",
             )
             yield from told(result)
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from assets.code import code_version
 from assets.materialize import plainly
-from assets.metadata import column_schema, markdown_table, pictures_metadata
+from assets.metadata import column_schema, pictures_metadata
 from assets.once import once
 from assets.resources import Workspace
 from assets.sources import COHORT_FILES, FAULTS, TO_MEND, tables_for_cohorts
@@ -17,6 +17,7 @@ from schemas.attrition import read_attrition, shown_attrition
 from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError
 from schemas.label_counts import shown_label_counts
+from schemas.markdown import markdown_table
 from schemas.suppress import disclosing
 
 FOLDER = COHORT_FILES

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.checks import audit_checks, card_checks, cohort_checks, hash_check, source_checks
+from assets.checks import (
+    audit_checks,
+    card_checks,
+    cohort_checks,
+    hash_check,
+    pretraining_checks,
+    source_checks,
+)
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.environment.nest_environment import checkout_above
 from assets.executor import two_at_a_time
@@ -84,6 +91,7 @@ def build(folder: Path) -> dg.Definitions:
             card_checks("mimic", "mimic_meds", "meds"),
             as_published,
             *INSTACART_CHECKS,
+            *(pretraining_checks(source) for source in (*SOURCES, "instacart")),
             *(check for cohort in cohorts for check in cohort_checks(cohort.source, cohort.cohort)),
             *(audit_checks(cohort.source, cohort.cohort) for cohort in cohorts),
         ],

@@ -9,11 +9,11 @@ import dagster as dg
 
 from assets.checks import told
 from assets.materialize import plainly
-from assets.metadata import markdown_table
 from assets.resources import Workspace
 from pipelines.sources.checksums import compare
 from schemas.cards import StepCard
 from schemas.hashing import file_sha256
+from schemas.markdown import markdown_table
 
 DOWNLOADS = {"group_name": "downloads", "owners": ["team:data-engineering"]}
 

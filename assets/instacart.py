@@ -9,7 +9,7 @@ from assets.checks import source_checks
 from assets.child import run_nest_model
 from assets.code import code_version
 from assets.materialize import plainly
-from assets.metadata import input_result, markdown_table, pictures_metadata, subjects_result, table_result
+from assets.metadata import input_result, pictures_metadata, subjects_result, table_result
 from assets.once import once
 from assets.resources import Workspace
 from assets.training import COMMAND, MODELS, flags, model_card, pretrained
@@ -20,6 +20,7 @@ from schemas.cards import StepCard
 from schemas.expectations import BASKET_SUITES
 from schemas.hashing import file_sha256
 from schemas.io.verify import verified
+from schemas.markdown import markdown_table
 
 ETL = {"group_name": "instacart_etl", "owners": ["team:data-engineering"]}
 CODE, CORPUS = code_version("pipelines.instacart"), code_version("pipelines.instacart_corpus")

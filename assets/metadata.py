@@ -1,7 +1,7 @@
 """What is told of a materialization in the UI: its card, its table, its pictures; no count that tells of few people."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
@@ -12,6 +12,7 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
 from schemas.contracts import descriptions
 from schemas.events import KINDS, SUBJECTS
+from schemas.markdown import markdown_table
 from schemas.splits import shown_splits
 from schemas.suppress import disclosing, is_small, shown_count, shown_parts
 
@@ -134,12 +135,6 @@ def _flow_row(name: str, flow: Flow, has_notes: bool) -> dict[str, str]:
 def _by_reason(counts: Mapping[str, str]) -> str:
     told = [f"{count} {reason.replace('_', ' ')}" for reason, count in counts.items() if count != "0"]
     return " · ".join(told) or "–"
-
-
-def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return rows of text, all with the same keys, as a table."""
-    lines = [f"| {' | '.join(row.values())} |" for row in rows]
-    return "\n".join([f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|", *lines]) if rows else "–"
 
 
 def shown(count: int) -> dg.MetadataValue:

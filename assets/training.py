@@ -10,13 +10,16 @@ import pyarrow.parquet as pq
 from assets.child import run_nest_model
 from assets.code import code_version
 from assets.materialize import plainly
-from assets.metadata import column_schema, markdown_table, pictures_metadata
+from assets.metadata import column_schema, pictures_metadata
 from assets.once import key_of, once
 from assets.resources import Workspace
 from assets.sources import steps_of
+from nest_model.guesses import table as guesses
+from nest_model.guesses.judgement import Judgement
 from schemas.cards import OF_A_COHORT, StepCard
 from schemas.layout import Layout
 from schemas.leak_audit import LeakAudit
+from schemas.markdown import markdown_table
 
 MODELS = {"owners": ["team:research"]}
 COMMAND = "nest_model.commands"
@@ -60,11 +63,22 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
 
         card = once(layout, [out], reads, make)
         return dg.MaterializeResult(
-            metadata={**numbers(card), **pictures_metadata(pictures.of_training(out)), **described(out)},
+            metadata={
+                **numbers(card),
+                "beside_guesses": beside_guesses(out),
+                **pictures_metadata(pictures.of_training(out)),
+                **described(out),
+            },
             data_version=dg.DataVersion(card.version),
         )
 
     return nest
+
+
+def beside_guesses(model: Path) -> dg.MetadataValue:
+    """Return a pretraining's validation beside the guesses it is held against, as the UI shows it."""
+    judgement = Judgement.read(model)
+    return dg.MetadataValue.md(markdown_table(guesses.rows(judgement.validation, judgement.yardsticks)))
 
 
 def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, ParamSpec
 
 import matplotlib
@@ -41,6 +42,7 @@ LOOKS = {
     "best": Look("Best possible", "#009e73", "D", (0, (1.5, 1.5))),
 }
 _DOT = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.7}
+_LEVELS = ("#009e73", "#cc79a7")  # of lines that are the same at every epoch
 _OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
 STYLE = {
@@ -316,9 +318,14 @@ def _rows_down(axes: Axes, names: Sequence[str]) -> None:
 
 @styled
 def training_curve(
-    series: Mapping[str, Sequence[tuple[float, float]]], *, title: str, y: str, x: str = "Epoch"
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    title: str,
+    y: str,
+    x: str = "Epoch",
+    levels: Mapping[str, float] = MappingProxyType({}),
 ) -> Figure:
-    """Lines over epochs, named at their ends; `series` maps a name to its (epoch, value) points."""
+    """Lines over epochs: `series` maps a name to its (epoch, value) points, `levels` one to the value it always has."""
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
     axes.grid(True, axis="y")
@@ -332,6 +339,8 @@ def training_curve(
         axes.plot(
             epochs, values, color=colour, linestyle=dashes[place % 4], marker=marker, markersize=3, label=name
         )
+    for place, (name, value) in enumerate(levels.items()):
+        axes.axhline(value, color=_LEVELS[place], linestyle=dashes[place + 1], linewidth=1.2, label=name)
     axes.legend(loc="best")
     return figure
 

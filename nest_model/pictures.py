@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nest_model import figures
+from nest_model import figures, histories
 from nest_model.bins import bars_of
 from nest_model.evaluate import reliability
 from nest_model.predictions import read_predictions
@@ -50,19 +50,12 @@ def of_seqset(card: StepCard) -> dict[str, bytes]:
 
 
 def of_training(model: Path) -> dict[str, bytes]:
-    """Return the training curves of a model folder, the parts of a loss beside it; nothing where it was not trained."""
+    """Return the training curves of a model folder, those of its parts beside it; nothing where it was not trained."""
     file = model / "metrics.json"
-    if not file.exists() or not (history := json.loads(verified(file).read_text()).get("history")):
+    if not file.exists():
         return {}
-    drawn = {}
-    for title, what in {"Training curve": "loss", "MLM": "mlm", "MSM (true KL)": "msm"}.items():
-        series = {}
-        for name, words in {f"train_{what}": "training", f"val_{what}": "validation"}.items():
-            points = [(epoch["epoch"] + 1, epoch[name]) for epoch in history if epoch.get(name) is not None]
-            series |= {words: points} if points else {}
-        if series:
-            drawn[title] = figures.png(figures.training_curve(series, title=title, y="Loss, nats"))
-    return drawn
+    drawn = histories.curves(json.loads(verified(file).read_text()))
+    return {title: figures.png(figure) for title, figure in drawn.items()}
 
 
 def of_predictions(file: Path, model: str) -> dict[str, bytes]:

@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from torch import Generator, Tensor, nn
 from nest_model.batches import pack, seed_of
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
+from nest_model.guesses.popularity import Popularity
+from nest_model.guesses.verdicts import not_judged, not_learnt
+from nest_model.guesses.yardsticks import Mask, fit_patients, has_one_set_alone, yardsticks
 from nest_model.masking import MaskedBatch, mask_batch, mask_sets
 from nest_model.model import NestModel
 from nest_model.objectives import pretraining_loss, set_prediction
@@ -21,7 +26,7 @@ from nest_model.ranks import share, total
 from nest_model.recipe import Recipe
 from nest_model.resumption import Position
 from nest_model.runtime import Runtime
-from nest_model.selection import limit_context, whole_subjects
+from nest_model.selection import Selection, limit_context, whole_subjects
 from nest_model.trainee import Parcel
 from nest_model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
 from nest_model.whereabouts import ShardRows, shard_rows
@@ -41,7 +46,7 @@ class Patients:
 
     seqsets: SeqSets
     train: np.ndarray  # subject rows
-    val: np.ndarray
+    val: np.ndarray  # without any the training stops on its own loss
 
     @classmethod
     def read(cls, seqset: Path, subjects: Path) -> "Patients":
@@ -62,7 +67,7 @@ class Patients:
             )
         if not len(val):
             log.warning("no subject of the validation split has a set; the training stops on its own loss.")
-        return cls(seqsets, train, val if len(val) else train)
+        return cls(seqsets, train, val)
 
 
 class _PretrainingModule(nn.Module):
@@ -103,7 +108,9 @@ class Pretraining:
         self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
         limits = {"max_sets": config.max_sets, "max_set_rows": config.max_set_rows}
         self._train, self._cut = limit_context(whole_subjects(patients.seqsets, patients.train), **limits)
-        self._val, _ = limit_context(whole_subjects(patients.seqsets, patients.val), **limits)
+        val = patients.val if len(patients.val) else patients.train
+        self._val, _ = limit_context(whole_subjects(patients.seqsets, val), **limits)
+        self._val_patients = len(patients.val)
         alone = self._fabric.world_size == 1 and self._fabric.device.type == "cpu"
         refuse_too_large(config, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
         self.module = _PretrainingModule(NestModel(config))
@@ -161,6 +168,25 @@ class Pretraining:
                     sums[f"val_{name}_at_10_{row}"] += part.counts * float(found.sum())
         return {name: value / max(sets, 1) for name, value in total(sums, self._fabric).items()}
 
+    def beside_guesses(self, validation: dict[str, float]) -> dict[str, Any]:
+        """Return the yardsticks of the same masked validation batches, and what they say of the model's metrics."""
+        sample = self._train.take(fit_patients(len(self._train), VALIDATION_SEED))
+        popularity = Popularity.of(self._seqsets, self._train, self._config.vocab_size)
+        guesses = yardsticks(popularity, partial(self._masked, sample), partial(self._masked, self._val))
+        splits = {"training": self._train, "validation": self._val}
+        one_set_alone = next((name for name, of in splits.items() if has_one_set_alone(of)), None)
+        weights = {"val_mlm": self._config.mlm_weight, "val_msm": self._config.msm_weight}
+        return {
+            "yardsticks": guesses,
+            "not_learnt": not_learnt(validation, guesses, one_set_alone),
+            "not_judged": not_judged(
+                val_patients=self._val_patients,
+                one_set_alone=one_set_alone,
+                weights=weights,
+                yardsticks=guesses,
+            ),
+        }
+
     def _parts(self, masked: MaskedBatch, mlm_count: int = 1, msm_count: int = 1) -> Iterator[Part]:
         for run, counts in share(masked.batch.rows, self.row_budget, self._fabric):
             part = masked.slice_subjects(run.start, run.stop).to(self._fabric.device)
@@ -177,7 +203,7 @@ class Pretraining:
             "recipe": asdict(recipe),
             "weights": self.weights,
             "train_patients": len(self._train),
-            "val_patients": len(self._val),
+            "val_patients": self._val_patients,
             "train_sets": len(self._train.event_counts),
             "train_tokens": int(self._train.event_counts.sum()),
             "context_cut": asdict(self._cut),
@@ -185,11 +211,17 @@ class Pretraining:
             "best_epoch": position.best_epoch,
         }
 
-    def _validation(self, mask: Any) -> Iterator[MaskedBatch]:
-        per_step = self._recipe.examples_per_step
+    def _validation(self, mask: Mask) -> Iterator[MaskedBatch]:
         progress = self._telemetry.progress("validate", total=int(self._val.rows.sum()), unit="rows")
-        for first in range(0, len(self._val), per_step):
-            examples = np.arange(first, min(first + per_step, len(self._val)))
-            batch = pack(self._seqsets, self._val.take(examples), self._config)
+        rows = iter(self._val.rows)
+        for masked in self._masked(self._val, mask):
+            yield masked
+            progress.advance(int(sum(islice(rows, masked.batch.subjects))))
+
+    def _masked(self, selection: Selection, mask: Mask) -> Iterator[MaskedBatch]:
+        """Yield all patients of a selection, masked the same in every epoch and every run."""
+        per_step = self._recipe.examples_per_step
+        for first in range(0, len(selection), per_step):
+            examples = np.arange(first, min(first + per_step, len(selection)))
+            batch = pack(self._seqsets, selection.take(examples), self._config)
             yield mask(batch, Generator().manual_seed(seed_of(VALIDATION_SEED, first)), self._config)
-            progress.advance(int(self._val.rows[examples].sum()))

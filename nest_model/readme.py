@@ -1,8 +1,10 @@
 """The model card, made from the run: what a person needs before using the weights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nest_model.guesses import table
+from schemas.markdown import markdown_table
 from schemas.suppress import shown_count
 
 if TYPE_CHECKING:
@@ -30,8 +32,14 @@ _FILES = """\
 """
 
 
-def pretrained_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
-    """Return the README of a pretrained model."""
+def pretrained_readme(
+    card: "ModelCard",
+    metrics: Mapping[str, float],
+    yardsticks: Mapping[str, Mapping[str, Any]],
+    not_learnt: Sequence[str],
+    not_judged: Sequence[str],
+) -> str:
+    """Return the README of a pretrained model; the last three are of `Pretraining.beside_guesses`."""
     training = card.training
     return "\n".join(
         [
@@ -40,7 +48,11 @@ def pretrained_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             *_model(card),
             *_data(training),
             *_run(training),
-            *_table("## On the validation subjects", metrics),
+            "## On the validation subjects",
+            markdown_table(table.rows(metrics, yardsticks)),
+            f"\n{table.WHAT_THEY_ARE}\n",
+            *(f"- **{sentence}**" for sentence in (*not_judged, *not_learnt)),
+            "",
             _LIMITS,
         ]
     )

@@ -79,8 +79,11 @@ def pretrain(
     weights = whole_weights(trainee.module.model)
     if not fabric.is_global_zero:
         return
-    checkpoint.save(out, weights, card, pretrained_readme(card, metrics))
-    content = {"validation": metrics, **summary, "history": reached.history}
+    beside_guesses = trainee.beside_guesses(metrics)
+    for sentence in beside_guesses["not_learnt"]:
+        log.warning("%s", sentence)
+    checkpoint.save(out, weights, card, pretrained_readme(card, metrics, **beside_guesses))
+    content = {"validation": metrics, **beside_guesses, **summary, "history": reached.history}
     write_json(out / "metrics.json", content)
     states.clear()
     told = metrics | {"epochs": len(reached.history)}

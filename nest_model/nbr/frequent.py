@@ -20,8 +20,8 @@ def most_frequent(seqsets: SeqSets, history: Selection, counts: np.ndarray, k: i
     token = history.values(seqsets.tokens).astype(np.int64)
     known = token >= len(SPECIALS)
     keys, times, last = _times_and_last(question[known] * vocab_size + token[known], pair[known])
-    own = _first_k(keys // vocab_size, keys % vocab_size, [keys % vocab_size, -last, -times], questions, k)
-    return _filled(own, _popular(counts, 2 * k), k)
+    own = first_k(keys // vocab_size, keys % vocab_size, [keys % vocab_size, -last, -times], questions, k)
+    return _filled(own, most_common(counts, 2 * k), k)
 
 
 def _times_and_last(key: np.ndarray, pair: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -31,9 +31,14 @@ def _times_and_last(key: np.ndarray, pair: np.ndarray) -> tuple[np.ndarray, np.n
     return keys, times, pair[order][first + times - 1]
 
 
-def _first_k(
+def first_k(
     question: np.ndarray, token: np.ndarray, by: list[np.ndarray], questions: int, k: int
 ) -> np.ndarray:
+    """Return the first k tokens of each question, -1 where it has no more: i64 [questions, k].
+
+    Args:
+        by: the keys they are ordered by, the last first; equal ones stay in the order given.
+    """
     order = np.lexsort([*by, question])
     question, token = question[order], token[order]
     place = np.arange(len(question)) - np.searchsorted(question, question)
@@ -42,7 +47,8 @@ def _first_k(
     return chosen
 
 
-def _popular(counts: np.ndarray, k: int) -> np.ndarray:
+def most_common(counts: np.ndarray, k: int) -> np.ndarray:
+    """Return the k tokens of the highest count, specials left out, of equal ones the lower: i64 [k or fewer]."""
     tokens = np.arange(len(SPECIALS), len(counts))
     return tokens[np.lexsort([tokens, -counts[tokens]])][:k]
 

@@ -7,8 +7,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from nest_model import figures, net_benefit
+from nest_model import figures, histories, net_benefit
 from nest_model.evaluate import SPLIT
+from nest_model.guesses import table
 from nest_model.report.paper import beside_the_paper
 from nest_model.report.table import LABELS, interval, number, result_rows
 from nest_model.report.tasks import TaskResults
@@ -16,16 +17,6 @@ from nest_model.report.verdicts import verdicts, worsened
 
 METRIC_NAMES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
 
-
-VALIDATION_NAMES = {
-    "val_loss": "Loss, MLM + MSM as weighed",
-    "val_mlm": "MLM loss, nats a token",
-    "val_msm": "MSM loss (true KL), nats a set",
-    "val_recall_at_10_cls": "Set prediction: Recall@10 at [CLS]",
-    "val_ndcg_at_10_cls": "Set prediction: NDCG@10 at [CLS]",
-    "val_recall_at_10_mask": "Set prediction: Recall@10 at [MASK]",
-    "val_ndcg_at_10_mask": "Set prediction: NDCG@10 at [MASK]",
-}
 REASONS = {
     "NoDx": "no ICD-10 target (NoDx)",
     "NoPCS": "no ICD-10 target (NoPCS)",
@@ -55,7 +46,8 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
     return _template("source.html.j2").render(
         **_of_tasks(metrics, tasks, histories),
         paper=beside_the_paper(metrics["tasks"]),
-        validation_names=VALIDATION_NAMES,
+        validation=validation_rows(metrics["pretraining"]),
+        guesses_are=table.WHAT_THEY_ARE,
         reasons=REASONS,
         overview=overview(metrics),
         pretraining_pictures=pretraining_pictures(metrics["pretraining"]),
@@ -178,7 +170,7 @@ def task_pictures(
         drawn["attrition"] = _svg(
             figures.attrition(attrition_bars(found["attrition"])), f"{title}: stays left per step"
         )
-    losses = _series(history, {"train_loss": "training", "val_loss": "validation"})
+    losses = histories.series(history, {"train_loss": "training", "val_loss": "validation"})
     if losses:
         figure = figures.training_curve(losses, title="Fine-tuning", y="Loss")
         drawn["fine_tuning"] = _svg(figure, f"{title}: training and validation loss per epoch")
@@ -242,30 +234,21 @@ def _names(models: Mapping[str, Any]) -> str:
     return ", ".join(LABELS[name] for name in models)
 
 
-def _series(history: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, list]:
-    """Return (epoch from 1, value) points of the named numbers that are there."""
-    found = {
-        words: [(epoch["epoch"] + 1, epoch[name]) for epoch in history if epoch.get(name) is not None]
-        for name, words in names.items()
-    }
-    return {words: points for words, points in found.items() if points}
+def pretraining_pictures(metrics: Mapping[str, Any] | None) -> list[Markup]:
+    """Curves of MLM, MSM and set prediction; of the whole loss where its parts are not known."""
+    drawn = histories.curves(metrics) if metrics else {}
+    whole = drawn.pop("Training curve", None)
+    if whole is not None and not drawn:
+        drawn = {"MLM + MSM": whole}
+    return [
+        _svg(figure, f"{title} of training and validation patients per epoch, beside guesses without a model")
+        for title, figure in drawn.items()
+    ]
 
 
-def pretraining_pictures(found: Mapping[str, Any] | None) -> list[Markup]:
-    if not found:
-        return []
-    drawn = []
-    losses = {"MLM": ("train_mlm", "val_mlm"), "MSM (true KL)": ("train_msm", "val_msm")}
-    for title, (train, val) in losses.items():
-        series = _series(found["history"], {train: "training", val: "validation"})
-        if series:
-            figure = figures.training_curve(series, title=title, y="Loss, nats")
-            drawn.append(_svg(figure, f"{title} loss of training and validation patients per epoch"))
-    if not drawn and (
-        series := _series(found["history"], {"train_loss": "training", "val_loss": "validation"})
-    ):
-        drawn.append(_svg(figures.training_curve(series, title="MLM + MSM", y="Loss"), "Loss per epoch"))
-    return drawn
+def validation_rows(metrics: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """Return each metric of the pretraining beside the guesses it is held against."""
+    return table.rows(metrics["validation"], metrics["yardsticks"]) if metrics else []
 
 
 def data_pictures(found: Mapping[str, Any]) -> list[Markup]:

@@ -1,12 +1,14 @@
 """How the pretraining went: its losses epoch by epoch, and set prediction on validation sets."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.suppress import shown
 
+BESIDE_GUESSES: Mapping[str, Any] = {"yardsticks": {}, "not_learnt": [], "not_judged": []}
 _COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens")
 
 
@@ -21,6 +23,7 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
     }
     return {
         "validation": metrics.get("validation", {}),
+        **{name: metrics.get(name, empty) for name, empty in BESIDE_GUESSES.items()},
         "history": metrics.get("history", []),
         "counts": {name: shown(int(metrics[name])) for name in _COUNTS if name in metrics},
         "epochs": len(metrics.get("history", [])),

@@ -210,6 +210,8 @@ def test_every_check_that_guards_the_science_stops_what_hangs_below():
         "plausible",
         "nothing_odd",
         "no_leak_suspected",
+        "learnt_more_than_a_constant",
+        "can_be_judged",
     }
     labels = {spec.asset_key.to_user_string() for spec in specs if spec.name == "no_feature_after_prediction"}
     assert labels == {f"{cohort}_labels" for cohort in COHORTS}

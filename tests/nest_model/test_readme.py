@@ -18,7 +18,7 @@ def test_the_readme_of_a_pretrained_model_is_true_of_a_shop_too():
     training = {"seed": 1, "recipe": recipe, "epochs": 2, "best_epoch": 0}
     training |= {"train_patients": 630, "val_patients": 90}
     card = ModelCard(ModelConfig(vocab_size=30), "a" * 64, training)
-    text = pretrained_readme(card, {"val_loss": 1.0})
+    text = pretrained_readme(card, {"val_loss": 1.0}, yardsticks={}, not_learnt=[], not_judged=[])
     assert "- train subjects: 630\n- val subjects: 90\n" in text
     assert "## On the validation subjects" in text
     assert re.findall(r"hospital|patient\b|patients|stay\b|laboratory|drug", text) == []

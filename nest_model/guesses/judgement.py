@@ -1,0 +1,38 @@
+"""What a pretrained model's `metrics.json` says of its validation: the numbers, the guesses beside them, the faults."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from schemas.errors import ContractError
+from schemas.io.verify import verified
+
+
+class Judgement(BaseModel):
+    """The part of `metrics.json` that the asset, its checks and the page read; the rest is passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    validation: dict[str, float | None]
+    yardsticks: dict[str, dict[str, float]]  # see `yardsticks.yardsticks`
+    not_learnt: list[str]  # sentences, see `verdicts`
+    not_judged: list[str]
+
+    @classmethod
+    def read(cls, model: Path) -> Self:
+        """Read that of a model's folder.
+
+        Raises:
+            ContractError: there is none, or it was written by an earlier version.
+        """
+        file = model / "metrics.json"
+        try:
+            return cls.model_validate_json(verified(file).read_bytes())
+        except FileNotFoundError:
+            raise ContractError(f"no file {file}; materialize {model.name} first.") from None
+        except ValidationError:
+            raise ContractError(
+                f"{file}: does not hold the losses against a guess without a model, as one of an earlier version; "
+                f"materialize {model.name} again."
+            ) from None

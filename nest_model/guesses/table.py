@@ -1,0 +1,55 @@
+"""A pretraining's validation as people read it: each metric of the model beside the guesses it is held against."""
+
+from collections.abc import Mapping
+from typing import Any
+
+NAMES = {
+    "val_loss": "Loss, MLM + MSM as weighed",
+    "val_mlm": "MLM loss, nats a token ↓",
+    "val_msm": "MSM loss (true KL), nats a set ↓",
+    "val_recall_at_10_cls": "Set prediction: Recall@10 at [CLS] ↑",
+    "val_ndcg_at_10_cls": "Set prediction: NDCG@10 at [CLS] ↑",
+    "val_recall_at_10_mask": "Set prediction: Recall@10 at [MASK] ↑",
+    "val_ndcg_at_10_mask": "Set prediction: NDCG@10 at [MASK] ↑",
+}
+GUESSES = {
+    "constant": "Constant guess",
+    "constant_by_tokens": "Constant, by tokens",
+    "mixture": "Mixture with the subject's own sets",
+}
+"""What a metric may be held against, and the heading of its column."""
+
+WHAT_THEY_ARE = (
+    "Held against guesses without a model, on the same masked sets. Constant: of tokens their frequency, of sets the "
+    "mean distribution, of lists the ten tokens most sets hold (by tokens: the ten commonest). Mixture: the constant "
+    "and what the same subject's unmasked sets hold, weighed as suits training subjects best."
+)
+
+
+def rows(
+    validation: Mapping[str, float | None], yardsticks: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, str]]:
+    """Return one row per metric: its name, NEST's value, each guess's; a dash where there is none."""
+    return [
+        {"": NAMES.get(name, name), "NEST": _number(value)}
+        | {words: _number(guesses_at(name, yardsticks).get(guess)) for guess, words in GUESSES.items()}
+        for name, value in validation.items()
+    ]
+
+
+def guesses_at(name: str, yardsticks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what a metric is held against: a list read at any row (`val_ndcg_at_10_cls`) against the same lists."""
+    return next(
+        (of for metric, of in yardsticks.items() if name == metric or name.startswith(f"{metric}_")), {}
+    )
+
+
+def levels(name: str, yardsticks: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the guesses a metric's curve is drawn with, by the words beside each line."""
+    guesses = guesses_at(name, yardsticks)
+    words = {"constant": "constant guess", "mixture": "mixture with own sets"}
+    return {words[guess]: guesses[guess] for guess in words if guess in guesses}
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

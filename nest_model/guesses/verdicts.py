@@ -1,0 +1,79 @@
+"""What the yardsticks say of a pretraining, in sentences: what was not learnt, and what could not be judged.
+
+Torch-free, as the table is: the assets and the pages read them of a model's `metrics.json`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+SET_LISTS = "val_ndcg_at_10"
+_WHAT_TO_DO = (
+    "Train longer, by another recipe or on more patients, before anything is built on it: docs/training.md, "
+    "“Is anything learnt?”."
+)
+_OF_SETS = {"val_msm", SET_LISTS}
+_NATS = {"val_mlm": ("MLM", "nats a token"), "val_msm": ("MSM", "nats a set")}
+
+
+def not_learnt(
+    validation: Mapping[str, float], yardsticks: Mapping[str, Mapping[str, Any]], one_set_alone: str | None
+) -> list[str]:
+    """Return a sentence for each of MLM, MSM and set prediction that is no better than the constant guess.
+
+    Set prediction counts by NDCG@10 at the best of the rows it is read at, where sets were an objective. Where a
+    constant is all there is to learn of sets, neither of the two is held against it.
+    """
+    faults = []
+    for name, (words, unit) in _NATS.items():
+        if name in yardsticks and not (one_set_alone and name in _OF_SETS):
+            model, constant = validation[name], yardsticks[name]["constant"]
+            if not model < constant:
+                faults.append(
+                    f"{words} stands at {model:.4f} {unit}, where a constant guess has {constant:.4f}: "
+                    f"{model - constant:.4f} worse."
+                )
+    readouts = [value for name, value in validation.items() if name.startswith(SET_LISTS)]
+    if readouts and set(yardsticks) >= _OF_SETS and not one_set_alone:
+        model, constant = max(readouts), yardsticks[SET_LISTS]["constant"]
+        if not model > constant:
+            faults.append(
+                f"Set prediction stands at NDCG@10 {model:.4f}, where a constant list has {constant:.4f}: "
+                f"{constant - model:.4f} worse."
+            )
+    return [*faults, _WHAT_TO_DO] if faults else []
+
+
+def not_judged(
+    *,
+    val_patients: int,
+    one_set_alone: str | None,
+    weights: Mapping[str, float],
+    yardsticks: Mapping[str, Any],
+) -> list[str]:
+    """Return a sentence for each thing that keeps the validation from telling what was learnt.
+
+    Args:
+        val_patients: in the validation split, with a set.
+        one_set_alone: "training" or "validation" where each such patient has one set in the context.
+        weights: of each objective, by its metric.
+        yardsticks: those there are.
+    """
+    faults = []
+    if not val_patients:
+        faults.append(
+            "No subject of the validation split has a set: the training stops on the loss of its own training "
+            "subjects, and what is called validation is theirs. Take more subjects, so that the split has some."
+        )
+    if one_set_alone:
+        faults.append(
+            f"Every {one_set_alone} subject has one set alone in the context, so nothing is beside a masked one: MSM "
+            "and set prediction can come to no more than a constant guess. Read MLM alone, or take subjects with "
+            "several sets and --max-sets above 1."
+        )
+    unmasked = [_NATS[name][0] for name, weight in weights.items() if weight and name not in yardsticks]
+    if unmasked:
+        faults.append(
+            f"So little is in the validation split that nothing was masked there for {' and '.join(unmasked)}: "
+            "a loss of 0 says nothing. Take more subjects."
+        )
+    return faults
