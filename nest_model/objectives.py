@@ -62,7 +62,25 @@ def set_prediction(model: NestModel, masked: MaskedBatch) -> SetPrediction:
     """Guess each masked set's tokens from its [CLS] and its [MASK] row; `masked` comes from `mask_sets`."""
     cls_rows = masked.batch.cls_rows[masked.masked_sets]
     read = model.read(masked.batch, torch.cat([cls_rows, cls_rows + 1]))
-    at_cls, at_mask = (top_tokens(model.token_logits(read.hidden[at])) for at in read.place.chunk(2))
+    return _set_prediction(model, masked, read.hidden, read.place)
+
+
+@torch.no_grad()
+def validation_scores(model: NestModel, masked: MaskedBatch) -> tuple[Tensor, Tensor, SetPrediction]:
+    """Return the sums of MLM and MSM, and in the same pass set prediction, of what `mask_batch` masked."""
+    cls_rows = masked.batch.cls_rows[masked.masked_sets]
+    read = _read(model, masked, torch.cat([masked.mlm_rows, cls_rows, cls_rows + 1]))
+    tokens, sets = read.place.split([len(masked.mlm_rows), 2 * len(cls_rows)])
+    return (
+        _token_loss(model, read.hidden, tokens, masked.mlm_targets),
+        _set_loss(model, read.hidden, sets[: len(cls_rows)], masked),
+        _set_prediction(model, masked, read.hidden, sets),
+    )
+
+
+def _set_prediction(model: NestModel, masked: MaskedBatch, hidden: Tensor, places: Tensor) -> SetPrediction:
+    """Rank the tokens at the masked sets' [CLS] places and, behind them, at their [MASK] places."""
+    at_cls, at_mask = (top_tokens(model.token_logits(hidden[at])) for at in places.chunk(2))
     targets = masked.target_sets, masked.target_tokens
     return SetPrediction(cls=rank(at_cls, *targets), mask=rank(at_mask, *targets))
 

@@ -21,7 +21,7 @@ from nest_model.guesses.verdicts import not_judged, not_learnt
 from nest_model.guesses.yardsticks import Mask, fit_patients, has_one_set_alone, yardsticks
 from nest_model.masking import MaskedBatch, mask_batch, mask_sets
 from nest_model.model import NestModel
-from nest_model.objectives import pretraining_loss, set_prediction
+from nest_model.objectives import SetPrediction, pretraining_loss, set_prediction, validation_scores
 from nest_model.ranks import share, total
 from nest_model.recipe import Recipe
 from nest_model.resumption import Position
@@ -97,6 +97,20 @@ class Part:
         losses = pretraining_loss(model, self.masked, mlm_count=self.mlm_count, msm_count=self.msm_count)
         return losses.total * self.counts, losses.mlm * self.counts, losses.msm * self.counts
 
+    def validation_scores(self, model: NestModel) -> Parcel:
+        """Return the sums of both losses and of set prediction, by name."""
+        mlm, msm, predicted = validation_scores(model, self.masked)
+        return Parcel({"mlm": float(mlm), "msm": float(msm), **_sums(predicted)})
+
+
+_PREDICTIONS = tuple(f"val_{name}_at_10_{row}" for row in ("cls", "mask") for name in ("recall", "ndcg"))
+
+
+def _sums(predicted: SetPrediction) -> dict[str, float]:
+    """Return the sums of each score over the sets, in the order of `_PREDICTIONS`."""
+    rankings = (ranking for row in (predicted.cls, predicted.mask) for ranking in (row.recall, row.ndcg))
+    return {name: float(ranking.sum()) for name, ranking in zip(_PREDICTIONS, rankings, strict=True)}
+
 
 class Pretraining:
     """The trainee of the pretraining loop: one example is one subject with its last sets."""
@@ -140,32 +154,35 @@ class Pretraining:
 
     @torch.no_grad()
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
-        """Return the two losses over all validation patients, and their sum as the config weighs it."""
-        sums, counts = np.zeros(2), np.zeros(2)
+        """Return the two losses over all validation patients, and their sum as the config weighs it.
+
+        With them set prediction, where sets are masked: beside masked tokens, so for a curve alone.
+        """
+        sums, tokens, sets = dict.fromkeys(("mlm", "msm", *_PREDICTIONS), 0.0), 0, 0
         for masked in self._validation(mask_batch):
-            counts += len(masked.mlm_rows), len(masked.masked_sets)
+            tokens, sets = tokens + len(masked.mlm_rows), sets + len(masked.masked_sets)
             for part in self._parts(masked):
-                sums += [float(loss) for loss in module(part.losses)[1:]]
-        sums = total({"mlm": sums[0], "msm": sums[1]}, self._fabric)
-        mlm, msm = (np.array(list(sums.values())) / np.maximum(counts, 1)).tolist()
+                for name, value in module(part.validation_scores).content.items():
+                    sums[name] += part.counts * value
+        sums = total(sums, self._fabric)
+        mlm, msm = sums.pop("mlm") / max(tokens, 1), sums.pop("msm") / max(sets, 1)
         loss = self._config.mlm_weight * mlm + self._config.msm_weight * msm
-        return {"val_loss": loss, "val_mlm": mlm, "val_msm": msm}, loss
+        lists = {name: value / sets for name, value in sums.items()} if sets else {}
+        return {"val_loss": loss, "val_mlm": mlm, "val_msm": msm, **lists}, loss
 
     @torch.no_grad()
     def set_prediction(self, module: nn.Module) -> dict[str, float]:
         """Return Recall@10 and NDCG@10 of masked validation sets, read at the [CLS] and at the [MASK] row."""
         module.eval()
-        wanted = [(row, name) for row in ("cls", "mask") for name in ("recall", "ndcg")]
-        sums, sets = {f"val_{name}_at_10_{row}": 0.0 for row, name in wanted}, 0
+        sums, sets = dict.fromkeys(_PREDICTIONS, 0.0), 0
         for masked in self._validation(mask_sets):
             sets += len(masked.masked_sets)
             for part in self._parts(masked):
                 predicted = module(
                     lambda model, part=part: Parcel(set_prediction(model, part.masked))
                 ).content
-                for row, name in wanted:
-                    found = getattr(getattr(predicted, row), name)
-                    sums[f"val_{name}_at_10_{row}"] += part.counts * float(found.sum())
+                for name, value in _sums(predicted).items():
+                    sums[name] += part.counts * value
         return {name: value / max(sets, 1) for name, value in total(sums, self._fabric).items()}
 
     def beside_guesses(self, validation: dict[str, float]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def test_every_curve_is_in_tensorboard_and_in_the_lines(world, tmp_path):
     lines = [event for event in events if event["event"] == "progress"]
 
     epoch = {"train_loss", "train_mlm", "train_msm", "val_loss", "val_mlm", "val_msm"}
+    epoch |= {f"val_{name}_at_10_{row}" for name in ("recall", "ndcg") for row in ("cls", "mask")}
     speed = STEP - {"loss", "mlm", "msm_true_kl"}
     assert set(drawn) == {f"step/{name}" for name in STEP} | {f"epoch/{name}" for name in epoch | speed}
     assert set(lines[0]["metrics"]) | {"rate", "seconds_left"} >= STEP - {"tokens_per_second"}

@@ -69,7 +69,7 @@ def test_a_budget_lowered_on_the_way_changes_nothing_of_the_result(world, tmp_pa
         assert (weight - lowered[name]).abs().max() <= 1e-6, name
 
 
-@pytest.mark.parametrize("evaluated_by", ["pretraining_loss", "set_prediction"])
+@pytest.mark.parametrize("evaluated_by", ["validation_scores", "set_prediction"])
 def test_memory_that_runs_out_while_a_model_is_judged_is_lowered_as_in_a_step(
     world, tmp_path, monkeypatch, evaluated_by
 ):

@@ -11,7 +11,7 @@ from nest_model.batches import micro_batches
 from nest_model.config import ModelConfig
 from nest_model.heads import ClassifierHead
 from nest_model.masking import MaskedBatch, mask_batch, mask_sets
-from nest_model.objectives import pretraining_loss, rank, set_prediction, top_tokens
+from nest_model.objectives import pretraining_loss, rank, set_prediction, top_tokens, validation_scores
 from tests.nest_model.ragged import MAX_SET_ROWS, VOCAB_SIZE, configs, ragged_batch, seeded_model, subjects
 
 CONFIG = ModelConfig(VOCAB_SIZE, d_model=16, heads=2, d_ff=24, layers=2, max_set_rows=MAX_SET_ROWS)
@@ -43,6 +43,24 @@ def test_cutting_a_step_into_micro_batches_changes_neither_losses_nor_gradients(
         torch.testing.assert_close(summed, getattr(whole, name), **close)
     for one, other in zip(_gradients(whole_model), _gradients(cut_model), strict=True):
         torch.testing.assert_close(one, other, **close)
+
+
+@settings(max_examples=30, deadline=None)
+@given(subjects, configs, st.integers(0, 1000))
+def test_the_scores_of_one_pass_are_those_of_a_pass_for_each(sizes, config, seed):
+    masked = mask_batch(ragged_batch(sizes, seed), torch.Generator().manual_seed(seed), config)
+    model = seeded_model(config, seed)
+    losses = pretraining_loss(model, masked, mlm_count=1, msm_count=1)
+    mlm, msm, predicted = validation_scores(model, masked)
+
+    close = {"rtol": 0, "atol": 1e-11}
+    torch.testing.assert_close(mlm.detach(), losses.mlm, **close)
+    torch.testing.assert_close(msm.detach(), losses.msm, **close)
+    alone = set_prediction(model, masked)
+    for row in ("cls", "mask"):
+        one, other = getattr(predicted, row), getattr(alone, row)
+        torch.testing.assert_close(one.recall, other.recall, **close)
+        torch.testing.assert_close(one.ndcg, other.ndcg, **close)
 
 
 @pytest.mark.parametrize("sizes", [[[0]], [[0, 0], [0]]])

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from nest_model import histories
 from nest_model.guesses.judgement import Judgement
 from nest_model.guesses.verdicts import not_learnt
 from nest_model.recipe import Recipe
@@ -86,6 +87,31 @@ def test_the_yardsticks_are_on_the_model_s_card_and_the_same_in_every_run(world,
     row = (first.validation["val_msm"], guesses["constant"], guesses["mixture"])
     assert "| MSM loss (true KL), nats a set ↓ | {:.4f} | {:.4f} | – | {:.4f} |".format(*row) in card
     assert all(sentence in card for sentence in first.not_learnt)
+
+
+def test_every_epoch_tells_set_prediction_too_and_each_curve_is_drawn_beside_its_guesses(world, tmp_path):
+    judgement = pretrained(world, tmp_path, Recipe(learning_rate=1e-3, epochs=3, patience=3))
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert all(0 < epoch["val_ndcg_at_10_mask"] < 1 for epoch in metrics["history"])
+
+    figures = histories.curves(metrics)
+    assert list(figures) == ["Training curve", "MLM", "MSM (true KL)", "Set prediction"]
+    for title, name in {
+        "MLM": "val_mlm",
+        "MSM (true KL)": "val_msm",
+        "Set prediction": "val_ndcg_at_10",
+    }.items():
+        (axes,) = figures[title].axes
+        levels = {line.get_label(): set(line.get_ydata()) for line in axes.lines}
+        assert levels["constant guess"] == {judgement.yardsticks[name]["constant"]}, title
+        assert levels["mixture with own sets"] == {judgement.yardsticks[name]["mixture"]}, title
+
+
+def test_a_model_that_masks_no_set_has_no_curve_of_set_prediction(world, tmp_path):
+    pretrained(world, tmp_path, msm_weight=0.0)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert "Set prediction" not in histories.curves(metrics)
+    assert "val_ndcg_at_10_mask" in metrics["validation"], "it is judged at the end all the same"
 
 
 def test_yardsticks_depend_on_the_validation_masks_and_not_on_the_seed_of_the_training(world, tmp_path):
