@@ -25,7 +25,7 @@ from assets.meds import MEDS_ASSETS
 from assets.mimic import MIMIC_ASSETS
 from assets.pcornet import PCORNET_ASSETS, UNORDERED
 from assets.resources import Workspace
-from assets.training import cohort_report, fine_tuned, leak_audit, lightgbm, pretrained, report
+from assets.training import cohort_report, fine_tuned, leak_audit, lightgbm, pretrained, report, yardsticks
 from pipelines.split import TASK_SPLIT
 from schemas.cohort import Cohort, meant_for, read_folder
 from schemas.expectations import MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
@@ -105,7 +105,7 @@ def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
     """Return the labels, models and page of each of a source's cohorts, and the report over all of them."""
     own = [cohort for cohort in cohorts if cohort.source == source]
     names = [cohort.cohort for cohort in own]
-    makers = (leak_audit, fine_tuned, lightgbm, cohort_report)
+    makers = (leak_audit, fine_tuned, lightgbm, yardsticks, cohort_report)
     return [
         *(labels(source, cohort) for cohort in own),
         *(make(source, name) for make in makers for name in names),

@@ -1,4 +1,4 @@
-"""Pretraining, for each cohort a fine-tuned NEST, the LightGBM yardstick and a page, and the report over all."""
+"""Pretraining, for each cohort a fine-tuned NEST, the yardsticks and a page, and the report over all."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,6 +124,35 @@ def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
         return _task_model(context, pipes, layout, "lightgbm", cohort, "lightgbm", options, paths)
 
     return boosted
+
+
+def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_yardsticks`: the other models NEST is compared with, in one process."""
+
+    @dg.asset(
+        name=f"{cohort}_yardsticks",
+        deps=[f"{source}_{step}" for step in ("seqset", "vocab", "nest")]
+        + [f"{cohort}_{what}" for what in ("labels", "lightgbm")],
+        group_name=f"{source}_models",
+        kinds={"scikitlearn"},
+        code_version=code_version("nest_model.baselines.yardsticks", started_by=COMMAND),
+        description=(
+            f"Logistic regression with the previous stay for {cohort}; with NEST_YARDSTICKS=all also LightGBM under "
+            "NEST's context and on roll-ups in time windows. The same patients, the same cut, tuned on validation."
+        ),
+        **MODELS,
+    )
+    @plainly
+    def fitted(
+        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
+    ) -> dg.MaterializeResult:
+        layout, settings = workspace.layout(source), workspace.settings
+        options = {"seed": settings.seed, "which": settings.yardsticks}
+        boosted = layout.model(f"{cohort}_lightgbm")
+        paths = {"vocab": layout.vocab, "pretrained": layout.model(f"{source}_nest"), "boosted": boosted}
+        return _task_model(context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths)
+
+    return fitted
 
 
 def leak_audit(source: str, cohort: str) -> dg.AssetsDefinition:

@@ -10,6 +10,7 @@ DESCRIPTION = "Pretrain, fine-tune, predict, the yardstick, the reports."
 
 
 PATHS = {
+    "boosted": "the folder of the cohort's LightGBM, whose settings are taken over",
     "labels": "the label table of a cohort, `labels.parquet`",
     "model": "the folder of a trained model",
     "out": "where to write: a folder; of `predict` a Parquet file",
@@ -62,6 +63,18 @@ def parser() -> argparse.ArgumentParser:
     lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same features")
     _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
     lightgbm.add_argument("--seed", type=int, default=42, help=SEED)
+
+    yardsticks = _command(
+        commands, "yardsticks", _yardsticks, "fit the other models NEST is compared with on a cohort"
+    )
+    _paths(yardsticks, "labels", "seqset", "vocab", "pretrained", "boosted", "out", "predictions")
+    yardsticks.add_argument(
+        "--which",
+        choices=("default", "all"),
+        default="default",
+        help="default: the logistic regression; all: LightGBM under NEST's context and on roll-ups too",
+    )
+    yardsticks.add_argument("--seed", type=int, default=42, help=SEED)
 
     audit = _command(
         commands, "audit", _audit, "ask whether what a cohort's models see could tell the outcome"
@@ -232,6 +245,12 @@ def _lightgbm(*, stop: StopRequest, **options) -> None:
     from nest_model.baselines import lightgbm
 
     lightgbm.run(**options)
+
+
+def _yardsticks(*, stop: StopRequest, **options) -> None:
+    from nest_model.baselines import yardsticks
+
+    yardsticks.run(**options)
 
 
 def _audit(*, stop: StopRequest, **options) -> None:

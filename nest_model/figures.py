@@ -38,8 +38,9 @@ LOOKS = {
     "nest": Look("NEST", "#0072b2", "o"),
     "probe": Look("NEST, frozen", "#56b4e9", "^", (0, (3, 1))),
     "lightgbm": Look("LightGBM", "#d55e00", "s", (0, (5, 2))),
+    "yardsticks": Look("Logistic regression", "#cc79a7", "v", (0, (1, 1))),
     "most_frequent": Look("Counting", "#d55e00", "s", (0, (5, 2))),
-    "best": Look("Best possible", "#009e73", "D", (0, (1.5, 1.5))),
+    "best": Look("Planted risk", "#009e73", "D", (0, (1.5, 1.5))),
 }
 _DOT = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.7}
 _LEVELS = ("#009e73", "#cc79a7")  # of lines that are the same at every epoch

@@ -15,6 +15,9 @@ from schemas.errors import InputError
 from schemas.labels import Task, predictions_schema, read_task
 from schemas.suppress import SMALLEST_SHOWN
 
+YARDSTICKS = ("logistic", "lightgbm_cut", "lightgbm_rollups")
+"""Models to be compared with, beside LightGBM on everything."""
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -91,6 +94,11 @@ def classes_of(task: Task) -> tuple[str, ...]:
 def of_the_probe(predictions: Path) -> Path:
     """Return where the probe's predictions lie, of the fine-tuned model's."""
     return predictions.parent / "probe" / predictions.name
+
+
+def of_yardstick(predictions: Path, name: str) -> Path:
+    """Return where the predictions of one of YARDSTICKS lie, of those of the first."""
+    return predictions if name == YARDSTICKS[0] else predictions.parent / name / predictions.name
 
 
 def read_predictions(path: Path) -> Predictions:

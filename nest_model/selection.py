@@ -57,6 +57,16 @@ class Selection:
         return offsets_of(self.event_counts)
 
     @property
+    def example_of_pair(self) -> np.ndarray:
+        """[pairs] the example of each pair."""
+        return np.repeat(np.arange(len(self)), np.diff(self.set_offsets))
+
+    @property
+    def pair_of_event(self) -> np.ndarray:
+        """[kept] the pair of each event."""
+        return np.repeat(np.arange(len(self.event_counts)), self.event_counts)
+
+    @property
     def events(self) -> np.ndarray:
         """[kept] indices into the event columns of `SeqSets`."""
         if self.chosen is None:

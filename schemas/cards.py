@@ -61,7 +61,7 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 _HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content", "files", "stamps"}
 
-OF_A_COHORT = ("labels", "leak_audit", "nest", "lightgbm", "report")
+OF_A_COHORT = ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
 """What a cohort becomes: `<cohort>_labels`, `<cohort>_leak_audit`, `<cohort>_nest` …"""
 
 _ENDINGS = tuple(f"_{step}" for step in OF_A_COHORT)

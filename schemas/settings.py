@@ -65,6 +65,9 @@ class Settings(BaseSettings):
     med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it
     model: Literal["auto", "tiny", "paper"] = "auto"
     seed: int = 42
+    yardsticks: Literal["default", "all"] = (
+        "default"  # all: LightGBM under NEST's context and on roll-ups too
+    )
     dask_scheduler: str | None = None  # tcp://host:port, whose workers see the data folder too; None: here
     subjects_per_bucket: int = Field(default=4000, ge=1)  # worked on at a time; memory grows with it
     synthetic_patients: int = Field(default=2000, ge=1)

@@ -80,7 +80,13 @@ def test_a_pretraining_killed_through_its_parent_goes_on_to_the_same_weights(ful
 def etl_of(full_run: Run) -> dict[str, str]:
     """Return what the data steps of an undisturbed run left, by its hash."""
     models = ("mimic/models", "mimic/reports", "mimic/cards/nest", "mimic/cards/report")
-    cards = ("_leak_audit.card.json", "_nest.card.json", "_lightgbm.card.json", "_report.card.json")
+    cards = (
+        "_leak_audit.card.json",
+        "_nest.card.json",
+        "_lightgbm.card.json",
+        "_yardsticks.card.json",
+        "_report.card.json",
+    )
     return {
         name: value
         for name, value in contents(full_run.data).items()

@@ -26,7 +26,7 @@ COHORTS = [
 ]
 LABELS = {f"{cohort}_labels" for cohort in COHORTS}
 MODELS = {"nest"} | {
-    f"{cohort}_{model}" for cohort in COHORTS for model in ("leak_audit", "nest", "lightgbm")
+    f"{cohort}_{model}" for cohort in COHORTS for model in ("leak_audit", "nest", "lightgbm", "yardsticks")
 }
 PAGES = {"report"} | {f"{cohort}_report" for cohort in COHORTS}
 CHAIN = ETL | LABELS | MODELS | PAGES
@@ -113,7 +113,9 @@ def test_a_changed_cohort_file_redoes_its_own_labels_and_models_only(product: Pr
 
     assert product.status()[StaleStatus.STALE] == {"mimic_mortality_labels"}
     assert product.materialize(ETL | LABELS | {"nest"}) == {"mimic_mortality_labels"}
-    below = {f"mimic_mortality_{what}" for what in ("leak_audit", "nest", "lightgbm", "report")} | {"report"}
+    below = {
+        f"mimic_mortality_{what}" for what in ("leak_audit", "nest", "lightgbm", "yardsticks", "report")
+    } | {"report"}
     assert product.status() == {StaleStatus.FRESH: CHAIN - below, StaleStatus.STALE: below}
 
 

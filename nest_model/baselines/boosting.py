@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy import sparse
 
+from nest_model.baselines.merit import macro_average_precision
 from nest_model.labels import Labels
-from nest_model.predictions import scorable, truth_table, varying
+from nest_model.predictions import scorable, truth_table
 from nest_model.telemetry import Progress, Telemetry
 
 if TYPE_CHECKING:
@@ -82,20 +83,27 @@ class Fitted:
 
     boosters: "list[lgb.Booster]"
     classes: tuple[str, ...]
-    grid_point: dict[str, Any]
+    grid_point: Mapping[str, Any]
     merit: tuple[float, float]  # validation AP, then the negative log loss: the larger the better
     validation: dict[str, float | None]  # what of it may be told
 
 
-def fit(labels: Labels, features: sparse.csr_matrix, *, seed: int, telemetry: Telemetry) -> Fitted:
-    """Tune on the validation split and return the boosters of the best grid point."""
+def fit(
+    labels: Labels,
+    features: sparse.csr_matrix,
+    *,
+    grid: Sequence[Mapping[str, Any]] | None = None,
+    seed: int,
+    telemetry: Telemetry,
+) -> Fitted:
+    """Tune on the validation split and return the boosters of the best grid point; no grid: the label type's own."""
     label_type = labels.task.label_type
     classes = commonest_labels(labels) if label_type == "list" else labels.task.classes
     truth = labels_truth(labels, classes)
     data = _Data.of(features, truth, labels)
     columns = [None] if label_type == "class" else list(range(truth.shape[1]))
     tuned, later = columns[:TUNING_LABELS], columns[TUNING_LABELS:]
-    grid = GRIDS[label_type]
+    grid = GRIDS[label_type] if grid is None else grid
     total = len(grid) * len(tuned) + len(later)
     progress = telemetry.progress("lightgbm", total=total, unit="boosters")
     settings = COMMON | OBJECTIVES[label_type] | {"seed": seed}
@@ -170,13 +178,8 @@ class _Data:
 
         AP is macro over the classes validation can tell apart; without a positive the log loss alone decides.
         """
-        from sklearn.metrics import average_precision_score
-
         truth = self.val_truth if columns == [None] else self.val_truth[:, columns]
-        probability = probabilities(boosters, self.val_features)
-        varies = varying(truth)
-        scores = [average_precision_score(truth[:, k], probability[:, k]) for k in varies]
-        ap = float(np.mean(scores)) if scores else None
+        ap = macro_average_precision(truth, probabilities(boosters, self.val_features))
         log_loss = float(np.mean([next(iter(b.best_score["valid_0"].values())) for b in boosters]))
         may_be_told = len(scorable(truth, self.val_subject_id)) > 0
         return (-1.0 if ap is None else ap, -log_loss), {

@@ -12,8 +12,8 @@ SIZES = ("sets", "days_since_prior", "tokens_in_target", "tokens_in_history")
 def count_features(seqsets: SeqSets, selection: Selection, vocab_size: int) -> sparse.csr_matrix:
     """Return f32 [examples, 2 × vocab_size + 4], see `feature_names`."""
     examples, last_pair = len(selection), selection.set_offsets[1:] - 1
-    pair = np.repeat(np.arange(len(selection.sets)), selection.event_counts)  # of each event
-    example = np.repeat(np.arange(examples), np.diff(selection.set_offsets))[pair]
+    pair = selection.pair_of_event
+    example = selection.example_of_pair[pair]
     in_target = pair == last_pair[example]
     token = selection.values(seqsets.tokens).astype(np.int64)
     column = np.where(in_target, token, token + vocab_size)

@@ -1,7 +1,7 @@
 """Draws the page: the numbers of `metrics.json` as words, tables and pictures, in one file that needs nothing else."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -14,6 +14,8 @@ from nest_model.report.paper import beside_the_paper
 from nest_model.report.table import LABELS, interval, number, result_rows
 from nest_model.report.tasks import TaskResults
 from nest_model.report.verdicts import verdicts, worsened
+
+T = TypeVar("T")
 
 METRIC_NAMES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
 
@@ -107,6 +109,11 @@ def plain(value: Any) -> str:
     return str(value)
 
 
+def _drawn(models: Mapping[str, T]) -> dict[str, T]:
+    """Return the models that have a look in pictures; of the other yardsticks the tables tell."""
+    return {name: one for name, one in models.items() if name in figures.LOOKS}
+
+
 def _svg(figure: Figure, alt: str) -> Markup:
     return Markup(figures.svg(figure, alt=alt))
 
@@ -115,7 +122,9 @@ def overview_figure(metrics: Mapping[str, Any], *, stacked: bool = False) -> Fig
     """AUROC and AP of every task and model, dot and interval, beside or under one another; None: nothing was scored."""
     lines = []
     for row in result_rows(metrics):
-        scored = {model: one for model, one in row["models"].items() if one["auroc"]["value"] is not None}
+        scored = {
+            model: one for model, one in _drawn(row["models"]).items() if one["auroc"]["value"] is not None
+        }
         if scored:
             lines.append({"task": row["title"], **scored})
     if not lines:
@@ -140,7 +149,7 @@ def task_pictures(
     if results.is_binary:
         curves = {
             name: (one.truth[:, 0], one.probability[:, 0])
-            for name, one in results.models.items()
+            for name, one in _drawn(results.models).items()
             if len(one.scorable())
         }
         if curves:
@@ -155,7 +164,9 @@ def task_pictures(
         ("reliability", found, "Reliability"),
         ("recalibrated", found.get("recalibrated", {"models": {}}), "Reliability, recalibrated"),
     ):
-        points = {model: one["reliability"] for model, one in part["models"].items() if one["reliability"]}
+        points = {
+            model: one["reliability"] for model, one in _drawn(part["models"]).items() if one["reliability"]
+        }
         if points:
             alt = f"{title}: observed share over mean probability in ten bins, of {_names(points)}"
             drawn[name] = _svg(figures.reliability(points, title=words), alt)
@@ -195,7 +206,7 @@ def _attended(title: str, found: Mapping[str, Mapping[str, Sequence[float]]]) ->
 
 def decision_figure(results: TaskResults) -> Figure | None:
     """Net benefit of each model, recalibrated where it could be; None: too few patients for a curve."""
-    shown = {name: results.recalibrated.get(name, one) for name, one in results.models.items()}
+    shown = {name: results.recalibrated.get(name, one) for name, one in _drawn(results.models).items()}
     shown = {name: one for name, one in shown.items() if len(one.scorable())}
     if not shown:
         return None

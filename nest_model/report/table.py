@@ -3,7 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-LABELS = {"nest": "NEST", "probe": "NEST, frozen", "lightgbm": "LightGBM", "best": "Best possible"}
+from nest_model.predictions import YARDSTICKS
+
+LABELS = {
+    "nest": "NEST",
+    "probe": "NEST, frozen",
+    "lightgbm": "LightGBM",
+    "logistic": "Logistic, previous stay",
+    "lightgbm_cut": "LightGBM, NEST's context",
+    "lightgbm_rollups": "LightGBM, roll-ups in windows",
+    "best": "Planted risk (what can be had)",
+}
+OF_THE_COMMONEST = ("lightgbm", *YARDSTICKS)
+"""Models that know a list task's commonest labels alone."""
 
 
 def results_table(metrics: Mapping[str, Any]) -> str:
@@ -37,7 +49,9 @@ def result_rows(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     for task in metrics["tasks"].values():
         row = {key: task.get(key) for key in ("title", "models", "missing", "difference", "label_type")}
         if "common" in task:
-            row["models"] = {name: one for name, one in task["models"].items() if name != "lightgbm"}
+            row["models"] = {
+                name: one for name, one in task["models"].items() if name not in OF_THE_COMMONEST
+            }
             rows.append({**row, "title": f"{task['title']}, all labels", "difference": None})
             row = {**row, **task["common"], "missing": {}}
             row["title"] = f"{task['title']}, the {task['common']['labels']} commonest"

@@ -14,7 +14,13 @@ import yaml
 
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
-from nest_model.predictions import Predictions, of_the_probe, read_predictions
+from nest_model.predictions import (
+    YARDSTICKS,
+    Predictions,
+    of_the_probe,
+    of_yardstick,
+    read_predictions,
+)
 from nest_model.recalibration import Method, recalibrate
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
@@ -29,7 +35,10 @@ from schemas.labels import Task, read_task
 from schemas.layout import Layout
 from schemas.planted import PLANTED
 
-MODELS = ("nest", "probe", "lightgbm")
+JUDGED = ("nest", "probe", "lightgbm")
+"""The models that are recalibrated and drawn; of the others the scores are told."""
+
+MODELS = (*JUDGED, *YARDSTICKS[1:], YARDSTICKS[0])
 COMPARED = ("nest", "lightgbm")
 _SOURCE = re.compile("^(mimic|meds|pcornet)_")
 _ABBREVIATIONS = {"icd": "ICD", "aom": "AOM", "30d": "30 days"}
@@ -47,6 +56,7 @@ class TaskResults:
     models: dict[str, Predictions]  # of MODELS, and best: only what there is
     common: dict[str, Predictions]  # of a list task: on the labels LightGBM has boosters for
     missing: dict[str, str]  # model -> why it has no predictions
+    not_asked: tuple[str, ...]  # models the settings leave out
     recalibrated: dict[
         str, Predictions
     ]  # of a bool task: the test rows, mapped as the validation rows ask for
@@ -78,11 +88,11 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
     for name in MODELS:
         path = predictions_of(layout, cohort, name)
         if not is_written(path):
-            missing[name] = _why_missing(layout, f"{cohort}_{_asset_of(name)}")
+            missing |= _why_missing(layout, cohort, name)
             continue
         every = read_predictions(path)
         models[name] = every.of(SPLIT)
-        if every.task.label_type == "bool" and (found := recalibrate(every.of("val"))):
+        if name in JUDGED and every.task.label_type == "bool" and (found := recalibrate(every.of("val"))):
             recalibrated[name] = replace(models[name], probability=found.of(models[name]))
             methods[name] = found.method
     some = next(iter(models.values()), None)
@@ -94,24 +104,34 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
         labels = [name for name in models["lightgbm"].classes if name in models["nest"].classes]
         common = {name: models[name].only(labels) for name in MODELS if name in models}
     task = some.task if some else _task(layout, cohort)
-    return TaskResults(cohort, task, models, common, missing, recalibrated, methods)
+    not_asked = tuple(name for name in MODELS if name not in models | missing)
+    return TaskResults(cohort, task, models, common, missing, not_asked, recalibrated, methods)
 
 
 def predictions_of(layout: Layout, cohort: str, model: str) -> Path:
     """Return where the predictions of one of MODELS lie."""
-    tuned = layout.report(f"{cohort}_{_asset_of(model)}") / "predictions.parquet"
-    return of_the_probe(tuned) if model == "probe" else tuned
+    first = layout.report(f"{cohort}_{_asset_of(model)}") / "predictions.parquet"
+    if model in YARDSTICKS:
+        return of_yardstick(first, model)
+    return of_the_probe(first) if model == "probe" else first
 
 
 def _asset_of(model: str) -> str:
-    return "nest" if model == "probe" else model
+    return "nest" if model == "probe" else "yardsticks" if model in YARDSTICKS else model
 
 
-def _why_missing(layout: Layout, model: str) -> str:
-    note = layout.model(model) / "not_trainable.json"
+def _why_missing(layout: Layout, cohort: str, model: str) -> dict[str, str]:
+    """Return the reason by the model; nothing for a yardstick that was not asked for."""
+    folder = layout.model(f"{cohort}_{_asset_of(model)}")
+    note, told = folder / "not_trainable.json", folder / "metrics.json"
+    if model in YARDSTICKS and is_written(told):
+        found = json.loads(verified(told).read_text())["yardsticks"]
+        return {model: found[model]["reason"]} if model in found else {}
+    if model in YARDSTICKS[1:]:  # the first says it for all
+        return {}
     if is_written(note):
-        return f"not trainable: {json.loads(verified(note).read_text())['reason']}"
-    return "no predictions: its asset has not been materialized"
+        return {model: f"not trainable: {json.loads(verified(note).read_text())['reason']}"}
+    return {model: "no predictions: its asset has not been materialized"}
 
 
 def _task(layout: Layout, cohort: str) -> Task | None:
@@ -147,6 +167,7 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         "label_type": None if task is None else task.label_type,
         **about,
         "missing": results.missing,
+        "not_asked": results.not_asked,
         "in_english": _in_english(layout, results.cohort),
         "attrition": _attrition(layout, results.cohort),
         "warnings": _warnings(layout, results.cohort),
@@ -194,15 +215,20 @@ def _label_counts(layout: Layout, cohort: str) -> dict[str, str]:
 
 
 def _scored(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
-    """Summaries, and NEST less LightGBM on the same resamples where both saw the same rows and classes."""
+    """Summaries, and NEST less each other model on the same resamples, where both saw the same rows and classes."""
     resamples = {name: Resamples.of(one.subject_id, seed=seed) for name, one in models.items()}
     scores = {name: score(one, resamples[name]) for name, one in models.items()}
     found = {"models": {name: summary(models[name], scores[name]) for name in models}}
-    if set(COMPARED) <= models.keys() and same_rows(models["nest"], models["lightgbm"]):
-        found["difference"] = {
-            metric: combine([scores["nest"][metric], scores["lightgbm"][metric]], _difference).json()
+    found["differences"] = {
+        name: {
+            metric: combine([scores["nest"][metric], scores[name][metric]], _difference).json()
             for metric in METRICS
         }
+        for name in models
+        if "nest" in models and name != "nest" and same_rows(models["nest"], models[name])
+    }
+    if "lightgbm" in found["differences"]:
+        found["difference"] = found["differences"]["lightgbm"]
     return found
 
 

@@ -5,32 +5,7 @@ Sources: ICD-10-CM tabular list (22 chapters); ICD-9-CM ranges as the data rules
 
 import polars as pl
 
-CHAPTERS = tuple("I II III IV V VI VII VIII IX X XI XII XIII XIV XV XVI XVII XVIII XIX XX XXI XXII".split())  # noqa: SIM905
-
-ICD10_RANGES = (  # first and last category of a chapter
-    ("A00", "B99", "I"),
-    ("C00", "D49", "II"),
-    ("D50", "D89", "III"),
-    ("E00", "E89", "IV"),
-    ("F01", "F99", "V"),
-    ("G00", "G99", "VI"),
-    ("H00", "H59", "VII"),
-    ("H60", "H95", "VIII"),
-    ("I00", "I99", "IX"),
-    ("J00", "J99", "X"),
-    ("K00", "K95", "XI"),
-    ("L00", "L99", "XII"),
-    ("M00", "M99", "XIII"),
-    ("N00", "N99", "XIV"),
-    ("O00", "O9A", "XV"),
-    ("P00", "P96", "XVI"),
-    ("Q00", "Q99", "XVII"),
-    ("R00", "R99", "XVIII"),
-    ("S00", "T88", "XIX"),
-    ("V00", "Y99", "XX"),
-    ("Z00", "Z99", "XXI"),
-    ("U00", "U85", "XXII"),
-)
+from schemas.icd10 import CHAPTER_RANGES
 
 ICD9_RANGES = (
     ("001", "139", "I"),
@@ -65,7 +40,7 @@ def icd10_3char() -> pl.Expr:
 def icd10_chapter() -> pl.Expr:
     """The chapter of a DX event: of its ICD-10-CM code, else of its ICD-9-CM range; null outside both."""
     recorded = pl.when(pl.col("vocab") == "icd9cm").then(pl.col("code").str.slice(0, 3))
-    return pl.coalesce(_in_ranges(icd10_3char(), ICD10_RANGES), _in_ranges(recorded, ICD9_RANGES))
+    return pl.coalesce(_in_ranges(icd10_3char(), CHAPTER_RANGES), _in_ranges(recorded, ICD9_RANGES))
 
 
 CLASS_MAPS = {"icd10_chapter": icd10_chapter, "icd10_3char": icd10_3char}

@@ -7,12 +7,12 @@ from typing import Any
 import polars as pl
 
 from pipelines.cohorts.candidates import KEY, candidates, with_follow_up
-from pipelines.cohorts.chapters import CHAPTERS
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of, window_end
 from pipelines.cohorts.steps import Steps, add_index_steps, add_requirements
 from pipelines.cohorts.tables import Tables
 from schemas.attrition import Step
 from schemas.cohort import ClassOf, Cohort, LabelsOf
+from schemas.icd10 import CHAPTERS
 from schemas.labels import LabelType
 from schemas.rules import DataRules
 

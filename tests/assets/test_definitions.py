@@ -35,7 +35,7 @@ def test_the_chain_has_the_names_the_field_was_promised():
     per_cohort = {
         f"{cohort}_{what}"
         for cohort in COHORTS
-        for what in ("labels", "leak_audit", "nest", "lightgbm", "report")
+        for what in ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
     }
     fetched = {"mimic_demo_files", "crosswalk_files"}
     baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"next_basket"}}
@@ -63,7 +63,14 @@ def test_a_cohort_file_brings_a_job_for_all_that_is_made_from_it_and_a_bad_one_t
     assert [name for name in repository.job_names if name.startswith("cohort_")] == ["cohort_mine"]
     layer = repository.get_job("cohort_mine").asset_layer
     made = {key.to_user_string() for key in layer.executable_asset_keys}
-    assert made == {"mine_labels", "mine_leak_audit", "mine_nest", "mine_lightgbm", "mine_report"}
+    assert made == {
+        "mine_labels",
+        "mine_leak_audit",
+        "mine_nest",
+        "mine_lightgbm",
+        "mine_yardsticks",
+        "mine_report",
+    }
     checks = {
         check.name for check in repository.get_job("cohort_mine").asset_layer.asset_graph.asset_check_keys
     }

@@ -83,7 +83,7 @@ def write_layout(
         logit = rng.normal(-1.5, 1.3, len(subject))
         if label_type == "bool":
             planted.append((cohort, sigmoid(logit)))
-        for model, noise in (("nest", 0.8), ("probe", 1.0), ("lightgbm", 1.2)):
+        for model, noise in (("nest", 0.8), ("probe", 1.0), ("lightgbm", 1.2), ("logistic", 1.1)):
             label, probability, classes = _answers(label_type, logit, noise, seed)
             write_predictions(
                 predictions_of(layout, cohort, model),

@@ -426,7 +426,7 @@ def test_of_two_files_with_one_name_the_one_so_called_is_the_cohort(tmp_path):
     )
 
 
-@pytest.mark.parametrize("ending", ["nest", "lightgbm", "labels", "report"])
+@pytest.mark.parametrize("ending", ["nest", "lightgbm", "yardsticks", "labels", "report"])
 def test_a_name_that_ends_as_what_is_made_from_another_cohort_is_refused(tmp_path, ending):
     file_of(tmp_path, "stroke.yaml", "stroke")
     file_of(tmp_path, f"stroke_{ending}.yaml", f"stroke_{ending}")

@@ -1,0 +1,13 @@
+"""What a choice is made by on the validation rows, whatever the yardstick."""
+
+import numpy as np
+
+from nest_model.predictions import varying
+
+
+def macro_average_precision(truth: np.ndarray, probability: np.ndarray) -> float | None:
+    """Return AP, the mean over the classes these rows [rows, classes] can tell apart; None where they can none."""
+    from sklearn.metrics import average_precision_score
+
+    scores = [average_precision_score(truth[:, k], probability[:, k]) for k in varying(truth)]
+    return float(np.mean(scores)) if scores else None
