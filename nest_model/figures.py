@@ -342,7 +342,10 @@ def training_curve(
         )
     for place, (name, value) in enumerate(levels.items()):
         axes.axhline(value, color=_LEVELS[place], linestyle=dashes[place + 1], linewidth=1.2, label=name)
-    axes.legend(loc="best")
+    if levels:
+        figure.legend(loc="outside lower center", ncols=2)  # inside it would lie on a line
+    else:
+        axes.legend(loc="best")
     return figure
 
 

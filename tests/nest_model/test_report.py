@@ -221,6 +221,16 @@ def test_the_numbers_hold_no_nan_and_no_small_count(report):
     assert "no_stay 4" not in report[0]
 
 
+def test_the_pretraining_stands_beside_guesses_and_what_it_has_not_learnt_comes_first(report):
+    section = report[0].partition('<section id="pretraining">')[2].partition("</section>")[0]
+    warning = "MSM stands at 2.5 nats a set, where a constant guess has 2.4: 0.1 worse."
+
+    assert warning in section.partition("<figure>")[0]
+    cells = re.findall(r"Recall@10 at \[CLS\] ↑</th>(.*)</tr>", section)[0]
+    assert re.findall(r">([\d.–]+)<", cells) == ["0.1230", "0.0400", "0.0300", "0.0500"]
+    assert "constant guess" in section.partition("<figure>")[2], "its curve is drawn beside it"
+
+
 def test_a_drop_that_would_give_a_small_one_away_is_withheld(report):
     flow = report[1]["data"]["sources"]["emar"]
     assert flow["dropped"]["no_stay"] == "withheld"
