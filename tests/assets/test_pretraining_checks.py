@@ -22,7 +22,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = make_world(folder / "world", subjects=60)
     for source in ("mimic", "meds", "pcornet", "instacart"):
         out = Workspace(data_dir=str(folder)).layout(source).model(f"{source}_nest")
-        more = {"max_sets": 1} if source == "instacart" else {}
+        more = {"instacart": {"set_position": None, "max_sets": 1}, "pcornet": {"set_position": None}}.get(
+            source, {}
+        )
         pretrain_small(world, runtime(out), out, UNTRAINED, **more)
     return folder
 
