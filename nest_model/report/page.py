@@ -18,6 +18,12 @@ from nest_model.report.verdicts import verdicts, worsened
 T = TypeVar("T")
 
 METRIC_NAMES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
+PART_NAMES = {
+    "main": "Main: what is there",
+    "within": "Within the set: order, company",
+    "trend": "Trend: from set to set",
+    "history": "History: now, for what was before",
+}
 
 REASONS = {
     "NoDx": "no ICD-10 target (NoDx)",
@@ -79,6 +85,7 @@ def _of_tasks(
         "worsened": worsened,
         "labels": LABELS,
         "metric_names": METRIC_NAMES,
+        "part_names": PART_NAMES,
         "split": SPLIT,
         "pictures": pictures,
     }

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 import yaml
 
 from nest_model.bootstrap import Resamples
@@ -22,18 +21,17 @@ from nest_model.predictions import (
     read_predictions,
 )
 from nest_model.recalibration import Method, recalibrate
+from nest_model.report.planted import parts_read, planted
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
 from schemas.cards import StepCard
 from schemas.cohort import Cohort
 from schemas.cohort.english import in_english
-from schemas.contract import read_table
 from schemas.errors import ContractError
 from schemas.io.verify import is_written, verified
 from schemas.label_counts import shown_label_counts
 from schemas.labels import Task, read_task
 from schemas.layout import Layout
-from schemas.planted import PLANTED
 
 JUDGED = ("nest", "probe", "lightgbm")
 """The models that are recalibrated and drawn; of the others the scores are told."""
@@ -42,9 +40,6 @@ MODELS = (*JUDGED, *YARDSTICKS[1:], YARDSTICKS[0])
 COMPARED = ("nest", "lightgbm")
 _SOURCE = re.compile("^(mimic|meds|pcornet)_")
 _ABBREVIATIONS = {"icd": "ICD", "aom": "AOM", "30d": "30 days"}
-
-LEAST_PLANTED = 0.9
-"""Of the rows; a CDM's traps take some encounters a risk was planted for, and leave others as the index."""
 
 
 @dataclass(frozen=True)
@@ -139,25 +134,6 @@ def _task(layout: Layout, cohort: str) -> Task | None:
     return read_task(labels) if is_written(labels) else None
 
 
-def planted(layout: Layout, cohort: str, like: Predictions) -> Predictions | None:
-    """Return the generator's own probabilities for the rows it planted one for; None where it did for too few.
-
-    A risk is planted for an index encounter, or for a subject, whichever encounter is the index.
-    """
-    if not is_written(layout.planted) or like.task.label_type != "bool":
-        return None
-    table = read_table(layout.planted, PLANTED)
-    table = table.filter(pc.equal(table["cohort"], cohort))
-    by = "subject_id" if table["encounter_id"].null_count else "encounter_id"
-    table, wanted = table.sort_by(by), getattr(like, by)
-    ids = table[by].to_numpy()
-    known = np.isin(wanted, ids)
-    if not len(ids) or known.sum() < LEAST_PLANTED * len(known):
-        return None
-    probability = table["probability"].to_numpy()[np.searchsorted(ids, wanted[known])]
-    return replace(like.rows(known), model="best", probability=probability[:, None].astype(np.float64))
-
-
 def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, Any]:
     """Score one task: a summary per model, differences, subgroups, attrition, and why a model is not there."""
     task = results.task
@@ -175,6 +151,8 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
     }
     if results.common:
         found["common"] = {"labels": len(results.common["nest"].classes), **_scored(results.common, seed)}
+    if read := parts_read(layout, results.cohort, results.models, seed=seed):
+        found["parts_read"] = read
     if results.recalibrated:
         found["recalibrated"] = {"methods": results.methods, **_scored(results.recalibrated, seed)}
     if task is not None and task.label_type == "class":

@@ -38,7 +38,7 @@ from schemas.io.outputs import (
 )
 from schemas.io.paths import scan_parquet
 from schemas.layout import Layout
-from schemas.planted import PLANTED
+from schemas.planted import PARTS, PLANTED
 from schemas.settings import Settings
 
 CROSSWALKS = "vocab"
@@ -119,7 +119,7 @@ def write_crosswalks(folder: Path) -> None:
 
 
 def _write_planted(made: Path, layout: Layout, ids: Ids) -> None:
-    """Write planted/2 by the ids the CDM's tables get: of each stay its return, of each child all else."""
+    """Write planted/3 by the ids the CDM's tables get: of each stay its return, of each child all else."""
     told = scan_parquet(made / f"{PLANTED_FILE}.parquet").collect()
     of_stay = pl.when(pl.col("outcome") == "return_30d").then("ENCOUNTERID")
     planted = told.select(
@@ -127,6 +127,7 @@ def _write_planted(made: Path, layout: Layout, ids: Ids) -> None:
         encounter_id=ids.of(told.select(of_stay).to_series(), "ENCOUNTERID"),
         cohort=pl.col("outcome").replace_strict(COHORT_OF),
         probability="probability",
+        **dict.fromkeys(PARTS, pl.lit(None, pl.Float64)),  # children's risks are not drawn by parts
     ).sort("cohort", "subject_id", "encounter_id")
     write_table(planted.to_arrow(), layout.planted, PLANTED, made_by="synthetic PCORnet CDM")
 

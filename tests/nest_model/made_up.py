@@ -12,7 +12,7 @@ from schemas.contract import write_table
 from schemas.events import ENCOUNTERS, SUBJECTS
 from schemas.labels import Features, Task, predictions_schema
 from schemas.layout import Layout
-from schemas.planted import PLANTED
+from schemas.planted import PARTS, PLANTED
 
 FIRST_SUBJECT = 918_273_000  # recognisable, so that a leaked id is found
 CHAPTERS = ("I", "II", "IX", "X", "XXII")
@@ -82,7 +82,7 @@ def write_layout(
     for cohort, label_type in cohorts.items():
         logit = rng.normal(-1.5, 1.3, len(subject))
         if label_type == "bool":
-            planted.append((cohort, sigmoid(logit)))
+            planted.append((cohort, sigmoid(logit), _parts(logit)))
         for model, noise in (("nest", 0.8), ("probe", 1.0), ("lightgbm", 1.2), ("logistic", 1.1)):
             label, probability, classes = _answers(label_type, logit, noise, seed)
             write_predictions(
@@ -104,6 +104,13 @@ def write_layout(
     for cohort in list(cohorts)[:1]:
         _write_looks(layout, cohort)
     return layout
+
+
+def _parts(logit) -> dict[str, np.ndarray]:
+    """Four parts of a logit, of one size."""
+    rng = np.random.default_rng(0)
+    parts = {name: logit / 4 + rng.normal(0, 0.5, len(logit)) for name in list(PARTS)[:3]}
+    return parts | {list(PARTS)[3]: logit - sum(parts.values())}
 
 
 def _answers(label_type, logit, noise, seed):
@@ -188,9 +195,10 @@ def _write_planted(layout, subject, encounter, planted) -> None:
                 "encounter_id": encounter,
                 "cohort": [cohort] * len(subject),
                 "probability": p,
+                **parts_of_risk,
             }
         )
-        for cohort, p in planted
+        for cohort, p, parts_of_risk in planted
     ]
     if parts:
         write_table(pa.concat_tables(parts), layout.planted, PLANTED, made_by="the test")

@@ -7,19 +7,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
+from sklearn.linear_model import LinearRegression
 
 from nest_model.evaluate import METRICS
 from nest_model.predictions import read_predictions
 from nest_model.report import results_table, write_cohort_report, write_report
-from nest_model.report.tasks import planted, predictions_of, title_of
+from nest_model.report.planted import parts_read, planted
+from nest_model.report.tasks import predictions_of, title_of
 from nest_model.report.verdicts import verdicts, worsened
 from nest_model.telemetry import Telemetry
 from schemas.cards import Flow, StepCard
 from schemas.cohort import parse_cohort
 from schemas.cohort.english import in_english
-from schemas.contract import write_table
+from schemas.contract import read_table, write_table
 from schemas.layout import Layout
-from schemas.planted import PLANTED
+from schemas.planted import PARTS, PLANTED
 from schemas.rules import PRESETS, DataRules
 from schemas.vocab import VOCAB
 from tests.nest_model import made_up
@@ -395,17 +397,51 @@ def test_a_risk_planted_for_a_child_is_the_best_possible_whichever_visit_is_the_
             "encounter_id": pa.nulls(len(subjects), pa.int64()),
             "cohort": ["autism"] * len(subjects),
             "probability": (subjects % 97) / 100,
+            **{part: pa.nulls(len(subjects), pa.float64()) for part in PARTS},
         }
     )
     write_table(risks, children.planted, PLANTED, made_by="the test")
     page, metrics = write(children, tmp_path / "out", ["autism"])
     assert ("best" in metrics["tasks"]["autism"]["models"]) == is_shown
     assert ("Planted risk (what can be had)</th>" in page) == is_shown
+    assert "parts_read" not in metrics["tasks"]["autism"]
     if is_shown:
         best = planted(children, "autism", test)
         assert set(best.subject_id) == set(subjects)
         assert best.probability[:, 0].tolist() == ((best.subject_id % 97) / 100).tolist()
         assert metrics["tasks"]["autism"]["models"]["best"]["rows"] == len(best)
+
+
+def test_of_each_planted_part_it_is_told_how_much_a_model_reads(report, layout):
+    """Of a score that has half of one part and all of another, beside scikit-learn's own least squares."""
+    test = read_predictions(predictions_of(layout, "mimic_mortality", "nest")).of("test")
+    rows = {row["encounter_id"]: row for row in read_table(layout.planted, PLANTED).to_pylist()}
+    terms = np.array([[rows[one][part] for part in PARTS] for one in test.encounter_id])
+    noise = np.random.default_rng(0).normal(0, 0.3, len(terms))
+    log_odds = terms @ [0.5, 1.0, 0.0, -0.2] - 1 + noise
+    score = test.with_probability(made_up.sigmoid(log_odds)[:, None])
+
+    read = parts_read(layout, "mimic_mortality", {"nest": score}, seed=1)["nest"]
+
+    assert list(read) == list(PARTS)
+    expected = LinearRegression().fit(terms, log_odds).coef_
+    assert [one["value"] for one in read.values()] == pytest.approx(expected.tolist(), abs=1e-5)
+    truths = (0.5, 1.0, 0.0, -0.2)
+    assert all(
+        one["low"] < truth < one["high"] and one["high"] - one["low"] < 0.3
+        for one, truth in zip(read.values(), truths, strict=True)
+    )
+    of_best = report[1]["tasks"]["mimic_mortality"]["parts_read"]["best"]
+    assert [one["value"] for one in of_best.values()] == pytest.approx([1] * 4, abs=1e-5)
+    assert "How much of each part of the planted risk" in report[0]
+
+
+def test_no_risk_is_told_of_a_user_s_own_patients_whatever_lies_in_the_folder(layout, tmp_path):
+    copied = Layout(shutil.copytree(layout.root, tmp_path / "mimic"))
+    StepCard(step="raw", contract="raw/1", outputs=[]).write(copied.cards)
+    test = read_predictions(predictions_of(copied, "mimic_mortality", "nest")).of("test")
+    assert planted(copied, "mimic_mortality", test) is None
+    assert parts_read(copied, "mimic_mortality", {"nest": test}, seed=1) == {}
 
 
 def test_an_empty_data_folder_is_said_not_crashed_on(tmp_path):

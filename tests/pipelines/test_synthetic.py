@@ -44,6 +44,7 @@ from pipelines.sources.synthetic.tables import TOGETHER, hosp_tables
 from pipelines.sources.synthetic.volume import FULL, REAL_ROWS_PER_PATIENT, Volume, volume_of
 from schemas.errors import InputError, WriteError
 from schemas.io.outputs import MARK
+from schemas.planted import PARTS
 
 COLUMNS = {  # of MIMIC-IV v3.1
     "patients": "subject_id gender anchor_age anchor_year anchor_year_group dod",
@@ -486,6 +487,17 @@ def test_the_planted_table_has_one_row_an_index_and_a_probability_in_it(block: B
     rows = planted_rows(block)
     assert not rows.select("cohort", "encounter_id").is_duplicated().any()
     assert rows["probability"].is_between(0, 1).all()
+
+
+def test_the_planted_parts_add_up_to_the_planted_risk(block: Block):
+    """Of a readmission, but for what the time since the last stay adds."""
+    rows = planted_rows(block).with_columns(
+        rest=(pl.col("probability") / (1 - pl.col("probability"))).log() - pl.sum_horizontal(*PARTS)
+    )
+    for cohort, effects in EFFECTS.items():
+        rest = rows.filter(pl.col("cohort") == cohort)["rest"] - effects.intercept
+        most = RECENT_EFFECT if cohort == "mimic_readmission" else 1e-9
+        assert rest.abs().max() <= most
 
 
 def _record(drawn: Block) -> Record:

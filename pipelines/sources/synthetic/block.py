@@ -37,6 +37,7 @@ from pipelines.sources.synthetic.outcomes import (
 from pipelines.sources.synthetic.patients import LONG, SHORT, Patients, Stays, draw_patients, draw_stays
 from pipelines.sources.synthetic.planted import (
     COHORTS,
+    EFFECTS,
     PREDICT_HOURS,
     Parts,
     Record,
@@ -44,6 +45,7 @@ from pipelines.sources.synthetic.planted import (
     parts_at_hour,
 )
 from pipelines.sources.synthetic.volume import Volume
+from schemas.planted import PARTS
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def _free_hours_before(stays: Stays, calendar: Calendar, hours: Floats) -> Float
 
 
 def planted_rows(block: Block) -> pl.DataFrame:
-    """Return subject_id, encounter_id, cohort, probability: one row per index encounter of each cohort."""
+    """Return the columns of planted/3, one row per index encounter of each cohort."""
     odd = block.calendar.is_odd
     indexes = {
         "mimic_mortality": (block.deaths.happens & (block.stays.length != SHORT), block.deaths.probability),
@@ -140,12 +142,13 @@ def planted_rows(block: Block) -> pl.DataFrame:
                 "encounter_id": hadm_ids(block.index, np.flatnonzero(is_index)),
                 "cohort": pl.repeat(cohort, int(is_index.sum()), dtype=pl.String, eager=True),
                 "probability": chance[is_index],
+                **{name: term[is_index] for name, term in block.parts[cohort].terms(EFFECTS[cohort]).items()},
             },
             schema={
                 "subject_id": pl.Int64,
                 "encounter_id": pl.Int64,
                 "cohort": pl.Enum(sorted(COHORTS)),
-                "probability": pl.Float64,
+                **dict.fromkeys(("probability", *PARTS), pl.Float64),
             },
         )
         for cohort, (is_index, chance) in indexes.items()

@@ -39,7 +39,7 @@ def write_mimic(
     written; what a killed run leaves aside, the next one replaces.
 
     Args:
-        planted: Parquet, contract planted/2; kept out of `out` so that no model can read it by accident.
+        planted: Parquet, contract planted/3; kept out of `out` so that no model can read it by accident.
         patients: those with at least one stay.
         tokens_per_set_median: how much is measured and given; real MIMIC-IV has about 228.
         full: as many rows of each table per patient as the real MIMIC-IV v3.1 has, instead of a median.
@@ -89,7 +89,7 @@ def _write(out: Path, planted: Path, patients: int, volume: Volume, seed: int, w
 
 
 def _write_planted(truths: list[pl.DataFrame], planted: Path) -> None:
-    """Write them in order; 25 bytes a row are kept until here, 30 MB at the real MIMIC-IV's size."""
+    """Write them in order; 60 bytes a row are kept until here, 70 MB at the real MIMIC-IV's size."""
     truth = pl.concat(truths).sort("cohort", "subject_id", "encounter_id")
     as_text = truth.with_columns(pl.col("cohort").cast(pl.String))
     write_table(as_text.to_arrow(), planted, PLANTED, made_by="synthetic MIMIC-IV")

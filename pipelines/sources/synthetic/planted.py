@@ -70,13 +70,13 @@ class Parts:
     history: Floats
 
     def log_odds(self, effects: Effects) -> Floats:
-        return (
-            effects.intercept
-            + effects.main * self.main
-            + effects.within * self.within
-            + effects.trend * self.trend
-            + effects.history * self.history
-        )
+        return sum(self.terms(effects).values(), start=np.full(len(self.main), effects.intercept))
+
+    def terms(self, effects: Effects) -> dict[str, Floats]:
+        """Return what each part adds to the log-odds."""
+        return {
+            field.name: getattr(effects, field.name) * getattr(self, field.name) for field in fields(self)
+        }
 
 
 @dataclass(frozen=True)
