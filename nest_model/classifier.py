@@ -1,4 +1,4 @@
-"""A task's model: the encoder, a head on the last set's [CLS], its loss and its probabilities."""
+"""A task's model: the encoder, a head on what is read of it, its loss and its probabilities."""
 
 import numpy as np
 import torch
@@ -8,11 +8,12 @@ from torch.nn import functional as F
 
 from nest_model.batches import micro_batches, pack
 from nest_model.data import SeqSets
-from nest_model.heads import ClassifierHead
+from nest_model.heads import ClassifierHead, HistoryHead
 from nest_model.labels import Labels
 from nest_model.model import NestModel
 from nest_model.predictions import classes_of
 from nest_model.ranks import own
+from nest_model.readout import num_parts, read_out
 from nest_model.selection import Selection
 from nest_model.telemetry import Progress
 from nest_model.trainee import Parcel
@@ -26,27 +27,27 @@ class Classifier(nn.Module):
         super().__init__()
         self.width = classes
         self.encoder = encoder
-        self.head = ClassifierHead(encoder.config.d_model, classes, dropout)
+        config = encoder.config
+        self.head: nn.Module
+        if config.readout == "cls":
+            self.head = ClassifierHead(config.d_model, classes, dropout)
+        else:
+            self.head = HistoryHead(num_parts(config.readout), config.d_model, classes, dropout)
 
     def forward(self, parcel: Parcel) -> Tensor:
-        return self.head(_last_cls(self.encoder, parcel)).float()
+        return self.head(read_out(self.encoder, parcel.content)).float()
 
 
 class Frozen(nn.Module):
-    """What an encoder makes of the last set of each subject, [examples, d_model]: its [CLS] after all layers."""
+    """What a task's head would read of each subject, [examples, parts · d_model], see `read_out`."""
 
     def __init__(self, encoder: NestModel) -> None:
         super().__init__()
-        self.encoder, self.width = encoder, encoder.config.d_model
+        config = encoder.config
+        self.encoder, self.width = encoder, num_parts(config.readout) * config.d_model
 
     def forward(self, parcel: Parcel) -> Tensor:
-        return _last_cls(self.encoder, parcel).float()
-
-
-def _last_cls(encoder: NestModel, parcel: Parcel) -> Tensor:
-    batch = parcel.content
-    read = encoder.read(batch, batch.cls_rows[batch.subject_offsets[1:] - 1])
-    return read.hidden.index_select(0, read.place)
+        return read_out(self.encoder, parcel.content).flatten(1).float()
 
 
 def targets_of(labels: Labels) -> Tensor:

@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     pretrain.add_argument(
         "--position",
         choices=positions,
-        default="days_since_first",
+        default="index",
         help="of a set among those of its subject",
     )
     pretrain.add_argument(

@@ -48,8 +48,14 @@ class ModelConfig:
 
     mlm_weight: float = 1.0  # 0: no token is masked
     msm_weight: float = 1.0  # 0: no set is masked, the paper's MLM-only
+    own_set_weight: float = 0.0  # of guessing a seen set from its own [CLS]; not the paper's
+    tied_set_head: bool = False  # the set head's last weight is the embedding's; not the paper's
     token_mask_share: float = 0.20  # of the tokens of the sets that are not masked
     set_mask_share: float = 0.40  # of the non-empty sets
+
+    readout: Literal["cls", "history"] = (
+        "cls"  # what a task's head reads, see readout.py; history: not the paper's
+    )
 
     shortcuts: Shortcuts = Shortcuts()
 
@@ -57,6 +63,11 @@ class ModelConfig:
     def timed_rows(self) -> bool:
         """Whether rows of a set are told apart by their hours."""
         return self.set_position == "hours" or "hours" in (self.time2vec or "")
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """What each pretraining loss weighs in their sum."""
+        return {"mlm": self.mlm_weight, "msm": self.msm_weight, "own": self.own_set_weight}
 
     def __post_init__(self) -> None:
         for fault, hint in _faults(self):
@@ -106,8 +117,11 @@ def _refuse_other_keys(kind: type, values: dict[str, Any]) -> None:
         )
 
 
+NOT_THE_PAPERS = {"own_set_weight": 1.0, "tied_set_head": True, "readout": "history"}
+"""What our own recipe has and the paper's has not; what each is worth stands in docs/learning.md."""
+
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"d_model": 64, "heads": 2, "d_ff": 192, "layers": 2, "max_sets": 8},
+    "tiny": {"d_model": 64, "heads": 2, "d_ff": 192, "layers": 2, "max_sets": 8} | NOT_THE_PAPERS,
     "paper": {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8},
 }
 
@@ -115,7 +129,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 def _faults(config: ModelConfig) -> list[tuple[bool, str]]:
     sizes = (config.d_model, config.heads, config.d_ff, config.layers, config.max_sets)
     shares = (config.token_mask_share, config.set_mask_share)
-    weights = (config.mlm_weight, config.msm_weight)
+    weights = (config.mlm_weight, config.msm_weight, config.own_set_weight)
     numbers = (*shares, *weights, config.time2vec_scale)
     return [
         (
@@ -138,6 +152,7 @@ def _faults(config: ModelConfig) -> list[tuple[bool, str]]:
             config.time2vec not in ("hours", "days", "hours+days", None),
             "time2vec must be hours, days, hours+days or null.",
         ),
+        (config.readout not in ("cls", "history"), "readout must be cls or history."),
         (min(shares) < 0 or max(shares) > 1, "token_mask_share and set_mask_share must lie in 0 … 1."),
-        (min(weights) < 0, "mlm_weight and msm_weight must not be negative."),
+        (min(weights) < 0, "mlm_weight, msm_weight and own_set_weight must not be negative."),
     ]

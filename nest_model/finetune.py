@@ -16,7 +16,7 @@ import torch
 from nest_model import checkpoint
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
-from nest_model.finetuning import DROPOUT, FineTuning
+from nest_model.finetuning import FineTuning
 from nest_model.labels import Labels, why_not_trainable, write_predictions
 from nest_model.loop import fit
 from nest_model.memory import within_memory
@@ -92,7 +92,7 @@ def finetune(
         "epochs": len(reached.history),
         "best_epoch": reached.best_epoch,
     }
-    card = checkpoint.ModelCard(encoder.config, seqsets.vocab_sha256, summary, table.task, DROPOUT)
+    card = checkpoint.ModelCard(encoder.config, seqsets.vocab_sha256, summary, table.task, chosen.dropout)
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
     judged = _judge(predictions, table, "nest", probability)
     probe, chosen_by = fit_probe(table, rows, seed=seed)

@@ -27,7 +27,6 @@ from nest_model.whereabouts import ShardRows, shard_rows
 from schemas.errors import NestError
 from schemas.suppress import shown_count
 
-DROPOUT = 0.1
 EXAMPLES_LOOKED_AT = 512  # for what the model attends to
 _EXAMPLES_HASHED_AT_A_TIME = 1_024
 
@@ -56,7 +55,7 @@ class FineTuning:
         self._selection, self._cut = select_examples(labels, seqsets, encoder)
         self._train = np.flatnonzero(labels.split == "train")
         self._val = np.flatnonzero(labels.split == "val")
-        self.module = Classifier(encoder, len(labels.task.classes), DROPOUT)
+        self.module = Classifier(encoder, len(labels.task.classes), recipe.dropout)
         if self._type == "list":  # a softmax was no better for it on validation patients
             with torch.no_grad():
                 self.module.head.out.bias.copy_(log_odds(self._targets[self._train]))
@@ -64,6 +63,10 @@ class FineTuning:
         self.rows = self._selection.rows[self._train]
         self.padded_rows = encoder.config.max_sets * encoder.config.max_set_rows
         self.row_budget = recipe.row_budget
+
+    @property
+    def fresh_weights(self) -> Iterator[nn.Parameter]:
+        return self.module.head.parameters()
 
     @property
     def words(self) -> str:
@@ -86,12 +89,17 @@ class FineTuning:
     def parts(self, examples: np.ndarray, step_seed: int) -> list[Part]:
         torch.manual_seed(step_seed + self._fabric.global_rank)  # dropout
         chosen = self._selection.take(self._train[examples])
-        chosen = thin(chosen, self._recipe.thinning, np.random.default_rng(step_seed))
+        chosen = self._thinned(chosen, np.random.default_rng(step_seed))
         targets = self._targets[self._train[examples]]
         return [
             Part(chosen.take(np.arange(run.start, run.stop)), targets[run], counts / len(chosen))
             for run, counts in share(chosen.rows, self.row_budget, self._fabric)
         ]
+
+    def _thinned(self, chosen: Selection, rng: np.random.Generator) -> Selection:
+        least, most = self._recipe.thinning
+        share = rng.uniform(least, most) if least < most else most
+        return thin(chosen, share, rng) if share else chosen
 
     def losses(self, module: nn.Module, part: Part) -> dict[str, Tensor]:
         batch = pack(self._seqsets, part.chosen, self.module.encoder.config)

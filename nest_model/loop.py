@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,6 +53,25 @@ def fit(
     return run.position, run.module
 
 
+def groups(trainee: Trainee, recipe: Recipe) -> list[dict[str, Any]]:
+    """Return AdamW's groups of the weights that are trained, by their decay and their share of the learning rate."""
+    fresh = {id(weight) for weight in trainee.fresh_weights}
+    tables = {id(module.weight) for module in trainee.module.modules() if isinstance(module, nn.Embedding)}
+    members: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for weight in trainee.module.parameters():
+        if weight.requires_grad:
+            decays = recipe.decays == "everything" or (weight.ndim > 1 and id(weight) not in tables)
+            place = (
+                recipe.weight_decay if decays else 0.0,
+                recipe.head_rate if id(weight) in fresh else 1.0,
+            )
+            members.setdefault(place, []).append(weight)
+    return [
+        {"params": weights, "weight_decay": decay, "times": times}
+        for (decay, times), weights in members.items()
+    ]
+
+
 class _Run:
     def __init__(
         self, trainee: Trainee, recipe: Recipe, runtime: Runtime, seed: int, states: StateFolder
@@ -59,10 +79,10 @@ class _Run:
         self._trainee, self._recipe, self._runtime, self._seed = trainee, recipe, runtime, seed
         self._fabric = runtime.fabric
         self.module = self._fabric.setup_module(trainee.module)  # first: sharded weights are other tensors
-        trained = [weight for weight in trainee.module.parameters() if weight.requires_grad]
-        adamw = torch.optim.AdamW(
-            trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
-        )
+        # a fused optimizer takes 16-mixed's scale off itself, after the gradients should have been clipped
+        scaled = getattr(self._fabric.strategy.precision, "scaler", None) is not None
+        fused = recipe.clip_norm is None or not scaled
+        adamw = torch.optim.AdamW(groups(trainee, recipe), lr=recipe.learning_rate, fused=fused)
         self._optimizer = self._fabric.setup_optimizers(adamw)
         self._resumption = Resumption(
             trainee, adamw, self._fabric, states, seconds_between_states=runtime.seconds_between_states
@@ -124,11 +144,15 @@ class _Run:
         position, recipe = self.position, self._recipe
         rate = recipe.rate(self._steps_done, recipe.epochs * self._steps_per_epoch)
         for group in self._optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["times"]
         totals = within_memory(lambda: self._gradients(examples), self._trainee, self._runtime)
         if not math.isfinite(totals["loss"]):
             raise self._not_finite("loss", self._trainee.where(examples))
         self._keep()
+        if recipe.clip_norm is not None:
+            self._fabric.clip_gradients(
+                self.module, self._optimizer, max_norm=recipe.clip_norm, error_if_nonfinite=False
+            )
         self._optimizer.step()
         rows = int(self._trainee.rows[examples].sum())
         self._measured.add(totals, learning_rate=rate, examples=len(examples), rows=rows)

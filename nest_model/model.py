@@ -93,6 +93,8 @@ class NestModel(nn.Module):
         self.set_head = SetHead(config.d_model, config.vocab_size)
         initialise(self, self.layers)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+        if config.tied_set_head:  # only now: what is drawn does not hang on it
+            self.set_head.out.register_parameter("weight", None)
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Return every row after the final norm, [rows, d_model]; a set is read at its `batch.cls_rows`."""
@@ -136,7 +138,12 @@ class NestModel(nn.Module):
 
     def msm_logits(self, cls_hidden: Tensor) -> Tensor:
         """Return the set head's logits: [sets, d_model] → [sets, vocab_size]."""
-        return self.set_head(cls_hidden)
+        return F.linear(self.set_head.before_out(cls_hidden), self.set_weight, self.set_head.out.bias)
+
+    @property
+    def set_weight(self) -> Tensor:
+        """The weight of the set head's last Linear, [vocab_size, d_model]: its own or, tied, the embedding's."""
+        return self.embedding.weight if self.config.tied_set_head else self.set_head.out.weight
 
     def embed(self, batch: PackedBatch) -> Tensor:
         """Return the rows as they enter the first layer, [rows, d_model]."""

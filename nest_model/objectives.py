@@ -1,15 +1,29 @@
-"""The two pretraining losses, each over the rows that carry it, and set prediction without the set head."""
+"""The pretraining losses, each over the rows that carry it, and set prediction without the set head."""
 
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from nest_model.cross_entropy import Targets, cross_entropy_sum
-from nest_model.masking import FIRST_TOKEN, MaskedBatch
+from nest_model.masking import FIRST_TOKEN, MaskedBatch, SetTargets
 from nest_model.model import NestModel, Read
 
 K = 10
+
+
+class Counts(NamedTuple):
+    """How many guesses each loss of a step is the mean of, over its micro-batches and ranks."""
+
+    mlm: int
+    msm: int
+    own: int
+
+    @classmethod
+    def of(cls, masked: MaskedBatch) -> Self:
+        """Count a batch that is a step of its own, or the step before it is cut."""
+        return cls(len(masked.mlm_rows), len(masked.hidden.sets), len(masked.seen.sets))
 
 
 @dataclass(frozen=True)
@@ -19,6 +33,7 @@ class Losses:
     total: Tensor  # weighted, to call backward on
     mlm: Tensor  # nats per masked token, detached
     msm: Tensor  # KL in nats per masked set, the target's entropy taken off, detached
+    own: Tensor  # likewise per seen set, of its own [CLS], detached
 
 
 @dataclass(frozen=True)
@@ -31,58 +46,64 @@ class Ranking:
 
 @dataclass(frozen=True)
 class SetPrediction:
-    """The tied token head read at two rows of each masked set."""
+    """What is guessed at each masked set: by the tied token head at two of its rows, by MSM's own head at its [CLS]."""
 
     cls: Ranking
     mask: Ranking
+    head: Ranking
 
 
-def pretraining_loss(
-    model: NestModel, masked: MaskedBatch, *, mlm_count: int | None = None, msm_count: int | None = None
-) -> Losses:
-    """Return MLM + MSM, weighted as the model's config says; a term without rows is 0.
+def pretraining_loss(model: NestModel, masked: MaskedBatch, counts: Counts | None = None) -> Losses:
+    """Return MLM + MSM + own sets, weighted as the model's config says; a term without rows is 0.
+
+    Own sets, which the paper has not: the [CLS] of a set that is not masked guesses the tokens of that very set,
+    through MSM's head. So a [CLS] learns to hold its set before any task asks it to.
 
     Args:
-        mlm_count: masked tokens of the whole step, over its micro-batches and ranks; None: of this batch.
-        msm_count: masked sets of the whole step, likewise.
+        counts: of the whole step; None: of this batch.
     """
-    set_rows = masked.batch.cls_rows[masked.masked_sets]
-    read = _read(model, masked, torch.cat([masked.mlm_rows, set_rows]))
-    token_places, set_places = read.place.split([len(masked.mlm_rows), len(set_rows)])
-    token_sum = _token_loss(model, read.hidden, token_places, masked.mlm_targets)
-    set_sum = _set_loss(model, read.hidden, set_places, masked)
-    mlm = token_sum / max(len(masked.mlm_rows) if mlm_count is None else mlm_count, 1)
-    msm = set_sum / max(len(masked.masked_sets) if msm_count is None else msm_count, 1)
-    total = model.config.mlm_weight * mlm + model.config.msm_weight * msm
-    return Losses(total, mlm.detach(), msm.detach())
+    counts = counts or Counts.of(masked)
+    cls_rows = masked.batch.cls_rows
+    rows = [masked.mlm_rows, cls_rows[masked.hidden.sets], cls_rows[masked.seen.sets]]
+    read = _read(model, masked, torch.cat(rows))
+    token_places, hidden_places, seen_places = read.place.split([len(of) for of in rows])
+    mlm = _token_loss(model, read.hidden, token_places, masked.mlm_targets) / max(counts.mlm, 1)
+    msm = _set_loss(model, read.hidden, hidden_places, masked.hidden) / max(counts.msm, 1)
+    own = _set_loss(model, read.hidden, seen_places, masked.seen) / max(counts.own, 1)
+    weights = model.config
+    total = weights.mlm_weight * mlm + weights.msm_weight * msm + weights.own_set_weight * own
+    return Losses(total, mlm.detach(), msm.detach(), own.detach())
 
 
 @torch.no_grad()
 def set_prediction(model: NestModel, masked: MaskedBatch) -> SetPrediction:
     """Guess each masked set's tokens from its [CLS] and its [MASK] row; `masked` comes from `mask_sets`."""
-    cls_rows = masked.batch.cls_rows[masked.masked_sets]
+    cls_rows = masked.batch.cls_rows[masked.hidden.sets]
     read = model.read(masked.batch, torch.cat([cls_rows, cls_rows + 1]))
     return _set_prediction(model, masked, read.hidden, read.place)
 
 
 @torch.no_grad()
-def validation_scores(model: NestModel, masked: MaskedBatch) -> tuple[Tensor, Tensor, SetPrediction]:
-    """Return the sums of MLM and MSM, and in the same pass set prediction, of what `mask_batch` masked."""
-    cls_rows = masked.batch.cls_rows[masked.masked_sets]
-    read = _read(model, masked, torch.cat([masked.mlm_rows, cls_rows, cls_rows + 1]))
-    tokens, sets = read.place.split([len(masked.mlm_rows), 2 * len(cls_rows)])
-    return (
+def validation_scores(model: NestModel, masked: MaskedBatch) -> tuple[dict[str, Tensor], SetPrediction]:
+    """Return the sums of the losses, and in the same pass set prediction, of what `mask_batch` masked."""
+    cls_rows = masked.batch.cls_rows
+    hidden, seen = cls_rows[masked.hidden.sets], cls_rows[masked.seen.sets]
+    read = _read(model, masked, torch.cat([masked.mlm_rows, seen, hidden, hidden + 1]))
+    tokens, own, sets = read.place.split([len(masked.mlm_rows), len(seen), 2 * len(hidden)])
+    sums = (
         _token_loss(model, read.hidden, tokens, masked.mlm_targets),
-        _set_loss(model, read.hidden, sets[: len(cls_rows)], masked),
-        _set_prediction(model, masked, read.hidden, sets),
+        _set_loss(model, read.hidden, sets[: len(hidden)], masked.hidden),
+        _set_loss(model, read.hidden, own, masked.seen),
     )
+    return dict(zip(Counts._fields, sums, strict=True)), _set_prediction(model, masked, read.hidden, sets)
 
 
 def _set_prediction(model: NestModel, masked: MaskedBatch, hidden: Tensor, places: Tensor) -> SetPrediction:
-    """Rank the tokens at the masked sets' [CLS] places and, behind them, at their [MASK] places."""
-    at_cls, at_mask = (top_tokens(model.token_logits(hidden[at])) for at in places.chunk(2))
-    targets = masked.target_sets, masked.target_tokens
-    return SetPrediction(cls=rank(at_cls, *targets), mask=rank(at_mask, *targets))
+    """Rank the tokens; `places` are those of the masked sets' [CLS] and, behind them, of their [MASK] rows."""
+    cls_rows, mask_rows = (hidden[at] for at in places.chunk(2))
+    logits = model.token_logits(cls_rows), model.token_logits(mask_rows), model.msm_logits(cls_rows)
+    targets = masked.hidden.set_of_token, masked.hidden.tokens
+    return SetPrediction(*(rank(top_tokens(of), *targets) for of in logits))
 
 
 def top_tokens(logits: Tensor) -> Tensor:
@@ -134,17 +155,16 @@ def _token_loss(model: NestModel, hidden: Tensor, places: Tensor, tokens: Tensor
     )
 
 
-def _set_loss(model: NestModel, hidden: Tensor, places: Tensor, masked: MaskedBatch) -> Tensor:
-    """Sum the masked sets' divergences: cross-entropy less the entropy of the shares."""
-    rows, row_of_set = masked.batch.cls_rows, masked.masked_sets
-    if model.config.shortcuts.heads_where_a_loss_is:
-        rows, row_of_set = torch.unique(places, return_inverse=True)
-    shares = masked.target_shares
+def _set_loss(model: NestModel, hidden: Tensor, places: Tensor, targets: SetTargets) -> Tensor:
+    """Sum the sets' divergences, each guessed at its place: cross-entropy less the entropy of the shares."""
+    rows, row_of_set = torch.unique(places, return_inverse=True)
+    if not model.config.shortcuts.heads_where_a_loss_is:
+        rows, row_of_set = torch.arange(len(hidden), device=hidden.device), places
     cross_entropy = cross_entropy_sum(
         model.set_head.before_out(hidden.index_select(0, rows)),
-        model.set_head.out.weight,
+        model.set_weight,
         model.set_head.out.bias,
-        Targets(row_of_set[masked.target_sets], masked.target_tokens, shares),
+        Targets(row_of_set[targets.set_of_token], targets.tokens, targets.shares),
         chunked=model.config.shortcuts.chunked_cross_entropy,
     )
-    return cross_entropy + (shares * shares.log()).sum().to(cross_entropy.dtype)
+    return cross_entropy + (targets.shares * targets.shares.log()).sum().to(cross_entropy.dtype)

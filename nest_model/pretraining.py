@@ -19,9 +19,9 @@ from nest_model.data import SeqSets
 from nest_model.guesses.popularity import Popularity
 from nest_model.guesses.verdicts import not_judged, not_learnt
 from nest_model.guesses.yardsticks import Mask, fit_patients, has_one_set_alone, yardsticks
-from nest_model.masking import MaskedBatch, mask_batch, mask_sets
+from nest_model.masking import FIRST_TOKEN, MaskedBatch, mask_batch, mask_sets
 from nest_model.model import NestModel
-from nest_model.objectives import SetPrediction, pretraining_loss, set_prediction, validation_scores
+from nest_model.objectives import Counts, SetPrediction, pretraining_loss, set_prediction, validation_scores
 from nest_model.ranks import share, total
 from nest_model.recipe import Recipe
 from nest_model.resumption import Position
@@ -37,6 +37,7 @@ from schemas.suppress import shown_count
 
 log = logging.getLogger("nest")
 
+_SUMS = Counts(1, 1, 1)  # losses that are not divided
 VALIDATION_SEED = 2025  # of the validation masks: the same in every epoch and every run
 
 
@@ -89,26 +90,31 @@ class Part:
     """A micro-batch of a step."""
 
     masked: MaskedBatch
-    mlm_count: int  # of the whole step
-    msm_count: int
+    guesses: Counts  # of the whole step
     counts: bool  # or is another rank's, and there for the turn alone
 
-    def losses(self, model: NestModel) -> tuple[Tensor, Tensor, Tensor]:
-        losses = pretraining_loss(model, self.masked, mlm_count=self.mlm_count, msm_count=self.msm_count)
-        return losses.total * self.counts, losses.mlm * self.counts, losses.msm * self.counts
+    def losses(self, model: NestModel) -> tuple[Tensor, ...]:
+        losses = pretraining_loss(model, self.masked, self.guesses)
+        return tuple(of * self.counts for of in (losses.total, losses.mlm, losses.msm, losses.own))
 
     def validation_scores(self, model: NestModel) -> Parcel:
-        """Return the sums of both losses and of set prediction, by name."""
-        mlm, msm, predicted = validation_scores(model, self.masked)
-        return Parcel({"mlm": float(mlm), "msm": float(msm), **_sums(predicted)})
+        """Return the sums of the losses and of set prediction, by name."""
+        losses, predicted = validation_scores(model, self.masked)
+        return Parcel({name: float(loss) for name, loss in losses.items()} | _sums(predicted))
 
 
-_PREDICTIONS = tuple(f"val_{name}_at_10_{row}" for row in ("cls", "mask") for name in ("recall", "ndcg"))
+_PREDICTIONS = tuple(
+    f"val_{name}_at_10_{row}" for row in ("cls", "mask", "head") for name in ("recall", "ndcg")
+)
 
 
 def _sums(predicted: SetPrediction) -> dict[str, float]:
     """Return the sums of each score over the sets, in the order of `_PREDICTIONS`."""
-    rankings = (ranking for row in (predicted.cls, predicted.mask) for ranking in (row.recall, row.ndcg))
+    rankings = (
+        ranking
+        for row in (predicted.cls, predicted.mask, predicted.head)
+        for ranking in (row.recall, row.ndcg)
+    )
     return {name: float(ranking.sum()) for name, ranking in zip(_PREDICTIONS, rankings, strict=True)}
 
 
@@ -128,9 +134,25 @@ class Pretraining:
         alone = self._fabric.world_size == 1 and self._fabric.device.type == "cpu"
         refuse_too_large(config, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
         self.module = _PretrainingModule(NestModel(config))
+        self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all are
+        self._popularity = Popularity.of(patients.seqsets, self._train, config.vocab_size)
+        if recipe.starts_at_shares:
+            self._start_at_shares()
+        self._terms = [
+            name
+            for name, weight in config.loss_weights.items()
+            if name != "own" or weight  # the paper's own two always
+        ]
         self.rows = self._train.rows
         self.padded_rows = config.max_sets * config.max_set_rows
         self.row_budget = recipe.row_budget
+
+    @torch.no_grad()
+    def _start_at_shares(self) -> None:
+        """Let MSM's head begin at the constant guess; the specials, which are never guessed, at its least."""
+        guess = torch.from_numpy(self._popularity.mean_set)
+        bias = self.module.model.set_head.out.bias
+        bias.copy_(guess.where(guess > 0, guess[FIRST_TOKEN:].min()).log())
 
     @property
     def weights(self) -> int:
@@ -147,28 +169,30 @@ class Pretraining:
     def parts(self, examples: np.ndarray, step_seed: int) -> list[Part]:
         batch = pack(self._seqsets, self._train.take(examples), self._config)
         masked = mask_batch(batch, Generator().manual_seed(step_seed), self._config)
-        return list(self._parts(masked, len(masked.mlm_rows), len(masked.masked_sets)))
+        return list(self._parts(masked, Counts.of(masked)))
 
     def losses(self, module: nn.Module, part: Part) -> dict[str, Tensor]:
-        return dict(zip(("loss", "mlm", "msm"), module(part.losses), strict=True))
+        losses = dict(zip(("loss", *Counts._fields), module(part.losses), strict=True))
+        return {name: loss for name, loss in losses.items() if name == "loss" or name in self._terms}
 
     @torch.no_grad()
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
-        """Return the two losses over all validation patients, and their sum as the config weighs it.
+        """Return the losses over all validation patients, and their sum as the config weighs it.
 
         With them set prediction, where sets are masked: beside masked tokens, so for a curve alone.
         """
-        sums, tokens, sets = dict.fromkeys(("mlm", "msm", *_PREDICTIONS), 0.0), 0, 0
+        sums = dict.fromkeys((*Counts._fields, *_PREDICTIONS), 0.0)
+        counts = np.zeros(len(Counts._fields))
         for masked in self._validation(mask_batch):
-            tokens, sets = tokens + len(masked.mlm_rows), sets + len(masked.masked_sets)
+            counts += Counts.of(masked)
             for part in self._parts(masked):
                 for name, value in module(part.validation_scores).content.items():
                     sums[name] += part.counts * value
-        sums = total(sums, self._fabric)
-        mlm, msm = sums.pop("mlm") / max(tokens, 1), sums.pop("msm") / max(sets, 1)
-        loss = self._config.mlm_weight * mlm + self._config.msm_weight * msm
-        lists = {name: value / sets for name, value in sums.items()} if sets else {}
-        return {"val_loss": loss, "val_mlm": mlm, "val_msm": msm, **lists}, loss
+        sums, guesses = total(sums, self._fabric), Counts(*counts.astype(int).tolist())
+        means = {name: sums.pop(name) / max(count, 1) for name, count in guesses._asdict().items()}
+        loss = sum(weight * means[name] for name, weight in self._config.loss_weights.items())
+        lists = {name: value / guesses.msm for name, value in sums.items()} if guesses.msm else {}
+        return {"val_loss": loss} | {f"val_{name}": means[name] for name in self._terms} | lists, loss
 
     @torch.no_grad()
     def set_prediction(self, module: nn.Module) -> dict[str, float]:
@@ -176,7 +200,7 @@ class Pretraining:
         module.eval()
         sums, sets = dict.fromkeys(_PREDICTIONS, 0.0), 0
         for masked in self._validation(mask_sets):
-            sets += len(masked.masked_sets)
+            sets += len(masked.hidden.sets)
             for part in self._parts(masked):
                 predicted = module(
                     lambda model, part=part: Parcel(set_prediction(model, part.masked))
@@ -188,8 +212,9 @@ class Pretraining:
     def beside_guesses(self, validation: dict[str, float]) -> dict[str, Any]:
         """Return the yardsticks of the same masked validation batches, and what they say of the model's metrics."""
         sample = self._train.take(fit_patients(len(self._train), VALIDATION_SEED))
-        popularity = Popularity.of(self._seqsets, self._train, self._config.vocab_size)
-        guesses = yardsticks(popularity, partial(self._masked, sample), partial(self._masked, self._val))
+        guesses = yardsticks(
+            self._popularity, partial(self._masked, sample), partial(self._masked, self._val)
+        )
         splits = {"training": self._train, "validation": self._val}
         one_set_alone = next((name for name, of in splits.items() if has_one_set_alone(of)), None)
         weights = {"val_mlm": self._config.mlm_weight, "val_msm": self._config.msm_weight}
@@ -204,10 +229,10 @@ class Pretraining:
             ),
         }
 
-    def _parts(self, masked: MaskedBatch, mlm_count: int = 1, msm_count: int = 1) -> Iterator[Part]:
+    def _parts(self, masked: MaskedBatch, guesses: Counts = _SUMS) -> Iterator[Part]:
         for run, counts in share(masked.batch.rows, self.row_budget, self._fabric):
             part = masked.slice_subjects(run.start, run.stop).to(self._fabric.device)
-            yield Part(part, mlm_count, msm_count, counts)
+            yield Part(part, guesses, counts)
 
     def where(self, examples: np.ndarray) -> list[ShardRows]:
         """Return the rows of the shards these training examples are read from."""

@@ -103,7 +103,7 @@ def _data(training: Mapping[str, Any]) -> list[str]:
 
 def _run(training: Mapping[str, Any]) -> list[str]:
     recipe = training["recipe"]
-    thinning = recipe.get("thinning", 0.0)
+    least, thinning = recipe.get("thinning", (0.0, 0.0))
     ours = recipe["examples_per_step"] != PAPER_EXAMPLES_PER_STEP or thinning > 0
     return [
         "## Training",
@@ -111,7 +111,7 @@ def _run(training: Mapping[str, Any]) -> list[str]:
         f"{recipe['examples_per_step']} examples a step, seed {training['seed']}; {training['epochs']} epochs "
         f"(at most {recipe['epochs']}, patience {recipe['patience']}), the best is number "
         f"{training['best_epoch'] + 1}."
-        + (f" Each time a different {thinning:.0%} of the events is left out." if thinning else "")
+        + (f" Each time {_share(least, thinning)} of the events is left out." if thinning else "")
         + (f" The paper takes {PAPER_EXAMPLES_PER_STEP} a step and leaves none out." if ours else "")
         + "\n",
     ]
@@ -120,3 +120,7 @@ def _run(training: Mapping[str, Any]) -> list[str]:
 def _table(title: str, metrics: Mapping[str, float]) -> list[str]:
     rows = [f"| {name} | {value:.4g} |" for name, value in metrics.items()]
     return [title, "| metric | value |", "|---|---|", *rows, ""]
+
+
+def _share(least: float, most: float) -> str:
+    return f"a different {most:.0%}" if least == most else f"a different {least:.0%} to {most:.0%}"

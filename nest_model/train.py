@@ -64,7 +64,7 @@ def pretrain(
     config = ModelConfig.preset(
         model, vocab_size(vocab, patients.seqsets.vocab_sha256), cse_position=position, **changes
     )
-    chosen = PRETRAINING[model].changed(**recipe)
+    chosen = PRETRAINING[model].for_examples(len(patients.train)).changed(**recipe)
     torch.manual_seed(seed)
     trainee = Pretraining(patients, config, chosen, runtime)
     states = StateFolder(out / "state", run_key(config, chosen, seed, patients, key))

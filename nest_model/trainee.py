@@ -1,5 +1,6 @@
 """What the training loop asks of what it trains, and how a batch passes through the module Fabric wraps."""
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,11 @@ class Trainee(Protocol):
     rows: np.ndarray  # [examples] rows of each training example; their sum is the unit of progress
     padded_rows: int  # of an example whose context is filled up
     row_budget: int  # of a micro-batch from now on; the loop may lower it
+
+    @property
+    def fresh_weights(self) -> Iterable[nn.Parameter]:
+        """Return the weights that begin at random beside others that do not."""
+        ...
 
     def parts(self, examples: np.ndarray, step_seed: int) -> list[Any]:
         """Return this rank's micro-batches of a step, as many as any rank's."""

@@ -21,7 +21,7 @@ def num_weights(config: ModelConfig) -> int:
     d, vocab_size = config.d_model, config.vocab_size
     block = 4 * d * d + 3 * d * config.d_ff + 2 * d
     time2vec = 2 * d * len(config.time2vec.split("+")) if config.time2vec else 0
-    set_head = d * d + 2 * d + (d + 1) * vocab_size
+    set_head = d * d + 2 * d + (1 if config.tied_set_head else d + 1) * vocab_size
     return vocab_size * d + time2vec + 2 * block * config.layers + d + set_head
 
 

@@ -19,7 +19,7 @@ class DataRules(BaseModel):
     top_labs: int = Field(default=200, ge=1)
     clock: Literal["available_at", "time"] = "available_at"  # what a cohort cuts on
     pretrain_split: tuple[float, float] = (0.70, 0.85)  # train below, val below, test from
-    cse_position: Literal["days_since_first", "days_since_prior", "index"] = "days_since_first"
+    cse_position: Literal["days_since_first", "days_since_prior", "index"] = "index"
 
 
 PRESETS: dict[str, DataRules] = {

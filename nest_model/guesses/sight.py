@@ -86,10 +86,10 @@ class Sight:
             Visible.of(masked, patient_of_set, vocab_size),
             token_patient=patient_of_set[batch.set_of_row[masked.mlm_rows].numpy()],
             token=masked.mlm_targets.numpy(),
-            set_patient=patient_of_set[masked.masked_sets.numpy()],
-            target_set=masked.target_sets.numpy(),
-            target_token=masked.target_tokens.numpy(),
-            target_share=masked.target_shares.numpy(),
+            set_patient=patient_of_set[masked.hidden.sets.numpy()],
+            target_set=masked.hidden.set_of_token.numpy(),
+            target_token=masked.hidden.tokens.numpy(),
+            target_share=masked.hidden.shares.numpy(),
         )
 
     @cached_property

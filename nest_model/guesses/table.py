@@ -11,6 +11,8 @@ NAMES = {
     "val_ndcg_at_10_cls": "Set prediction: NDCG@10 at [CLS] ↑",
     "val_recall_at_10_mask": "Set prediction: Recall@10 at [MASK] ↑",
     "val_ndcg_at_10_mask": "Set prediction: NDCG@10 at [MASK] ↑",
+    "val_recall_at_10_head": "Set prediction: Recall@10 by the set head ↑",
+    "val_ndcg_at_10_head": "Set prediction: NDCG@10 by the set head ↑",
 }
 GUESSES = {
     "constant": "Constant guess",

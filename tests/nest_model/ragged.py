@@ -27,6 +27,8 @@ configs = st.builds(
     time2vec_scale=st.sampled_from([1.0, 0.3]),
     mlm_weight=st.sampled_from([0.0, 1.0, 0.5]),
     msm_weight=st.sampled_from([0.0, 1.0, 0.5]),
+    own_set_weight=st.sampled_from([0.0, 1.0, 0.5]),
+    tied_set_head=st.booleans(),
     token_mask_share=st.sampled_from([0.2, 0.7, 1.0]),
     set_mask_share=st.sampled_from([0.0, 0.4, 1.0]),
 )

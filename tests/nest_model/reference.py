@@ -130,8 +130,8 @@ def gelu(x: Tensor) -> Tensor:
 
 def losses(
     weights: dict[str, Tensor], config: ModelConfig, original: PackedBatch, masked: MaskedBatch
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return hidden [rows of the masked batch, d_model], MLM and MSM, targets taken from the original."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return hidden [rows of the masked batch, d_model], MLM, MSM and own sets, targets taken from the original."""
     masked_sets = found_masked_sets(original, masked.batch, config)
     padded = pad(masked.batch, masked_sets, config)
     x = encode(weights, config, padded)
@@ -145,21 +145,52 @@ def losses(
         target = int(original.tokens[bounds[index] + row - shown[index]])
         logits = hidden[row] @ weights["embedding.weight"].T
         mlm_terms.append(-logits.log_softmax(-1)[target])
-    for index in sorted(masked_sets):
+    own_terms = []
+    for index in range(original.sets):
         events = original.tokens[bounds[index] + 1 : bounds[index + 1]].tolist()
         counts = Counter(token for token in events if token > MASK)
         if not counts:
             continue
-        predicted = set_head(weights, hidden[shown[index]]).log_softmax(-1)
+        predicted = set_head(weights, config, hidden[shown[index]]).log_softmax(-1)
         shares = {token: count / counts.total() for token, count in counts.items()}
-        msm_terms.append(sum(share * (math.log(share) - predicted[t]) for t, share in shares.items()))
-    return hidden, _mean(mlm_terms, hidden), _mean(msm_terms, hidden)
+        divergence = sum(share * (math.log(share) - predicted[t]) for t, share in shares.items())
+        (msm_terms if index in masked_sets else own_terms).append(divergence)
+    return hidden, _mean(mlm_terms, hidden), _mean(msm_terms, hidden), _mean(own_terms, hidden)
 
 
-def set_head(weights: dict[str, Tensor], cls_row: Tensor) -> Tensor:
+def set_head(weights: dict[str, Tensor], config: ModelConfig, cls_row: Tensor) -> Tensor:
     x = gelu(cls_row @ weights["set_head.dense.weight"].T + weights["set_head.dense.bias"])
     x = layer_norm(x, weights["set_head.norm.weight"])
-    return x @ weights["set_head.out.weight"].T + weights["set_head.out.bias"]
+    out = weights["embedding.weight" if config.tied_set_head else "set_head.out.weight"]
+    return x @ out.T + weights["set_head.out.bias"]
+
+
+def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch) -> Tensor:
+    """Return [subjects, parts, d_model], what a task's head reads of each subject of a batch without masks."""
+    x = encode(weights, config, pad(batch, set(), config))
+    set_bounds, nothing = batch.set_offsets.tolist(), torch.zeros(config.d_model, dtype=x.dtype)
+    read = []
+    for subject, (first, end) in enumerate(pairwise(batch.subject_offsets.tolist())):
+        last_first = [x[subject, index - first, 0] for index in reversed(range(first, end))]
+        if config.readout == "cls":
+            read.append(torch.stack(last_first[:1]))
+            continue
+        embedded = [
+            [weights["embedding.weight"][token] for token in batch.tokens[a + 1 : b]]
+            for a, b in pairwise(set_bounds[first : end + 1])
+        ]
+        before = embedded[-2] if len(embedded) > 1 else []
+        history = [row for rows in embedded[:-1] for row in rows]
+        means = [torch.stack(rows).mean(0) if rows else nothing for rows in (embedded[-1], before, history)]
+        read.append(torch.stack([*last_first, nothing, nothing][:3] + means))
+    return torch.stack(read)
+
+
+def history_head(weights: dict[str, Tensor], parts: Tensor) -> Tensor:
+    normed = [layer_norm(parts[:, k], weights[f"norms.{k}.weight"]) for k in range(parts.shape[1])]
+    x = torch.cat(normed, dim=1)
+    curve = gelu(x @ weights["dense.weight"].T + weights["dense.bias"])
+    return curve @ weights["out.weight"].T + weights["out.bias"] + x @ weights["line.weight"].T
 
 
 def found_masked_sets(original: PackedBatch, shown: PackedBatch, config: ModelConfig) -> set[int]:

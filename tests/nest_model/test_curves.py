@@ -14,7 +14,7 @@ from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_s
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=14, cosine=True)
 STEP = {
-    "loss", "mlm", "msm_true_kl", "learning_rate", "padding_avoided", "memory_peak_mib", "tokens_per_second",
+    "loss", "mlm", "msm_true_kl", "own", "learning_rate", "padding_avoided", "memory_peak_mib", "tokens_per_second",
     "seconds_left",
 }  # fmt: skip
 MAX_SETS, MAX_SET_ROWS = 4, 16
@@ -42,9 +42,9 @@ def test_every_curve_is_in_tensorboard_and_in_the_lines(world, tmp_path):
     drawn = curves(tmp_path)
     lines = [event for event in events if event["event"] == "progress"]
 
-    epoch = {"train_loss", "train_mlm", "train_msm", "val_loss", "val_mlm", "val_msm"}
-    epoch |= {f"val_{name}_at_10_{row}" for name in ("recall", "ndcg") for row in ("cls", "mask")}
-    speed = STEP - {"loss", "mlm", "msm_true_kl"}
+    epoch = {"train_loss", "train_mlm", "train_msm", "val_loss", "val_mlm", "val_msm", "train_own", "val_own"}
+    epoch |= {f"val_{name}_at_10_{row}" for name in ("recall", "ndcg") for row in ("cls", "mask", "head")}
+    speed = STEP - {"loss", "mlm", "msm_true_kl", "own"}
     assert set(drawn) == {f"step/{name}" for name in STEP} | {f"epoch/{name}" for name in epoch | speed}
     assert set(lines[0]["metrics"]) | {"rate", "seconds_left"} >= STEP - {"tokens_per_second"}
     for name in lines[0]["metrics"].keys() - speed:
@@ -54,13 +54,13 @@ def test_every_curve_is_in_tensorboard_and_in_the_lines(world, tmp_path):
     assert epoch | speed <= set(evaluations[0])
 
 
-def test_the_loss_is_the_weighted_sum_of_its_two_parts_and_the_divergence_is_none_below_zero(world, tmp_path):
+def test_the_loss_is_the_weighted_sum_of_its_parts_and_the_divergence_is_none_below_zero(world, tmp_path):
     train(world, tmp_path)
     drawn = curves(tmp_path)
 
-    parts = zip(*(drawn[f"step/{name}"] for name in ("loss", "mlm", "msm_true_kl")), strict=True)
-    for (_, loss), (_, mlm), (_, divergence) in parts:
-        assert loss == pytest.approx(mlm + divergence, rel=1e-5)
+    parts = zip(*(drawn[f"step/{name}"] for name in ("loss", "mlm", "msm_true_kl", "own")), strict=True)
+    for (_, loss), (_, mlm), (_, divergence), (_, own) in parts:
+        assert loss == pytest.approx(mlm + divergence + own, rel=1e-5)
         assert divergence > 0
 
 

@@ -294,7 +294,7 @@ def test_several_classes_are_learnt_alike(world, pretrained, tmp_path, label_typ
     assert test.probability[present, 1].min() > test.probability[~present, 1].max()
 
 
-@pytest.mark.parametrize(("label_type", "rate"), [("bool", 3e-4), ("class", 1e-3), ("list", 1e-3)])
+@pytest.mark.parametrize(("label_type", "rate"), [("bool", 2e-4), ("class", 1e-3), ("list", 1e-3)])
 def test_several_classes_are_learnt_at_a_rate_of_their_own(world, pretrained, tmp_path, label_type, rate):
     as_type = {"bool": bool, "class": "ab".__getitem__, "list": lambda truth: ["a"] * truth}[label_type]
     rows = [(*row[:3], as_type(row[3])) for row in rows_of(world)]

@@ -45,11 +45,11 @@ def rows_that_fit(monkeypatch):
     def set_to(rows: int) -> list[int]:
         refused: list[int] = []
 
-        def limited(model, masked, **counts):
+        def limited(model, masked, counts):
             if len(masked.batch.tokens) > rows:
                 refused.append(len(masked.batch.tokens))
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
-            return pretraining_loss(model, masked, **counts)
+            return pretraining_loss(model, masked, counts)
 
         monkeypatch.setattr("nest_model.pretraining.pretraining_loss", limited)
         return refused
@@ -76,11 +76,11 @@ def test_memory_that_runs_out_while_a_model_is_judged_is_lowered_as_in_a_step(
     train(world, tmp_path / "a")
     work, refused = getattr(objectives, evaluated_by), []
 
-    def limited(model, masked, **counts):
+    def limited(model, masked):
         if not model.training and len(masked.batch.tokens) > 30:
             refused.append(len(masked.batch.tokens))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
-        return work(model, masked, **counts)
+        return work(model, masked)
 
     monkeypatch.setattr(pretraining, evaluated_by, limited)
     train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)

@@ -44,13 +44,14 @@ def test_packed_rows_give_the_padded_models_outputs_losses_and_gradients(sizes, 
 
     losses = pretraining_loss(model, masked)
     losses.total.backward()
-    hidden, mlm, msm = reference.losses(plain, config, batch, masked)
-    (config.mlm_weight * mlm + config.msm_weight * msm).backward()
+    hidden, mlm, msm, own = reference.losses(plain, config, batch, masked)
+    (config.mlm_weight * mlm + config.msm_weight * msm + config.own_set_weight * own).backward()
 
     close = {"rtol": 0, "atol": 1e-12}
     torch.testing.assert_close(model(masked.batch), hidden, **close)
     torch.testing.assert_close(losses.mlm, mlm, **close)
     torch.testing.assert_close(losses.msm, msm, **close)
+    torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **close)
     for name, weight in model.named_parameters():
         expected = torch.zeros_like(weight) if plain[name].grad is None else plain[name].grad
         torch.testing.assert_close(weight.grad, expected, **close, msg=name)
@@ -65,12 +66,13 @@ def test_packed_float32_is_the_padded_float64_to_1e_5(sizes, config, seed):
     plain = {name: weight.detach().double() for name, weight in model.named_parameters()}
 
     losses = pretraining_loss(model, masked)
-    hidden, mlm, msm = reference.losses(plain, config, batch, masked)
+    hidden, mlm, msm, own = reference.losses(plain, config, batch, masked)
 
     close = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
     torch.testing.assert_close(model(masked.batch), hidden, **close)
     torch.testing.assert_close(losses.mlm, mlm, **close)
     torch.testing.assert_close(losses.msm, msm, **close)
+    torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **close)
 
 
 @settings(max_examples=25, deadline=None)

@@ -44,13 +44,14 @@ def _compare(sizes, config, seed, *, dtype: torch.dtype, close: float) -> None:
     losses = pretraining_loss(model, masked)
     losses.total.backward()
     collapsed = mask_batch(batch, torch.Generator().manual_seed(seed), replace(config, shortcuts=Shortcuts()))
-    hidden, mlm, msm = reference.losses(plain, config, batch, collapsed)
-    (config.mlm_weight * mlm + config.msm_weight * msm).backward()
+    hidden, mlm, msm, own = reference.losses(plain, config, batch, collapsed)
+    (config.mlm_weight * mlm + config.msm_weight * msm + config.own_set_weight * own).backward()
 
     near = {"rtol": close, "atol": close, "check_dtype": False}
     torch.testing.assert_close(model(masked.batch), _as_written(hidden, collapsed, masked), **near)
     torch.testing.assert_close(losses.mlm, mlm, **near)
     torch.testing.assert_close(losses.msm, msm, **near)
+    torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **near)
     expected = {
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in plain.items()

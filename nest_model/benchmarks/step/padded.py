@@ -47,8 +47,8 @@ class Padded:
         sets, rows = batch.subjects * m, batch.subjects * m * n
         tokens = torch.full((rows,), PAD).index_fill_(0, torch.arange(0, rows, n), CLS)
         shares = torch.zeros(sets, config.vocab_size, dtype=torch.float64)
-        target_places = set_place[masked.masked_sets][masked.target_sets]
-        shares[target_places, masked.target_tokens] = masked.target_shares
+        target_places = set_place[masked.hidden.sets][masked.hidden.set_of_token]
+        shares[target_places, masked.hidden.tokens] = masked.hidden.shares
         return cls(
             PackedBatch(
                 tokens=tokens.index_copy(0, place, batch.tokens),

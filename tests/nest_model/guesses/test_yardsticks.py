@@ -102,12 +102,12 @@ class Naive:
             hidden = dict(zip(masked.mlm_rows.tolist(), masked.mlm_targets.tolist(), strict=True))
             targets = defaultdict(dict)
             for place, token, share in zip(
-                masked.target_sets.tolist(),
-                masked.target_tokens.tolist(),
-                masked.target_shares.tolist(),
+                masked.hidden.set_of_token.tolist(),
+                masked.hidden.tokens.tolist(),
+                masked.hidden.shares.tolist(),
                 strict=True,
             ):
-                targets[int(masked.masked_sets[place])][token] = share
+                targets[int(masked.hidden.sets[place])][token] = share
             for patient in range(batch.subjects):
                 visible, tokens, sets = [], [], []
                 for number in range(*batch.subject_offsets[patient : patient + 2].tolist()):

@@ -1,0 +1,71 @@
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from nest_model.config import ModelConfig
+from nest_model.heads import HistoryHead
+from nest_model.readout import num_parts, read_out
+from tests.nest_model import reference
+from tests.nest_model.ragged import MAX_SET_ROWS, VOCAB_SIZE, configs, ragged_batch, seeded_model, subjects
+
+CONFIG = ModelConfig(VOCAB_SIZE, d_model=16, heads=2, d_ff=24, layers=2, max_set_rows=MAX_SET_ROWS)
+CLOSE = {"rtol": 0, "atol": 1e-12}
+
+
+@settings(max_examples=60, deadline=None)
+@given(subjects, configs, st.sampled_from(["cls", "history"]), st.integers(0, 1000))
+def test_a_readout_is_the_padded_models_with_its_gradients(sizes, config, readout, seed):
+    config = dataclasses.replace(config, readout=readout)
+    batch, model = ragged_batch(sizes, seed, config.cse_position), seeded_model(config, seed)
+    plain = {name: weight.detach().clone().requires_grad_() for name, weight in model.named_parameters()}
+    directions = torch.randn(batch.subjects, num_parts(readout), config.d_model).double()
+
+    parts = read_out(model, batch)
+    (parts * directions).sum().backward()
+    expected = reference.read_out(plain, config, batch)
+    (expected * directions).sum().backward()
+
+    torch.testing.assert_close(parts, expected, **CLOSE)
+    for name, weight in model.named_parameters():
+        of_plain = torch.zeros_like(weight) if plain[name].grad is None else plain[name].grad
+        gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
+        # by the largest of a weight: a Time2Vec's is a sum of hours, hundreds that cancel
+        near = CLOSE | {"atol": 1e-12 * max(1, float(of_plain.abs().max()))}
+        torch.testing.assert_close(gradient, of_plain, **near, msg=name)
+
+
+def test_a_set_that_is_not_there_reads_as_0():
+    config = dataclasses.replace(CONFIG, readout="history")
+
+    parts = read_out(seeded_model(config), ragged_batch([[4], [0, 3]]))
+
+    assert parts[0, [1, 2, 4, 5]].count_nonzero() == 0  # one set alone: no [CLS], no mean of one before
+    assert parts[1, 2].count_nonzero() == 0
+    assert parts[1, [4, 5]].count_nonzero() == 0  # the set before is there and has no event
+    assert all(parts[1, part].count_nonzero() for part in (0, 1, 3))
+
+
+def test_the_history_head_is_a_curve_beside_a_straight_line_that_begins_at_0():
+    torch.manual_seed(0)
+    head = HistoryHead(6, 8, 3, dropout=0.5).double().eval()
+    parts = torch.randn(5, 6, 8, dtype=torch.float64)
+    assert head.line.weight.count_nonzero() == 0
+    for weight in head.parameters():
+        nn.init.normal_(weight)
+
+    weights = dict(head.named_parameters())
+    torch.testing.assert_close(head(parts), reference.history_head(weights, parts), **CLOSE)
+    head.train()
+    assert not torch.equal(head(parts), head(parts))
+
+
+@pytest.mark.parametrize(("readout", "parts"), [("cls", 1), ("history", 6)])
+def test_a_readout_has_as_many_parts_as_it_says(readout, parts):
+    config = dataclasses.replace(CONFIG, readout=readout)
+
+    assert read_out(seeded_model(config), ragged_batch([[2, 1], [3]])).shape == (2, parts, config.d_model)
+    assert num_parts(readout) == parts
