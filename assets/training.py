@@ -52,7 +52,9 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
 
         layout, settings = workspace.layout(source), workspace.settings
         out = layout.model(f"{source}_nest")
-        options = {"model": settings.model, "position": settings.rules.cse_position, "seed": settings.seed}
+        options = {"model": settings.model, "seed": settings.seed}
+        if settings.rules.cse_position is not None:
+            options["position"] = settings.rules.cse_position
         options |= {"threads": 2} | dict(model or {})
         reads = options | {"gpu": settings.model == "auto" and has_gpu()}
         paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}

@@ -21,7 +21,7 @@ from schemas.labels import LabelType
 
 
 class Classifier(nn.Module):
-    """Logits [examples, classes] of the last set of each subject; a bool label has two."""
+    """Logits [examples, classes] of each subject, see `read_out`; a bool label has two."""
 
     def __init__(self, encoder: NestModel, classes: int, dropout: float) -> None:
         super().__init__()

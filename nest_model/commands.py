@@ -41,8 +41,7 @@ def parser() -> argparse.ArgumentParser:
     pretrain.add_argument(
         "--position",
         choices=positions,
-        default="index",
-        help="of a set among those of its subject",
+        help="of a set among those of its subject; without: as the model's preset says",
     )
     pretrain.add_argument(
         "--set-position",

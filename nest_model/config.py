@@ -117,7 +117,12 @@ def _refuse_other_keys(kind: type, values: dict[str, Any]) -> None:
         )
 
 
-NOT_THE_PAPERS = {"own_set_weight": 1.0, "tied_set_head": True, "readout": "history"}
+NOT_THE_PAPERS = {
+    "own_set_weight": 1.0,
+    "tied_set_head": True,
+    "readout": "history",
+    "cse_position": "index",
+}
 """What our own recipe has and the paper's has not; what each is worth stands in docs/learning.md."""
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -132,7 +132,7 @@ class FineTuning:
         return probabilities(self._score(module, np.arange(len(self._labels)), "score"), self._type)
 
     def frozen(self) -> np.ndarray:
-        """Return [rows, d_model], what the encoder as it is makes of every row of the labels; before `fit` alone."""
+        """Return [rows, parts · d_model], what is read of the encoder for every row; before `fit` alone."""
         encoder = Frozen(self.module.encoder).to(self._fabric.device)
         with self._fabric.autocast():
             return self._score(encoder, np.arange(len(self._labels)), "probe").numpy()

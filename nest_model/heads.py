@@ -38,7 +38,7 @@ class ClassifierHead(nn.Module):
 
 
 class HistoryHead(nn.Module):
-    """A task's logits from several parts of an example, each normed: `ClassifierHead` beside a straight line.
+    """A task's logits from several parts of an example, each normed and dropped out: a curve beside a straight line.
 
     The line begins at 0. What adds up, as codes do, need not pass through the curve, which is left with the rest.
     """

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from nest_model import figures
 from nest_model.guesses.table import levels
 
-TITLES = {"Training curve": "loss", "MLM": "mlm", "MSM (true KL)": "msm"}
+TITLES = {"Training curve": "loss", "MLM": "mlm", "MSM (true KL)": "msm", "Own sets (KL)": "own"}
+READOUTS = {"cls": "at [CLS]", "mask": "at [MASK]", "head": "by the set head"}
 SET_LISTS = "val_ndcg_at_10"
 
 
@@ -21,7 +22,7 @@ def curves(metrics: Mapping[str, Any]) -> dict[str, Figure]:
             at = levels(f"val_{what}", guesses)
             drawn[title] = figures.training_curve(lines, title=title, y="Loss, nats", levels=at)
     readouts = sorted({name for epoch in history for name in epoch if name.startswith(f"{SET_LISTS}_")})
-    names = {name: f"validation, at [{name.removeprefix(f'{SET_LISTS}_').upper()}]" for name in readouts}
+    names = {name: f"validation, {READOUTS[name.removeprefix(f'{SET_LISTS}_')]}" for name in readouts}
     if lines := series(history, names):
         title, at = "Set prediction", levels(SET_LISTS, guesses)
         drawn[title] = figures.training_curve(lines, title=title, y="NDCG@10", levels=at)

@@ -67,8 +67,8 @@ def groups(trainee: Trainee, recipe: Recipe) -> list[dict[str, Any]]:
             )
             members.setdefault(place, []).append(weight)
     return [
-        {"params": weights, "weight_decay": decay, "times": times}
-        for (decay, times), weights in members.items()
+        {"params": weights, "weight_decay": decay, "rate_share": share}
+        for (decay, share), weights in members.items()
     ]
 
 
@@ -144,7 +144,7 @@ class _Run:
         position, recipe = self.position, self._recipe
         rate = recipe.rate(self._steps_done, recipe.epochs * self._steps_per_epoch)
         for group in self._optimizer.param_groups:
-            group["lr"] = rate * group["times"]
+            group["lr"] = rate * group["rate_share"]
         totals = within_memory(lambda: self._gradients(examples), self._trainee, self._runtime)
         if not math.isfinite(totals["loss"]):
             raise self._not_finite("loss", self._trainee.where(examples))

@@ -1,4 +1,4 @@
-"""The pretraining losses, each over the rows that carry it, and set prediction without the set head."""
+"""The pretraining losses, each over the rows that carry it, and set prediction."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self

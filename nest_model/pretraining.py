@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,6 @@ class Pretraining:
         refuse_too_large(config, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
         self.module = _PretrainingModule(NestModel(config))
         self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all are
-        self._popularity = Popularity.of(patients.seqsets, self._train, config.vocab_size)
         if recipe.starts_at_shares:
             self._start_at_shares()
         self._terms = [
@@ -146,6 +145,10 @@ class Pretraining:
         self.rows = self._train.rows
         self.padded_rows = config.max_sets * config.max_set_rows
         self.row_budget = recipe.row_budget
+
+    @cached_property
+    def _popularity(self) -> Popularity:
+        return Popularity.of(self._seqsets, self._train, self._config.vocab_size)
 
     @torch.no_grad()
     def _start_at_shares(self) -> None:
@@ -196,7 +199,7 @@ class Pretraining:
 
     @torch.no_grad()
     def set_prediction(self, module: nn.Module) -> dict[str, float]:
-        """Return Recall@10 and NDCG@10 of masked validation sets, read at the [CLS] and at the [MASK] row."""
+        """Return Recall@10 and NDCG@10 of masked validation sets by each of the three readouts."""
         module.eval()
         sums, sets = dict.fromkeys(_PREDICTIONS, 0.0), 0
         for masked in self._validation(mask_sets):

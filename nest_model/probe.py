@@ -25,9 +25,9 @@ STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 class Probe:
     """A logistic regression for each column of a task's truth, on rows standardized as the training rows are."""
 
-    mean: np.ndarray  # f32 [d_model]
-    deviation: np.ndarray  # f32 [d_model]
-    weights: np.ndarray  # f32 [columns, d_model]
+    mean: np.ndarray  # f32 [width]
+    deviation: np.ndarray  # f32 [width]
+    weights: np.ndarray  # f32 [columns, width]
     bias: np.ndarray  # f32 [columns]
     strength: float
 
@@ -46,7 +46,7 @@ def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[Probe, Ma
     """Return the probe whose strength validation prefers by AP, of equals the weakest, and what may be told of it.
 
     Args:
-        rows: f32 [rows of the labels, d_model], of the frozen encoder.
+        rows: f32 [rows of the labels, width], what is read of the frozen encoder.
     """
     kind = labels.task.label_type
     truth = labels.truth(classes_of(labels.task))

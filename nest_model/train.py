@@ -37,7 +37,7 @@ def pretrain(
     vocab: Path,
     out: Path,
     model: str,
-    position: str,
+    position: str | None,
     seed: int,
     runtime: Runtime,
     recipe: Mapping[str, float | None] = MappingProxyType({}),
@@ -48,7 +48,7 @@ def pretrain(
 
     Args:
         model: "tiny", "paper", or "auto" (tiny on a CPU, paper on a GPU).
-        position: the config's `cse_position`.
+        position: the config's `cse_position`; None: as the model's preset says.
         recipe: what is other than in the preset's own; None: as there.
         key: of what the caller knows it to be made from, the code among it; no state of another is gone on with.
         changes: of the preset's model config.
@@ -61,9 +61,9 @@ def pretrain(
     if model == "auto":
         model = "tiny" if fabric.device.type == "cpu" else "paper"
     patients = Patients.read(seqset, subjects)
-    config = ModelConfig.preset(
-        model, vocab_size(vocab, patients.seqsets.vocab_sha256), cse_position=position, **changes
-    )
+    if position is not None:
+        changes["cse_position"] = position
+    config = ModelConfig.preset(model, vocab_size(vocab, patients.seqsets.vocab_sha256), **changes)
     chosen = PRETRAINING[model].for_examples(len(patients.train)).changed(**recipe)
     torch.manual_seed(seed)
     trainee = Pretraining(patients, config, chosen, runtime)
@@ -80,7 +80,10 @@ def pretrain(
     if not fabric.is_global_zero:
         return
     beside_guesses = trainee.beside_guesses(metrics)
-    for sentence in beside_guesses["not_learnt"]:
+    judged = (
+        beside_guesses["not_judged"] if len(patients.val) else []
+    )  # without them it was said at the start
+    for sentence in [*judged, *beside_guesses["not_learnt"]]:
         log.warning("%s", sentence)
     checkpoint.save(out, weights, card, pretrained_readme(card, metrics, **beside_guesses))
     content = {"validation": metrics, **beside_guesses, **summary, "history": reached.history}

@@ -19,7 +19,8 @@ class DataRules(BaseModel):
     top_labs: int = Field(default=200, ge=1)
     clock: Literal["available_at", "time"] = "available_at"  # what a cohort cuts on
     pretrain_split: tuple[float, float] = (0.70, 0.85)  # train below, val below, test from
-    cse_position: Literal["days_since_first", "days_since_prior", "index"] = "index"
+    # of a set among those of its subject; None: as the model's own preset says
+    cse_position: Literal["days_since_first", "days_since_prior", "index"] | None = None
 
 
 PRESETS: dict[str, DataRules] = {

@@ -63,7 +63,7 @@ def fit_logistic(labels: Labels, features: sparse.csr_matrix, *, seed: int, tele
     columns = np.concatenate(tuned)
     merits = [macro_average_precision(truth[np.ix_(val, columns)], one[val]) for one in tried]
     best = max(range(len(tried)), key=lambda k: -1.0 if (merit := merits[k]) is None else merit)
-    may_be_told = len(scorable(truth[val], labels.subject_id[val])) > 0
+    may_be_told = len(scorable(truth[np.ix_(val, columns)], labels.subject_id[val])) > 0
     return Logistic(
         classes=tuple(classes),
         probability=np.hstack([tried[best], fitted(rest, STRENGTHS[best])]),

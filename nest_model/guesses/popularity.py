@@ -65,9 +65,9 @@ class Popularity:
     def mean_set(self) -> np.ndarray:
         """The constant guess at a set: the mean of the sets' distributions, (s + h) / (S + V · h).
 
-        s is the sum of the token's shares over S sets, h = S / 2N what half a token is of a mean set.
+        s is the sum of the token's shares over S sets, h = S / 2N what half a token is of a mean set; ½ without a set.
         """
-        return _smoothed(self.shares, HALF * self.sets / max(self.tokens.sum(), 1))
+        return _smoothed(self.shares, HALF * self.sets / self.tokens.sum() if self.sets else HALF)
 
     @cached_property
     def holding(self) -> np.ndarray:

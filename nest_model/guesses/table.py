@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 NAMES = {
-    "val_loss": "Loss, MLM + MSM as weighed",
+    "val_loss": "Loss, its parts as weighed",
     "val_mlm": "MLM loss, nats a token ↓",
     "val_msm": "MSM loss (true KL), nats a set ↓",
+    "val_own": "Own sets, KL in nats a seen set ↓",
     "val_recall_at_10_cls": "Set prediction: Recall@10 at [CLS] ↑",
     "val_ndcg_at_10_cls": "Set prediction: NDCG@10 at [CLS] ↑",
     "val_recall_at_10_mask": "Set prediction: Recall@10 at [MASK] ↑",

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 SET_LISTS = "val_ndcg_at_10"
+LEAST_SHARE = 0.1
+"""Of what the mixture gains over the constant: a model that begins at the constant is soon a hair better than it."""
 _WHAT_TO_DO = (
     "Train longer, by another recipe or on more patients, before anything is built on it: docs/training.md, "
     "“Is anything learnt?”."
@@ -18,7 +20,7 @@ _NATS = {"val_mlm": ("MLM", "nats a token"), "val_msm": ("MSM", "nats a set")}
 def not_learnt(
     validation: Mapping[str, float], yardsticks: Mapping[str, Mapping[str, Any]], one_set_alone: str | None
 ) -> list[str]:
-    """Return a sentence for each of MLM, MSM and set prediction that is no better than the constant guess.
+    """Return a sentence for each of MLM, MSM and set prediction that is hardly better than the constant guess.
 
     Set prediction counts by NDCG@10 at the best of the rows it is read at, where sets were an objective. Where a
     constant is all there is to learn of sets, neither of the two is held against it.
@@ -27,20 +29,32 @@ def not_learnt(
     for name, (words, unit) in _NATS.items():
         if name in yardsticks and not (one_set_alone and name in _OF_SETS):
             model, constant = validation[name], yardsticks[name]["constant"]
-            if not model < constant:
+            least = _least_gain(yardsticks[name])
+            if not constant - model > least:
                 faults.append(
                     f"{words} stands at {model:.4f} {unit}, where a constant guess has {constant:.4f}: "
-                    f"{model - constant:.4f} worse."
+                    f"{_difference(constant - model, least)}."
                 )
     readouts = [value for name, value in validation.items() if name.startswith(SET_LISTS)]
     if readouts and set(yardsticks) >= _OF_SETS and not one_set_alone:
         model, constant = max(readouts), yardsticks[SET_LISTS]["constant"]
-        if not model > constant:
+        least = _least_gain(yardsticks[SET_LISTS])
+        if not model - constant > least:
             faults.append(
                 f"Set prediction stands at NDCG@10 {model:.4f}, where a constant list has {constant:.4f}: "
-                f"{constant - model:.4f} worse."
+                f"{_difference(model - constant, least)}."
             )
     return [*faults, _WHAT_TO_DO] if faults else []
+
+
+def _least_gain(guesses: Mapping[str, Any]) -> float:
+    """Return by how much more than the constant a model should know, where there is a mixture to tell."""
+    constant = guesses["constant"]
+    return LEAST_SHARE * abs(guesses.get("mixture", constant) - constant)
+
+
+def _difference(gain: float, least: float) -> str:
+    return f"{-gain:.4f} worse" if gain <= 0 else f"{gain:.4f} better, and at least {least:.4f} was expected"
 
 
 def not_judged(

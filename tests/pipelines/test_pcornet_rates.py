@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from assets.cohorts import FOLDER
-from nest_model.report.tasks import LEAST_PLANTED
+from nest_model.report.planted import LEAST_PLANTED
 from pipelines import pcornet
 from pipelines.cohorts import write_labels
 from pipelines.sources.pcornet.tables import TABLES

@@ -95,7 +95,7 @@ def test_every_epoch_tells_set_prediction_too_and_each_curve_is_drawn_beside_its
     assert all(0 < epoch["val_ndcg_at_10_mask"] < 1 for epoch in metrics["history"])
 
     figures = histories.curves(metrics)
-    assert list(figures) == ["Training curve", "MLM", "MSM (true KL)", "Set prediction"]
+    assert list(figures) == ["Training curve", "MLM", "MSM (true KL)", "Own sets (KL)", "Set prediction"]
     for title, name in {
         "MLM": "val_mlm",
         "MSM (true KL)": "val_msm",
