@@ -92,11 +92,11 @@ def score(
         "ece": lambda: _calibration_error(predictions, resamples),
     }
     ranked = _ranking(predictions, scorable, resamples, [name for name in metrics if name not in measures])
-    found = {name: measures[name]() if name in measures else ranked[name] for name in metrics}
+    scores = {name: measures[name]() if name in measures else ranked[name] for name in metrics}
     if _fewest_patients(predictions, scorable) < MIN_PATIENTS:
         note = "too few patients with (or without) the outcome for an interval"
-        found = {name: Score(one.value, np.empty(0), note) for name, one in found.items()}
-    return found
+        scores = {name: Score(one.value, np.empty(0), note) for name, one in scores.items()}
+    return scores
 
 
 def _fewest_patients(predictions: Predictions, scorable: np.ndarray) -> int:

@@ -17,7 +17,7 @@ from nest_model import checkpoint
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.finetuning import FineTuning
-from nest_model.labels import Labels, why_not_trainable, write_predictions
+from nest_model.labels import Labels, why_not_trainable, write_scores
 from nest_model.loop import fit
 from nest_model.memory import within_memory
 from nest_model.not_trainable import give_up
@@ -112,17 +112,7 @@ def finetune(
 
 def _judge(predictions: Path, table: Labels, model: str, probability: np.ndarray) -> dict[str, Any]:
     """Write what a model predicts for every row, and beside it what its test rows come to, which is returned."""
-    write_predictions(
-        predictions,
-        table.task,
-        f"{table.task.cohort}_{model}",
-        subject_id=table.subject_id,
-        encounter_id=table.encounter_id,
-        predict_at_us=table.predict_at_us,
-        label=table.label,
-        probability=probability,
-        split=table.split,
-    )
+    write_scores(predictions, table, model, probability)
     judged = evaluate(predictions)
     write_json(predictions.parent / "metrics.json", judged)
     return judged

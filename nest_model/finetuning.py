@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
 from nest_model.attended import attended
@@ -16,8 +15,9 @@ from nest_model.classifier import Classifier, Frozen, log_odds, loss_sum, probab
 from nest_model.data import SeqSets
 from nest_model.features import leak_count, select
 from nest_model.labels import Labels
+from nest_model.merit import macro_average_precision
 from nest_model.model import NestModel
-from nest_model.predictions import scorable, varying
+from nest_model.predictions import scorable
 from nest_model.ranks import share
 from nest_model.recipe import Recipe
 from nest_model.runtime import Runtime
@@ -88,18 +88,19 @@ class FineTuning:
 
     def parts(self, examples: np.ndarray, step_seed: int) -> list[Part]:
         torch.manual_seed(step_seed + self._fabric.global_rank)  # dropout
-        chosen = self._selection.take(self._train[examples])
-        chosen = self._thinned(chosen, np.random.default_rng(step_seed))
+        selection = self._thinned(
+            self._selection.take(self._train[examples]), np.random.default_rng(step_seed)
+        )
         targets = self._targets[self._train[examples]]
         return [
-            Part(chosen.take(np.arange(run.start, run.stop)), targets[run], counts / len(chosen))
-            for run, counts in share(chosen.rows, self.row_budget, self._fabric)
+            Part(selection.take(np.arange(run.start, run.stop)), targets[run], counts / len(selection))
+            for run, counts in share(selection.rows, self.row_budget, self._fabric)
         ]
 
-    def _thinned(self, chosen: Selection, rng: np.random.Generator) -> Selection:
+    def _thinned(self, selection: Selection, rng: np.random.Generator) -> Selection:
         least, most = self._recipe.thinning
-        share = rng.uniform(least, most) if least < most else most
-        return thin(chosen, share, rng) if share else chosen
+        dropped_share = rng.uniform(least, most) if least < most else most
+        return thin(selection, dropped_share, rng) if dropped_share else selection
 
     def losses(self, module: nn.Module, part: Part) -> dict[str, Tensor]:
         batch = pack(self._seqsets, part.chosen, self.module.encoder.config)
@@ -118,7 +119,7 @@ class FineTuning:
         loss = float(loss_sum(logits, targets, self._type)) / len(self._val)
         scores = probabilities(logits, self._type)
         truth = as_truth(targets.numpy(), scores.shape[1], self._type)
-        precision = mean_average_precision(truth, scores)
+        precision = macro_average_precision(truth, scores)
         told = {"val_loss": loss} | ({} if precision is None else {"val_average_precision": precision})
         may_be_told = len(scorable(truth, self._labels.subject_id[self._val])) > 0
         return told if may_be_told else {}, loss if precision is None else -precision
@@ -183,11 +184,3 @@ def as_truth(targets: np.ndarray, classes: int, label_type: str) -> np.ndarray:
     if label_type == "class":
         return targets[:, None] == np.arange(classes)
     return (targets[:, None] if label_type == "bool" else targets).astype(bool)
-
-
-def mean_average_precision(truth: np.ndarray, probability: np.ndarray) -> float | None:
-    """Return AP, the mean over classes that vary; None: none does."""
-    varies = varying(truth)
-    if not len(varies):
-        return None
-    return float(average_precision_score(truth[:, varies], probability[:, varies], average="macro"))

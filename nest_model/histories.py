@@ -16,17 +16,17 @@ SET_LISTS = "val_ndcg_at_10"
 def curves(metrics: Mapping[str, Any]) -> dict[str, Figure]:
     """Return by title the loss, its parts and set prediction over the epochs; nothing of what was not measured."""
     history, guesses = metrics.get("history") or [], metrics.get("yardsticks", {})
-    drawn = {}
+    figure_by_title = {}
     for title, what in TITLES.items():
         if lines := series(history, {f"train_{what}": "training", f"val_{what}": "validation"}):
             at = levels(f"val_{what}", guesses)
-            drawn[title] = figures.training_curve(lines, title=title, y="Loss, nats", levels=at)
+            figure_by_title[title] = figures.training_curve(lines, title=title, y="Loss, nats", levels=at)
     readouts = sorted({name for epoch in history for name in epoch if name.startswith(f"{SET_LISTS}_")})
     names = {name: f"validation, {READOUTS[name.removeprefix(f'{SET_LISTS}_')]}" for name in readouts}
     if lines := series(history, names):
         title, at = "Set prediction", levels(SET_LISTS, guesses)
-        drawn[title] = figures.training_curve(lines, title=title, y="NDCG@10", levels=at)
-    return drawn
+        figure_by_title[title] = figures.training_curve(lines, title=title, y="NDCG@10", levels=at)
+    return figure_by_title
 
 
 def series(

@@ -109,5 +109,27 @@ def write_predictions(
     write_table(table, path, schema, made_by=model, metadata={"task": task.model_dump_json()})
 
 
+def write_scores(
+    path: Path, labels: Labels, model: str, probability: np.ndarray, classes: tuple[str, ...] | None = None
+) -> None:
+    """Write what `<cohort>_<model>` predicts for every row of a task's labels, as `write_predictions` does.
+
+    Args:
+        classes: those scored; None: all of the task's.
+    """
+    task = labels.task if classes is None else labels.task.model_copy(update={"classes": classes})
+    write_predictions(
+        path,
+        task,
+        f"{task.cohort}_{model}",
+        subject_id=labels.subject_id,
+        encounter_id=labels.encounter_id,
+        predict_at_us=labels.predict_at_us,
+        label=labels.label,
+        probability=probability,
+        split=labels.split,
+    )
+
+
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

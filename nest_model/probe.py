@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from nest_model.finetuning import mean_average_precision
 from nest_model.labels import Labels
+from nest_model.merit import macro_average_precision
 from nest_model.predictions import classes_of, scorable
 from schemas.io.outputs import write_bytes
 from schemas.labels import LabelType
@@ -83,6 +83,6 @@ def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: floa
 
 def _merit(truth: np.ndarray, probability: np.ndarray) -> tuple[float, float]:
     """Return AP (-1: nothing to tell apart), then the negative squared error: the larger the better."""
-    precision = mean_average_precision(truth, probability) if len(truth) else None
+    precision = macro_average_precision(truth, probability) if len(truth) else None
     error = float(np.mean((truth - probability) ** 2)) if len(truth) else 0.0
     return -1.0 if precision is None else precision, -error

@@ -192,9 +192,9 @@ class Suspects:
 
     def words(self) -> str:
         """Return on whom suspects are judged, in words."""
-        drawn = " drawn" if self.is_drawn else ""
+        note = " drawn" if self.is_drawn else ""
         return (
-            f"{shown_count(len(self.labels))} predictions{drawn} of training and validation patients, each by a light "
+            f"{shown_count(len(self.labels))} predictions{note} of training and validation patients, each by a light "
             "model of other patients; the test split is not looked at."
         )
 

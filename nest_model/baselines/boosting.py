@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy import sparse
 
-from nest_model.baselines.merit import macro_average_precision
 from nest_model.labels import Labels
+from nest_model.merit import macro_average_precision
 from nest_model.predictions import scorable, truth_table
 from nest_model.telemetry import Progress, Telemetry
 

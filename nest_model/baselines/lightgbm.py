@@ -20,7 +20,7 @@ from nest_model.baselines.counts import common_columns, count_features, feature_
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.features import select
-from nest_model.labels import Labels, why_not_trainable, write_predictions
+from nest_model.labels import Labels, why_not_trainable, write_scores
 from nest_model.not_trainable import give_up
 from nest_model.telemetry import Telemetry
 from nest_model.vocabulary import read_tokens
@@ -72,17 +72,7 @@ def run(
         "vocab_sha256": seqsets.vocab_sha256,
     }
     save(out, fitted, table.task, about)
-    write_predictions(
-        predictions,
-        table.task.model_copy(update={"classes": fitted.classes}),
-        f"{table.task.cohort}_lightgbm",
-        subject_id=table.subject_id,
-        encounter_id=table.encounter_id,
-        predict_at_us=table.predict_at_us,
-        label=table.label,
-        probability=probabilities(fitted.boosters, features),
-        split=table.split,
-    )
+    write_scores(predictions, table, "lightgbm", probabilities(fitted.boosters, features), fitted.classes)
     metrics = evaluate(predictions)
     ranked = importance(fitted.boosters, about["columns"])
     write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics, "importance": ranked})

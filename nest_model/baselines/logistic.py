@@ -7,8 +7,8 @@ import numpy as np
 from scipy import sparse
 
 from nest_model.baselines.boosting import TUNING_LABELS, commonest_labels, labels_truth
-from nest_model.baselines.merit import macro_average_precision
 from nest_model.labels import Labels
+from nest_model.merit import macro_average_precision
 from nest_model.predictions import scorable
 from nest_model.telemetry import Telemetry
 
@@ -52,21 +52,21 @@ def fit_logistic(labels: Labels, features: sparse.csr_matrix, *, seed: int, tele
         "logistic regression", total=len(STRENGTHS) * len(tuned) + len(rest), unit="fits"
     )
 
-    def fitted(some: Sequence[np.ndarray], strength: float) -> np.ndarray:
+    def probability_of(some: Sequence[np.ndarray], strength: float) -> np.ndarray:
         columns = []
         for group in some:
             columns.append(_probability(scaled, truth[:, group], train, strength=strength, seed=seed))
             progress.advance(1)
         return np.hstack(columns) if columns else np.empty((len(labels), 0))
 
-    tried = [fitted(tuned, strength) for strength in STRENGTHS]
+    trials = [probability_of(tuned, strength) for strength in STRENGTHS]
     columns = np.concatenate(tuned)
-    merits = [macro_average_precision(truth[np.ix_(val, columns)], one[val]) for one in tried]
-    best = max(range(len(tried)), key=lambda k: -1.0 if (merit := merits[k]) is None else merit)
+    merits = [macro_average_precision(truth[np.ix_(val, columns)], one[val]) for one in trials]
+    best = max(range(len(trials)), key=lambda k: -1.0 if (merit := merits[k]) is None else merit)
     may_be_told = len(scorable(truth[np.ix_(val, columns)], labels.subject_id[val])) > 0
     return Logistic(
         classes=tuple(classes),
-        probability=np.hstack([tried[best], fitted(rest, STRENGTHS[best])]),
+        probability=np.hstack([trials[best], probability_of(rest, STRENGTHS[best])]),
         strength=STRENGTHS[best],
         validation={"average_precision": merits[best] if may_be_told else None},
     )
@@ -95,8 +95,8 @@ def _probability(
     target = truth[train, 0].astype(int) if single else truth[train].argmax(axis=1)
     model = LogisticRegression(C=strength, tol=_PRECISION, max_iter=500, random_state=seed)
     whole = np.zeros((scaled.shape[0], 2 if single else truth.shape[1]))
-    if len(known := np.unique(target)) == 1:
-        whole[:, known] = 1
+    if len(outcomes := np.unique(target)) == 1:
+        whole[:, outcomes] = 1
     else:
-        whole[:, known] = model.fit(scaled[train], target).predict_proba(scaled)
+        whole[:, outcomes] = model.fit(scaled[train], target).predict_proba(scaled)
     return whole[:, 1:] if single else whole

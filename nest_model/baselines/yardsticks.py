@@ -19,7 +19,7 @@ from nest_model.baselines.rollups import rollup_features
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.features import select
-from nest_model.labels import Labels, why_not_trainable, write_predictions
+from nest_model.labels import Labels, why_not_trainable, write_scores
 from nest_model.not_trainable import give_up
 from nest_model.predictions import YARDSTICKS, of_yardstick
 from nest_model.selection import Selection, limit_context
@@ -103,12 +103,12 @@ def run(
     rows = table.subject_id, table.encounter_id, table.predict_at_us
     selection = select(seqsets, table.task.features, *rows)
     task = _Task(table, seqsets, tokens, selection, pretrained, boosted, seed, telemetry)
-    asked = YARDSTICKS if which == "all" else YARDSTICKS[:1]
-    found = {name: _scored(task, name, of_yardstick(predictions, name)) for name in asked}
-    write_text(out / "README.md", _card(task, found))
-    write_json(out / "metrics.json", {"yardsticks": found})
+    names = YARDSTICKS if which == "all" else YARDSTICKS[:1]
+    results = {name: _scored(task, name, of_yardstick(predictions, name)) for name in names}
+    write_text(out / "README.md", _card(task, results))
+    write_json(out / "metrics.json", {"yardsticks": results})
     remove_outputs(out / "not_trainable.json")
-    telemetry.result(_flat(found))
+    telemetry.result(_flat(results))
 
 
 def _remove(predictions: Path) -> None:
@@ -125,18 +125,7 @@ def _scored(task: _Task, name: str, predictions: Path) -> dict[str, Any]:
     fitted = _FITS[name](task)
     if isinstance(fitted, str):
         return {"reason": fitted}
-    table = task.labels
-    write_predictions(
-        predictions,
-        table.task.model_copy(update={"classes": fitted.classes}),
-        f"{table.task.cohort}_{name}",
-        subject_id=table.subject_id,
-        encounter_id=table.encounter_id,
-        predict_at_us=table.predict_at_us,
-        label=table.label,
-        probability=fitted.probability,
-        split=table.split,
-    )
+    write_scores(predictions, task.labels, name, fitted.probability, fitted.classes)
     return {"chosen": fitted.chosen, "validation": fitted.validation, "test": evaluate(predictions)}
 
 
@@ -202,17 +191,17 @@ def _config(model: Path) -> dict[str, Any] | None:
     return json.loads(verified(path).read_text()) if is_written(path) else None
 
 
-def _flat(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+def _flat(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
     """Return the few numbers of a result line."""
     numbers: dict[str, float | None] = {}
-    for name, one in found.items():
+    for name, one in results.items():
         if "test" in one:
             numbers |= {f"{name}_{key}": value for key, value in one["validation"].items()}
             numbers |= {f"{name}_test_{key}": value for key, value in headline(one["test"]).items()}
     return numbers
 
 
-def _card(task: _Task, found: Mapping[str, Mapping[str, Any]]) -> str:
+def _card(task: _Task, results: Mapping[str, Mapping[str, Any]]) -> str:
     table = task.labels
     training, validation = (shown_count(int((table.split == split).sum())) for split in ("train", "val"))
     return "\n".join(
@@ -221,7 +210,7 @@ def _card(task: _Task, found: Mapping[str, Mapping[str, Any]]) -> str:
             f"{table.task.about}\n",
             "Models to be compared with, on the rows and through the selector that NEST has. They are not kept, their "
             "predictions are.\n",
-            *(f"- {ABOUT[name]}: {_in_words(one)}" for name, one in found.items()),
+            *(f"- {ABOUT[name]}: {_in_words(one)}" for name, one in results.items()),
             f"- columns: those present in at least {MIN_ROWS} training rows",
             f"- rows: training {training}, validation {validation}",
             f"- seed {task.seed}, vocabulary sha256 `{task.seqsets.vocab_sha256}`\n",

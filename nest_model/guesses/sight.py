@@ -104,7 +104,7 @@ class Sight:
         if not len(values):
             return constant
         keys = self.visible.patient * self.vocab_size + self.visible.token
-        wanted = patient * self.vocab_size + token
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        own = np.where(keys[place] == wanted, values[place], 0.0)
+        queries = patient * self.vocab_size + token
+        place = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+        own = np.where(keys[place] == queries, values[place], 0.0)
         return np.where(self.is_seen[patient], own, constant)

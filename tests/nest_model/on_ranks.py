@@ -14,7 +14,17 @@ from tests.nest_model.tiny_world import World, pretrain_small, runtime
 from tests.runs import ROOT
 
 # several micro-batches a step, of few and of many rows, and a last step of 4 patients
-RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6, row_budget=40)
+SEVERAL_GROUPS = {"decays": "matrices", "clip_norm": 1.0, "starts_at_shares": True}
+RECIPE = Recipe(
+    learning_rate=1e-3,
+    epochs=3,
+    patience=3,
+    examples_per_step=6,
+    row_budget=40,
+    decays="matrices",
+    clip_norm=1.0,
+    starts_at_shares=True,
+)
 
 
 def train(world: World, out: Path, strategy: str = "auto", seconds_between_states: float = 60) -> None:

@@ -14,8 +14,9 @@ from nest_model.checkpoint import load_pretrained
 from nest_model.classifier import log_odds, loss_sum, targets_of
 from nest_model.data import SeqSets
 from nest_model.finetune import finetune
-from nest_model.finetuning import FineTuning, mean_average_precision
+from nest_model.finetuning import FineTuning
 from nest_model.labels import Labels
+from nest_model.merit import macro_average_precision
 from nest_model.predictions import of_the_probe, read_predictions
 from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.telemetry import Stopped, StopRequest, Telemetry
@@ -348,5 +349,5 @@ def test_average_precision_leaves_out_a_class_that_does_not_vary():
     targets = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 1]])
     probability = np.array([[0.9, 0.1, 0.5], [0.8, 0.1, 0.5], [0.7, 0.1, 0.5]])
 
-    assert mean_average_precision(targets, probability) == pytest.approx((1 + 2 / 3) / 2)
-    assert mean_average_precision(np.zeros((3, 1), int), probability[:, :1]) is None
+    assert macro_average_precision(targets, probability) == pytest.approx((1 + 2 / 3) / 2)
+    assert macro_average_precision(np.zeros((3, 1), int), probability[:, :1]) is None

@@ -30,7 +30,16 @@ DAMAGES = {
     "one bit flipped": lambda state: state[:-9] + bytes([state[-9] ^ 1]) + state[-8:],
     "empty": lambda state: b"",
 }
-RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)
+SEVERAL_GROUPS = {"decays": "matrices", "clip_norm": 1.0, "starts_at_shares": True}
+RECIPE = Recipe(
+    learning_rate=1e-3,
+    epochs=3,
+    patience=3,
+    examples_per_step=6,
+    decays="matrices",
+    clip_norm=1.0,
+    starts_at_shares=True,
+)
 
 
 @pytest.fixture(scope="module")

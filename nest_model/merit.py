@@ -1,4 +1,4 @@
-"""What a choice is made by on the validation rows, whatever the yardstick."""
+"""What a choice is made by on the validation rows, whatever the model."""
 
 import numpy as np
 
