@@ -54,7 +54,9 @@ def test_packed_rows_give_the_padded_models_outputs_losses_and_gradients(sizes, 
     torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **close)
     for name, weight in model.named_parameters():
         expected = torch.zeros_like(weight) if plain[name].grad is None else plain[name].grad
-        torch.testing.assert_close(weight.grad, expected, **close, msg=name)
+        # the norm of a row that is nearly even multiplies gradients, and the rounding in them with it
+        scale = max(1.0, float(expected.abs().max()))
+        torch.testing.assert_close(weight.grad, expected, rtol=0, atol=1e-12 * scale, msg=name)
 
 
 @settings(max_examples=25, deadline=None)
