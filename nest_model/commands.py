@@ -2,9 +2,24 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from nest_model.config import PRESETS
+from nest_model.options import (
+    FineTuningOptions,
+    Options,
+    PretrainingOptions,
+    add_flags,
+    known_preset,
+    preset_for,
+    take_options,
+)
 from nest_model.telemetry import StopRequest, Telemetry
+
+if TYPE_CHECKING:
+    from nest_model.runtime import Runtime
 
 DESCRIPTION = "Pretrain, fine-tune, predict, the yardstick, the reports."
 
@@ -33,29 +48,18 @@ def parser() -> argparse.ArgumentParser:
     _paths(pretrain, "seqset", "subjects", "vocab", "out")
     pretrain.add_argument(
         "--model",
-        choices=("auto", "tiny", "paper"),
+        type=known_preset,
         default="auto",
-        help="its size; auto: tiny on a CPU, paper on a GPU",
+        metavar="{" + ",".join(("auto", *PRESETS)) + "}",
+        help="its preset; auto: tiny on a CPU, paper on a GPU",
     )
-    positions = ("days_since_first", "days_since_prior", "index")
-    pretrain.add_argument(
-        "--position",
-        choices=positions,
-        help="of a set among those of its subject; without: as the model's preset says",
-    )
-    pretrain.add_argument(
-        "--set-position",
-        choices=("hours", "none"),
-        help="of the events of a set; none: it has no order inside",
-    )
-    pretrain.add_argument(
-        "--max-sets", type=int, help="of a subject, the last; without: as the model's preset says"
-    )
+    add_flags(pretrain, PretrainingOptions)
     _device(pretrain)
     _training(pretrain)
 
     finetune = _command(commands, "finetune", _finetune, "fine-tune a pretrained model on a cohort's labels")
     _paths(finetune, "pretrained", "labels", "seqset", "out", "predictions")
+    add_flags(finetune, FineTuningOptions)
     _device(finetune)
     _training(finetune)
 
@@ -154,8 +158,6 @@ def _device(command: argparse.ArgumentParser) -> None:
 
 
 def _training(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--epochs", type=int, help="at most; without: as the model's recipe says")
-    command.add_argument("--learning-rate", type=float, help="without: as the model's recipe says")
     command.add_argument(
         "--row-budget",
         type=int,
@@ -183,24 +185,28 @@ def _training(command: argparse.ArgumentParser) -> None:
 
 
 # Each imports what it needs itself: `--help` and a wrong flag should not wait for torch.
-def _pretrain(*, set_position: str | None, max_sets: int | None, **options) -> None:
+def _pretrain(*, model: str, **values) -> None:
     from nest_model import train
 
-    if set_position is not None:
-        options["set_position"] = None if set_position == "none" else set_position
-    if max_sets is not None:
-        options["max_sets"] = max_sets
-    _train(train.pretrain, **options)
+    options = take_options(PretrainingOptions, values)
+
+    def run(runtime: "Runtime", **more) -> None:
+        preset = preset_for(model, gpu=runtime.fabric.device.type != "cpu")
+        train.pretrain(runtime=runtime, model=preset, **{"position": None, **options.changes(preset)}, **more)
+
+    _train(run, options, **values)
 
 
-def _finetune(**options) -> None:
+def _finetune(**values) -> None:
     from nest_model import finetune
 
-    _train(finetune.finetune, **options)
+    options = take_options(FineTuningOptions, values)
+    _train(partial(finetune.finetune, readout=options.readout, freeze=options.freeze or ()), options, **values)
 
 
 def _train(
     run: Callable[..., None],
+    changed: Options,
     *,
     device: str,
     precision: str,
@@ -210,8 +216,6 @@ def _train(
     stop: StopRequest,
     seconds_between_states: float,
     lower_row_budget: bool,
-    epochs: int | None,
-    learning_rate: float | None,
     row_budget: int | None,
     **options,
 ) -> None:
@@ -221,7 +225,7 @@ def _train(
     fabric = start(device, precision, threads=threads, strategy=strategy)
     run(
         runtime=Runtime(fabric, telemetry, stop, seconds_between_states, lower_row_budget),
-        recipe={"epochs": epochs, "learning_rate": learning_rate, "row_budget": row_budget},
+        recipe={"epochs": changed.epochs, "learning_rate": changed.learning_rate, "row_budget": row_budget},
         **options,
     )
 

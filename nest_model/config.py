@@ -127,7 +127,10 @@ NOT_THE_PAPERS = {
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"d_model": 64, "heads": 2, "d_ff": 192, "layers": 2, "max_sets": 8} | NOT_THE_PAPERS,
-    "paper": {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8},
+    "small": {"d_model": 256, "heads": 4, "d_ff": 768, "layers": 4, "max_sets": 8} | NOT_THE_PAPERS,
+    # days since the one before, and Time2Vec: as the paper has it of MIMIC-IV; docs/learning.md
+    "paper": {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8}
+    | {"cse_position": "days_since_prior", "time2vec": "hours+days"},
 }
 
 

@@ -4,8 +4,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ from nest_model import checkpoint
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.finetuning import FineTuning
+from nest_model.freezing import freeze_blocks
 from nest_model.labels import Labels, why_not_trainable, write_scores
 from nest_model.loop import fit
 from nest_model.memory import within_memory
@@ -45,12 +46,18 @@ def finetune(
     runtime: Runtime,
     recipe: Mapping[str, float | None] = MappingProxyType({}),
     key: str = "",
+    readout: str | None = None,
+    freeze: Sequence[str] = (),
 ) -> None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
     A `Probe` on the pretrained model's frozen rows goes with it, its predictions into `probe` beside `predictions`.
     A task that cannot be learnt writes `not_trainable.json` and no model, and is no error. `recipe` and `key` are
     as for `pretrain`.
+
+    Args:
+        readout: the config's, of the task's head; None: as the pretrained model says.
+        freeze: of `options.BLOCKS`, which stay as they were pretrained.
 
     Raises:
         NestError: a foreign vocabulary, features later than their prediction, or a disk that is full.
@@ -65,6 +72,9 @@ def finetune(
         return
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
+    if readout is not None:
+        encoder.config = replace(encoder.config, readout=readout)
+    freeze_blocks(encoder, freeze)
     recipes = FINETUNING if table.task.label_type == "bool" else SEVERAL_CLASSES
     if str(parent.training.get("preset")) not in recipes:
         raise NestError(
@@ -75,7 +85,7 @@ def finetune(
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
     rows = within_memory(trainee.frozen, trainee, runtime)  # before the encoder is trained
-    states = StateFolder(out / "state", _run_key(trainee, pretrained, chosen, seed, key))
+    states = StateFolder(out / "state", _run_key(trainee, pretrained, chosen, seed, key, freeze))
     log.info("%s: %s", table.task.cohort, trainee.words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
@@ -91,6 +101,7 @@ def finetune(
         "preset": parent.training["preset"],
         "epochs": len(reached.history),
         "best_epoch": reached.best_epoch,
+        "frozen": list(freeze),
     }
     card = checkpoint.ModelCard(encoder.config, seqsets.vocab_sha256, summary, table.task, chosen.dropout)
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
@@ -118,10 +129,12 @@ def _judge(predictions: Path, table: Labels, model: str, probability: np.ndarray
     return judged
 
 
-def _run_key(trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int, key: str) -> str:
+def _run_key(
+    trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int, key: str, freeze: Sequence[str]
+) -> str:
     digest = hashlib.sha256(checkpoint.weights_sha256(pretrained).encode())
     digest.update(trainee.module.encoder.config.to_json().encode())
-    digest.update(json.dumps([recipe.of_the_result(), seed, key]).encode())
+    digest.update(json.dumps([recipe.of_the_result(), seed, key, *sorted(freeze)]).encode())
     for part in trainee.content():
         digest.update(part)
     return digest.hexdigest()

@@ -71,6 +71,7 @@ PRETRAINING = {
     ),
     "paper": Recipe(learning_rate=5e-5, epochs=30, patience=10),
 }
+PRETRAINING["small"] = PRETRAINING["tiny"].changed(learning_rate=1e-3)  # wider, so at a lower rate
 
 FINETUNING = {
     # 12 examples a step, not the paper's 36, and thinning, which the paper has not: without it few hundred positives
@@ -94,6 +95,7 @@ FINETUNING = {
         learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, cosine=True
     ),
 }
+FINETUNING["small"] = FINETUNING["tiny"].changed(learning_rate=1e-4)
 
 # of a class or a list, chosen on the validation patients' average precision: many outcomes have more to learn from
 SEVERAL_CLASSES = FINETUNING | {
@@ -101,3 +103,4 @@ SEVERAL_CLASSES = FINETUNING | {
         learning_rate=1e-3, head_rate=1.0, weight_decay=1e-3, dropout=0.1, thinning=(0.0, 0.6)
     )
 }
+SEVERAL_CLASSES["small"] = SEVERAL_CLASSES["tiny"].changed(learning_rate=5e-4)
