@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.store import StoredLayout
+from nest_model.options import FineTuningOptions, PretrainingOptions, preset_for
 from pipelines.from_meds import ready_dataset
 from pipelines.mimic import MimicSource, find_source
 from pipelines.sources import instacart_tables
@@ -43,7 +44,9 @@ class Workspace(dg.ConfigurableResource):
     pcornet_unlinked: str | None = None  # drop | day
     instacart_target: str | None = None  # last_visible | held_out
     preset: str | None = None  # default | paper
-    model: str | None = None  # auto | tiny | paper
+    model: str | None = None  # auto | tiny | small | paper
+    pretraining: str | None = None  # e.g. time2vec=days msm_weight=0.5
+    finetuning: str | None = None  # e.g. freeze=swe,cse readout=cls
     med_link: str | None = None  # name | pharmacy
     seed: int | None = None
     dask_scheduler: str | None = None
@@ -104,7 +107,9 @@ class Workspace(dg.ConfigurableResource):
         given = {name: value for name, value in fields.items() if value is not None}
         if len(named := CDM & given.keys()) == 1:  # in place of the other, where the environment has that
             given |= dict.fromkeys(CDM - named)
-        return Settings(**given | fixed)
+        settings = Settings(**given | fixed)
+        refuse_contradictions(settings)
+        return settings
 
     def layout(self, source: str) -> Layout:
         """Return the layout of one source, its folder made.
@@ -142,3 +147,24 @@ class Workspace(dg.ConfigurableResource):
         raw = self.layout("mimic").raw
         settings = self.settings
         return find_source(settings.mimic_dir or raw, settings.vocab_dir or raw / "vocab")
+
+
+def refuse_contradictions(settings: Settings) -> None:
+    """Refuse options of the trainings that are none, or contradict the preset: before the data work, not after it.
+
+    Raises:
+        NestError: which setting, and what is wrong with it.
+    """
+    try:
+        PretrainingOptions.from_text(settings.pretraining).changes(preset_for(settings.model, gpu=has_gpu()))
+    except NestError as error:
+        raise NestError(f"NEST_PRETRAINING: {error}") from None
+    try:
+        FineTuningOptions.from_text(settings.finetuning)
+    except NestError as error:
+        raise NestError(f"NEST_FINETUNING: {error}") from None
+
+
+def has_gpu() -> bool:
+    """Return whether there is one, without asking torch, which takes seconds to load."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))

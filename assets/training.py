@@ -12,10 +12,11 @@ from assets.code import code_version
 from assets.materialize import plainly
 from assets.metadata import column_schema, pictures_metadata
 from assets.once import key_of, once
-from assets.resources import Workspace
+from assets.resources import Workspace, has_gpu
 from assets.sources import steps_of
 from nest_model.guesses import table as guesses
 from nest_model.guesses.judgement import Judgement
+from nest_model.options import FineTuningOptions, PretrainingOptions
 from schemas.cards import OF_A_COHORT, StepCard
 from schemas.layout import Layout
 from schemas.leak_audit import LeakAudit
@@ -55,7 +56,9 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
         options = {"model": settings.model, "seed": settings.seed}
         if settings.rules.cse_position is not None:
             options["position"] = settings.rules.cse_position
-        options |= {"threads": 2} | dict(model or {})
+        options |= (
+            {"threads": 2} | dict(model or {}) | PretrainingOptions.from_text(settings.pretraining).flags()
+        )
         reads = options | {"gpu": settings.model == "auto" and has_gpu()}
         paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}
         key = {"key": key_of(layout, reads)}
@@ -101,6 +104,7 @@ def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult:
         layout, settings = workspace.layout(source), workspace.settings
         options = {"seed": settings.seed, "threads": 1}  # two run side by side
+        options |= FineTuningOptions.from_text(settings.finetuning).flags()
         paths = {"pretrained": layout.model(f"{source}_nest"), "key": key_of(layout, options)}
         return _task_model(context, pipes, layout, "finetune", cohort, "nest", options, paths)
 
@@ -310,11 +314,6 @@ def _rounded(value: float) -> float:
 def flags(options: Mapping[str, Any]) -> list[str]:
     """Return options as a command line has them."""
     return [part for name, value in options.items() for part in (f"--{name}", str(value))]
-
-
-def has_gpu() -> bool:
-    """Return whether there is one, without asking torch, which takes seconds to load."""
-    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _on_tokens_and_labels(source: str, cohort: str) -> dict[str, Any]:

@@ -201,7 +201,9 @@ def _finetune(**values) -> None:
     from nest_model import finetune
 
     options = take_options(FineTuningOptions, values)
-    _train(partial(finetune.finetune, readout=options.readout, freeze=options.freeze or ()), options, **values)
+    _train(
+        partial(finetune.finetune, readout=options.readout, freeze=options.freeze or ()), options, **values
+    )
 
 
 def _train(

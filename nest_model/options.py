@@ -20,7 +20,6 @@ FIELDS = {"position": "cse_position"}
 """Options that are called otherwise in the model's config."""
 
 
-
 class Options(BaseModel):
     """What both trainings take; None is what the preset says."""
 
@@ -84,12 +83,17 @@ class PretrainingOptions(Options):
     )
     max_sets: int | None = Field(None, ge=1, description="of a subject, the last")
     time2vec: Literal["hours", "days", "hours+days", "none"] | None = Field(
-        None, description="which learned embedding of times is added: of the event's hour, of the set's position"
+        None,
+        description="which learned embedding of times is added: of the event's hour, of the set's position",
     )
     time2vec_scale: float | None = Field(None, gt=0, description="what Time2Vec is multiplied by")
-    mlm_weight: float | None = Field(None, ge=0, description="of the loss of masked tokens; 0: none is masked")
+    mlm_weight: float | None = Field(
+        None, ge=0, description="of the loss of masked tokens; 0: none is masked"
+    )
     msm_weight: float | None = Field(None, ge=0, description="of the loss of masked sets; 0: none is masked")
-    own_set_weight: float | None = Field(None, ge=0, description="of a seen set guessing itself; the paper: 0")
+    own_set_weight: float | None = Field(
+        None, ge=0, description="of a seen set guessing itself; the paper: 0"
+    )
     token_mask_share: float | None = Field(
         None, gt=0, le=1, description="of the tokens of sets that are not masked"
     )

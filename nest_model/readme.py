@@ -104,6 +104,7 @@ def _data(training: Mapping[str, Any]) -> list[str]:
 def _run(training: Mapping[str, Any]) -> list[str]:
     recipe = training["recipe"]
     least, thinning = recipe.get("thinning", (0.0, 0.0))
+    frozen = training.get("frozen")
     ours = recipe["examples_per_step"] != PAPER_EXAMPLES_PER_STEP or thinning > 0
     return [
         "## Training",
@@ -111,6 +112,7 @@ def _run(training: Mapping[str, Any]) -> list[str]:
         f"{recipe['examples_per_step']} examples a step, seed {training['seed']}; {training['epochs']} epochs "
         f"(at most {recipe['epochs']}, patience {recipe['patience']}), the best is number "
         f"{training['best_epoch'] + 1}."
+        + (f" Left as pretrained: {', '.join(frozen)}." if frozen else "")
         + (f" Each time {_share(least, thinning)} of the events is left out." if thinning else "")
         + (f" The paper takes {PAPER_EXAMPLES_PER_STEP} a step and leaves none out." if ours else "")
         + "\n",

@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -63,7 +64,9 @@ class Settings(BaseSettings):
     site_salt: SecretStr | None = None  # of the ids of a CDM; from the environment alone
     preset: Literal["default", "paper"] = "default"
     med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it
-    model: Literal["auto", "tiny", "paper"] = "auto"
+    model: Literal["auto", "tiny", "small", "paper"] = "auto"
+    pretraining: str = ""  # options of the model's preset, `name=value` with spaces between
+    finetuning: str = ""
     seed: int = 42
     yardsticks: Literal["default", "all"] = (
         "default"  # all: LightGBM under NEST's context and on roll-ups too
@@ -79,7 +82,10 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:  # pydantic's message has several lines and an address
-            faults = (f"NEST_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
+            faults = (
+                f"NEST_{str(fault['loc'][0]).upper()}: {fault['msg']}{_nearest(dict(fault))}"
+                for fault in error.errors()
+            )
             raise NestError("; ".join(faults)) from None
 
     @property
@@ -138,3 +144,12 @@ class Settings(BaseSettings):
                 "The job fetch_crosswalks fetches them; see docs/data.md."
             )
         return self
+
+
+def _nearest(fault: dict[str, Any]) -> str:
+    """Return what a word that is none of the choices was probably meant to be."""
+    if fault["type"] != "literal_error" or not isinstance(fault["input"], str):
+        return ""
+    choices = re.findall("'([^']*)'", fault["ctx"]["expected"])
+    near = difflib.get_close_matches(fault["input"], choices, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

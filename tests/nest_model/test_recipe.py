@@ -9,9 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from nest_model.config import ModelConfig
+from nest_model.config import PRESETS, ModelConfig
 from nest_model.finetuning import FineTuning
 from nest_model.loop import groups
+from nest_model.model import NestModel
 from nest_model.pretraining import Patients, Pretraining
 from nest_model.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES, Recipe
 from nest_model.selection import Selection
@@ -34,7 +35,11 @@ def test_the_papers_recipe_and_model_have_nothing_of_ours():
         ours = (recipe.decays, recipe.head_rate, recipe.clip_norm, recipe.thinning, recipe.starts_at_shares)
         assert ours == ("everything", 1.0, None, (0.0, 0.0), False)
     sizes = {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8}
-    assert ModelConfig.preset("paper", 100) == ModelConfig(100, **sizes)
+    times = {"cse_position": "days_since_prior", "time2vec": "hours+days", "time2vec_scale": 1.0}
+    shares = {"token_mask_share": 0.20, "set_mask_share": 0.40, "mlm_weight": 1.0, "msm_weight": 1.0}
+    paper = ModelConfig.preset("paper", 100)
+    assert paper == ModelConfig(100, **sizes, **times, **shares)
+    assert (paper.set_position, paper.max_set_rows) == ("hours", 512)
     bare = ModelConfig(100)
     assert (bare.own_set_weight, bare.tied_set_head, bare.readout) == (0.0, False, "cls")
     assert bare.cse_position == "days_since_first"
@@ -111,3 +116,11 @@ def _trained(world, out, clip, learning_rate=1e-3):
     recipe = Recipe(learning_rate, 1, 1, weight_decay=0.0, examples_per_step=6, clip_norm=clip)
     pretrain_small(world, runtime(out), out, recipe)
     return load_file(out / "model.safetensors")
+
+
+def test_small_has_ten_to_twenty_million_weights_and_a_recipe_for_every_training():
+    with torch.device("meta"):
+        model = NestModel(ModelConfig.preset("small", 20_377))
+    assert 10e6 < sum(weight.numel() for weight in model.parameters()) < 20e6
+    for recipes in (PRETRAINING, FINETUNING, SEVERAL_CLASSES):
+        assert recipes.keys() == PRESETS.keys()

@@ -106,6 +106,8 @@ def test_real_input_without_crosswalks_is_refused(monkeypatch: pytest.MonkeyPatc
     ("name", "value", "said"),
     [
         ("NEST_PRESET", "papper", "NEST_PRESET: .*'default' or 'paper'"),
+        ("NEST_PRESET", "papper", "did you mean paper?"),
+        ("NEST_MODEL", "smal", "NEST_MODEL: .*'small'.*did you mean small?"),
         ("NEST_MED_LINK", "gsn", "NEST_MED_LINK: .*'name' or 'pharmacy'"),
         ("NEST_SEED", "forty-two", "NEST_SEED: .*integer"),
         ("NEST_SYNTHETIC_PATIENTS", "0", "NEST_SYNTHETIC_PATIENTS: .*greater than or equal to 1"),

@@ -1,0 +1,125 @@
+"""Options of a preset: read alike from flags and settings, and refused in one sentence before anything runs."""
+
+import pytest
+
+from nest_model.commands import parser
+from nest_model.config import PRESETS, ModelConfig
+from nest_model.options import FineTuningOptions, PretrainingOptions
+from schemas.errors import NestError
+
+EVERY_PRETRAINING = {
+    "epochs": "3",
+    "learning_rate": "0.001",
+    "position": "index",
+    "set_position": "hours",
+    "max_sets": "9",
+    "time2vec": "hours+days",
+    "time2vec_scale": "0.5",
+    "mlm_weight": "0.5",
+    "msm_weight": "2.0",
+    "own_set_weight": "0.25",
+    "token_mask_share": "0.15",
+    "set_mask_share": "0.3",
+}
+EVERY_FINE_TUNING = {"epochs": "3", "learning_rate": "0.001", "readout": "cls", "freeze": "swe,cse"}
+COMMANDS = [
+    ("pretrain", ("seqset", "subjects", "vocab", "out"), PretrainingOptions, EVERY_PRETRAINING),
+    (
+        "finetune",
+        ("pretrained", "labels", "seqset", "out", "predictions"),
+        FineTuningOptions,
+        EVERY_FINE_TUNING,
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "paths", "kind", "values"), COMMANDS)
+def test_flags_and_settings_read_every_option_alike(command, paths, kind, values):
+    assert set(values) == set(kind.model_fields)
+    setting = kind.from_text(" ".join(f"{name}={value}" for name, value in values.items()))
+
+    flags = [f"--{name}={value}" for name, value in setting.flags().items()]
+    parsed = vars(parser().parse_args([command, *(f"--{path}=x" for path in paths), *flags]))
+
+    assert kind.read({name: parsed[name] for name in values}) == setting == kind.read(values)
+    assert setting.flags() == {name.replace("_", "-"): value for name, value in values.items()}
+
+
+def test_what_is_set_is_all_that_changes():
+    assert PretrainingOptions().changes("tiny") == {}
+    changes = PretrainingOptions.read(EVERY_PRETRAINING).changes("small")
+
+    config = ModelConfig.preset("small", 100, **changes)
+
+    assert (config.cse_position, config.max_sets, config.time2vec, config.time2vec_scale) == (
+        "index",
+        9,
+        "hours+days",
+        0.5,
+    )
+    assert config.loss_weights == {"mlm": 0.5, "msm": 2.0, "own": 0.25}
+    assert (config.token_mask_share, config.set_mask_share, config.d_model) == (0.15, 0.3, 256)
+
+
+def test_sets_without_an_order_have_no_hours_of_the_presets_time2vec():
+    options = PretrainingOptions.from_text("set_position=none")
+    assert options.changes("paper") == {"set_position": None, "time2vec": "days"}
+    assert options.changes("tiny") == {"set_position": None}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("time2vec=hours set_position=none", "time2vec hours tells events of a set apart"),
+        ("time2vec=none time2vec_scale=2", "time2vec_scale has nothing to scale: time2vec none"),
+        ("mlm_weight=0 msm_weight=0", "mlm_weight and msm_weight are both 0"),
+        ("mlm_weight=0 token_mask_share=0.3", "token_mask_share masks nothing while mlm_weight is 0"),
+        ("msm_weight=0 set_mask_share=0.3", "set_mask_share masks nothing while msm_weight is 0"),
+        ("set_mask_share=1", "set_mask_share 1 masks every set"),
+        ("max_sets=1", "max_sets 1 shows one set of each subject"),
+    ],
+)
+def test_contradicting_options_are_refused(preset, text, sentence):
+    with pytest.raises(NestError) as caught:
+        PretrainingOptions.from_text(text).changes(preset)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_a_scale_is_refused_where_the_preset_has_no_time2vec():
+    scale = PretrainingOptions.from_text("time2vec_scale=2")
+    with pytest.raises(NestError, match="the preset tiny has no Time2Vec"):
+        scale.changes("tiny")
+    assert scale.changes("paper") == {"time2vec_scale": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "sentence"),
+    [
+        (PretrainingOptions, "time2vek=days", "time2vek is no option; did you mean time2vec?"),
+        (PretrainingOptions, "time2vec=weeks", "time2vec must be 'hours', 'days'"),
+        (PretrainingOptions, "msm_weight=-1", "msm_weight must be greater than or equal to 0."),
+        (PretrainingOptions, "msm_weight=nan", "msm_weight must be a finite number."),
+        (PretrainingOptions, "token_mask_share=1.5", "token_mask_share must be less than or equal to 1."),
+        (PretrainingOptions, "msm_weight", "msm_weight: has no value"),
+        (PretrainingOptions, "max_sets=3 max-sets=4", "max_sets: given more than once"),
+        (PretrainingOptions, "freeze=swe", "freeze is no option"),
+        (FineTuningOptions, "freeze=embedding,swe,cse", "freeze leaves nothing of the encoder to train"),
+        (FineTuningOptions, "freeze=head", "freeze must be 'embedding', 'swe' or 'cse'"),
+        (FineTuningOptions, "readout=mean", "readout must be 'cls' or 'history'"),
+    ],
+)
+def test_an_option_or_value_that_is_none_is_refused(kind, text, sentence):
+    with pytest.raises(NestError) as caught:
+        kind.from_text(text)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_preset_is_refused_with_the_nearest(capsys):
+    paths = [f"--{name}=x" for name in ("seqset", "subjects", "vocab", "out")]
+    with pytest.raises(SystemExit):
+        parser().parse_args(["pretrain", *paths, "--model=smal"])
+    assert "preset 'smal' is unknown; did you mean small?" in capsys.readouterr().err
