@@ -17,7 +17,7 @@ from nest_model.batches import pack, seed_of
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.guesses.popularity import Popularity
-from nest_model.guesses.verdicts import not_judged, not_learnt
+from nest_model.guesses.verdicts import not_judged, not_learnt, nothing_beside_a_set
 from nest_model.guesses.yardsticks import Mask, fit_patients, has_one_set_alone, yardsticks
 from nest_model.masking import FIRST_TOKEN, MaskedBatch, mask_batch, mask_sets
 from nest_model.model import NestModel
@@ -212,14 +212,24 @@ class Pretraining:
                     sums[name] += part.counts * value
         return {name: value / max(sets, 1) for name, value in total(sums, self._fabric).items()}
 
+    @cached_property
+    def _one_set_alone(self) -> str | None:
+        splits = {"training": self._train, "validation": self._val}
+        return next((name for name, of in splits.items() if has_one_set_alone(of)), None)
+
+    @property
+    def foreseen(self) -> list[str]:
+        """What is certain before the training to keep it from learning of sets."""
+        name = self._one_set_alone
+        return [nothing_beside_a_set(name)] if name and self._config.msm_weight else []
+
     def beside_guesses(self, validation: dict[str, float]) -> dict[str, Any]:
         """Return the yardsticks of the same masked validation batches, and what they say of the model's metrics."""
         sample = self._train.take(fit_patients(len(self._train), VALIDATION_SEED))
         guesses = yardsticks(
             self._popularity, partial(self._masked, sample), partial(self._masked, self._val)
         )
-        splits = {"training": self._train, "validation": self._val}
-        one_set_alone = next((name for name, of in splits.items() if has_one_set_alone(of)), None)
+        one_set_alone = self._one_set_alone
         weights = {"val_mlm": self._config.mlm_weight, "val_msm": self._config.msm_weight}
         return {
             "yardsticks": guesses,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nest_model import beside_paper
 from nest_model.guesses import table
 from schemas.markdown import markdown_table
 from schemas.suppress import shown_count
@@ -48,6 +49,7 @@ def pretrained_readme(
             *_model(card),
             *_data(training),
             *_run(training),
+            *beside_paper.section(card.model, training, of_a_task=False),
             "## On the validation subjects",
             markdown_table(table.rows(metrics, yardsticks)),
             f"\n{table.WHAT_THEY_ARE}\n",
@@ -76,6 +78,7 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             *_model(card),
             *_data(training),
             *_run(training),
+            *beside_paper.section(card.model, training, of_a_task=True),
             *_table("## On the validation rows", metrics),
             _FILES,
             _LIMITS,

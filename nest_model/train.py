@@ -67,6 +67,8 @@ def pretrain(
     chosen = PRETRAINING[model].for_examples(len(patients.train)).changed(**recipe)
     torch.manual_seed(seed)
     trainee = Pretraining(patients, config, chosen, runtime)
+    for sentence in (foreseen := trainee.foreseen):
+        log.warning("%s", sentence)
     states = StateFolder(out / "state", run_key(config, chosen, seed, patients, key))
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
@@ -84,7 +86,8 @@ def pretrain(
         beside_guesses["not_judged"] if len(patients.val) else []
     )  # without them it was said at the start
     for sentence in [*judged, *beside_guesses["not_learnt"]]:
-        log.warning("%s", sentence)
+        if sentence not in foreseen:
+            log.warning("%s", sentence)
     checkpoint.save(out, weights, card, pretrained_readme(card, metrics, **beside_guesses))
     content = {"validation": metrics, **beside_guesses, **summary, "history": reached.history}
     write_json(out / "metrics.json", content)

@@ -79,11 +79,7 @@ def not_judged(
             "subjects, and what is called validation is theirs. Take more subjects, so that the split has some."
         )
     if one_set_alone:
-        faults.append(
-            f"Every {one_set_alone} subject has one set alone in the context, so nothing is beside a masked one: MSM "
-            "and set prediction can come to no more than a constant guess. Read MLM alone, or take subjects with "
-            "several sets and --max-sets above 1."
-        )
+        faults.append(nothing_beside_a_set(one_set_alone))
     unmasked = [_NATS[name][0] for name, weight in weights.items() if weight and name not in yardsticks]
     if unmasked:
         faults.append(
@@ -91,3 +87,12 @@ def not_judged(
             "a loss of 0 says nothing. Take more subjects."
         )
     return faults
+
+
+def nothing_beside_a_set(split: str) -> str:
+    """Return the sentence on a split whose every subject has one set alone."""
+    return (
+        f"Every {split} subject has one set alone in the context, so nothing is beside a masked one: MSM "
+        "and set prediction can come to no more than a constant guess. Read MLM alone (--msm-weight 0), or take "
+        "subjects with several sets and --max-sets above 1."
+    )

@@ -1,4 +1,4 @@
-"""What is frozen in a fine-tuning ends as it was pretrained, bit for bit, and a stopped one goes on as it would have."""
+"""What is frozen in a fine-tuning ends as it was pretrained, bit for bit; stopped, it goes on as if it never was."""
 
 import pytest
 import torch

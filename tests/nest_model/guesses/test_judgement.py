@@ -135,13 +135,17 @@ def one_set_each(world: World, root: Path, split: str) -> World:
 
 @pytest.mark.parametrize(("split", "words"), [("train", "training"), ("val", "validation")])
 def test_patients_with_one_set_alone_leave_msm_without_a_yardstick_and_it_says_so_once(
-    world, tmp_path, split, words
+    world, tmp_path, split, words, caplog
 ):
+    caplog.set_level("INFO", logger="nest")
     judgement = pretrained(one_set_each(world, tmp_path / "world", split), tmp_path / "out")
 
     (sentence,) = judgement.not_judged
     assert sentence.startswith(f"Every {words} subject has one set alone in the context")
     assert [fault.split(" stands at ")[0] for fault in judgement.not_learnt[:-1]] == ["MLM"]
+    started = next(at for at, message in enumerate(caplog.messages) if message.startswith("pretraining tiny"))
+    assert caplog.messages.index(sentence) < started
+    assert caplog.messages.count(sentence) == 1
 
 
 def test_a_context_of_one_set_is_told_as_patients_of_one_set_are(world, tmp_path):
