@@ -23,7 +23,7 @@ def test_a_config_with_unknown_or_missing_keys_is_refused(text):
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones():
-    with pytest.raises(NestError, match="tiny, paper"):
+    with pytest.raises(NestError, match="tiny, small, paper"):
         ModelConfig.preset("huge", 100)
 
 
