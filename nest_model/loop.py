@@ -56,7 +56,8 @@ def fit(
 def groups(trainee: Trainee, recipe: Recipe) -> list[dict[str, Any]]:
     """Return AdamW's groups of the weights that are trained, by their decay and their share of the learning rate."""
     fresh = {id(weight) for weight in trainee.fresh_weights}
-    tables = {id(module.weight) for module in trainee.module.modules() if isinstance(module, nn.Embedding)}
+    embeddings = [module for module in trainee.module.modules() if isinstance(module, nn.Embedding)]
+    tables = {id(weight) for embedding in embeddings for weight in embedding.parameters()}
     members: dict[tuple[float, float], list[nn.Parameter]] = {}
     for weight in trainee.module.parameters():
         if weight.requires_grad:

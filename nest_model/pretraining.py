@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow.compute as pc
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils import parametrize
 
 from nest_model.batches import pack, seed_of
+from nest_model.code_groups import CodeGroups
 from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.guesses.popularity import Popularity
@@ -27,6 +29,8 @@ from nest_model.recipe import Recipe
 from nest_model.resumption import Position
 from nest_model.runtime import Runtime
 from nest_model.selection import Selection, limit_context, whole_subjects
+from nest_model.sharding import whole_weights
+from nest_model.shared_embedding import fold_embedding, share_embedding
 from nest_model.trainee import Parcel
 from nest_model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
 from nest_model.whereabouts import ShardRows, shard_rows
@@ -82,7 +86,8 @@ class _PretrainingModule(nn.Module):
         self.model = model
 
     def forward(self, asked: Callable[[NestModel], Any]) -> Any:
-        return asked(self.model)
+        with parametrize.cached():  # a shared embedding is added up once, not for each loss
+            return asked(self.model)
 
 
 @dataclass(frozen=True)
@@ -119,11 +124,22 @@ def _sums(predicted: SetPrediction) -> dict[str, float]:
 
 
 class Pretraining:
-    """The trainee of the pretraining loop: one example is one subject with its last sets."""
+    """The trainee of the pretraining loop: one example is one subject with its last sets.
+
+    Args:
+        code_groups: what tokens share of their embeddings until the training ends; None: nothing.
+    """
 
     stage = "pretrain"
 
-    def __init__(self, patients: Patients, config: ModelConfig, recipe: Recipe, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        patients: Patients,
+        config: ModelConfig,
+        recipe: Recipe,
+        runtime: Runtime,
+        code_groups: CodeGroups | None = None,
+    ) -> None:
         self._seqsets, self._config, self._recipe = patients.seqsets, config, recipe
         self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
         limits = {"max_sets": config.max_sets, "max_set_rows": config.max_set_rows}
@@ -134,6 +150,8 @@ class Pretraining:
         alone = self._fabric.world_size == 1 and self._fabric.device.type == "cpu"
         refuse_too_large(config, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
         self.module = _PretrainingModule(NestModel(config))
+        if code_groups is not None:
+            share_embedding(self.module.model.embedding, code_groups)
         self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all are
         if recipe.starts_at_shares:
             self._start_at_shares()
@@ -156,6 +174,11 @@ class Pretraining:
         guess = torch.from_numpy(self._popularity.mean_set)
         bias = self.module.model.set_head.out.bias
         bias.copy_(guess.where(guess > 0, guess[FIRST_TOKEN:].min()).log())
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """Return a copy of the model's weights, nothing shared any more, on the first rank; all must call."""
+        model = self.module.model
+        return fold_embedding(model.embedding, whole_weights(model), "embedding")
 
     @property
     def weights(self) -> int:

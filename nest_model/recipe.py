@@ -27,6 +27,7 @@ class Recipe:
         0.0,
     )  # a share between these, drawn anew every step, of events left out
     starts_at_shares: bool = False  # MSM's head begins at the training sets' mean shares, a constant guess
+    shares_embeddings: bool = False  # tokens share their code's groups, see shared_embedding.py
     least_steps: int = 0  # of few examples more epochs are made, see `for_examples`
     row_budget: int = 8_192  # rows of a micro-batch; changes memory and speed, not the result
 
@@ -67,6 +68,7 @@ PRETRAINING = {
         decays="matrices",
         clip_norm=1.0,
         starts_at_shares=True,
+        shares_embeddings=True,
         least_steps=2_000,
     ),
     "paper": Recipe(learning_rate=5e-5, epochs=30, patience=10),

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow.compute as pc
 import torch
 
 from nest_model import checkpoint
+from nest_model.code_groups import CodeGroups
 from nest_model.config import ModelConfig
 from nest_model.loop import fit
 from nest_model.memory import within_memory
@@ -20,12 +20,9 @@ from nest_model.pretraining import Patients, Pretraining
 from nest_model.readme import pretrained_readme
 from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.runtime import Runtime
-from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
-from schemas.contract import read_table
-from schemas.errors import NestError
+from nest_model.vocabulary import read_tokens
 from schemas.io.outputs import write_json
-from schemas.vocab import VOCAB, content_sha256
 
 log = logging.getLogger("nest")
 
@@ -63,10 +60,12 @@ def pretrain(
     patients = Patients.read(seqset, subjects)
     if position is not None:
         changes["cse_position"] = position
-    config = ModelConfig.preset(model, vocab_size(vocab, patients.seqsets.vocab_sha256), **changes)
+    tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
+    config = ModelConfig.preset(model, len(tokens), **changes)
     chosen = PRETRAINING[model].for_examples(len(patients.train)).changed(**recipe)
     torch.manual_seed(seed)
-    trainee = Pretraining(patients, config, chosen, runtime)
+    code_groups = CodeGroups.of(tokens) if chosen.shares_embeddings else None
+    trainee = Pretraining(patients, config, chosen, runtime, code_groups)
     for sentence in (foreseen := trainee.foreseen):
         log.warning("%s", sentence)
     states = StateFolder(out / "state", run_key(config, chosen, seed, patients, key))
@@ -78,7 +77,7 @@ def pretrain(
     )
     summary = trainee.summary(chosen, seed, reached) | {"preset": model, "device": fabric.device.type}
     card = checkpoint.ModelCard(config, patients.seqsets.vocab_sha256, summary)
-    weights = whole_weights(trainee.module.model)
+    weights = trainee.whole_weights()
     if not fabric.is_global_zero:
         return
     beside_guesses = trainee.beside_guesses(metrics)
@@ -94,21 +93,6 @@ def pretrain(
     states.clear()
     told = metrics | {"epochs": len(reached.history)}
     runtime.telemetry.result(told, seconds=round(time.monotonic() - began, 1))
-
-
-def vocab_size(vocab: Path, vocab_sha256: str) -> int:
-    """Return the number of token ids of the vocabulary the shards were written with.
-
-    Raises:
-        NestError: the file is another vocabulary.
-    """
-    table = read_table(vocab, VOCAB)
-    if content_sha256(table) != vocab_sha256:
-        raise NestError(
-            f"{vocab}: not the vocabulary the shards were written with ({vocab_sha256[:8]}…); "
-            "materialize the shards again."
-        )
-    return int(pc.max(table["token_id"]).as_py()) + 1
 
 
 def run_key(config: ModelConfig, recipe: Recipe, seed: int, patients: Patients, key: str = "") -> str:

@@ -8,30 +8,13 @@ from scipy import sparse
 
 from nest_model.baselines.counts import count_features
 from nest_model.baselines.measured import Measured
+from nest_model.code_groups import groups_of
 from nest_model.data import SeqSets
 from nest_model.selection import Selection
-from schemas.icd10 import chapter_of
 
 DAY_US = 24 * 3600 * 10**6
 WINDOWS = ("24 hours", "the stay", "1 year", "all")
 """Before the prediction; an event counts in every window it lies in."""
-
-_ATC_LEVELS = (1, 3, 4, 5)
-_PCS_LEVELS = (1, 3)  # section; with body system and operation
-
-
-def groups_of(kind: str, code: str | None) -> list[str]:
-    """Return what a code is rolled up to: ICD category and chapter, ATC levels, what a procedure is."""
-    if not code:
-        return []
-    if kind == "DX":
-        chapter = chapter_of(code[:3])
-        return [f"category {code[:3]}", *([f"chapter {chapter}"] if chapter else [])]
-    if kind == "MED" and not code.startswith("RX"):  # a code of RxNorm says nothing of what it is near to
-        return [f"ATC {code[:length]}" for length in _ATC_LEVELS if length < len(code)]
-    if kind == "PR":
-        return [f"procedure {code[:length]}" for length in _PCS_LEVELS if length < len(code)]
-    return []
 
 
 def rollup_features(

@@ -14,7 +14,7 @@ from tests.nest_model.tiny_world import World, pretrain_small, runtime
 from tests.runs import ROOT
 
 # several micro-batches a step, of few and of many rows, and a last step of 4 patients
-SEVERAL_GROUPS = {"decays": "matrices", "clip_norm": 1.0, "starts_at_shares": True}
+SEVERAL_GROUPS = {"decays": "matrices", "clip_norm": 1.0, "starts_at_shares": True, "shares_embeddings": True}
 RECIPE = Recipe(
     learning_rate=1e-3,
     epochs=3,
@@ -24,6 +24,7 @@ RECIPE = Recipe(
     decays="matrices",
     clip_norm=1.0,
     starts_at_shares=True,
+    shares_embeddings=True,
 )
 
 

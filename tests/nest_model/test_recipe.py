@@ -16,7 +16,7 @@ from nest_model.model import NestModel
 from nest_model.pretraining import Patients, Pretraining
 from nest_model.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES, Recipe
 from nest_model.selection import Selection
-from nest_model.train import vocab_size
+from nest_model.vocabulary import read_tokens
 from tests.nest_model.tiny_world import make_world, pretrain_small, runtime
 
 
@@ -32,8 +32,10 @@ def test_the_papers_recipe_and_model_have_nothing_of_ours():
     assert PRETRAINING["paper"] == plain
     assert FINETUNING["paper"] == SEVERAL_CLASSES["paper"] == task
     for recipe in (plain, task):
-        ours = (recipe.decays, recipe.head_rate, recipe.clip_norm, recipe.thinning, recipe.starts_at_shares)
-        assert ours == ("everything", 1.0, None, (0.0, 0.0), False)
+        ours = (recipe.decays, recipe.head_rate, recipe.clip_norm, recipe.thinning)
+        assert ours == ("everything", 1.0, None, (0.0, 0.0))
+        assert not recipe.starts_at_shares
+        assert not recipe.shares_embeddings
     sizes = {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8}
     times = {"cse_position": "days_since_prior", "time2vec": "hours+days", "time2vec_scale": 1.0}
     shares = {"token_mask_share": 0.20, "set_mask_share": 0.40, "mlm_weight": 1.0, "msm_weight": 1.0}
@@ -72,7 +74,7 @@ def test_every_weight_is_in_one_group_by_its_decay_and_its_rate():
 
 def test_msms_head_begins_at_the_constant_guess(world, tmp_path):
     patients = Patients.read(world.seqset, world.subjects)
-    config = ModelConfig.preset("tiny", vocab_size(world.vocab, patients.seqsets.vocab_sha256))
+    config = ModelConfig.preset("tiny", len(read_tokens(world.vocab, patients.seqsets.vocab_sha256)))
     recipe = Recipe(1e-3, 1, 1, starts_at_shares=True)
 
     trainee = Pretraining(patients, config, recipe, runtime(tmp_path))

@@ -11,7 +11,8 @@ from sklearn.metrics import roc_auc_score
 from nest_model.baselines import lightgbm, yardsticks
 from nest_model.baselines.measured import Measured
 from nest_model.baselines.previous_stay import previous_stay_features
-from nest_model.baselines.rollups import WINDOWS, groups_of, rollup_features
+from nest_model.baselines.rollups import WINDOWS, rollup_features
+from nest_model.code_groups import groups_of
 from nest_model.data import SeqSets
 from nest_model.features import select
 from nest_model.predictions import of_yardstick, read_predictions

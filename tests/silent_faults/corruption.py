@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from nest_model.data import SeqSets
-from nest_model.train import vocab_size
+from nest_model.vocabulary import read_tokens
 from pipelines.corpus import fit_vocab
 from schemas.cards import StepCard, files_of
 from schemas.expectations import TABLE_SUITES
@@ -70,7 +70,7 @@ def shard_of_another_vocabulary(layout: Layout) -> None:
 def read_shards(world: World) -> None:
     layout = Layout(world.mimic)
     shards = SeqSets.read(layout.seqset)
-    vocab_size(layout.vocab, shards.vocab_sha256)
+    read_tokens(layout.vocab, shards.vocab_sha256)
 
 
 def check_beside_a_neighbour(world: World) -> Findings:
