@@ -41,17 +41,22 @@ class CodeGroups:
     def of(cls, tokens: pa.Table) -> Self:
         """Read token, kind and code of the tokens with an id, in the order of their ids, vocab/1.
 
-        A code is in its `groups_of` with factor 1. A measured value is in its item and in its decile with 1, and in
-        the item's slope and curve with z and z² - 1, where z is the decile less its mean, in standard deviations: so
-        neighbouring deciles of an item are near, and a rare one is placed by the others.
+        Every token but the specials is in its kind, where there are several, and a code in its `groups_of`, with
+        factor 1. A measured value is in its item and in its decile with 1, and in the item's slope and curve with z
+        and z² - 1, where z is the decile less its mean, in standard deviations: so neighbouring deciles of an item are
+        near, and a rare one is placed by the others.
         """
         measured, places = Measured.of(tokens), dict[str, int]()
         entries: list[tuple[int, int, float]] = []
+        kinds = set(tokens["kind"].to_pylist()) - {"SPECIAL"}
+        kinds = kinds if len(kinds) > 1 else set()  # what all share tells none apart
         codes = zip(tokens["kind"].to_pylist(), tokens["code"].to_pylist(), strict=True)
         for token, (kind, code) in enumerate(codes):
-            shares = dict.fromkeys(groups_of(kind, code), 1.0)
+            shares = {f"kind {kind}": 1.0} if kind in kinds else {}
             if measured.item[token] >= 0:
-                shares = _of_a_value(measured.items[measured.item[token]], measured.decile[token])
+                shares |= _of_a_value(measured.items[measured.item[token]], measured.decile[token])
+            else:
+                shares |= dict.fromkeys(groups_of(kind, code), 1.0)
             entries += [(token, places.setdefault(name, len(places)), of) for name, of in shares.items()]
         token, group, factor = zip(*entries, strict=True) if entries else ((), (), ())
         return cls(

@@ -1,5 +1,8 @@
 """What a task's head reads of an example: its last [CLS] or, beside it, what else a history holds."""
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -9,45 +12,54 @@ from nest_model.model import NestModel
 LAST_SETS = 3
 """So many sets are read at their [CLS] by `history`: a change, and whether it goes on."""
 
+LEAST_SPREAD_HOURS = 1 / 60
+"""Events of a set that lie nearer together than a minute are told apart by no time."""
+
+_PARTS = {"cls": 1, "history": 2 * LAST_SETS + 4}
+
 
 def num_parts(readout: str) -> int:
     """Return how many vectors of d_model a readout gives of each example."""
-    return 1 if readout == "cls" else LAST_SETS + 3
+    return _PARTS[readout]
 
 
 def read_out(encoder: NestModel, batch: PackedBatch) -> Tensor:
     """Return what the config's readout gives of each subject of a batch, f32 [subjects, parts, d_model].
 
-    `cls`, the paper's: the last set's [CLS] after all layers. `history`: that of the last three sets, then the mean
-    token embedding of the last set, of the one before it, and of all the sets before the last. A part of a set that is
-    not there, or that has no event, is 0.
+    `cls`, the paper's: the last set's [CLS] after all layers. `history`:
+      - the [CLS] of the last three sets, the last first;
+      - the mean token embedding of the last set, of the one before it, and of all the sets before the last;
+      - the changes: the [CLS] of the last set less the one's before, of that one less the one's before it, and the
+        last set's mean embedding less the one's before;
+      - the drift of the last set: how its embeddings go with its hours, their mean after each is multiplied by its
+        hours' standard score. Of a model that does not read the hours of a set's rows it is 0.
+    A part of a set that is not there, or that has no event, is 0. That is why changes are parts of their own: a head
+    on [CLS] alone, linear or not, must first learn when there is nothing to compare with.
     """
     last, first = batch.subject_offsets[1:] - 1, batch.subject_offsets[:-1]
     if encoder.config.readout == "cls":
         return _cls(encoder, batch, last)[:, None]
-    places = [last - back for back in range(LAST_SETS)]
-    exists = torch.stack([place >= first for place in places], dim=1)
-    nearest = torch.stack([torch.maximum(place, first) for place in places], dim=1)
-    cls = _cls(encoder, batch, nearest.flatten()).unflatten(0, nearest.shape)
-    sums, events = _sums_of_sets(encoder, batch)
-    subject = torch.repeat_interleave(
-        torch.arange(len(last), device=last.device), batch.subject_offsets.diff()
-    )
-    all_sums = torch.zeros(len(last), sums.shape[1], dtype=sums.dtype, device=sums.device).index_add(
-        0, subject, sums
-    )
-    all_events = torch.zeros(len(last), dtype=events.dtype, device=events.device).index_add(
-        0, subject, events
-    )
-    means = torch.stack(
-        [
-            _mean(sums[last], events[last]),
-            _mean(sums[nearest[:, 1]], events[nearest[:, 1]]) * exists[:, 1, None],
-            _mean(all_sums - sums[last], all_events - events[last]),
-        ],
-        dim=1,
-    )
-    return torch.cat([cls * exists[..., None], means], dim=1)
+    places = last[:, None] - torch.arange(LAST_SETS, device=last.device)
+    exists = places >= first[:, None]
+    places = torch.maximum(places, first[:, None])
+    cls = _cls(encoder, batch, places.flatten()).unflatten(0, places.shape) * exists[..., None]
+    events = _Events.of(encoder, batch)
+    has_mean = exists & (events.counts > 0)[places]
+    means = events.means[places] * has_mean[..., None]
+    parts = [
+        cls,
+        means[:, :2],
+        events.mean_before_last(batch)[:, None],
+        _changes(cls, exists),
+        _changes(means[:, :2], has_mean[:, :2]),
+        events.drifts[last][:, None],
+    ]
+    return torch.cat(parts, dim=1)
+
+
+def _changes(of_sets: Tensor, exists: Tensor) -> Tensor:
+    """Return each set's less the one's before, 0 where either is not there: [n, sets, d] → [n, sets - 1, d]."""
+    return (of_sets[:, :-1] - of_sets[:, 1:]) * (exists[:, :-1] & exists[:, 1:])[..., None]
 
 
 def _cls(encoder: NestModel, batch: PackedBatch, sets: Tensor) -> Tensor:
@@ -55,15 +67,55 @@ def _cls(encoder: NestModel, batch: PackedBatch, sets: Tensor) -> Tensor:
     return read.hidden.index_select(0, read.place)
 
 
-def _sums_of_sets(encoder: NestModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """Return [sets, d_model], the sum of the embeddings of each set's events, and [sets] how many it has."""
-    is_event = torch.ones_like(batch.tokens, dtype=torch.bool).index_fill(0, batch.cls_rows, False)
-    rows = is_event.nonzero().squeeze(1)
-    embedded = encoder.embedding(batch.tokens.index_select(0, rows))
-    sums = torch.zeros(batch.sets, embedded.shape[1], dtype=embedded.dtype, device=embedded.device)
-    sums = sums.index_add(0, batch.set_of_row.index_select(0, rows), embedded)
-    return sums, batch.set_offsets.diff().to(sums.dtype) - 1
+@dataclass(frozen=True)
+class _Events:
+    """A batch's events without its [CLS] rows, embedded, and what they come to set by set."""
 
+    embedded: Tensor  # [events, d_model]
+    set_of_event: Tensor  # i64 [events]
+    counts: Tensor  # [sets], of the events' dtype
+    hours: Tensor | None  # [events]; None where the model reads none
 
-def _mean(sums: Tensor, events: Tensor) -> Tensor:
-    return sums / events.clamp(min=1)[:, None]
+    @classmethod
+    def of(cls, encoder: NestModel, batch: PackedBatch) -> "_Events":
+        is_event = torch.ones_like(batch.tokens, dtype=torch.bool).index_fill(0, batch.cls_rows, False)
+        rows = is_event.nonzero().squeeze(1)
+        embedded = encoder.embedding(batch.tokens.index_select(0, rows))
+        return cls(
+            embedded=embedded,
+            set_of_event=batch.set_of_row.index_select(0, rows),
+            counts=batch.set_offsets.diff().to(embedded.dtype) - 1,
+            hours=batch.hours.index_select(0, rows).to(embedded.dtype) if encoder.config.timed_rows else None,
+        )
+
+    @cached_property
+    def means(self) -> Tensor:
+        """The mean embedding of each set, [sets, d_model]; 0 of a set without events."""
+        return self._mean_of_sets(self.embedded)
+
+    @property
+    def drifts(self) -> Tensor:
+        """How the embeddings of each set go with its hours, [sets, d_model], see `read_out`."""
+        if self.hours is None:
+            return torch.zeros_like(self.means)
+        centred = self.hours - self._mean_of_sets(self.hours)[self.set_of_event]
+        spread = self._mean_of_sets(centred.square()).sqrt().clamp(min=LEAST_SPREAD_HOURS)
+        return self._mean_of_sets(self.embedded * (centred / spread[self.set_of_event])[:, None])
+
+    def mean_before_last(self, batch: PackedBatch) -> Tensor:
+        """Return the mean embedding of all events before each subject's last set, [subjects, d_model]."""
+        sets_before = batch.subject_offsets.diff() - 1
+        is_before = torch.ones_like(self.counts).index_fill(0, batch.subject_offsets[1:] - 1, 0)
+        subject = torch.repeat_interleave(sets_before + 1)
+        shares = is_before * self.counts
+        sums = self.means.new_zeros(len(sets_before), self.means.shape[1]).index_add(
+            0, subject, self.means * shares[:, None]
+        )
+        events = shares.new_zeros(len(sets_before)).index_add(0, subject, shares)
+        return sums / events.clamp(min=1)[:, None]
+
+    def _mean_of_sets(self, of_events: Tensor) -> Tensor:
+        """[events, …] → [sets, …]."""
+        sums = of_events.new_zeros(len(self.counts), *of_events.shape[1:])
+        sums = sums.index_add(0, self.set_of_event, of_events)
+        return sums / self.counts.clamp(min=1).view(-1, *[1] * (of_events.dim() - 1))

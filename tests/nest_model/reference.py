@@ -182,8 +182,28 @@ def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch
         before = embedded[-2] if len(embedded) > 1 else []
         history = [row for rows in embedded[:-1] for row in rows]
         means = [torch.stack(rows).mean(0) if rows else nothing for rows in (embedded[-1], before, history)]
-        read.append(torch.stack([*last_first, nothing, nothing][:3] + means))
+        changes = [new - old for new, old in pairwise(last_first[:3])]
+        of_means = means[0] - means[1] if embedded[-1] and before else nothing
+        hours = batch.hours[set_bounds[end - 1] + 1 : set_bounds[end]].double().tolist()
+        read.append(
+            torch.stack(
+                [
+                    *[*last_first, nothing, nothing][:3],
+                    *means,
+                    *[*changes, nothing, nothing][:2],
+                    of_means,
+                    drift(embedded[-1], hours) if embedded[-1] and config.timed_rows else nothing,
+                ]
+            )
+        )
     return torch.stack(read)
+
+
+def drift(rows: list[Tensor], hours: list[float]) -> Tensor:
+    mean = sum(hours) / len(hours)
+    spread = max(math.sqrt(sum((hour - mean) ** 2 for hour in hours) / len(hours)), 1 / 60)
+    terms = [row * (hour - mean) / spread for row, hour in zip(rows, hours, strict=True)]
+    return torch.stack(terms).mean(0)
 
 
 def history_head(weights: dict[str, Tensor], parts: Tensor) -> Tensor:

@@ -43,10 +43,46 @@ def test_a_set_that_is_not_there_reads_as_0():
 
     parts = read_out(seeded_model(config), ragged_batch([[4], [0, 3]]))
 
-    assert parts[0, [1, 2, 4, 5]].count_nonzero() == 0  # one set alone: no [CLS], no mean of one before
-    assert parts[1, 2].count_nonzero() == 0
-    assert parts[1, [4, 5]].count_nonzero() == 0  # the set before is there and has no event
-    assert all(parts[1, part].count_nonzero() for part in (0, 1, 3))
+    assert parts[0, [1, 2, 4, 5, 6, 7, 8]].count_nonzero() == 0  # one set alone: nothing before it, no change
+    assert parts[1, [2, 7]].count_nonzero() == 0
+    assert parts[1, [4, 5, 8]].count_nonzero() == 0  # the set before is there and has no event
+    assert all(parts[1, part].count_nonzero() for part in (0, 1, 3, 6, 9))
+
+
+def test_a_change_is_the_last_set_less_the_one_before_it():
+    config = dataclasses.replace(CONFIG, readout="history")
+
+    cls, means, changes, of_means = (
+        read_out(seeded_model(config), ragged_batch([[4, 2, 3]]))
+        .squeeze(0)[[0, 1, 2, 3, 4, 6, 7, 8]]
+        .split([3, 2, 2, 1])
+    )
+
+    torch.testing.assert_close(changes, cls[:2] - cls[1:], **CLOSE)
+    torch.testing.assert_close(of_means[0], means[0] - means[1], **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "hours"),
+    [({}, [2.5, 2.5, 2.5]), ({"set_position": None}, [0.0, 5.0, 9.0])],
+    ids=["all at one time", "a model that reads no hours"],
+)
+def test_a_set_does_not_drift_without_times(changes, hours):
+    config = dataclasses.replace(CONFIG, readout="history", **changes)
+    batch = dataclasses.replace(ragged_batch([[3]]), hours=torch.tensor([0.0, *hours]))
+
+    assert read_out(seeded_model(config), batch)[0, 9].abs().max() < 1e-12
+
+
+def test_a_drift_is_the_same_in_other_units_of_time():
+    config = dataclasses.replace(CONFIG, readout="history")
+    model, batch = seeded_model(config), ragged_batch([[5]])
+
+    drift = read_out(model, batch)[0, 9]
+    slower = read_out(model, dataclasses.replace(batch, hours=batch.hours * 4))[0, 9]
+
+    assert drift.count_nonzero()
+    torch.testing.assert_close(slower, drift, **CLOSE)
 
 
 def test_the_history_head_is_a_curve_beside_a_straight_line_that_begins_at_0():
@@ -63,7 +99,7 @@ def test_the_history_head_is_a_curve_beside_a_straight_line_that_begins_at_0():
     assert not torch.equal(head(parts), head(parts))
 
 
-@pytest.mark.parametrize(("readout", "parts"), [("cls", 1), ("history", 6)])
+@pytest.mark.parametrize(("readout", "parts"), [("cls", 1), ("history", 10)])
 def test_a_readout_has_as_many_parts_as_it_says(readout, parts):
     config = dataclasses.replace(CONFIG, readout=readout)
 

@@ -52,7 +52,8 @@ def test_codes_are_in_their_groups_and_values_on_a_line():
     assert not dense[:5].any()
     assert dense[5, place["category I25"]] == dense[6, place["category I25"]] == 1
     assert dense[7, place["ATC C03C"]] == 1
-    assert dense[7].sum() == 4
+    assert dense[7].sum() == 5
+    assert [int(dense[:, place[f"kind {kind}"]].sum()) for kind in ("DX", "MED", "LAB")] == [2, 1, 10]
     slope = dense[8:, place["slope LAB:50912"]]
     assert np.allclose(np.diff(slope), slope[1] - slope[0])
     assert slope.sum() == pytest.approx(0, abs=1e-5)
