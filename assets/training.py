@@ -1,7 +1,10 @@
 """Pretraining, for each cohort a fine-tuned NEST, the yardsticks and a page, and the report over all."""
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -138,13 +141,16 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
     @dg.asset(
         name=f"{cohort}_yardsticks",
         deps=[f"{source}_{step}" for step in ("seqset", "vocab", "nest")]
-        + [f"{cohort}_{what}" for what in ("labels", "lightgbm")],
+        + [f"{cohort}_{what}" for what in ("labels", "nest", "lightgbm")],
         group_name=f"{source}_models",
         kinds={"scikitlearn"},
-        code_version=code_version("nest_model.baselines.yardsticks", started_by=COMMAND),
+        code_version=code_version(
+            "nest_model.baselines.yardsticks", "nest_model.removals", started_by=COMMAND
+        ),
         description=(
             f"Logistic regression with the previous stay for {cohort}; with NEST_YARDSTICKS=all also LightGBM under "
-            "NEST's context and on roll-ups in time windows. The same patients, the same cut, tuned on validation."
+            "NEST's context and on roll-ups in time windows. The same patients, the same cut, tuned on validation. "
+            "With NEST_YARDSTICKS=all also what NEST loses when events of a kind are taken out of its test examples."
         ),
         **MODELS,
     )
@@ -156,7 +162,9 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
         options = {"seed": settings.seed, "which": settings.yardsticks}
         boosted = layout.model(f"{cohort}_lightgbm")
         paths = {"vocab": layout.vocab, "pretrained": layout.model(f"{source}_nest"), "boosted": boosted}
-        return _task_model(context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths)
+        model = layout.model(f"{cohort}_nest")
+        more = {"removals": {"model": model, "threads": 1}} if settings.yardsticks == "all" else {}
+        return _task_model(context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths, more)
 
     return fitted
 
@@ -334,19 +342,31 @@ def _task_model(
     model: str,
     options: Mapping[str, Any],
     paths: Mapping[str, Path | str],
+    more: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> dg.MaterializeResult:
+    """Run a command on a task, then `more` commands on its labels and shards, by name with their own flags."""
     from nest_model import pictures  # matplotlib: only where it draws
 
     name = f"{cohort}_{model}"
     out, scored = layout.model(name), layout.report(name)
     predictions = scored / "predictions.parquet"
-    paths = {**paths, "labels": layout.labels(cohort), "seqset": layout.seqset, "predictions": predictions}
+    task = {"labels": layout.labels(cohort), "seqset": layout.seqset}
+    paths = {**paths, **task, "predictions": predictions}
 
     def make() -> StepCard:
-        return model_card(run_nest_model(context, pipes, out, command, *flags({**options, **paths})))
+        card = model_card(run_nest_model(context, pipes, out, command, *flags({**options, **paths})))
+        if card.warnings:  # not trainable
+            return card
+        said = [run_nest_model(context, pipes, out, one, *flags(own | task)) for one, own in more.items()]
+        metrics = [model_card(event).metrics for event in said]
+        return card.model_copy(update={"metrics": reduce(or_, metrics, card.metrics)})
 
     card = once(layout, [out, scored], options, make)
-    drawn = {**pictures.of_training(out), **pictures.of_predictions(predictions, model)}
+    drawn = {
+        **pictures.of_training(out),
+        **pictures.of_predictions(predictions, model),
+        **pictures.of_removals(out),
+    }
     return dg.MaterializeResult(
         metadata={**numbers(card), **pictures_metadata(drawn), **described(out), **written(predictions)},
         data_version=dg.DataVersion(card.version),

@@ -79,6 +79,12 @@ def parser() -> argparse.ArgumentParser:
     )
     yardsticks.add_argument("--seed", type=int, default=42, help=SEED)
 
+    removals = _command(
+        commands, "removals", _removals, "ask what a fine-tuned model loses when events are taken out"
+    )
+    _paths(removals, "model", "labels", "seqset", "out")
+    _device(removals)
+
     audit = _command(
         commands, "audit", _audit, "ask whether what a cohort's models see could tell the outcome"
     )
@@ -256,6 +262,13 @@ def _yardsticks(*, stop: StopRequest, **options) -> None:
     from nest_model.baselines import yardsticks
 
     yardsticks.run(**options)
+
+
+def _removals(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
+    from nest_model import removals
+    from nest_model.device import start
+
+    removals.run(fabric=start(device, precision, threads=threads), **options)
 
 
 def _audit(*, stop: StopRequest, **options) -> None:

@@ -41,6 +41,8 @@ LOOKS = {
     "yardsticks": Look("Logistic regression", "#cc79a7", "v", (0, (1, 1))),
     "most_frequent": Look("Counting", "#d55e00", "s", (0, (5, 2))),
     "best": Look("Planted risk", "#009e73", "D", (0, (1.5, 1.5))),
+    "removed": Look("All of it taken out", "#0072b2", "o"),
+    "at_random": Look("As many events at random", FAINT, "D"),
 }
 _DOT = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.7}
 _LEVELS = ("#009e73", "#cc79a7")  # of lines that are the same at every epoch

@@ -8,7 +8,7 @@ from nest_model import figures, histories
 from nest_model.bins import bars_of
 from nest_model.evaluate import reliability
 from nest_model.predictions import read_predictions
-from nest_model.report.page import attrition_bars, overview_figure
+from nest_model.report.page import attrition_bars, overview_figure, removals_figure
 from schemas.cards import StepCard
 from schemas.events import KINDS
 from schemas.io.verify import verified
@@ -73,6 +73,13 @@ def of_predictions(file: Path, model: str) -> dict[str, bytes]:
     if points := reliability(test):
         curves["Reliability"] = figures.reliability({model: points})
     return {title: figures.png(figure) for title, figure in curves.items()}
+
+
+def of_removals(model: Path) -> dict[str, bytes]:
+    """Return what NEST loses without each part of its input; nothing where that was not asked or may not be shown."""
+    file = model / "removals.json"
+    figure = removals_figure(json.loads(verified(file).read_text()), stacked=True) if file.exists() else None
+    return {} if figure is None else {"What NEST loses without": figures.png(figure)}
 
 
 def of_report(folder: Path) -> dict[str, bytes]:

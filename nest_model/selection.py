@@ -120,12 +120,15 @@ class Cut:
 
 
 def thin(selection: Selection, share: float, rng: np.random.Generator) -> Selection:
-    """Leave out each event with probability `share`; every set stays, if only as its [CLS]."""
-    events = selection.events
-    kept = rng.random(len(events)) >= share
-    before = offsets_of(kept)
+    """Leave out each event with probability `share`, see `keep_events`."""
+    return keep_events(selection, rng.random(int(selection.event_counts.sum())) >= share)
+
+
+def keep_events(selection: Selection, is_kept: np.ndarray) -> Selection:
+    """Keep some of the events, bool [kept], in their order; every set stays, if only as its [CLS]."""
+    before = offsets_of(is_kept)
     counts = np.diff(before[selection.event_offsets])
-    return Selection.of_events(selection.first_set, selection.target_set, counts, events[kept])
+    return Selection.of_events(selection.first_set, selection.target_set, counts, selection.events[is_kept])
 
 
 def whole_subjects(seqsets: SeqSets, subject_rows: np.ndarray) -> Selection:

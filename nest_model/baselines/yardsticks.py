@@ -95,6 +95,7 @@ def run(
     """
     table = Labels.read(labels)
     _remove(predictions)
+    remove_outputs(out / "removals.json")  # of an earlier NEST
     if (reason := why_not_trainable(table)) is not None:
         give_up(table, reason, out, predictions, telemetry)
         return

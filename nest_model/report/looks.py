@@ -1,6 +1,7 @@
 """What a task's models look at, as they wrote it down when they were trained, and what the audit of it found."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from schemas.io.verify import is_written, verified
@@ -9,9 +10,10 @@ from schemas.leak_audit import LeakAudit
 
 
 def looks(layout: Layout, cohort: str) -> dict[str, Any]:
-    """Return `attended` of NEST and `importance` of LightGBM; of each only what there is."""
+    """Return `attended` and `removals` of NEST and `importance` of LightGBM; of each only what there is."""
     found = {
         "attended": _metrics(layout, f"{cohort}_nest").get("attended"),
+        "removals": _json(removals_of(layout, cohort)),
         "importance": _metrics(layout, f"{cohort}_lightgbm").get("importance"),
     }
     return {name: one for name, one in found.items() if one}
@@ -29,5 +31,13 @@ def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:
 
 
 def _metrics(layout: Layout, model: str) -> dict[str, Any]:
-    path = layout.model(model) / "metrics.json"
+    return _json(layout.model(model) / "metrics.json")
+
+
+def removals_of(layout: Layout, cohort: str) -> Path:
+    """Return where it lies what a cohort's NEST loses without a part of its input; it may not have been asked."""
+    return layout.model(f"{cohort}_yardsticks") / "removals.json"
+
+
+def _json(path: Path) -> dict[str, Any]:
     return json.loads(verified(path).read_text()) if is_written(path) else {}

@@ -11,6 +11,7 @@ from nest_model import figures, histories, net_benefit
 from nest_model.evaluate import SPLIT
 from nest_model.guesses import table
 from nest_model.report.paper import beside_the_paper
+from nest_model.report.removals import without
 from nest_model.report.table import LABELS, interval, number, result_rows
 from nest_model.report.tasks import TaskResults
 from nest_model.report.verdicts import verdicts, worsened
@@ -83,6 +84,7 @@ def _of_tasks(
         "rows": result_rows(metrics),
         "verdicts": verdicts(metrics),
         "worsened": worsened,
+        "without": without,
         "labels": LABELS,
         "metric_names": METRIC_NAMES,
         "part_names": PART_NAMES,
@@ -181,6 +183,11 @@ def task_pictures(
         drawn["subgroups"] = _svg(figure, f"{title}: AUROC by subgroup; the numbers are in the table below")
     if attended := found["looks"].get("attended"):
         drawn |= _attended(title, attended)
+    if (removals := found["looks"].get("removals")) and (picture := removals_figure(removals)):
+        words = (
+            "AUROC and AP that NEST loses without a part of its input, and without as many events at random"
+        )
+        drawn["removals"] = _svg(picture, f"{title}: {words}; the numbers are in the table below")
     if importance := found["looks"].get("importance"):
         bars = [(one["column"], one["share"]) for one in importance]
         drawn["importance"] = _svg(figures.importance(bars), f"{title}: what LightGBM's trees split on most")
@@ -209,6 +216,19 @@ def _attended(title: str, found: Mapping[str, Mapping[str, Sequence[float]]]) ->
         words = "how much more than an even share of the last set's attention an earlier set gets, by layer"
         drawn["attention_by_recency"] = _svg(figure, f"{title}: {words}")
     return drawn
+
+
+def removals_figure(found: Mapping[str, Any], *, stacked: bool = False) -> Figure | None:
+    """What NEST loses without each part of its input, beside as many events at random; None: nothing may be shown."""
+    lines = [
+        {"task": one["name"], "removed": one["loss"], "at_random": one["at_random"]}
+        for one in found["removals"]
+        if one["loss"]["auroc"]["value"] is not None
+    ]
+    if not lines:
+        return None
+    panels = {"auroc": "AUROC lost, 95 % interval", "average_precision": "AP lost, 95 % interval"}
+    return figures.results_overview(lines, panels=panels, chance=dict.fromkeys(panels, 0.0), stacked=stacked)
 
 
 def decision_figure(results: TaskResults) -> Figure | None:

@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from nest_model.removals import METRICS as REMOVED_OF
+from nest_model.report.looks import removals_of
 from nest_model.report.tasks import predictions_of
 from schemas.cards import Flow, StepCard
 from schemas.contract import write_table
 from schemas.events import ENCOUNTERS, SUBJECTS
+from schemas.io.outputs import write_json
 from schemas.labels import Features, Task, predictions_schema
 from schemas.layout import Layout
 from schemas.planted import PARTS, PLANTED
@@ -281,8 +284,28 @@ def _write_looks(layout: Layout, cohort: str) -> None:
         "kinds": {"[CLS]": [-0.02, 0.11], "DX": [0.2, -0.05], "LAB": [-0.18, -0.06]},
         "sets_back": {"0": [0.1, 0.2], "1": [0.0, -0.05], "7": [-0.1, -0.15]},
     }
+    _write_removals(layout, cohort)
     ranked = [{"column": "target LAB:50912_Q10", "share": 0.4}, {"column": "history DX:I10", "share": 0.1}]
     for model, content in (("nest", {"attended": attended}), ("lightgbm", {"importance": ranked})):
         folder = layout.model(f"{cohort}_{model}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.json").write_text(json.dumps(content))
+
+
+def _write_removals(layout: Layout, cohort: str) -> None:
+    def by_metric(value: float) -> dict:
+        low, high = value - 0.02, value + 0.02
+        return {metric: {"value": value, "low": low, "high": high, "note": ""} for metric in REMOVED_OF}
+
+    parts = {"DX": (0.001, 0.05, 0.01), "LAB": (0.72, 0.1, 0.03), "last set": (0.3, 0.02, 0.09)}
+    found = [
+        {
+            "name": name,
+            "share": share,
+            "loss": by_metric(loss),
+            "at_random": by_metric(at_random),
+            "beyond": by_metric(loss - at_random),
+        }
+        for name, (share, loss, at_random) in parts.items()
+    ]
+    write_json(removals_of(layout, cohort), {"scores": by_metric(0.8), "removals": found})

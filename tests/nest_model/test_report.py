@@ -146,6 +146,26 @@ def test_every_picture_says_what_it_shows(report):
     assert all(labels)
 
 
+def test_a_task_s_page_tells_what_nest_loses_without_a_part_of_its_input(report, cohort_page):
+    for page, metrics in (report, cohort_page):
+        words = " ".join(" ".join(Page(page).words).split())
+        assert "than without as many events at random: DX, +0.040 (+0.020 to +0.060); LAB, +0.070" in words
+        assert "It loses less without: last set, −0.070 (−0.090 to −0.050)" in words
+        assert "DX < 1 % +0.050 (+0.030 to +0.070) +0.010" in words
+        assert any("loses without a part of its input" in label for label in Page(page).labels)
+        found = metrics["tasks"]["mimic_mortality"]["looks"]["removals"]
+        assert [one["name"] for one in found["removals"]] == ["DX", "LAB", "last set"]
+    assert words.count("What NEST loses without a part of its input") == 1
+
+
+def test_where_nobody_asked_what_nest_loses_the_page_says_what_asks(report):
+    asks = "NEST_YARDSTICKS=all measures it"
+    chapter = report[0].split('<section id="mimic_icd_chapter">')[1].split("</section>")[0]
+    mortality = report[0].split('<section id="mimic_mortality">')[1].split("</section>")[0]
+    assert asks in chapter
+    assert asks not in mortality
+
+
 def test_the_page_needs_nothing_from_elsewhere(report):
     links = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"')\s>]+)""", report[0])
     assert [link for link in links if not link.startswith("#")] == []
