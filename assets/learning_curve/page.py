@@ -1,0 +1,113 @@
+"""The learning curve as a page in Markdown, which says what stands and what was not run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nest_model.report.table import LABELS, interval
+
+_ORDER = ("best", "lightgbm", "logistic", "scratch", "probe", "nest")
+ABOUT = """# The learning curve
+
+Made by `make bench-learning`, all of it; [learning.md](../learning.md#the-learning-curve) says how.
+Synthetic MIMIC of so many patients, about seven in ten of them to train on; each seed draws other patients,
+pretrains and fine-tunes. Every choice is made on validation patients; test patients are scored when all is trained.
+Mean test AUROC of mortality, long stay and readmission, the mean over the seeds; 95 % intervals of resampled patients,
+the same draws for every model of a seed. ± is the standard deviation over the seeds, of patients and training together.
+"""
+
+
+def page(report: Mapping[str, Any], figure: str) -> str:
+    """Return the whole page; `figure` is the file of the picture, beside it."""
+    rows = {row["size"]: row for row in report["rows"]}
+    parts = [ABOUT, f"{_made_under(report)}\n", f"![The learning curve]({figure})\n"]
+    parts += [_models(report, rows), "## NEST less LightGBM\n", _differences(report, rows)]
+    parts += ["## Task by task\n", _tasks(report, rows), "## What stands\n", _standing(report, rows)]
+    return "\n".join(parts)
+
+
+def _made_under(report: Mapping[str, Any]) -> str:
+    settings = ", ".join(f"`{name}={value}`" for name, value in report["settings"].items())
+    return f"Settings: {settings}. Recipe and code: `{report['code'][:16]}`."
+
+
+def _models(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+    models = [model for model in _ORDER if model in report["models"]]
+    cells = {
+        size: [_of_seeds(row["models"][model]) for model in models] if (row := rows.get(size)) else None
+        for size in report["sizes"]
+    }
+    return _table([LABELS[model] for model in models], cells)
+
+
+def _of_seeds(score: Mapping[str, Any]) -> str:
+    return interval(score) + (f" ± {score['sd']:.3f}" if score["sd"] is not None else "")
+
+
+def _differences(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+    models = [model for model in ("nest", "probe", "scratch", "logistic") if model in report["models"]]
+    heads = [f"{LABELS[model]} − LightGBM" for model in models]
+    cells = {}
+    for size in report["sizes"]:
+        row = rows.get(size)
+        cells[size] = row and [
+            *(interval(row["less_lightgbm"][model], signed=True) for model in models),
+            _percent(row["gap_closed"]),
+        ]
+    return _table([*heads, "share of the gap to the planted risk NEST closes"], cells)
+
+
+def _percent(score: Mapping[str, float | None]) -> str:
+    """Return a share as `23 % (4 to 41)`."""
+    value, low, high = (
+        None if score[part] is None else f"{100 * score[part]:.0f}".replace("-", "−")
+        for part in ("value", "low", "high")
+    )
+    return "–" if value is None else f"{value} %" if low is None else f"{value} % ({low} to {high})"
+
+
+def _tasks(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+    models = [model for model in _ORDER if model in report["models"]]
+    lines = _heads(["task", *(LABELS[model] for model in models)])
+    for size, row in rows.items():
+        for title, scores in row["tasks"].items():
+            lines.append(_line(f"{size:,}", [title, *(interval(scores[model]) for model in models)]))
+    return "\n".join(lines) + "\n"
+
+
+def _standing(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+    heads = ["seeds that stand", "not run", "test patients, all seeds", "with the outcome", "seconds a run"]
+    cells = {}
+    for size in report["sizes"]:
+        row = rows.get(size)
+        seeds = row["seeds"] if row else []
+        few = [point["seed"] for point in report["not_learnable"] if point["size"] == size]
+        missing = [seed for seed in report["seeds"] if seed not in (*seeds, *few)]
+        cells[size] = [
+            _listed(seeds),
+            _listed([*missing, *(f"{seed} (too few patients)" for seed in few)]),
+            f"{row['test_patients']:,}" if row else "–",
+            " / ".join(f"{count:,}" for count in row["positives"].values()) if row else "–",
+            _listed([f"{seconds:,.0f}" for seconds in row["seconds"]]) if row else "–",
+        ]
+    note = "\nWith the outcome: rows of mortality / long stay / readmission. Seconds: of runs that were not interrupted"
+    return _table(heads, cells) + f"{note}, on {report['machine']}\n"
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values)) or "–"
+
+
+def _table(heads: Sequence[str], cells: Mapping[int, Sequence[str] | None]) -> str:
+    """Return a table with a line for each size; one without cells was not run."""
+    lines = _heads(heads)
+    for size, own in cells.items():
+        lines.append(_line(f"{size:,}", own or ["not run", *[""] * (len(heads) - 1)]))
+    return "\n".join(lines) + "\n"
+
+
+def _heads(heads: Sequence[str]) -> list[str]:
+    return [_line("patients", heads), "|--:" * (len(heads) + 1) + "|"]
+
+
+def _line(first: str, cells: Sequence[str]) -> str:
+    return f"| {' | '.join([first, *cells])} |"

@@ -1,0 +1,65 @@
+"""Which sizes and seeds are run, in which order, and how many seeds fit into the hours there are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.errors import InputError
+
+SIZES = (500, 1_000, 2_000, 5_000, 10_000, 20_000)
+SEEDS = (42, 123, 456, 2025, 3407)
+HOURS = 4.0
+
+_FIXED_SECONDS, _SECONDS_A_PATIENT = 240.0, 0.1
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of the chain: so many patients, drawn and trained on with one seed."""
+
+    size: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.size}_{self.seed}"
+
+    @property
+    def words(self) -> str:
+        return f"{self.size:,} patients, seed {self.seed}"
+
+
+def expected_seconds(size: int) -> float:
+    """Return about how long one run takes on two cores, as measured: docs/learning.md."""
+    return _FIXED_SECONDS + _SECONDS_A_PATIENT * size
+
+
+def plan(sizes: Sequence[int], seeds: Sequence[int], hours: float) -> list[Point]:
+    """Return the runs that fit into the hours: every size with the first seed, then with the next, and so on.
+
+    Where not all fit, the size that costs most in all loses its last seed, again and again; one seed stays.
+
+    Raises:
+        InputError: a size or a seed is named twice, or not even one seed of each size fits.
+    """
+    for name, values in (("--sizes", sizes), ("--seeds", seeds)):
+        if len(set(values)) < len(values):
+            raise InputError(f"{name}: {' '.join(map(str, values))} has one twice; name each once.")
+    counts = dict.fromkeys(sorted(sizes), len(seeds))
+    while (total := _seconds(counts)) > 3600 * hours:
+        costliest = max(counts, key=lambda size: (counts[size] > 1, counts[size] * expected_seconds(size)))
+        if counts[costliest] == 1:
+            raise InputError(
+                f"--hours {hours:g}: one seed of each of these sizes takes about {total / 3600:.1f} hours; give more "
+                "hours, or fewer or smaller sizes."
+            )
+        counts[costliest] -= 1
+    return [
+        Point(size, seed)
+        for place, seed in enumerate(seeds)
+        for size, count in counts.items()
+        if place < count
+    ]
+
+
+def _seconds(counts: dict[int, int]) -> float:
+    return sum(count * expected_seconds(size) for size, count in counts.items())
