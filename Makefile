@@ -10,7 +10,7 @@ GPU = $(shell nvidia-smi -L 2>/dev/null)
 # a run is dozens of processes, each of which would compile our modules again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup mimic_full pcornet_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation lint clean
+.PHONY: setup mimic_full pcornet_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation bench-learning lint clean
 
 setup: .venv/.installed
 
@@ -89,6 +89,12 @@ bench-loader: setup
 # the paper's simulation study and a sweep of its noise; FLAGS=… as the command's --help says
 bench-simulation: setup
 	$(BIN)/python -m nest_model.simulation --sweep 0.25 1 --out docs/benchmarks $(FLAGS)
+
+# NEST and its yardsticks on 500 to 20,000 synthetic patients: 4 hours on two cores, gone on with where it was;
+# SIZES="500 1000", SEEDS="42 123", FLAGS=… as the command's --help says; FLAGS="--hours 12" for five seeds of every size
+bench-learning: setup
+	$(BIN)/python -m assets.learning_curve --work $(WORK)/learning_curve --out docs/benchmarks \
+		$(if $(SIZES),--sizes $(SIZES)) $(if $(SEEDS),--seeds $(SEEDS)) $(FLAGS)
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/deptry .

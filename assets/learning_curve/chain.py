@@ -71,7 +71,7 @@ def run(point: Point, models: Iterable[str], folder: Path) -> Layout:
     ended = subprocess.run(
         command,
         cwd=ROOT,
-        env=_environment(point, folder),
+        env=environment(point, folder),
         stdin=subprocess.DEVNULL,
         preexec_fn=die_with_parent,
     )
@@ -89,7 +89,7 @@ def data_version(layout: Layout) -> str:
     return hashlib.sha256(contents.encode()).hexdigest()
 
 
-def _environment(point: Point, folder: Path) -> dict[str, str]:
+def environment(point: Point, folder: Path) -> dict[str, str]:
     storage = folder / "dagster"
     storage.mkdir(parents=True, exist_ok=True)
     own = {name: value for name, value in os.environ.items() if not name.startswith(("NEST_", "DAGSTER_"))}
