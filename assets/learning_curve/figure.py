@@ -33,7 +33,7 @@ def draw(rows: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> Figure:
         _over_sizes(axes, sizes)
     models = [model for model in _LOOKS if rows and all(model in row["models"] for row in rows)]
     for place, model in enumerate(models):
-        beside = 1.02 ** (place - (len(models) - 1) / 2)  # so that whiskers do not hide one another
+        beside = 1.035 ** (place - (len(models) - 1) / 2)  # so that whiskers do not hide one another
         _line(means, model, rows, [row["models"][model] for row in rows], beside)
     for axes, scores in (
         (differences, [row["less_lightgbm"]["nest"] for row in rows]),

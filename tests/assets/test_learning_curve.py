@@ -66,6 +66,14 @@ def test_the_default_plan_fits_into_its_hours_and_leaves_out_the_last_seeds_of_t
     assert counts[:3] == [5, 5, 5]
 
 
+def test_the_docs_show_the_default_plan():
+    points = plan(SIZES, SEEDS, HOURS)
+    docs = (ROOT / "docs" / "learning.md").read_text()
+    for size in SIZES:
+        seeds = sum(point.size == size for point in points)
+        assert f"| {size:,} | {expected_seconds(size) / 60:.0f} | {seeds} |" in docs
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
