@@ -280,3 +280,10 @@ def test_a_curve_that_is_killed_goes_on_where_it_was_and_comes_to_the_same_score
     report = json.loads((killed / "out" / "learning_curve.json").read_text())
     assert report["settings"]["NEST_FINETUNING"] == "epochs=2"
     assert (killed / "out" / "learning_curve.png").stat().st_size > 10_000
+
+
+def test_the_page_of_the_curve_is_of_its_figures():
+    folder = ROOT / "docs" / "benchmarks"
+    report = json.loads((folder / "learning_curve.json").read_text())
+    assert page(report, "learning_curve.png") == (folder / "learning_curve.md").read_text()
+    assert (folder / "learning_curve.png").stat().st_size > 10_000
