@@ -11,7 +11,7 @@ from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
-from assets.learning_curve import chain
+from assets.learning_curve import chain, fresh
 from assets.learning_curve.curve import Standing, curve, not_learnable
 from assets.learning_curve.figure import draw
 from assets.learning_curve.page import page
@@ -107,10 +107,12 @@ def _run_point(point: Point, models: Sequence[str], given: argparse.Namespace) -
     folder = given.work / "runs" / point.name
     log.info("%s: %s", point.words, ", ".join(models))
     is_new, began = not folder.exists(), time.monotonic()
-    layout = chain.run(point, models, folder)
-    seconds = round(time.monotonic() - began, 1) if is_new and len(models) == len(chain.MADE_BY) else None
     keys = _keys(point)
-    write_scores(_scores(given), layout, point, {model: keys[model] for model in models}, seconds=seconds)
+    chain.run(point, models, folder)
+    if chain.FRESH in models:
+        fresh.train(point, folder, keys[chain.FRESH])
+    seconds = round(time.monotonic() - began, 1) if is_new and len(models) == len(chain.MADE_BY) else None
+    write_scores(_scores(given), folder, point, {model: keys[model] for model in models}, seconds=seconds)
     if not given.keep:
         shutil.rmtree(folder)
 

@@ -20,6 +20,7 @@ from schemas.errors import NestError
 from schemas.layout import Layout
 
 ROOT = Path(__file__).parents[2]
+FRESH = "without_pretraining"
 COHORTS = ("mimic_mortality", "mimic_long_stay", "mimic_readmission")
 MADE_BY = {
     "nest": "nest",
@@ -28,7 +29,9 @@ MADE_BY = {
     "logistic": "yardsticks",
     "best": "lightgbm",
 }
-"""By a model of the curve, the asset of each cohort that leaves its predictions; `best` needs rows to be known for."""
+"""By a model of the curve, the asset of each cohort whose code and input it hangs on, and which leaves its predictions.
+
+`best` needs rows to be known for; that without pretraining is trained by `fresh.py`."""
 
 DEFAULTS = {"NEST_MODEL": "tiny"}  # on a GPU too: the curve is of one model
 SETTINGS = (
@@ -60,7 +63,12 @@ def assets_of(models: Iterable[str]) -> list[str]:
     return sorted(key.to_user_string() for key in keys)
 
 
-def run(point: Point, models: Iterable[str], folder: Path) -> Layout:
+def layout_of(folder: Path) -> Layout:
+    """Return where the tables and models of a run lie in its folder."""
+    return Layout(folder / "data" / "mimic")
+
+
+def run(point: Point, models: Iterable[str], folder: Path) -> None:
     """Bring the chain of one point to these models' predictions; what stands in the folder is not made again.
 
     Raises:
@@ -79,7 +87,6 @@ def run(point: Point, models: Iterable[str], folder: Path) -> Layout:
         raise NestError(
             f"{point.words}: the run failed, as its lines above say. Run again to go on in {folder}."
         )
-    return Layout(folder / "data" / "mimic")
 
 
 def data_version(layout: Layout) -> str:
@@ -90,6 +97,7 @@ def data_version(layout: Layout) -> str:
 
 
 def environment(point: Point, folder: Path) -> dict[str, str]:
+    """Return the environment of a run: settings of its own, and Dagster's history in its folder."""
     storage = folder / "dagster"
     storage.mkdir(parents=True, exist_ok=True)
     own = {name: value for name, value in os.environ.items() if not name.startswith(("NEST_", "DAGSTER_"))}

@@ -15,7 +15,7 @@ _LOOKS = {
     "best": LOOKS["best"],
     "nest": LOOKS["nest"],
     "probe": LOOKS["probe"],
-    "scratch": Look("NEST without pretraining", "#e69f00", "P", (0, (5, 2, 1, 2))),
+    "without_pretraining": Look("NEST without pretraining", "#e69f00", "P", (0, (5, 2, 1, 2))),
     "lightgbm": LOOKS["lightgbm"],
     "logistic": LOOKS["yardsticks"],
 }

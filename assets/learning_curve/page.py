@@ -5,7 +5,7 @@ from typing import Any
 
 from nest_model.report.table import LABELS, interval
 
-_ORDER = ("best", "lightgbm", "logistic", "scratch", "probe", "nest")
+_ORDER = ("best", "lightgbm", "logistic", "without_pretraining", "probe", "nest")
 ABOUT = """# The learning curve
 
 Made by `make bench-learning`, all of it; [learning.md](../learning.md#the-learning-curve) says how.
@@ -44,7 +44,9 @@ def _of_seeds(score: Mapping[str, Any]) -> str:
 
 
 def _differences(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
-    models = [model for model in ("nest", "probe", "scratch", "logistic") if model in report["models"]]
+    models = [
+        model for model in ("nest", "probe", "without_pretraining", "logistic") if model in report["models"]
+    ]
     heads = [f"{LABELS[model]} − LightGBM" for model in models]
     cells = {}
     for size in report["sizes"]:

@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assets.learning_curve.chain import COHORTS, data_version
+from assets.learning_curve import fresh
+from assets.learning_curve.chain import COHORTS, FRESH, data_version, layout_of
 from assets.learning_curve.plan import Point
 from nest_model.bootstrap import Resamples, weighted_auroc
 from nest_model.labels import Labels
@@ -78,24 +79,29 @@ def _read(path: Path) -> Scores | None:
 
 
 def write_scores(
-    folder: Path, layout: Layout, point: Point, models: Mapping[str, str], *, seconds: float | None
+    folder: Path, run_folder: Path, point: Point, models: Mapping[str, str], *, seconds: float | None
 ) -> None:
     """Score what these models predicted for a run's test rows, and write a file for each."""
-    data = data_version(layout)
+    data = data_version(layout_of(run_folder))
     for model, made_from in models.items():
-        tasks = _scored(layout, model, point.seed)
+        tasks = _scored(run_folder, model, made_from, point.seed)
         about = {"size": point.size, "seed": point.seed, "model": model, "key": made_from, "data": data}
         scores = Scores(**about, tasks=tasks, seconds=seconds)
         write_text(path_of(folder, point, model), scores.model_dump_json() + "\n")
 
 
-def _scored(layout: Layout, model: str, seed: int) -> dict[str, TaskScore]:
+def _scored(run_folder: Path, model: str, made_from: str, seed: int) -> dict[str, TaskScore]:
     """Return a model's scores; the same patients are drawn for every model and task of a point."""
+    layout = layout_of(run_folder)
     labels = [Labels.read(layout.labels(cohort)) for cohort in COHORTS]
     resamples = Resamples.of(
         np.concatenate([one.subject_id[one.split == SPLIT] for one in labels]), seed=seed
     )
-    found = {cohort: _predictions(layout, cohort, model) for cohort in COHORTS}
+    fresh_of = {cohort: fresh.predictions_of(run_folder, made_from, cohort) for cohort in COHORTS}
+    found = {
+        cohort: _predictions(layout, cohort, model, fresh_of[cohort] if model == FRESH else None)
+        for cohort in COHORTS
+    }
     return {
         cohort: _score(one, resamples)
         for cohort, one in found.items()
@@ -103,9 +109,13 @@ def _scored(layout: Layout, model: str, seed: int) -> dict[str, TaskScore]:
     }
 
 
-def _predictions(layout: Layout, cohort: str, model: str) -> Predictions | None:
-    """Return what a model predicts for the test rows; None: the task could not be learnt from so few patients."""
-    path = predictions_of(layout, cohort, "lightgbm" if model == "best" else model)
+def _predictions(layout: Layout, cohort: str, model: str, path: Path | None) -> Predictions | None:
+    """Return what a model predicts for the test rows; None: the task could not be learnt from so few patients.
+
+    Args:
+        path: of what lies outside the data folder; None: where the product has it.
+    """
+    path = path or predictions_of(layout, cohort, "lightgbm" if model == "best" else model)
     if not is_written(path):
         return None
     predictions = read_predictions(path).of(SPLIT)
