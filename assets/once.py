@@ -88,9 +88,15 @@ def _adopt(layout: Layout, card: StepCard | None) -> None:
             mark_all(folder)
 
 
-def key_of(layout: Layout, reads: Mapping[str, Any]) -> str:
-    """Return the key the running asset's step has with these settings: one word for all it is made from."""
-    return _sha256(_made_from(layout, reads)[1])
+def key_of(layout: Layout, reads: Mapping[str, Any], *, but: Sequence[str] = ()) -> str:
+    """Return the key the running asset's step has with these settings: one word for all it is made from.
+
+    Args:
+        but: steps that are left out of it.
+    """
+    made_from = _made_from(layout, reads)[1]
+    inputs = {step: content for step, content in made_from["inputs"].items() if step not in but}
+    return _sha256(made_from | {"inputs": inputs})
 
 
 def _made_from(

@@ -47,6 +47,7 @@ class Workspace(dg.ConfigurableResource):
     model: str | None = None  # auto | tiny | small | paper
     pretraining: str | None = None  # e.g. time2vec=days msm_weight=0.5
     finetuning: str | None = None  # e.g. freeze=swe,cse readout=cls
+    yardsticks: str | None = None  # default | all
     med_link: str | None = None  # name | pharmacy
     seed: int | None = None
     dask_scheduler: str | None = None

@@ -1,6 +1,6 @@
 """Pretraining, for each cohort a fine-tuned NEST, the yardsticks and a page, and the report over all."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -20,6 +20,7 @@ from assets.sources import steps_of
 from nest_model.guesses import table as guesses
 from nest_model.guesses.judgement import Judgement
 from nest_model.options import FineTuningOptions, PretrainingOptions
+from nest_model.predictions import WITHOUT_PRETRAINING, of_yardstick
 from schemas.cards import OF_A_COHORT, StepCard
 from schemas.layout import Layout
 from schemas.leak_audit import LeakAudit
@@ -145,11 +146,16 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
         group_name=f"{source}_models",
         kinds={"scikitlearn"},
         code_version=code_version(
-            "nest_model.baselines.yardsticks", "nest_model.removals", started_by=COMMAND
+            "nest_model.baselines.yardsticks",
+            "nest_model.removals",
+            "nest_model.finetune",
+            "nest_model.device",
+            started_by=COMMAND,
         ),
         description=(
             f"Logistic regression with the previous stay for {cohort}; with NEST_YARDSTICKS=all also LightGBM under "
-            "NEST's context and on roll-ups in time windows. The same patients, the same cut, tuned on validation. "
+            "NEST's context and on roll-ups in time windows, and NEST without pretraining. The same patients, the same "
+            "cut, tuned on validation. "
             "With NEST_YARDSTICKS=all also what NEST loses when events of a kind are taken out of its test examples."
         ),
         **MODELS,
@@ -162,9 +168,43 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
         options = {"seed": settings.seed, "which": settings.yardsticks}
         boosted = layout.model(f"{cohort}_lightgbm")
         paths = {"vocab": layout.vocab, "pretrained": layout.model(f"{source}_nest"), "boosted": boosted}
-        model = layout.model(f"{cohort}_nest")
-        more = {"removals": {"model": model, "threads": 1}} if settings.yardsticks == "all" else {}
-        return _task_model(context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths, more)
+        if settings.yardsticks == "default":
+            return _task_model(context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths)
+        removals = {"removals": {"model": layout.model(f"{cohort}_nest"), "threads": 1}}
+        training = FineTuningOptions.from_text(settings.finetuning).unfrozen().flags()
+        reads = options | training
+
+        def without_pretraining() -> Mapping[str, float]:
+            name = f"{cohort}_yardsticks"
+            file = of_yardstick(layout.report(name) / "predictions.parquet", WITHOUT_PRETRAINING)
+            arguments = {
+                **training,
+                "start": "fresh",
+                "seed": settings.seed,
+                "threads": 1,  # two run side by side
+                "pretrained": paths["pretrained"],
+                "labels": layout.labels(cohort),
+                "seqset": layout.seqset,
+                "predictions": file,
+                "key": key_of(layout, reads, but=("nest", f"{cohort}_nest", f"{cohort}_lightgbm")),
+            }
+            out = layout.model(name) / WITHOUT_PRETRAINING
+            card = model_card(run_nest_model(context, pipes, out, "finetune", *flags(arguments)))
+            return {f"{WITHOUT_PRETRAINING}_{name}": value for name, value in card.metrics.items()}
+
+        return _task_model(
+            context,
+            pipes,
+            layout,
+            "yardsticks",
+            cohort,
+            "yardsticks",
+            options,
+            paths,
+            removals,
+            training=training,
+            beside=without_pretraining,
+        )
 
     return fitted
 
@@ -343,8 +383,15 @@ def _task_model(
     options: Mapping[str, Any],
     paths: Mapping[str, Path | str],
     more: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    training: Mapping[str, str] = MappingProxyType({}),
+    beside: Callable[[], Mapping[str, float]] = dict,
 ) -> dg.MaterializeResult:
-    """Run a command on a task, then `more` commands on its labels and shards, by name with their own flags."""
+    """Run a command on a task, then `more` commands on its labels and shards, by name with their own flags.
+
+    Args:
+        training: options that `beside` reads.
+        beside: what else is trained into the same folders, if the task can be learnt; returns its numbers.
+    """
     from nest_model import pictures  # matplotlib: only where it draws
 
     name = f"{cohort}_{model}"
@@ -359,9 +406,9 @@ def _task_model(
             return card
         said = [run_nest_model(context, pipes, out, one, *flags(own | task)) for one, own in more.items()]
         metrics = [model_card(event).metrics for event in said]
-        return card.model_copy(update={"metrics": reduce(or_, metrics, card.metrics)})
+        return card.model_copy(update={"metrics": reduce(or_, [*metrics, beside()], card.metrics)})
 
-    card = once(layout, [out, scored], options, make)
+    card = once(layout, [out, scored], {**options, **training}, make)
     drawn = {
         **pictures.of_training(out),
         **pictures.of_predictions(predictions, model),

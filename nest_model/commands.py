@@ -60,6 +60,13 @@ def parser() -> argparse.ArgumentParser:
     finetune = _command(commands, "finetune", _finetune, "fine-tune a pretrained model on a cohort's labels")
     _paths(finetune, "pretrained", "labels", "seqset", "out", "predictions")
     add_flags(finetune, FineTuningOptions)
+    finetune.add_argument(
+        "--start",
+        choices=("pretrained", "fresh"),
+        default="pretrained",
+        help="weights the encoder begins at; fresh: drawn with the seed, of the pretrained model the config alone: the "
+        "yardstick NEST without pretraining",
+    )
     _device(finetune)
     _training(finetune)
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from nest_model import checkpoint
+from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.finetuning import FineTuning
@@ -21,8 +22,9 @@ from nest_model.freezing import freeze_blocks
 from nest_model.labels import Labels, why_not_trainable, write_scores
 from nest_model.loop import fit
 from nest_model.memory import within_memory
+from nest_model.model import NestModel
 from nest_model.not_trainable import give_up
-from nest_model.predictions import of_the_probe
+from nest_model.predictions import WITHOUT_PRETRAINING, of_the_probe
 from nest_model.probe import fit_probe
 from nest_model.readme import classifier_readme
 from nest_model.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
@@ -33,6 +35,8 @@ from schemas.errors import NestError
 from schemas.io.outputs import remove_outputs, write_json
 
 log = logging.getLogger("nest")
+
+Start = Literal["pretrained", "fresh"]
 
 
 def finetune(
@@ -48,6 +52,7 @@ def finetune(
     key: str = "",
     readout: str | None = None,
     freeze: Sequence[str] = (),
+    start: Start = "pretrained",
 ) -> None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
@@ -58,9 +63,13 @@ def finetune(
     Args:
         readout: the config's, of the task's head; None: as the pretrained model says.
         freeze: of `options.BLOCKS`, which stay as they were pretrained.
+        start: `fresh`: of the pretrained model the config alone is read, and the encoder begins at weights drawn with
+            the seed, those its pretraining with that seed would begin at but for embeddings shared there: a plain
+            table. There is no probe then.
 
     Raises:
-        NestError: a foreign vocabulary, features later than their prediction, or a disk that is full.
+        NestError: a foreign vocabulary, features later than their prediction, fresh weights that are to stay as they
+            are, or a disk that is full.
         Stopped: asked to end; the state is saved.
     """
     began, fabric, telemetry = time.monotonic(), runtime.fabric, runtime.telemetry
@@ -72,6 +81,8 @@ def finetune(
         return
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
+    if start == "fresh":
+        encoder = _fresh(encoder.config, seed, freeze)
     if readout is not None:
         encoder.config = replace(encoder.config, readout=readout)
     freeze_blocks(encoder, freeze)
@@ -84,8 +95,10 @@ def finetune(
     chosen = usual.changed(**recipe)
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
-    rows = within_memory(trainee.frozen, trainee, runtime)  # before the encoder is trained
-    states = StateFolder(out / "state", _run_key(trainee, pretrained, chosen, seed, key, freeze))
+    # before the encoder is trained
+    rows = within_memory(trainee.frozen, trainee, runtime) if start == "pretrained" else None
+    origin = checkpoint.weights_sha256(pretrained) if start == "pretrained" else start
+    states = StateFolder(out / "state", _run_key(trainee, origin, chosen, seed, key, freeze))
     log.info("%s: %s", table.task.cohort, trainee.words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
@@ -103,22 +116,36 @@ def finetune(
         "best_epoch": reached.best_epoch,
         "frozen": list(freeze),
     }
+    if start == "fresh":
+        summary["start"] = start
     card = checkpoint.ModelCard(encoder.config, seqsets.vocab_sha256, summary, table.task, chosen.dropout)
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
-    judged = _judge(predictions, table, "nest", probability)
-    probe, chosen_by = fit_probe(table, rows, seed=seed)
-    probe.save(out / "probe.safetensors")
-    probabilities = probe.probabilities(rows, table.task.label_type)
-    frozen = _judge(of_the_probe(predictions), table, "probe", probabilities)
+    judged = _judge(predictions, table, "nest" if rows is not None else WITHOUT_PRETRAINING, probability)
     content = {"validation": metrics, "test": judged, **summary, "history": reached.history}
-    content["probe"] = {"validation": chosen_by, "test": frozen}
+    told = headline(judged)
+    if rows is not None:
+        probe, chosen_by = fit_probe(table, rows, seed=seed)
+        probe.save(out / "probe.safetensors")
+        probabilities = probe.probabilities(rows, table.task.label_type)
+        frozen = _judge(of_the_probe(predictions), table, "probe", probabilities)
+        content["probe"] = {"validation": chosen_by, "test": frozen}
+        told |= {f"frozen_{name}": value for name, value in headline(frozen).items()}
     if fabric.world_size == 1:  # elsewhere the weights may lie in parts
         content["attended"] = within_memory(trainee.attended, trainee, runtime)
     write_json(out / "metrics.json", content)
     remove_outputs(out / "not_trainable.json")
     states.clear()
-    told = headline(judged) | {f"frozen_{name}": value for name, value in headline(frozen).items()}
     telemetry.result(told | {"epochs": summary["epochs"]}, seconds=round(time.monotonic() - began, 1))
+
+
+def _fresh(config: ModelConfig, seed: int, freeze: Sequence[str]) -> NestModel:
+    if freeze:
+        raise NestError(
+            f"freeze {','.join(freeze)} leaves weights as they were pretrained, and fresh ones were not; leave freeze "
+            "or start out."
+        )
+    torch.manual_seed(seed)
+    return NestModel(config)
 
 
 def _judge(predictions: Path, table: Labels, model: str, probability: np.ndarray) -> dict[str, Any]:
@@ -130,9 +157,9 @@ def _judge(predictions: Path, table: Labels, model: str, probability: np.ndarray
 
 
 def _run_key(
-    trainee: FineTuning, pretrained: Path, recipe: Recipe, seed: int, key: str, freeze: Sequence[str]
+    trainee: FineTuning, origin: str, recipe: Recipe, seed: int, key: str, freeze: Sequence[str]
 ) -> str:
-    digest = hashlib.sha256(checkpoint.weights_sha256(pretrained).encode())
+    digest = hashlib.sha256(origin.encode())
     digest.update(trainee.module.encoder.config.to_json().encode())
     digest.update(json.dumps([recipe.of_the_result(), seed, key, *sorted(freeze)]).encode())
     for part in trainee.content():

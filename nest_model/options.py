@@ -171,6 +171,10 @@ class FineTuningOptions(Options):
         "(cross-set blocks)",
     )
 
+    def unfrozen(self) -> Self:
+        """Return these without what stays as pretrained: of fresh weights nothing was."""
+        return self.model_copy(update={"freeze": None})
+
     @field_validator("freeze", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:

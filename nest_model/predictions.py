@@ -15,7 +15,10 @@ from schemas.errors import InputError
 from schemas.labels import Task, predictions_schema, read_task
 from schemas.suppress import SMALLEST_SHOWN
 
-YARDSTICKS = ("logistic", "lightgbm_cut", "lightgbm_rollups")
+WITHOUT_PRETRAINING = "without_pretraining"
+"""NEST, fine-tuned from fresh weights."""
+
+YARDSTICKS = ("logistic", "lightgbm_cut", "lightgbm_rollups", WITHOUT_PRETRAINING)
 """Models to be compared with, beside LightGBM on everything."""
 
 

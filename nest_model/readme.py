@@ -29,7 +29,15 @@ prediction of it may change the care of anyone.
 _FILES = """\
 ## Files
 - `model.safetensors`, `config.json`: the fine-tuned model, which `python -m nest_model predict` reads.
+"""
+
+_PROBE = """\
 - `probe.safetensors`: the logistic regression on the frozen pretrained rows that the report calls *NEST, frozen*.
+"""
+
+_FRESH = """\
+A yardstick: the recipe of a fine-tuning from fresh weights, drawn with the seed, each token with an embedding of its
+own. What NEST gains over it is what the pretraining is worth.
 """
 
 
@@ -64,10 +72,12 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
     """Return the README of a fine-tuned model."""
     task, training = card.task, card.training
     assert task is not None
+    is_fresh = training.get("start") == "fresh"
     return "\n".join(
         [
-            f"# NEST, fine-tuned: {task.cohort}",
+            f"# NEST, {'without pretraining' if is_fresh else 'fine-tuned'}: {task.cohort}",
             f"{task.about}\n",
+            *([_FRESH] if is_fresh else []),
             f"Predicts at `{task.predict_at}`; {task.label_type} over {len(task.classes)} classes. "
             f"It sees events by `{task.features.clock}`"
             + (
@@ -80,7 +90,7 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             *_run(training),
             *beside_paper.section(card.model, training, of_a_task=True),
             *_table("## On the validation rows", metrics),
-            _FILES,
+            _FILES if is_fresh else _FILES + _PROBE,
             _LIMITS,
         ]
     )

@@ -69,7 +69,9 @@ class Settings(BaseSettings):
     finetuning: str = ""
     seed: int = 42
     yardsticks: Literal["default", "all"] = (
-        "default"  # all: LightGBM under NEST's context and on roll-ups too, and what NEST loses without events
+        # all: LightGBM under NEST's context and on roll-ups too, NEST without pretraining, and what NEST loses
+        # without events
+        "default"
     )
     dask_scheduler: str | None = None  # tcp://host:port, whose workers see the data folder too; None: here
     subjects_per_bucket: int = Field(default=4000, ge=1)  # worked on at a time; memory grows with it

@@ -20,8 +20,8 @@ from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.features import select
 from nest_model.labels import Labels, why_not_trainable, write_scores
-from nest_model.not_trainable import give_up
-from nest_model.predictions import YARDSTICKS, of_yardstick
+from nest_model.not_trainable import forget, give_up
+from nest_model.predictions import WITHOUT_PRETRAINING, YARDSTICKS, of_yardstick
 from nest_model.selection import Selection, limit_context
 from nest_model.telemetry import Telemetry
 from nest_model.vocabulary import read_tokens
@@ -94,7 +94,7 @@ def run(
         NestError: inputs that do not belong together.
     """
     table = Labels.read(labels)
-    _remove(predictions)
+    _remove(out, predictions, which)
     remove_outputs(out / "removals.json")  # of an earlier NEST
     if (reason := why_not_trainable(table)) is not None:
         give_up(table, reason, out, predictions, telemetry)
@@ -104,7 +104,7 @@ def run(
     rows = table.subject_id, table.encounter_id, table.predict_at_us
     selection = select(seqsets, table.task.features, *rows)
     task = _Task(table, seqsets, tokens, selection, pretrained, boosted, seed, telemetry)
-    names = YARDSTICKS if which == "all" else YARDSTICKS[:1]
+    names = [name for name in _FITS if which == "all" or name == YARDSTICKS[0]]
     results = {name: _scored(task, name, of_yardstick(predictions, name)) for name in names}
     write_text(out / "README.md", _card(task, results))
     write_json(out / "metrics.json", {"yardsticks": results})
@@ -112,13 +112,21 @@ def run(
     telemetry.result(_flat(results))
 
 
-def _remove(predictions: Path) -> None:
-    """Remove the predictions of an earlier run, of which this one may fit fewer."""
-    for name in YARDSTICKS:
+def _remove(out: Path, predictions: Path, which: Which) -> None:
+    """Remove the predictions of an earlier run, of which this one may fit fewer.
+
+    NEST without pretraining is trained by another command, which goes on where it was stopped.
+    """
+    for name in _FITS:
         file = of_yardstick(predictions, name)
         remove_outputs(file)
         if file != predictions:
             remove_empty(file.parent)
+    if which == "default":
+        model, file = out / WITHOUT_PRETRAINING, of_yardstick(predictions, WITHOUT_PRETRAINING)
+        forget(model, file)
+        for folder in (model, file.parent):
+            remove_empty(folder)
 
 
 def _scored(task: _Task, name: str, predictions: Path) -> dict[str, Any]:

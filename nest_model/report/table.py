@@ -3,18 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nest_model.predictions import YARDSTICKS
+from nest_model.predictions import WITHOUT_PRETRAINING, YARDSTICKS
 
 LABELS = {
     "nest": "NEST",
     "probe": "NEST, frozen",
+    "without_pretraining": "NEST without pretraining",
     "lightgbm": "LightGBM",
     "logistic": "Logistic, previous stay",
     "lightgbm_cut": "LightGBM, NEST's context",
     "lightgbm_rollups": "LightGBM, roll-ups in windows",
     "best": "Planted risk (what can be had)",
 }
-OF_THE_COMMONEST = ("lightgbm", *YARDSTICKS)
+OF_THE_COMMONEST = ("lightgbm", *(name for name in YARDSTICKS if name != WITHOUT_PRETRAINING))
 """Models that know a list task's commonest labels alone."""
 
 
@@ -37,6 +38,9 @@ def results_table(metrics: Mapping[str, Any]) -> str:
         lines.append((title, LABELS[model], "", interval(score), ""))
     if mean["tasks"] and "difference" in mean:
         lines.append(("", "NEST − LightGBM", "", interval(mean["difference"], signed=True), ""))
+    if "over_no_pretraining" in mean:
+        gain = interval(mean["over_no_pretraining"], signed=True)
+        lines.append(("", "NEST − without pretraining", "", gain, ""))
     text = _aligned(lines)
     if any(line[3] and "(" not in line[3] and line[3] != "–" for line in lines[1:]):
         text += ["", "A score without an interval: too few patients with (or without) the outcome for one."]

@@ -14,6 +14,7 @@ import yaml
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
 from nest_model.predictions import (
+    WITHOUT_PRETRAINING,
     YARDSTICKS,
     Predictions,
     of_the_probe,
@@ -36,7 +37,7 @@ from schemas.layout import Layout
 JUDGED = ("nest", "probe", "lightgbm")
 """The models that are recalibrated and drawn; of the others the scores are told."""
 
-MODELS = (*JUDGED, *YARDSTICKS[1:], YARDSTICKS[0])
+MODELS = ("nest", "probe", WITHOUT_PRETRAINING, "lightgbm", "lightgbm_cut", "lightgbm_rollups", "logistic")
 COMPARED = ("nest", "lightgbm")
 _SOURCE = re.compile("^(mimic|meds|pcornet)_")
 _ABBREVIATIONS = {"icd": "ICD", "aom": "AOM", "30d": "30 days"}
@@ -240,12 +241,16 @@ def mean_auroc(tasks: list[TaskResults], *, seed: int) -> dict[str, Any]:
         name: combine([scores[name][k] for k in defined], lambda values: np.mean(values, axis=0))
         for name in names
     }
-    return {
+    found = {
         "tasks": [both[k].title for k in defined],
         "left_out": [task.title for task in binary if task.title not in {both[k].title for k in defined}],
         "models": {name: mean.json() for name, mean in means.items()},
         "difference": combine([means["nest"], means["lightgbm"]], _difference).json(),
     }
+    if WITHOUT_PRETRAINING in means:
+        gain = combine([means["nest"], means[WITHOUT_PRETRAINING]], _difference)
+        found["over_no_pretraining"] = gain.json()
+    return found
 
 
 def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:

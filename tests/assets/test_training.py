@@ -116,3 +116,44 @@ def test_a_training_asked_to_end_counts_as_not_made_and_goes_on_when_it_is_run_a
     assert not (out / "state").exists()
     observed = made.get_asset_observation_events()[-1].asset_observation_data.asset_observation.metadata
     assert {"val_mlm", "val_msm", "learning_rate", "padding_avoided", "memory_peak_mib"} <= set(observed)
+
+
+def test_all_yardsticks_train_nest_without_pretraining_with_the_settings_of_nest_but_nothing_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    layout = Workspace(data_dir=str(tmp_path)).layout("mimic")
+    layout.cards.mkdir()
+    of_cohort = (f"mimic_mortality_{what}" for what in ("labels", "nest", "lightgbm"))
+    for step in ("subjects", "vocab", "seqset", "nest", *of_cohort):
+        StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
+    begun: list[tuple[Path, str, dict[str, str]]] = []
+
+    def instead(context, pipes, out, command, *arguments):
+        begun.append((out, command, dict(zip(arguments[::2], arguments[1::2], strict=True))))
+        out.mkdir(parents=True, exist_ok=True)
+        return {"metrics": {"auroc": 0.75}}
+
+    monkeypatch.setattr(training, "run_nest_model", instead)
+
+    def metadata(**settings):
+        begun.clear()
+        workspace = Workspace(data_dir=str(tmp_path), **settings)
+        resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+        result = dg.materialize([training.yardsticks("mimic", "mimic_mortality")], resources=resources)
+        (event,) = result.get_asset_materialization_events()
+        return event.step_materialization_data.materialization.metadata
+
+    assert "without_pretraining_auroc" not in metadata()
+    assert [command for _, command, _ in begun] == ["yardsticks"]
+
+    every = {"yardsticks": "all", "finetuning": "epochs=2 freeze=swe"}
+    assert metadata(**every)["without_pretraining_auroc"].value == 0.75
+    out, command, arguments = begun[-1]
+    assert (out.name, command) == ("without_pretraining", "finetune")
+    assert arguments["--start"] == "fresh"
+    assert arguments["--epochs"] == "2"
+    assert "--freeze" not in arguments
+    assert arguments["--seed"] == "42"
+    StepCard(step="nest", contract="any/1", key="made", content="another pretraining").write(layout.cards)
+    metadata(**every)
+    assert begun[-1][2]["--key"] == arguments["--key"], "it reads nothing of the pretrained weights"

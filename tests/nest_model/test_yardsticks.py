@@ -15,7 +15,7 @@ from nest_model.baselines.rollups import WINDOWS, rollup_features
 from nest_model.code_groups import groups_of
 from nest_model.data import SeqSets
 from nest_model.features import select
-from nest_model.predictions import of_yardstick, read_predictions
+from nest_model.predictions import WITHOUT_PRETRAINING, of_yardstick, read_predictions
 from nest_model.telemetry import Telemetry
 from pipelines.cohorts.chapters import icd10_chapter
 from schemas.contract import read_table, write_table
@@ -288,9 +288,18 @@ def test_what_was_fitted_once_and_is_asked_for_no_more_is_removed(remembered):
     run(remembered, "all")
     assert of_yardstick(predictions, "lightgbm_cut").exists()
 
+    fresh = of_yardstick(predictions, WITHOUT_PRETRAINING)
+    model = remembered / "yardsticks" / WITHOUT_PRETRAINING / "config.json"
+    write_json(fresh.with_name("metrics.json"), {})
+    write_json(model, {})
+    run(remembered, "all")
+    assert model.exists(), "another command trains it, and goes on where it was stopped"
+
     run(remembered)
     assert predictions.exists()
     assert not of_yardstick(predictions, "lightgbm_cut").parent.exists()
+    assert not model.parent.exists()
+    assert not fresh.parent.exists()
 
 
 def test_a_task_of_one_class_has_no_yardstick_and_says_why(remembered):
