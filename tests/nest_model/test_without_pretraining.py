@@ -157,7 +157,7 @@ def test_without_the_setting_the_pages_say_that_it_was_not_trained(layout, tmp_p
     copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
     predictions_of(copied, "mimic_mortality", WITHOUT_PRETRAINING).unlink()
     made = copied.model("mimic_mortality_yardsticks") / "metrics.json"
-    made.parent.mkdir(parents=True)
+    made.parent.mkdir(parents=True, exist_ok=True)
     made.write_text(json.dumps({"yardsticks": {"logistic": {}}}))
     write_cohort_report(copied.root, "mimic_mortality", tmp_path / "out", "default")
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
