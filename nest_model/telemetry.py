@@ -4,7 +4,6 @@ Counts, rates and metrics only. The file is appended to and each line is whole, 
 follow it.
 """
 
-import copy
 import ctypes
 import json
 import logging
@@ -15,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from schemas.progress import progress_line
 
@@ -57,14 +56,6 @@ class Telemetry:
                 self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
-    def with_curves_in(self, folder: Path) -> Self:
-        """Return the same telemetry with the curves of a model in that folder."""
-        if folder == self._curves.parent:
-            return self
-        other = copy.copy(self)
-        other._curves, other._writer = folder / "tensorboard", None
-        return other
-
     def evaluation(self, epoch: int, metrics: Mapping[str, float | None], *, step: int | None = None) -> None:
         """Tell what an epoch came to; `step` is its place on the curves, for one that has them."""
         self.write("evaluation", epoch=epoch, metrics=metrics)
@@ -94,9 +85,6 @@ class Silence(Telemetry):
 
     def __init__(self) -> None:
         self._seconds_between_lines = math.inf
-
-    def with_curves_in(self, folder: Path) -> Self:
-        return self
 
     def write(self, event: str, **fields: Any) -> None: ...
 
