@@ -76,11 +76,23 @@ def write_table(
         InputError: there is a file of another contract, or of none.
         WriteError: it cannot be written; the earlier file is untouched.
     """
-    conformed = conform(table, schema, made_by=made_by)
     if not by_worker:
         refuse_other_table(path, contract_name(schema))
     with replace_file(path, by_worker=by_worker) as part:
-        _write_parquet(conformed, part, {"contract": contract_name(schema), **(metadata or {})})
+        write_part(table, part, schema, made_by=made_by, metadata=metadata)
+
+
+def write_part(
+    table: pa.Table, part: Path, schema: pa.Schema, *, made_by: str, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Conform and write a Parquet file to a path the caller puts in place, as `replace_files` gives it.
+
+    Raises:
+        ContractError: see `conform`.
+        OSError: it cannot be written.
+    """
+    conformed = conform(table, schema, made_by=made_by)
+    _write_parquet(conformed, part, {"contract": contract_name(schema), **(metadata or {})})
 
 
 def _write_parquet(table: pa.Table, path: Path, metadata: Mapping[str, str]) -> None:

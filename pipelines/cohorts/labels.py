@@ -17,7 +17,7 @@ from pipelines.workers import each_bucket
 from schemas.attrition import attrition_csv
 from schemas.cards import StepCard
 from schemas.cohort import CANNOT_ANSWER, Cohort, CohortError
-from schemas.contract import contract_name, write_table
+from schemas.contract import contract_name, write_part
 from schemas.io.outputs import refuse_foreign, replace_outputs
 from schemas.labels import labels_schema
 from schemas.layout import Layout
@@ -87,13 +87,12 @@ def _write_together(
     names = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")
     refuse_foreign(folder)
     with replace_outputs([folder / name for name in names]) as (labels_file, attrition, lock_file):
-        write_table(
+        write_part(
             labels.rows.to_arrow(),
             labels_file,
             labels_schema(labels.label_type),
             made_by=f"cohort {cohort.cohort}",
             metadata={"task": task_of(cohort, labels, rules).model_dump_json()},
-            by_worker=True,  # flushed with the others
         )
         attrition.write_text(attrition_csv(labels.steps), encoding="utf-8")
         lock_text = yaml.safe_dump(lock, sort_keys=False, allow_unicode=True, width=110)
