@@ -91,7 +91,7 @@ bench-simulation: setup
 	$(BIN)/python -m nest_model.simulation --sweep 0.25 1 --out docs/benchmarks $(FLAGS)
 
 # NEST and its yardsticks on 500 to 20,000 synthetic patients: 4 hours on two cores, gone on with where it was;
-# SIZES="500 1000", SEEDS="42 123", FLAGS=… as the command's --help says; FLAGS="--hours 12" for five seeds of every size
+# SIZES="500 1000", SEEDS="42 123", FLAGS=… as the command's --help says; FLAGS="--hours 14" for five seeds of every size
 bench-learning: setup
 	$(BIN)/python -m assets.learning_curve --work $(WORK)/learning_curve --out docs/benchmarks \
 		$(if $(SIZES),--sizes $(SIZES)) $(if $(SEEDS),--seeds $(SEEDS)) $(FLAGS)

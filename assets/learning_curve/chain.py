@@ -25,6 +25,7 @@ COHORTS = ("mimic_mortality", "mimic_long_stay", "mimic_readmission")
 MADE_BY = {
     "nest": "nest",
     "probe": "nest",
+    FRESH: "nest",
     "lightgbm": "lightgbm",
     "logistic": "yardsticks",
     "best": "lightgbm",
