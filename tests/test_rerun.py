@@ -30,7 +30,9 @@ MODELS = {"nest"} | {
 }
 PAGES = {"report"} | {f"{cohort}_report" for cohort in COHORTS}
 CHAIN = ETL | LABELS | MODELS | PAGES
-OF_THE_WHOLE_RUN = {name.removeprefix("NEST_").lower(): int(value) for name, value in SMALL.items()}
+OF_THE_WHOLE_RUN: dict[str, object] = {
+    name.removeprefix("NEST_").lower(): int(value) for name, value in SMALL.items()
+}
 
 
 class Product:
@@ -141,3 +143,20 @@ def test_every_file_of_a_run_is_the_output_of_one_step(full_run: Run):
         if file.is_file() and file.parent != root / "cards":
             owners = [output for output in outputs if file == output or file.is_relative_to(output)]
             assert len(owners) == 1, file
+
+
+@pytest.mark.long
+def test_what_nest_loses_comes_with_all_yardsticks_and_goes_with_them(
+    product: Product, monkeypatch: pytest.MonkeyPatch
+):
+    models = product.data / "mimic" / "models"
+    cohort = next(name for name in COHORTS if (models / f"{name}_nest" / "config.json").exists())
+    asset, file = f"{cohort}_yardsticks", models / f"{cohort}_yardsticks" / "removals.json"
+    assert not file.exists()
+    with monkeypatch.context() as patch:
+        patch.setitem(OF_THE_WHOLE_RUN, "yardsticks", "all")
+        assert product.materialize({asset}) == {asset}
+        assert [one["name"] for one in json.loads(file.read_text())["removals"]][-1] == "earlier sets"
+        assert product.materialize({asset}) == set()
+    assert product.materialize({asset}) == {asset}
+    assert not file.exists()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nest_model import checkpoint, removals
+from nest_model.__main__ import main
 from nest_model.data import SeqSets
 from nest_model.device import start
 from nest_model.evaluate import evaluate
@@ -167,6 +168,18 @@ def test_events_at_random_are_as_many_of_each_example_and_any_of_them(world, tun
 
 def test_the_same_model_gives_the_same_bytes(world, tuned, found, tmp_path):
     assert run(world, tuned / "model", tmp_path) == found
+
+
+def test_the_command_writes_the_same(world, tuned, found, tmp_path):
+    paths = {
+        "model": tuned / "model",
+        "labels": world.labels,
+        "seqset": world.seqset,
+        "out": tmp_path / "out",
+    }
+    arguments = [part for name, path in paths.items() for part in (f"--{name}", str(path))]
+    assert main(["removals", *arguments, "--device", "cpu", "--threads", "1"]) == 0
+    assert json.loads((tmp_path / "out" / "removals.json").read_text()) == found
 
 
 def test_more_rows_than_are_scored_are_drawn_by_chance_from_the_test_split(world, monkeypatch):
