@@ -1,12 +1,10 @@
-"""Where a model looks: within sets by kind of event, across sets by how far back, beside looking everywhere alike.
+"""Where a model looks: within sets by kind of event, across sets by how far back, patient by patient.
 
 Attention adds up values by its weights. Given as values which class each row is of, it adds up the weights themselves,
 class by class: what a fused kernel never shows. These are weights, not reasons.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +18,13 @@ from nest_model.data import SeqSets
 from nest_model.model import NestModel
 from nest_model.selection import Selection
 from schemas.events import KINDS
-from schemas.suppress import SMALLEST_SHOWN
 
 CLASSES = ("[CLS]", *KINDS)
-"""Of the rows of a set."""
+"""Of the rows of a set; the first is the row that asks."""
 
 FARTHEST = 7  # sets back; those before it count with it
+SETS_BACK = tuple(str(number) for number in range(FARTHEST + 1))
+"""Of the sets of a subject; the first is the set that asks."""
 
 
 @dataclass
@@ -33,71 +32,97 @@ class _Watched:
     """A plan that notes, layer by layer, how much of the attention of some rows each class of rows gets."""
 
     plan: AttentionPlan
+    plan_of_asking: AttentionPlan  # with these queries alone
     classes: Tensor  # f32 [rows, classes], one-hot
-    asking: Tensor  # i64, the rows it is noted of
+    asking: Tensor  # i64, rising, the rows it is noted of
     noted: list[Tensor] = field(default_factory=list)  # [asking, classes], the mean over heads
+
+    @classmethod
+    def over(cls, offsets: Tensor, classes: Tensor, count: int, asking: Tensor) -> "_Watched":
+        is_asking = torch.zeros_like(classes, dtype=torch.bool).index_fill_(0, asking, True)
+        plans = (
+            plan_attention(offsets, backend="sdpa"),
+            plan_attention(offsets, asking=is_asking, backend="sdpa"),
+        )
+        return cls(*plans, F.one_hot(classes, count).float(), asking)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         classes = self.classes[:, None].expand(-1, key.shape[1], -1).to(key.dtype)
-        self.noted.append(self.plan.attend(query, key, classes)[self.asking].mean(dim=1).double())
+        self.noted.append(self.plan_of_asking.attend(query[self.asking], key, classes).mean(dim=1).double())
         return self.plan.attend(query, key, value)
 
 
 @dataclass
-class _Sums:
-    """Attention beyond an even share, added up over those who ask and have any row of the class."""
+class Profile:
+    """Attention beyond an even share, added up by patient over those who ask and have any row of the class."""
 
-    beyond: np.ndarray  # [layers, classes]
-    asking: np.ndarray  # [classes]
+    observed: np.ndarray  # f64 [patients, layers, classes]
+    by_count: (
+        np.ndarray
+    )  # likewise, if those who ask kept for themselves what they do, and the rest were shared evenly
+    asking: np.ndarray  # f64 [patients, classes], how many
 
     @classmethod
-    def of(cls, layers: int, classes: int) -> "_Sums":
-        return cls(np.zeros((layers, classes)), np.zeros(classes, dtype=np.int64))
+    def empty(cls, patients: int, layers: int, classes: int) -> "Profile":
+        of_layers = (np.zeros((patients, layers, classes)) for _ in range(2))
+        return cls(*of_layers, np.zeros((patients, classes)))
 
-    def add(self, watched: _Watched, piece_of_row: Tensor, piece_of_asking: Tensor) -> None:
-        """Add what was noted, less what looking at every row of the piece alike would give."""
+    def add(self, watched: _Watched, piece_of_row: Tensor, piece_of_asking: Tensor, patient: Tensor) -> None:
+        """Add what was noted of those who ask, whose piece and patient are given."""
+        if not len(patient):  # then nothing was noted
+            return
         rows = torch.zeros(int(piece_of_row.max()) + 1, watched.classes.shape[1], dtype=torch.float64)
         rows = rows.index_add_(0, piece_of_row, watched.classes.double())[piece_of_asking]
-        has = rows > 0
+        others = rows.clone()
+        others[:, 0] = 0
+        others /= others.sum(dim=1, keepdim=True).clamp(min=1)
         even = rows / rows.sum(dim=1, keepdim=True)
+        has = (rows > 0).double()
         for layer, noted in enumerate(watched.noted):
-            self.beyond[layer] += ((noted - even) * has).sum(dim=0).numpy()
-        self.asking += has.sum(dim=0).numpy()
+            by_count = others * (1 - noted[:, :1])
+            by_count[:, 0] = noted[:, 0]
+            self._add(self.observed[:, layer], (noted - even) * has, patient)
+            self._add(self.by_count[:, layer], (by_count - even) * has, patient)
+        self._add(self.asking, has, patient)
 
-    def mean(self, names: tuple[str, ...]) -> dict[str, list[float]]:
-        """Return name → layer by layer; a class fewer than eleven have is left out."""
-        shown = [place for place, count in enumerate(self.asking) if count >= SMALLEST_SHOWN]
-        return {
-            names[place]: [round(float(x), 6) for x in self.beyond[:, place] / self.asking[place]]
-            for place in shown
-        }
+    @staticmethod
+    def _add(to: np.ndarray, values: Tensor, patient: Tensor) -> None:
+        torch.from_numpy(to).index_add_(0, patient, values)
 
 
 @torch.no_grad()
 def attended(
     model: NestModel, seqsets: SeqSets, selection: Selection, *, row_budget: int
-) -> Mapping[str, Any]:
-    """Return, layer by layer, how much more of the attention a class gets than an even share, of these examples.
+) -> tuple[Profile, Profile]:
+    """Return how much more of the attention a class gets than an even share, of these examples.
 
     Returns:
-        `kinds`: what the [CLS] of each set gives the rows of a kind in it. `sets_back`: what the [CLS] of each
-        example's last set gives the set so many back (`"7"`: or farther), of examples with more than one set. Shares
-        of 1, means over sets or examples that have such rows.
+        Of CLASSES: what the [CLS] of each set gives the rows of a kind in it. Of SETS_BACK: what the [CLS] of each
+        example's last set gives the set so many back, of examples with more than one set.
     """
     model.eval()
-    layers = len(model.layers)
-    kinds, back = _Sums.of(layers, len(CLASSES)), _Sums.of(layers, FARTHEST + 1)
+    subjects, patient = np.unique(seqsets.subject_id[selection.target_set], return_inverse=True)
+    kinds, back = (
+        Profile.empty(len(subjects), len(model.layers), len(names)) for names in (CLASSES, SETS_BACK)
+    )
     for run in micro_batches(selection.rows, row_budget):
-        chosen = selection.take(np.arange(run.start, run.stop))
-        batch = pack(seqsets, chosen, model.config)
-        _watch(model, batch, torch.from_numpy(chosen.values(seqsets.kinds).astype(np.int64)), kinds, back)
-    return {
-        "kinds": kinds.mean(CLASSES),
-        "sets_back": back.mean(tuple(str(number) for number in range(FARTHEST + 1))),
-    }
+        examples = np.arange(run.start, run.stop)
+        chosen = selection.take(examples)
+        kind_of_event = torch.from_numpy(chosen.values(seqsets.kinds).astype(np.int64))
+        patients = torch.from_numpy(patient[examples])
+        _watch(model, pack(seqsets, chosen, model.config), kind_of_event, patients, kinds, back)
+    return kinds, back
 
 
-def _watch(model: NestModel, batch: PackedBatch, kind_of_event: Tensor, kinds: _Sums, back: _Sums) -> None:
+def _watch(
+    model: NestModel,
+    batch: PackedBatch,
+    kind_of_event: Tensor,
+    patient: Tensor,
+    kinds: Profile,
+    back: Profile,
+) -> None:
+    """Add a batch to both profiles; `patient` is each subject's of the batch."""
     device = model.embedding.weight.device
     is_event = torch.ones(len(batch.tokens), dtype=torch.bool).index_fill_(0, batch.cls_rows, False)
     class_of_row = torch.zeros(len(batch.tokens), dtype=torch.long)
@@ -109,21 +134,16 @@ def _watch(model: NestModel, batch: PackedBatch, kind_of_event: Tensor, kinds: _
     sets_back = (last_sets[subject_of_set] - torch.arange(batch.sets)).clamp(max=FARTHEST)
     asking = last_sets[sets_of_subject > 1]
 
-    offsets = batch.set_offsets, batch.subject_offsets
-    set_plan, subject_plan = (plan_attention(of.to(device), backend="sdpa") for of in offsets)
-    within = _Watched(set_plan, _one_hot(class_of_row, len(CLASSES), device), batch.cls_rows.to(device))
-    across = _Watched(subject_plan, _one_hot(sets_back, FARTHEST + 1, device), asking.to(device))
     moved = batch.to(device)
+    within = _Watched.over(moved.set_offsets, class_of_row.to(device), len(CLASSES), moved.cls_rows)
+    across = _Watched.over(moved.subject_offsets, sets_back.to(device), len(SETS_BACK), asking.to(device))
     attending = replace(model.attending(moved), set_plan=within, subject_plan=across)
     hidden = model.embed(moved)
     for layer in model.layers:
         hidden = layer(hidden, moved.cls_rows, attending)
-    kinds.add(_on_cpu(within), batch.set_of_row, torch.arange(batch.sets))
-    back.add(_on_cpu(across), subject_of_set, subject_of_set[asking])
-
-
-def _one_hot(classes: Tensor, count: int, device: torch.device) -> Tensor:
-    return F.one_hot(classes, count).float().to(device)
+    patient_of_set = patient[subject_of_set]
+    kinds.add(_on_cpu(within), batch.set_of_row, torch.arange(batch.sets), patient_of_set)
+    back.add(_on_cpu(across), subject_of_set, subject_of_set[asking], patient_of_set[asking])
 
 
 def _on_cpu(watched: _Watched) -> _Watched:

@@ -377,14 +377,7 @@ def importance(bars: Sequence[tuple[str, float]]) -> Figure:
     figure = Figure(figsize=(5.6, 0.7 + 0.24 * len(bars)), layout="constrained")
     axes = figure.add_subplot(xlabel="Share")
     # over the names too: beside long ones an axes is narrower than its title
-    figure.suptitle(
-        "LightGBM: share of all gain",
-        x=0.01,
-        ha="left",
-        weight="bold",
-        size=STYLE["axes.titlesize"],
-        color=INK,
-    )
+    _title_over(figure, "LightGBM: share of all gain")
     axes.barh(range(len(bars)), [share for _, share in bars], color=LOOKS["lightgbm"].colour, height=0.66)
     _rows_down(axes, [name for name, _ in bars])
     axes.tick_params(axis="y", labelsize=8)
@@ -393,46 +386,83 @@ def importance(bars: Sequence[tuple[str, float]]) -> Figure:
 
 
 @styled
-def attention_by_kind(beyond: Mapping[str, Sequence[float]]) -> Figure:
-    """A heat map, layer by layer, of attention beyond an even share; `beyond` maps a kind to its layers."""
-    values = np.array(list(beyond.values()))  # [kinds, layers]
-    figure = Figure(figsize=(3.2 + 0.5 * values.shape[1], 1.3 + 0.34 * len(values)), layout="constrained")
-    axes = figure.add_subplot(
-        title="Attention of a set's [CLS]", xlabel="Layer (points beyond an even share)"
-    )
+def attention_by_kind(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """Heat maps on one scale, layer by layer, of attention beyond an even share, many layers under one another.
+
+    Args:
+        panels: the words over each; and of each kind its layers.
+    """
+    names = list(next(iter(panels.values())))
+    values = np.array(
+        [[panel[name] for name in names] for panel in panels.values()]
+    )  # [panels, kinds, layers]
+    layers = values.shape[2]
+    shape = (len(panels), 1) if layers > 6 else (1, len(panels))
+    width, height = 1.1 + shape[1] * max(1.9, 0.5 * layers), 0.75 + shape[0] * (0.65 + 0.34 * len(names))
+    figure = Figure(figsize=(width, height), layout="constrained")
+    every = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
     most = float(np.abs(values).max()) or 1.0
+    for axes, words, panel in zip(every.flat, panels, values, strict=True):
+        axes.set_title(words, fontweight="normal")
+        _heat(axes, panel, most)
+    first = every.flat[0]
+    first.set_yticks(np.arange(len(names)) + 0.5, names)
+    first.set_xticks(np.arange(layers) + 0.5, range(1, layers + 1))
+    first.invert_yaxis()
+    _title_over(figure, "Attention of a set's [CLS]")
+    figure.supxlabel("Layer (points beyond an even share)", fontsize=STYLE["font.size"], color=INK)
+    return figure
+
+
+def _heat(axes: Axes, values: np.ndarray, most: float) -> None:
     axes.pcolormesh(values, cmap="RdBu_r", vmin=-most, vmax=most)
-    axes.set_xticks(np.arange(values.shape[1]) + 0.5, range(1, values.shape[1] + 1))
-    axes.set_yticks(np.arange(len(values)) + 0.5, list(beyond))
-    axes.invert_yaxis()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for (row, column), value in np.ndenumerate(values):
         ink = "white" if abs(value) > 0.6 * most else "#1f2328"
         words = f"{round(100 * float(value)):+d}".replace("-", "−")
         axes.annotate(words, (column + 0.5, row + 0.5), ha="center", va="center", fontsize=8, color=ink)
-    return figure
+
+
+def _title_over(figure: Figure, words: str) -> None:
+    """Put a title over all axes of a figure."""
+    size = STYLE["axes.titlesize"]
+    figure.suptitle(words, x=0.01, ha="left", weight="bold", size=size, color=INK)
 
 
 @styled
-def attention_by_recency(beyond: Mapping[str, Sequence[float]]) -> Figure:
-    """A line a layer over how many sets back; `beyond` maps that number, as text, to its layers."""
-    figure = Figure(figsize=(5.4, 3.2), layout="constrained")
-    axes = figure.add_subplot(
-        title="Across sets: attention of the last", xlabel="Sets back", ylabel="Beyond an even share"
-    )
-    axes.grid(True, axis="y")
-    axes.axhline(0, color=FAINT, linewidth=0.9)
+def attention_by_recency(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """Lines on one scale, a line a layer, over how many sets back.
+
+    Args:
+        panels: the words over each; and of each number of sets, as text, its layers.
+    """
+    figure = Figure(figsize=(1.7 + 2.9 * len(panels), 3.3), layout="constrained")
+    every = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False).flat
+    for axes, (words, beyond) in zip(every, panels.items(), strict=True):
+        axes.set_title(words, fontweight="normal")
+        axes.grid(True, axis="y")
+        axes.axhline(0, color=FAINT, linewidth=0.9)
+        _layers(axes, beyond)
+    every[0].set_ylabel("Beyond an even share")
+    last = list(beyond)[-1]
+    ticks = [f"{name}+" if name == "7" and name == last else name for name in beyond]
+    every[0].set_xticks(range(len(ticks)), ticks)
+    every[0].yaxis.set_major_formatter(PercentFormatter(1.0))
+    _title_over(figure, "Across sets: attention of the last")
+    figure.supxlabel("Sets back", fontsize=STYLE["font.size"], color=INK)
+    lines, labels = every[0].get_legend_handles_labels()
+    figure.legend(
+        lines, labels, loc="outside right center", fontsize=8
+    )  # of a deep model it would lie on its lines
+    return figure
+
+
+def _layers(axes: Axes, beyond: Mapping[str, Sequence[float]]) -> None:
     layers = list(zip(*beyond.values(), strict=True))
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(layers)))
     for number, (colour, values) in enumerate(zip(colours, layers, strict=True), start=1):
         axes.plot(range(len(values)), values, marker="o", markersize=4, color=colour, label=f"Layer {number}")
-    last = list(beyond)[-1]
-    words = [f"{name} or more" if name == "7" and name == last else name for name in beyond]
-    axes.set_xticks(range(len(words)), words)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    figure.legend(loc="outside right center", fontsize=8)  # of a deep model it would lie on its lines
-    return figure
 
 
 @styled

@@ -131,7 +131,7 @@ def finetune(
         content["probe"] = {"validation": chosen_by, "test": frozen}
         told |= {f"frozen_{name}": value for name, value in headline(frozen).items()}
     if fabric.world_size == 1:  # elsewhere the weights may lie in parts
-        content["attended"] = within_memory(trainee.attended, trainee, runtime)
+        content["attention"] = within_memory(trainee.attention, trainee, runtime)
     write_json(out / "metrics.json", content)
     remove_outputs(out / "not_trainable.json")
     states.clear()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nest_model.attended import attended
+from nest_model.attention_nulls import attention_beside_nulls
 from nest_model.batches import pack
 from nest_model.classifier import Classifier, Frozen, log_odds, loss_sum, probabilities, score, targets_of
 from nest_model.data import SeqSets
@@ -27,7 +27,7 @@ from nest_model.whereabouts import ShardRows, shard_rows
 from schemas.errors import NestError
 from schemas.suppress import shown_count
 
-EXAMPLES_LOOKED_AT = 512  # for what the model attends to
+EXAMPLES_LOOKED_AT = 128  # for what the model attends to
 _EXAMPLES_HASHED_AT_A_TIME = 1_024
 
 
@@ -138,11 +138,11 @@ class FineTuning:
         with self._fabric.autocast():
             return self._score(encoder, np.arange(len(self._labels)), "probe").numpy()
 
-    def attended(self) -> Mapping[str, Any]:
-        """Return where the model looks on some of the test examples; of a model that lies whole in one process."""
+    def attention(self) -> Mapping[str, Any]:
+        """Return where the model, which lies whole in one process, looks on some of the test examples, beside nulls."""
         test = np.flatnonzero(self._labels.split == "test")
         some = np.random.default_rng(0).permutation(test)[:EXAMPLES_LOOKED_AT]
-        return attended(
+        return attention_beside_nulls(
             self.module.encoder, self._seqsets, self._selection.take(some), row_budget=self.row_budget
         )
 

@@ -10,9 +10,9 @@ from schemas.leak_audit import LeakAudit
 
 
 def looks(layout: Layout, cohort: str) -> dict[str, Any]:
-    """Return `attended` and `removals` of NEST and `importance` of LightGBM; of each only what there is."""
+    """Return `attention` and `removals` of NEST and `importance` of LightGBM; of each only what there is."""
     found = {
-        "attended": _metrics(layout, f"{cohort}_nest").get("attended"),
+        "attention": _metrics(layout, f"{cohort}_nest").get("attention"),
         "removals": _json(removals_of(layout, cohort)),
         "importance": _metrics(layout, f"{cohort}_lightgbm").get("importance"),
     }

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from nest_model import figures, histories, net_benefit
 from nest_model.evaluate import SPLIT
 from nest_model.guesses import table
+from nest_model.report import attention
 from nest_model.report.paper import beside_the_paper
 from nest_model.report.removals import without
 from nest_model.report.table import LABELS, interval, number, result_rows
@@ -85,6 +86,7 @@ def _of_tasks(
         "verdicts": verdicts(metrics),
         "worsened": worsened,
         "without": without,
+        "attention": attention,
         "labels": LABELS,
         "metric_names": METRIC_NAMES,
         "part_names": PART_NAMES,
@@ -181,8 +183,8 @@ def task_pictures(
             drawn[name] = _svg(figures.reliability(points, title=words), alt)
     if found.get("subgroups") and (figure := _forest(found)):
         drawn["subgroups"] = _svg(figure, f"{title}: AUROC by subgroup; the numbers are in the table below")
-    if attended := found["looks"].get("attended"):
-        drawn |= _attended(title, attended)
+    if found["looks"].get("attention"):
+        drawn |= _attention(title, found["looks"]["attention"])
     if (removals := found["looks"].get("removals")) and (picture := removals_figure(removals)):
         words = (
             "AUROC and AP that NEST loses without a part of its input, and without as many events at random"
@@ -202,19 +204,30 @@ def task_pictures(
     return drawn
 
 
-def _attended(title: str, found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Markup]:
-    """Pictures of what NEST attends to; of what too few patients have there is none."""
+ATTENTION_OF = {"observed": "NEST", "by_count": "Counting alone", "untrained": "Untrained"}
+
+
+def _attention(title: str, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Markup]:
+    """Pictures of what NEST attends to, beside nulls; of what too few patients have there is none."""
+    kinds, sets_back = (
+        {words: found[name]["layers"][way] for way, words in ATTENTION_OF.items()}
+        for name in ("kinds", "sets_back")
+    )
     drawn = {}
-    if found["kinds"]:
-        figure = figures.attention_by_kind(found["kinds"])
+    if found["kinds"]["means"]:
+        figure = figures.attention_by_kind(kinds)
         words = (
             "how much more than an even share of a [CLS] row's attention each kind of event gets, by layer"
         )
-        drawn["attention_by_kind"] = _svg(figure, f"{title}: {words}")
-    if found["sets_back"]:
-        figure = figures.attention_by_recency(found["sets_back"])
+        drawn["attention_by_kind"] = _svg(
+            figure, f"{title}: {words}, of NEST, by counting alone and untrained"
+        )
+    if found["sets_back"]["means"]:
+        figure = figures.attention_by_recency(sets_back)
         words = "how much more than an even share of the last set's attention an earlier set gets, by layer"
-        drawn["attention_by_recency"] = _svg(figure, f"{title}: {words}")
+        drawn["attention_by_recency"] = _svg(
+            figure, f"{title}: {words}, of NEST, by counting alone and untrained"
+        )
     return drawn
 
 

@@ -280,16 +280,34 @@ def _write_pretraining(layout) -> None:
 
 
 def _write_looks(layout: Layout, cohort: str) -> None:
-    attended = {
-        "kinds": {"[CLS]": [-0.02, 0.11], "DX": [0.2, -0.05], "LAB": [-0.18, -0.06]},
-        "sets_back": {"0": [0.1, 0.2], "1": [0.0, -0.05], "7": [-0.1, -0.15]},
+    attention = {
+        "kinds": _beside_nulls({"[CLS]": [-0.02, 0.11], "DX": [0.2, -0.05], "LAB": [-0.18, -0.06]}),
+        "sets_back": _beside_nulls({"0": [0.1, 0.2], "1": [0.0, -0.05], "7": [-0.1, -0.15]}),
     }
+    attention["sets_back"]["distance"] = attention["sets_back"]["means"]["7"]
     _write_removals(layout, cohort)
     ranked = [{"column": "target LAB:50912_Q10", "share": 0.4}, {"column": "history DX:I10", "share": 0.1}]
-    for model, content in (("nest", {"attended": attended}), ("lightgbm", {"importance": ranked})):
+    for model, content in (("nest", {"attention": attention}), ("lightgbm", {"importance": ranked})):
         folder = layout.model(f"{cohort}_{model}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.json").write_text(json.dumps(content))
+
+
+def _beside_nulls(layers: dict[str, list[float]]) -> dict:
+    null = {name: [value / 10 for value in values] for name, values in layers.items()}
+
+    def mean(value: float) -> dict:
+        return {"value": value, "low": value - 0.01, "high": value + 0.01, "note": ""}
+
+    of = {name: float(np.mean(values)) for name, values in layers.items()}
+    nulls = dict.fromkeys(("by_count", "untrained"))
+    means = {
+        name: {"observed": mean(value)}
+        | {way: mean(value / 10) for way in nulls}
+        | {f"less_{way}": mean(0.9 * value) for way in nulls}
+        for name, value in of.items()
+    }
+    return {"layers": {"observed": layers, "by_count": null, "untrained": null}, "means": means}
 
 
 def _write_removals(layout: Layout, cohort: str) -> None:

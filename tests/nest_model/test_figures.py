@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nest_model import figures
+from nest_model.report.page import ATTENTION_OF
 
 RNG = np.random.default_rng(0)
 TRUTH = RNG.random(200) < 0.3
@@ -24,8 +25,12 @@ DRAWN = {
         np.array([0.1, 0.2, 0.3]), {"nest": np.array([0.2, 0.1, 0.0])}, np.array([0.2, 0.0, -0.3])
     ),
     "importance": lambda: figures.importance([("index LAB:1_Q9", 0.3), ("history DX:I10", 0.1)]),
-    "attention_by_kind": lambda: figures.attention_by_kind({"[CLS]": [0.1, -0.1], "DX": [0.0, 0.2]}),
-    "attention_by_recency": lambda: figures.attention_by_recency({"0": [0.3, 0.1], "1": [-0.2, 0.0]}),
+    "attention_by_kind": lambda: figures.attention_by_kind(
+        {"NEST": {"[CLS]": [0.1, -0.1], "DX": [0.0, 0.2]}}
+    ),
+    "attention_by_recency": lambda: figures.attention_by_recency(
+        {"NEST": {"0": [0.3, 0.1], "1": [-0.2, 0.0]}}
+    ),
     "results_overview": lambda: figures.results_overview(
         [
             {"task": "Mortality", "nest": {"auroc": SCORE}, "best": {"auroc": NO_INTERVAL}},
@@ -104,6 +109,12 @@ def test_gain_axis_has_ticks_that_differ(largest: float):
 MODELS = ("nest", "probe", "lightgbm", "best")
 KINDS = ("[CLS]", "AGE", "DX", "PR", "LAB", "RX", "MED", "TIME", "ADM")
 RISKS = np.clip(TRUTH * 0.1 + RNG.random(200) * 0.02, 0, 1)
+
+
+def in_panels(values):
+    return dict.fromkeys(ATTENTION_OF.values(), values)
+
+
 LONG = "Readmission within 30 days to another hospital"
 AWKWARD = {
     "roc": lambda: figures.roc(dict.fromkeys(MODELS, CURVE)),
@@ -115,9 +126,18 @@ AWKWARD = {
         np.linspace(1e-4, -40, 99),
     ),
     "importance": lambda: figures.importance([(f"history DX:I1{k} of {LONG}", 0.003 / k) for k in range(1, 13)]),
-    "attention_by_kind": lambda: figures.attention_by_kind({kind: [-0.004, 0.99] * 6 for kind in KINDS}),
+    "attention_by_kind": lambda: figures.attention_by_kind(
+        in_panels({kind: [-0.004, 0.99] * 6 for kind in KINDS})
+    ),
+    "attention_by_kind_of_six_layers": lambda: figures.attention_by_kind(
+        in_panels({kind: [-0.004, 0.99] * 3 for kind in KINDS})
+    ),
+    "attention_by_kind_of_one_kind": lambda: figures.attention_by_kind(in_panels({"[CLS]": [0.0, 0.0]})),
     "attention_by_recency": lambda: figures.attention_by_recency(
-        {str(back): [0.0004 * back + layer / 1e4 for layer in range(12)] for back in range(8)}
+        in_panels({str(back): [0.0004 * back + layer / 1e4 for layer in range(12)] for back in range(8)})
+    ),
+    "attention_by_recency_of_two_sets": lambda: figures.attention_by_recency(
+        in_panels({"0": [0.9, 0.1], "1": [-0.9, -0.1]})
     ),
     "results_overview": lambda: figures.results_overview(
         [

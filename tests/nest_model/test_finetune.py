@@ -82,9 +82,11 @@ def test_a_sign_in_the_set_is_learnt_and_every_row_is_predicted(world, undisturb
 
     assert len(found) == len(Labels.read(world.labels))
     assert set(found.split) == {"train", "val", "test"}
-    attended = json.loads((undisturbed / "model" / "metrics.json").read_text())["attended"]
-    assert set(attended["kinds"]) >= {"[CLS]"}
-    assert all(len(layers) == 2 for layers in attended["kinds"].values())
+    attention = json.loads((undisturbed / "model" / "metrics.json").read_text())["attention"]
+    for part in attention.values():
+        assert set(part["layers"]) == {"observed", "by_count", "untrained"}
+        assert all(len(layers) == 2 for way in part["layers"].values() for layers in way.values())
+    assert set(attention["kinds"]["means"]) >= {"[CLS]", "LAB"}
     test = found.of("test")
     assert test.probability[test.truth].min() > test.probability[~test.truth].max()
 
