@@ -54,12 +54,13 @@ class _Watched:
 
 @dataclass
 class Profile:
-    """Attention beyond an even share, added up by patient over those who ask and have any row of the class."""
+    """Attention beyond an even share, added up by patient over those who ask and have any row of the class.
+
+    Counting alone: those who ask keep for themselves what they do, and the others share the rest evenly.
+    """
 
     observed: np.ndarray  # f64 [patients, layers, classes]
-    by_count: (
-        np.ndarray
-    )  # likewise, if those who ask kept for themselves what they do, and the rest were shared evenly
+    by_count: np.ndarray  # likewise, as counting alone would look
     asking: np.ndarray  # f64 [patients, classes], how many
 
     @classmethod

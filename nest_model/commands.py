@@ -271,7 +271,7 @@ def _yardsticks(*, stop: StopRequest, **options) -> None:
     yardsticks.run(**options)
 
 
-def _removals(*, device: str, precision: str, threads: int, stop: StopRequest, **options) -> None:
+def _removals(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
     from nest_model import removals
     from nest_model.device import start
 

@@ -393,9 +393,8 @@ def attention_by_kind(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Fi
         panels: the words over each; and of each kind its layers.
     """
     names = list(next(iter(panels.values())))
-    values = np.array(
-        [[panel[name] for name in names] for panel in panels.values()]
-    )  # [panels, kinds, layers]
+    # [panels, kinds, layers]
+    values = np.array([[panel[name] for name in names] for panel in panels.values()])
     layers = values.shape[2]
     shape = (len(panels), 1) if layers > 6 else (1, len(panels))
     width, height = 1.1 + shape[1] * max(1.9, 0.5 * layers), 0.75 + shape[0] * (0.65 + 0.34 * len(names))
@@ -452,9 +451,8 @@ def attention_by_recency(panels: Mapping[str, Mapping[str, Sequence[float]]]) ->
     _title_over(figure, "Across sets: attention of the last")
     figure.supxlabel("Sets back", fontsize=STYLE["font.size"], color=INK)
     lines, labels = every[0].get_legend_handles_labels()
-    figure.legend(
-        lines, labels, loc="outside right center", fontsize=8
-    )  # of a deep model it would lie on its lines
+    # within the axes a deep model's would lie on its lines
+    figure.legend(lines, labels, loc="outside right center", fontsize=8)
     return figure
 
 

@@ -99,6 +99,7 @@ def test_no_line_of_a_scoring_tells_how_few_were_left_out(tuned, tmp_path, caplo
         scored = score(tuned, new.seqset, tmp_path / "out.parquet")
 
     told = "\n".join(caplog.messages) + (tmp_path / "metrics.jsonl").read_text()
+    told = told.replace(str(tmp_path), "")  # its name may hold any number
     assert len(scored) == 33
     assert "33" not in told.replace('"rate"', "")
     assert "40" in told
