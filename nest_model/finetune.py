@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from nest_model import checkpoint
-from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.finetuning import FineTuning
@@ -82,7 +81,7 @@ def finetune(
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
     if start == "fresh":
-        encoder = _fresh(encoder.config, seed, freeze)
+        encoder = _fresh(encoder, seed, freeze)
     if readout is not None:
         encoder.config = replace(encoder.config, readout=readout)
     freeze_blocks(encoder, freeze)
@@ -138,14 +137,17 @@ def finetune(
     telemetry.result(told | {"epochs": summary["epochs"]}, seconds=round(time.monotonic() - began, 1))
 
 
-def _fresh(config: ModelConfig, seed: int, freeze: Sequence[str]) -> NestModel:
+def _fresh(encoder: NestModel, seed: int, freeze: Sequence[str]) -> NestModel:
+    """Return an encoder of the same shape and vocabulary with weights drawn anew."""
     if freeze:
         raise NestError(
             f"freeze {','.join(freeze)} leaves weights as they were pretrained, and fresh ones were not; leave freeze "
             "or start out."
         )
     torch.manual_seed(seed)
-    return NestModel(config)
+    fresh = NestModel(encoder.config)
+    fresh.item_of_token.copy_(encoder.item_of_token)
+    return fresh
 
 
 def _judge(predictions: Path, table: Labels, model: str, probability: np.ndarray) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from nest_model.gather import take
 from nest_model.heads import SetHead
 from nest_model.layers import Block, Time2Vec, rotation
 
+NO_ITEM = -1
+"""What stands for a token that is no measured value."""
+
 
 @dataclass(frozen=True)
 class Read:
@@ -77,13 +80,15 @@ class NestModel(nn.Module):
 
     Linear weights start normal with deviation 1 / √inputs, those that write to the residual stream divided by
     √(2 · blocks) besides, the embedding with 1 / √d_model; biases 0, norms 1. Drawn from torch's global
-    generator.
+    generator. Beside the weights stands `item_of_token`, i64 [vocab_size]: which item a token measures, NO_ITEM of the
+    others; none measures any until the vocabulary's are filled in.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.register_buffer("item_of_token", torch.full((config.vocab_size,), NO_ITEM))
         units = config.time2vec.split("+") if config.time2vec else []
         self.time2vec = nn.ModuleDict(
             {unit: Time2Vec(config.d_model, config.time2vec_scale) for unit in units}

@@ -7,15 +7,13 @@ import torch
 from torch import Tensor
 
 from nest_model.batch import PackedBatch
+from nest_model.items import MeasuredValues, mean_by, weighted_by_hours
 from nest_model.model import NestModel
 
 LAST_SETS = 3
 """So many sets are read at their [CLS] by `history`: a change, and whether it goes on."""
 
-LEAST_SPREAD_HOURS = 1 / 60
-"""Events of a set that lie nearer together than a minute are told apart by no time."""
-
-_PARTS = {"cls": 1, "history": 2 * LAST_SETS + 4}
+_PARTS = {"cls": 1, "history": 2 * LAST_SETS + 7}
 
 
 def num_parts(readout: str) -> int:
@@ -32,7 +30,9 @@ def read_out(encoder: NestModel, batch: PackedBatch) -> Tensor:
       - the changes: the [CLS] of the last set less the one's before, of that one less the one's before it, and the
         last set's mean embedding less the one's before;
       - the drift of the last set: how its embeddings go with its hours, their mean after each is multiplied by its
-        hours' standard score. Of a model that does not read the hours of a set's rows it is 0.
+        hours' standard score. Of a model that does not read the hours of a set's rows it is 0;
+      - changes and drift of what is measured, item by item: of the last set against the one before, of that one
+        against the one before it, and within the last, see `MeasuredValues`.
     A part of a set that is not there, or that has no event, is 0. That is why changes are parts of their own: a head
     on [CLS] alone, linear or not, must first learn when there is nothing to compare with.
     """
@@ -53,6 +53,8 @@ def read_out(encoder: NestModel, batch: PackedBatch) -> Tensor:
         _changes(cls, exists),
         _changes(means[:, :2], has_mean[:, :2]),
         events.drifts[last][:, None],
+        events.item_changes(batch)[places[:, : LAST_SETS - 1]],
+        events.item_drifts[last][:, None],
     ]
     return torch.cat(parts, dim=1)
 
@@ -74,33 +76,57 @@ class _Events:
     embedded: Tensor  # [events, d_model]
     set_of_event: Tensor  # i64 [events]
     counts: Tensor  # [sets], of the events' dtype
-    hours: Tensor | None  # [events]; None where the model reads none
+    hours: Tensor  # [events]
+    timed: bool  # whether the model reads the hours
+    item: Tensor  # i64 [events], NO_ITEM where nothing is measured
+    items: int  # more than any item's number
 
     @classmethod
     def of(cls, encoder: NestModel, batch: PackedBatch) -> "_Events":
         is_event = torch.ones_like(batch.tokens, dtype=torch.bool).index_fill(0, batch.cls_rows, False)
         rows = is_event.nonzero().squeeze(1)
-        embedded = encoder.embedding(batch.tokens.index_select(0, rows))
+        tokens = batch.tokens.index_select(0, rows)
+        embedded = encoder.embedding(tokens)
         return cls(
             embedded=embedded,
             set_of_event=batch.set_of_row.index_select(0, rows),
             counts=batch.set_offsets.diff().to(embedded.dtype) - 1,
-            hours=batch.hours.index_select(0, rows).to(embedded.dtype) if encoder.config.timed_rows else None,
+            hours=batch.hours.index_select(0, rows).to(embedded.dtype),
+            timed=encoder.config.timed_rows,
+            item=encoder.item_of_token.index_select(0, tokens),
+            items=encoder.config.vocab_size,
         )
+
+    @property
+    def sets(self) -> int:
+        return len(self.counts)
 
     @cached_property
     def means(self) -> Tensor:
         """The mean embedding of each set, [sets, d_model]; 0 of a set without events."""
-        return self._mean_of_sets(self.embedded)
+        return mean_by(self.embedded, self.set_of_event, self.sets)
 
     @property
     def drifts(self) -> Tensor:
         """How the embeddings of each set go with its hours, [sets, d_model], see `read_out`."""
-        if self.hours is None:
+        if not self.timed:
             return torch.zeros_like(self.means)
-        centred = self.hours - self._mean_of_sets(self.hours)[self.set_of_event]
-        spread = self._mean_of_sets(centred.square()).sqrt().clamp(min=LEAST_SPREAD_HOURS)
-        return self._mean_of_sets(self.embedded * (centred / spread[self.set_of_event])[:, None])
+        centred = self.hours - mean_by(self.hours, self.set_of_event, self.sets)[self.set_of_event]
+        return weighted_by_hours(self.embedded, centred, self.set_of_event, self.sets)
+
+    @cached_property
+    def measured(self) -> MeasuredValues:
+        return MeasuredValues.of(self.embedded, self.hours, self.set_of_event, self.item, self.items)
+
+    def item_changes(self, batch: PackedBatch) -> Tensor:
+        """Return the changes of what is measured, [sets, d_model]; 0 of a subject's first set."""
+        is_first = torch.zeros(self.sets, dtype=torch.bool, device=self.counts.device)
+        is_first = is_first.index_fill(0, batch.subject_offsets[:-1], True)
+        return self.measured.changes(self.sets, ~is_first)
+
+    @property
+    def item_drifts(self) -> Tensor:
+        return self.measured.drifts(self.sets) if self.timed else torch.zeros_like(self.means)
 
     def mean_before_last(self, batch: PackedBatch) -> Tensor:
         """Return the mean embedding of all events before each subject's last set, [subjects, d_model]."""
@@ -113,9 +139,3 @@ class _Events:
         )
         events = shares.new_zeros(len(sets_before)).index_add(0, subject, shares)
         return sums / events.clamp(min=1)[:, None]
-
-    def _mean_of_sets(self, of_events: Tensor) -> Tensor:
-        """[events, …] → [sets, …]."""
-        sums = of_events.new_zeros(len(self.counts), *of_events.shape[1:])
-        sums = sums.index_add(0, self.set_of_event, of_events)
-        return sums / self.counts.clamp(min=1).view(-1, *[1] * (of_events.dim() - 1))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from nest_model import checkpoint
+from nest_model.baselines.measured import Measured
 from nest_model.code_groups import CodeGroups
 from nest_model.config import ModelConfig
 from nest_model.loop import fit
@@ -65,7 +66,7 @@ def pretrain(
     chosen = PRETRAINING[model].for_examples(len(patients.train)).changed(**recipe)
     torch.manual_seed(seed)
     code_groups = CodeGroups.of(tokens) if chosen.shares_embeddings else None
-    trainee = Pretraining(patients, config, chosen, runtime, code_groups)
+    trainee = Pretraining(patients, config, chosen, runtime, Measured.of(tokens).item, code_groups)
     for sentence in (foreseen := trainee.foreseen):
         log.warning("%s", sentence)
     states = StateFolder(out / "state", run_key(config, chosen, seed, patients, key))

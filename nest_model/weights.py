@@ -14,6 +14,7 @@ from schemas.errors import NestError
 BYTES_OF_WEIGHT = 4  # float32
 BYTES_IN_TRAINING = 4 * BYTES_OF_WEIGHT  # with its gradient and AdamW's two moments
 _SHOWN = 3  # names in a message
+_DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # as a safetensors file names them
 
 
 def num_weights(config: ModelConfig) -> int:
@@ -82,7 +83,7 @@ def _refuse_other_names(file: Path, expected: set[str], found: set[str]) -> None
 
 
 def _refuse_other_form(file: Path, name: str, expected: Tensor, found: object) -> None:
-    shape, kind = list(expected.shape), {torch.float32: "F32"}[expected.dtype]
+    shape, kind = list(expected.shape), _DTYPES[expected.dtype]
     if found.get_shape() != shape:
         raise _misfit(file, f"{name} has shape {found.get_shape()}, and {shape} is asked for")
     if found.get_dtype() != kind:

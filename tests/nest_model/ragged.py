@@ -58,9 +58,13 @@ def ragged_batch(
 
 
 def seeded_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> NestModel:
-    """Return a model with every weight random, norms and biases too: a 0 or 1 would hide a missing term."""
+    """Return a model with every weight random, norms and biases too: a 0 or 1 would hide a missing term.
+
+    Most of its tokens are values of three items.
+    """
     torch.manual_seed(seed)
     model = NestModel(config).to(dtype)
+    model.item_of_token.copy_(torch.arange(config.vocab_size) % 4 - 1)
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.1 * torch.randn_like(weight)

@@ -165,8 +165,14 @@ def set_head(weights: dict[str, Tensor], config: ModelConfig, cls_row: Tensor) -
     return x @ out.T + weights["set_head.out.bias"]
 
 
-def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch) -> Tensor:
-    """Return [subjects, parts, d_model], what a task's head reads of each subject of a batch without masks."""
+def read_out(
+    weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch, items: list[int]
+) -> Tensor:
+    """Return [subjects, parts, d_model], what a task's head reads of each subject of a batch without masks.
+
+    Args:
+        items: of each token the item it measures, negative where it measures none.
+    """
     x = encode(weights, config, pad(batch, set(), config))
     set_bounds, nothing = batch.set_offsets.tolist(), torch.zeros(config.d_model, dtype=x.dtype)
     read = []
@@ -193,6 +199,8 @@ def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch
                     *[*changes, nothing, nothing][:2],
                     of_means,
                     drift(embedded[-1], hours) if embedded[-1] and config.timed_rows else nothing,
+                    *item_changes(weights, batch, items, first, end),
+                    item_drift(weights, batch, items, end - 1) if config.timed_rows else nothing,
                 ]
             )
         )
@@ -204,6 +212,50 @@ def drift(rows: list[Tensor], hours: list[float]) -> Tensor:
     spread = max(math.sqrt(sum((hour - mean) ** 2 for hour in hours) / len(hours)), 1 / 60)
     terms = [row * (hour - mean) / spread for row, hour in zip(rows, hours, strict=True)]
     return torch.stack(terms).mean(0)
+
+
+def values_by_item(
+    weights: dict[str, Tensor], batch: PackedBatch, items: list[int], index: int
+) -> dict[int, list[tuple[Tensor, float]]]:
+    """Return the embeddings and hours of what a set measures, by item."""
+    values: dict[int, list[tuple[Tensor, float]]] = {}
+    for row in range(int(batch.set_offsets[index]) + 1, int(batch.set_offsets[index + 1])):
+        token = int(batch.tokens[row])
+        if items[token] >= 0:
+            one = (weights["embedding.weight"][token], float(batch.hours[row]))
+            values.setdefault(items[token], []).append(one)
+    return values
+
+
+def item_changes(
+    weights: dict[str, Tensor], batch: PackedBatch, items: list[int], first: int, end: int
+) -> list[Tensor]:
+    nothing, changes = torch.zeros_like(weights["embedding.weight"][0]), []
+    for index in (end - 1, end - 2):
+        terms = []
+        if index - 1 >= first:
+            new, old = (values_by_item(weights, batch, items, place) for place in (index, index - 1))
+            terms = [
+                sum(row for row, _ in new[item]) / len(new[item])
+                - sum(row for row, _ in old[item]) / len(old[item])
+                for item in new.keys() & old.keys()
+            ]
+        changes.append(torch.stack(terms).mean(0) if terms else nothing)
+    return changes
+
+
+def item_drift(weights: dict[str, Tensor], batch: PackedBatch, items: list[int], index: int) -> Tensor:
+    rows, distances = [], []
+    for values in values_by_item(weights, batch, items, index).values():
+        mean = sum(hour for _, hour in values) / len(values)
+        rows += [row for row, _ in values]
+        distances += [hour - mean for _, hour in values]
+    if not rows:
+        return torch.zeros_like(weights["embedding.weight"][0])
+    spread = max(math.sqrt(sum(distance**2 for distance in distances) / len(rows)), 1 / 60)
+    return torch.stack(
+        [row * distance / spread for row, distance in zip(rows, distances, strict=True)]
+    ).mean(0)
 
 
 def history_head(weights: dict[str, Tensor], parts: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import nn
 from nest_model.config import ModelConfig
 from nest_model.heads import HistoryHead
 from nest_model.readout import num_parts, read_out
+from schemas.vocab import CLS
 from tests.nest_model import reference
 from tests.nest_model.ragged import MAX_SET_ROWS, VOCAB_SIZE, configs, ragged_batch, seeded_model, subjects
 
@@ -26,7 +27,7 @@ def test_a_readout_is_the_padded_models_with_its_gradients(sizes, config, readou
 
     parts = read_out(model, batch)
     (parts * directions).sum().backward()
-    expected = reference.read_out(plain, config, batch)
+    expected = reference.read_out(plain, config, batch, model.item_of_token.tolist())
     (expected * directions).sum().backward()
 
     torch.testing.assert_close(parts, expected, **CLOSE)
@@ -43,9 +44,9 @@ def test_a_set_that_is_not_there_reads_as_0():
 
     parts = read_out(seeded_model(config), ragged_batch([[4], [0, 3]]))
 
-    assert parts[0, [1, 2, 4, 5, 6, 7, 8]].count_nonzero() == 0  # one set alone: nothing before it, no change
-    assert parts[1, [2, 7]].count_nonzero() == 0
-    assert parts[1, [4, 5, 8]].count_nonzero() == 0  # the set before is there and has no event
+    assert parts[0, [1, 2, 4, 5, 6, 7, 8, 10, 11]].count_nonzero() == 0  # one set alone: no change
+    assert parts[1, [2, 7, 11]].count_nonzero() == 0
+    assert parts[1, [4, 5, 8, 10]].count_nonzero() == 0  # the set before is there and has no event
     assert all(parts[1, part].count_nonzero() for part in (0, 1, 3, 6, 9))
 
 
@@ -71,18 +72,41 @@ def test_a_set_does_not_drift_without_times(changes, hours):
     config = dataclasses.replace(CONFIG, readout="history", **changes)
     batch = dataclasses.replace(ragged_batch([[3]]), hours=torch.tensor([0.0, *hours]))
 
-    assert read_out(seeded_model(config), batch)[0, 9].abs().max() < 1e-12
+    assert read_out(seeded_model(config), batch)[0, [9, 12]].abs().max() < 1e-12
 
 
 def test_a_drift_is_the_same_in_other_units_of_time():
     config = dataclasses.replace(CONFIG, readout="history")
     model, batch = seeded_model(config), ragged_batch([[5]])
 
-    drift = read_out(model, batch)[0, 9]
-    slower = read_out(model, dataclasses.replace(batch, hours=batch.hours * 4))[0, 9]
+    drift = read_out(model, batch)[0, [9, 12]]
+    slower = read_out(model, dataclasses.replace(batch, hours=batch.hours * 4))[0, [9, 12]]
 
-    assert drift.count_nonzero()
+    assert drift.count_nonzero() == drift.numel()
     torch.testing.assert_close(slower, drift, **CLOSE)
+
+
+def test_what_is_measured_changes_item_by_item():
+    """Tokens 5 and 9 are values of one item, 6 of another, 8 of none; see `seeded_model`."""
+    config = dataclasses.replace(CONFIG, readout="history")
+    model, batch = seeded_model(config), ragged_batch([[2, 3]])
+    batch = dataclasses.replace(batch, tokens=torch.tensor([CLS, 5, 8, CLS, 9, 6, 5]))
+
+    change = read_out(model, batch)[0, 10]
+
+    embedded = model.embedding.weight
+    torch.testing.assert_close(change, (embedded[9] + embedded[5]) / 2 - embedded[5], **CLOSE)
+
+
+def test_an_item_measured_late_does_not_drift_where_it_is_measured_once():
+    config = dataclasses.replace(CONFIG, readout="history")
+    model, batch = seeded_model(config), ragged_batch([[3]])
+    batch = dataclasses.replace(batch, tokens=torch.tensor([CLS, 5, 6, 8]))
+
+    parts = read_out(model, batch)[0]
+
+    assert parts[9].count_nonzero()
+    assert not parts[12].count_nonzero()
 
 
 def test_the_history_head_is_a_curve_beside_a_straight_line_that_begins_at_0():
@@ -99,7 +123,7 @@ def test_the_history_head_is_a_curve_beside_a_straight_line_that_begins_at_0():
     assert not torch.equal(head(parts), head(parts))
 
 
-@pytest.mark.parametrize(("readout", "parts"), [("cls", 1), ("history", 10)])
+@pytest.mark.parametrize(("readout", "parts"), [("cls", 1), ("history", 13)])
 def test_a_readout_has_as_many_parts_as_it_says(readout, parts):
     config = dataclasses.replace(CONFIG, readout=readout)
 
