@@ -97,8 +97,8 @@ def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, Mod
     card = _read_card(folder, vocab_sha256)
     if card.task is None:
         raise NestError(f"{folder}: a pretrained model without a task; fine-tune it first.")
-    classes = len(card.task.classes)
-    return _load(folder, card, lambda: Classifier(NestModel(card.model), classes, card.dropout)), card
+    task = card.task
+    return _load(folder, card, lambda: Classifier(NestModel(card.model), task, card.dropout)), card
 
 
 def weights_sha256(folder: Path) -> str:

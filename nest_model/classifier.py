@@ -1,5 +1,7 @@
 """A task's model: the encoder, a head on what is read of it, its loss and its probabilities."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from lightning_fabric import Fabric
@@ -8,34 +10,52 @@ from torch.nn import functional as F
 
 from nest_model.batches import micro_batches, pack
 from nest_model.data import SeqSets
-from nest_model.heads import ClassifierHead, HistoryHead
+from nest_model.heads import ClassifierHead, HistoryHead, Votes
 from nest_model.labels import Labels
 from nest_model.model import NestModel
 from nest_model.predictions import classes_of
 from nest_model.ranks import own
-from nest_model.readout import num_parts, read_out
+from nest_model.readout import num_parts, read_out, vote
 from nest_model.selection import Selection
 from nest_model.telemetry import Progress
 from nest_model.trainee import Parcel
-from schemas.labels import LabelType
+from schemas.labels import LabelType, Task
 
 
 class Classifier(nn.Module):
-    """Logits [examples, classes] of each subject, see `read_out`; a bool label has two."""
+    """Logits [examples, classes] of each subject, see `read_out`; a bool label has two.
 
-    def __init__(self, encoder: NestModel, classes: int, dropout: float) -> None:
+    Under the readout `history` a yes or no is read by a line and a curve. Several classes would be as many lines with
+    too few examples for each: they are read by a curve and by votes of the events.
+    """
+
+    def __init__(self, encoder: NestModel, task: Task, dropout: float) -> None:
         super().__init__()
-        self.width = classes
+        self.width = classes = len(task.classes)
         self.encoder = encoder
         config = encoder.config
         self.head: nn.Module
+        self.votes: Votes | None = None
         if config.readout == "cls":
             self.head = ClassifierHead(config.d_model, classes, dropout)
-        else:
-            self.head = HistoryHead(num_parts(config.readout), config.d_model, classes, dropout)
+            return
+        is_yes_or_no = task.label_type == "bool"
+        self.head = HistoryHead(
+            num_parts(config.readout), config.d_model, classes, dropout, line=is_yes_or_no
+        )
+        if not is_yes_or_no:
+            self.votes = Votes(config.d_model, classes, dropout)
+
+    @property
+    def fresh_weights(self) -> Iterator[nn.Parameter]:
+        """The weights of the task alone, not of the encoder."""
+        return (weight for name, weight in self.named_parameters() if not name.startswith("encoder."))
 
     def forward(self, parcel: Parcel) -> Tensor:
-        return self.head(read_out(self.encoder, parcel.content)).float()
+        logits = self.head(read_out(self.encoder, parcel.content))
+        if self.votes is not None:
+            logits = logits + vote(self.votes, self.encoder, parcel.content)
+        return logits.float()
 
 
 class Frozen(nn.Module):

@@ -55,7 +55,7 @@ class FineTuning:
         self._selection, self._cut = select_examples(labels, seqsets, encoder)
         self._train = np.flatnonzero(labels.split == "train")
         self._val = np.flatnonzero(labels.split == "val")
-        self.module = Classifier(encoder, len(labels.task.classes), recipe.dropout)
+        self.module = Classifier(encoder, labels.task, recipe.dropout)
         if self._type == "list":  # a softmax was no better for it on validation patients
             with torch.no_grad():
                 self.module.head.out.bias.copy_(log_odds(self._targets[self._train]))
@@ -66,7 +66,7 @@ class FineTuning:
 
     @property
     def fresh_weights(self) -> Iterator[nn.Parameter]:
-        return self.module.head.parameters()
+        return self.module.fresh_weights
 
     @property
     def words(self) -> str:

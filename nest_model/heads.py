@@ -38,23 +38,24 @@ class ClassifierHead(nn.Module):
 
 
 class HistoryHead(nn.Module):
-    """A task's logits from several parts of an example, each normed and dropped out: a curve beside a straight line.
+    """A task's logits from several parts of an example, each normed and dropped out: a curve, or it and a line.
 
     The line begins at 0. What adds up, as codes do, need not pass through the curve, which is left with the rest.
     """
 
-    def __init__(self, parts: int, d_model: int, classes: int, dropout: float) -> None:
+    def __init__(self, parts: int, d_model: int, classes: int, dropout: float, *, line: bool) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(d_model, bias=False) for _ in range(parts))
         self.dense = nn.Linear(parts * d_model, d_model)
         self.activation = nn.GELU()
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(d_model, classes)
-        self.line = nn.Linear(parts * d_model, classes, bias=False)
+        self.line = nn.Linear(parts * d_model, classes, bias=False) if line else None
         for linear in (self.dense, self.out):
             nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
             nn.init.zeros_(linear.bias)
-        nn.init.zeros_(self.line.weight)
+        if self.line is not None:
+            nn.init.zeros_(self.line.weight)
 
     def forward(self, parts: Tensor) -> Tensor:
         """[examples, parts, d_model] → [examples, classes]."""
@@ -62,4 +63,51 @@ class HistoryHead(nn.Module):
             [norm(part) for norm, part in zip(self.norms, parts.unbind(1), strict=True)], dim=1
         )
         curve = self.out(self.dropout(self.activation(self.dense(self.dropout(normed)))))
-        return curve + self.line(normed)
+        return curve if self.line is None else curve + self.line(normed)
+
+
+class Votes(nn.Module):
+    """A task's logits by vote: of each class, the events of an example that it looks at say how much they speak for it.
+
+    Label-wise attention (Mullenbach et al. 2018, arXiv 1802.05695) on single events, with a score of 0 for looking at
+    none, so that one event among hundreds can decide. The last set and the sets before it have votes of their own.
+    """
+
+    def __init__(self, d_model: int, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.look = nn.ModuleList(nn.Linear(d_model, classes) for _ in range(2))
+        self.vote = nn.ModuleList(nn.Linear(d_model, classes, bias=False) for _ in range(2))
+        for look, vote in zip(self.look, self.vote, strict=True):
+            nn.init.normal_(look.weight, std=d_model**-0.5)
+            nn.init.zeros_(look.bias)
+            nn.init.zeros_(vote.weight)
+
+    def forward(self, embedded: Tensor, example: Tensor, is_last: Tensor, examples: int) -> Tensor:
+        """Return [examples, classes].
+
+        Args:
+            embedded: [events, d_model]. example: i64 [events]. is_last: bool [events], of an example's last set.
+        """
+        logits = embedded.new_zeros(())
+        for of_part, look, vote in zip((is_last, ~is_last), self.look, self.vote, strict=True):
+            events = of_part.nonzero().squeeze(1)
+            rows = self.dropout(self.norm(embedded.index_select(0, events)))
+            home = example.index_select(0, events)
+            logits = logits + attended(look(rows), vote(rows), home, examples)
+        return logits
+
+
+def attended(scores: Tensor, votes: Tensor, example: Tensor, examples: int) -> Tensor:
+    """Return the votes' means by a softmax of the scores over each example's events and a 0 that votes 0.
+
+    Args:
+        scores, votes: [events, classes]. example: i64 [events].
+    """
+    places = example[:, None].expand_as(scores)
+    none = scores.new_zeros(examples, scores.shape[1])
+    peak = none.scatter_reduce(0, places, scores.detach(), "amax")
+    shares = (scores - peak.index_select(0, example)).exp()
+    whole = (-peak).exp().index_add(0, example, shares)
+    return none.index_add(0, example, shares * votes) / whole

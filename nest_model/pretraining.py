@@ -127,8 +127,8 @@ class Pretraining:
     """The trainee of the pretraining loop: one example is one subject with its last sets.
 
     Args:
-        items: i64 [vocab_size], which item each token measures, see `NestModel`.
         code_groups: what tokens share of their embeddings until the training ends; None: nothing.
+        items: i64 [vocab_size], which item each token measures, see `NestModel`; None: no token measures any.
     """
 
     stage = "pretrain"
@@ -139,8 +139,8 @@ class Pretraining:
         config: ModelConfig,
         recipe: Recipe,
         runtime: Runtime,
-        items: np.ndarray,
         code_groups: CodeGroups | None = None,
+        items: np.ndarray | None = None,
     ) -> None:
         self._seqsets, self._config, self._recipe = patients.seqsets, config, recipe
         self._fabric, self._telemetry = runtime.fabric, runtime.telemetry
@@ -152,7 +152,8 @@ class Pretraining:
         alone = self._fabric.world_size == 1 and self._fabric.device.type == "cpu"
         refuse_too_large(config, "this model", BYTES_IN_TRAINING if alone else BYTES_OF_WEIGHT)
         self.module = _PretrainingModule(NestModel(config))
-        self.module.model.item_of_token.copy_(torch.from_numpy(items))
+        if items is not None:
+            self.module.model.item_of_token.copy_(torch.from_numpy(items))
         if code_groups is not None:
             share_embedding(self.module.model.embedding, code_groups)
         self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all are

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nest_model.batch import PackedBatch
+from nest_model.heads import Votes
 from nest_model.items import MeasuredValues, mean_by, weighted_by_hours
 from nest_model.model import NestModel
 
@@ -57,6 +58,17 @@ def read_out(encoder: NestModel, batch: PackedBatch) -> Tensor:
         events.item_drifts[last][:, None],
     ]
     return torch.cat(parts, dim=1)
+
+
+def vote(votes: Votes, encoder: NestModel, batch: PackedBatch) -> Tensor:
+    """Return the logits that a batch's events vote for, [subjects, classes]."""
+    events = _Events.of(encoder, batch)
+    is_last = torch.zeros(batch.sets, dtype=torch.bool, device=batch.tokens.device)
+    is_last = is_last.index_fill(0, batch.subject_offsets[1:] - 1, True)
+    subject_of_set = torch.repeat_interleave(batch.subject_offsets.diff())
+    return votes(
+        events.embedded, subject_of_set[events.set_of_event], is_last[events.set_of_event], batch.subjects
+    )
 
 
 def _changes(of_sets: Tensor, exists: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ FINETUNING["small"] = FINETUNING["tiny"].changed(learning_rate=1e-4)
 # of a class or a list, chosen on the validation patients' average precision: many outcomes have more to learn from
 SEVERAL_CLASSES = FINETUNING | {
     "tiny": FINETUNING["tiny"].changed(
-        learning_rate=1e-3, head_rate=1.0, weight_decay=1e-3, dropout=0.1, thinning=(0.0, 0.6)
+        learning_rate=3e-4, head_rate=15.0, weight_decay=1e-3, dropout=0.1, thinning=(0.0, 0.6)
     )
 }
-SEVERAL_CLASSES["small"] = SEVERAL_CLASSES["tiny"].changed(learning_rate=5e-4)
+SEVERAL_CLASSES["small"] = SEVERAL_CLASSES["tiny"].changed(learning_rate=1.5e-4)

@@ -66,7 +66,7 @@ def pretrain(
     chosen = PRETRAINING[model].for_examples(len(patients.train)).changed(**recipe)
     torch.manual_seed(seed)
     code_groups = CodeGroups.of(tokens) if chosen.shares_embeddings else None
-    trainee = Pretraining(patients, config, chosen, runtime, Measured.of(tokens).item, code_groups)
+    trainee = Pretraining(patients, config, chosen, runtime, code_groups, Measured.of(tokens).item)
     for sentence in (foreseen := trainee.foreseen):
         log.warning("%s", sentence)
     states = StateFolder(out / "state", run_key(config, chosen, seed, patients, key))

@@ -165,9 +165,7 @@ def set_head(weights: dict[str, Tensor], config: ModelConfig, cls_row: Tensor) -
     return x @ out.T + weights["set_head.out.bias"]
 
 
-def read_out(
-    weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch, items: list[int]
-) -> Tensor:
+def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch, items: list[int]) -> Tensor:
     """Return [subjects, parts, d_model], what a task's head reads of each subject of a batch without masks.
 
     Args:
@@ -253,9 +251,9 @@ def item_drift(weights: dict[str, Tensor], batch: PackedBatch, items: list[int],
     if not rows:
         return torch.zeros_like(weights["embedding.weight"][0])
     spread = max(math.sqrt(sum(distance**2 for distance in distances) / len(rows)), 1 / 60)
-    return torch.stack(
-        [row * distance / spread for row, distance in zip(rows, distances, strict=True)]
-    ).mean(0)
+    return torch.stack([row * distance / spread for row, distance in zip(rows, distances, strict=True)]).mean(
+        0
+    )
 
 
 def history_head(weights: dict[str, Tensor], parts: Tensor) -> Tensor:
@@ -263,6 +261,26 @@ def history_head(weights: dict[str, Tensor], parts: Tensor) -> Tensor:
     x = torch.cat(normed, dim=1)
     curve = gelu(x @ weights["dense.weight"].T + weights["dense.bias"])
     return curve @ weights["out.weight"].T + weights["out.bias"] + x @ weights["line.weight"].T
+
+
+def votes(weights: dict[str, Tensor], embedding: Tensor, batch: PackedBatch) -> Tensor:
+    """Return [subjects, classes]: each class's attention over the last set's events, and over all before it."""
+    read = []
+    for first, end in pairwise(batch.subject_offsets.tolist()):
+        logits = torch.zeros_like(weights["look.0.bias"]) + embedding.sum() * 0
+        for part, sets in enumerate((range(end - 1, end), range(first, end - 1))):
+            tokens = [
+                int(batch.tokens[row])
+                for index in sets
+                for row in range(int(batch.set_offsets[index]) + 1, int(batch.set_offsets[index + 1]))
+            ]
+            if tokens:
+                rows = layer_norm(embedding[tokens], weights["norm.weight"])
+                scores = rows @ weights[f"look.{part}.weight"].T + weights[f"look.{part}.bias"]
+                with_none = torch.cat([torch.zeros_like(scores[:1]), scores]).softmax(0)[1:]
+                logits = logits + (with_none * (rows @ weights[f"vote.{part}.weight"].T)).sum(0)
+        read.append(logits)
+    return torch.stack(read)
 
 
 def found_masked_sets(original: PackedBatch, shown: PackedBatch, config: ModelConfig) -> set[int]:

@@ -26,7 +26,7 @@ from schemas.io.outputs import MARK
 from schemas.io.seal import sealed, unsealed
 from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
 
-RECIPE = Recipe(learning_rate=1e-2, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
+RECIPE = Recipe(learning_rate=3e-3, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,9 @@ def test_a_sign_in_the_set_is_learnt_and_every_row_is_predicted(world, undisturb
         assert all(len(layers) == 2 for way in part["layers"].values() for layers in way.values())
     assert set(attention["kinds"]["means"]) >= {"[CLS]", "LAB"}
     test = found.of("test")
-    assert test.probability[test.truth].min() > test.probability[~test.truth].max()
+    # the epoch that first tells the few validation patients apart is kept, before the last of the test ones is sure
+    positives, negatives = test.probability[test.truth], test.probability[~test.truth]
+    assert (positives[:, None] > negatives).mean() > 0.95  # AUROC
 
 
 def test_the_model_s_page_names_every_file_of_weights(undisturbed):
@@ -297,7 +299,7 @@ def test_several_classes_are_learnt_alike(world, pretrained, tmp_path, label_typ
     assert (test.probability[present, 1][:, None] > test.probability[~present, 1]).mean() > 0.95  # AUROC
 
 
-@pytest.mark.parametrize(("label_type", "rate"), [("bool", 2e-4), ("class", 1e-3), ("list", 1e-3)])
+@pytest.mark.parametrize(("label_type", "rate"), [("bool", 2e-4), ("class", 3e-4), ("list", 3e-4)])
 def test_several_classes_are_learnt_at_a_rate_of_their_own(world, pretrained, tmp_path, label_type, rate):
     as_type = {"bool": bool, "class": "ab".__getitem__, "list": lambda truth: ["a"] * truth}[label_type]
     rows = [(*row[:3], as_type(row[3])) for row in rows_of(world)]

@@ -111,7 +111,7 @@ def test_an_item_measured_late_does_not_drift_where_it_is_measured_once():
 
 def test_the_history_head_is_a_curve_beside_a_straight_line_that_begins_at_0():
     torch.manual_seed(0)
-    head = HistoryHead(6, 8, 3, dropout=0.5).double().eval()
+    head = HistoryHead(6, 8, 3, dropout=0.5, line=True).double().eval()
     parts = torch.randn(5, 6, 8, dtype=torch.float64)
     assert head.line.weight.count_nonzero() == 0
     for weight in head.parameters():
