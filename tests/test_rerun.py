@@ -156,7 +156,8 @@ def test_what_nest_loses_comes_with_all_yardsticks_and_goes_with_them(
     with monkeypatch.context() as patch:
         patch.setitem(OF_THE_WHOLE_RUN, "yardsticks", "all")
         assert product.materialize({asset}) == {asset}
-        assert [one["name"] for one in json.loads(file.read_text())["removals"]][-1] == "earlier sets"
+        # of under eleven test patients nothing is shown, and so few have a diagnosis or an earlier stay here
+        assert [one["name"] for one in json.loads(file.read_text())["removals"]] == ["MED", "LAB", "last set"]
         assert product.materialize({asset}) == set()
     assert product.materialize({asset}) == {asset}
     assert not file.exists()
