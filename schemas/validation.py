@@ -7,9 +7,11 @@ passed on, and small counts are not shown.
 
 import atexit
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -177,9 +179,10 @@ def validate(suite: Suite) -> Validation:
     """
     keep_duckdb_connected()
     files = contract_files(suite.table.path, suite.table.contract)
-    outcomes = _run(suite, shape(suite))
-    if all(outcome.passed or outcome.rule.severity == "WARN" for outcome in outcomes):
-        outcomes += _run(suite, suite.views)
+    with _database(suite) as database:
+        outcomes = database.run(shape(suite))
+        if all(outcome.passed or outcome.rule.severity == "WARN" for outcome in outcomes):
+            outcomes += database.run(suite.views)
     rows = sum(pq.read_metadata(file).num_rows for file in files)
     return Validation(suite.name, rows, tuple(outcomes), suite.tells_rows)
 
@@ -221,36 +224,69 @@ def _duckdb_types(contract: pa.Schema) -> dict[str, str]:
         return {name: kind for name, kind, *_ in connection.execute("DESCRIBE contract").fetchall()}
 
 
-def _run(suite: Suite, views: Iterable[View]) -> list[Outcome]:
-    """Create the views in a database of their own and run their rules with Great Expectations."""
+def _run(suite: Suite, views: Sequence[View]) -> list[Outcome]:
+    """Run the rules of views over a suite's tables."""
+    with _database(suite) as database:
+        return database.run(views)
+
+
+@contextmanager
+def _database(suite: Suite) -> Iterator["_Database"]:
+    """Give a database with a view of each of a suite's tables, in a folder beside them that goes with the block."""
     with scratch(suite.folder) as folder, DuckDBPaths() as paths:
-        database = paths.views(folder)
+        place = paths.views(folder)
         # left alone DuckDB takes 80 % of the memory and spills into the working directory
         config: dict[str, Any] = {"memory_limit": "2GB", "temp_directory": f"{paths.folder(folder)}/spill"}
-        with duckdb.connect(database, config=config) as connection:
+        # opened as Great Expectations will, for DuckDB lets nobody in who would open it otherwise
+        with closing(duckdb_engine.Dialect().connect(place, config=config)) as connection:
+            connection.execute("SET enable_progress_bar = false")  # no setting to connect with
             _create_tables(connection, suite, paths)
-            counted = [outcome for view in views if view.is_stored for outcome in _count(connection, view)]
-            for view in views:
-                if not view.is_stored:
-                    connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
-        context: Any = gx.get_context(mode="ephemeral")  # its stubs know neither `kwargs` nor a dict
+            database = _Database(suite, connection, place, config)
+            try:
+                yield database
+            finally:
+                database.close()
+
+
+@dataclass(frozen=True)
+class _Database:
+    """The tables of a suite, as DuckDB and as Great Expectations see them."""
+
+    suite: Suite
+    connection: duckdb.DuckDBPyConnection
+    place: str
+    config: Mapping[str, Any]
+
+    def run(self, views: Sequence[View]) -> list[Outcome]:
+        """Return how the rules of views come out: those of Great Expectations first."""
+        counted = [outcome for view in views for outcome in _count(self.connection, view)]
+        expected = [view for view in views if view.expected]
+        for view in expected:
+            self.connection.execute(f"CREATE VIEW {view.name} AS FROM ({view.query})")
+        found = [outcome for view in expected for outcome in _run_view(*self.expectations, view)]
+        return [
+            replace(outcome, tells_rows=self.suite.tells_rows or not outcome.private)
+            for outcome in [*found, *counted]
+        ]
+
+    @cached_property
+    def expectations(self) -> tuple[Any, Any]:
+        """The context and the source of Great Expectations, whose stubs know neither `kwargs` nor a dict."""
+        context: Any = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = {"globally": False}
         source = context.data_sources.add_sql(
-            suite.name,
-            connection_string=f"duckdb:///{database}",
-            kwargs={"connect_args": {"config": config}},
+            self.suite.name,
+            connection_string=f"duckdb:///{self.place}",
+            kwargs={"connect_args": {"config": self.config}},
         )
         engine = source.get_execution_engine()
-        engine.execute_query(sqlalchemy.text("SET enable_progress_bar = false"))  # no setting to connect with
-        try:
-            of_rows = (view for view in views if not view.is_stored)
-            found = [outcome for view in of_rows for outcome in _run_view(context, source, view)]
-            return [
-                replace(outcome, tells_rows=suite.tells_rows or not outcome.private)
-                for outcome in [*found, *counted]
-            ]
-        finally:
-            engine.close()
+        engine.execute_query(sqlalchemy.text("SET enable_progress_bar = false"))
+        return context, source
+
+    def close(self) -> None:
+        """Let go of the database where Great Expectations has opened it."""
+        if "expectations" in vars(self):
+            self.expectations[1].get_execution_engine().close()
 
 
 def _create_tables(connection: duckdb.DuckDBPyConnection, suite: Suite, paths: DuckDBPaths) -> None:
@@ -279,36 +315,41 @@ def _run_view(context: Any, source: Any, view: View) -> list[Outcome]:
     definition = gx.ValidationDefinition(name=view.name, data=batch, suite=suite)
     results = context.validation_definitions.add(definition).run(result_format=_COUNTS_ONLY).results
     by_name = {result.expectation_config.meta["rule"]: result for result in results}
-    return [_outcome(rule, by_name[rule.name], view.private) for rule in view.rules]
+    return [_outcome(rule, by_name[rule.name], view.private) for rule in view.expected]
 
 
 def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
-    """Store the rows of a view and hold its rules against them.
+    """Hold the rules of a view that are written in SQL against its rows, which are stored where it says so.
 
     DuckDB does so for all rules at once; Great Expectations would take ten milliseconds for each. Temporary tables
     lie in memory, or beside the suite's tables where they are spilled, never in the database.
     """
-    sums = [f"sum({sql})::BIGINT" for rule in view.rules for sql in (rule.broken_sql, rule.of_sql)]
-    fails = [f'count(*) FILTER (NOT "{rule.name}")' for rule in view.rules]
+    counts = [sql for rule in view.counted for sql in (rule.broken_sql, rule.of_sql, rule.fails_sql)]
     try:
-        connection.execute(f"CREATE TEMP TABLE {view.name} AS {view.sql}")
-        if not view.rules:
+        if view.is_stored:
+            connection.execute(f"CREATE TEMP TABLE {view.name} AS {view.sql}")
+        if not counts:
             return []
-        row = connection.execute(f"SELECT {', '.join([*sums, *fails])} FROM {view.name}").fetchall()[0]
+        rows = view.name if view.is_stored else f"({view.sql})"
+        row = connection.execute(f"SELECT {', '.join(counts)} FROM {rows}").fetchall()[0]
     except duckdb.Error:  # whose message may quote a value
-        return [Outcome(rule, False, None, 0, False, view.private) for rule in view.rules]
-    counts = zip(view.rules, row[: len(sums) : 2], row[1 : len(sums) : 2], row[len(sums) :], strict=True)
+        return [Outcome(rule, False, None, 0, False, view.private) for rule in view.counted]
     return [
         Outcome(
             rule,
-            fails == 0,
+            _passes(rule, fails, broken or 0, of or 0),
             broken or 0,
             of or 0,
             private=view.private,
             labels=_labels(connection, view, rule) if fails else (),
         )
-        for rule, broken, of, fails in counts
+        for rule, broken, of, fails in zip(view.counted, row[::3], row[1::3], row[2::3], strict=True)
     ]
+
+
+def _passes(rule: Rule, fails: int, broken: int, of: int) -> bool:
+    """Say whether enough rows keep a rule; of rows that are counts themselves, each has to."""
+    return not fails if rule.broken or not of else (of - broken) / of >= rule.at_least
 
 
 def _labels(connection: duckdb.DuckDBPyConnection, view: View, rule: Rule) -> tuple[str, ...]:
@@ -320,19 +361,16 @@ def _labels(connection: duckdb.DuckDBPyConnection, view: View, rule: Rule) -> tu
 
 
 def expectation_suite(view: View) -> gx.ExpectationSuite:
-    """Return a view's rules as Great Expectations has them, in its severities `critical` and `warning`."""
-    expectations = []
-    for rule in view.rules:
-        arguments = {"column": rule.name, "value_set": [True]} if rule.holds else rule.arguments
-        mostly = {"mostly": rule.at_least} if rule.at_least < 1 else {}
-        expectations.append(
-            {
-                "type": rule.expectation,
-                "kwargs": {**arguments, **mostly},
-                "severity": _SEVERITY[rule.severity],
-                "meta": {"rule": rule.name},
-            }
-        )
+    """Return a view's expectations as Great Expectations has them, in its severities `critical` and `warning`."""
+    expectations = [
+        {
+            "type": rule.expectation,
+            "kwargs": {**rule.arguments, **({"mostly": rule.at_least} if rule.at_least < 1 else {})},
+            "severity": _SEVERITY[rule.severity],
+            "meta": {"rule": rule.name},
+        }
+        for rule in view.expected
+    ]
     return gx.ExpectationSuite(name=view.name, expectations=expectations)
 
 

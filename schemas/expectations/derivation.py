@@ -167,10 +167,13 @@ def _sets_as_derived() -> View:
                 sum(hash(kind, coalesce(ids.token_id, {UNK})::UINTEGER, time, available_at)::HUGEINT) AS content
             FROM words LEFT JOIN ids USING (word) WHERE word IS NOT NULL GROUP BY encounter_id
         ),
+        own_sets AS MATERIALIZED (
+            SELECT encounter_id, tokens, kinds, times, available FROM seqset SEMI JOIN chosen USING (subject_id)
+        ),
         members AS (
             SELECT encounter_id, unnest(tokens) AS token, {list(KINDS)}[unnest(kinds) + 1] AS kind,
                 unnest(times) AS time, unnest(available) AS available_at
-            FROM seqset SEMI JOIN chosen USING (subject_id)
+            FROM own_sets
         ),
         written AS (
             SELECT encounter_id, count(*) AS size,
@@ -179,7 +182,7 @@ def _sets_as_derived() -> View:
         )
         SELECT s.encounter_id, s.times, s.kinds, coalesce(w.size, 0) AS size, coalesce(d.size, 0) AS derived_size,
             w.content, d.content AS derived_content
-        FROM seqset s SEMI JOIN chosen USING (subject_id)
+        FROM own_sets s
         LEFT JOIN written w USING (encounter_id) LEFT JOIN derived d USING (encounter_id)"""
     rules = (
         holds("set_has_as_many_tokens_as_events", "size = derived_size", "tokens"),

@@ -42,7 +42,7 @@ class Rule:
     name: str
     columns: tuple[str, ...]
     holds: str | None = None
-    expectation: str = "expect_column_values_to_be_in_set"
+    expectation: str = "counted"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     severity: Severity = "ERROR"
     at_least: float = 1.0
@@ -60,13 +60,18 @@ class Rule:
 
     @property
     def broken_sql(self) -> str:
-        """How many rows behind a row of the view break it; for a rule on the view's own rows, whether it does."""
-        return self.broken or f"(NOT ({self.holds}))::INT"
+        """SQL that counts the rows that break it: of a view whose rows are counts, those behind its rows."""
+        return f"sum({self.broken})::BIGINT" if self.broken else self.fails_sql
 
     @property
     def of_sql(self) -> str:
-        """Of how many."""
-        return self.of or f"(({self.holds}) IS NOT NULL)::INT"
+        """SQL that counts the rows it applies to."""
+        return f"sum({self.of})::BIGINT" if self.of else f'count("{self.name}")'
+
+    @property
+    def fails_sql(self) -> str:
+        """SQL that counts the view's own rows that break it."""
+        return f'count_if(NOT "{self.name}")'
 
     @property
     def claim(self) -> str:
@@ -91,9 +96,19 @@ class View:
     label: str | None = None
 
     @property
+    def counted(self) -> tuple[Rule, ...]:
+        """The rules written in SQL."""
+        return tuple(rule for rule in self.rules if rule.sql)
+
+    @property
+    def expected(self) -> tuple[Rule, ...]:
+        """The rules that are expectations of Great Expectations' own."""
+        return tuple(rule for rule in self.rules if not rule.sql)
+
+    @property
     def sql(self) -> str:
         """The query with one boolean column for each rule that is written in SQL."""
-        written = [f'({rule.sql}) AS "{rule.name}"' for rule in self.rules if rule.sql]
+        written = [f'({rule.sql}) AS "{rule.name}"' for rule in self.counted]
         return f"SELECT {', '.join(['*', *written])} FROM ({self.query})"
 
 
@@ -156,7 +171,6 @@ def counted(
         Rule(
             each,
             columns,
-            expectation="counted",
             severity=severity,
             at_least=1 - share,
             broken=broken,
@@ -193,7 +207,8 @@ def unique(*columns: str) -> Rule:
 def one_of(column: str, values: Iterable[str]) -> Rule:
     """Return the rule that a column holds only these values, or null."""
     arguments = {"column": column, "value_set": list(values)}
-    return Rule(f"{column}_is_one_of_its_values", (column,), None, Rule.expectation, arguments)
+    expectation = "expect_column_values_to_be_in_set"
+    return Rule(f"{column}_is_one_of_its_values", (column,), None, expectation, arguments)
 
 
 def between(column: str, low: float, high: float | None = None, severity: Severity = "ERROR") -> Rule:
