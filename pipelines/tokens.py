@@ -151,20 +151,25 @@ def patients_of(tokens: pa.DictionaryArray, subject_ids: pa.Array, *, most: int)
         subject_ids: i64 [tokens].
         most: of one token; so many are enough to know that they are no fewer.
     """
-    is_given = tokens.indices.is_valid().to_numpy(zero_copy_only=False)
-    place = tokens.indices.to_numpy(zero_copy_only=False)[is_given].astype(np.int64)
-    ids, subject = _numbered(subject_ids.to_numpy()[is_given])
+    if tokens.indices.null_count:
+        is_given = tokens.indices.is_valid()
+        tokens, subject_ids = tokens.filter(is_given), subject_ids.filter(is_given)
+    place = tokens.indices.to_numpy().astype(np.int64)
+    ids, subject = _numbered(subject_ids.to_numpy())
     if len(ids) * len(tokens.dictionary) <= _MOST_CELLS:
         has = np.zeros((len(tokens.dictionary), len(ids)), dtype=bool)  # no sort: a mark for every event
-        has.reshape(-1)[place * len(ids) + subject] = True
-        place, subject = np.nonzero(has)
+        place *= len(ids)
+        place += subject
+        has.reshape(-1)[place] = True
+        patients = [np.flatnonzero(of_token)[:most] for of_token in has]
+        place = np.arange(len(has)).repeat(np.fromiter(map(len, patients), dtype=np.int64))
+        subject = np.concatenate([np.empty(0, dtype=np.int64), *patients])
     else:
         pairs = pl.DataFrame({"place": place, "subject": subject}).unique().sort("place", "subject")
-        place, subject = pairs["place"].to_numpy(), pairs["subject"].to_numpy()
-    first = np.searchsorted(place, place)
-    few = np.arange(len(place)) - first < most
+        few = pairs.group_by("place", maintain_order=True).head(most)
+        place, subject = few["place"].to_numpy(), few["subject"].to_numpy()
     texts = pl.Series("token", tokens.dictionary, dtype=pl.String)
-    return pl.DataFrame({"token": texts.gather(place[few]), "subject_id": ids[subject[few]]})
+    return pl.DataFrame({"token": texts.gather(place), "subject_id": ids[subject]})
 
 
 _MOST_CELLS = 100_000_000
@@ -172,9 +177,11 @@ _MOST_CELLS = 100_000_000
 
 def _numbered(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct ids, and of each id its place among them; events come patient by patient as a rule."""
-    begins = np.concatenate([[True], ids[1:] != ids[:-1]]) if len(ids) else np.empty(0, dtype=bool)
-    runs, run_of = np.unique(ids[begins], return_inverse=True)
-    return runs, run_of[np.cumsum(begins) - 1] if len(ids) else np.empty(0, dtype=np.int64)
+    if not len(ids):
+        return ids, np.empty(0, dtype=np.int64)
+    heads = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])
+    distinct, place_of_run = np.unique(ids[heads], return_inverse=True)
+    return distinct, place_of_run.repeat(np.diff(heads, append=len(ids)))
 
 
 def fewer_patients(patients: pl.DataFrame, *, most: int) -> pl.DataFrame:

@@ -3,6 +3,7 @@ import re
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,24 @@ def vocab_of(
 
 def dictionary(texts: list[str | None]) -> pa.DictionaryArray:
     return pa.array(texts, pa.string()).dictionary_encode()
+
+
+PATIENTS_OF_TOKENS = st.lists(st.tuples(st.none() | st.sampled_from("abc"), st.integers(1, 9)), max_size=60)
+
+
+@pytest.mark.parametrize("most_cells", [0, 1000], ids=["by pairs", "by marks"])
+@given(rows=PATIENTS_OF_TOKENS, most=st.integers(1, 4))
+def test_of_a_token_so_many_patients_are_kept_or_all(
+    most_cells: int, rows: list[tuple[str | None, int]], most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.tokens._MOST_CELLS", most_cells)
+        texts, whose = [text for text, _ in rows], pa.array([subject for _, subject in rows], pa.int64())
+        patients = patients_of(dictionary(texts), whose, most=most).rows()
+    pairs = sorted({row for row in rows if row[0] is not None})
+    assert sorted(patients) == [
+        row for text in "abc" for row in [pair for pair in pairs if pair[0] == text][:most]
+    ]
 
 
 @given(icd | atc | procedure)
