@@ -1,8 +1,9 @@
-"""Runs a suite with Great Expectations on DuckDB views over Parquet: counts and shares, never a value.
+"""Runs a suite on DuckDB views over Parquet: counts and shares, never a value.
 
-Import this only where a suite is run: Great Expectations costs three seconds and 200 MB. Three things keep
-values out: its results are asked for with no unexpected values (`LIMIT 0` in SQL), its own messages are never
-passed on, and small counts are not shown.
+DuckDB counts the rules written in SQL, all those of a view in one pass; the others are Great Expectations' own, which
+runs them. Import this only where a suite is run: Great Expectations costs three seconds and 200 MB. Three things keep
+values out: its results are asked for with no unexpected values (`LIMIT 0` in SQL), its own messages are never passed
+on, and small counts are not shown.
 """
 
 import atexit
@@ -259,19 +260,19 @@ class _Database:
 
     def run(self, views: Sequence[View]) -> list[Outcome]:
         """Return how the rules of views come out: those of Great Expectations first."""
-        counted = [outcome for view in views for outcome in _count(self.connection, view)]
-        expected = [view for view in views if view.expected]
-        for view in expected:
+        of_sql = [outcome for view in views for outcome in _count(self.connection, view)]
+        others = [view for view in views if view.expectations]
+        for view in others:
             self.connection.execute(f"CREATE VIEW {view.name} AS FROM ({view.query})")
-        found = [outcome for view in expected for outcome in _run_view(*self.expectations, view)]
+        outcomes = [outcome for view in others for outcome in _run_view(*self.context_and_source, view)]
         return [
             replace(outcome, tells_rows=self.suite.tells_rows or not outcome.private)
-            for outcome in [*found, *counted]
+            for outcome in [*outcomes, *of_sql]
         ]
 
     @cached_property
-    def expectations(self) -> tuple[Any, Any]:
-        """The context and the source of Great Expectations, whose stubs know neither `kwargs` nor a dict."""
+    def context_and_source(self) -> tuple[Any, Any]:
+        """Those of Great Expectations, made where they are first needed; its stubs know neither `kwargs` nor a dict."""
         context: Any = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = {"globally": False}
         source = context.data_sources.add_sql(
@@ -285,8 +286,8 @@ class _Database:
 
     def close(self) -> None:
         """Let go of the database where Great Expectations has opened it."""
-        if "expectations" in vars(self):
-            self.expectations[1].get_execution_engine().close()
+        if "context_and_source" in vars(self):
+            self.context_and_source[1].get_execution_engine().close()
 
 
 def _create_tables(connection: duckdb.DuckDBPyConnection, suite: Suite, paths: DuckDBPaths) -> None:
@@ -315,7 +316,7 @@ def _run_view(context: Any, source: Any, view: View) -> list[Outcome]:
     definition = gx.ValidationDefinition(name=view.name, data=batch, suite=suite)
     results = context.validation_definitions.add(definition).run(result_format=_COUNTS_ONLY).results
     by_name = {result.expectation_config.meta["rule"]: result for result in results}
-    return [_outcome(rule, by_name[rule.name], view.private) for rule in view.expected]
+    return [_outcome(rule, by_name[rule.name], view.private) for rule in view.expectations]
 
 
 def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
@@ -324,7 +325,7 @@ def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
     DuckDB does so for all rules at once; Great Expectations would take ten milliseconds for each. Temporary tables
     lie in memory, or beside the suite's tables where they are spilled, never in the database.
     """
-    counts = [sql for rule in view.counted for sql in (rule.broken_sql, rule.of_sql, rule.fails_sql)]
+    counts = [sql for rule in view.sql_rules for sql in (rule.broken_sql, rule.of_sql, rule.fails_sql)]
     try:
         if view.is_stored:
             connection.execute(f"CREATE TEMP TABLE {view.name} AS {view.sql}")
@@ -333,7 +334,7 @@ def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
         rows = view.name if view.is_stored else f"({view.sql})"
         row = connection.execute(f"SELECT {', '.join(counts)} FROM {rows}").fetchall()[0]
     except duckdb.Error:  # whose message may quote a value
-        return [Outcome(rule, False, None, 0, False, view.private) for rule in view.counted]
+        return [Outcome(rule, False, None, 0, False, view.private) for rule in view.sql_rules]
     return [
         Outcome(
             rule,
@@ -343,7 +344,7 @@ def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
             private=view.private,
             labels=_labels(connection, view, rule) if fails else (),
         )
-        for rule, broken, of, fails in zip(view.counted, row[::3], row[1::3], row[2::3], strict=True)
+        for rule, broken, of, fails in zip(view.sql_rules, row[::3], row[1::3], row[2::3], strict=True)
     ]
 
 
@@ -369,7 +370,7 @@ def expectation_suite(view: View) -> gx.ExpectationSuite:
             "severity": _SEVERITY[rule.severity],
             "meta": {"rule": rule.name},
         }
-        for rule in view.expected
+        for rule in view.expectations
     ]
     return gx.ExpectationSuite(name=view.name, expectations=expectations)
 

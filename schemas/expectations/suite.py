@@ -96,19 +96,19 @@ class View:
     label: str | None = None
 
     @property
-    def counted(self) -> tuple[Rule, ...]:
-        """The rules written in SQL."""
+    def sql_rules(self) -> tuple[Rule, ...]:
+        """The rules written in SQL, which DuckDB counts."""
         return tuple(rule for rule in self.rules if rule.sql)
 
     @property
-    def expected(self) -> tuple[Rule, ...]:
+    def expectations(self) -> tuple[Rule, ...]:
         """The rules that are expectations of Great Expectations' own."""
         return tuple(rule for rule in self.rules if not rule.sql)
 
     @property
     def sql(self) -> str:
         """The query with one boolean column for each rule that is written in SQL."""
-        written = [f'({rule.sql}) AS "{rule.name}"' for rule in self.counted]
+        written = [f'({rule.sql}) AS "{rule.name}"' for rule in self.sql_rules]
         return f"SELECT {', '.join(['*', *written])} FROM ({self.query})"
 
 
