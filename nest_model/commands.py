@@ -64,8 +64,8 @@ def parser() -> argparse.ArgumentParser:
         "--start",
         choices=("pretrained", "fresh"),
         default="pretrained",
-        help="weights the encoder begins at; fresh: drawn with the seed, of the pretrained model the config alone: the "
-        "yardstick NEST without pretraining",
+        help="weights the encoder begins at; fresh: drawn with the seed, and of the pretrained model only its config "
+        "and what its tokens measure are read: the yardstick NEST without pretraining",
     )
     _device(finetune)
     _training(finetune)

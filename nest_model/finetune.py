@@ -62,9 +62,9 @@ def finetune(
     Args:
         readout: the config's, of the task's head; None: as the pretrained model says.
         freeze: of `options.BLOCKS`, which stay as they were pretrained.
-        start: `fresh`: of the pretrained model the config alone is read, and the encoder begins at weights drawn with
-            the seed, those its pretraining with that seed would begin at but for embeddings shared there: a plain
-            table. There is no probe then.
+        start: `fresh`: of the pretrained model only its config is read and what its tokens measure, and the encoder
+            begins at weights drawn with the seed, those its pretraining with that seed would begin at but for
+            embeddings shared there: a plain table. There is no probe then.
 
     Raises:
         NestError: a foreign vocabulary, features later than their prediction, fresh weights that are to stay as they
@@ -162,7 +162,8 @@ def _run_key(
     trainee: FineTuning, origin: str, recipe: Recipe, seed: int, key: str, freeze: Sequence[str]
 ) -> str:
     digest = hashlib.sha256(origin.encode())
-    digest.update(trainee.module.encoder.config.to_json().encode())
+    encoder = trainee.module.encoder
+    digest.update(encoder.config.to_json().encode() + encoder.item_of_token.cpu().numpy().tobytes())
     digest.update(json.dumps([recipe.of_the_result(), seed, key, *sorted(freeze)]).encode())
     for part in trainee.content():
         digest.update(part)

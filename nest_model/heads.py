@@ -77,11 +77,11 @@ class Votes(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(d_model, bias=False)
         self.dropout = nn.Dropout(dropout)
-        self.look = nn.ModuleList(nn.Linear(d_model, classes) for _ in range(2))
+        self.score = nn.ModuleList(nn.Linear(d_model, classes) for _ in range(2))
         self.vote = nn.ModuleList(nn.Linear(d_model, classes, bias=False) for _ in range(2))
-        for look, vote in zip(self.look, self.vote, strict=True):
-            nn.init.normal_(look.weight, std=d_model**-0.5)
-            nn.init.zeros_(look.bias)
+        for score, vote in zip(self.score, self.vote, strict=True):
+            nn.init.normal_(score.weight, std=d_model**-0.5)
+            nn.init.zeros_(score.bias)
             nn.init.zeros_(vote.weight)
 
     def forward(self, embedded: Tensor, example: Tensor, is_last: Tensor, examples: int) -> Tensor:
@@ -91,23 +91,26 @@ class Votes(nn.Module):
             embedded: [events, d_model]. example: i64 [events]. is_last: bool [events], of an example's last set.
         """
         logits = embedded.new_zeros(())
-        for of_part, look, vote in zip((is_last, ~is_last), self.look, self.vote, strict=True):
+        for of_part, score, vote in zip((is_last, ~is_last), self.score, self.vote, strict=True):
             events = of_part.nonzero().squeeze(1)
             rows = self.dropout(self.norm(embedded.index_select(0, events)))
-            home = example.index_select(0, events)
-            logits = logits + attended(look(rows), vote(rows), home, examples)
+            logits = logits + mean_vote(score(rows), vote(rows), example.index_select(0, events), examples)
         return logits
 
 
-def attended(scores: Tensor, votes: Tensor, example: Tensor, examples: int) -> Tensor:
+def mean_vote(scores: Tensor, votes: Tensor, example: Tensor, examples: int) -> Tensor:
     """Return the votes' means by a softmax of the scores over each example's events and a 0 that votes 0.
+
+    In float32 at the least, whatever the precision of the training: autocast gives exponentials so and sums not.
 
     Args:
         scores, votes: [events, classes]. example: i64 [events].
     """
+    if scores.dtype != torch.float64:
+        scores, votes = scores.float(), votes.float()
     places = example[:, None].expand_as(scores)
-    none = scores.new_zeros(examples, scores.shape[1])
-    peak = none.scatter_reduce(0, places, scores.detach(), "amax")
+    zeros = scores.new_zeros(examples, scores.shape[1])
+    peak = zeros.scatter_reduce(0, places, scores.detach(), "amax")
     shares = (scores - peak.index_select(0, example)).exp()
     whole = (-peak).exp().index_add(0, example, shares)
-    return none.index_add(0, example, shares * votes) / whole
+    return zeros.index_add(0, example, shares * votes) / whole

@@ -260,14 +260,15 @@ def history_head(weights: dict[str, Tensor], parts: Tensor) -> Tensor:
     normed = [layer_norm(parts[:, k], weights[f"norms.{k}.weight"]) for k in range(parts.shape[1])]
     x = torch.cat(normed, dim=1)
     curve = gelu(x @ weights["dense.weight"].T + weights["dense.bias"])
-    return curve @ weights["out.weight"].T + weights["out.bias"] + x @ weights["line.weight"].T
+    logits = curve @ weights["out.weight"].T + weights["out.bias"]
+    return logits + x @ weights["line.weight"].T if "line.weight" in weights else logits
 
 
 def votes(weights: dict[str, Tensor], embedding: Tensor, batch: PackedBatch) -> Tensor:
     """Return [subjects, classes]: each class's attention over the last set's events, and over all before it."""
     read = []
     for first, end in pairwise(batch.subject_offsets.tolist()):
-        logits = torch.zeros_like(weights["look.0.bias"]) + embedding.sum() * 0
+        logits = torch.zeros_like(weights["score.0.bias"]) + embedding.sum() * 0
         for part, sets in enumerate((range(end - 1, end), range(first, end - 1))):
             tokens = [
                 int(batch.tokens[row])
@@ -276,7 +277,7 @@ def votes(weights: dict[str, Tensor], embedding: Tensor, batch: PackedBatch) -> 
             ]
             if tokens:
                 rows = layer_norm(embedding[tokens], weights["norm.weight"])
-                scores = rows @ weights[f"look.{part}.weight"].T + weights[f"look.{part}.bias"]
+                scores = rows @ weights[f"score.{part}.weight"].T + weights[f"score.{part}.bias"]
                 with_none = torch.cat([torch.zeros_like(scores[:1]), scores]).softmax(0)[1:]
                 logits = logits + (with_none * (rows @ weights[f"vote.{part}.weight"].T)).sum(0)
         read.append(logits)

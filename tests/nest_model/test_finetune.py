@@ -26,7 +26,7 @@ from schemas.io.outputs import MARK
 from schemas.io.seal import sealed, unsealed
 from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
 
-RECIPE = Recipe(learning_rate=3e-3, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
+RECIPE = Recipe(learning_rate=1e-2, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
 
 
 @pytest.fixture(scope="module")

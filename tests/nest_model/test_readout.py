@@ -109,11 +109,12 @@ def test_an_item_measured_late_does_not_drift_where_it_is_measured_once():
     assert not parts[12].count_nonzero()
 
 
-def test_the_history_head_is_a_curve_beside_a_straight_line_that_begins_at_0():
+@pytest.mark.parametrize("line", [True, False])
+def test_the_history_head_is_a_curve_alone_or_beside_a_straight_line_that_begins_at_0(line):
     torch.manual_seed(0)
-    head = HistoryHead(6, 8, 3, dropout=0.5, line=True).double().eval()
+    head = HistoryHead(6, 8, 3, dropout=0.5, line=line).double().eval()
     parts = torch.randn(5, 6, 8, dtype=torch.float64)
-    assert head.line.weight.count_nonzero() == 0
+    assert head.line.weight.count_nonzero() == 0 if line else head.line is None
     for weight in head.parameters():
         nn.init.normal_(weight)
 

@@ -1,12 +1,13 @@
 import dataclasses
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from nest_model.config import ModelConfig
-from nest_model.heads import Votes, attended
+from nest_model.heads import Votes, mean_vote
 from nest_model.readout import vote
 from tests.nest_model import reference
 from tests.nest_model.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded_model, subjects
@@ -67,7 +68,7 @@ def test_one_event_among_hundreds_can_decide():
     rows[-1, 0] = 1.0
     direction = nn.functional.layer_norm(rows, (16,))[-1]
     with torch.no_grad():
-        votes.look[0].weight[0], votes.vote[0].weight[0] = 3 * direction, direction
+        votes.score[0].weight[0], votes.vote[0].weight[0] = 3 * direction, direction
 
     (logits,) = votes(rows, torch.zeros(301, dtype=torch.long), torch.ones(301, dtype=torch.bool), 1)
 
@@ -75,20 +76,38 @@ def test_one_event_among_hundreds_can_decide():
     assert logits[1:].count_nonzero() == 0
 
 
-def test_the_order_of_events_and_of_subjects_changes_no_vote():
+def test_the_order_of_events_changes_no_vote():
     votes, model = random_votes(), seeded_model(CONFIG)
     batch = ragged_batch([[3, 5], [2]])
     order = torch.tensor([0, 3, 1, 2, 4, 9, 8, 5, 7, 6, 10, 12, 11])
     mixed = dataclasses.replace(batch, tokens=batch.tokens[order], hours=batch.hours[order])
 
-    expected = vote(votes, model, batch)
+    torch.testing.assert_close(vote(votes, model, mixed), vote(votes, model, batch), **CLOSE)
 
-    torch.testing.assert_close(vote(votes, model, mixed), expected, **CLOSE)
-    alone = torch.cat([vote(votes, model, batch.slice_subjects(one, one + 1)) for one in (0, 1)])
-    torch.testing.assert_close(alone, expected, **CLOSE)
+
+def test_the_votes_of_a_subject_are_the_same_without_the_others():
+    votes, model = random_votes(), seeded_model(CONFIG)
+    batch = ragged_batch([[3, 5], [2], [0, 4]])
+
+    alone = [vote(votes, model, batch.slice_subjects(one, one + 1)) for one in range(3)]
+
+    torch.testing.assert_close(torch.cat(alone), vote(votes, model, batch), **CLOSE)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_votes_of_half_precision_are_counted_in_single(dtype):
+    """As of autocast on a GPU, whose exponentials are of another precision than its linear layers."""
+    torch.manual_seed(0)
+    scores, votes = torch.randn(400, 3).to(dtype), torch.randn(400, 3).to(dtype)
+    example = torch.arange(400) // 200
+
+    means = mean_vote(scores, votes, example, 2)
+
+    assert means.dtype == torch.float32
+    torch.testing.assert_close(means, mean_vote(scores.float(), votes.float(), example, 2), rtol=0, atol=0)
 
 
 def test_a_score_beyond_what_an_exponential_holds_takes_the_whole_vote():
     scores, votes = torch.tensor([[1e4], [-1e4], [9e3]]), torch.tensor([[2.0], [3.0], [5.0]])
 
-    assert attended(scores, votes, torch.tensor([0, 1, 0]), 3).tolist() == [[2.0], [0.0], [0.0]]
+    assert mean_vote(scores, votes, torch.tensor([0, 1, 0]), 3).tolist() == [[2.0], [0.0], [0.0]]

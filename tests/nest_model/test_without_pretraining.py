@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from nest_model import finetune as finetune_module
-from nest_model.checkpoint import load_pretrained
+from nest_model.baselines.measured import Measured
+from nest_model.checkpoint import load_classifier, load_pretrained
 from nest_model.data import SeqSets
 from nest_model.finetune import finetune
 from nest_model.finetuning import FineTuning
@@ -19,8 +20,10 @@ from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.report.tasks import predictions_of
 from nest_model.telemetry import Stopped
+from schemas.contract import read_table
 from schemas.errors import NestError
 from schemas.layout import Layout
+from schemas.vocab import VOCAB
 from tests.nest_model import made_up
 from tests.nest_model.tiny_world import StopAfter, World, make_world, pretrain_small, runtime
 
@@ -72,10 +75,26 @@ def test_fresh_weights_are_those_of_the_seed_in_a_plain_table(world, pretrained,
 
     trained, _ = load_pretrained(pretrained, vocab_sha256=SeqSets.read(world.seqset).vocab_sha256)
     torch.manual_seed(42)
-    fresh = NestModel(trained.config).state_dict()
+    fresh = NestModel(trained.config).state_dict() | {"item_of_token": trained.item_of_token}
     assert begun[0].keys() == fresh.keys() == trained.state_dict().keys()
     assert all(torch.equal(begun[0][name], fresh[name]) for name in fresh)
     assert not torch.equal(fresh["embedding.weight"], trained.state_dict()["embedding.weight"])
+
+
+def test_every_model_keeps_what_its_tokens_measure(world, pretrained, tmp_path):
+    measured = Measured.of(read_table(world.vocab, VOCAB)).item.tolist()
+    assert max(measured) == 2
+
+    for start in ("pretrained", "fresh"):
+        tune(world, pretrained, tmp_path / start, start=start)
+
+    vocab_sha256 = SeqSets.read(world.seqset).vocab_sha256
+    tuned = [
+        load_classifier(tmp_path / start / "model", vocab_sha256=vocab_sha256)[0].encoder
+        for start in ("pretrained", "fresh")
+    ]
+    for model in (load_pretrained(pretrained, vocab_sha256=vocab_sha256)[0], *tuned):
+        assert model.item_of_token.tolist() == measured
 
 
 def test_nothing_of_the_pretrained_weights_is_in_it(world, pretrained, tmp_path):

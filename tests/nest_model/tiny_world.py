@@ -126,7 +126,8 @@ def with_labels_flipped(world: World, root: Path, split: str) -> World:
 
 
 def write_vocab(path: Path, *, tokens: int = TOKENS) -> None:
-    names = [*SPECIALS, *(f"LAB:{number}" for number in range(tokens))]
+    """Write a vocabulary of items of ten deciles each."""
+    names = [*SPECIALS, *(f"LAB:{number // 10}_Q{number % 10 + 1}" for number in range(tokens))]
     empty = [None] * len(names)
     table = pa.table(
         {
