@@ -18,6 +18,7 @@ from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.finetuning import FineTuning
+from nest_model.finished import is_finished, note_finished
 from nest_model.freezing import freeze_blocks
 from nest_model.labels import Labels, why_not_trainable, write_scores
 from nest_model.loop import fit
@@ -29,14 +30,56 @@ from nest_model.probe import fit_probe
 from nest_model.readme import classifier_readme
 from nest_model.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
 from nest_model.runtime import Runtime
+from nest_model.seeds import further_seeds, model_of_seed, train_seeds
 from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
+from nest_model.telemetry import Telemetry
 from schemas.errors import NestError
 from schemas.io.outputs import remove_outputs, write_json
 
 log = logging.getLogger("nest")
 
 Start = Literal["pretrained", "fresh"]
+
+
+def finetune_seeds(
+    *,
+    seeds: Sequence[int],
+    pretraining_seeds: bool,
+    pretrained: Path,
+    out: Path,
+    predictions: Path,
+    runtime: Runtime,
+    **values: Any,
+) -> None:
+    """Fine-tune with each seed, as `finetune` does; of several, one that is trained already is not trained again.
+
+    Args:
+        pretraining_seeds: each seed begins at the model pretrained with it.
+
+    Raises:
+        NestError: as `finetune`; or a seed's pretrained model is not there, before anything is trained.
+    """
+    origins = {seed: model_of_seed(pretrained, seed) for seed in seeds[1:] if pretraining_seeds}
+    for seed, folder in origins.items():
+        if not (folder / "config.json").exists():
+            raise NestError(f"{folder}: no model pretrained with seed {seed}; pretrain with --seeds first.")
+
+    alone = runtime.fabric.world_size == 1
+    go_on = len(seeds) > 1 or (alone and bool(further_seeds(out)))
+
+    def one(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float] | None:
+        return finetune(
+            seed=seed,
+            pretrained=origins.get(seed, pretrained),
+            out=model,
+            predictions=file,
+            runtime=replace(runtime, telemetry=telemetry),
+            go_on=go_on,
+            **values,
+        )
+
+    train_seeds(one, seeds, out, predictions, runtime.telemetry, writes=runtime.fabric.is_global_zero)
 
 
 def finetune(
@@ -53,7 +96,8 @@ def finetune(
     readout: str | None = None,
     freeze: Sequence[str] = (),
     start: Start = "pretrained",
-) -> None:
+    go_on: bool = False,
+) -> dict[str, float] | None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
     A `Probe` on the pretrained model's frozen rows goes with it, its predictions into `probe` beside `predictions`.
@@ -66,6 +110,10 @@ def finetune(
         start: `fresh`: of the pretrained model the config alone is read, and the encoder begins at weights drawn with
             the seed, those its pretraining with that seed would begin at but for embeddings shared there: a plain
             table. There is no probe then.
+        go_on: what the same training left whole is not made again.
+
+    Returns:
+        Its scores and epochs; nothing of a task that cannot be learnt, and on other ranks than the first {}.
 
     Raises:
         NestError: a foreign vocabulary, features later than their prediction, fresh weights that are to stay as they
@@ -78,7 +126,7 @@ def finetune(
     if reason is not None:
         if fabric.is_global_zero:
             give_up(table, reason, out, predictions, telemetry)
-        return
+        return None
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
     if start == "fresh":
@@ -95,10 +143,14 @@ def finetune(
     chosen = usual.changed(**recipe)
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
+    origin = checkpoint.weights_sha256(pretrained) if start == "pretrained" else start
+    run_key = _run_key(trainee, origin, chosen, seed, key, freeze)
+    if go_on and is_finished(out, run_key):
+        log.info("%s: seed %d is trained already", table.task.cohort, seed)
+        return _told(json.loads((out / "metrics.json").read_text()))
     # before the encoder is trained
     rows = within_memory(trainee.frozen, trainee, runtime) if start == "pretrained" else None
-    origin = checkpoint.weights_sha256(pretrained) if start == "pretrained" else start
-    states = StateFolder(out / "state", _run_key(trainee, origin, chosen, seed, key, freeze))
+    states = StateFolder(out / "state", run_key)
     log.info("%s: %s", table.task.cohort, trainee.words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
@@ -107,7 +159,7 @@ def finetune(
     )
     weights = whole_weights(trainee.module)
     if not fabric.is_global_zero:
-        return
+        return {}
     summary: dict[str, Any] = trainee.summary() | {
         "seed": seed,
         "recipe": asdict(chosen),
@@ -122,20 +174,34 @@ def finetune(
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
     judged = _judge(predictions, table, "nest" if rows is not None else WITHOUT_PRETRAINING, probability)
     content = {"validation": metrics, "test": judged, **summary, "history": reached.history}
-    told = headline(judged)
+    written = [out / name for name in ("model.safetensors", "config.json", "README.md", "metrics.json")]
+    written.append(predictions)
     if rows is not None:
         probe, chosen_by = fit_probe(table, rows, seed=seed)
         probe.save(out / "probe.safetensors")
         probabilities = probe.probabilities(rows, table.task.label_type)
         frozen = _judge(of_the_probe(predictions), table, "probe", probabilities)
         content["probe"] = {"validation": chosen_by, "test": frozen}
-        told |= {f"frozen_{name}": value for name, value in headline(frozen).items()}
+        written += [out / "probe.safetensors", of_the_probe(predictions)]
     if fabric.world_size == 1:  # elsewhere the weights may lie in parts
         content["attention"] = within_memory(trainee.attention, trainee, runtime)
     write_json(out / "metrics.json", content)
     remove_outputs(out / "not_trainable.json")
+    note_finished(out, run_key, written)
     states.clear()
-    telemetry.result(told | {"epochs": summary["epochs"]}, seconds=round(time.monotonic() - began, 1))
+    told = _told(content)
+    telemetry.result(told, seconds=round(time.monotonic() - began, 1))
+    return told
+
+
+def _told(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the few numbers of a result line."""
+    frozen = headline(content["probe"]["test"]) if "probe" in content else {}
+    return (
+        headline(content["test"])
+        | {f"frozen_{name}": value for name, value in frozen.items()}
+        | {"epochs": content["epochs"]}
+    )
 
 
 def _fresh(config: ModelConfig, seed: int, freeze: Sequence[str]) -> NestModel:

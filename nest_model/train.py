@@ -4,7 +4,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,17 +15,35 @@ import torch
 from nest_model import checkpoint
 from nest_model.code_groups import CodeGroups
 from nest_model.config import ModelConfig
+from nest_model.finished import is_finished, note_finished
 from nest_model.loop import fit
 from nest_model.memory import within_memory
 from nest_model.pretraining import Patients, Pretraining
 from nest_model.readme import pretrained_readme
 from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.runtime import Runtime
+from nest_model.seeds import further_seeds, train_seeds
 from nest_model.state import StateFolder
+from nest_model.telemetry import Telemetry
 from nest_model.vocabulary import read_tokens
 from schemas.io.outputs import write_json
 
 log = logging.getLogger("nest")
+
+
+def pretrain_seeds(*, seeds: Sequence[int], out: Path, runtime: Runtime, **values: Any) -> None:
+    """Pretrain with each seed, as `pretrain` does; of several, one that is trained already is not trained again."""
+
+    alone = runtime.fabric.world_size == 1
+    go_on = len(seeds) > 1 or (alone and bool(further_seeds(out)))
+
+    def one(seed: int, model: Path, _: Path, telemetry: Telemetry) -> dict[str, float]:
+        own = replace(runtime, telemetry=telemetry)
+        return pretrain(seed=seed, out=model, runtime=own, go_on=go_on, **values)
+
+    # it predicts nothing; what would be predictions lies nowhere else
+    nowhere = out / "predictions.parquet"
+    train_seeds(one, seeds, out, nowhere, runtime.telemetry, writes=runtime.fabric.is_global_zero)
 
 
 def pretrain(
@@ -39,8 +58,9 @@ def pretrain(
     runtime: Runtime,
     recipe: Mapping[str, float | None] = MappingProxyType({}),
     key: str = "",
+    go_on: bool = False,
     **changes: Any,
-) -> None:
+) -> dict[str, float]:
     """Pretrain a model and write its folder: weights, config, card, `metrics.json`.
 
     Args:
@@ -48,7 +68,11 @@ def pretrain(
         position: the config's `cse_position`; None: as the model's preset says.
         recipe: what is other than in the preset's own; None: as there.
         key: of what the caller knows it to be made from, the code among it; no state of another is gone on with.
+        go_on: what the same training left whole is not made again.
         changes: of the preset's model config.
+
+    Returns:
+        Its validation metrics and epochs; on other ranks than the first {}.
 
     Raises:
         NestError: inputs that do not belong together, or a disk that is full.
@@ -68,7 +92,11 @@ def pretrain(
     trainee = Pretraining(patients, config, chosen, runtime, code_groups)
     for sentence in (foreseen := trainee.foreseen):
         log.warning("%s", sentence)
-    states = StateFolder(out / "state", run_key(config, chosen, seed, patients, key))
+    made_from = run_key(config, chosen, seed, patients, key)
+    if go_on and is_finished(out, made_from):
+        log.info("seed %d is pretrained already", seed)
+        return _told(json.loads((out / "metrics.json").read_text()))
+    states = StateFolder(out / "state", made_from)
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
@@ -79,7 +107,7 @@ def pretrain(
     card = checkpoint.ModelCard(config, patients.seqsets.vocab_sha256, summary)
     weights = trainee.whole_weights()
     if not fabric.is_global_zero:
-        return
+        return {}
     beside_guesses = trainee.beside_guesses(metrics)
     judged = (
         beside_guesses["not_judged"] if len(patients.val) else []
@@ -90,9 +118,17 @@ def pretrain(
     checkpoint.save(out, weights, card, pretrained_readme(card, metrics, **beside_guesses))
     content = {"validation": metrics, **beside_guesses, **summary, "history": reached.history}
     write_json(out / "metrics.json", content)
+    written = ("model.safetensors", "config.json", "README.md", "metrics.json")
+    note_finished(out, made_from, [out / name for name in written])
     states.clear()
-    told = metrics | {"epochs": len(reached.history)}
+    told = _told(content)
     runtime.telemetry.result(told, seconds=round(time.monotonic() - began, 1))
+    return told
+
+
+def _told(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the few numbers of a result line."""
+    return content["validation"] | {"epochs": len(content["history"])}
 
 
 def run_key(config: ModelConfig, recipe: Recipe, seed: int, patients: Patients, key: str = "") -> str:

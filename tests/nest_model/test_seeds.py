@@ -1,0 +1,341 @@
+"""Several seeds of one training: where each lies, what is trained again, and what pages make of them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nest_model import finetune as finetune_module
+from nest_model import train as train_module
+from nest_model.__main__ import main
+from nest_model.bootstrap import Resamples
+from nest_model.evaluate import score
+from nest_model.finetune import finetune_seeds
+from nest_model.finished import RECORD
+from nest_model.predictions import of_the_probe, read_predictions
+from nest_model.recipe import PRETRAINING, Recipe
+from nest_model.report import results_table, write_report
+from nest_model.report.tasks import predictions_of
+from nest_model.seeds import (
+    further_predictions,
+    further_seeds,
+    model_of_seed,
+    over_seeds,
+    predictions_of_seed,
+)
+from nest_model.telemetry import Stopped, Telemetry
+from nest_model.train import pretrain_seeds
+from schemas.errors import InputError, NestError
+from schemas.layout import Layout
+from schemas.seeds import read_seeds, seeds_of
+from tests.nest_model import made_up
+from tests.nest_model.tiny_world import (
+    StopAfter,
+    World,
+    make_world,
+    pretrain_small,
+    runtime,
+    with_labels_flipped,
+)
+
+RECIPE = Recipe(learning_rate=1e-2, epochs=2, patience=3, examples_per_step=12)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"), subjects=40)
+
+
+@pytest.fixture(scope="module")
+def pretrained(world, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("pretrained")
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].changed(epochs=1))
+    return out
+
+
+def tune(world, pretrained, root, seeds, *, stop=None, pretraining_seeds=False, labels=None) -> Path:
+    finetune_seeds(
+        seeds=seeds,
+        pretraining_seeds=pretraining_seeds,
+        pretrained=pretrained,
+        labels=labels or world.labels,
+        seqset=world.seqset,
+        out=root / "model",
+        predictions=root / "report" / "predictions.parquet",
+        runtime=runtime(root / "model", stop=stop),
+        recipe=vars(RECIPE),
+    )
+    return root
+
+
+def weights(root: Path, seed: int | None = None) -> bytes:
+    model = root / "model"
+    return ((model if seed is None else model_of_seed(model, seed)) / "model.safetensors").read_bytes()
+
+
+def results(root: Path) -> list[dict]:
+    lines = map(json.loads, (root / "model" / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["event"] == "result"]
+
+
+@pytest.fixture
+def begun(monkeypatch) -> list[int]:
+    """The seeds that a training was begun with."""
+    seeds: list[int] = []
+    for module in (finetune_module, train_module):
+        fit = module.fit
+
+        def watched(*arguments, seed, fit=fit, **more):
+            seeds.append(seed)
+            return fit(*arguments, seed=seed, **more)
+
+        monkeypatch.setattr(module, "fit", watched)
+    return seeds
+
+
+def test_each_seed_is_the_training_of_that_seed_alone_and_lies_below_the_first(world, pretrained, tmp_path):
+    several = tune(world, pretrained, tmp_path / "several", (42, 123))
+    for seed, place in ((42, None), (123, 123)):
+        alone = tune(world, pretrained, tmp_path / f"alone_{seed}", (seed,))
+        assert weights(alone) == weights(several, place)
+    predictions = several / "report" / "predictions.parquet"
+    assert list(further_predictions(predictions)) == [123]
+    assert of_the_probe(predictions_of_seed(predictions, 123)).exists()
+    same = {path.relative_to(tmp_path / "alone_42") for path in (tmp_path / "alone_42").rglob("*.*")}
+    assert {path for path in same if "seeds" in path.parts} == set(), "one seed has no folder of seeds"
+    told = results(several)
+    assert len(told) == 3
+    assert told[2]["metrics"] == over_seeds([one["metrics"] for one in told[:2]])
+
+
+def test_a_seed_that_is_trained_is_not_trained_again(world, pretrained, tmp_path, begun):
+    tune(world, pretrained, tmp_path, (42,))
+    tune(world, pretrained, tmp_path, (42, 123))
+    tune(world, pretrained, tmp_path, (42, 123, 7))
+    assert begun == [42, 123, 7]
+    assert len(results(tmp_path)) == 5, "42, 123 and their mean, 7 and the mean of three"
+    tune(world, pretrained, tmp_path, (42,))
+    assert begun == [42, 123, 7], "what was one of several stays one"
+    assert not (tmp_path / "model" / "seeds").exists()
+    assert not (tmp_path / "report" / "seeds").exists()
+
+
+def test_a_seed_of_which_a_file_is_gone_damaged_or_of_other_labels_is_trained_again(
+    world, pretrained, tmp_path, begun
+):
+    tune(world, pretrained, tmp_path, (42, 123))
+    predictions = predictions_of_seed(tmp_path / "report" / "predictions.parquet", 123)
+    whole = predictions.read_bytes()
+    begun.clear()
+    predictions.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
+    tune(world, pretrained, tmp_path, (42, 123))
+    assert begun == [123]
+    assert predictions.read_bytes() == whole
+    (model_of_seed(tmp_path / "model", 123) / RECORD).unlink()
+    tune(world, pretrained, tmp_path, (42, 123))
+    assert begun == [123, 123]
+    other = with_labels_flipped(world, tmp_path / "flipped", "train")
+    tune(world, pretrained, tmp_path, (42, 123), labels=other.labels)
+    assert begun == [123, 123, 42, 123]
+
+
+def test_stopped_in_the_second_seed_it_goes_on_there_and_ends_with_the_same_weights(
+    world, pretrained, tmp_path, begun
+):
+    undisturbed = tune(world, pretrained, tmp_path / "undisturbed", (42, 123))
+    begun.clear()
+
+    class InTheSecond(StopAfter):
+        @property
+        def asked(self) -> bool:
+            return len(begun) == 2 and super().asked
+
+    with pytest.raises(Stopped, match="the state is saved"):
+        tune(world, pretrained, tmp_path / "stopped", (42, 123), stop=InTheSecond(2))
+    assert begun == [42, 123], "it is stopped in the second"
+    tune(world, pretrained, tmp_path / "stopped", (42, 123))
+    assert begun == [42, 123, 123]
+    for seed in (None, 123):
+        assert weights(tmp_path / "stopped", seed) == weights(undisturbed, seed)
+
+
+def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, tmp_path, begun):
+    def pretrain(seeds):
+        pretrain_seeds(
+            **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
+            model="tiny",
+            position=None,
+            d_model=16,
+            heads=2,
+            d_ff=16,
+            seeds=seeds,
+            out=tmp_path / "pretrained",
+            runtime=runtime(tmp_path / "pretrained"),
+            recipe={"epochs": 1},
+        )
+
+    pretrain((42, 123))
+    pretrain((42, 123))
+    assert begun == [42, 123]
+    both = tune(world, tmp_path / "pretrained", tmp_path / "both", (42, 123), pretraining_seeds=True)
+    one = model_of_seed(tmp_path / "pretrained", 123)
+    alone = tune(world, one, tmp_path / "alone", (123,))
+    assert weights(both, 123) == weights(alone)
+    fixed = tune(world, tmp_path / "pretrained", tmp_path / "fixed", (42, 123))
+    assert weights(fixed) == weights(both)
+    assert weights(fixed, 123) != weights(both, 123)
+    with pytest.raises(NestError, match="no model pretrained with seed 7; pretrain with --seeds first"):
+        tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
+    assert not (tmp_path / "missing" / "model" / "model.safetensors").exists()
+
+
+def test_a_task_that_cannot_be_learnt_is_not_tried_with_every_seed(world, pretrained, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tune(world, pretrained, tmp_path, (42, 123))
+    table = pq.read_table(world.labels)
+    same = table.set_column(
+        table.column_names.index("label"), table.schema.field("label"), pa.array([True] * len(table))
+    )
+    pq.write_table(same, tmp_path / "labels.parquet")
+    tune(world, pretrained, tmp_path, (42, 123), labels=tmp_path / "labels.parquet")
+    assert (tmp_path / "model" / "not_trainable.json").exists()
+    assert further_seeds(tmp_path / "model") == further_seeds(tmp_path / "report") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("42,123,42", "seed 42 is there twice"),
+        ("42,042", "seed 42 is there twice"),
+        ("42,-1", "'-1' is no seed"),
+        ("42,1.5", "'1.5' is no seed"),
+        ("42,,123", "'' is no seed"),
+        ("42;123", "'42;123' is no seed"),
+        ("4294967296", "'4294967296' is no seed"),
+        ("٤٢", "is no seed"),
+    ],
+)
+def test_what_is_no_seed_or_there_twice_is_refused_in_one_sentence(text, words, capsys):
+    with pytest.raises(NestError, match=words) as refusal:
+        read_seeds(text)
+    assert str(refusal.value).count(".") <= 2
+    paths = [f"--{name}=x" for name in ("pretrained", "labels", "seqset", "out", "predictions")]
+    with pytest.raises(SystemExit):
+        main(["finetune", *paths, f"--seeds={text}"])
+    assert words in capsys.readouterr().err
+    assert not Path("x").exists()
+
+
+def test_seeds_are_read_in_order_and_contradict_another_first_one():
+    assert read_seeds(" 42, 123,7") == (42, 123, 7)
+    assert seeds_of(None, None) == (42,)
+    assert seeds_of(7, None) == (7,)
+    assert seeds_of(42, (42, 123)) == seeds_of(None, (42, 123)) == (42, 123)
+    with pytest.raises(NestError, match="seed 123 is not the first of the seeds 42, 123"):
+        seeds_of(123, (42, 123))
+
+
+def test_a_foreign_folder_of_a_later_seed_is_refused_before_anything_is_trained(tmp_path, capsys):
+    theirs = tmp_path / "model" / "seeds" / "123" / "notes.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("mine")
+    paths = {name: tmp_path / name for name in ("pretrained", "labels", "seqset")}
+    paths |= {"out": tmp_path / "model", "predictions": tmp_path / "report" / "predictions.parquet"}
+    arguments = [f"--{name}={path}" for name, path in paths.items()]
+    assert main(["finetune", *arguments, "--seeds=42,123"]) == 2
+    assert "notes.txt" in capsys.readouterr().err
+    assert theirs.read_text() == "mine"
+
+
+def test_the_mean_is_told_of_numbers_every_seed_has():
+    told = over_seeds([{"auroc": 0.5, "ap": None, "epochs": 3}, {"auroc": 0.7, "ap": 0.1, "epochs": 3}])
+    assert told["auroc"] == pytest.approx(0.6)
+    assert told["auroc_sd"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
+    assert told["epochs_sd"] == 0
+    assert "ap" not in told
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory) -> Layout:
+    """A cohort whose NEST has three seeds, of which the second is as the frozen one, the third as LightGBM."""
+    root = tmp_path_factory.mktemp("data") / "mimic"
+    layout = made_up.write_layout(root, subjects=300, cohorts={"mimic_mortality": "bool"})
+    nest = predictions_of(layout, "mimic_mortality", "nest")
+    for seed, other in ((123, "probe"), (7, "lightgbm")):
+        file = predictions_of_seed(nest, seed)
+        file.parent.mkdir(parents=True)
+        shutil.copy(predictions_of(layout, "mimic_mortality", other), file)
+    return layout
+
+
+def test_a_page_tells_mean_and_spread_over_seeds_and_the_difference_of_the_means(layout, tmp_path):
+    write_report(layout.root, ["mimic_mortality"], tmp_path, "default", Telemetry(tmp_path))
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    task = metrics["tasks"]["mimic_mortality"]
+    assert task["seeds"] == {"nest": 3}
+    test = {
+        name: read_predictions(predictions_of(layout, "mimic_mortality", name)).of("test")
+        for name in ("nest", "probe", "lightgbm")
+    }
+    resamples = Resamples.of(test["nest"].subject_id)
+    scores = {name: score(one, resamples) for name, one in test.items()}
+    for metric in ("auroc", "average_precision", "brier", "ece"):
+        values = [one[metric].value for one in scores.values()]
+        samples = np.mean([one[metric].samples for one in scores.values()], axis=0)
+        shown = task["models"]["nest"][metric]
+        assert shown["value"] == pytest.approx(np.mean(values), abs=1e-6)
+        assert shown["sd"] == pytest.approx(np.std(values, ddof=1), abs=1e-6)
+        assert [shown["low"], shown["high"]] == pytest.approx(
+            np.nanpercentile(samples, [2.5, 97.5]), abs=1e-6
+        )
+        paired = samples - scores["lightgbm"][metric].samples
+        difference = task["differences"]["lightgbm"][metric]
+        assert difference["value"] == pytest.approx(np.mean(values) - values[2], abs=2e-6)
+        assert [difference["low"], difference["high"]] == pytest.approx(
+            np.nanpercentile(paired, [2.5, 97.5]), abs=1e-6
+        )
+        assert "sd" not in task["models"]["lightgbm"][metric]
+    assert metrics["mean_auroc"]["models"]["nest"] == task["models"]["nest"]["auroc"]
+    assert "sd" in task["recalibrated"]["models"]["nest"]["brier"]
+    assert "sd" in task["parts_read"]["nest"]["main"]
+    page, table = (tmp_path / "report.html").read_text(), results_table(metrics)
+    auroc = task["models"]["nest"]["auroc"]
+    words = f"{auroc['value']:.3f} ± {auroc['sd']:.3f}"
+    assert f"<b>{words}</b>" in page
+    assert words in table
+    assert "Mean ± standard deviation over seeds: NEST 3." in page
+    assert "Several seeds, one split" in page
+
+
+def test_without_further_seeds_nothing_speaks_of_several(layout, tmp_path):
+    copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
+    shutil.rmtree(copied.report("mimic_mortality_nest") / "seeds")
+    write_report(copied.root, ["mimic_mortality"], tmp_path / "out", "default")
+    page, numbers = (
+        (tmp_path / "out" / "report.html").read_text(),
+        (tmp_path / "out" / "metrics.json").read_text(),
+    )
+    assert "±" not in page
+    assert '"sd"' not in numbers
+    assert '"seeds"' not in numbers
+    assert "One seed, one split" in page
+
+
+def test_a_seed_of_other_rows_is_refused(layout, tmp_path):
+    copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
+    file = predictions_of_seed(predictions_of(copied, "mimic_mortality", "nest"), 123)
+    one = read_predictions(file)
+    made_up.write_predictions(
+        file,
+        subject_id=one.subject_id[1:],
+        encounter_id=one.encounter_id[1:],
+        label=one.truth[1:, 0],
+        probability=one.probability[1:],
+        split=one.split[1:],
+    )
+    with pytest.raises(InputError, match=r"its rows are not those of .* another seed; train the seeds again"):
+        write_report(copied.root, ["mimic_mortality"], tmp_path / "out", "default")
