@@ -40,7 +40,7 @@ PATHS = {
     "subjects": "the table of the patients and their splits, `subjects.parquet`",
     "vocab": "the vocabulary the shards were written with, `vocab.parquet`",
 }
-SEED = "of all that is drawn by chance"
+SEED = "seed of all that is drawn by chance"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     finetune.add_argument(
         "--pretraining-seeds",
         action="store_true",
-        help="each seed begins at the model pretrained with it, in `seeds` of the pretrained model's folder",
+        help="begin each further seed at the model pretrained with it, `seeds/SEED` below --pretrained",
     )
     _device(finetune)
     _training(finetune)
@@ -168,12 +168,13 @@ def _paths(command: argparse.ArgumentParser, *names: str) -> None:
 
 
 def _seeds(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--seed", type=_seed, help=f"{SEED}; without: {DEFAULT}, or the first of --seeds")
+    command.add_argument("--seed", type=_seed, help=f"{SEED} (default: {DEFAULT}, or the first of --seeds)")
     command.add_argument(
         "--seeds",
-        type=_several_seeds,
-        help="several, with commas between: a training each, all but the first in `seeds` of the outputs' folders; one "
-        "that is trained already is not trained again",
+        type=_seed_list,
+        metavar="SEED,SEED,…",
+        help="seeds to train with, one model each, such as 42,123; the first lies in --out, each other in `seeds/SEED` "
+        "below it",
     )
 
 
@@ -181,7 +182,7 @@ def _seed(text: str) -> int:
     return _or_refuse(read_seed, text)
 
 
-def _several_seeds(text: str) -> tuple[int, ...]:
+def _seed_list(text: str) -> tuple[int, ...]:
     return _or_refuse(read_seeds, text)
 
 
@@ -307,10 +308,10 @@ def _lightgbm(*, stop: StopRequest, telemetry: Telemetry, out: Path, predictions
 
     seeds = options.pop("seeds")
 
-    def one(seed: int, model: Path, file: Path, telemetry: Telemetry):
+    def train(seed: int, model: Path, file: Path, telemetry: Telemetry):
         return lightgbm.run(seed=seed, out=model, predictions=file, telemetry=telemetry, **options)
 
-    train_seeds(one, seeds, out, predictions, telemetry, writes=True)
+    train_seeds(train, seeds, out, predictions, telemetry, writes=True)
 
 
 def _yardsticks(*, stop: StopRequest, **options) -> None:

@@ -40,7 +40,7 @@ class Score:
     value: float | None
     samples: np.ndarray  # [resamples], NaN where the metric is not defined; empty: no interval
     note: str = ""
-    by_seed: tuple[float, ...] = ()  # of a model of several seeds, whose mean the value is
+    by_seed: tuple[float, ...] = ()  # the scores of a model's seeds, if several, of which `value` is the mean
 
     def interval(self) -> tuple[float, float] | None:
         """The central 95 % of the resamples."""
@@ -52,10 +52,10 @@ class Score:
     def json(self) -> dict[str, Any]:
         low, high = self.interval() or (None, None)
         rounded = [None if x is None else round(x, 6) for x in (self.value, low, high)]
-        found = dict(zip(("value", "low", "high"), rounded, strict=True)) | {"note": self.note}
+        content = dict(zip(("value", "low", "high"), rounded, strict=True)) | {"note": self.note}
         if not self.by_seed:
-            return found
-        return found | {"sd": round(float(np.std(self.by_seed, ddof=1)), 6), "seeds": len(self.by_seed)}
+            return content
+        return content | {"sd": round(float(np.std(self.by_seed, ddof=1)), 6), "seeds": len(self.by_seed)}
 
 
 def missing(note: str) -> Score:
@@ -75,26 +75,24 @@ def combine(scores: Sequence[Score], how: Callable[[Sequence[Any]], Any]) -> Sco
 
 
 def over_seeds(scores: Sequence[Score]) -> Score:
-    """Return the mean of one score over the seeds of a model, patient by patient of the same resamples."""
-    mean = combine(scores, lambda values: np.mean(values, axis=0))
+    """Return the mean of one score over the seeds of a model, on the same resampled patients."""
+    mean = combine(scores, _mean)
     if mean.value is None or len(scores) == 1:
         return scores[0]
     return replace(mean, by_seed=tuple(one.value for one in scores if one.value is not None))
 
 
 def mean_over(scores: Sequence[Score]) -> Score:
-    """Return the mean of several scores of one model, and of each of its seeds."""
-
-    def how(values: Sequence[Any]) -> Any:
-        return np.mean(values, axis=0)
-
-    mean = combine(scores, how)
-    seeds = {len(one.by_seed) for one in scores}
-    if mean.value is None or len(seeds) != 1:
+    """Return the mean of several scores of one model, such as those of its tasks, and the same of each of its seeds."""
+    mean = combine(scores, _mean)
+    if mean.value is None or len({len(score.by_seed) for score in scores}) != 1:
         return mean
-    return replace(
-        mean, by_seed=tuple(float(how(of)) for of in zip(*(one.by_seed for one in scores), strict=True))
-    )
+    seeds = zip(*(score.by_seed for score in scores), strict=True)
+    return replace(mean, by_seed=tuple(float(_mean(values)) for values in seeds))
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    return np.mean(values, axis=0)
 
 
 def score(

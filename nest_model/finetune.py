@@ -18,7 +18,6 @@ from nest_model.config import ModelConfig
 from nest_model.data import SeqSets
 from nest_model.evaluate import evaluate, headline
 from nest_model.finetuning import FineTuning
-from nest_model.finished import is_finished, note_finished
 from nest_model.freezing import freeze_blocks
 from nest_model.labels import Labels, why_not_trainable, write_scores
 from nest_model.loop import fit
@@ -30,7 +29,7 @@ from nest_model.probe import fit_probe
 from nest_model.readme import classifier_readme
 from nest_model.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
 from nest_model.runtime import Runtime
-from nest_model.seeds import further_seeds, model_of_seed, train_seeds
+from nest_model.seeds import finished_metrics, further_seeds, model_of_seed, run_record, train_seeds
 from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
 from nest_model.telemetry import Telemetry
@@ -55,31 +54,37 @@ def finetune_seeds(
     """Fine-tune with each seed, as `finetune` does; of several, one that is trained already is not trained again.
 
     Args:
-        pretraining_seeds: each seed begins at the model pretrained with it.
+        pretraining_seeds: begin each seed but the first at the model pretrained with it.
 
     Raises:
-        NestError: as `finetune`; or a seed's pretrained model is not there, before anything is trained.
+        NestError: as `finetune`; or, before anything is trained, a seed's pretrained model is not there.
     """
+    if pretraining_seeds and len(seeds) == 1:
+        raise NestError(
+            "--pretraining-seeds begins each further seed at its own pretrained model, and there is one seed alone; "
+            "name several with --seeds, or leave it out."
+        )
     origins = {seed: model_of_seed(pretrained, seed) for seed in seeds[1:] if pretraining_seeds}
     for seed, folder in origins.items():
         if not (folder / "config.json").exists():
-            raise NestError(f"{folder}: no model pretrained with seed {seed}; pretrain with --seeds first.")
+            raise NestError(
+                f"{folder}: there is no model pretrained with seed {seed}; pretrain with --seeds first."
+            )
+    fabric = runtime.fabric
+    skip_finished = fabric.broadcast(len(seeds) > 1 or bool(further_seeds(out)))
 
-    alone = runtime.fabric.world_size == 1
-    go_on = len(seeds) > 1 or (alone and bool(further_seeds(out)))
-
-    def one(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float] | None:
+    def train(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float] | None:
         return finetune(
             seed=seed,
             pretrained=origins.get(seed, pretrained),
             out=model,
             predictions=file,
             runtime=replace(runtime, telemetry=telemetry),
-            go_on=go_on,
+            skip_finished=skip_finished,
             **values,
         )
 
-    train_seeds(one, seeds, out, predictions, runtime.telemetry, writes=runtime.fabric.is_global_zero)
+    train_seeds(train, seeds, out, predictions, runtime.telemetry, writes=fabric.is_global_zero)
 
 
 def finetune(
@@ -96,7 +101,7 @@ def finetune(
     readout: str | None = None,
     freeze: Sequence[str] = (),
     start: Start = "pretrained",
-    go_on: bool = False,
+    skip_finished: bool = False,
 ) -> dict[str, float] | None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
@@ -110,10 +115,10 @@ def finetune(
         start: `fresh`: of the pretrained model the config alone is read, and the encoder begins at weights drawn with
             the seed, those its pretraining with that seed would begin at but for embeddings shared there: a plain
             table. There is no probe then.
-        go_on: what the same training left whole is not made again.
+        skip_finished: leave a model alone that this very training wrote to its end.
 
     Returns:
-        Its scores and epochs; nothing of a task that cannot be learnt, and on other ranks than the first {}.
+        Its scores and epochs; None of a task that cannot be learnt, and on other ranks than the first {}.
 
     Raises:
         NestError: a foreign vocabulary, features later than their prediction, fresh weights that are to stay as they
@@ -145,9 +150,10 @@ def finetune(
     trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
     origin = checkpoint.weights_sha256(pretrained) if start == "pretrained" else start
     run_key = _run_key(trainee, origin, chosen, seed, key, freeze)
-    if go_on and is_finished(out, run_key):
+    outputs = _outputs(out, predictions, start)
+    if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
         log.info("%s: seed %d is trained already", table.task.cohort, seed)
-        return _told(json.loads((out / "metrics.json").read_text()))
+        return _result(content)
     # before the encoder is trained
     rows = within_memory(trainee.frozen, trainee, runtime) if start == "pretrained" else None
     states = StateFolder(out / "state", run_key)
@@ -174,28 +180,34 @@ def finetune(
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
     judged = _judge(predictions, table, "nest" if rows is not None else WITHOUT_PRETRAINING, probability)
     content = {"validation": metrics, "test": judged, **summary, "history": reached.history}
-    written = [out / name for name in ("model.safetensors", "config.json", "README.md", "metrics.json")]
-    written.append(predictions)
     if rows is not None:
         probe, chosen_by = fit_probe(table, rows, seed=seed)
         probe.save(out / "probe.safetensors")
         probabilities = probe.probabilities(rows, table.task.label_type)
         frozen = _judge(of_the_probe(predictions), table, "probe", probabilities)
         content["probe"] = {"validation": chosen_by, "test": frozen}
-        written += [out / "probe.safetensors", of_the_probe(predictions)]
     if fabric.world_size == 1:  # elsewhere the weights may lie in parts
         content["attention"] = within_memory(trainee.attention, trainee, runtime)
-    write_json(out / "metrics.json", content)
     remove_outputs(out / "not_trainable.json")
-    note_finished(out, run_key, written)
+    write_json(out / "metrics.json", content | run_record(run_key, outputs))
     states.clear()
-    told = _told(content)
-    telemetry.result(told, seconds=round(time.monotonic() - began, 1))
-    return told
+    result = _result(content)
+    telemetry.result(result, seconds=round(time.monotonic() - began, 1))
+    return result
 
 
-def _told(content: Mapping[str, Any]) -> dict[str, float]:
-    """Return the few numbers of a result line."""
+def _outputs(out: Path, predictions: Path, start: Start) -> list[Path]:
+    """Return the files a training writes before its `metrics.json`."""
+    names = checkpoint.FILES if start == "fresh" else (*checkpoint.FILES, "probe.safetensors")
+    scores = [predictions] if start == "fresh" else [predictions, of_the_probe(predictions)]
+    return [
+        *(out / name for name in names),
+        *(path for file in scores for path in (file, file.parent / "metrics.json")),
+    ]
+
+
+def _result(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the few numbers of a result line, of what `metrics.json` holds."""
     frozen = headline(content["probe"]["test"]) if "probe" in content else {}
     return (
         headline(content["test"])

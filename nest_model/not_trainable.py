@@ -4,11 +4,9 @@ import logging
 import shutil
 from pathlib import Path
 
-from nest_model.finished import RECORD
 from nest_model.labels import Labels
 from nest_model.predictions import of_the_probe
 from nest_model.telemetry import Telemetry
-from schemas.io.atomic import remove_files
 from schemas.io.outputs import remove_empty, remove_outputs, write_json
 
 log = logging.getLogger("nest")
@@ -42,7 +40,6 @@ def forget(out: Path, predictions: Path) -> None:
     probe = of_the_probe(predictions)
     scored = [place for file in (predictions, probe) for place in (file, file.parent / "metrics.json")]
     remove_outputs(*models, *scored)
-    remove_files(out / RECORD)
     for folder in (out / "state", out / "tensorboard"):  # of a folder that the command has claimed
         shutil.rmtree(folder, ignore_errors=True)
     remove_empty(probe.parent)

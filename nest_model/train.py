@@ -15,14 +15,13 @@ import torch
 from nest_model import checkpoint
 from nest_model.code_groups import CodeGroups
 from nest_model.config import ModelConfig
-from nest_model.finished import is_finished, note_finished
 from nest_model.loop import fit
 from nest_model.memory import within_memory
 from nest_model.pretraining import Patients, Pretraining
 from nest_model.readme import pretrained_readme
 from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.runtime import Runtime
-from nest_model.seeds import further_seeds, train_seeds
+from nest_model.seeds import finished_metrics, further_seeds, run_record, train_seeds
 from nest_model.state import StateFolder
 from nest_model.telemetry import Telemetry
 from nest_model.vocabulary import read_tokens
@@ -33,17 +32,16 @@ log = logging.getLogger("nest")
 
 def pretrain_seeds(*, seeds: Sequence[int], out: Path, runtime: Runtime, **values: Any) -> None:
     """Pretrain with each seed, as `pretrain` does; of several, one that is trained already is not trained again."""
+    fabric = runtime.fabric
+    skip_finished = fabric.broadcast(len(seeds) > 1 or bool(further_seeds(out)))
 
-    alone = runtime.fabric.world_size == 1
-    go_on = len(seeds) > 1 or (alone and bool(further_seeds(out)))
+    def train(seed: int, model: Path, _: Path, telemetry: Telemetry) -> dict[str, float]:
+        on = replace(runtime, telemetry=telemetry)
+        return pretrain(seed=seed, out=model, runtime=on, skip_finished=skip_finished, **values)
 
-    def one(seed: int, model: Path, _: Path, telemetry: Telemetry) -> dict[str, float]:
-        own = replace(runtime, telemetry=telemetry)
-        return pretrain(seed=seed, out=model, runtime=own, go_on=go_on, **values)
-
-    # it predicts nothing; what would be predictions lies nowhere else
-    nowhere = out / "predictions.parquet"
-    train_seeds(one, seeds, out, nowhere, runtime.telemetry, writes=runtime.fabric.is_global_zero)
+    # a pretraining predicts nothing: the place of predictions is empty, and in its own folder
+    no_predictions = out / "predictions.parquet"
+    train_seeds(train, seeds, out, no_predictions, runtime.telemetry, writes=fabric.is_global_zero)
 
 
 def pretrain(
@@ -58,7 +56,7 @@ def pretrain(
     runtime: Runtime,
     recipe: Mapping[str, float | None] = MappingProxyType({}),
     key: str = "",
-    go_on: bool = False,
+    skip_finished: bool = False,
     **changes: Any,
 ) -> dict[str, float]:
     """Pretrain a model and write its folder: weights, config, card, `metrics.json`.
@@ -68,7 +66,7 @@ def pretrain(
         position: the config's `cse_position`; None: as the model's preset says.
         recipe: what is other than in the preset's own; None: as there.
         key: of what the caller knows it to be made from, the code among it; no state of another is gone on with.
-        go_on: what the same training left whole is not made again.
+        skip_finished: leave a model alone that this very training wrote to its end.
         changes: of the preset's model config.
 
     Returns:
@@ -92,11 +90,12 @@ def pretrain(
     trainee = Pretraining(patients, config, chosen, runtime, code_groups)
     for sentence in (foreseen := trainee.foreseen):
         log.warning("%s", sentence)
-    made_from = run_key(config, chosen, seed, patients, key)
-    if go_on and is_finished(out, made_from):
+    key_of_run = run_key(config, chosen, seed, patients, key)
+    outputs = [out / name for name in checkpoint.FILES]
+    if skip_finished and (content := finished_metrics(out, key_of_run, outputs, fabric)):
         log.info("seed %d is pretrained already", seed)
-        return _told(json.loads((out / "metrics.json").read_text()))
-    states = StateFolder(out / "state", made_from)
+        return _result(content)
+    states = StateFolder(out / "state", key_of_run)
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
@@ -117,17 +116,15 @@ def pretrain(
             log.warning("%s", sentence)
     checkpoint.save(out, weights, card, pretrained_readme(card, metrics, **beside_guesses))
     content = {"validation": metrics, **beside_guesses, **summary, "history": reached.history}
-    write_json(out / "metrics.json", content)
-    written = ("model.safetensors", "config.json", "README.md", "metrics.json")
-    note_finished(out, made_from, [out / name for name in written])
+    write_json(out / "metrics.json", content | run_record(key_of_run, outputs))
     states.clear()
-    told = _told(content)
-    runtime.telemetry.result(told, seconds=round(time.monotonic() - began, 1))
-    return told
+    result = _result(content)
+    runtime.telemetry.result(result, seconds=round(time.monotonic() - began, 1))
+    return result
 
 
-def _told(content: Mapping[str, Any]) -> dict[str, float]:
-    """Return the few numbers of a result line."""
+def _result(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the few numbers of a result line, of what `metrics.json` holds."""
     return content["validation"] | {"epochs": len(content["history"])}
 
 

@@ -161,11 +161,11 @@ class Settings(BaseSettings):
         return values | {"seed": seeds[0]}
 
     @model_validator(mode="after")
-    def _several_seeds_to_pretrain_with(self) -> Self:
+    def _pretraining_seeds_are_several(self) -> Self:
         if self.pretraining_seeds and len(self.all_seeds) == 1:
             raise NestError(
-                "NEST_PRETRAINING_SEEDS repeats the pretraining with each of NEST_SEEDS, which has one alone; write "
-                "several there, or leave it out."
+                "NEST_PRETRAINING_SEEDS pretrains once with each of NEST_SEEDS, and there is one seed alone; name "
+                "several in NEST_SEEDS, or leave NEST_PRETRAINING_SEEDS out."
             )
         return self
 

@@ -38,7 +38,10 @@ def run(
     """Tune, fit and score one task; write its folder and the predictions of every split.
 
     `out` gets one LightGBM text file per booster, `config.json`, `metrics.json` and a card. A task that
-    cannot be learnt writes `not_trainable.json` and no model, and is no error; it returns nothing, another its scores.
+    cannot be learnt writes `not_trainable.json` and no model, and is no error.
+
+    Returns:
+        Its scores; None of a task that cannot be learnt.
 
     Raises:
         NestError: inputs that do not belong together.
@@ -77,9 +80,9 @@ def run(
     ranked = importance(fitted.boosters, about["columns"])
     write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics, "importance": ranked})
     remove_outputs(out / "not_trainable.json")
-    told = fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()}
-    telemetry.result(told)
-    return told
+    result = fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()}
+    telemetry.result(result)
+    return result
 
 
 def save(out: Path, fitted: Fitted, task: Task, about: dict[str, Any]) -> None:

@@ -52,8 +52,8 @@ def parts_read(
             continue
         known, rows = risks
         terms = np.column_stack([rows[part].to_numpy() for part in PARTS])
-        of_seeds = [_regressed(one, terms, seed) for one in predictions.rows(known).by_seed()]
-        scores = [over_seeds(of_part) for of_part in zip(*of_seeds, strict=True)]
+        seed_scores = [_regressed(one, terms, seed) for one in predictions.rows(known).by_seed()]
+        scores = [over_seeds(part_scores) for part_scores in zip(*seed_scores, strict=True)]
         found[name] = {part: score.json() for part, score in zip(PARTS, scores, strict=True)}
     return found
 

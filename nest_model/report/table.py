@@ -79,7 +79,7 @@ def interval(score: Mapping[str, Any], *, signed: bool = False) -> str:
     value, low, high = (
         None if score[k] is None else _number(score[k], signed) for k in ("value", "low", "high")
     )
-    if "sd" in score:
+    if score.get("sd") is not None:
         value = f"{value} ± {score['sd']:.3f}"
     return f"{value}" if low is None else f"{value} ({low} to {high})"
 

@@ -91,8 +91,8 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
             continue
         every = _of_all_seeds(layout, cohort, name)
         models[name] = every.of(SPLIT)
-        if name in JUDGED and every.task.label_type == "bool" and (mapped := _recalibrated(every)):
-            recalibrated[name], methods[name] = mapped
+        if name in JUDGED and every.task.label_type == "bool" and (pair := _recalibrated(every)):
+            recalibrated[name], methods[name] = pair
     some = next(iter(models.values()), None)
     best = planted(layout, cohort, some) if some else None
     if best:
@@ -108,31 +108,41 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
 
 
 def _of_all_seeds(layout: Layout, cohort: str, model: str) -> Predictions:
-    first = predictions_of(layout, cohort, model)
-    every, others = read_predictions(first), {}
-    for seed in seeds_beside(layout, cohort, model):
-        file = predictions_of(layout, cohort, model, seed)
-        others[seed] = read_predictions(file)
-        if not same_rows(every, others[seed]):
+    """Read what a model predicted with each seed; where no seed predicts anything else, with the first alone.
+
+    Raises:
+        InputError: two seeds were scored on other rows.
+    """
+    file = predictions_of(layout, cohort, model)
+    predictions = read_predictions(file)
+    further = {}
+    for seed in _further_seeds(layout, cohort, model):
+        path = predictions_of(layout, cohort, model, seed)
+        further[seed] = read_predictions(path)
+        if not same_rows(predictions, further[seed]):
             raise InputError(
-                f"{file}: its rows are not those of {first}, which is of another seed; train the seeds again."
+                f"{path}: its rows are not those of {file}, which is of another seed; train the seeds again."
             )
-    return every.with_further(list(others.values()))
+    if all(np.array_equal(other.probability, predictions.probability) for other in further.values()):
+        return predictions
+    return predictions.with_further(list(further.values()))
 
 
-def seeds_beside(layout: Layout, cohort: str, model: str) -> list[int]:
+def _further_seeds(layout: Layout, cohort: str, model: str) -> list[int]:
     """Return the further seeds of one of MODELS that have predictions."""
     folder = predictions_of(layout, cohort, "nest" if model == "probe" else model).parent
     return [seed for seed in further_seeds(folder) if is_written(predictions_of(layout, cohort, model, seed))]
 
 
-def _recalibrated(every: Predictions) -> tuple[Predictions, str] | None:
+def _recalibrated(predictions: Predictions) -> tuple[Predictions, str] | None:
     """Return the test rows of each seed, mapped as its validation rows ask for, and by which map."""
-    maps = [(found, one.of(SPLIT)) for one in every.by_seed() if (found := recalibrate(one.of("val")))]
-    if not maps:
+    maps = [(recalibrate(seed.of("val")), seed.of(SPLIT)) for seed in predictions.by_seed()]
+    fitted = [(calibration, rows) for calibration, rows in maps if calibration]
+    if not fitted:
         return None
-    first, *others = [one.with_probability(found.of(one)) for found, one in maps]
-    return first.with_further(others), " or ".join(sorted({found.method for found, _ in maps}))
+    first, *further = [rows.with_probability(calibration.of(rows)) for calibration, rows in fitted]
+    methods = sorted({calibration.method for calibration, _ in fitted})
+    return first.with_further(further), " or ".join(methods)
 
 
 def predictions_of(layout: Layout, cohort: str, model: str, seed: int | None = None) -> Path:

@@ -166,27 +166,27 @@ def test_further_seeds_change_no_key_and_are_named_to_every_training(
     layout.cards.mkdir()
     for step in ("subjects", "vocab", "seqset", "nest", "mimic_mortality_labels"):
         StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
-    begun: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def instead(context, pipes, out, command, *arguments):
-        begun.append([command, *arguments])
+        commands.append([command, *arguments])
         raise NestError("enough")
 
     monkeypatch.setattr(training, "run_nest_model", instead)
     trainings = (training.pretrained("mimic"), training.fine_tuned("mimic", "mimic_mortality"))
 
     def arguments(asset: dg.AssetsDefinition, content: str = "nest", **settings) -> list[str]:
-        begun.clear()
+        commands.clear()
         StepCard(step="nest", contract="any/1", key="made", content=content).write(layout.cards)
         resources = {
             "workspace": Workspace(data_dir=str(tmp_path), **settings),
             "pipes": dg.PipesSubprocessClient(),
         }
         dg.materialize([asset], resources=resources, raise_on_error=False)
-        return begun[0]
+        return commands[0]
 
-    def key(told: list[str]) -> str:
-        return told[told.index("--key") + 1]
+    def key(flags: list[str]) -> str:
+        return flags[flags.index("--key") + 1]
 
     for asset in trainings:
         alone = arguments(asset)
@@ -197,7 +197,7 @@ def test_further_seeds_change_no_key_and_are_named_to_every_training(
         assert key(several) == key(alone)
     assert "--pretraining-seeds" in several
     only_tasks = [arguments(asset, seeds="42,123") for asset in trainings]
-    assert [("--seeds" in told, "--pretraining-seeds" in told) for told in only_tasks] == [
+    assert [("--seeds" in flags, "--pretraining-seeds" in flags) for flags in only_tasks] == [
         (False, False),
         (True, False),
     ]

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,6 @@ from nest_model.__main__ import main
 from nest_model.bootstrap import Resamples
 from nest_model.evaluate import score
 from nest_model.finetune import finetune_seeds
-from nest_model.finished import RECORD
 from nest_model.predictions import of_the_probe, read_predictions
 from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.report import results_table, write_report
@@ -30,6 +32,7 @@ from nest_model.train import pretrain_seeds
 from schemas.errors import InputError, NestError
 from schemas.layout import Layout
 from schemas.seeds import read_seeds, seeds_of
+from tests.kills import contents
 from tests.nest_model import made_up
 from tests.nest_model.tiny_world import (
     StopAfter,
@@ -81,7 +84,7 @@ def results(root: Path) -> list[dict]:
 
 
 @pytest.fixture
-def begun(monkeypatch) -> list[int]:
+def seeds_begun(monkeypatch) -> list[int]:
     """The seeds that a training was begun with."""
     seeds: list[int] = []
     for module in (finetune_module, train_module):
@@ -105,63 +108,129 @@ def test_each_seed_is_the_training_of_that_seed_alone_and_lies_below_the_first(w
     assert of_the_probe(predictions_of_seed(predictions, 123)).exists()
     same = {path.relative_to(tmp_path / "alone_42") for path in (tmp_path / "alone_42").rglob("*.*")}
     assert {path for path in same if "seeds" in path.parts} == set(), "one seed has no folder of seeds"
-    told = results(several)
-    assert len(told) == 3
-    assert told[2]["metrics"] == over_seeds([one["metrics"] for one in told[:2]])
+    metrics = [result["metrics"] for result in results(several)]
+    assert len(metrics) == 3
+    assert metrics[2] == over_seeds(metrics[:2])
 
 
-def test_a_seed_that_is_trained_is_not_trained_again(world, pretrained, tmp_path, begun):
+def test_a_seed_that_is_trained_is_not_trained_again(world, pretrained, tmp_path, seeds_begun):
     tune(world, pretrained, tmp_path, (42,))
     tune(world, pretrained, tmp_path, (42, 123))
     tune(world, pretrained, tmp_path, (42, 123, 7))
-    assert begun == [42, 123, 7]
+    assert seeds_begun == [42, 123, 7]
     assert len(results(tmp_path)) == 5, "42, 123 and their mean, 7 and the mean of three"
     tune(world, pretrained, tmp_path, (42,))
-    assert begun == [42, 123, 7], "what was one of several stays one"
+    assert seeds_begun == [42, 123, 7], "what was one of several stays one"
     assert not (tmp_path / "model" / "seeds").exists()
     assert not (tmp_path / "report" / "seeds").exists()
 
 
-def test_a_seed_of_which_a_file_is_gone_damaged_or_of_other_labels_is_trained_again(
-    world, pretrained, tmp_path, begun
+OUTPUTS = (
+    "model/seeds/123/README.md",
+    "model/seeds/123/config.json",
+    "model/seeds/123/metrics.json",
+    "model/seeds/123/model.safetensors",
+    "model/seeds/123/probe.safetensors",
+    "report/seeds/123/metrics.json",
+    "report/seeds/123/predictions.parquet",
+    "report/seeds/123/probe/metrics.json",
+    "report/seeds/123/probe/predictions.parquet",
+)
+
+
+@pytest.fixture(scope="module")
+def several(world, pretrained, tmp_path_factory) -> Path:
+    """The folder of a training with the seeds 42 and 123, and nothing that happened to it."""
+    return tune(world, pretrained, tmp_path_factory.mktemp("several"), (42, 123))
+
+
+def test_no_output_of_a_seed_is_left_out_of_what_it_is_recognised_by(several):
+    assert {name for name in contents(several) if "123" in name.split("/")} == set(OUTPUTS)
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_seed_of_which_a_file_is_missing_is_trained_again(
+    world, pretrained, several, tmp_path, seeds_begun, name
 ):
-    tune(world, pretrained, tmp_path, (42, 123))
-    predictions = predictions_of_seed(tmp_path / "report" / "predictions.parquet", 123)
-    whole = predictions.read_bytes()
-    begun.clear()
-    predictions.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
-    tune(world, pretrained, tmp_path, (42, 123))
-    assert begun == [123]
-    assert predictions.read_bytes() == whole
-    (model_of_seed(tmp_path / "model", 123) / RECORD).unlink()
-    tune(world, pretrained, tmp_path, (42, 123))
-    assert begun == [123, 123]
+    root = Path(shutil.copytree(several, tmp_path / "copy"))
+    (root / name).unlink()
+    tune(world, pretrained, root, (42, 123))
+    assert seeds_begun == [123]
+    assert contents(root) == contents(several)
+
+
+def test_a_seed_whose_predictions_are_damaged_or_whose_labels_are_others_is_trained_again(
+    world, pretrained, several, tmp_path, seeds_begun
+):
+    root = Path(shutil.copytree(several, tmp_path / "copy"))
+    predictions = predictions_of_seed(root / "report" / "predictions.parquet", 123)
+    content = predictions.read_bytes()
+    predictions.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    tune(world, pretrained, root, (42, 123))
+    assert seeds_begun == [123]
+    assert predictions.read_bytes() == content
     other = with_labels_flipped(world, tmp_path / "flipped", "train")
-    tune(world, pretrained, tmp_path, (42, 123), labels=other.labels)
-    assert begun == [123, 123, 42, 123]
+    tune(world, pretrained, root, (42, 123), labels=other.labels)
+    assert seeds_begun == [123, 42, 123]
+
+
+def test_killed_in_the_third_seed_it_goes_on_there_and_ends_with_the_same_bytes(world, pretrained, tmp_path):
+    def start(root: Path) -> subprocess.Popen:
+        paths = {"pretrained": pretrained, "labels": world.labels, "seqset": world.seqset}
+        paths |= {"out": root / "model", "predictions": root / "report" / "predictions.parquet"}
+        arguments = [f"--{name}={path}" for name, path in paths.items()]
+        steady = ("--threads=1", "--epochs=4", "--seconds-between-states=0")
+        command = (sys.executable, "-m", "nest_model", "finetune", "--seeds=42,123,7", *arguments, *steady)
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def weights_written_ns(root: Path) -> list[int]:
+        folders = (root / "model", model_of_seed(root / "model", 123))
+        return [(folder / "model.safetensors").stat().st_mtime_ns for folder in folders]
+
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    process = start(undisturbed)
+    process.communicate(timeout=300)
+    assert process.returncode == 0
+
+    third = model_of_seed(killed / "model", 7)
+    process = start(killed)
+    while process.poll() is None and not any(third.glob("state/*/0*.safetensors")):
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -9, "it had not ended by itself"
+    assert not (third / "model.safetensors").exists()
+    before = weights_written_ns(killed)
+
+    process = start(killed)
+    _, log = process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert ["seed 42 is trained already" in log, "seed 123 is trained already" in log] == [True, True]
+    assert log.count("going on from epoch") == 1
+    assert weights_written_ns(killed) == before
+    assert contents(killed) == contents(undisturbed)
 
 
 def test_stopped_in_the_second_seed_it_goes_on_there_and_ends_with_the_same_weights(
-    world, pretrained, tmp_path, begun
+    world, pretrained, tmp_path, seeds_begun
 ):
     undisturbed = tune(world, pretrained, tmp_path / "undisturbed", (42, 123))
-    begun.clear()
+    seeds_begun.clear()
 
     class InTheSecond(StopAfter):
         @property
         def asked(self) -> bool:
-            return len(begun) == 2 and super().asked
+            return len(seeds_begun) == 2 and super().asked
 
     with pytest.raises(Stopped, match="the state is saved"):
         tune(world, pretrained, tmp_path / "stopped", (42, 123), stop=InTheSecond(2))
-    assert begun == [42, 123], "it is stopped in the second"
+    assert seeds_begun == [42, 123], "it is stopped in the second"
     tune(world, pretrained, tmp_path / "stopped", (42, 123))
-    assert begun == [42, 123, 123]
+    assert seeds_begun == [42, 123, 123]
     for seed in (None, 123):
         assert weights(tmp_path / "stopped", seed) == weights(undisturbed, seed)
 
 
-def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, tmp_path, begun):
+def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, tmp_path, seeds_begun):
     def pretrain(seeds):
         pretrain_seeds(
             **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
@@ -178,7 +247,7 @@ def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, t
 
     pretrain((42, 123))
     pretrain((42, 123))
-    assert begun == [42, 123]
+    assert seeds_begun == [42, 123]
     both = tune(world, tmp_path / "pretrained", tmp_path / "both", (42, 123), pretraining_seeds=True)
     one = model_of_seed(tmp_path / "pretrained", 123)
     alone = tune(world, one, tmp_path / "alone", (123,))
@@ -186,8 +255,12 @@ def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, t
     fixed = tune(world, tmp_path / "pretrained", tmp_path / "fixed", (42, 123))
     assert weights(fixed) == weights(both)
     assert weights(fixed, 123) != weights(both, 123)
-    with pytest.raises(NestError, match="no model pretrained with seed 7; pretrain with --seeds first"):
+    with pytest.raises(
+        NestError, match="there is no model pretrained with seed 7; pretrain with --seeds first"
+    ):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
+    with pytest.raises(NestError, match=r"--pretraining-seeds .* there is one seed alone"):
+        tune(world, tmp_path / "pretrained", tmp_path / "missing", (42,), pretraining_seeds=True)
     assert not (tmp_path / "missing" / "model" / "model.safetensors").exists()
 
 
@@ -209,17 +282,17 @@ def test_a_task_that_cannot_be_learnt_is_not_tried_with_every_seed(world, pretra
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("42,123,42", "seed 42 is there twice"),
-        ("42,042", "seed 42 is there twice"),
-        ("42,-1", "'-1' is no seed"),
-        ("42,1.5", "'1.5' is no seed"),
-        ("42,,123", "'' is no seed"),
-        ("42;123", "'42;123' is no seed"),
-        ("4294967296", "'4294967296' is no seed"),
-        ("٤٢", "is no seed"),
+        ("42,123,42", "seed 42 is named twice"),
+        ("42,042", "seed 42 is named twice"),
+        ("42,-1", "'-1' is not a seed"),
+        ("42,1.5", "'1.5' is not a seed"),
+        ("42,,123", "'' is not a seed"),
+        ("42;123", "'42;123' is not a seed"),
+        ("4294967296", "'4294967296' is not a seed"),
+        ("٤٢", "is not a seed"),
     ],
 )
-def test_what_is_no_seed_or_there_twice_is_refused_in_one_sentence(text, words, capsys):
+def test_what_is_not_a_seed_or_is_named_twice_is_refused_in_one_sentence(text, words, capsys):
     with pytest.raises(NestError, match=words) as refusal:
         read_seeds(text)
     assert str(refusal.value).count(".") <= 2
@@ -251,12 +324,12 @@ def test_a_foreign_folder_of_a_later_seed_is_refused_before_anything_is_trained(
     assert theirs.read_text() == "mine"
 
 
-def test_the_mean_is_told_of_numbers_every_seed_has():
-    told = over_seeds([{"auroc": 0.5, "ap": None, "epochs": 3}, {"auroc": 0.7, "ap": 0.1, "epochs": 3}])
-    assert told["auroc"] == pytest.approx(0.6)
-    assert told["auroc_sd"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
-    assert told["epochs_sd"] == 0
-    assert "ap" not in told
+def test_the_mean_is_of_numbers_every_seed_has():
+    metrics = over_seeds([{"auroc": 0.5, "ap": None, "epochs": 3}, {"auroc": 0.7, "ap": 0.1, "epochs": 3}])
+    assert metrics["auroc"] == pytest.approx(0.6)
+    assert metrics["auroc_sd"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
+    assert metrics["epochs_sd"] == 0
+    assert "ap" not in metrics
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +345,7 @@ def layout(tmp_path_factory) -> Layout:
     return layout
 
 
-def test_a_page_tells_mean_and_spread_over_seeds_and_the_difference_of_the_means(layout, tmp_path):
+def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(layout, tmp_path):
     write_report(layout.root, ["mimic_mortality"], tmp_path, "default", Telemetry(tmp_path))
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     task = metrics["tasks"]["mimic_mortality"]

@@ -154,17 +154,17 @@ def test_the_first_of_several_seeds_is_the_seed_of_all_else(monkeypatch):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"seeds": "42,42"}, "NEST_SEEDS: seed 42 is there twice"),
-        ({"seeds": "42,x"}, "NEST_SEEDS: 'x' is no seed"),
-        ({"seeds": "42,-7"}, "NEST_SEEDS: '-7' is no seed"),
+        ({"seeds": "42,42"}, "NEST_SEEDS: seed 42 is named twice"),
+        ({"seeds": "42,x"}, "NEST_SEEDS: 'x' is not a seed"),
+        ({"seeds": "42,-7"}, "NEST_SEEDS: '-7' is not a seed"),
         ({"seeds": "42,123", "seed": 123}, "NEST_SEED: seed 123 is not the first of the seeds 42, 123"),
         ({"seed": -1}, "NEST_SEED: Input should be greater than or equal to 0"),
         (
             {"pretraining_seeds": True},
-            "NEST_PRETRAINING_SEEDS repeats the pretraining with each of NEST_SEEDS",
+            "NEST_PRETRAINING_SEEDS pretrains once with each of NEST_SEEDS, and there is one seed alone",
         ),
     ],
 )
-def test_seeds_that_are_none_or_contradict_each_other_are_refused(values, words):
+def test_what_is_not_a_seed_or_contradicts_the_others_is_refused(values, words):
     with pytest.raises(NestError, match=words):
         Settings(**values)
