@@ -380,7 +380,7 @@ def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(l
     words = f"{auroc['value']:.3f} ± {auroc['sd']:.3f}"
     assert f"<b>{words}</b>" in page
     assert words in table
-    assert "Mean ± standard deviation over seeds: NEST 3." in page
+    assert "beside their mean: NEST 3 seeds; every other model has one fit." in page
     assert "Several seeds, one split" in page
 
 
