@@ -153,7 +153,9 @@ def finetune(
     outputs = _outputs(out, predictions, start)
     if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
         log.info("%s: seed %d is trained already", table.task.cohort, seed)
-        return _result(content)
+        result = _result(content)
+        telemetry.result(result)
+        return result
     # before the encoder is trained
     rows = within_memory(trainee.frozen, trainee, runtime) if start == "pretrained" else None
     states = StateFolder(out / "state", run_key)

@@ -94,7 +94,9 @@ def pretrain(
     outputs = [out / name for name in checkpoint.FILES]
     if skip_finished and (content := finished_metrics(out, key_of_run, outputs, fabric)):
         log.info("seed %d is pretrained already", seed)
-        return _result(content)
+        result = _result(content)
+        runtime.telemetry.result(result)
+        return result
     states = StateFolder(out / "state", key_of_run)
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)

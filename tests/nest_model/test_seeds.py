@@ -118,9 +118,12 @@ def test_a_seed_that_is_trained_is_not_trained_again(world, pretrained, tmp_path
     tune(world, pretrained, tmp_path, (42, 123))
     tune(world, pretrained, tmp_path, (42, 123, 7))
     assert seeds_begun == [42, 123, 7]
-    assert len(results(tmp_path)) == 5, "42, 123 and their mean, 7 and the mean of three"
+    assert len(results(tmp_path)) == 1 + 3 + 4, "each seed's, and the mean of two, then of three"
     tune(world, pretrained, tmp_path, (42,))
     assert seeds_begun == [42, 123, 7], "what was one of several stays one"
+    assert results(tmp_path)[-1]["metrics"] == results(tmp_path)[0]["metrics"], (
+        "and its result is reported again"
+    )
     assert not (tmp_path / "model" / "seeds").exists()
     assert not (tmp_path / "report" / "seeds").exists()
 
