@@ -101,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
         commands, "removals", _removals, "ask what a fine-tuned model loses when events are taken out"
     )
     _paths(removals, "model", "labels", "seqset", "out")
+    removals.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
     _device(removals)
 
     audit = _command(

@@ -383,7 +383,8 @@ def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(l
     words = f"{auroc['value']:.3f} ± {auroc['sd']:.3f}"
     assert f"<b>{words}</b>" in page
     assert words in table
-    assert "beside their mean: NEST 3 seeds; every other model has one fit." in page
+    assert "beside their mean: NEST 3 seeds; the other rows are of the first seed alone." in page
+    assert "± is the standard deviation over seeds, beside their mean. AUROC" in page
     assert "Several seeds, one split" in page
 
 
