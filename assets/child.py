@@ -130,6 +130,8 @@ def sentence(event: dict[str, Any]) -> str:
             return f"trial {event['trial'] + 1}: {_numbers(event['metrics'])}"
         case "not_trainable":
             return f"not trainable: {event['reason']}"
+        case "seed":
+            return f"seed {event['seed']}, {event['number']} of {event['total']}"
         case "error" | "stopped":
             return event["message"]
         case _:

@@ -50,6 +50,8 @@ class Workspace(dg.ConfigurableResource):
     yardsticks: str | None = None  # default | all
     med_link: str | None = None  # name | pharmacy
     seed: int | None = None
+    seeds: str | None = None  # e.g. 42,123,456,2025,3407
+    pretraining_seeds: bool | None = None
     dask_scheduler: str | None = None
     subjects_per_bucket: int | None = None
     synthetic_patients: int | None = None

@@ -39,12 +39,14 @@ def results(source: str) -> str:
         )
     metrics = json.loads(verified(folder / "metrics.json").read_text())
     seed = (metrics["pretraining"] or {}).get("seed", settings.seed)
+    seeds_per_task = [count for task in metrics["tasks"].values() for count in task.get("seeds", {}).values()]
     to_mend = cohorts_to_mend(source, metrics)
     return "\n".join(
         [
             results_table(metrics),
             "",
-            f"Preset:      {metrics['preset']}, seed {seed}",
+            f"Preset:      {metrics['preset']}, seed {seed}"
+            + (f"; tasks with {max(seeds_per_task)} seeds" if seeds_per_task else ""),
             f"Data:        {data}",
             f"Report:      {folder / 'report.html'}",
             f"In the UI:   {command(settings, 'make ui')}, then http://127.0.0.1:3000",

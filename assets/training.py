@@ -25,6 +25,7 @@ from schemas.cards import OF_A_COHORT, StepCard
 from schemas.layout import Layout
 from schemas.leak_audit import LeakAudit
 from schemas.markdown import markdown_table
+from schemas.settings import Settings
 
 MODELS = {"owners": ["team:research"]}
 COMMAND = "nest_model.commands"
@@ -63,9 +64,12 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
         options |= (
             {"threads": 2} | dict(model or {}) | PretrainingOptions.from_text(settings.pretraining).flags()
         )
-        reads = options | {"gpu": settings.model == "auto" and has_gpu()}
+        gpu = {"gpu": settings.model == "auto" and has_gpu()}
         paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}
-        key = {"key": key_of(layout, reads)}
+        key = {"key": key_of(layout, options | gpu)}  # whichever seeds there are beside this one
+        if settings.pretraining_seeds:
+            options |= several_seeds(settings)
+        reads = options | gpu
 
         def make() -> StepCard:
             return model_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths | key)))
@@ -109,7 +113,12 @@ def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
         layout, settings = workspace.layout(source), workspace.settings
         options = {"seed": settings.seed, "threads": 1}  # two run side by side
         options |= FineTuningOptions.from_text(settings.finetuning).flags()
-        paths = {"pretrained": layout.model(f"{source}_nest"), "key": key_of(layout, options)}
+        # whichever seeds there are beside this one; a training knows its pretrained weights itself
+        key = key_of(layout, options, but=("nest",))
+        paths = {"pretrained": layout.model(f"{source}_nest"), "key": key}
+        options |= several_seeds(settings)
+        if settings.pretraining_seeds:
+            options["pretraining-seeds"] = True
         return _task_model(context, pipes, layout, "finetune", cohort, "nest", options, paths)
 
     return nest
@@ -129,7 +138,8 @@ def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
     def boosted(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
-        layout, options = workspace.layout(source), {"seed": workspace.settings.seed}
+        layout, settings = workspace.layout(source), workspace.settings
+        options = {"seed": settings.seed, **several_seeds(settings)}
         paths = {"vocab": layout.vocab}
         return _task_model(context, pipes, layout, "lightgbm", cohort, "lightgbm", options, paths)
 
@@ -165,14 +175,15 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
         layout, settings = workspace.layout(source), workspace.settings
-        options = {"seed": settings.seed, "which": settings.yardsticks}
+        options: dict[str, Any] = {"seed": settings.seed, "which": settings.yardsticks}
         boosted = layout.model(f"{cohort}_lightgbm")
         paths = {"vocab": layout.vocab, "pretrained": layout.model(f"{source}_nest"), "boosted": boosted}
         if settings.yardsticks == "default":
             return _task_model(context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths)
         removals = {"removals": {"model": layout.model(f"{cohort}_nest"), "threads": 1}}
         training = FineTuningOptions.from_text(settings.finetuning).unfrozen().flags()
-        reads = options | training
+        alone = options | training  # whichever seeds there are beside this one
+        training |= several_seeds(settings)
 
         def without_pretraining() -> Mapping[str, float]:
             name = f"{cohort}_yardsticks"
@@ -186,7 +197,7 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
                 "labels": layout.labels(cohort),
                 "seqset": layout.seqset,
                 "predictions": file,
-                "key": key_of(layout, reads, but=("nest", f"{cohort}_nest", f"{cohort}_lightgbm")),
+                "key": key_of(layout, alone, but=("nest", f"{cohort}_nest", f"{cohort}_lightgbm")),
             }
             out = layout.model(name) / WITHOUT_PRETRAINING
             card = model_card(run_nest_model(context, pipes, out, "finetune", *flags(arguments)))
@@ -359,9 +370,18 @@ def _rounded(value: float) -> float:
     return float(value) if float(value).is_integer() else float(f"{value:.4g}")
 
 
+def several_seeds(settings: Settings) -> dict[str, str]:
+    """Return the flag that names all seeds; nothing where there is one."""
+    seeds = settings.all_seeds
+    return {"seeds": ",".join(map(str, seeds))} if len(seeds) > 1 else {}
+
+
 def flags(options: Mapping[str, Any]) -> list[str]:
-    """Return options as a command line has them."""
-    return [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    """Return options as a command line has them; one that is True is its name alone."""
+    pairs = (
+        [f"--{name}", str(value)] if value is not True else [f"--{name}"] for name, value in options.items()
+    )
+    return [part for pair in pairs for part in pair]
 
 
 def _on_tokens_and_labels(source: str, cohort: str) -> dict[str, Any]:

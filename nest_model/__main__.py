@@ -12,10 +12,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads: th
 from nest_model import torchrun
 from nest_model.commands import parser
 from nest_model.memory import is_out_of_memory
+from nest_model.seeds import model_of_seed, predictions_of_seed
 from nest_model.telemetry import Silence, Stopped, StopRequest, Telemetry, die_with_parent
 from schemas.errors import NestError
 from schemas.io.outputs import claim, refuse_foreign_files, refuse_other_table
 from schemas.lock import sole_writer
+from schemas.seeds import seeds_of
 
 PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster for a process it starts
 
@@ -40,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if torchrun.ranks() > 1 and not trains:
             raise NestError("only pretrain and finetune run on several ranks; run this without torchrun.")
+        if "seeds" in options:
+            options["seeds"] = seeds_of(options.pop("seed"), options["seeds"])
         with _pipe(piped), sole_writer(folder) if first else nullcontext(), listening:
             if first:
                 _claim(options, folder)
@@ -56,13 +60,16 @@ def _claim(options: dict, folder: Path) -> None:
     Raises:
         InputError: the folder of the outputs, or a file that is to be replaced, was not made here.
     """
+    further, predictions = options.get("seeds", ())[1:], options.get("predictions")
     if options["out"] == folder:
-        claim(folder)
+        for model in (folder, *(model_of_seed(folder, seed) for seed in further)):
+            claim(model)
     else:
         refuse_other_table(options["out"], "predictions")
-    if predictions := options.get("predictions"):
-        refuse_other_table(predictions, "predictions")
-        refuse_foreign_files([predictions.parent / "metrics.json"])
+    if predictions:
+        for file in (predictions, *(predictions_of_seed(predictions, seed) for seed in further)):
+            refuse_other_table(file, "predictions")
+            refuse_foreign_files([file.parent / "metrics.json"])
 
 
 def _pipe(piped: bool) -> AbstractContextManager:

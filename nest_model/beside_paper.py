@@ -63,7 +63,7 @@ LEFT_OPEN = (
         "0.01; 0.1; 0.1 in a task's head alone",
         "usual values",
     ),
-    ("seeds", "five", "`NEST_SEED`, 42", "five times the time"),
+    ("seeds", "five", "one, 42; `NEST_SEEDS` takes five", "five times the time"),
 )
 """Of the preset `paper` with the data rules `paper`: what, the paper's, ours, why."""
 

@@ -22,6 +22,9 @@ from schemas.io.verify import verified
 from schemas.labels import Task
 
 FORMAT = 2
+FILES = ("model.safetensors", "README.md", "config.json")
+"""What a model's folder holds, in the order it is written."""
+
 Module = TypeVar("Module", bound=nn.Module)
 _NOT_FINE_TUNED = "encoder.set_head."  # the set head plays no part in a task and is not kept
 
@@ -69,8 +72,7 @@ def save(folder: Path, weights: Mapping[str, Tensor], card: ModelCard, readme: s
     Raises:
         WriteError: the disk is full or the folder cannot be written; an earlier model is untouched.
     """
-    names = ("model.safetensors", "README.md", "config.json")
-    with replace_outputs([folder / name for name in names]) as (tensors, text, config):
+    with replace_outputs([folder / name for name in FILES]) as (tensors, text, config):
         save_tensors({name: tensor for name, tensor in weights.items() if _is_kept(name)}, tensors)
         text.write_text(readme)
         config.write_text(card.to_json(sha256_of(tensors)))

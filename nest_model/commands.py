@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from nest_model.config import PRESETS
 from nest_model.options import (
@@ -17,9 +17,13 @@ from nest_model.options import (
     take_options,
 )
 from nest_model.telemetry import StopRequest, Telemetry
+from schemas.errors import NestError
+from schemas.seeds import DEFAULT, read_seed, read_seeds
 
 if TYPE_CHECKING:
     from nest_model.runtime import Runtime
+
+T = TypeVar("T")
 
 DESCRIPTION = "Pretrain, fine-tune, predict, the yardstick, the reports."
 
@@ -36,7 +40,7 @@ PATHS = {
     "subjects": "the table of the patients and their splits, `subjects.parquet`",
     "vocab": "the vocabulary the shards were written with, `vocab.parquet`",
 }
-SEED = "of all that is drawn by chance"
+SEED = "seed of all that is drawn by chance"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
         help="its preset; auto: tiny on a CPU, paper on a GPU",
     )
     add_flags(pretrain, PretrainingOptions)
+    _seeds(pretrain)
     _device(pretrain)
     _training(pretrain)
 
@@ -67,12 +72,18 @@ def parser() -> argparse.ArgumentParser:
         help="weights the encoder begins at; fresh: drawn with the seed, and of the pretrained model only its config "
         "and what its tokens measure are read: the yardstick NEST without pretraining",
     )
+    _seeds(finetune)
+    finetune.add_argument(
+        "--pretraining-seeds",
+        action="store_true",
+        help="begin each further seed at the model pretrained with it, `seeds/SEED` below --pretrained",
+    )
     _device(finetune)
     _training(finetune)
 
     lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same features")
     _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
-    lightgbm.add_argument("--seed", type=int, default=42, help=SEED)
+    _seeds(lightgbm)
 
     yardsticks = _command(
         commands, "yardsticks", _yardsticks, "fit the other models NEST is compared with on a cohort"
@@ -84,19 +95,20 @@ def parser() -> argparse.ArgumentParser:
         default="default",
         help="default: the logistic regression; all: LightGBM under NEST's context and on roll-ups too",
     )
-    yardsticks.add_argument("--seed", type=int, default=42, help=SEED)
+    yardsticks.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
 
     removals = _command(
         commands, "removals", _removals, "ask what a fine-tuned model loses when events are taken out"
     )
     _paths(removals, "model", "labels", "seqset", "out")
+    removals.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
     _device(removals)
 
     audit = _command(
         commands, "audit", _audit, "ask whether what a cohort's models see could tell the outcome"
     )
     _paths(audit, "labels", "seqset", "vocab", "out")
-    audit.add_argument("--seed", type=int, default=42, help=SEED)
+    audit.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
 
     predict = _command(commands, "predict", _predict, "score new patients with a fine-tuned model")
     _paths(predict, "model", "seqset", "out")
@@ -107,6 +119,7 @@ def parser() -> argparse.ArgumentParser:
         help="whom to score when: Parquet or CSV with subject_id, encounter_id, predict_at; left out: each patient's "
         "last stay, at the time the task predicts",
     )
+    predict.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
     _device(predict)
 
     next_set = _command(
@@ -120,6 +133,7 @@ def parser() -> argparse.ArgumentParser:
         help="which set of each patient is to be predicted",
     )
     next_set.add_argument("--raw", type=Path, help="the folder of `held_out`; read for that target alone")
+    next_set.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
     _device(next_set)
 
     report = _command(commands, "report", _report, "one page over every model of some cohorts")
@@ -154,8 +168,33 @@ def _paths(command: argparse.ArgumentParser, *names: str) -> None:
         command.add_argument(f"--{name}", type=Path, required=True, help=PATHS[name])
 
 
+def _seeds(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--seed", type=_seed, help=f"{SEED} (default: {DEFAULT}, or the first of --seeds)")
+    command.add_argument(
+        "--seeds",
+        type=_seed_list,
+        metavar="SEED,SEED,…",
+        help="seeds to train with, one model each, such as 42,123; the first lies in --out, each other in `seeds/SEED` "
+        "below it",
+    )
+
+
+def _seed(text: str) -> int:
+    return _or_refuse(read_seed, text)
+
+
+def _seed_list(text: str) -> tuple[int, ...]:
+    return _or_refuse(read_seeds, text)
+
+
+def _or_refuse(read: Callable[[str], T], text: str) -> T:
+    try:
+        return read(text)
+    except NestError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _device(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--seed", type=int, default=42, help=SEED)
     command.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one"
     )
@@ -205,18 +244,23 @@ def _pretrain(*, model: str, **values) -> None:
 
     def run(runtime: "Runtime", **more) -> None:
         preset = preset_for(model, gpu=runtime.fabric.device.type != "cpu")
-        train.pretrain(runtime=runtime, model=preset, **{"position": None, **options.changes(preset)}, **more)
+        changes = {"position": None, **options.changes(preset)}
+        train.pretrain_seeds(runtime=runtime, model=preset, **changes, **more)
 
     _train(run, options, **values)
 
 
-def _finetune(**values) -> None:
+def _finetune(*, pretraining_seeds: bool, **values) -> None:
     from nest_model import finetune
 
     options = take_options(FineTuningOptions, values)
-    _train(
-        partial(finetune.finetune, readout=options.readout, freeze=options.freeze or ()), options, **values
+    run = partial(
+        finetune.finetune_seeds,
+        readout=options.readout,
+        freeze=options.freeze or (),
+        pretraining_seeds=pretraining_seeds,
     )
+    _train(run, options, **values)
 
 
 def _train(
@@ -259,10 +303,16 @@ def _next_set(*, device: str, precision: str, threads: int, seed: int, stop: Sto
     score.score_next_sets(fabric=start(device, precision, threads=threads), **options)
 
 
-def _lightgbm(*, stop: StopRequest, **options) -> None:
+def _lightgbm(*, stop: StopRequest, telemetry: Telemetry, out: Path, predictions: Path, **options) -> None:
     from nest_model.baselines import lightgbm
+    from nest_model.seeds import train_seeds
 
-    lightgbm.run(**options)
+    seeds = options.pop("seeds")
+
+    def train(seed: int, model: Path, file: Path, telemetry: Telemetry):
+        return lightgbm.run(seed=seed, out=model, predictions=file, telemetry=telemetry, **options)
+
+    train_seeds(train, seeds, out, predictions, telemetry, writes=True)
 
 
 def _yardsticks(*, stop: StopRequest, **options) -> None:

@@ -10,7 +10,7 @@ are resampled.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Score:
     value: float | None
     samples: np.ndarray  # [resamples], NaN where the metric is not defined; empty: no interval
     note: str = ""
+    by_seed: tuple[float, ...] = ()  # the scores of a model's seeds, if several, of which `value` is the mean
 
     def interval(self) -> tuple[float, float] | None:
         """The central 95 % of the resamples."""
@@ -51,7 +52,10 @@ class Score:
     def json(self) -> dict[str, Any]:
         low, high = self.interval() or (None, None)
         rounded = [None if x is None else round(x, 6) for x in (self.value, low, high)]
-        return dict(zip(("value", "low", "high"), rounded, strict=True)) | {"note": self.note}
+        content = dict(zip(("value", "low", "high"), rounded, strict=True)) | {"note": self.note}
+        if not self.by_seed:
+            return content
+        return content | {"sd": round(float(np.std(self.by_seed, ddof=1)), 6), "seeds": len(self.by_seed)}
 
 
 def missing(note: str) -> Score:
@@ -70,6 +74,27 @@ def combine(scores: Sequence[Score], how: Callable[[Sequence[Any]], Any]) -> Sco
     return Score(float(how([s.value for s in scores])), np.asarray(how([s.samples for s in scores])))
 
 
+def over_seeds(scores: Sequence[Score]) -> Score:
+    """Return the mean of one score over the seeds of a model, on the same resampled patients."""
+    mean = combine(scores, _mean)
+    if mean.value is None or len(scores) == 1:
+        return scores[0]
+    return replace(mean, by_seed=tuple(one.value for one in scores if one.value is not None))
+
+
+def mean_over(scores: Sequence[Score]) -> Score:
+    """Return the mean of several scores of one model, such as those of its tasks, and the same of each of its seeds."""
+    mean = combine(scores, _mean)
+    if mean.value is None or len({len(score.by_seed) for score in scores}) != 1:
+        return mean
+    seeds = zip(*(score.by_seed for score in scores), strict=True)
+    return replace(mean, by_seed=tuple(float(_mean(values)) for values in seeds))
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    return np.mean(values, axis=0)
+
+
 def score(
     predictions: Predictions,
     resamples: Resamples,
@@ -77,11 +102,14 @@ def score(
     least: int = SMALLEST_SHOWN,
     metrics: Sequence[str] = METRICS,
 ) -> dict[str, Score]:
-    """Return a Score for each of `metrics`, which may be told to anyone.
+    """Return a Score for each of `metrics`, which may be told to anyone; of several seeds their mean.
 
     Args:
         least: patients with, and patients without, that a class needs to be scored.
     """
+    if predictions.further:
+        each = [score(one, resamples, least=least, metrics=metrics) for one in predictions.by_seed()]
+        return {name: over_seeds([one[name] for one in each]) for name in metrics}
     scorable = predictions.scorable(least)
     if len(predictions) == 0:
         return dict.fromkeys(metrics, missing("no rows to score"))

@@ -28,14 +28,62 @@ from nest_model.probe import fit_probe
 from nest_model.readme import classifier_readme
 from nest_model.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
 from nest_model.runtime import Runtime
+from nest_model.seeds import finished_metrics, further_seeds, model_of_seed, run_record, train_seeds
 from nest_model.sharding import whole_weights
 from nest_model.state import StateFolder
+from nest_model.telemetry import Telemetry
 from schemas.errors import NestError
 from schemas.io.outputs import remove_outputs, write_json
 
 log = logging.getLogger("nest")
 
 Start = Literal["pretrained", "fresh"]
+
+
+def finetune_seeds(
+    *,
+    seeds: Sequence[int],
+    pretraining_seeds: bool,
+    pretrained: Path,
+    out: Path,
+    predictions: Path,
+    runtime: Runtime,
+    **values: Any,
+) -> None:
+    """Fine-tune with each seed, as `finetune` does; of several, one that is trained already is not trained again.
+
+    Args:
+        pretraining_seeds: begin each seed but the first at the model pretrained with it.
+
+    Raises:
+        NestError: as `finetune`; or, before anything is trained, a seed's pretrained model is not there.
+    """
+    if pretraining_seeds and len(seeds) == 1:
+        raise NestError(
+            "--pretraining-seeds begins each further seed at its own pretrained model, and there is one seed alone; "
+            "name several with --seeds, or leave it out."
+        )
+    origins = {seed: model_of_seed(pretrained, seed) for seed in seeds[1:] if pretraining_seeds}
+    for seed, folder in origins.items():
+        if not (folder / "config.json").exists():
+            raise NestError(
+                f"{folder}: there is no model pretrained with seed {seed}; pretrain with --seeds first."
+            )
+    fabric = runtime.fabric
+    skip_finished = fabric.broadcast(len(seeds) > 1 or bool(further_seeds(out)))
+
+    def train(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float] | None:
+        return finetune(
+            seed=seed,
+            pretrained=origins.get(seed, pretrained),
+            out=model,
+            predictions=file,
+            runtime=replace(runtime, telemetry=telemetry),
+            skip_finished=skip_finished,
+            **values,
+        )
+
+    train_seeds(train, seeds, out, predictions, runtime.telemetry, writes=fabric.is_global_zero)
 
 
 def finetune(
@@ -52,7 +100,8 @@ def finetune(
     readout: str | None = None,
     freeze: Sequence[str] = (),
     start: Start = "pretrained",
-) -> None:
+    skip_finished: bool = False,
+) -> dict[str, float] | None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
     A `Probe` on the pretrained model's frozen rows goes with it, its predictions into `probe` beside `predictions`.
@@ -65,6 +114,10 @@ def finetune(
         start: `fresh`: of the pretrained model only its config is read and what its tokens measure, and the encoder
             begins at weights drawn with the seed, those its pretraining with that seed would begin at but for
             embeddings shared there: a plain table. There is no probe then.
+        skip_finished: leave a model alone that this very training wrote to its end.
+
+    Returns:
+        Its scores and epochs; None of a task that cannot be learnt, and on other ranks than the first {}.
 
     Raises:
         NestError: a foreign vocabulary, features later than their prediction, fresh weights that are to stay as they
@@ -77,7 +130,7 @@ def finetune(
     if reason is not None:
         if fabric.is_global_zero:
             give_up(table, reason, out, predictions, telemetry)
-        return
+        return None
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
     if start == "fresh":
@@ -94,10 +147,17 @@ def finetune(
     chosen = usual.changed(**recipe)
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
+    origin = checkpoint.weights_sha256(pretrained) if start == "pretrained" else start
+    run_key = _run_key(trainee, origin, chosen, seed, key, freeze)
+    outputs = _outputs(out, predictions, start)
+    if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
+        log.info("%s: seed %d is trained already", table.task.cohort, seed)
+        result = _result(content)
+        telemetry.result(result)
+        return result
     # before the encoder is trained
     rows = within_memory(trainee.frozen, trainee, runtime) if start == "pretrained" else None
-    origin = checkpoint.weights_sha256(pretrained) if start == "pretrained" else start
-    states = StateFolder(out / "state", _run_key(trainee, origin, chosen, seed, key, freeze))
+    states = StateFolder(out / "state", run_key)
     log.info("%s: %s", table.task.cohort, trainee.words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
@@ -106,7 +166,7 @@ def finetune(
     )
     weights = whole_weights(trainee.module)
     if not fabric.is_global_zero:
-        return
+        return {}
     summary: dict[str, Any] = trainee.summary() | {
         "seed": seed,
         "recipe": asdict(chosen),
@@ -121,20 +181,40 @@ def finetune(
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
     judged = _judge(predictions, table, "nest" if rows is not None else WITHOUT_PRETRAINING, probability)
     content = {"validation": metrics, "test": judged, **summary, "history": reached.history}
-    told = headline(judged)
     if rows is not None:
         probe, chosen_by = fit_probe(table, rows, seed=seed)
         probe.save(out / "probe.safetensors")
         probabilities = probe.probabilities(rows, table.task.label_type)
         frozen = _judge(of_the_probe(predictions), table, "probe", probabilities)
         content["probe"] = {"validation": chosen_by, "test": frozen}
-        told |= {f"frozen_{name}": value for name, value in headline(frozen).items()}
     if fabric.world_size == 1:  # elsewhere the weights may lie in parts
         content["attention"] = within_memory(trainee.attention, trainee, runtime)
-    write_json(out / "metrics.json", content)
     remove_outputs(out / "not_trainable.json")
+    write_json(out / "metrics.json", content | run_record(run_key, outputs))
     states.clear()
-    telemetry.result(told | {"epochs": summary["epochs"]}, seconds=round(time.monotonic() - began, 1))
+    result = _result(content)
+    telemetry.result(result, seconds=round(time.monotonic() - began, 1))
+    return result
+
+
+def _outputs(out: Path, predictions: Path, start: Start) -> list[Path]:
+    """Return the files a training writes before its `metrics.json`."""
+    names = checkpoint.FILES if start == "fresh" else (*checkpoint.FILES, "probe.safetensors")
+    scores = [predictions] if start == "fresh" else [predictions, of_the_probe(predictions)]
+    return [
+        *(out / name for name in names),
+        *(path for file in scores for path in (file, file.parent / "metrics.json")),
+    ]
+
+
+def _result(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the few numbers of a result line, of what `metrics.json` holds."""
+    frozen = headline(content["probe"]["test"]) if "probe" in content else {}
+    return (
+        headline(content["test"])
+        | {f"frozen_{name}": value for name, value in frozen.items()}
+        | {"epochs": content["epochs"]}
+    )
 
 
 def _fresh(encoder: NestModel, seed: int, freeze: Sequence[str]) -> NestModel:

@@ -34,6 +34,7 @@ class Predictions:
     split: np.ndarray  # str [rows]
     truth: np.ndarray  # bool [rows, classes]
     probability: np.ndarray  # f64 [rows, classes]
+    further: tuple[np.ndarray, ...] = ()  # the same of further seeds of the model
 
     def __len__(self) -> int:
         return len(self.subject_id)
@@ -44,17 +45,27 @@ class Predictions:
     def rows(self, chosen: np.ndarray) -> Self:
         """Keep the rows a mask or an index array chooses."""
         names = ("subject_id", "encounter_id", "split", "truth", "probability")
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+        further = tuple(one[chosen] for one in self.further)
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names}, further=further)
 
     def only(self, classes: Sequence[str]) -> Self:
         """Keep these classes, in this order; the model must know them."""
         columns = [self.classes.index(name) for name in classes]
         truth, probability = self.truth[:, columns], self.probability[:, columns]
-        return replace(self, classes=tuple(classes), truth=truth, probability=probability)
+        further = tuple(one[:, columns] for one in self.further)
+        return replace(self, classes=tuple(classes), truth=truth, probability=probability, further=further)
 
     def with_probability(self, probability: np.ndarray) -> Self:
         """Return the same rows as another model predicts them, f64 [rows, classes]."""
-        return replace(self, probability=probability)
+        return replace(self, probability=probability, further=())
+
+    def by_seed(self) -> list[Self]:
+        """Return the same rows as each seed of the model predicts them."""
+        return [self.with_probability(one) for one in (self.probability, *self.further)]
+
+    def with_further(self, others: "Sequence[Predictions]") -> Self:
+        """Return these with what further seeds of the model predict for the same rows."""
+        return replace(self, further=tuple(one.probability for one in others))
 
     @cached_property
     def patients(self) -> int:
@@ -148,6 +159,15 @@ def truth_table(label: pa.Array | pa.ChunkedArray, label_type: str, classes: Seq
     column = pc.fill_null(column, -1).to_numpy()
     truth[row[column >= 0], column[column >= 0]] = True
     return truth
+
+
+def same_rows(one: Predictions, other: Predictions) -> bool:
+    """Whether two models were scored on the same rows and classes, so that a difference means something."""
+    return (
+        one.classes == other.classes
+        and np.array_equal(one.encounter_id, other.encounter_id)
+        and np.array_equal(one.truth, other.truth)
+    )
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -4,6 +4,7 @@ Counts, rates and metrics only. The file is appended to and each line is whole, 
 follow it.
 """
 
+import copy
 import ctypes
 import json
 import logging
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from schemas.progress import progress_line
 
@@ -56,6 +57,14 @@ class Telemetry:
                 self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
+    def with_curves_in(self, folder: Path) -> Self:
+        """Return the same telemetry with the curves of a model in that folder."""
+        if folder == self._curves.parent:
+            return self
+        other = copy.copy(self)
+        other._curves, other._writer = folder / "tensorboard", None
+        return other
+
     def evaluation(self, epoch: int, metrics: Mapping[str, float | None], *, step: int | None = None) -> None:
         """Tell what an epoch came to; `step` is its place on the curves, for one that has them."""
         self.write("evaluation", epoch=epoch, metrics=metrics)
@@ -85,6 +94,9 @@ class Silence(Telemetry):
 
     def __init__(self) -> None:
         self._seconds_between_lines = math.inf
+
+    def with_curves_in(self, folder: Path) -> Self:
+        return self
 
     def write(self, event: str, **fields: Any) -> None: ...
 

@@ -4,7 +4,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,11 +22,27 @@ from nest_model.pretraining import Patients, Pretraining
 from nest_model.readme import pretrained_readme
 from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.runtime import Runtime
+from nest_model.seeds import finished_metrics, further_seeds, run_record, train_seeds
 from nest_model.state import StateFolder
+from nest_model.telemetry import Telemetry
 from nest_model.vocabulary import read_tokens
 from schemas.io.outputs import write_json
 
 log = logging.getLogger("nest")
+
+
+def pretrain_seeds(*, seeds: Sequence[int], out: Path, runtime: Runtime, **values: Any) -> None:
+    """Pretrain with each seed, as `pretrain` does; of several, one that is trained already is not trained again."""
+    fabric = runtime.fabric
+    skip_finished = fabric.broadcast(len(seeds) > 1 or bool(further_seeds(out)))
+
+    def train(seed: int, model: Path, _: Path, telemetry: Telemetry) -> dict[str, float]:
+        on = replace(runtime, telemetry=telemetry)
+        return pretrain(seed=seed, out=model, runtime=on, skip_finished=skip_finished, **values)
+
+    # a pretraining predicts nothing: the place of predictions is empty, and in its own folder
+    no_predictions = out / "predictions.parquet"
+    train_seeds(train, seeds, out, no_predictions, runtime.telemetry, writes=fabric.is_global_zero)
 
 
 def pretrain(
@@ -40,8 +57,9 @@ def pretrain(
     runtime: Runtime,
     recipe: Mapping[str, float | None] = MappingProxyType({}),
     key: str = "",
+    skip_finished: bool = False,
     **changes: Any,
-) -> None:
+) -> dict[str, float]:
     """Pretrain a model and write its folder: weights, config, card, `metrics.json`.
 
     Args:
@@ -49,7 +67,11 @@ def pretrain(
         position: the config's `cse_position`; None: as the model's preset says.
         recipe: what is other than in the preset's own; None: as there.
         key: of what the caller knows it to be made from, the code among it; no state of another is gone on with.
+        skip_finished: leave a model alone that this very training wrote to its end.
         changes: of the preset's model config.
+
+    Returns:
+        Its validation metrics and epochs; on other ranks than the first {}.
 
     Raises:
         NestError: inputs that do not belong together, or a disk that is full.
@@ -69,7 +91,14 @@ def pretrain(
     trainee = Pretraining(patients, config, chosen, runtime, code_groups, Measured.of(tokens).item)
     for sentence in (foreseen := trainee.foreseen):
         log.warning("%s", sentence)
-    states = StateFolder(out / "state", run_key(config, chosen, seed, patients, key))
+    key_of_run = run_key(config, chosen, seed, patients, key)
+    outputs = [out / name for name in checkpoint.FILES]
+    if skip_finished and (content := finished_metrics(out, key_of_run, outputs, fabric)):
+        log.info("seed %d is pretrained already", seed)
+        result = _result(content)
+        runtime.telemetry.result(result)
+        return result
+    states = StateFolder(out / "state", key_of_run)
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
@@ -80,7 +109,7 @@ def pretrain(
     card = checkpoint.ModelCard(config, patients.seqsets.vocab_sha256, summary)
     weights = trainee.whole_weights()
     if not fabric.is_global_zero:
-        return
+        return {}
     beside_guesses = trainee.beside_guesses(metrics)
     judged = (
         beside_guesses["not_judged"] if len(patients.val) else []
@@ -90,10 +119,16 @@ def pretrain(
             log.warning("%s", sentence)
     checkpoint.save(out, weights, card, pretrained_readme(card, metrics, **beside_guesses))
     content = {"validation": metrics, **beside_guesses, **summary, "history": reached.history}
-    write_json(out / "metrics.json", content)
+    write_json(out / "metrics.json", content | run_record(key_of_run, outputs))
     states.clear()
-    told = metrics | {"epochs": len(reached.history)}
-    runtime.telemetry.result(told, seconds=round(time.monotonic() - began, 1))
+    result = _result(content)
+    runtime.telemetry.result(result, seconds=round(time.monotonic() - began, 1))
+    return result
+
+
+def _result(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the few numbers of a result line, of what `metrics.json` holds."""
+    return content["validation"] | {"epochs": len(content["history"])}
 
 
 def run_key(config: ModelConfig, recipe: Recipe, seed: int, patients: Patients, key: str = "") -> str:

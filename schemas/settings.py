@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import NestError
 from schemas.rules import PRESETS, DataRules
+from schemas.seeds import DEFAULT, LARGEST, read_seed, read_seeds, seeds_of
 from schemas.urls import is_database_address
 
 SECRETS = ("NEST_SITE_SALT",)
@@ -67,7 +68,9 @@ class Settings(BaseSettings):
     model: Literal["auto", "tiny", "small", "paper"] = "auto"
     pretraining: str = ""  # options of the model's preset, `name=value` with spaces between
     finetuning: str = ""
-    seed: int = 42
+    seed: int = Field(DEFAULT, ge=0, le=LARGEST)
+    seeds: str = ""  # of the trainings, with commas between; the first is the seed of all else
+    pretraining_seeds: bool = False  # a pretraining for each of the seeds too
     yardsticks: Literal["default", "all"] = (
         # all: LightGBM under NEST's context and on roll-ups too, NEST without pretraining, and what NEST loses
         # without events
@@ -109,6 +112,11 @@ class Settings(BaseSettings):
         return tuple(value.strip() for value in self.pcornet_birth_dates.split(",") if value.strip())
 
     @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds of the trainings, the first of them the seed of all else."""
+        return read_seeds(self.seeds) if self.seeds else (self.seed,)
+
+    @property
     def rules(self) -> DataRules:
         """The preset's rules, with what is set apart from it."""
         preset = PRESETS[self.preset]
@@ -136,6 +144,30 @@ class Settings(BaseSettings):
                 hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}."
                 raise NestError(f"{name}: unknown setting; {hint}")
         return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_seeds(cls, values: Any) -> Any:
+        if not values.get("seeds"):
+            return values
+        try:
+            seeds = read_seeds(str(values["seeds"]))
+        except NestError as error:
+            raise NestError(f"NEST_SEEDS: {error}") from None
+        try:
+            seeds_of(read_seed(str(values["seed"])) if "seed" in values else None, seeds)
+        except NestError as error:
+            raise NestError(f"NEST_SEED: {error}") from None
+        return values | {"seed": seeds[0]}
+
+    @model_validator(mode="after")
+    def _pretraining_seeds_are_several(self) -> Self:
+        if self.pretraining_seeds and len(self.all_seeds) == 1:
+            raise NestError(
+                "NEST_PRETRAINING_SEEDS pretrains once with each of NEST_SEEDS, and there is one seed alone; name "
+                "several in NEST_SEEDS, or leave NEST_PRETRAINING_SEEDS out."
+            )
+        return self
 
     @model_validator(mode="after")
     def _crosswalks_with_real_input(self) -> Self:

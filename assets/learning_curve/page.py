@@ -33,14 +33,10 @@ def _made_under(report: Mapping[str, Any]) -> str:
 def _models(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
     models = [model for model in _ORDER if model in report["models"]]
     cells = {
-        size: [_of_seeds(row["models"][model]) for model in models] if (row := rows.get(size)) else None
+        size: [interval(row["models"][model]) for model in models] if (row := rows.get(size)) else None
         for size in report["sizes"]
     }
     return _table([LABELS[model] for model in models], cells)
-
-
-def _of_seeds(score: Mapping[str, Any]) -> str:
-    return interval(score) + (f" ± {score['sd']:.3f}" if score["sd"] is not None else "")
 
 
 def _differences(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:

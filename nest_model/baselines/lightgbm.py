@@ -34,11 +34,14 @@ RARE = f"a code of under {SMALLEST_SHOWN} patients"
 
 def run(
     *, labels: Path, seqset: Path, vocab: Path, out: Path, predictions: Path, seed: int, telemetry: Telemetry
-) -> None:
+) -> dict[str, float | None] | None:
     """Tune, fit and score one task; write its folder and the predictions of every split.
 
     `out` gets one LightGBM text file per booster, `config.json`, `metrics.json` and a card. A task that
     cannot be learnt writes `not_trainable.json` and no model, and is no error.
+
+    Returns:
+        Its scores; None of a task that cannot be learnt.
 
     Raises:
         NestError: inputs that do not belong together.
@@ -47,7 +50,7 @@ def run(
     reason = why_not_trainable(table)
     if reason is not None:
         give_up(table, reason, out, predictions, telemetry)
-        return
+        return None
     seqsets = SeqSets.read(seqset)
     names = feature_names(read_tokens(vocab, seqsets.vocab_sha256)["token"].to_pylist())
     selection = select(
@@ -57,7 +60,7 @@ def run(
     columns = common_columns(features[np.flatnonzero(table.split == "train")], MIN_ROWS)
     if not len(columns):
         give_up(table, f"nothing to count in {MIN_ROWS} training rows or more", out, predictions, telemetry)
-        return
+        return None
     features = features[:, columns]
     in_train = table.split == "train"
     is_shown = patients_of_columns(features[in_train], table.subject_id[in_train]) >= SMALLEST_SHOWN
@@ -77,7 +80,9 @@ def run(
     ranked = importance(fitted.boosters, about["columns"])
     write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics, "importance": ranked})
     remove_outputs(out / "not_trainable.json")
-    telemetry.result(fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()})
+    result = fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()}
+    telemetry.result(result)
+    return result
 
 
 def save(out: Path, fitted: Fitted, task: Task, about: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nest_model.bootstrap import Resamples
-from nest_model.evaluate import MIN_PATIENTS, TOO_FEW, Score, missing
+from nest_model.evaluate import MIN_PATIENTS, TOO_FEW, Score, missing, over_seeds
 from nest_model.predictions import Predictions, patients_of
 from schemas.cards import StepCard
 from schemas.contract import read_table
@@ -33,7 +33,8 @@ def planted(layout: Layout, cohort: str, like: Predictions) -> Predictions | Non
         return None
     known, rows = risks
     probability = rows["probability"].to_numpy()
-    return replace(like.rows(known), model="best", probability=probability[:, None].astype(np.float64))
+    best = like.rows(known).with_probability(probability[:, None].astype(np.float64))
+    return replace(best, model="best")
 
 
 def parts_read(
@@ -51,7 +52,8 @@ def parts_read(
             continue
         known, rows = risks
         terms = np.column_stack([rows[part].to_numpy() for part in PARTS])
-        scores = _regressed(predictions.rows(known), terms, seed)
+        seed_scores = [_regressed(one, terms, seed) for one in predictions.rows(known).by_seed()]
+        scores = [over_seeds(part_scores) for part_scores in zip(*seed_scores, strict=True)]
         found[name] = {part: score.json() for part, score in zip(PARTS, scores, strict=True)}
     return found
 

@@ -70,12 +70,17 @@ def _of_classes(summary: Mapping[str, Any]) -> str:
 
 
 def interval(score: Mapping[str, Any], *, signed: bool = False) -> str:
-    """`0.812 (0.780 to 0.845)`; without an interval the value alone; a dash where there is none."""
+    """`0.812 (0.780 to 0.845)`; without an interval the value alone; a dash where there is none.
+
+    Of several seeds `0.812 ± 0.004 (0.780 to 0.845)`, with the standard deviation over them.
+    """
     if score["value"] is None:
         return "–"
     value, low, high = (
         None if score[k] is None else _number(score[k], signed) for k in ("value", "low", "high")
     )
+    if score.get("sd") is not None:
+        value = f"{value} ± {score['sd']:.3f}"
     return f"{value}" if low is None else f"{value} ({low} to {high})"
 
 

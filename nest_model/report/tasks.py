@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from nest_model.bootstrap import Resamples
-from nest_model.evaluate import METRICS, SPLIT, Score, combine, score, summary
+from nest_model.evaluate import METRICS, SPLIT, Score, combine, mean_over, score, summary
 from nest_model.predictions import (
     WITHOUT_PRETRAINING,
     YARDSTICKS,
@@ -20,15 +20,17 @@ from nest_model.predictions import (
     of_the_probe,
     of_yardstick,
     read_predictions,
+    same_rows,
 )
-from nest_model.recalibration import Method, recalibrate
+from nest_model.recalibration import recalibrate
 from nest_model.report.planted import parts_read, planted
+from nest_model.seeds import further_seeds, predictions_of_seed
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
 from schemas.cards import StepCard
 from schemas.cohort import Cohort
 from schemas.cohort.english import in_english
-from schemas.errors import ContractError
+from schemas.errors import ContractError, InputError
 from schemas.io.verify import is_written, verified
 from schemas.label_counts import shown_label_counts
 from schemas.labels import Task, read_task
@@ -56,7 +58,8 @@ class TaskResults:
     recalibrated: dict[
         str, Predictions
     ]  # of a bool task: the test rows, mapped as the validation rows ask for
-    methods: dict[str, Method]  # of each of these
+    methods: dict[str, str]  # of each of these
+    seeds: dict[str, int]  # of models with several, how many
 
     @cached_property
     def title(self) -> str:
@@ -80,17 +83,16 @@ def title_of(cohort: str) -> str:
 def load_task(layout: Layout, cohort: str) -> TaskResults:
     """Read what the models of a cohort predicted for its test rows, and the planted probabilities of them."""
     models, missing, recalibrated = {}, {}, {}
-    methods: dict[str, Method] = {}
+    methods: dict[str, str] = {}
     for name in MODELS:
         path = predictions_of(layout, cohort, name)
         if not is_written(path):
             missing |= _why_missing(layout, cohort, name)
             continue
-        every = read_predictions(path)
+        every = _of_all_seeds(layout, cohort, name)
         models[name] = every.of(SPLIT)
-        if name in JUDGED and every.task.label_type == "bool" and (found := recalibrate(every.of("val"))):
-            recalibrated[name] = replace(models[name], probability=found.of(models[name]))
-            methods[name] = found.method
+        if name in JUDGED and every.task.label_type == "bool" and (pair := _recalibrated(every)):
+            recalibrated[name], methods[name] = pair
     some = next(iter(models.values()), None)
     best = planted(layout, cohort, some) if some else None
     if best:
@@ -101,15 +103,56 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
         common = {name: models[name].only(labels) for name in MODELS if name in models}
     task = some.task if some else _task(layout, cohort)
     not_asked = tuple(name for name in MODELS if name not in models | missing)
-    return TaskResults(cohort, task, models, common, missing, not_asked, recalibrated, methods)
+    seeds = {name: 1 + len(one.further) for name, one in models.items() if one.further}
+    return TaskResults(cohort, task, models, common, missing, not_asked, recalibrated, methods, seeds)
 
 
-def predictions_of(layout: Layout, cohort: str, model: str) -> Path:
-    """Return where the predictions of one of MODELS lie."""
-    first = layout.report(f"{cohort}_{_asset_of(model)}") / "predictions.parquet"
+def _of_all_seeds(layout: Layout, cohort: str, model: str) -> Predictions:
+    """Read what a model predicted with each seed; where no seed predicts anything else, with the first alone.
+
+    Raises:
+        InputError: two seeds were scored on other rows.
+    """
+    file = predictions_of(layout, cohort, model)
+    predictions = read_predictions(file)
+    further = {}
+    for seed in _further_seeds(layout, cohort, model):
+        path = predictions_of(layout, cohort, model, seed)
+        further[seed] = read_predictions(path)
+        if not same_rows(predictions, further[seed]):
+            raise InputError(
+                f"{path}: its rows are not those of {file}, which is of another seed; train the seeds again."
+            )
+    if all(np.array_equal(other.probability, predictions.probability) for other in further.values()):
+        return predictions
+    return predictions.with_further(list(further.values()))
+
+
+def _further_seeds(layout: Layout, cohort: str, model: str) -> list[int]:
+    """Return the further seeds of one of MODELS that have predictions."""
+    folder = predictions_of(layout, cohort, "nest" if model == "probe" else model).parent
+    return [seed for seed in further_seeds(folder) if is_written(predictions_of(layout, cohort, model, seed))]
+
+
+def _recalibrated(predictions: Predictions) -> tuple[Predictions, str] | None:
+    """Return the test rows of each seed, mapped as its validation rows ask for, and by which map."""
+    maps = [(recalibrate(seed.of("val")), seed.of(SPLIT)) for seed in predictions.by_seed()]
+    fitted = [(calibration, rows) for calibration, rows in maps if calibration]
+    if not fitted:
+        return None
+    first, *further = [rows.with_probability(calibration.of(rows)) for calibration, rows in fitted]
+    methods = sorted({calibration.method for calibration, _ in fitted})
+    return first.with_further(further), " or ".join(methods)
+
+
+def predictions_of(layout: Layout, cohort: str, model: str, seed: int | None = None) -> Path:
+    """Return where the predictions of one of MODELS lie; of a further seed, below those of the first."""
+    file = layout.report(f"{cohort}_{_asset_of(model)}") / "predictions.parquet"
     if model in YARDSTICKS:
-        return of_yardstick(first, model)
-    return of_the_probe(first) if model == "probe" else first
+        file = of_yardstick(file, model)
+    if seed is not None:
+        file = predictions_of_seed(file, seed)
+    return of_the_probe(file) if model == "probe" else file
 
 
 def _asset_of(model: str) -> str:
@@ -150,6 +193,8 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         "warnings": _warnings(layout, results.cohort),
         **_scored(results.models, seed),
     }
+    if results.seeds:
+        found["seeds"] = results.seeds
     if results.common:
         found["common"] = {"labels": len(results.common["nest"].classes), **_scored(results.common, seed)}
     if read := parts_read(layout, results.cohort, results.models, seed=seed):
@@ -215,15 +260,6 @@ def _difference(pair: Any) -> Any:
     return pair[0] - pair[1]
 
 
-def same_rows(one: Predictions, other: Predictions) -> bool:
-    """Whether two models were scored on the same rows and classes, so that a difference means something."""
-    return (
-        one.classes == other.classes
-        and np.array_equal(one.encounter_id, other.encounter_id)
-        and np.array_equal(one.truth, other.truth)
-    )
-
-
 def mean_auroc(tasks: list[TaskResults], *, seed: int) -> dict[str, Any]:
     """Mean test AUROC over the binary tasks per model, and NEST less LightGBM; patients resampled once for all.
 
@@ -237,10 +273,7 @@ def mean_auroc(tasks: list[TaskResults], *, seed: int) -> dict[str, Any]:
     names = [name for name in (*MODELS, "best") if all(name in task.models for task in both)]
     scores = {name: [score(task.models[name], resamples)["auroc"] for task in both] for name in names}
     defined = [k for k in range(len(both)) if all(scores[name][k].value is not None for name in names)]
-    means: dict[str, Score] = {
-        name: combine([scores[name][k] for k in defined], lambda values: np.mean(values, axis=0))
-        for name in names
-    }
+    means: dict[str, Score] = {name: mean_over([scores[name][k] for k in defined]) for name in names}
     found = {
         "tasks": [both[k].title for k in defined],
         "left_out": [task.title for task in binary if task.title not in {both[k].title for k in defined}],
@@ -264,10 +297,12 @@ def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:
             one = predictions.only([name])
             if not len(one.scorable()):
                 continue
-            pair = (one.truth[:, 0], one.probability[:, 0])
+            pairs = [(seed.truth[:, 0], seed.probability[:, 0]) for seed in one.by_seed()]
             row[model] = {
-                "auroc": round(float(roc_auc_score(*pair)), 6),
-                "average_precision": round(float(average_precision_score(*pair)), 6),
+                "auroc": round(float(np.mean([roc_auc_score(*pair) for pair in pairs])), 6),
+                "average_precision": round(
+                    float(np.mean([average_precision_score(*pair) for pair in pairs])), 6
+                ),
             }
         if len(row) > 1:
             rows.append(row)

@@ -13,7 +13,7 @@ from schemas.cards import StepCard, asset_of, is_content
 from schemas.errors import ContractError
 from schemas.hashing import file_sha256
 
-_DEEPEST = 4  # of a file below its source's folder: models/NAME/…/FILE
+_DEEPEST = 7  # of a file below its source's folder: reports/NAME/YARDSTICK/seeds/SEED/probe/FILE
 _Stamp = tuple[
     str, int, int, int, int
 ]  # of a card: its place, bytes, inode, and when its content and entry changed

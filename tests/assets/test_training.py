@@ -157,3 +157,50 @@ def test_all_yardsticks_train_nest_without_pretraining_with_the_settings_of_nest
     StepCard(step="nest", contract="any/1", key="made", content="another pretraining").write(layout.cards)
     metadata(**every)
     assert begun[-1][2]["--key"] == arguments["--key"], "it reads nothing of the pretrained weights"
+
+
+def test_further_seeds_change_no_key_and_are_named_to_every_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    layout = Workspace(data_dir=str(tmp_path)).layout("mimic")
+    layout.cards.mkdir()
+    for step in ("subjects", "vocab", "seqset", "nest", "mimic_mortality_labels"):
+        StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
+    commands: list[list[str]] = []
+
+    def instead(context, pipes, out, command, *arguments):
+        commands.append([command, *arguments])
+        raise NestError("enough")
+
+    monkeypatch.setattr(training, "run_nest_model", instead)
+    trainings = (training.pretrained("mimic"), training.fine_tuned("mimic", "mimic_mortality"))
+
+    def arguments(asset: dg.AssetsDefinition, content: str = "nest", **settings) -> list[str]:
+        commands.clear()
+        StepCard(step="nest", contract="any/1", key="made", content=content).write(layout.cards)
+        resources = {
+            "workspace": Workspace(data_dir=str(tmp_path), **settings),
+            "pipes": dg.PipesSubprocessClient(),
+        }
+        dg.materialize([asset], resources=resources, raise_on_error=False)
+        return commands[0]
+
+    def key(flags: list[str]) -> str:
+        return flags[flags.index("--key") + 1]
+
+    for asset in trainings:
+        alone = arguments(asset)
+        assert not {"--seeds", "--pretraining-seeds"} & set(alone)
+        assert arguments(asset, seeds="42") == alone
+        several = arguments(asset, seeds="42,123", pretraining_seeds=True)
+        assert several[several.index("--seeds") + 1] == "42,123"
+        assert key(several) == key(alone)
+    assert "--pretraining-seeds" in several
+    only_tasks = [arguments(asset, seeds="42,123") for asset in trainings]
+    assert [("--seeds" in flags, "--pretraining-seeds" in flags) for flags in only_tasks] == [
+        (False, False),
+        (True, False),
+    ]
+    assert key(arguments(trainings[1], content="a seed more")) == key(several), (
+        "it knows its pretrained weights itself"
+    )

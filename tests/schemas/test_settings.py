@@ -140,3 +140,31 @@ def test_an_object_store_is_worked_on_in_a_folder_below_ones_own_home(
 ) -> None:
     monkeypatch.setenv("NEST_DATA_DIR", "s3://hospital/nest")
     assert Settings().data_folder.parent == Path("~/.cache/nest").expanduser().resolve()
+
+
+def test_the_first_of_several_seeds_is_the_seed_of_all_else(monkeypatch):
+    assert Settings().all_seeds == (42,)
+    monkeypatch.setenv("NEST_SEEDS", "7, 42,123")
+    assert (Settings().seed, Settings().all_seeds) == (7, (7, 42, 123))
+    monkeypatch.setenv("NEST_SEED", "7")
+    assert Settings().seed == 7
+    assert Settings(pretraining_seeds=True).pretraining_seeds
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"seeds": "42,42"}, "NEST_SEEDS: seed 42 is named twice"),
+        ({"seeds": "42,x"}, "NEST_SEEDS: 'x' is not a seed"),
+        ({"seeds": "42,-7"}, "NEST_SEEDS: '-7' is not a seed"),
+        ({"seeds": "42,123", "seed": 123}, "NEST_SEED: seed 123 is not the first of the seeds 42, 123"),
+        ({"seed": -1}, "NEST_SEED: Input should be greater than or equal to 0"),
+        (
+            {"pretraining_seeds": True},
+            "NEST_PRETRAINING_SEEDS pretrains once with each of NEST_SEEDS, and there is one seed alone",
+        ),
+    ],
+)
+def test_what_is_not_a_seed_or_contradicts_the_others_is_refused(values, words):
+    with pytest.raises(NestError, match=words):
+        Settings(**values)
