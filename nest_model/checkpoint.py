@@ -108,18 +108,18 @@ def weights_sha256(folder: Path) -> str:
     return sha256_of(folder / "model.safetensors")
 
 
-def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
+def read_card(folder: Path) -> ModelCard:
+    """Return what a whole model's `config.json` says.
+
+    Raises:
+        NestError: no whole model there, or another format.
+    """
     path = folder / "config.json"
     if not path.exists() or not (folder / "model.safetensors").exists():
         raise NestError(f"{folder}: no model there (config.json and model.safetensors); train it first.")
     content = _read_config(path)
     if content.weights_sha256 != weights_sha256(folder):
         raise NestError(f"{folder}: config.json and model.safetensors are not of one run; train again.")
-    if content.vocab_sha256 != vocab_sha256:
-        raise NestError(
-            f"{folder}: the model reads another vocabulary ({content.vocab_sha256[:8]}…) than the "
-            f"shards were written with ({vocab_sha256[:8]}…); train again, or tokenize with the model's own."
-        )
     return ModelCard(
         model=ModelConfig.from_json(json.dumps(content.model)),
         vocab_sha256=content.vocab_sha256,
@@ -127,6 +127,16 @@ def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
         task=content.task,
         dropout=content.dropout,
     )
+
+
+def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
+    card = read_card(folder)
+    if card.vocab_sha256 != vocab_sha256:
+        raise NestError(
+            f"{folder}: the model reads another vocabulary ({card.vocab_sha256[:8]}…) than the "
+            f"shards were written with ({vocab_sha256[:8]}…); train again, or tokenize with the model's own."
+        )
+    return card
 
 
 def _read_config(path: Path) -> _Config:

@@ -64,11 +64,7 @@ def finetune_seeds(
             "name several with --seeds, or leave it out."
         )
     origins = {seed: model_of_seed(pretrained, seed) for seed in seeds[1:] if pretraining_seeds}
-    for seed, folder in origins.items():
-        if not (folder / "config.json").exists():
-            raise NestError(
-                f"{folder}: there is no model pretrained with seed {seed}; pretrain with --seeds first."
-            )
+    _refuse_other_pretraining(pretrained, origins)
     fabric = runtime.fabric
     skip_finished = fabric.broadcast(len(seeds) > 1 or bool(further_seeds(out)))
 
@@ -150,14 +146,16 @@ def finetune(
     origin = checkpoint.weights_sha256(pretrained) if start == "pretrained" else start
     run_key = _run_key(trainee, origin, chosen, seed, key, freeze)
     outputs = _outputs(out, predictions, start)
+    states = StateFolder(out / "state", run_key)
     if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
         log.info("%s: seed %d is trained already", table.task.cohort, seed)
+        if fabric.is_global_zero:
+            states.clear()  # of a run that was killed between its last file and this
         result = _result(content)
         telemetry.result(result)
         return result
     # before the encoder is trained
     rows = within_memory(trainee.frozen, trainee, runtime) if start == "pretrained" else None
-    states = StateFolder(out / "state", run_key)
     log.info("%s: %s", table.task.cohort, trainee.words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
@@ -171,6 +169,7 @@ def finetune(
         "seed": seed,
         "recipe": asdict(chosen),
         "preset": parent.training["preset"],
+        "pretraining_seed": parent.training.get("seed"),
         "epochs": len(reached.history),
         "best_epoch": reached.best_epoch,
         "frozen": list(freeze),
@@ -195,6 +194,26 @@ def finetune(
     result = _result(content)
     telemetry.result(result, seconds=round(time.monotonic() - began, 1))
     return result
+
+
+def _refuse_other_pretraining(first: Path, origins: Mapping[int, Path]) -> None:
+    """Refuse models that differ from the first in anything but the seed of their pretraining.
+
+    Raises:
+        NestError: one is not there, is of another seed, or is of another recipe or shape.
+    """
+    for seed, folder in origins.items():
+        if not (folder / "config.json").exists():
+            raise NestError(
+                f"{folder}: there is no model pretrained with seed {seed}; pretrain with --seeds first."
+            )
+        one, other = (checkpoint.read_card(path) for path in (first, folder))
+        same = one.model == other.model and one.training.get("recipe") == other.training.get("recipe")
+        if other.training.get("seed") != seed or not same:
+            raise NestError(
+                f"{folder}: not pretrained as {first} is, with seed {seed} in place of its own; pretrain both anew "
+                "with --seeds."
+            )
 
 
 def _outputs(out: Path, predictions: Path, start: Start) -> list[Path]:

@@ -17,7 +17,6 @@ from nest_model.not_trainable import forget
 from nest_model.telemetry import Telemetry
 from schemas.hashing import file_sha256
 from schemas.io.outputs import remove_empty
-from schemas.io.verify import is_written
 
 if TYPE_CHECKING:  # it loads torch
     from lightning_fabric import Fabric
@@ -46,15 +45,12 @@ def further_seeds(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def further_predictions(predictions: Path) -> dict[int, Path]:
-    """Return the predictions of every seed but the first."""
-    files = {seed: predictions_of_seed(predictions, seed) for seed in further_seeds(predictions.parent)}
-    return {seed: file for seed, file in files.items() if is_written(file)}
-
-
 def forget_further(out: Path, predictions: Path, seeds: Sequence[int] = ()) -> None:
     """Remove the models and predictions of every seed but the first and these."""
-    for seed in {*further_seeds(out), *further_seeds(predictions.parent)} - set(seeds):
+    others = {*further_seeds(out), *further_seeds(predictions.parent)} - set(seeds)
+    if others:
+        log.info("removing the models of seeds that are not named: %s", ", ".join(map(str, sorted(others))))
+    for seed in sorted(others):
         model, file = model_of_seed(out, seed), predictions_of_seed(predictions, seed)
         forget(model, file)
         for folder in (model, file.parent):
@@ -68,12 +64,12 @@ def train_seeds(
 ) -> None:
     """Train with each seed in turn; report the mean and the standard deviation of each metric over the seeds.
 
+    The models of seeds that are no longer named go when all that are named stand: a command that fails removes none.
+
     Args:
         writes: whether this process removes the models of other seeds; of several ranks the first does.
     """
     first, *others = seeds
-    if writes:
-        forget_further(out, predictions, others)
     results = []
     for number, seed in enumerate(seeds, start=1):
         if others:
@@ -87,6 +83,8 @@ def train_seeds(
                 forget_further(out, predictions)
             return
         results.append(result)
+    if writes:
+        forget_further(out, predictions, others)
     if others:
         telemetry.result(over_seeds(results))
 

@@ -37,12 +37,18 @@ def pretrain_seeds(*, seeds: Sequence[int], out: Path, runtime: Runtime, **value
     skip_finished = fabric.broadcast(len(seeds) > 1 or bool(further_seeds(out)))
 
     def train(seed: int, model: Path, _: Path, telemetry: Telemetry) -> dict[str, float]:
-        on = replace(runtime, telemetry=telemetry)
-        return pretrain(seed=seed, out=model, runtime=on, skip_finished=skip_finished, **values)
+        return pretrain(
+            seed=seed,
+            out=model,
+            runtime=replace(runtime, telemetry=telemetry),
+            skip_finished=skip_finished,
+            **values,
+        )
 
-    # a pretraining predicts nothing: the place of predictions is empty, and in its own folder
-    no_predictions = out / "predictions.parquet"
-    train_seeds(train, seeds, out, no_predictions, runtime.telemetry, writes=fabric.is_global_zero)
+    # a pretraining predicts nothing, and no file is there
+    train_seeds(
+        train, seeds, out, out / "predictions.parquet", runtime.telemetry, writes=fabric.is_global_zero
+    )
 
 
 def pretrain(
@@ -93,12 +99,14 @@ def pretrain(
         log.warning("%s", sentence)
     key_of_run = run_key(config, chosen, seed, patients, key)
     outputs = [out / name for name in checkpoint.FILES]
+    states = StateFolder(out / "state", key_of_run)
     if skip_finished and (content := finished_metrics(out, key_of_run, outputs, fabric)):
         log.info("seed %d is pretrained already", seed)
+        if fabric.is_global_zero:
+            states.clear()  # of a run that was killed between its last file and this
         result = _result(content)
         runtime.telemetry.result(result)
         return result
-    states = StateFolder(out / "state", key_of_run)
     log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 

@@ -24,7 +24,7 @@ from nest_model.predictions import (
 )
 from nest_model.recalibration import recalibrate
 from nest_model.report.planted import parts_read, planted
-from nest_model.seeds import further_seeds, predictions_of_seed
+from nest_model.seeds import further_seeds, model_of_seed, predictions_of_seed
 from nest_model.subgroups import attributes, score_groups
 from schemas.attrition import read_attrition, shown_attrition
 from schemas.cards import StepCard
@@ -105,6 +105,15 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
     not_asked = tuple(name for name in MODELS if name not in models | missing)
     seeds = {name: 1 + len(one.further) for name, one in models.items() if one.further}
     return TaskResults(cohort, task, models, common, missing, not_asked, recalibrated, methods, seeds)
+
+
+def _pretraining_seeds(layout: Layout, cohort: str) -> int:
+    """Return with how many seeds the models were pretrained that NEST's seeds of a task begin at; 0: not known."""
+    first = layout.model(f"{cohort}_nest")
+    folders = [first, *(model_of_seed(first, seed) for seed in further_seeds(first))]
+    files = [folder / "metrics.json" for folder in folders if is_written(folder / "metrics.json")]
+    seeds = {json.loads(verified(file).read_text()).get("pretraining_seed") for file in files}
+    return len(seeds - {None})
 
 
 def _of_all_seeds(layout: Layout, cohort: str, model: str) -> Predictions:
@@ -195,6 +204,8 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
     }
     if results.seeds:
         found["seeds"] = results.seeds
+        if pretraining_seeds := _pretraining_seeds(layout, results.cohort):
+            found["pretraining_seeds"] = pretraining_seeds
     if results.common:
         found["common"] = {"labels": len(results.common["nest"].classes), **_scored(results.common, seed)}
     if read := parts_read(layout, results.cohort, results.models, seed=seed):

@@ -21,7 +21,6 @@ from nest_model.recipe import PRETRAINING, Recipe
 from nest_model.report import results_table, write_report
 from nest_model.report.tasks import predictions_of
 from nest_model.seeds import (
-    further_predictions,
     further_seeds,
     model_of_seed,
     over_seeds,
@@ -104,7 +103,7 @@ def test_each_seed_is_the_training_of_that_seed_alone_and_lies_below_the_first(w
         alone = tune(world, pretrained, tmp_path / f"alone_{seed}", (seed,))
         assert weights(alone) == weights(several, place)
     predictions = several / "report" / "predictions.parquet"
-    assert list(further_predictions(predictions)) == [123]
+    assert predictions_of_seed(predictions, 123).exists()
     assert of_the_probe(predictions_of_seed(predictions, 123)).exists()
     same = {path.relative_to(tmp_path / "alone_42") for path in (tmp_path / "alone_42").rglob("*.*")}
     assert {path for path in same if "seeds" in path.parts} == set(), "one seed has no folder of seeds"
@@ -262,6 +261,9 @@ def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, t
         NestError, match="there is no model pretrained with seed 7; pretrain with --seeds first"
     ):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
+    shutil.copytree(one, model_of_seed(tmp_path / "pretrained", 7))
+    with pytest.raises(NestError, match=r"not pretrained as .* is, with seed 7 in place of its own"):
+        tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
     with pytest.raises(NestError, match=r"--pretraining-seeds .* there is one seed alone"):
         tune(world, tmp_path / "pretrained", tmp_path / "missing", (42,), pretraining_seeds=True)
     assert not (tmp_path / "missing" / "model" / "model.safetensors").exists()
@@ -388,6 +390,26 @@ def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(l
     assert "Several seeds, one split" in page
 
 
+@pytest.mark.parametrize(
+    ("pretraining_seeds", "words"),
+    [
+        ((42, 42, 42), "All seeds of NEST begin at one pretraining, whose chance is not in ±."),
+        ((42, 123, 456), "Each seed of NEST begins at a pretraining of its own."),
+    ],
+)
+def test_a_page_says_whether_the_deviation_is_of_pretrainings_too(layout, tmp_path, pretraining_seeds, words):
+    model = layout.model("mimic_mortality_nest")
+    for folder, seed in zip(
+        (model, model_of_seed(model, 123), model_of_seed(model, 456)), pretraining_seeds, strict=True
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text(json.dumps({"pretraining_seed": seed}))
+
+    write_report(layout.root, ["mimic_mortality"], tmp_path, "default", Telemetry(tmp_path))
+
+    assert words in (tmp_path / "report.html").read_text()
+
+
 def test_without_further_seeds_nothing_speaks_of_several(layout, tmp_path):
     copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
     shutil.rmtree(copied.report("mimic_mortality_nest") / "seeds")
@@ -416,3 +438,14 @@ def test_a_seed_of_other_rows_is_refused(layout, tmp_path):
     )
     with pytest.raises(InputError, match=r"its rows are not those of .* another seed; train the seeds again"):
         write_report(copied.root, ["mimic_mortality"], tmp_path / "out", "default")
+
+
+def test_a_command_that_fails_removes_no_seed(world, pretrained, tmp_path):
+    tune(world, pretrained, tmp_path, (42, 123))
+
+    with pytest.raises(NestError, match="no model there"):
+        tune(world, tmp_path / "nowhere", tmp_path, (42,))
+
+    assert further_seeds(tmp_path / "model") == further_seeds(tmp_path / "report") == [123]
+    tune(world, pretrained, tmp_path, (42,))
+    assert further_seeds(tmp_path / "model") == further_seeds(tmp_path / "report") == []
