@@ -63,7 +63,7 @@ def changed_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Dama
 
 
 def half(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor.half() for name, tensor in tensors.items()}
+    return {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
 def change_config(world: World, **values: object) -> None:
