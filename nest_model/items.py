@@ -52,9 +52,9 @@ class MeasuredValues:
         """
         means = mean_by(self.embedded, self.cell_of_value, len(self.cells))
         set_of_cell = self.cells // self.items
-        wanted = self.cells - self.items
-        partner = torch.searchsorted(self.cells, wanted).clamp(max=max(len(self.cells) - 1, 0))
-        is_shared = (self.cells[partner] == wanted) & has_before[set_of_cell]
+        cells_before = self.cells - self.items
+        partner = torch.searchsorted(self.cells, cells_before).clamp(max=max(len(self.cells) - 1, 0))
+        is_shared = (self.cells[partner] == cells_before) & has_before[set_of_cell]
         shared = is_shared.nonzero().squeeze(1)
         differences = means.index_select(0, shared) - means.index_select(0, partner.index_select(0, shared))
         return mean_by(differences, set_of_cell.index_select(0, shared), sets)

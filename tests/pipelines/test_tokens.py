@@ -60,8 +60,11 @@ def test_of_a_token_so_many_patients_are_kept_or_all(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipelines.tokens._MOST_CELLS", most_cells)
-        texts, whose = [text for text, _ in rows], pa.array([subject for _, subject in rows], pa.int64())
-        patients = patients_of(dictionary(texts), whose, most=most).rows()
+        texts, subject_ids = (
+            [text for text, _ in rows],
+            pa.array([subject for _, subject in rows], pa.int64()),
+        )
+        patients = patients_of(dictionary(texts), subject_ids, most=most).rows()
     pairs = sorted({row for row in rows if row[0] is not None})
     assert sorted(patients) == [
         row for text in "abc" for row in [pair for pair in pairs if pair[0] == text][:most]
