@@ -4,6 +4,9 @@ import numpy as np
 
 from nest_model.predictions import varying
 
+TUNING_LABELS = 8
+"""On this many of a list task's labels together, the commonest, a setting is chosen for all of them."""
+
 
 def macro_average_precision(truth: np.ndarray, probability: np.ndarray) -> float | None:
     """Return AP, the mean over the classes these rows [rows, classes] can tell apart; None where they can none."""

@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import save
 
 from nest_model.labels import Labels
-from nest_model.merit import macro_average_precision
+from nest_model.merit import TUNING_LABELS, macro_average_precision
 from nest_model.predictions import classes_of, scorable
 from schemas.io.outputs import write_bytes
 from schemas.labels import LabelType
@@ -45,18 +45,34 @@ class Probe:
 def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[Probe, Mapping[str, float]]:
     """Return the probe whose strength validation prefers by AP, of equals the weakest, and what may be told of it.
 
+    Of a list task the strength is chosen on its `TUNING_LABELS` commonest labels: hundreds of labels at every strength
+    would take longer than the fine-tuning.
+
     Args:
         rows: f32 [rows of the labels, width], what is read of the frozen encoder.
     """
     kind = labels.task.label_type
     truth = labels.truth(classes_of(labels.task))
     learnt = truth.any(axis=1) | (kind != "class")  # of none of the task's classes: nothing to learn
-    train, val = ((labels.split == split) & learnt for split in ("train", "val"))
-    tried = [_fit(rows[train], truth[train], kind, strength=strength, seed=seed) for strength in STRENGTHS]
-    merits = [_merit(truth[val], probe.probabilities(rows[val], kind)) for probe in tried]
-    best = max(range(len(tried)), key=merits.__getitem__)  # the first of equals
-    told = {"average_precision": merits[best][0]} if len(scorable(truth[val], labels.subject_id[val])) else {}
-    return tried[best], told | {"strength": tried[best].strength}
+    train, val = (np.flatnonzero((labels.split == split) & learnt) for split in ("train", "val"))
+    tuned = _commonest(truth[train]) if kind == "list" else np.arange(truth.shape[1])
+    trials = [
+        _fit(rows[train], truth[np.ix_(train, tuned)], kind, strength=strength, seed=seed)
+        for strength in STRENGTHS
+    ]
+    merits = [_merit(truth[np.ix_(val, tuned)], probe.probabilities(rows[val], kind)) for probe in trials]
+    best = trials[max(range(len(trials)), key=merits.__getitem__)]  # the first of equals
+    if len(tuned) < truth.shape[1]:
+        best = _fit(rows[train], truth[train], kind, strength=best.strength, seed=seed)
+    precision, _ = _merit(truth[val], best.probabilities(rows[val], kind))
+    metrics = {"average_precision": precision} if len(scorable(truth[val], labels.subject_id[val])) else {}
+    return best, metrics | {"strength": best.strength}
+
+
+def _commonest(truth: np.ndarray) -> np.ndarray:
+    """Return the `TUNING_LABELS` columns with most rows, ascending; of equals the first."""
+    commonest = np.argsort(-truth.sum(axis=0), kind="stable")[:TUNING_LABELS]
+    return np.sort(commonest)
 
 
 def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: float, seed: int) -> Probe:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from nest_model.labels import Labels
-from nest_model.merit import macro_average_precision
+from nest_model.merit import TUNING_LABELS, macro_average_precision
 from nest_model.predictions import scorable, truth_table
 from nest_model.telemetry import Progress, Telemetry
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 LABELS = 50
 """So many of a list task's labels, the commonest, get a booster each."""
-
-TUNING_LABELS = 8
-"""Of those, the commonest the grid of a list task is tuned on, jointly."""
 
 MIN_ROWS = 20
 """Rows in a leaf, and training rows a column must be in."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from nest_model.baselines.boosting import TUNING_LABELS, commonest_labels, labels_truth
+from nest_model.baselines.boosting import commonest_labels, labels_truth
 from nest_model.labels import Labels
-from nest_model.merit import macro_average_precision
+from nest_model.merit import TUNING_LABELS, macro_average_precision
 from nest_model.predictions import scorable
 from nest_model.telemetry import Telemetry
 

@@ -9,6 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nest_model.labels import Labels
+from nest_model.merit import TUNING_LABELS
 from nest_model.probe import STRENGTHS, fit_probe
 from tests.nest_model.made_up import sigmoid, task
 
@@ -119,6 +120,37 @@ def test_of_a_list_every_column_is_its_own_and_one_that_never_varies_has_no_weig
     assert ((probability[:, :2] > 0.5) == truth[:, :2]).mean() > 0.9
     assert not probe.weights[2].any()
     assert 0.99 < probability[:, 2].min() == probability[:, 2].max() < 1
+
+
+def test_the_strength_of_a_list_is_chosen_on_its_commonest_labels():
+    names = tuple("abcdefghijkl")
+    choices = set()
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(ROWS, 60)).astype(np.float32)
+        shift = rng.permutation(len(names)) / 4  # the commonest labels stand anywhere
+        truth = rng.random((ROWS, len(names))) < sigmoid(rows[:, : len(names)] + rows[:, 20:32] - shift)
+        lists = pa.array([[names[k] for k in np.flatnonzero(row)] for row in truth])
+        table = labels(lists, "list", names)
+        probe, metrics = fit_probe(table, rows, seed=0)
+        train, val = (table.split == name for name in ("train", "val"))
+        commonest = np.argsort(-truth[train].sum(axis=0), kind="stable")[:TUNING_LABELS]
+        precisions = []
+        for strength in STRENGTHS:
+            fits = (
+                make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500)) for _ in names
+            )
+            probability = [
+                model.fit(rows[train], truth[train, k]).predict_proba(rows[val])[:, 1]
+                for k, model in enumerate(fits)
+            ]
+            each = [average_precision_score(truth[val, k], probability[k]) for k in range(len(names))]
+            precisions.append((np.mean([each[k] for k in commonest]), np.mean(each)))
+        best = int(np.argmax([of_the_commonest for of_the_commonest, _ in precisions]))
+        assert probe.strength == STRENGTHS[best]
+        assert metrics["average_precision"] == pytest.approx(precisions[best][1], abs=2e-3)
+        choices.add(best)
+    assert len(choices) > 1
 
 
 def test_a_validation_with_too_few_of_either_tells_no_score(world):
