@@ -51,49 +51,49 @@ ui: setup
 
 # the demo replicated, from MIMIC (its folder) and CROSSWALKS; FLAGS=--full adds the real size, made up: 60 GB of disk
 bench-etl: setup
-	$(BIN)/python -m pipelines.benchmarks --mimic $(MIMIC) --crosswalks $(CROSSWALKS) \
+	$(BIN)/python -m benchmarks.pipelines --mimic $(MIMIC) --crosswalks $(CROSSWALKS) \
 		--work $(WORK) --out docs/benchmarks $(FLAGS)
 
 # a synthetic Instacart of the real size: 6 GB of disk
 bench-instacart: setup
-	$(BIN)/python -m pipelines.benchmarks --instacart --name instacart --work $(WORK) --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.pipelines --instacart --name instacart --work $(WORK) --out docs/benchmarks $(FLAGS)
 
 # a synthetic CDM of 500,000 children, and the labels of its cohorts: 14 GB of disk
 bench-pcornet: setup
-	$(BIN)/python -m pipelines.benchmarks --pcornet --name pcornet --work $(WORK) --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.pipelines --pcornet --name pcornet --work $(WORK) --out docs/benchmarks $(FLAGS)
 
 # 5 M laboratory rows out of a PostgreSQL of its own: 4 GB of disk
 bench-extraction: setup
-	$(BIN)/python -m pipelines.benchmarks.extraction --work $(WORK) --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.pipelines.extraction --work $(WORK) --out docs/benchmarks $(FLAGS)
 
 # a training step, padded and packed, each shortcut added
 bench-model: setup
-	$(BIN)/python -m nest_model.benchmarks.step --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.model.step --out docs/benchmarks $(FLAGS)
 
 # the paper's Table 1 at its sizes; without a GPU at a quarter of each, so that attention, blocks and head keep their shares
 QUARTER := --subjects 1 --sets 32 --set-rows 16 --window 16 --d-model 192 --d-ff 512 --vocab-size 11250
 
 bench-table1: setup
-	$(BIN)/python -m nest_model.benchmarks.table1 --out docs/benchmarks $(if $(GPU),,$(QUARTER)) $(FLAGS)
+	$(BIN)/python -m benchmarks.model.table1 --out docs/benchmarks $(if $(GPU),,$(QUARTER)) $(FLAGS)
 
 # contexts of 512 to 16 K rows; without a GPU in a model that leaves room for BERT's 16 K × 16 K scores
 NARROW := --subjects 1 --sets 512 --d-model 64 --heads 1 --d-ff 176 --layers 2 --vocab-size 1000 --protocol D --batches 5
 
 bench-scaling: setup
-	$(BIN)/python -m nest_model.benchmarks.scaling --out docs/benchmarks $(if $(GPU),,$(NARROW)) $(FLAGS)
+	$(BIN)/python -m benchmarks.model.scaling --out docs/benchmarks $(if $(GPU),,$(NARROW)) $(FLAGS)
 
 # the training's loader on made-up shards of the real size: 6 GB of disk
 bench-loader: setup
-	$(BIN)/python -m nest_model.benchmarks.loader --work $(WORK) --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.model.loader --work $(WORK) --out docs/benchmarks $(FLAGS)
 
 # the paper's simulation study and a sweep of its noise; FLAGS=… as the command's --help says
 bench-simulation: setup
-	$(BIN)/python -m nest_model.simulation --sweep 0.25 1 --out docs/benchmarks $(FLAGS)
+	$(BIN)/python -m benchmarks.simulation --sweep 0.25 1 --out docs/benchmarks $(FLAGS)
 
 # NEST and its yardsticks on 500 to 20,000 synthetic patients: 4 hours on two cores, gone on with where it was;
 # SIZES="500 1000", SEEDS="42 123", FLAGS=… as the command's --help says; FLAGS="--hours 14" for five seeds of every size
 bench-learning: setup
-	$(BIN)/python -m assets.learning_curve --work $(WORK)/learning_curve --out docs/benchmarks \
+	$(BIN)/python -m benchmarks.learning_curve --work $(WORK)/learning_curve --out docs/benchmarks \
 		$(if $(SIZES),--sizes $(SIZES)) $(if $(SEEDS),--seeds $(SEEDS)) $(FLAGS)
 
 lint: setup

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.materialize import plainly
 from assets.metadata import flows_markdown
 from assets.resources import Workspace
-from nest_model.guesses.judgement import Judgement
-from nest_model.leak_guard import count_leaks
+from assets.runtime.materialize import plainly
+from nest_model.data.leak_guard import count_leaks
+from nest_model.training.guesses.judgement import Judgement
 from schemas.cards import StepCard
 from schemas.contract import read_table
-from schemas.events import SUBJECTS
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
 from schemas.layout import Layout
-from schemas.leak_audit import LeakAudit
-from schemas.splits import count_off_hash, count_overlap, shown_splits
 from schemas.suppress import shown_count
+from schemas.tables.events import SUBJECTS
+from schemas.tables.leak_audit import LeakAudit
+from schemas.tables.splits import count_off_hash, count_overlap, shown_splits
 
 if TYPE_CHECKING:
-    from schemas.validation import Validation
+    from schemas.expectations.validation import Validation
 
 
 def source_checks(
@@ -77,7 +77,9 @@ def table_checks(
     )
     @plainly
     def checks(workspace: Workspace):
-        from schemas.validation import validate  # Great Expectations: 3 s and 200 MB, only where it runs
+        from schemas.expectations.validation import (
+            validate,  # Great Expectations: 3 s and 200 MB, only where it runs
+        )
 
         layout = workspace.layout(source)
         table = suite(layout)

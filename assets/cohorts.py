@@ -6,19 +6,19 @@ from pathlib import Path
 import dagster as dg
 import pyarrow.parquet as pq
 
-from assets.code import code_version
-from assets.materialize import plainly
 from assets.metadata import column_schema, pictures_metadata
-from assets.once import once
 from assets.resources import Workspace
-from assets.sources import COHORT_FILES, FAULTS, TO_MEND, tables_for_cohorts
+from assets.runtime.code_version import code_version
+from assets.runtime.materialize import plainly
+from assets.runtime.step_cache import once
+from assets.sources.names import COHORT_FILES, FAULTS, TO_MEND, tables_for_cohorts
 from pipelines.cohorts import write_labels, write_no_labels
-from schemas.attrition import read_attrition, shown_attrition
 from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError
 from schemas.label_counts import shown_label_counts
 from schemas.markdown import markdown_table
 from schemas.suppress import disclosing
+from schemas.tables.attrition import read_attrition, shown_attrition
 
 FOLDER = COHORT_FILES
 
@@ -55,7 +55,7 @@ def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
 
 def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
     """Return the materialization of a label table: people are counted here, so every small count is withheld."""
-    from nest_model import pictures  # matplotlib: only where it draws
+    from nest_model.report import previews
 
     steps = read_attrition(folder / "attrition.csv")
     with disclosing(card.synthetic):
@@ -69,7 +69,7 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
             "dagster/column_schema": column_schema(pq.read_schema(file)),
             "dagster/uri": file.as_uri(),
             "contract": card.contract,
-            **pictures_metadata(pictures.of_attrition(attrition)),
+            **pictures_metadata(previews.of_attrition(attrition)),
             "attrition": dg.MetadataValue.md(markdown_table(attrition)),
             "counts": dg.MetadataValue.md(
                 markdown_table([{"": name, "count": n} for name, n in counts.items()])

@@ -15,18 +15,26 @@ from assets.checks import (
 )
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.environment.nest_environment import checkout_above
-from assets.executor import two_at_a_time
-from assets.fetch import FETCHED_ASSETS, as_published
-from assets.history import write_seldom
-from assets.instacart import INSTACART_ASSETS, INSTACART_CHECKS
-from assets.instance import RefusedRunError
 from assets.jobs import JOBS, of_cohort
-from assets.meds import MEDS_ASSETS
-from assets.mimic import MIMIC_ASSETS
-from assets.pcornet import PCORNET_ASSETS, UNORDERED
+from assets.models.training import (
+    cohort_report,
+    fine_tuned,
+    leak_audit,
+    lightgbm,
+    pretrained,
+    report,
+    yardsticks,
+)
 from assets.resources import Workspace
-from assets.training import cohort_report, fine_tuned, leak_audit, lightgbm, pretrained, report, yardsticks
-from pipelines.split import TASK_SPLIT
+from assets.runtime.executor import two_at_a_time
+from assets.runtime.instance import RefusedRunError
+from assets.runtime.sqlite_history import write_seldom
+from assets.sources.fetch import FETCHED_ASSETS, as_published
+from assets.sources.instacart import INSTACART_ASSETS, INSTACART_CHECKS
+from assets.sources.meds import MEDS_ASSETS
+from assets.sources.mimic import MIMIC_ASSETS
+from assets.sources.pcornet import PCORNET_ASSETS, UNORDERED
+from pipelines.events.split import TASK_SPLIT
 from schemas.cohort import Cohort, meant_for, read_folder
 from schemas.expectations import MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
 from schemas.contracts import descriptions
-from schemas.events import KINDS, SUBJECTS
 from schemas.markdown import markdown_table
-from schemas.splits import shown_splits
 from schemas.suppress import disclosing, is_small, shown_count, shown_parts
+from schemas.tables.events import KINDS, SUBJECTS
+from schemas.tables.splits import shown_splits
 
 OF_NOBODY = ("shards", "buckets")
 """Counts of files, which may be shown however few they are."""

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.store import StoredLayout
+from assets.runtime.object_store import StoredLayout
 from nest_model.options import FineTuningOptions, PretrainingOptions, preset_for
-from pipelines.from_meds import ready_dataset
-from pipelines.mimic import MimicSource, find_source
-from pipelines.sources import instacart_tables
-from pipelines.sources.meds_files import MedsDataset
+from pipelines.inputs.pcornet import source_of
+from pipelines.sources.instacart import tables as instacart_tables
+from pipelines.sources.meds.dataset import MedsDataset
+from pipelines.sources.meds.steps import ready_dataset
+from pipelines.sources.mimic.steps import MimicSource, find_source
 from pipelines.sources.pcornet.extracted import PcornetSource
-from pipelines.sources.ready_pcornet import source_of
 from schemas.errors import NestError
 from schemas.io.atomic import writing
+from schemas.io.private import make_private
 from schemas.layout import DOWNLOADS, Layout
-from schemas.private import make_private
 from schemas.settings import Settings
 
 CDM = {"pcornet_dir", "pcornet_database"}

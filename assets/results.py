@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.sources import COHORT_FILES, READ, TABLES
+from assets.sources.names import COHORT_FILES, READ, TABLES
 from schemas.cards import OF_A_COHORT
 from schemas.cohort import CANNOT_ANSWER, meant_for, read_folder
 from schemas.errors import NestError
+from schemas.io.urls import shown_url
 from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.settings import Settings
-from schemas.urls import shown_url
 
 WITH_REPORT = ("mimic", "meds", "pcornet")
 

@@ -15,11 +15,11 @@ import dagster as dg
 from dagster._core.execution.plan.state import KnownExecutionState
 from dagster._utils.hosted_user_process import recon_job_from_origin
 
-from assets.instance import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG
+from assets.runtime.instance import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG
 from schemas.errors import NestError
-from schemas.lock import sole_writer
+from schemas.io.lock import sole_writer
+from schemas.io.urls import shown_url
 from schemas.settings import ELSEWHERE, SECRETS
-from schemas.urls import shown_url
 
 ENDED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 

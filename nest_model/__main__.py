@@ -9,14 +9,14 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads: threads that wait do not spin
 
-from nest_model import torchrun
-from nest_model.commands import parser
-from nest_model.memory import is_out_of_memory
-from nest_model.seeds import model_of_seed, predictions_of_seed
-from nest_model.telemetry import Silence, Stopped, StopRequest, Telemetry, die_with_parent
+from nest_model.commands.parser import parser
+from nest_model.training import torchrun
+from nest_model.training.memory import is_out_of_memory
+from nest_model.training.seeds import model_of_seed, predictions_of_seed
+from nest_model.training.telemetry import Silence, Stopped, StopRequest, Telemetry, die_with_parent
 from schemas.errors import NestError
+from schemas.io.lock import sole_writer
 from schemas.io.outputs import claim, refuse_foreign_files, refuse_other_table
-from schemas.lock import sole_writer
 from schemas.seeds import seeds_of
 
 PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster for a process it starts

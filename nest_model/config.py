@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import TypeAdapter, ValidationError
 
 from schemas.errors import NestError
-from schemas.vocab import SPECIALS
+from schemas.tables.vocab import SPECIALS
 
 
 @dataclass(frozen=True)

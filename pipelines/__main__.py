@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines import corpus, mimic
-from pipelines.sources.mimic_tables import TABLE_OF_KIND
+from pipelines.corpus import build as corpus
+from pipelines.sources.mimic import steps as mimic
+from pipelines.sources.mimic.tables import TABLE_OF_KIND
 from schemas.cards import StepCard, files_of
 from schemas.contract import table_metadata
 from schemas.errors import NestError
 from schemas.io.atomic import put_in_place, writing
 from schemas.io.folders import put_folder_in_place
+from schemas.io.lock import reader, sole_writer
 from schemas.io.outputs import claim, refuse_foreign, refuse_foreign_files
+from schemas.io.private import make_private
 from schemas.layout import Layout
-from schemas.lock import reader, sole_writer
-from schemas.private import make_private
 from schemas.rules import DataRules
 from schemas.suppress import shown, shown_parts
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from schemas.errors import ContractError
-from schemas.hashing import file_sha256
 from schemas.io import seal
 from schemas.io.atomic import flush, write_text
-from schemas.walk import leaves
+from schemas.io.hashing import file_sha256
+from schemas.io.walk import leaves
 
 UNMAPPED = ("NoDx", "NoPCS", "not_in_gem")
 """What extraction notes of codes that have no token, and the shards' card counts as dropped."""

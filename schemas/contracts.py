@@ -2,13 +2,13 @@
 
 import pyarrow as pa
 
-from schemas.columns import says
 from schemas.contract import contract_name
-from schemas.events import BUCKETS, DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
-from schemas.labels import labels_schema, predictions_schema
-from schemas.meds import MEDS_CODES, MEDS_DATA, MEDS_SPLITS
-from schemas.seqset import SEQSET
-from schemas.vocab import CUTS, VOCAB
+from schemas.tables.columns import says
+from schemas.tables.events import BUCKETS, DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.tables.labels import labels_schema, predictions_schema
+from schemas.tables.meds import MEDS_CODES, MEDS_DATA, MEDS_SPLITS
+from schemas.tables.seqset import SEQSET
+from schemas.tables.vocab import CUTS, VOCAB
 
 CONTRACTS = {
     contract_name(schema): schema

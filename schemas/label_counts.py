@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from schemas.attrition import Step, shown_attrition
-from schemas.events import SPLITS
 from schemas.suppress import SMALLEST_SHOWN, WITHHELD, hidden_together, is_small, shown, shown_parts
+from schemas.tables.attrition import Step, shown_attrition
+from schemas.tables.events import SPLITS
 
 
 def shown_label_counts(counts: Mapping[str, int], steps: Sequence[Step]) -> dict[str, str]:

@@ -11,9 +11,9 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from schemas.errors import NestError
+from schemas.io.urls import is_database_address
 from schemas.rules import PRESETS, DataRules
 from schemas.seeds import DEFAULT, LARGEST, read_seed, read_seeds, seeds_of
-from schemas.urls import is_database_address
 
 SECRETS = ("NEST_SITE_SALT",)
 """Settings whose value is shown nowhere."""

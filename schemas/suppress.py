@@ -3,7 +3,7 @@
 Primary suppression hides the counts of 1 to 10; secondary suppression hides others with them, so that whoever adds up
 what is shown, over all tables of a page, is left with every value from 1 to 10 for each of the hidden counts: the
 protection interval of Fischetti and Salazar-González (2001), "Solving the cell suppression problem on tabular data with
-linear constraints", Management Science 47(7). `tests/schemas/attacker.py` is that reader, as a linear programme.
+linear constraints", Management Science 47(7). `tests/support/attacker.py` is that reader, as a linear programme.
 """
 
 from collections.abc import Collection, Iterator, Mapping

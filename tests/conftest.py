@@ -8,7 +8,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.runs import SMALL, Run, run
+from tests.support.commands import SMALL, Run, run
+
+TESTS = Path(__file__).parent
 
 # a busy machine is no fault of the code's; `make test` looks at fewer examples than `make test-long`
 hypothesis.settings.register_profile("long", deadline=None)
@@ -27,12 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     One file makes the whole run; the others that look at it come when it is made, and no worker waits for it.
     """
     waiting = sorted({item.path for item in items if "full_run" in getattr(item, "fixturenames", ())})
-    early = {"tests", "assets", "nest_model"}
+    early = {"system", "architecture", "assets", "nest_model"}
 
     def turn(item: pytest.Item) -> int:
         if item.path in waiting:
             return 0 if item.path == waiting[0] else 2
-        return 1 if item.path.parent.name in early else 3
+        return 1 if item.path.relative_to(TESTS).parts[0] in early else 3
 
     items.sort(key=turn)
 

@@ -7,13 +7,13 @@ from threadpoolctl import threadpool_limits
 
 from nest_model.audit.proofs import proofs
 from nest_model.audit.suspects import Suspects
-from nest_model.data import SeqSets
-from nest_model.labels import Labels
-from nest_model.telemetry import Telemetry
-from nest_model.vocabulary import read_tokens
+from nest_model.data.labels import Labels
+from nest_model.data.seqsets import SeqSets
+from nest_model.data.vocabulary import read_tokens
+from nest_model.training.telemetry import Telemetry
 from schemas.cohort import Cohort
 from schemas.io.outputs import write_text
-from schemas.leak_audit import LeakAudit
+from schemas.tables.leak_audit import LeakAudit
 
 
 def run(*, labels: Path, seqset: Path, vocab: Path, out: Path, seed: int, telemetry: Telemetry) -> None:

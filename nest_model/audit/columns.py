@@ -12,9 +12,9 @@ from scipy import sparse
 
 from nest_model.audit.known_later import of_index
 from nest_model.baselines.counts import count_features
-from nest_model.data import SeqSets
-from nest_model.selection import Selection
-from schemas.events import KINDS
+from nest_model.data.selection import Selection
+from nest_model.data.seqsets import SeqSets
+from schemas.tables.events import KINDS
 
 BINS = 10
 EVENTS, EVENTS_BEFORE = "Number of events in the index stay", "Number of events before it"

@@ -10,11 +10,11 @@ from functools import cached_property
 import numpy as np
 from scipy import linalg, sparse
 
-from nest_model.bootstrap import SEED, Resamples
-from nest_model.evaluate import Score, combine, score
-from nest_model.predictions import Predictions
-from schemas.leak_audit import Measure
+from nest_model.data.predictions import Predictions
+from nest_model.evaluation.bootstrap import SEED, Resamples
+from nest_model.evaluation.metrics import Score, combine, score
 from schemas.suppress import SMALLEST_SHOWN
+from schemas.tables.leak_audit import Measure
 
 FOLDS = 5
 COLUMNS = 256

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from nest_model.data import NO_TIME, SeqSets
-from nest_model.labels import Labels
-from nest_model.selection import Selection
+from nest_model.data.labels import Labels
+from nest_model.data.selection import Selection
+from nest_model.data.seqsets import NO_TIME, SeqSets
 from schemas.contract import read_table
-from schemas.events import KINDS
-from schemas.labels import Task, labels_schema
+from schemas.tables.events import KINDS
+from schemas.tables.labels import Task, labels_schema
 
 DAY_US = 86_400_000_000
 MOSTLY = 0.95

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from nest_model.audit.truncation import count_changed
-from nest_model.data import NO_TIME, SeqSets
-from nest_model.labels import Labels
-from schemas.leak_audit import Proof
+from nest_model.data.labels import Labels
+from nest_model.data.seqsets import NO_TIME, SeqSets
 from schemas.suppress import shown_count
+from schemas.tables.leak_audit import Proof
 
 
 def proofs(seqsets: SeqSets, labels: Labels, *, seed: int) -> Iterator[Proof]:

@@ -23,17 +23,17 @@ from nest_model.audit.known_later import (
     without_events,
 )
 from nest_model.audit.tell_tales import TellTale, tell_tales
-from nest_model.data import SeqSets
-from nest_model.evaluate import Score
-from nest_model.features import select
-from nest_model.labels import Labels
-from nest_model.predictions import Predictions, classes_of
-from nest_model.selection import Selection
+from nest_model.data.history import select
+from nest_model.data.labels import Labels
+from nest_model.data.predictions import Predictions, classes_of
+from nest_model.data.selection import Selection
+from nest_model.data.seqsets import SeqSets
+from nest_model.evaluation.metrics import Score
 from schemas.cohort import Cohort, IndexDied, IndexLongerThan
 from schemas.cohort.look_ahead import look_aheads
-from schemas.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
 from schemas.suppress import shown_count
-from schemas.vocab import SPECIAL_KIND
+from schemas.tables.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
+from schemas.tables.vocab import SPECIAL_KIND
 
 MOST_ROWS = 20_000
 """So many predictions are judged; of more, those of patients drawn."""

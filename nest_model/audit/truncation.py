@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from nest_model import features as selector
-from nest_model.data import NO_TIME, SeqSets, expand_ranges, offsets_of
-from nest_model.labels import Labels
-from nest_model.selection import Selection
+from nest_model.data import history as selector
+from nest_model.data.labels import Labels
+from nest_model.data.selection import Selection
+from nest_model.data.seqsets import NO_TIME, SeqSets, expand_ranges, offsets_of
 
 EVENTS_AT_A_TIME = 4_000_000
 MOST_EVENTS = 20_000_000

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy import sparse
 
-from nest_model.labels import Labels
-from nest_model.merit import TUNING_LABELS, macro_average_precision
-from nest_model.predictions import scorable, truth_table
-from nest_model.telemetry import Progress, Telemetry
+from nest_model.data.labels import Labels
+from nest_model.data.predictions import scorable, truth_table
+from nest_model.evaluation.validation_score import TUNING_LABELS, macro_average_precision
+from nest_model.training.telemetry import Progress, Telemetry
 
 if TYPE_CHECKING:
     import lightgbm as lgb

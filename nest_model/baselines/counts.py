@@ -3,8 +3,8 @@
 import numpy as np
 from scipy import sparse
 
-from nest_model.data import SeqSets
-from nest_model.selection import Selection
+from nest_model.data.selection import Selection
+from nest_model.data.seqsets import SeqSets
 
 SIZES = ("sets", "days_since_prior", "tokens_in_target", "tokens_in_history")
 

@@ -17,16 +17,16 @@ from nest_model.baselines.boosting import (
     probabilities,
 )
 from nest_model.baselines.counts import common_columns, count_features, feature_names, patients_of_columns
-from nest_model.data import SeqSets
-from nest_model.evaluate import evaluate, headline
-from nest_model.features import select
-from nest_model.labels import Labels, why_not_trainable, write_scores
-from nest_model.not_trainable import give_up
-from nest_model.telemetry import Telemetry
-from nest_model.vocabulary import read_tokens
+from nest_model.data.history import select
+from nest_model.data.labels import Labels, why_not_trainable, write_scores
+from nest_model.data.seqsets import SeqSets
+from nest_model.data.vocabulary import read_tokens
+from nest_model.evaluation.metrics import evaluate, headline
+from nest_model.training.not_trainable import give_up
+from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
-from schemas.labels import Task
 from schemas.suppress import SMALLEST_SHOWN, shown_count
+from schemas.tables.labels import Task
 
 RARE = f"a code of under {SMALLEST_SHOWN} patients"
 """A column's name in `config.json` and in pictures where the code itself would tell of few people."""

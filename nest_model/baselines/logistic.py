@@ -7,10 +7,10 @@ import numpy as np
 from scipy import sparse
 
 from nest_model.baselines.boosting import commonest_labels, labels_truth
-from nest_model.labels import Labels
-from nest_model.merit import TUNING_LABELS, macro_average_precision
-from nest_model.predictions import scorable
-from nest_model.telemetry import Telemetry
+from nest_model.data.labels import Labels
+from nest_model.data.predictions import scorable
+from nest_model.evaluation.validation_score import TUNING_LABELS, macro_average_precision
+from nest_model.training.telemetry import Telemetry
 
 STRENGTHS = (0.0001, 0.0003, 0.001, 0.003)
 """scikit-learn's C, of which validation chooses; the smaller, the nearer to no weights at all."""

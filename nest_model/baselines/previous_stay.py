@@ -4,9 +4,9 @@ import numpy as np
 from scipy import sparse
 
 from nest_model.baselines.counts import count_features
-from nest_model.baselines.measured import Measured
-from nest_model.data import SeqSets
-from nest_model.selection import Selection
+from nest_model.data.measured import Measured
+from nest_model.data.selection import Selection
+from nest_model.data.seqsets import SeqSets
 
 
 def previous_stay_features(

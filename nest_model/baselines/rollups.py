@@ -7,10 +7,10 @@ import pyarrow as pa
 from scipy import sparse
 
 from nest_model.baselines.counts import count_features
-from nest_model.baselines.measured import Measured
-from nest_model.code_groups import groups_of
-from nest_model.data import SeqSets
-from nest_model.selection import Selection
+from nest_model.data.code_groups import groups_of
+from nest_model.data.measured import Measured
+from nest_model.data.selection import Selection
+from nest_model.data.seqsets import SeqSets
 
 DAY_US = 24 * 3600 * 10**6
 WINDOWS = ("24 hours", "the stay", "1 year", "all")

@@ -13,18 +13,18 @@ from scipy import sparse
 from nest_model.baselines.boosting import GRIDS, MIN_ROWS, fit, probabilities
 from nest_model.baselines.counts import common_columns, count_features
 from nest_model.baselines.logistic import fit_logistic
-from nest_model.baselines.measured import Measured
 from nest_model.baselines.previous_stay import previous_stay_features
 from nest_model.baselines.rollups import rollup_features
-from nest_model.data import SeqSets
-from nest_model.evaluate import evaluate, headline
-from nest_model.features import select
-from nest_model.labels import Labels, why_not_trainable, write_scores
-from nest_model.not_trainable import forget, give_up
-from nest_model.predictions import WITHOUT_PRETRAINING, YARDSTICKS, of_yardstick
-from nest_model.selection import Selection, limit_context
-from nest_model.telemetry import Telemetry
-from nest_model.vocabulary import read_tokens
+from nest_model.data.history import select
+from nest_model.data.labels import Labels, why_not_trainable, write_scores
+from nest_model.data.measured import Measured
+from nest_model.data.predictions import WITHOUT_PRETRAINING, YARDSTICKS, of_yardstick
+from nest_model.data.selection import Selection, limit_context
+from nest_model.data.seqsets import SeqSets
+from nest_model.data.vocabulary import read_tokens
+from nest_model.evaluation.metrics import evaluate, headline
+from nest_model.training.not_trainable import forget, give_up
+from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError
 from schemas.io.outputs import remove_empty, remove_outputs, write_json, write_text
 from schemas.io.verify import is_written, verified

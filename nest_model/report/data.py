@@ -7,16 +7,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nest_model.bins import bars_of
+from nest_model.report.histograms import bars_of
 from schemas.cards import Flow, StepCard, are_synthetic
 from schemas.contract import read_table, table_metadata
 from schemas.errors import ContractError
-from schemas.events import KINDS, SUBJECTS
 from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
-from schemas.splits import shown_splits
 from schemas.suppress import shown, shown_count, shown_parts, shown_share
+from schemas.tables.events import KINDS, SUBJECTS
+from schemas.tables.splits import shown_splits
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 EXTRACTED = ("subjects", "encounters", "events")

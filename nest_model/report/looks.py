@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
-from schemas.leak_audit import LeakAudit
+from schemas.tables.leak_audit import LeakAudit
 
 
 def looks(layout: Layout, cohort: str) -> dict[str, Any]:

@@ -7,15 +7,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from nest_model import figures, histories, net_benefit
-from nest_model.evaluate import SPLIT
-from nest_model.guesses import table
-from nest_model.report import attention
+from nest_model.evaluation import net_benefit
+from nest_model.evaluation.metrics import SPLIT
+from nest_model.report import attention, figures
+from nest_model.report import training_curves as histories
 from nest_model.report.paper import beside_the_paper
 from nest_model.report.removals import without
 from nest_model.report.table import LABELS, interval, number, result_rows
 from nest_model.report.tasks import TaskResults
 from nest_model.report.verdicts import verdicts, worsened
+from nest_model.training.guesses import table
 
 T = TypeVar("T")
 

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nest_model.bootstrap import Resamples
-from nest_model.evaluate import MIN_PATIENTS, TOO_FEW, Score, missing, over_seeds
-from nest_model.predictions import Predictions, patients_of
+from nest_model.data.predictions import Predictions, patients_of
+from nest_model.evaluation.bootstrap import Resamples
+from nest_model.evaluation.metrics import MIN_PATIENTS, TOO_FEW, Score, missing, over_seeds
 from schemas.cards import StepCard
 from schemas.contract import read_table
 from schemas.errors import ContractError
 from schemas.io.verify import is_written
 from schemas.layout import Layout
-from schemas.planted import PARTS, PLANTED
+from schemas.tables.planted import PARTS, PLANTED
 
 LEAST_PLANTED = 0.9
 """Of the rows; a CDM's traps take some encounters a risk was planted for, and leave others as the index."""

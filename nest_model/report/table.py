@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nest_model.predictions import WITHOUT_PRETRAINING, YARDSTICKS
+from nest_model.data.predictions import WITHOUT_PRETRAINING, YARDSTICKS
 
 LABELS = {
     "nest": "NEST",

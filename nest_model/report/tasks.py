@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from nest_model.bootstrap import Resamples
-from nest_model.evaluate import METRICS, SPLIT, Score, combine, mean_over, score, summary
-from nest_model.predictions import (
+from nest_model.data.predictions import (
     WITHOUT_PRETRAINING,
     YARDSTICKS,
     Predictions,
@@ -22,19 +20,21 @@ from nest_model.predictions import (
     read_predictions,
     same_rows,
 )
-from nest_model.recalibration import recalibrate
+from nest_model.evaluation.bootstrap import Resamples
+from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, mean_over, score, summary
+from nest_model.evaluation.recalibration import recalibrate
+from nest_model.evaluation.subgroups import attributes, score_groups
 from nest_model.report.planted import parts_read, planted
-from nest_model.seeds import further_seeds, model_of_seed, predictions_of_seed
-from nest_model.subgroups import attributes, score_groups
-from schemas.attrition import read_attrition, shown_attrition
+from nest_model.training.seeds import further_seeds, model_of_seed, predictions_of_seed
 from schemas.cards import StepCard
 from schemas.cohort import Cohort
 from schemas.cohort.english import in_english
 from schemas.errors import ContractError, InputError
 from schemas.io.verify import is_written, verified
 from schemas.label_counts import shown_label_counts
-from schemas.labels import Task, read_task
 from schemas.layout import Layout
+from schemas.tables.attrition import read_attrition, shown_attrition
+from schemas.tables.labels import Task, read_task
 
 JUDGED = ("nest", "probe", "lightgbm")
 """The models that are recalibrated and drawn; of the others the scores are told."""

@@ -4,8 +4,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nest_model.bootstrap import SEED
-from nest_model.telemetry import Telemetry
+from nest_model.evaluation.bootstrap import SEED
+from nest_model.training.telemetry import Telemetry
 from schemas.cards import are_synthetic
 from schemas.io.outputs import write_json, write_text
 from schemas.io.verify import is_written

@@ -6,10 +6,10 @@ from functools import partial
 
 import polars as pl
 
-from pipelines.buckets import Buckets
 from pipelines.cohorts.read import codes_within
 from pipelines.cohorts.tables import Tables, matches
-from pipelines.workers import each_bucket
+from pipelines.engine.buckets import Buckets
+from pipelines.engine.executor import each_bucket
 from schemas.cohort import CodeList, Cohort
 from schemas.layout import Layout
 

@@ -10,11 +10,11 @@ from pipelines.cohorts.candidates import KEY, candidates, with_follow_up
 from pipelines.cohorts.outcomes import add_outcome_time, classes_of, window_end
 from pipelines.cohorts.steps import Steps, add_index_steps, add_requirements
 from pipelines.cohorts.tables import Tables
-from schemas.attrition import Step
 from schemas.cohort import ClassOf, Cohort, LabelsOf
 from schemas.icd10 import CHAPTERS
-from schemas.labels import LabelType
 from schemas.rules import DataRules
+from schemas.tables.attrition import Step
+from schemas.tables.labels import LabelType
 
 COLUMNS = (*KEY, "index_start", "predict_at", "label", "outcome_time", "follow_up_days", "split")
 

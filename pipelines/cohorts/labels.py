@@ -6,22 +6,22 @@ from pathlib import Path
 import polars as pl
 import yaml
 
-from pipelines.buckets import Buckets
 from pipelines.cohorts.codes import codes_that_exist, count_codes, resolved_codes
 from pipelines.cohorts.derive import Labels, Part, add_up, derive_part
+from pipelines.cohorts.lock_file import card_of, lock_of, task_of
 from pipelines.cohorts.read import everyone, kinds_read, read_bucket
-from pipelines.cohorts.record import card_of, lock_of, task_of
-from pipelines.cohorts.refuse import refuse_unanswerable
-from pipelines.cohorts.warn import warnings_of
-from pipelines.workers import each_bucket
-from schemas.attrition import attrition_csv
+from pipelines.cohorts.unanswerable import refuse_unanswerable
+from pipelines.cohorts.warnings import warnings_of
+from pipelines.engine.buckets import Buckets
+from pipelines.engine.executor import each_bucket
 from schemas.cards import StepCard
 from schemas.cohort import CANNOT_ANSWER, Cohort, CohortError
 from schemas.contract import contract_name, write_part
 from schemas.io.outputs import refuse_foreign, replace_outputs
-from schemas.labels import labels_schema
 from schemas.layout import Layout
 from schemas.rules import DataRules
+from schemas.tables.attrition import attrition_csv
+from schemas.tables.labels import labels_schema
 
 
 def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:

@@ -7,16 +7,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.buckets import Buckets
-from pipelines.codes import code_events
 from pipelines.cohorts.tables import Tables, matches
-from pipelines.events import events_file, kinds_of, scan_table
+from pipelines.engine.buckets import Buckets
+from pipelines.events.code_mapping import code_events
+from pipelines.events.store import events_file, kinds_of, scan_table
 from schemas.cohort import ClassOf, Cohort, IndexHas, LabelsOf
 from schemas.contract import read_table, table_metadata
-from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.io.paths import scan_parquet
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
+from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 
 _SUBJECT = ("subject_id", "birth_date", "death_date", "split")
 _ENCOUNTER = (

@@ -7,18 +7,18 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from pipelines.buckets import Buckets
 from pipelines.cohorts.codes import codes_that_exist, count_codes, resolved_codes
 from pipelines.cohorts.derive import Labels, add_up, derive_part
+from pipelines.cohorts.lock_file import card_of
 from pipelines.cohorts.read import everyone, kinds_read, read_bucket
-from pipelines.cohorts.record import card_of
-from pipelines.cohorts.refuse import refuse_unanswerable
-from pipelines.cohorts.warn import not_trainable, warnings_of
-from schemas.attrition import HEADER, shown_attrition
+from pipelines.cohorts.unanswerable import refuse_unanswerable
+from pipelines.cohorts.warnings import not_trainable, warnings_of
+from pipelines.engine.buckets import Buckets
 from schemas.cohort import Cohort
 from schemas.label_counts import shown_label_counts
 from schemas.layout import Layout
 from schemas.rules import DataRules
+from schemas.tables.attrition import HEADER, shown_attrition
 
 PATIENTS = 1000
 

@@ -5,8 +5,8 @@ import polars as pl
 from pipelines.cohorts.candidates import time_of
 from pipelines.cohorts.conditions import add_condition, in_stay, mark
 from pipelines.cohorts.tables import Tables
-from schemas.attrition import Step
 from schemas.cohort import Cohort, EncounterFilter, IndexLongerThan, Keep, TimePoint
+from schemas.tables.attrition import Step
 
 START = "all encounters"
 

@@ -1,11 +1,10 @@
 """Great Expectations suites built from the contracts: what must hold of every table, as data anyone can read.
 
-Nothing here imports Great Expectations; `schemas.validation.validate` runs a suite.
+Nothing here imports Great Expectations; `schemas.expectations.validation.validate` runs a suite.
 """
 
 from collections.abc import Callable
 
-from schemas.events import GROWN_UP_YEARS
 from schemas.expectations.derivation import derived_basket_vocab, derived_seqset, derived_vocab
 from schemas.expectations.labels import labels
 from schemas.expectations.meds import meds_encounters, meds_events, meds_subjects
@@ -14,6 +13,7 @@ from schemas.expectations.suite import Rule, Severity, Suite, Table, View
 from schemas.expectations.tables import drug_lookup, encounters, events, subjects
 from schemas.expectations.usual import CDM, ORDERS, RECORD_STAYS
 from schemas.layout import Layout
+from schemas.tables.events import GROWN_UP_YEARS
 
 TABLE_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "subjects": subjects,

@@ -7,13 +7,13 @@ so that a fault in either shows as sets that differ.
 from dataclasses import replace
 
 from schemas.contract import table_metadata
-from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.expectations.sequences import seqset, vocab
 from schemas.expectations.suite import Suite, Table, View, holds
 from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.rules import DataRules
-from schemas.vocab import UNK
+from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SUBJECTS
+from schemas.tables.vocab import UNK
 
 SUBJECTS_DERIVED = 300
 """Chosen by a hash of the id: the same in every run, and spread over all buckets."""

@@ -1,6 +1,5 @@
 """What must hold of a cohort's labels: the leak guard's times above all."""
 
-from schemas.events import ENCOUNTERS, SPLITS, SUBJECTS
 from schemas.expectations.suite import (
     Rule,
     Severity,
@@ -14,8 +13,9 @@ from schemas.expectations.suite import (
     one_of,
     unique,
 )
-from schemas.labels import Task, labels_schema, read_task
 from schemas.layout import Layout
+from schemas.tables.events import ENCOUNTERS, SPLITS, SUBJECTS
+from schemas.tables.labels import Task, labels_schema, read_task
 
 
 def labels(layout: Layout, cohort: str) -> Suite:

@@ -9,7 +9,7 @@ from schemas.expectations.suite import Rule, Suite, View
 from schemas.expectations.tables import encounters, events, subjects
 from schemas.expectations.usual import RECORD_STAYS, RECORDS
 from schemas.layout import Layout
-from schemas.meds import SPANS_ROWS
+from schemas.tables.meds import SPANS_ROWS
 
 MOST = 0.5
 

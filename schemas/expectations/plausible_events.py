@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from schemas.events import CODED_AT_THE_END
 from schemas.expectations.suite import Bounds, Rule, View, counted
 from schemas.expectations.usual import KIND_NAMES, Usual
+from schemas.tables.events import CODED_AT_THE_END
 
 DAY_US = 86_400_000_000
 LARGEST_USUAL, LARGEST_POSSIBLE = 1e9, 1e12

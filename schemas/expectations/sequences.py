@@ -1,6 +1,5 @@
 """What must hold of the vocabulary and of the SeqSet shards."""
 
-from schemas.events import CODED_AT_THE_END, ENCOUNTERS, HIDDEN, KINDS
 from schemas.expectations.suite import (
     Suite,
     Table,
@@ -13,8 +12,9 @@ from schemas.expectations.suite import (
     unique,
 )
 from schemas.layout import Layout
-from schemas.seqset import NO_END, SEQSET, TARGET_HIDDEN
-from schemas.vocab import SPECIAL_KIND, SPECIALS, UNK, VOCAB
+from schemas.tables.events import CODED_AT_THE_END, ENCOUNTERS, HIDDEN, KINDS
+from schemas.tables.seqset import NO_END, SEQSET, TARGET_HIDDEN
+from schemas.tables.vocab import SPECIAL_KIND, SPECIALS, UNK, VOCAB
 
 CAN_HOLD_A_VALUE = 0.5  # items of whole numbers have equal cuts, and the decile between two of them is empty
 _KINDS_SQL = f"{list(KINDS)}"

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from schemas.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
 from schemas.expectations.plausible_events import counted_events
 from schemas.expectations.plausible_sample import sampled_events
 from schemas.expectations.plausible_stays import counted_lives, counted_stays
@@ -23,6 +22,7 @@ from schemas.expectations.suite import (
 )
 from schemas.expectations.usual import HOSPITAL, HOSPITAL_STAYS, Usual, UsualStays
 from schemas.layout import Layout
+from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
 
 SEXES = ("F", "M", "A", "NI", "UN", "OT")  # PCORnet's value set, of which MIMIC uses the first two
 ODD_STAYS = 0.01  # the share of stays without an end after their start that is an ERROR

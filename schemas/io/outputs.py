@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from schemas.errors import InputError
-from schemas.hashing import file_sha256
 from schemas.io import atomic
+from schemas.io.hashing import file_sha256
 
 MARK = ".made_by_nest.json"
 DAMAGED = "damaged"

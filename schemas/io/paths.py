@@ -2,7 +2,7 @@
 
 Both take `*`, `?` and `[` in a path for a pattern and read what matches it: of `in[1]`, its neighbour `in1`. DuckDB
 also takes a folder `code=5` for a column, `\\` for `/`, and what follows a `?` for the query of an address. No other
-module hands them a path (`tests/test_paths.py` looks); Arrow and Python open what they are given.
+module hands them a path (`tests/system/test_paths.py` looks); Arrow and Python open what they are given.
 """
 
 import re

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from schemas.cards import StepCard, asset_of, is_content
 from schemas.errors import ContractError
-from schemas.hashing import file_sha256
+from schemas.io.hashing import file_sha256
 
 _DEEPEST = 7  # of a file below its source's folder: reports/NAME/YARDSTICK/seeds/SEED/probe/FILE
 _Stamp = tuple[

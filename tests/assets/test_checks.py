@@ -12,16 +12,16 @@ import pytest
 from assets.checks import card_checks, leak_check, source_checks, split_check, table_checks
 from assets.cohorts import FOLDER
 from assets.definitions import build
-from assets.mimic import mimic_encounters, mimic_raw, mimic_subjects
 from assets.resources import Workspace
-from nest_model import leak_guard
-from nest_model.features import select
+from assets.sources.mimic import mimic_encounters, mimic_raw, mimic_subjects
+from nest_model.data import leak_guard
+from nest_model.data.history import select
 from schemas.cards import StepCard, files_of
 from schemas.contract import write_table
-from schemas.events import SUBJECTS
 from schemas.expectations import TABLE_SUITES
-from tests.nest_model.seqsets import DAY_US, write_shards
-from tests.schemas.tiny_layout import COHORT, tables, write
+from schemas.tables.events import SUBJECTS
+from tests.support.factories.shards import DAY_US, write_shards
+from tests.support.tiny_layout import COHORT, tables, write
 
 
 @pytest.fixture

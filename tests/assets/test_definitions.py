@@ -10,7 +10,7 @@ from assets.definitions import build, defs
 from assets.metadata import card_metadata, column_schema
 from schemas.cards import Flow, StepCard
 from schemas.cohort import read_folder
-from schemas.events import EVENTS
+from schemas.tables.events import EVENTS
 
 REPOSITORY = defs().get_repository_def()
 SPECS = sorted(REPOSITORY.asset_graph.asset_nodes, key=lambda node: node.key)

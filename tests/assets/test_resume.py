@@ -9,10 +9,10 @@ import dagster as dg
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
-from assets.instance import ENVIRONMENT_TAG, HOST_TAG, held
 from assets.resume import broken_run, main
+from assets.runtime.instance import ENVIRONMENT_TAG, HOST_TAG, held
 from schemas.errors import NestError
-from schemas.lock import sole_writer
+from schemas.io.lock import sole_writer
 
 CANCELED, FAILURE, STARTED, SUCCESS = (
     dg.DagsterRunStatus[name] for name in ("CANCELED", "FAILURE", "STARTED", "SUCCESS")

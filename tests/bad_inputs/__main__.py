@@ -6,7 +6,7 @@ from tests.bad_inputs.row_cases import ROWS_CASES
 from tests.bad_inputs.stored import STORED_CASES
 from tests.bad_inputs.texts import TEXTS
 from tests.bad_inputs.values import VALUES
-from tests.runs import ROOT
+from tests.support.commands import ROOT
 
 PAGE = ROOT / "docs" / "inputs.md"
 INTRODUCTION = """# What becomes of an input that is not as it should be
@@ -22,7 +22,7 @@ OTHER_SOURCES = """## Other sources
 
 Instacart's files are opened as MIMIC-IV's are: what is said above of files, text and cells holds for them. What their
 rows may not be says [docs/instacart.md](instacart.md), and of a MEDS dataset [docs/meds.md](meds.md); the tests lie in
-`tests/pipelines/test_instacart.py` and `test_meds_any.py`.
+`tests/pipelines/sources/instacart/test_instacart.py` and `test_meds_any.py`.
 
 | input | source | outcome | why |
 |---|---|---|---|

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.pipelines.raw_tables import make_tables, write_tables
+from tests.support.raw_tables import make_tables, write_tables
 
 FIRST_SUBJECT, FIRST_STAY = 71_000_000, 72_000_000
 ROWS = {

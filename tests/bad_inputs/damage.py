@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tests.pipelines.raw_tables import CROSSWALKS
+from tests.support.raw_tables import CROSSWALKS
 
 Damage = Callable[[Path], None]
 Row = dict[str, str]

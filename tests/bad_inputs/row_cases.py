@@ -8,7 +8,7 @@ from tests.bad_inputs.damage import Damage, Row, added, both, cells, repeated, r
 from tests.bad_inputs.files import refused
 from tests.bad_inputs.outcomes import RESULTS, Case, Counted, Derived, Same
 from tests.bad_inputs.values import is_valued
-from tests.pipelines.naive import split_of
+from tests.support.reference_etl import split_of
 
 NO_STAY, NO_SUBJECT = str(FIRST_STAY + 999_999), str(FIRST_SUBJECT + 999_999)
 RELEASE = "(?i)one release"

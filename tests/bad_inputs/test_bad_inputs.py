@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.cohorts.labels import write_labels
-from pipelines.mimic import find_source
-from pipelines.sources import raw as raw_reader
+from pipelines.reading import tables as raw_reader
+from pipelines.sources.mimic.steps import find_source
 from schemas.cards import StepCard
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
@@ -20,9 +20,9 @@ from tests.bad_inputs.cases import CASES
 from tests.bad_inputs.clean import ROWS, write_clean
 from tests.bad_inputs.damage import Damage, Row, nothing, rows
 from tests.bad_inputs.outcomes import Case, Counted, Derived, Refused, Same
-from tests.pipelines.agreement import assert_agreement, run_all
-from tests.pipelines.raw_tables import DRUGS
-from tests.runs import ROOT
+from tests.support.commands import ROOT
+from tests.support.compare import assert_agreement, run_all
+from tests.support.raw_tables import DRUGS
 
 RULES = PRESETS["default"]
 STEPS = ("raw", "subjects", "buckets", "encounters", "events", "drug_lookup", "vocab", "seqset")

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import corpus, mimic
-from pipelines.sources.mimic_tables import TABLE_OF_KIND
+from pipelines.corpus import build as corpus
+from pipelines.sources.mimic import steps as mimic
+from pipelines.sources.mimic.tables import TABLE_OF_KIND
 from schemas.errors import NestError
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.bad_inputs.clean import write_clean
-from tests.pipelines.agreement import run_all
-from tests.pipelines.raw_tables import make_tables, write_tables
+from tests.support.compare import run_all
+from tests.support.raw_tables import make_tables, write_tables
 
 RULES = PRESETS["default"]
 STEPS = {

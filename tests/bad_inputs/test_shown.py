@@ -6,13 +6,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
+from assets.sources.mimic import MIMIC_ASSETS
 from tests.bad_inputs.cases import CASES
 from tests.bad_inputs.clean import write_clean
 from tests.bad_inputs.outcomes import Case, Refused
 from tests.bad_inputs.test_bad_inputs import assert_said
-from tests.runs import run
+from tests.support.commands import run
 
 SHOWN = ("ids_with_a_fraction", "truncated_gzip", "admission_twice", "gsns_of_another_list")
 BY_NAME = {case.name: case for case in CASES}

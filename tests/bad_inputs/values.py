@@ -6,7 +6,7 @@ from itertools import cycle
 from tests.bad_inputs.damage import Row, added, both, cells, rows
 from tests.bad_inputs.files import refused
 from tests.bad_inputs.outcomes import Case, Counted, Same
-from tests.pipelines.naive import split_of
+from tests.support.reference_etl import split_of
 
 MEND = "(?i)mend"
 CANARY = "918273645"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nest_model.commands import parser
+from nest_model.commands.parser import parser
 from nest_model.config import PRESETS, ModelConfig
 from nest_model.options import FineTuningOptions, PretrainingOptions
 from schemas.errors import NestError

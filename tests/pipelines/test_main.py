@@ -4,17 +4,17 @@ from pathlib import Path
 import pytest
 
 from pipelines.__main__ import main, table_of
-from pipelines.mimic import find_source
+from pipelines.sources.mimic.steps import find_source
 from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
 from schemas.errors import ContractError
-from schemas.events import ENCOUNTERS
+from schemas.io.lock import sole_writer
 from schemas.layout import Layout
-from schemas.lock import sole_writer
 from schemas.rules import PRESETS
-from tests.damage import flip_bit
-from tests.pipelines.agreement import run_all
-from tests.pipelines.raw_tables import make_tables, write_tables
+from schemas.tables.events import ENCOUNTERS
+from tests.support.bit_damage import flip_bit
+from tests.support.compare import run_all
+from tests.support.raw_tables import make_tables, write_tables
 
 
 @pytest.fixture(scope="module")

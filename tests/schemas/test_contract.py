@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import contract
-from schemas.columns import says
 from schemas.contract import (
     ContractError,
     conform,
@@ -21,9 +20,10 @@ from schemas.contract import (
 )
 from schemas.contracts import CONTRACTS, descriptions
 from schemas.errors import WriteError
-from schemas.events import ENCOUNTERS, EVENTS, SUBJECTS
-from schemas.seqset import SEQSET
-from schemas.vocab import VOCAB
+from schemas.tables.columns import says
+from schemas.tables.events import ENCOUNTERS, EVENTS, SUBJECTS
+from schemas.tables.seqset import SEQSET
+from schemas.tables.vocab import VOCAB
 
 CANARY = "MRN-4711"
 THINGS = pa.schema(

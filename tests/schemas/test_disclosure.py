@@ -5,10 +5,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.attrition import Step, shown_attrition
 from schemas.label_counts import shown_label_counts
 from schemas.suppress import disclosing, shown, shown_parts
-from tests.schemas.attacker import Attacker
+from schemas.tables.attrition import Step, shown_attrition
+from tests.support.attacker import Attacker
 
 COUNT = st.one_of(st.integers(0, 14), st.integers(0, 200))
 SPLITS = ("train", "val", "test")

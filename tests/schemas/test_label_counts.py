@@ -1,8 +1,8 @@
 from itertools import pairwise
 
-from schemas.attrition import Step
 from schemas.label_counts import shown_label_counts
 from schemas.suppress import SMALL, WITHHELD
+from schemas.tables.attrition import Step
 
 
 def binary(train, val, test):

@@ -6,8 +6,8 @@ from itertools import pairwise, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.attrition import Step, attrition_csv, read_attrition, shown_attrition
 from schemas.suppress import SMALL, WITHHELD, shown, shown_parts
+from schemas.tables.attrition import Step, attrition_csv, read_attrition, shown_attrition
 
 
 def table(*counts):

@@ -1,8 +1,8 @@
 """`python -m tests.silent_faults` writes docs/silent_faults.md from the table of faults."""
 
-from tests.runs import ROOT
 from tests.silent_faults.fault import Fault
 from tests.silent_faults.faults import AREAS
+from tests.support.commands import ROOT
 
 PAGE = ROOT / "docs" / "silent_faults.md"
 INTRODUCTION = """# Faults that would pass without a word, and what catches each

@@ -9,10 +9,10 @@ import dagster as dg
 
 from assets.checks import cohort_checks, hash_check, source_checks
 from assets.cohorts import FOLDER, labels
-from assets.mimic import MIMIC_ASSETS
 from assets.resources import Workspace
-from pipelines.sources.synthetic.mimic import write_mimic
-from pipelines.split import TASK_SPLIT
+from assets.sources.mimic import MIMIC_ASSETS
+from pipelines.events.split import TASK_SPLIT
+from pipelines.synthetic.mimic.write import write_mimic
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
 from tests.bad_inputs.damage import Damage as RawDamage

@@ -9,8 +9,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from nest_model import leak_guard
-from pipelines import corpus, mimic, seqsets, split, tokens
+from nest_model.data import leak_guard
+from pipelines.corpus import build as corpus
+from pipelines.corpus import seqsets, tokens
+from pipelines.events import split
+from pipelines.sources.mimic import steps as mimic
 from tests.silent_faults.chain import COHORT, up_to, whole_chain
 from tests.silent_faults.fault import Check, Damage, Expectation, Fault, World
 

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nest_model.data import SeqSets
-from pipelines import clock, seqsets
-from schemas.events import KINDS
+from nest_model.data.seqsets import SeqSets
+from pipelines.corpus import seqsets
+from pipelines.events import clock
+from schemas.tables.events import KINDS
 from tests.silent_faults.chain import COHORT, whole_chain
 from tests.silent_faults.chain_code import in_code, replaced
 from tests.silent_faults.fault import Check, Fault

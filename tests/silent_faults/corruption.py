@@ -7,16 +7,16 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from nest_model.data import SeqSets
-from nest_model.vocabulary import read_tokens
-from pipelines.corpus import fit_vocab
+from nest_model.data.seqsets import SeqSets
+from nest_model.data.vocabulary import read_tokens
+from pipelines.corpus.build import fit_vocab
 from schemas.cards import StepCard, files_of
 from schemas.expectations import TABLE_SUITES
 from schemas.layout import Layout
 from schemas.rules import DataRules
-from tests.damage import flip_bit, unseen
 from tests.silent_faults.chain import COHORT, command, materialize
 from tests.silent_faults.fault import Damage, Expectation, Fault, Findings, Refusal, Use, World
+from tests.support.bit_damage import flip_bit, unseen
 
 
 def redone(asset: str) -> Use:
@@ -75,7 +75,7 @@ def read_shards(world: World) -> None:
 
 def check_beside_a_neighbour(world: World) -> Findings:
     """Judge a data folder `mimic[1]` whose name, read as a pattern, is that of a sound neighbour."""
-    from schemas.validation import validate  # Great Expectations: only where it runs
+    from schemas.expectations.validation import validate  # Great Expectations: only where it runs
 
     odd, neighbour = world.data / "mimic[1]", world.data / "mimic1"
     for folder in (odd, neighbour):

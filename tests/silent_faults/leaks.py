@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nest_model import features
 from nest_model.audit import audit
-from nest_model.telemetry import Silence
+from nest_model.data import history
+from nest_model.training.telemetry import Silence
 from schemas.contract import write_table
-from schemas.labels import labels_schema
-from schemas.leak_audit import LeakAudit
-from schemas.seqset import SEQSET
-from tests.nest_model.seqsets import card_anew
+from schemas.tables.labels import labels_schema
+from schemas.tables.leak_audit import LeakAudit
+from schemas.tables.seqset import SEQSET
 from tests.silent_faults.fault import Check, Fault, Findings, Oddity, Use, World
 from tests.silent_faults.leaky_world import Plant, Stay, write_world
+from tests.support.factories.shards import card_anew
 
 ASSET = "mimic_mortality_leak_audit"
 FUTURE = Check(ASSET, "future_changes_nothing")
@@ -131,13 +131,13 @@ def died_already(stay: Stay) -> None:
 
 @contextmanager
 def selector_looks_ahead(_: World) -> Iterator[None]:
-    right = features.select
+    right = history.select
 
     def select(seqsets: Any, rule: Any, subject: Any, encounter: Any, predict_at_us: np.ndarray) -> Any:
         return right(seqsets, rule, subject, encounter, predict_at_us + 12 * 3_600_000_000)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(features, "select", select)
+        patch.setattr(history, "select", select)
         yield
 
 

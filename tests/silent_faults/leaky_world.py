@@ -10,11 +10,11 @@ import yaml
 
 from schemas.cohort import parse_cohort
 from schemas.contract import read_table, write_table
-from schemas.events import KINDS
-from schemas.labels import Features, Task, labels_schema
-from schemas.vocab import SPECIALS, VOCAB, content_sha256
-from tests.nest_model.seqsets import DAY_US, HOUR_US, set_row, write_shards
-from tests.runs import ROOT
+from schemas.tables.events import KINDS
+from schemas.tables.labels import Features, Task, labels_schema
+from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
+from tests.support.commands import ROOT
+from tests.support.factories.shards import DAY_US, HOUR_US, set_row, write_shards
 
 PATIENTS, PREVALENCE = 800, 0.2
 WORDS = (

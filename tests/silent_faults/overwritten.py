@@ -14,10 +14,10 @@ import pytest
 
 from nest_model.__main__ import main
 from pipelines.__main__ import tokenize
-from pipelines.sources.ready import ready_mimic
-from pipelines.sources.synthetic.mimic import write_mimic
-from pipelines.sources.synthetic_instacart import write_instacart
-from pipelines.sources.synthetic_pcornet.write import write_pcornet
+from pipelines.inputs.mimic import ready_mimic
+from pipelines.synthetic.instacart import write_instacart
+from pipelines.synthetic.mimic.write import write_mimic
+from pipelines.synthetic.pcornet.write import write_pcornet
 from schemas.errors import NestError
 from schemas.io import atomic
 from schemas.layout import Layout

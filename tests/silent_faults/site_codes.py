@@ -6,11 +6,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipelines.sources.ready_pcornet import write_crosswalks
-from pipelines.sources.synthetic_pcornet.write import write_pcornet
-from tests.pipelines.omop_tables import omop_dataset
+from pipelines.inputs.pcornet import write_crosswalks
+from pipelines.synthetic.pcornet.write import write_pcornet
 from tests.silent_faults.fault import Catch, Damage, Fault, Findings, Refusal, World
 from tests.silent_faults.sources import SMALL, up_to
+from tests.support.omop_tables import omop_dataset
 
 CHILDREN, SALT = SMALL["synthetic_children"], "a salt of this table of faults"
 Change = Callable[[pl.Expr], pl.Expr]

@@ -10,18 +10,20 @@ import polars as pl
 import pytest
 
 from assets.checks import source_checks
-from assets.instacart import INSTACART_ASSETS
-from assets.meds import MEDS_ASSETS
-from assets.pcornet import PCORNET_ASSETS
 from assets.resources import Workspace
-from pipelines import clock, instacart_corpus
-from pipelines.sources import meds, meds_codes
+from assets.sources.instacart import INSTACART_ASSETS
+from assets.sources.meds import MEDS_ASSETS
+from assets.sources.pcornet import PCORNET_ASSETS
+from pipelines.events import clock
+from pipelines.sources.instacart import corpus as instacart_corpus
+from pipelines.sources.meds import codes
+from pipelines.sources.meds import rows as meds
 from pipelines.sources.pcornet import events as pcornet_events
 from schemas.expectations import BASKET_SUITES, MEDS_SUITES, PCORNET_SUITES
-from tests.pipelines.omop_tables import omop_dataset
 from tests.silent_faults.chain import findings_of
 from tests.silent_faults.chain_code import replaced
 from tests.silent_faults.fault import Expectation, Fault, Findings, Use, World
+from tests.support.omop_tables import omop_dataset
 
 SMALL = {"synthetic_users": 100, "synthetic_children": 200}
 
@@ -75,7 +77,7 @@ def as_items(_: World) -> Iterator[None]:
     """Know no code of a diagnosis."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DECLARED", "WHOLE"):
-            patch.setattr(meds_codes, name, tuple(row for row in getattr(meds_codes, name) if row[1] != "DX"))
+            patch.setattr(codes, name, tuple(row for row in getattr(codes, name) if row[1] != "DX"))
         yield
 
 
@@ -135,7 +137,7 @@ FAULTS = [
     Fault(
         "MEDS from OMOP: a visit is known by its rows alone",
         "code",
-        replaced(meds_codes, "VISIT", lambda _: ("NO_SUCH_CODE",)),
+        replaced(codes, "VISIT", lambda _: ("NO_SUCH_CODE",)),
         of_omop("encounters"),
         Expectation("meds_encounters", "end_is_said_for_most_encounters"),
     ),

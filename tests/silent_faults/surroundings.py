@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,22 +15,22 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from assets.resources import Workspace
-from nest_model import checkpoint
 from nest_model.config import ModelConfig
-from nest_model.data import SeqSets
+from nest_model.data.seqsets import SeqSets
 from nest_model.files import sha256_of
-from nest_model.model import NestModel
-from pipelines.sources.checksums import SUMS
-from pipelines.sources.fetch.physionet import LICENSE, TABLE_FILES, fetch_mimic_demo
-from pipelines.sources.pcornet.access import Access, postgres_address
+from nest_model.model import checkpoint
+from nest_model.model.encoder import NestModel
+from pipelines.fetch.physionet import LICENSE, TABLE_FILES, fetch_mimic_demo
+from pipelines.sources.mimic.checksums import SUMS
+from pipelines.sources.pcornet.databases.access import Access, postgres_address
 from schemas.errors import NestError
-from schemas.hashing import file_sha256
+from schemas.io.hashing import file_sha256
 from schemas.io.seal import sealed, unsealed
-from tests.loopback import serving
-from tests.runs import ROOT
 from tests.silent_faults.chain import command
 from tests.silent_faults.fault import Damage, Fault, Refusal, World
-from tests.writers import another_writer
+from tests.support.commands import ROOT, copy_checkout
+from tests.support.loopback_server import serving
+from tests.support.writers import another_writer
 
 CONFIG = ModelConfig(20, d_model=16, heads=2, d_ff=8, layers=1)
 
@@ -87,8 +86,7 @@ def checkout_of(world: World) -> Path:
     """Return a second checkout, copied if it is not there."""
     place = world.folder / "checkout"
     if not place.exists():
-        hidden = shutil.ignore_patterns(".*", "__pycache__", "data", "tests", "docs")
-        shutil.copytree(ROOT, place, ignore=hidden)
+        copy_checkout(place)
     return place
 
 

@@ -5,9 +5,9 @@ import logging
 import sys
 from pathlib import Path
 
-from pipelines.sources.pcornet.access import Access
-from pipelines.sources.pcornet.extract import extract
-from pipelines.sources.pcornet.named import source_named
+from pipelines.sources.pcornet.databases.access import Access
+from pipelines.sources.pcornet.databases.connect import source_named
+from pipelines.sources.pcornet.databases.extract import extract
 from schemas.errors import InputError, NestError
 
 
@@ -53,11 +53,11 @@ def _rows(asked: argparse.Namespace) -> dict[str, int]:
             "--into oracle: nothing is loaded into Oracle. Name postgres, or a DuckDB file to make."
         )
     if asked.command == "load" and asked.into != "postgres":
-        from pipelines.sources.pcornet.load_duckdb import load_duckdb
+        from pipelines.sources.pcornet.databases.load_duckdb import load_duckdb
 
         return load_duckdb(asked.folder, Path(asked.into))
     if asked.command == "load":
-        from pipelines.sources.pcornet.load_postgres import load_postgres
+        from pipelines.sources.pcornet.databases.load_postgres import load_postgres
 
         return load_postgres(
             asked.folder,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from pipelines.code_limits import CODE_FAULTS, damaged_codes, lost_zeros
-from pipelines.codes import (
+from pipelines.events.code_limits import CODE_FAULTS, damaged_codes, lost_zeros
+from pipelines.events.code_mapping import (
     DIAGNOSIS_CODES,
     PROCEDURE_CODES,
     Icd,

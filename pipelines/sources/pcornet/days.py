@@ -4,7 +4,7 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.flows import sift
+from pipelines.engine.drop import sift
 from pipelines.sources.pcornet.encounters import contracted, out_of_range
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.linking import DAY_TYPE, links

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 import polars as pl
 
-from pipelines.flows import sift
+from pipelines.engine.drop import sift
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.times import (
     count_sentinels,
@@ -20,7 +20,7 @@ from pipelines.sources.pcornet.times import (
 )
 from pipelines.sources.pcornet.words import NO_INFORMATION, count_padded, counted, said, stripped
 from schemas.cards import Flow
-from schemas.events import ENCOUNTERS
+from schemas.tables.events import ENCOUNTERS
 
 STAYS = ("IP", "EI")
 """The types with a bed: without a discharge they are open, where any other ends with its day."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from pipelines.flows import sift
+from pipelines.engine.drop import sift
 from pipelines.sources.pcornet import codes
 from pipelines.sources.pcornet.site import Site
 from pipelines.sources.pcornet.times import (

@@ -5,15 +5,15 @@ from datetime import date
 
 import polars as pl
 
-from pipelines import clock
-from pipelines.codes import to_icd10, zeros_lost
-from pipelines.flows import sift
+from pipelines.engine.drop import sift
+from pipelines.events import clock
+from pipelines.events.code_mapping import to_icd10, zeros_lost
 from pipelines.sources.pcornet.encounters import out_of_range
 from pipelines.sources.pcornet.linking import link
 from pipelines.sources.pcornet.times import last_moment
 from pipelines.sources.pcornet.words import counted
 from schemas.cards import Flow
-from schemas.events import EVENTS
+from schemas.tables.events import EVENTS
 
 _NOT_OF_AN_EVENT = ("rank", "available_at")  # copies of one row may differ in these
 

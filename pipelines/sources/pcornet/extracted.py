@@ -8,14 +8,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.codes import shortest_target
-from pipelines.sources.files import find_file
-from pipelines.sources.gem import is_gem, read_gem
-from pipelines.sources.mimic_tables import CROSSWALKS
+from pipelines.events.code_mapping import shortest_target
+from pipelines.reading.files import find_file
+from pipelines.reading.gem import is_gem, read_gem
+from pipelines.reading.tables import TEXT, Table, read
+from pipelines.sources.mimic.tables import CROSSWALKS
+from pipelines.sources.pcornet.databases.manifest import read_manifest
 from pipelines.sources.pcornet.ids import Ids
-from pipelines.sources.pcornet.manifest import read_manifest
 from pipelines.sources.pcornet.tables import TABLES
-from pipelines.sources.raw import TEXT, Table, read
 from schemas.errors import InputError
 
 ROWS_PER_BATCH = 500_000

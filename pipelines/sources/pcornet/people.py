@@ -4,7 +4,7 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.flows import sift
+from pipelines.engine.drop import sift
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.times import count_sentinels, first_moment, without_sentinels
 from pipelines.sources.pcornet.words import NO_INFORMATION, RACES, counted, said, stripped

@@ -1,1 +1,1 @@
-"""A made-up MIMIC-IV: real layout, real codes, invented patients, outcomes of known probability."""
+"""Moved to `pipelines.synthetic`; the command of before still works."""

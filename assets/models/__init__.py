@@ -1,0 +1,1 @@
+"""Assets that train: pretraining, and the models of each cohort."""

@@ -1,0 +1,1 @@
+"""What of Dagster is ours to arrange: processes, history, caching of steps, errors."""

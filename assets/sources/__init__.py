@@ -1,0 +1,1 @@
+"""Assets that prepare each source, from raw tables to shards."""

@@ -1,0 +1,84 @@
+"""The learning curve as a figure: the means of every model, and how far NEST is above LightGBM."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+
+from nest_model.report.figures import FAINT, LOOKS, Look, styled
+from nest_model.report.table import LABELS
+
+_LOOKS = {
+    "best": LOOKS["best"],
+    "nest": LOOKS["nest"],
+    "probe": LOOKS["probe"],
+    "without_pretraining": Look("NEST without pretraining", "#e69f00", "P", (0, (5, 2, 1, 2))),
+    "lightgbm": LOOKS["lightgbm"],
+    "logistic": LOOKS["yardsticks"],
+}
+
+
+@styled
+def draw(rows: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> Figure:
+    """Draw the rows of a curve over all its sizes, those not run left empty."""
+    figure = Figure(figsize=(10.4, 3.9), layout="constrained")
+    means, differences, shares = figure.subplots(1, 3, width_ratios=(1.5, 1, 1))
+    means.set(title="Mean test AUROC of three tasks")
+    differences.set(title="NEST − LightGBM")
+    shares.set(title="Share of the gap closed")
+    for axes in (means, differences, shares):
+        _over_sizes(axes, sizes)
+    models = [model for model in _LOOKS if rows and all(model in row["models"] for row in rows)]
+    for place, model in enumerate(models):
+        beside = 1.035 ** (place - (len(models) - 1) / 2)  # so that whiskers do not hide one another
+        _line(means, model, rows, [row["models"][model] for row in rows], beside)
+    for axes, scores in (
+        (differences, [row["less_lightgbm"]["nest"] for row in rows]),
+        (shares, [row["gap_closed"] for row in rows]),
+    ):
+        axes.axhline(0, color=FAINT, linewidth=0.9)
+        _line(axes, "nest", rows, scores, 1.0)
+    shares.yaxis.set_major_formatter(PercentFormatter(1.0))
+    figure.legend(*means.get_legend_handles_labels(), loc="outside lower center", ncols=len(models) or 1)
+    return figure
+
+
+def _line(
+    axes: Axes,
+    model: str,
+    rows: Sequence[Mapping[str, Any]],
+    scores: Sequence[Mapping[str, float | None]],
+    beside: float,
+) -> None:
+    """Draw a score over the sizes, its interval as whiskers."""
+    value, low, high = (
+        np.array([score[part] for score in scores], dtype=float) for part in ("value", "low", "high")
+    )
+    look = _LOOKS[model]
+    axes.errorbar(
+        [row["size"] * beside for row in rows],
+        value,
+        yerr=[np.nan_to_num(value - low), np.nan_to_num(high - value)],
+        label=LABELS[model],
+        color=look.colour,
+        marker=look.marker,
+        linestyle=look.dash,
+        markersize=5.5,
+        elinewidth=1.0,
+        capsize=2,
+    )
+
+
+def _over_sizes(axes: Axes, sizes: Sequence[int]) -> None:
+    axes.set(xlabel="Patients", xscale="log", xlim=(min(sizes) / 1.25, max(sizes) * 1.25))
+    axes.grid(True, axis="y")
+    axes.xaxis.set_major_locator(FixedLocator(sizes))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: _in_words(size)))
+
+
+def _in_words(size: float) -> str:
+    return f"{size / 1000:g} K" if size >= 1000 else f"{size:g}"

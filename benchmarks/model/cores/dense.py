@@ -1,0 +1,31 @@
+"""Dense attention: softmax written out, as BERT has it, and the memory-efficient one of torch."""
+
+from torch import Tensor, nn
+
+from benchmarks.model.cores.sequences import as_rows, as_sequences
+from benchmarks.model.sizes import Sizes
+from nest_model.model.attention.fused import fused_attention
+
+
+class Explicit(nn.Module):
+    """softmax(q · k / √d_head) · v, with the N × N scores in memory."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.length, self.scale = sizes.length, sizes.d_head**-0.5
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key, value = (as_sequences(rows, self.length) for rows in (query, key, value))
+        return as_rows((query @ key.transpose(-1, -2) * self.scale).softmax(-1) @ value)
+
+
+class MemoryEfficient(nn.Module):
+    """The same numbers by scaled_dot_product_attention: flash or memory-efficient, whichever the device has."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.length = sizes.length
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key, value = (as_sequences(rows, self.length) for rows in (query, key, value))
+        return as_rows(fused_attention(query, key, value))

@@ -1,0 +1,46 @@
+"""Nyströmformer (Xiong et al. 2021): attention by way of landmarks, the means of equal segments; no convolution."""
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.model.cores.sequences import as_rows, as_sequences
+from benchmarks.model.sizes import Sizes
+
+ITERATIONS = 6
+
+
+class Nystromformer(nn.Module):
+    """(row → landmark · (landmark → landmark)⁺) · (landmark → row · v), in this order, as its authors multiply.
+
+    A landmark is the mean of a set's rows, as there are as many of them as sets.
+    """
+
+    def __init__(self, sizes: Sizes, landmarks: int | None = None, iterations: int = ITERATIONS) -> None:
+        super().__init__()
+        self.length, self.scale = sizes.length, sizes.d_head**-0.5
+        self.landmarks, self.iterations = landmarks or sizes.sets, iterations
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key, value = (as_sequences(rows, self.length) for rows in (query, key, value))
+        asking, asked = (rows.unflatten(2, (self.landmarks, -1)).mean(3) for rows in (query, key))
+        to_landmarks, among, from_landmarks = (
+            self._softmax(query, asked),
+            self._softmax(asking, asked),
+            self._softmax(asking, key),
+        )
+        return as_rows((to_landmarks @ pseudo_inverse(among, self.iterations)) @ (from_landmarks @ value))
+
+    def _softmax(self, query: Tensor, key: Tensor) -> Tensor:
+        return (query @ key.transpose(-1, -2) * self.scale).softmax(-1)
+
+
+def pseudo_inverse(matrix: Tensor, iterations: int) -> Tensor:
+    """Approximate the Moore-Penrose inverse of [..., m, m], by four products an iteration (equation 11)."""
+    columns, rows = (matrix.abs().sum(axis).amax(-1)[..., None, None] for axis in (-2, -1))
+    inverse = matrix.transpose(-1, -2) / (columns * rows)
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    for _ in range(iterations):
+        product = matrix @ inverse
+        inner = 15 * identity - product @ (7 * identity - product)
+        inverse = 0.25 * inverse @ (13 * identity - product @ inner)
+    return inverse

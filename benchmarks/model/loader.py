@@ -1,0 +1,195 @@
+"""`python -m benchmarks.model.loader`: what it costs to bring shards to packed batches, on one core.
+
+Each size is measured in a process of its own, whose anonymous memory is watched: pages of a mapped file are given back
+where memory is short, anonymous ones are not.
+"""
+
+import argparse
+import logging
+import multiprocessing
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from benchmarks.model.made_shards import VOCAB_SIZE, write_shards
+from benchmarks.model.measure import machine
+from benchmarks.model.results import measured_on, publish
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch
+from nest_model.data.sampler import epoch_steps, pack, seed_of
+from nest_model.data.selection import Selection, limit_context, whole_subjects
+from nest_model.data.seqsets import SeqSets
+from nest_model.training.masking import mask_batch
+from nest_model.training.memory import resident_bytes
+from nest_model.training.ranks import balanced
+from nest_model.training.recipe import PRETRAINING
+from schemas.errors import NestError
+from schemas.io.outputs import emptied
+
+SEED = 42
+CONFIG, RECIPE = ModelConfig.preset("paper", VOCAB_SIZE), PRETRAINING["paper"]
+_SECONDS_BETWEEN_LOOKS = 0.01
+log = logging.getLogger("nest")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure a quarter of the patients and all, write `<name>.md` and `<name>.json`, and print the former."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.model.loader",
+        description="Shards to packed batches: rates on one core, and memory.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--patients", type=int, default=223_000, help="of the larger size; MIMIC-IV has these"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="of an epoch, at most, each way")
+    parser.add_argument("--work", type=Path, required=True, help="scratch folder, for 6 GB that go again")
+    parser.add_argument("--out", type=Path, required=True, help="folder of what is written")
+    parser.add_argument("--name", default="loader", help="of the files")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    torch.set_num_threads(1)
+    report: dict[str, Any] = {"machine": machine(torch.device("cpu"))}
+    sizes = (given.patients // 4, given.patients)
+    try:
+        report["sizes"] = [_measured(given.work, patients, given.seconds) for patients in sizes]
+    except NestError as error:
+        log.error("error: %s", error)
+        return 2
+    publish(given.out, given.name, report, as_markdown(report))
+    return 0
+
+
+def _measured(work: Path, patients: int, seconds: float) -> dict[str, Any]:
+    """Write shards, measure them in a fresh process while its memory is watched, and remove them."""
+    folder = emptied(work / f"shards_{patients}")
+    try:
+        began = time.perf_counter()
+        write_shards(folder, patients)
+        log.info("%s patients written in %.0f s", f"{patients:,}", time.perf_counter() - began)
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            baseline, process = pool.submit(_ready).result()
+            running = pool.submit(measure, folder, seconds)
+            peak = baseline
+            while wait([running], timeout=_SECONDS_BETWEEN_LOOKS).not_done:
+                peak = max(peak, resident_bytes("RssAnon", process))
+            figures = running.result()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    log.info("%s patients: %s", f"{patients:,}", figures)
+    return {"patients": patients} | figures | {"anonymous_bytes_before": baseline, "anonymous_bytes": peak}
+
+
+def _ready() -> tuple[int, int]:
+    """Keep this process to one core; return its anonymous memory with all modules loaded, and its number."""
+    torch.set_num_threads(1)
+    pa.set_cpu_count(1)
+    return resident_bytes("RssAnon"), os.getpid()
+
+
+def measure(folder: Path, seconds: float) -> dict[str, Any]:
+    """Return seconds of what is done once, and tokens per second of batches made in an epoch's order."""
+    read, seqsets = _timed(lambda: SeqSets.read(folder))
+    hashed, _ = _timed(seqsets.content_sha256)
+    limits = {"max_sets": CONFIG.max_sets, "max_set_rows": CONFIG.max_set_rows}
+    everyone = np.arange(seqsets.subjects)
+    selected, (chosen, _) = _timed(lambda: limit_context(whole_subjects(seqsets, everyone), **limits))
+    arrays = (getattr(seqsets, field.name) for field in fields(seqsets))
+    return {
+        "sets": seqsets.sets,
+        "tokens": seqsets.events,
+        "parquet_bytes": sum(file.stat().st_size for file in folder.glob("*.parquet")),
+        "column_bytes": sum(array.nbytes for array in arrays if isinstance(array, np.ndarray)),
+        "read": read,
+        "hashed": hashed,
+        "selected": selected,
+        "packed": _rate(packed(seqsets, chosen), seconds),
+        "packed_and_masked": _rate(packed_and_masked(seqsets, chosen), seconds),
+    }
+
+
+def packed(seqsets: SeqSets, chosen: Selection) -> Iterator[PackedBatch]:
+    """Yield the packed steps of an epoch."""
+    for examples in epoch_steps(len(chosen), RECIPE.examples_per_step, seed=SEED, epoch=0):
+        yield pack(seqsets, chosen.take(examples), CONFIG)
+
+
+def packed_and_masked(seqsets: SeqSets, chosen: Selection) -> Iterator[PackedBatch]:
+    """Yield the same, each masked and cut into micro-batches as the training has them."""
+    for step, batch in enumerate(packed(seqsets, chosen)):
+        masked = mask_batch(batch, torch.Generator().manual_seed(seed_of(SEED, 0, step)), CONFIG)
+        for run in balanced(masked.batch.rows, RECIPE.row_budget, 1):
+            masked.slice_subjects(run.start, run.stop)
+        yield batch
+
+
+def _rate(steps: Iterator[PackedBatch], seconds: float) -> dict[str, float]:
+    """Return the tokens made, per second of the clock and per second of this process."""
+    began, began_cpu, tokens = time.perf_counter(), time.process_time(), 0
+    for batch in steps:
+        tokens += len(batch.tokens) - batch.sets
+        if time.perf_counter() - began > seconds:
+            break
+    took, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+    return {"tokens": tokens, "tokens_per_s": tokens / took, "tokens_per_cpu_s": tokens / cpu}
+
+
+def _timed(work: Callable[[], Any]) -> tuple[dict[str, float], Any]:
+    """Return seconds of the clock and of this process, and what the work returns."""
+    began, began_cpu = time.perf_counter(), time.process_time()
+    result = work()
+    return {"s": time.perf_counter() - began, "cpu_s": time.process_time() - began_cpu}, result
+
+
+def as_markdown(report: dict[str, Any]) -> str:
+    """Return where it was measured and a column for each size."""
+    sizes = report["sizes"]
+
+    def line(words: str, cell: Callable[[dict[str, Any]], str]) -> str:
+        return f"| {words} | {' | '.join(cell(size) for size in sizes)} |"
+
+    def rate(way: str) -> Callable[[dict[str, Any]], str]:
+        return lambda s: f"{s[way]['tokens_per_s'] / 1e6:.1f} ({s[way]['tokens_per_cpu_s'] / 1e6:.1f})"
+
+    def seconds(of: str) -> Callable[[dict[str, Any]], str]:
+        return lambda s: f"{s[of]['s']:.1f} ({s[of]['cpu_s']:.1f})"
+
+    def read_at(amount: str) -> Callable[[dict[str, Any]], str]:
+        return lambda s: (
+            f"{s[amount] / s['read']['s'] / 1e6:,.1f} ({s[amount] / s['read']['cpu_s'] / 1e6:,.1f})"
+        )
+
+    lines = [
+        measured_on(report["machine"]),
+        "Seconds and rates are by the clock, in brackets by the process's own CPU seconds.\n",
+        line("", lambda s: f"{s['patients']:,} patients"),
+        f"|---|{'--:|' * len(sizes)}",
+        line("sets", lambda s: f"{s['sets']:,}"),
+        line("tokens", lambda s: f"{s['tokens']:,}"),
+        line("Parquet, MB", lambda s: f"{s['parquet_bytes'] / 1e6:,.0f}"),
+        line("columns, MB", lambda s: f"{s['column_bytes'] / 1e6:,.0f}"),
+        line("read, s", seconds("read")),
+        line("read, M tokens / s", read_at("tokens")),
+        line("read, MB of columns / s", read_at("column_bytes")),
+        line("hashed, s", seconds("hashed")),
+        line("selected, s", seconds("selected")),
+        line("packed, M tokens / s", rate("packed")),
+        line("packed, masked and cut, M tokens / s", rate("packed_and_masked")),
+        line("anonymous memory before, MiB", lambda s: f"{s['anonymous_bytes_before'] / 2**20:,.0f}"),
+        line("anonymous memory at its peak, MiB", lambda s: f"{s['anonymous_bytes'] / 2**20:,.0f}"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Shards of made-up patients, as many and as full as MIMIC-IV's: what the loader is measured on."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.model.patients import Patients, draw
+from schemas.cards import ShardCard
+from schemas.contract import contract_name, write_table
+from schemas.tables.events import KINDS
+from schemas.tables.seqset import SEQSET
+
+VOCAB_SIZE = 20_000
+MOST_SETS, MOST_EVENTS = 240, 20_000  # of a patient, of a set
+PATIENTS_PER_SHARD = 4_000
+_HOUR_US = 3_600_000_000
+_DAY_US = 24 * _HOUR_US
+
+
+def write_shards(folder: Path, patients: int, *, seed: int = 42) -> None:
+    """Write shards of `PATIENTS_PER_SHARD` patients each, with their cards; the same seed gives the same sets."""
+    for number, first in enumerate(range(0, patients, PATIENTS_PER_SHARD)):
+        rng = np.random.default_rng([seed, number])
+        sets = draw_sets(first, min(PATIENTS_PER_SHARD, patients - first), rng)
+        file = folder / f"shard-{number:05}.parquet"
+        write_table(sets, file, SEQSET, made_by="the benchmark")
+        card = ShardCard(
+            contract=contract_name(SEQSET),
+            file=file.name,
+            subjects=pc.count_distinct(sets["subject_id"]).as_py(),
+            sets=len(sets),
+            tokens=pc.sum(pc.list_value_length(sets["tokens"])).as_py(),
+            file_sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+            vocab_sha256=hashlib.sha256(b"made up").hexdigest(),
+            config_sha256=hashlib.sha256(b"made up").hexdigest(),
+        )
+        file.with_suffix(".card.json").write_text(card.model_dump_json())
+
+
+def draw_sets(first_subject: int, subjects: int, rng: np.random.Generator) -> pa.Table:
+    """Draw seqset/1 rows; a set may be as long as MIMIC-IV's longest."""
+    drawn = draw(subjects, rng, vocab_size=VOCAB_SIZE, max_sets=MOST_SETS, max_set_events=MOST_EVENTS)
+    sets = len(drawn.events_per_set)
+    begins = np.cumsum(drawn.sets_per_subject) - drawn.sets_per_subject
+    set_index = np.arange(sets) - np.repeat(begins, drawn.sets_per_subject)
+    start_us = (drawn.days * _DAY_US).astype(np.int64)
+    columns = {
+        "subject_id": first_subject + np.repeat(np.arange(subjects), drawn.sets_per_subject),
+        "set_index": set_index,
+        "encounter_id": first_subject * 1_000 + np.arange(sets),
+        "start": pa.array(start_us).cast(pa.timestamp("us")),
+        "end": pa.array(start_us + 5 * _DAY_US).cast(pa.timestamp("us")),
+        "days_since_prior": np.where(set_index, np.diff(drawn.days, prepend=0.0), 0.0).astype(np.float32),
+        "days_since_first": drawn.days.astype(np.float32),
+        "flags": np.zeros(sets, dtype=np.int32),
+    }
+    return pa.table(columns | _events(drawn, start_us, rng))
+
+
+def _events(drawn: Patients, start_us: np.ndarray, rng: np.random.Generator) -> dict[str, pa.Array]:
+    times_us = np.repeat(start_us, drawn.events_per_set) + (drawn.hours * _HOUR_US).astype(np.int64)
+    columns = {
+        "tokens": drawn.tokens.astype(np.uint32),
+        "kinds": rng.integers(0, len(KINDS), len(drawn.tokens), dtype=np.uint8),
+        "hours": drawn.hours,
+        "times": pa.array(times_us).cast(pa.timestamp("us")),
+        "available": pa.array(times_us + _HOUR_US).cast(pa.timestamp("us")),
+    }
+    offsets = pa.array(np.concatenate([[0], np.cumsum(drawn.events_per_set)]), pa.int32())
+    return {name: pa.ListArray.from_arrays(offsets, pa.array(of)) for name, of in columns.items()}

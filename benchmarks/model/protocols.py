@@ -1,0 +1,62 @@
+"""What one batch is put through: four protocols, the same for every model."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from benchmarks.model.sets import Drawn
+from nest_model.model.cross_entropy import Targets, cross_entropy_sum
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Precision, whether there is a backward pass, and which rows the head is on."""
+
+    words: str
+    weights: torch.dtype
+    products: torch.dtype  # of matrices; where it is not that of the weights, by autocast
+    backward: bool
+    reads_all: bool = True
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Return the model with its weights in the protocol's dtype."""
+        return model.to(self.weights)
+
+    def step(self, model: nn.Module, drawn: Drawn) -> None:
+        """Run one batch; the gradients of the batch before are dropped first."""
+        if not self.backward:
+            with torch.no_grad():
+                model.token_logits(model(drawn.batch))
+            return
+        model.zero_grad(set_to_none=True)
+        with self._autocast(drawn.targets.device):
+            hidden, tokens = model(drawn.batch), drawn.targets
+            if not self.reads_all:
+                hidden, tokens = hidden.index_select(0, drawn.read_rows), tokens[drawn.read_rows]
+            rows = torch.arange(len(tokens), device=tokens.device)
+            targets = Targets(rows, tokens, torch.ones_like(tokens, dtype=torch.float64))
+            loss = cross_entropy_sum(hidden, model.embedding.weight, None, targets, chunked=True)
+        (loss / len(tokens)).backward()
+
+    def _autocast(self, device: torch.device) -> AbstractContextManager:
+        return nullcontext() if self.products == self.weights else torch.autocast(device.type, self.products)
+
+
+PROTOCOLS = {
+    "A": Protocol("forward, no gradient, bf16, logits of all rows", torch.bfloat16, torch.bfloat16, False),
+    "B": Protocol(
+        "forward and backward, bf16 autocast, loss on all rows", torch.float32, torch.bfloat16, True
+    ),
+    "C": Protocol(
+        "forward and backward, bf16 autocast, loss on 20 % of the rows",
+        torch.float32,
+        torch.bfloat16,
+        True,
+        reads_all=False,
+    ),
+    "D": Protocol(
+        "forward and backward, fp32 without TF32, loss on all rows", torch.float32, torch.float32, True
+    ),
+}

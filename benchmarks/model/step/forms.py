@@ -1,0 +1,146 @@
+"""The forms of a training step, from the padded ones to the product's own, and how each is run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import torch
+from torch import Generator, Tensor
+
+from benchmarks.model.patients import draw_typical_batch
+from benchmarks.model.step.padded import Attend, Padded, competent, literal, padded_loss
+from nest_model.config import ModelConfig, Shortcuts
+from nest_model.model.deduplicate import merge_duplicates
+from nest_model.model.encoder import NestModel
+from nest_model.training.masking import MaskedBatch, mask_batch
+from nest_model.training.objectives import Counts, pretraining_loss
+from nest_model.training.ranks import balanced
+
+SHORTCUTS = [field.name for field in fields(Shortcuts)]
+NONE = Shortcuts(**dict.fromkeys(SHORTCUTS, False))
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a step is computed; every form of one order of the sets computes the same loss."""
+
+    words: str
+    shortcuts: Shortcuts = NONE
+    padded_by: Attend | None = None  # None: packed
+    bf16: bool = False
+    set_position: Literal["hours"] | None = "hours"
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model's size and a micro-batch's."""
+
+    d_model: int
+    layers: int
+    vocab_size: int = 20_377
+    max_sets: int = 8
+    max_set_rows: int = 512
+    row_budget: int = 8192
+
+    def config(self, form: Form) -> ModelConfig:
+        """Return the model's config: heads of 64, d_ff ≈ 8/3 d as in the paper."""
+        return ModelConfig(
+            vocab_size=self.vocab_size,
+            d_model=self.d_model,
+            heads=max(self.d_model // 64, 1),
+            d_ff=round(self.d_model / 12) * 32,
+            layers=self.layers,
+            max_set_rows=self.max_set_rows,
+            max_sets=self.max_sets,
+            set_position=form.set_position,
+            shortcuts=form.shortcuts,
+        )
+
+    @property
+    def padded_patients(self) -> int:
+        """Return how many padded patients a micro-batch holds."""
+        return max(self.row_budget // (self.max_sets * self.max_set_rows), 1)
+
+
+def _one_by_one() -> dict[str, Form]:
+    """Return the packed form with the shortcuts added one after the other, in the config's order."""
+    names = ["packed", *SHORTCUTS]
+    switched_on = [dict.fromkeys(SHORTCUTS[:count], True) for count in range(len(names))]
+    words = ["packed: real rows alone", *(f"+ {name.replace('_', ' ')}" for name in SHORTCUTS)]
+    return {
+        name: Form(text, replace(NONE, **on))
+        for name, text, on in zip(names, words, switched_on, strict=True)
+    }
+
+
+ALL = Shortcuts()
+FORMS = {
+    "literal": Form("padded, as the paper draws it", padded_by=literal),
+    "competent": Form("padded, fused attention, heads where a loss is", padded_by=competent),
+    **_one_by_one(),
+    "bf16": Form("+ bf16", ALL, bf16=True),
+    "unordered": Form("all of them, sets without an order", ALL, set_position=None),
+    "unordered_bf16": Form("+ bf16, sets without an order", ALL, bf16=True, set_position=None),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step of a form, made ready: forward and backward over its micro-batches."""
+
+    patients: int
+    rows: int  # the encoder computes
+    head_rows: int  # with logits over the vocabulary, of tokens and of sets
+    run: Callable[[], float]  # returns the loss
+
+
+def prepare(form: Form, size: Size, patients: int, seed: int = 42) -> Step:
+    """Draw patients, masks and weights, the same for every form."""
+    config = size.config(form)
+    batch = draw_typical_batch(patients, config, seed)
+    masked = mask_batch(batch, Generator().manual_seed(seed), config)
+    torch.manual_seed(seed)
+    model = NestModel(config)
+    losses, rows, head_rows = (_padded if form.padded_by else _packed)(form, model, masked, size.row_budget)
+
+    def run() -> float:
+        model.zero_grad(set_to_none=True)
+        total = 0.0
+        for loss in losses:
+            with torch.autocast("cpu", torch.bfloat16, enabled=form.bf16):
+                part = loss()
+            part.backward()
+            total += float(part.detach())
+        return total
+
+    return Step(patients, rows, head_rows, run)
+
+
+Losses = list[Callable[[], Tensor]]
+
+
+def _padded(form: Form, model: NestModel, masked: MaskedBatch, row_budget: int) -> tuple[Losses, int, int]:
+    laid_out = Padded.of(masked, model.config)
+    everywhere = form.padded_by is literal
+    rows = len(laid_out.batch.tokens)
+    head_rows = rows + laid_out.batch.sets if everywhere else len(masked.mlm_rows) + len(masked.hidden.sets)
+
+    def loss() -> Tensor:
+        return padded_loss(model, laid_out, form.padded_by, heads_everywhere=everywhere)
+
+    return [loss], rows, head_rows
+
+
+def _packed(form: Form, model: NestModel, masked: MaskedBatch, row_budget: int) -> tuple[Losses, int, int]:
+    guesses = Counts.of(masked)
+    shortcuts, batch = model.config.shortcuts, masked.batch
+    if shortcuts.merged_duplicates:
+        batch, _ = merge_duplicates(batch, timed=model.config.timed_rows)
+    rows = len(batch.tokens)
+    head_rows = sum(guesses) if shortcuts.heads_where_a_loss_is else len(masked.batch.tokens) + batch.sets
+    parts = [masked.slice_subjects(run.start, run.stop) for run in balanced(masked.batch.rows, row_budget, 1)]
+    return (
+        [lambda part=part: pretraining_loss(model, part, guesses).total for part in parts],
+        rows,
+        head_rows,
+    )

@@ -1,0 +1,47 @@
+"""Tokens per second of several models on the same batches, one model after the other in every round."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+
+from benchmarks.model.measure import seconds
+from benchmarks.model.models import build
+from benchmarks.model.protocols import PROTOCOLS
+from benchmarks.model.sets import draw
+from benchmarks.model.sizes import Sizes
+from nest_model.training.telemetry import Progress
+
+WARM_UP = 3  # batches of each model before the first that counts
+
+
+def measure(
+    names: Sequence[str],
+    sizes: Sizes,
+    protocol: str,
+    *,
+    seeds: Sequence[int],
+    batches: int,
+    device: torch.device,
+) -> dict[str, np.ndarray]:
+    """Return tokens per second [seeds, batches] of each model.
+
+    A seed draws batches; the weights are drawn once. Every batch goes through all models before the next is
+    drawn, the seeds take turns and so do the models in going first: a machine that slows down slows all alike.
+    """
+    run = PROTOCOLS[protocol]
+    models = {name: run.prepare(build(name, sizes, device)) for name in names}
+    rates = {name: np.empty((len(seeds), batches)) for name in names}
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    total = (WARM_UP + batches * len(seeds)) * len(names)
+    progress = Progress(None, f"protocol {protocol}, N = {sizes.length:,}", total, "batches")
+    for turn in range(-WARM_UP, batches * len(seeds)):
+        batch, place = divmod(max(turn, 0), len(seeds))
+        drawn = draw(sizes, generators[place]).to(device)
+        first = turn % len(names)
+        for name in (*names[first:], *names[:first]):
+            took = seconds(partial(run.step, models[name], drawn), device)
+            rates[name][place, batch] = sizes.rows / took  # what warms up is written over
+            progress.advance(1)
+    return rates

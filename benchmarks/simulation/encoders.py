@@ -1,0 +1,102 @@
+"""Two arrangements of the same NestLayers: interleaved, as NEST is, or all set-wise blocks before all cross-set ones.
+
+What differs is the order of the calls alone; parameters, their names and what they start from are the same.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.simulation.readout import PoolingByAttention
+from nest_model.config import ModelConfig
+from nest_model.data.packed import offsets
+from nest_model.model.attention import AttentionPlan, plan_attention
+from nest_model.model.encoder import Attending, NestLayer, initialise
+from nest_model.model.gather import take
+from nest_model.model.layers import rotation
+
+Arrangement = Literal["interleaved", "sequential"]
+ARRANGEMENTS: tuple[Arrangement, ...] = get_args(Arrangement)
+
+Pooled = Literal["sets", "rows"]  # each set's [CLS], which is what NEST reads, or every row of the subject
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Who attends to whom in a batch whose subjects are all of one shape."""
+
+    cls_rows: Tensor  # i64 [sets]
+    attending: Attending
+    cls_asking: AttentionPlan  # as attending.set_plan, of the [CLS] rows' queries alone
+
+    @classmethod
+    @lru_cache(maxsize=4)  # the same for every training step
+    def of(cls, subjects: int, sets: int, rows_per_set: int, d_head: int) -> "Pieces":
+        set_offsets = offsets(torch.full((subjects * sets,), rows_per_set))
+        positions = torch.arange(sets).repeat(subjects)  # pos_i = i
+        is_cls = torch.arange(rows_per_set).repeat(subjects * sets) == 0
+        return cls(
+            cls_rows=set_offsets[:-1],
+            attending=Attending(
+                set_plan=plan_attention(set_offsets),
+                set_rotation=None,
+                subject_plan=plan_attention(offsets(torch.full((subjects,), sets))),
+                subject_rotation=rotation(positions, d_head, torch.float32),
+            ),
+            cls_asking=plan_attention(set_offsets, asking=is_cls),
+        )
+
+
+class Regressor(nn.Module):
+    """Events to one number per subject: an encoder of either arrangement, its rows pooled, a linear head."""
+
+    def __init__(self, arrangement: Arrangement, pooled: Pooled, config: ModelConfig) -> None:
+        super().__init__()
+        self.arrangement, self.pooled, self.d_head = arrangement, pooled, config.d_model // config.heads
+        self.cls = nn.Parameter(torch.randn(config.d_model) * config.d_model**-0.5)
+        self.layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.d_model, bias=False)
+        self.readout = PoolingByAttention(config.d_model, config.heads)
+        self.head = nn.Linear(config.d_model, 1)
+        initialise(self, self.layers)
+
+    def forward(self, events: Tensor) -> Tensor:
+        """events [subjects, sets, events, d_model] → [subjects]."""
+        subjects, sets, per_set, d_model = events.shape
+        pieces = Pieces.of(subjects, sets, per_set + 1, self.d_head)
+        rows = torch.cat([self.cls.expand(subjects, sets, 1, d_model), events], dim=2).flatten(0, 2)
+        encode = self._interleaved if self.arrangement == "interleaved" else self._sequential
+        pooled = self.norm(encode(rows, pieces)).unflatten(0, (subjects, -1))
+        return self.head(self.readout(pooled)).squeeze(-1)
+
+    def _interleaved(self, rows: Tensor, pieces: Pieces) -> Tensor:
+        """SWE, CSE, SWE, CSE …, as in NestModel."""
+        for layer in self.layers[:-1]:
+            rows = layer(rows, pieces.cls_rows, pieces.attending)
+        return self._end(rows, pieces, self.layers[-1:])
+
+    def _sequential(self, rows: Tensor, pieces: Pieces) -> Tensor:
+        """SWE, SWE …, CSE, CSE …: no event hears of another set."""
+        for layer in self.layers[:-1]:
+            rows = layer.set_wise(rows, pieces.attending.set_plan, None)
+        return self._end(rows, pieces, self.layers)
+
+    def _end(self, rows: Tensor, pieces: Pieces, crossing: nn.ModuleList) -> Tensor:
+        """Return the rows that are pooled, after the last SWE and then the CSEs of these layers.
+
+        Where sets are pooled, the last SWE computes no row but the [CLS] ones.
+        """
+        set_wise, cls_rows = self.layers[-1].set_wise, pieces.cls_rows
+        if self.pooled == "sets":
+            return _cross(set_wise(rows, pieces.cls_asking, None, cls_rows), pieces.attending, crossing)
+        rows = set_wise(rows, pieces.attending.set_plan, None)
+        return rows.index_copy(0, cls_rows, _cross(take(rows, cls_rows), pieces.attending, crossing))
+
+
+def _cross(sets: Tensor, attending: Attending, layers: nn.ModuleList) -> Tensor:
+    for layer in layers:
+        sets = layer.cross_set(sets, attending.subject_plan, attending.subject_rotation)
+    return sets

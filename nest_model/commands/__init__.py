@@ -1,0 +1,1 @@
+"""What `python -m nest_model` does, a file for each command."""

@@ -1,0 +1,170 @@
+"""Score new patients with a fine-tuned model: their shards, written with the model's own vocabulary."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from lightning_fabric import Fabric
+
+from nest_model.data.history import select
+from nest_model.data.labels import Labels, write_predictions
+from nest_model.data.months import add_months
+from nest_model.data.selection import limit_context
+from nest_model.data.seqsets import NO_TIME, SeqSets
+from nest_model.evaluation.metrics import countable
+from nest_model.model import checkpoint
+from nest_model.model.classifier import probabilities, score
+from nest_model.training.telemetry import Telemetry
+from schemas.errors import InputError
+from schemas.suppress import shown_count, shown_parts
+from schemas.tables.labels import Task, predictions_schema
+
+log = logging.getLogger("nest")
+ROW_BUDGET = 16_384
+_EXAMPLES_PER_CHUNK = 20_000
+_TIME = pa.timestamp("us")
+
+
+def predict(
+    *, model: Path, seqset: Path, index: Path | None, out: Path, fabric: Fabric, telemetry: Telemetry
+) -> None:
+    """Write predictions/1 of a fine-tuned model for the patients of some shards.
+
+    Args:
+        index: Parquet or CSV with subject_id, encounter_id (or index_encounter), predict_at and, where known,
+            label and split; None: the last set of each patient, at the time the task predicts.
+
+    Raises:
+        NestError: shards of another vocabulary, or an index that cannot be read.
+    """
+    seqsets = SeqSets.read(seqset)
+    classifier, card = checkpoint.load_classifier(model, vocab_sha256=seqsets.vocab_sha256)
+    task = card.task
+    assert task is not None  # load_classifier has seen to it
+    rows = last_sets(seqsets, task) if index is None else read_index(index, task)
+    module = fabric.setup_module(classifier)
+    # of all patients: how many are left out may be a small count
+    total = len(seqsets.subject_offsets) - 1 if index is None else len(rows)
+    progress = telemetry.progress("predict", total=total, unit="patients" if index is None else "rows")
+    scored = [np.empty((0, 1 if task.label_type == "bool" else len(task.classes)), np.float32)]
+    for first in range(0, len(rows), _EXAMPLES_PER_CHUNK):
+        chunk = slice(first, first + _EXAMPLES_PER_CHUNK)
+        who = (rows.subject_id[chunk], rows.encounter_id[chunk], rows.predict_at_us[chunk])
+        chosen, _ = limit_context(
+            select(seqsets, task.features, *who),
+            max_sets=card.model.max_sets,
+            max_set_rows=card.model.max_set_rows,
+        )
+        logits = score(module, seqsets, chosen, fabric, row_budget=ROW_BUDGET)
+        scored.append(probabilities(logits, task.label_type))
+        progress.advance(len(chosen))
+    write_predictions(
+        out,
+        task,
+        f"{task.cohort}_nest",
+        subject_id=rows.subject_id,
+        encounter_id=rows.encounter_id,
+        predict_at_us=rows.predict_at_us,
+        label=rows.label,
+        probability=np.concatenate(scored),
+        split=rows.split,
+    )
+    progress.advance(total - len(rows))
+    parts = shown_parts({"predictions": len(rows), "left_out": total - len(rows)})
+    exact = parts["predictions"] == f"{len(rows):,}"
+    telemetry.result({"predictions": len(rows)} if exact else {"patients": countable(total)})
+    log.info("the predictions are in %s", out)
+
+
+def read_index(path: Path, task: Task) -> Labels:
+    """Read who to score from Parquet or CSV.
+
+    Raises:
+        InputError: it is not there, not readable, or lacks a column.
+    """
+    table = _read(path)
+    if "encounter_id" not in table.column_names and "index_encounter" in table.column_names:
+        names = ["encounter_id" if name == "index_encounter" else name for name in table.column_names]
+        table = table.rename_columns(names)
+    types = {"subject_id": pa.int64(), "encounter_id": pa.int64(), "predict_at": _TIME}
+    missing = [name for name in types if name not in table.column_names]
+    if missing:
+        raise InputError(
+            f"{path}: no column {', '.join(missing)}; an index has subject_id, encounter_id, predict_at."
+        )
+    types["label"] = predictions_schema(task.label_type).field("label").type
+    columns = {
+        name: _cast(path, table, name, kind) for name, kind in types.items() if name in table.column_names
+    }
+    split = table["split"].to_pylist() if "split" in table.column_names else ["new"] * len(table)
+    return Labels(
+        task=task,
+        subject_id=columns["subject_id"].to_numpy(),
+        encounter_id=columns["encounter_id"].to_numpy(),
+        predict_at_us=columns["predict_at"].cast(pa.int64()).to_numpy(),
+        label=columns.get("label"),
+        split=np.array(split, dtype=object),
+    )
+
+
+def _read(path: Path) -> pa.Table:
+    if not path.exists():
+        raise InputError(f"{path}: no such index file.")
+    try:
+        return pa.csv.read_csv(path) if path.suffix == ".csv" else pq.read_table(path)
+    except pa.ArrowInvalid:
+        raise InputError(
+            f"{path}: not a readable {path.suffix or 'Parquet'} file; give .csv or .parquet."
+        ) from None
+
+
+def _cast(path: Path, table: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+    column = table[name]
+    nulls = column.null_count if name != "label" else 0
+    try:
+        cast = column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise InputError(f"{path}: column {name} is {column.type}, which does not read as {kind}.") from None
+    if nulls:
+        raise InputError(
+            f"{path}: column {name} is empty in {nulls:,} of {len(table):,} rows; fill or drop them."
+        )
+    return cast
+
+
+def last_sets(seqsets: SeqSets, task: Task) -> Labels:
+    """Choose each patient's last set and the time the task predicts there.
+
+    Left out and counted: a patient still there (no end) where the task predicts at the end, and one who left
+    before the prediction (unless the task's clock is `time`: the paper keeps those).
+    """
+    last = seqsets.subject_offsets[1:] - 1
+    at_end = task.predict_anchor == "index.end"
+    end = seqsets.end_us[last]
+    anchor = end if at_end else seqsets.start_us[last]
+    open_end = (end == NO_TIME) & at_end
+    predict_at = add_months(np.where(open_end, 0, anchor), task.predict_months) + task.predict_offset_us
+    gone = (end != NO_TIME) & (predict_at > end) & (not at_end) & (task.features.clock == "available_at")
+    kept = ~(open_end | gone)
+    counts = {"kept": kept, "open_end": open_end, "gone": gone}
+    told = shown_parts({name: int(np.count_nonzero(rows)) for name, rows in counts.items()})
+    log.info(
+        "%s: scored: %s of %s patients; left out: %s still there, %s gone before the prediction",
+        task.cohort,
+        told["kept"],
+        shown_count(len(last)),
+        told["open_end"],
+        told["gone"],
+    )
+    chosen = last[kept]
+    return Labels(
+        task=task,
+        subject_id=seqsets.subject_id[chosen],
+        encounter_id=seqsets.encounter_id[chosen],
+        predict_at_us=predict_at[kept],
+        label=None,
+        split=np.full(len(chosen), "new", dtype=object),
+    )

@@ -1,0 +1,1 @@
+"""Shards to batches: reading, selecting and packing sets; labels and predictions."""

@@ -1,0 +1,156 @@
+"""The one function that decides what a model may see of a patient before a prediction, whatever the model.
+
+Torch-free, vectorised, and on whole microseconds: no float hour ever decides what was known.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from nest_model.data.months import add_months
+from nest_model.data.selection import Selection
+from nest_model.data.seqsets import NO_TIME, SeqSets
+from schemas.errors import InputError
+from schemas.tables.events import CODED_AT_THE_END, KINDS
+from schemas.tables.labels import Features
+
+_EVENTS_PER_CHUNK = 4_000_000  # bounds the working memory to a few hundred MB
+
+
+def select(
+    seqsets: SeqSets,
+    features: Features,
+    subject_id: np.ndarray,
+    encounter_id: np.ndarray,
+    predict_at_us: np.ndarray,
+) -> Selection:
+    """Select the history of each (subject, index encounter) as it was known at `predict_at_us`.
+
+    Sets up to the index in (start, encounter_id) order; in them the events with `available_at <= predict_at`
+    (clock `time`: `time < predict_at`), without `drop_types`, and without `drop_from_index` in the index set.
+    Under `since` only events after that time, and no leading set that neither starts nor keeps an event there.
+    The index set stays even when nothing is left in it.
+
+    Raises:
+        InputError: an encounter is not in the shards, or a prediction lies before its encounter's start.
+    """
+    target = seqsets.locate(subject_id, encounter_id)
+    early = np.count_nonzero(predict_at_us < seqsets.start_us[target])
+    if early:
+        raise InputError(
+            f"{early:,} of {len(target):,} predictions lie before the start of their index encounter; "
+            "predict at its start or later."
+        )
+    first = seqsets.first_set[target]
+    chunks = [
+        _select_chunk(seqsets, features, first[chunk], target[chunk], predict_at_us[chunk])
+        for chunk in _chunks(seqsets.event_offsets[target + 1] - seqsets.event_offsets[first])
+    ]
+    return _concatenate(chunks)
+
+
+def leak_count(seqsets: SeqSets, selection: Selection, features: Features, predict_at_us: np.ndarray) -> int:
+    """Count the examples whose selection holds an event later than its prediction, or one that none may hold.
+
+    Looks at what was selected, not at how: the latest clock of each example against its prediction, and the
+    kinds found, so that a mistake in `select` shows here. Whatever its clock says, no ICD code of the index set may be
+    seen before that has ended; the paper's clock alone lets it.
+    """
+    parts = (np.arange(chunk.start, chunk.stop) for chunk in _chunks(selection.rows))
+    return sum(_leak_count(seqsets, selection.take(part), features, predict_at_us[part]) for part in parts)
+
+
+def _leak_count(seqsets: SeqSets, selection: Selection, features: Features, predict_at_us: np.ndarray) -> int:
+    clock = seqsets.available_us if features.clock == "available_at" else seqsets.times_us
+    events = selection.events
+    bounds = selection.event_offsets[selection.set_offsets]
+    has_events = np.flatnonzero(np.diff(bounds))
+    leaks = np.zeros(len(selection), dtype=bool)
+    if len(has_events):
+        latest = np.maximum.reduceat(clock[events], bounds[has_events])
+        limit = predict_at_us[has_events]
+        leaks[has_events] = latest > limit if features.clock == "available_at" else latest >= limit
+    owner = np.searchsorted(bounds, np.arange(len(events)), side="right") - 1
+    home = np.searchsorted(seqsets.event_offsets, events, side="right") - 1
+    kinds = seqsets.kinds[events]
+    dropped = np.isin(kinds, [KINDS.index(kind) for kind in features.drop_types])
+    in_index = home == selection.target_set[owner]
+    dropped |= in_index & np.isin(kinds, [KINDS.index(kind) for kind in features.drop_from_index])
+    if features.clock == "available_at":
+        end_us = seqsets.end_us[selection.target_set]
+        goes_on = (end_us == NO_TIME) | (predict_at_us < end_us)
+        dropped |= in_index & goes_on[owner] & _is_kind(CODED_AT_THE_END)[kinds]
+    leaks[owner[dropped | (home > selection.target_set[owner])]] = True
+    return int(np.count_nonzero(leaks))
+
+
+def _select_chunk(
+    seqsets: SeqSets, features: Features, first: np.ndarray, target: np.ndarray, predict_at_us: np.ndarray
+) -> Selection:
+    everything = Selection.of_sets(seqsets, first, target)
+    sets, events = everything.sets, everything.events
+    example = np.repeat(np.arange(len(target)), target - first + 1)  # of each pair
+    pair = np.repeat(np.arange(len(sets)), everything.event_counts)  # of each event
+    limit_us = predict_at_us[example][pair]
+    kind = everything.values(seqsets.kinds)
+
+    if features.clock == "available_at":
+        clock_us = everything.values(seqsets.available_us)
+        keep = clock_us <= limit_us
+    else:
+        clock_us = everything.values(seqsets.times_us)
+        keep = clock_us < limit_us
+    keep &= ~_is_kind(features.drop_types)[kind]
+    is_index = sets == target[example]
+    keep &= ~(_is_kind(features.drop_from_index)[kind] & is_index[pair])
+    since_us = _since(seqsets, features, target, predict_at_us)
+    if since_us is not None:
+        keep &= clock_us > since_us[example][pair]
+
+    kept = np.bincount(pair[keep], minlength=len(sets))
+    place = np.uint32 if seqsets.events < 2**32 else np.int64  # of a whole cohort these are gigabytes
+    selection = Selection.of_events(first, target, kept, events[keep].astype(place))
+    if since_us is None:
+        return selection
+    starts_inside = seqsets.start_us[sets] > since_us[example]
+    return _without_leading(selection, keep_pair=starts_inside | (kept > 0) | is_index)
+
+
+def _since(
+    seqsets: SeqSets, features: Features, target: np.ndarray, predict_at_us: np.ndarray
+) -> np.ndarray | None:
+    """[examples] after which time features begin; None: with the history."""
+    if features.since_us is None:
+        return None
+    anchor = predict_at_us if features.since_anchor == "predict_at" else seqsets.start_us[target]
+    return add_months(anchor, -features.since_months) - features.since_us
+
+
+def _without_leading(selection: Selection, *, keep_pair: np.ndarray) -> Selection:
+    """Drop the sets before an example's first one to keep; they hold no event."""
+    position = np.where(keep_pair, selection.sets, np.iinfo(np.int64).max)
+    return selection.from_set(np.minimum.reduceat(position, selection.set_offsets[:-1]))
+
+
+def _is_kind(kinds: tuple[str, ...]) -> np.ndarray:
+    """[256] whether a stored kind is one of these names."""
+    table = np.zeros(256, dtype=bool)
+    table[[KINDS.index(kind) for kind in kinds]] = True
+    return table
+
+
+def _chunks(sizes: np.ndarray) -> Iterator[slice]:
+    """Cut examples into runs of about `_EVENTS_PER_CHUNK` events."""
+    run = np.cumsum(sizes) // _EVENTS_PER_CHUNK
+    bounds = np.r_[0, np.flatnonzero(np.diff(run)) + 1, len(sizes)]
+    return (slice(start, end) for start, end in pairwise(bounds))
+
+
+def _concatenate(chunks: list[Selection]) -> Selection:
+    return Selection.of_events(
+        np.concatenate([chunk.first_set for chunk in chunks]),
+        np.concatenate([chunk.target_set for chunk in chunks]),
+        np.concatenate([chunk.event_counts for chunk in chunks]),
+        np.concatenate([chunk.events for chunk in chunks]),
+    )

@@ -1,0 +1,135 @@
+"""A label table as arrays, and predictions/1 written from it: who, when, what is true, and which split."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from nest_model.data.predictions import classes_of, truth_table
+from schemas.contract import read_table, write_table
+from schemas.tables.labels import Task, labels_schema, predictions_schema, read_task
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Rows of labels/1 of one task; `label` stays the Arrow column, to be handed on as it is."""
+
+    task: Task
+    subject_id: np.ndarray
+    encounter_id: np.ndarray
+    predict_at_us: np.ndarray
+    label: pa.ChunkedArray | None  # None: not known, new patients
+    split: np.ndarray  # str
+
+    @classmethod
+    def read(cls, path: Path) -> "Labels":
+        """Read labels.parquet and the task in its metadata.
+
+        Raises:
+            ContractError: no such file, another contract, or no task in it.
+        """
+        task = read_task(path)
+        table = read_table(path, labels_schema(task.label_type))
+        return cls(
+            task=task,
+            subject_id=table["subject_id"].to_numpy(),
+            encounter_id=table["index_encounter"].to_numpy(),
+            predict_at_us=table["predict_at"].cast(pa.int64()).to_numpy(),
+            label=table["label"],
+            split=np.array(table["split"].to_pylist(), dtype=object),
+        )
+
+    def __len__(self) -> int:
+        return len(self.subject_id)
+
+    def take(self, rows: np.ndarray) -> "Labels":
+        """Return some of the rows, in the order given."""
+        return replace(
+            self,
+            subject_id=self.subject_id[rows],
+            encounter_id=self.encounter_id[rows],
+            predict_at_us=self.predict_at_us[rows],
+            label=None if self.label is None else self.label.take(pa.array(rows)),
+            split=self.split[rows],
+        )
+
+    def truth(self, classes: Sequence[str]) -> np.ndarray:
+        """Return bool [rows, classes]; a bool task has one column, "true"."""
+        return truth_table(_one_array(self.label), self.task.label_type, classes)
+
+
+def why_not_trainable(labels: Labels) -> str | None:
+    """Say why nothing can be learnt or judged from these labels; None: it can."""
+    for split in ("train", "val", "test"):
+        if not (labels.split == split).any():
+            return f"no row in the {split} split"
+    classes = classes_of(labels.task)
+    if not classes:
+        return "no class is frequent enough"
+    truth = labels.truth(classes)[labels.split == "train"]
+    if (truth.any(axis=0) & ~truth.all(axis=0)).any():
+        return None
+    return "one class only in the train split"
+
+
+def write_predictions(
+    path: Path,
+    task: Task,
+    model: str,
+    *,
+    subject_id: np.ndarray,
+    encounter_id: np.ndarray,
+    predict_at_us: np.ndarray,
+    label: pa.ChunkedArray | pa.Array | None,
+    probability: np.ndarray,
+    split: np.ndarray,
+) -> None:
+    """Write predictions/1, the task in its metadata.
+
+    Args:
+        task: of the classes scored, which may be a part of the label's.
+        label: None where none is known. probability: [rows, classes], of a bool [rows, 1]: of true.
+    """
+    schema = predictions_schema(task.label_type)
+    rows, classes = probability.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * classes
+    table = pa.table(
+        {
+            "subject_id": subject_id,
+            "encounter_id": encounter_id,
+            "predict_at": pa.array(predict_at_us).cast(pa.timestamp("us")),
+            "label": pa.nulls(rows, schema.field("label").type) if label is None else label,
+            "probability": pa.ListArray.from_arrays(offsets, probability.astype(np.float32).ravel()),
+            "split": pa.array(split, pa.string()),
+            "model": pa.array([model] * rows, pa.string()),
+        }
+    )
+    write_table(table, path, schema, made_by=model, metadata={"task": task.model_dump_json()})
+
+
+def write_scores(
+    path: Path, labels: Labels, model: str, probability: np.ndarray, classes: tuple[str, ...] | None = None
+) -> None:
+    """Write what `<cohort>_<model>` predicts for every row of a task's labels, as `write_predictions` does.
+
+    Args:
+        classes: those scored; None: all of the task's.
+    """
+    task = labels.task if classes is None else labels.task.model_copy(update={"classes": classes})
+    write_predictions(
+        path,
+        task,
+        f"{task.cohort}_{model}",
+        subject_id=labels.subject_id,
+        encounter_id=labels.encounter_id,
+        predict_at_us=labels.predict_at_us,
+        label=labels.label,
+        probability=probability,
+        split=labels.split,
+    )
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -1,0 +1,94 @@
+"""Packed rows: what every model call reads. No padding; sets and subjects are told by offsets alone."""
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from schemas.tables.vocab import CLS
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Whole subjects, concatenated; each set is its [CLS] row and then its event rows, in the set's order."""
+
+    tokens: Tensor  # i64 [rows]
+    hours: Tensor  # f32 [rows], since the set's start; 0 for [CLS] and for the [MASK] row of a masked set
+    key_bias: (
+        Tensor  # f64 [rows], added to the attention scores of this key: log of how many rows it stands for
+    )
+    set_offsets: Tensor  # i64 [sets + 1], in rows
+    subject_offsets: Tensor  # i64 [subjects + 1], in sets
+    days: Tensor  # f64 [sets], the position of the set on its subject's line
+
+    @classmethod
+    def from_events(
+        cls, tokens: Tensor, hours: Tensor, events_per_set: Tensor, sets_per_subject: Tensor, days: Tensor
+    ) -> Self:
+        """Pack events laid end to end (set by set, subject by subject), putting a [CLS] before each set.
+
+        Args:
+            tokens: i64 [events]. hours: f32 [events].
+            events_per_set: i64 [sets], 0 allowed. sets_per_subject: i64 [subjects]. days: f64 [sets].
+        """
+        set_offsets = offsets(events_per_set + 1)
+        rows = (
+            torch.arange(len(tokens)) + torch.repeat_interleave(events_per_set) + 1
+        )  # a [CLS] per set so far
+        packed_tokens = torch.full((int(set_offsets[-1]),), CLS).index_copy_(0, rows, tokens)
+        packed_hours = torch.zeros(len(packed_tokens)).index_copy_(0, rows, hours)
+        return cls(
+            tokens=packed_tokens,
+            hours=packed_hours,
+            key_bias=torch.zeros(len(packed_tokens), dtype=torch.float64),
+            set_offsets=set_offsets,
+            subject_offsets=offsets(sets_per_subject),
+            days=days.double(),
+        )
+
+    @property
+    def cls_rows(self) -> Tensor:
+        """The [CLS] row of every set, i64 [sets]."""
+        return self.set_offsets[:-1]
+
+    @property
+    def set_of_row(self) -> Tensor:
+        """The set every row belongs to, i64 [rows]."""
+        return torch.repeat_interleave(self.set_offsets.diff())
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows of every subject, i64 [subjects]; of a batch on the CPU."""
+        return self.set_offsets[self.subject_offsets].diff().numpy()
+
+    @property
+    def subjects(self) -> int:
+        return len(self.subject_offsets) - 1
+
+    @property
+    def sets(self) -> int:
+        return len(self.set_offsets) - 1
+
+    def slice_subjects(self, first: int, end: int) -> Self:
+        """Return the subjects `first` … `end - 1` as a batch of their own."""
+        first_set, end_set = self.subject_offsets[[first, end]].tolist()
+        first_row, end_row = self.set_offsets[[first_set, end_set]].tolist()
+        return type(self)(
+            tokens=self.tokens[first_row:end_row],
+            hours=self.hours[first_row:end_row],
+            key_bias=self.key_bias[first_row:end_row],
+            set_offsets=self.set_offsets[first_set : end_set + 1] - first_row,
+            subject_offsets=self.subject_offsets[first : end + 1] - first_set,
+            days=self.days[first_set:end_set],
+        )
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the batch with every tensor on `device`."""
+        return type(self)(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+
+
+def offsets(lengths: Tensor) -> Tensor:
+    """Return where each of the pieces begins, and where the last ends: i64 [pieces + 1]."""
+    return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])

@@ -1,0 +1,181 @@
+"""SeqSet shards, streamed into flat columns that are mapped files: memory does not grow with the data.
+
+On Linux the files never have a name, so that nothing of them is left however the process ends. They lie beside the
+shards, whose disk holds data of this size and this privacy already; where that may not be written, in the temporary
+folder.
+"""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.cards import ShardCard
+from schemas.contract import contract_name
+from schemas.errors import ContractError, InputError
+from schemas.io.hashing import file_sha256
+from schemas.io.seal import unsealed
+from schemas.io.verify import require_all, verified
+from schemas.tables.seqset import SEQSET
+
+NO_TIME = np.iinfo(np.int64).min  # an end that is not known
+_LISTS = [field.name for field in SEQSET if pa.types.is_list(field.type)]
+_SETS_AT_A_TIME = 1_024
+
+
+@dataclass(frozen=True)
+class Shards:
+    """All shards of a folder, end to end."""
+
+    columns: dict[str, np.ndarray]  # lists flattened, with `event_offsets`
+    vocab_sha256: str
+    names: tuple[str, ...]  # of the files, in order
+    offsets: tuple[int, ...]  # [shards + 1] in sets
+
+
+def read_shards(folder: Path) -> Shards:
+    """Read a folder's shards into mapped columns.
+
+    Raises:
+        ContractError: no shard, no set, another contract, a shard without its card or not as its card says, cards of
+            several vocabularies, or lists of a set that differ in length.
+        InputError: the columns find no room on the disk.
+    """
+    files = sorted(folder.glob("*.parquet"))
+    if not files:
+        raise ContractError(f"seqset/1: no shard in {folder}; materialize the asset that writes it first.")
+    require_all(folder, files)
+    cards = [_card(file) for file in files]
+    vocab_sha256 = _one_vocabulary(folder, cards)
+    scratch = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
+    try:
+        columns, offsets = _Columns(scratch), [0]
+        for file, card in zip(files, cards, strict=True):
+            _refuse_another(file, card)
+            for batch in _batches(file):
+                columns.append(batch)
+            offsets.append(columns.sets)
+        mapped = columns.mapped()
+    except OSError as error:
+        raise InputError(
+            f"{scratch}: the shards cannot be unfolded there ({error.strerror or type(error).__name__}); it "
+            "takes about 30 bytes per token while they are read from. Free space and run again."
+        ) from None
+    if columns.uneven:
+        raise ContractError(
+            f"seqset/1: {columns.uneven:,} lists are not as long as `tokens`; write the shards again."
+        )
+    if not len(mapped["subject_id"]):
+        raise ContractError(f"seqset/1: no set in {folder}; look at what the steps before it dropped.")
+    return Shards(mapped, vocab_sha256, tuple(file.name for file in files), tuple(offsets))
+
+
+class _Columns:
+    """The flat columns under way."""
+
+    def __init__(self, folder: Path) -> None:
+        self._columns = {field.name: _Column(folder, _dtype(field.type)) for field in SEQSET}
+        self._columns["event_offsets"] = _Column(folder, np.dtype(np.int64))
+        self._columns["event_offsets"].append(np.zeros(1))
+        self._events = 0
+        self.sets = 0
+        self.uneven = 0
+
+    def append(self, sets: pa.RecordBatch) -> None:
+        """Write some sets behind those before them."""
+        lengths = {name: np.diff(sets[name].offsets.to_numpy()) for name in _LISTS}
+        self.uneven += sum(np.count_nonzero(lengths[name] != lengths["tokens"]) for name in _LISTS)
+        for name in SEQSET.names:
+            self._columns[name].append(_numpy(sets[name]))
+        ends = self._events + np.cumsum(lengths["tokens"], dtype=np.int64)
+        self._columns["event_offsets"].append(ends)
+        self._events = int(ends[-1]) if len(ends) else self._events
+        self.sets += len(sets)
+
+    def mapped(self) -> dict[str, np.ndarray]:
+        """Return every column, read-only."""
+        return {name: column.mapped() for name, column in self._columns.items()}
+
+
+class _Column:
+    """One flat column in a file without a name; what is written there is told by `write`, not by a fault of the map."""
+
+    def __init__(self, folder: Path, dtype: np.dtype) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed when mapped
+        self._dtype = dtype
+
+    def append(self, values: np.ndarray) -> None:
+        self._file.write(np.ascontiguousarray(values, self._dtype).view(np.uint8).data)
+
+    def mapped(self) -> np.ndarray:
+        with self._file as file:
+            if not file.tell():
+                return np.empty(0, self._dtype)  # nothing cannot be mapped
+            file.flush()
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), self._dtype)
+
+
+def _dtype(kind: pa.DataType) -> np.dtype:
+    """Return what a column's values are held as: times as whole microseconds."""
+    values = kind.value_type if pa.types.is_list(kind) else kind
+    return np.dtype(np.int64 if pa.types.is_timestamp(values) else values.to_pandas_dtype())
+
+
+def _numpy(column: pa.Array) -> np.ndarray:
+    values = column.flatten() if pa.types.is_list(column.type) else column
+    if pa.types.is_timestamp(values.type):
+        values = values.view(pa.int64())
+    if values.null_count:
+        values = values.fill_null(NO_TIME)
+    return values.to_numpy(zero_copy_only=True)
+
+
+def _batches(file: Path) -> Iterator[pa.RecordBatch]:
+    """Yield one shard's sets, some at a time, under its contract."""
+    expected = contract_name(SEQSET)
+    try:
+        with pq.ParquetFile(file, memory_map=True) as shard:
+            found = (shard.schema_arrow.metadata or {}).get(b"contract", b"none").decode()
+            if found != expected or not set(SEQSET.names) <= set(shard.schema_arrow.names):
+                raise ContractError(
+                    f"{file}: contract is {found}, expected {expected}; materialize the shards again."
+                )
+            # several threads would be no faster, and what stays resident would grow with the number of shards
+            yield from shard.iter_batches(_SETS_AT_A_TIME, columns=SEQSET.names, use_threads=False)
+    except (pa.ArrowInvalid, OSError):
+        raise ContractError(f"{file}: not a readable Parquet file; materialize the shards again.") from None
+
+
+def _refuse_another(file: Path, card: ShardCard) -> None:
+    """Raise ContractError where a shard is not the one its card and the card of its step stand for."""
+    if card.file != file.name or file_sha256(verified(file)) != card.file_sha256:
+        raise ContractError(
+            f"{file}: is not what its card says: damaged, edited or swapped since; materialize the shards again."
+        )
+
+
+def _one_vocabulary(folder: Path, cards: list[ShardCard]) -> str:
+    """Return the vocabulary hash all shard cards agree on."""
+    hashes = {card.vocab_sha256 for card in cards}
+    if len(hashes) > 1:
+        raise ContractError(
+            f"{folder}: its shards were written with {len(hashes)} vocabularies; "
+            "materialize the shards again."
+        )
+    return hashes.pop()
+
+
+def _card(file: Path) -> ShardCard:
+    path = file.with_suffix(".card.json")
+    try:
+        return ShardCard.model_validate_json(unsealed(verified(path).read_text()))
+    except FileNotFoundError:
+        raise ContractError(f"{file}: no card {path.name} beside it; materialize the shards again.") from None
+    except ValueError:  # pydantic's too
+        raise ContractError(f"{path}: not a shard card; materialize the shards again.") from None

@@ -1,0 +1,1 @@
+"""The NEST encoder, its heads, and its files."""

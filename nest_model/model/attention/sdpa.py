@@ -1,0 +1,119 @@
+"""Attention that runs anywhere: pieces sorted by length into buckets of little padding, one fused call each."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nest_model.model.attention.fused import fused_attention
+from nest_model.model.gather import spread, take
+
+MAX_WASTE = 0.15  # share of a bucket's key slots that hold no row
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Where the rows of every piece lie among as many slots for each piece of a bucket, bucket after bucket."""
+
+    slot_of_row: Tensor  # i64 [rows]
+    row_of_slot: Tensor  # i64 [slots], in an empty slot any row
+    shapes: tuple[tuple[int, int], ...]  # (pieces, slots of each) of each bucket
+
+    @classmethod
+    def lay_out(cls, offsets: Tensor, order: Tensor, shapes: list[tuple[int, int]]) -> Self:
+        """Give the pieces of `offsets`, taken in `order`, their slots."""
+        lengths = offsets.diff()
+        pieces, slots = torch.tensor(shapes, device=offsets.device).unbind(1)
+        slots_of_piece = torch.repeat_interleave(slots, pieces)
+        first_slots = torch.empty_like(order)
+        first_slots[order] = slots_of_piece.cumsum(0) - slots_of_piece
+        rows = torch.arange(int(offsets[-1]), device=offsets.device)
+        slot_of_row = rows + torch.repeat_interleave(first_slots - offsets[:-1], lengths)
+        # the first row of the piece, or where it has none any other
+        row_of_slot = torch.repeat_interleave(offsets[:-1][order], slots_of_piece).clamp(max=len(rows) - 1)
+        row_of_slot[slot_of_row] = rows
+        return cls(slot_of_row, row_of_slot, tuple(shapes))
+
+    def fill(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Return the rows in their slots, [pieces, heads, slots, d_head] for each bucket."""
+        filled = spread(rows, self.row_of_slot, self.slot_of_row)
+        parts = filled.split([pieces * slots for pieces, slots in self.shapes])
+        return tuple(
+            part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, self.shapes, strict=True)
+        )
+
+    def empty(self, buckets: list[Tensor]) -> Tensor:
+        """Return the rows from their slots: the reverse of `fill`."""
+        return take(torch.cat([slots.transpose(1, 2).flatten(0, 1) for slots in buckets]), self.slot_of_row)
+
+
+@dataclass(frozen=True)
+class SdpaPlan:
+    """The slots of queries and of keys in buckets of pieces with about as many keys."""
+
+    queries: Slots
+    keys: Slots
+    masks: tuple[Tensor | None, ...]  # [pieces, 1, 1, slots] added to a bucket's scores; None where all are 0
+
+    @classmethod
+    def build(cls, offsets: Tensor, key_bias: Tensor | None, query_offsets: Tensor | None) -> Self:
+        """See `plan_attention`."""
+        lengths = np.diff(offsets.cpu().numpy())
+        longest_first = np.argsort(-lengths, kind="stable")
+        buckets = list(pairwise(bucket_cuts(lengths[longest_first])))
+        order = torch.from_numpy(longest_first).to(offsets.device)
+        keys = Slots.lay_out(offsets, order, _shapes(lengths[longest_first], buckets))
+        queries = keys
+        if query_offsets is not None:
+            asking = np.diff(query_offsets.cpu().numpy())[longest_first]
+            queries = Slots.lay_out(query_offsets, order, _shapes(asking, buckets))
+        return cls(queries, keys, _masks(keys, key_bias))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See AttentionPlan."""
+        if not len(query):
+            return query
+        filled = (self.queries.fill(query), self.keys.fill(key), self.keys.fill(value))
+        return self.queries.empty(
+            [_attend_bucket(*bucket) for bucket in zip(*filled, self.masks, strict=True)]
+        )
+
+
+def bucket_cuts(falling_lengths: np.ndarray) -> list[int]:
+    """Cut lengths, longest first, into the fewest greedy buckets that waste at most MAX_WASTE of their slots.
+
+    Returns:
+        Where each bucket begins, and the end: [buckets + 1].
+    """
+    ends = np.cumsum(falling_lengths)
+    cuts = [0]
+    while cuts[-1] < len(falling_lengths):
+        first = cuts[-1]
+        rows = ends[first:] - (ends[first] - falling_lengths[first])
+        slots = falling_lengths[first] * np.arange(1, len(rows) + 1)
+        cuts.append(first + int(np.searchsorted(slots * (1 - MAX_WASTE) > rows, True)))
+    return cuts
+
+
+def _shapes(lengths: np.ndarray, buckets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return (pieces, slots of each) of every bucket; a bucket has a slot even where none of its pieces asks."""
+    return [(end - first, max(int(lengths[first:end].max()), 1)) for first, end in buckets]
+
+
+def _masks(keys: Slots, key_bias: Tensor | None) -> tuple[Tensor | None, ...]:
+    mask = torch.full(keys.row_of_slot.shape, -torch.inf, dtype=torch.float64, device=keys.row_of_slot.device)
+    mask[keys.slot_of_row] = 0.0 if key_bias is None else key_bias.double()
+    parts = mask.split([pieces * slots for pieces, slots in keys.shapes])
+    return tuple(
+        part.view(pieces, 1, 1, slots) if part.any() else None
+        for part, (pieces, slots) in zip(parts, keys.shapes, strict=True)
+    )
+
+
+def _attend_bucket(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is not None:
+        mask = mask.to(torch.promote_types(query.dtype, torch.float32))
+    return fused_attention(query, key, value, mask)

@@ -1,0 +1,42 @@
+"""Next-set scores as people read them: a table with intervals, and the same as a picture."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nest_model.next_set.score import METRICS, YARDSTICK
+from nest_model.report import figures
+from schemas.suppress import WITHHELD
+
+WORDS = {
+    YARDSTICK: "The user's most frequent",
+    "nest_head": "NEST, set head",
+    "nest_mask": "NEST, token head at [MASK]",
+    "nest_cls": "NEST, token head at [CLS]",
+}
+PANELS = dict(zip(METRICS, ("Recall@10", "NDCG@10"), strict=True))
+
+
+def rows(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return one row per model: each metric with its 95 % interval, and how much it is beyond the yardstick's."""
+    table = []
+    for name, words in WORDS.items():
+        scores, beyond = metrics["models"][name], metrics["models"].get(f"{name}_less_{YARDSTICK}")
+        row = {"": words} | {PANELS[metric]: _with_interval(scores[metric], ".3f") for metric in METRICS}
+        differs = _with_interval(beyond["recall_at_10"], "+.3f") if beyond else "–"
+        table.append(row | {"Recall@10 less the most frequent's": differs})
+    return table
+
+
+def _with_interval(score: Mapping[str, float | None], form: str) -> str:
+    if score["value"] is None:
+        return WITHHELD
+    return f"{score['value']:{form}} ({score['low']:{form}} to {score['high']:{form}})"
+
+
+def overview(metrics: Mapping[str, Any]) -> bytes:
+    """Return the scores as a PNG: a dot and its interval for each model, one panel per metric."""
+    lines = [
+        {"task": words, ("most_frequent" if name == YARDSTICK else "nest"): metrics["models"][name]}
+        for name, words in WORDS.items()
+    ]
+    return figures.png(figures.results_overview(lines, panels=PANELS, chance={}, stacked=True))

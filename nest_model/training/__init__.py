@@ -1,0 +1,1 @@
+"""Pretraining and fine-tuning: tasks, recipes, the loop, and its saved states."""

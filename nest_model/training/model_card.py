@@ -1,0 +1,141 @@
+"""The model card, made from the run: what a person needs before using the weights."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nest_model.training import paper_differences
+from nest_model.training.guesses import table
+from schemas.markdown import markdown_table
+from schemas.suppress import shown_count
+
+if TYPE_CHECKING:
+    from nest_model.model.checkpoint import ModelCard
+
+PAPER_EXAMPLES_PER_STEP = 36
+
+_LIMITS = """\
+## Intended use
+Research on de-identified data, by people who may see the data it was trained on. Not a medical device: no
+prediction of it may change the care of anyone.
+
+## Limits
+- It reads tokens of one vocabulary, made with one set of cuts and lookups; shards of another are refused.
+- Trained on the subjects of one source, or on synthetic ones; of another, records mean and weigh differently.
+- Weights of models trained on people's data can reveal some of it. Share them under the data's agreement only.
+- Probabilities are as the training left them; look at the calibration before reading them as risks.
+"""
+
+
+_FILES = """\
+## Files
+- `model.safetensors`, `config.json`: the fine-tuned model, which `python -m nest_model predict` reads.
+"""
+
+_PROBE = """\
+- `probe.safetensors`: the logistic regression on the frozen pretrained rows that the report calls *NEST, frozen*.
+"""
+
+_FRESH = """\
+A yardstick: the recipe of a fine-tuning from fresh weights, drawn with the seed, each token with an embedding of its
+own. What NEST gains over it is what the pretraining is worth.
+"""
+
+
+def pretrained_readme(
+    card: "ModelCard",
+    metrics: Mapping[str, float],
+    yardsticks: Mapping[str, Mapping[str, Any]],
+    not_learnt: Sequence[str],
+    not_judged: Sequence[str],
+) -> str:
+    """Return the README of a pretrained model; the last three are of `Pretraining.beside_guesses`."""
+    training = card.training
+    return "\n".join(
+        [
+            "# NEST, pretrained",
+            "An encoder of sequences of multisets that learnt to guess masked tokens (MLM) and sets (MSM).\n",
+            *_model(card),
+            *_data(training),
+            *_run(training),
+            *paper_differences.section(card.model, training, of_a_task=False),
+            "## On the validation subjects",
+            markdown_table(table.rows(metrics, yardsticks)),
+            f"\n{table.WHAT_THEY_ARE}\n",
+            *(f"- **{sentence}**" for sentence in (*not_judged, *not_learnt)),
+            "",
+            _LIMITS,
+        ]
+    )
+
+
+def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
+    """Return the README of a fine-tuned model."""
+    task, training = card.task, card.training
+    assert task is not None
+    is_fresh = training.get("start") == "fresh"
+    return "\n".join(
+        [
+            f"# NEST, {'without pretraining' if is_fresh else 'fine-tuned'}: {task.cohort}",
+            f"{task.about}\n",
+            *([_FRESH] if is_fresh else []),
+            f"Predicts at `{task.predict_at}`; {task.label_type} over {len(task.classes)} classes. "
+            f"It sees events by `{task.features.clock}`"
+            + (
+                f", without {', '.join(task.features.drop_from_index)} of the index encounter.\n"
+                if task.features.drop_from_index
+                else ".\n"
+            ),
+            *_model(card),
+            *_data(training),
+            *_run(training),
+            *paper_differences.section(card.model, training, of_a_task=True),
+            *_table("## On the validation rows", metrics),
+            _FILES if is_fresh else _FILES + _PROBE,
+            _LIMITS,
+        ]
+    )
+
+
+def _model(card: "ModelCard") -> list[str]:
+    model = card.model
+    return [
+        "## Model",
+        f"{model.layers} layers, d {model.d_model}, {model.heads} heads, feed-forward {model.d_ff}, "
+        f"vocabulary {model.vocab_size:,}; positions {model.cse_position} across sets, "
+        f"{model.set_position or 'none'} within. "
+        f"Context: the last {model.max_sets} sets, {model.max_set_rows} rows each.",
+        f"Vocabulary sha256 `{card.vocab_sha256}`.\n",
+    ]
+
+
+def _data(training: Mapping[str, Any]) -> list[str]:
+    names = [name for name in training if name.startswith(("train_", "val_", "test_"))]
+    words = {name: name.replace("patients", "subjects").replace("_", " ") for name in names}
+    return ["## Data", *(f"- {words[name]}: {shown_count(training[name])}" for name in names), ""]
+
+
+def _run(training: Mapping[str, Any]) -> list[str]:
+    recipe = training["recipe"]
+    least, thinning = recipe.get("thinning", (0.0, 0.0))
+    frozen = training.get("frozen")
+    ours = recipe["examples_per_step"] != PAPER_EXAMPLES_PER_STEP or thinning > 0
+    return [
+        "## Training",
+        f"AdamW {recipe['learning_rate']:g}, weight decay {recipe['weight_decay']:g}, "
+        f"{recipe['examples_per_step']} examples a step, seed {training['seed']}; {training['epochs']} epochs "
+        f"(at most {recipe['epochs']}, patience {recipe['patience']}), the best is number "
+        f"{training['best_epoch'] + 1}."
+        + (f" Left as pretrained: {', '.join(frozen)}." if frozen else "")
+        + (f" Each time {_share(least, thinning)} of the events is left out." if thinning else "")
+        + (f" The paper takes {PAPER_EXAMPLES_PER_STEP} a step and leaves none out." if ours else "")
+        + "\n",
+    ]
+
+
+def _table(title: str, metrics: Mapping[str, float]) -> list[str]:
+    rows = [f"| {name} | {value:.4g} |" for name, value in metrics.items()]
+    return [title, "| metric | value |", "|---|---|", *rows, ""]
+
+
+def _share(least: float, most: float) -> str:
+    return f"a different {most:.0%}" if least == most else f"a different {least:.0%} to {most:.0%}"

@@ -1,0 +1,111 @@
+"""Where a model is not the paper's NEST: what its config and recipe have otherwise, and what the paper leaves open."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from nest_model.config import ModelConfig
+from nest_model.training.recipe import FINETUNING, PRETRAINING
+from schemas.markdown import markdown_table
+
+LEFT_OPEN = (
+    (
+        "precision",
+        "FP16 with a loss scale",
+        "on a GPU `bf16-mixed` (`--precision 16-mixed` by hand is the paper's), on a CPU float32",
+        "bf16 needs no scale, and works sharded",
+    ),
+    (
+        "Time2Vec",
+        "its table says “T2V (scale=1.0)”, its text nothing",
+        "of the event's hours and of the set's position, added to the embedding",
+        "these are the two times an event has in its notation",
+    ),
+    (
+        "Time2Vec where sets have no order inside (Instacart)",
+        "not said",
+        "of the set's position alone",
+        "hours would tell apart what has no order",
+    ),
+    (
+        "position of sets elsewhere than MIMIC-IV",
+        "the index by default",
+        "days since the one before",
+        "one preset for all; `position=index` is the paper's default",
+    ),
+    (
+        "RoPE",
+        "its formula turns the keys",
+        "queries and keys",
+        "only then is it a difference of times that is seen",
+    ),
+    (
+        "weights",
+        "about 120 M",
+        "116.87 M at 20,377 tokens",
+        "its block and its set head are not written out",
+    ),
+    (
+        "MLM's chosen tokens",
+        "not said",
+        "8 in 10 become [MASK], 1 a random token, 1 stays",
+        "as in BERT, which it cites",
+    ),
+    (
+        "a masked set",
+        "all rows [MASK], padding too",
+        "one [MASK] row that weighs as many",
+        "the same outputs to 1e-12, less work",
+    ),
+    (
+        "weight decay of the pretraining; share of the warm-up of a task; dropout",
+        "not said",
+        "0.01; 0.1; 0.1 in a task's head alone",
+        "usual values",
+    ),
+    ("seeds", "five", "one, 42; `NEST_SEEDS` takes five", "five times the time"),
+)
+"""Of the preset `paper` with the data rules `paper`: what, the paper's, ours, why."""
+
+_NO_DIFFERENCE = {"vocab_size", "shortcuts", "row_budget"}
+
+
+def left_open() -> str:
+    """Return what the paper has otherwise or does not say, as a table."""
+    names = ("what", "the paper", "here", "why")
+    return markdown_table([dict(zip(names, row, strict=True)) for row in LEFT_OPEN])
+
+
+def section(config: ModelConfig, training: Mapping[str, Any], *, of_a_task: bool) -> list[str]:
+    """Return the lines of a card that tell a model from the paper's."""
+    recipe = (FINETUNING if of_a_task else PRETRAINING)["paper"]
+    rows = _differing(asdict(config), asdict(ModelConfig.preset("paper", config.vocab_size)))
+    rows += _differing(training["recipe"], asdict(recipe))
+    if frozen := training.get("frozen"):
+        rows.append({"field": "frozen", "here": ", ".join(frozen), "the paper": "none"})
+    lines = ["## Beside the paper's NEST"]
+    if rows:
+        lines += [markdown_table(rows), "\nWhy, and what each is worth: docs/learning.md.\n"]
+    if not rows or training.get("preset") == "paper":
+        lines += [
+            "The paper's sizes, times, objectives and recipe, but for what it leaves open:\n",
+            left_open(),
+            "",
+        ]
+    return lines
+
+
+def _differing(here: Mapping[str, Any], paper: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [
+        {"field": name, "here": _shown(here[name]), "the paper": _shown(value)}
+        for name, value in paper.items()
+        if name not in _NO_DIFFERENCE and name in here and _shown(here[name]) != _shown(value)
+    ]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " to ".join(map(_shown, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,136 @@
+"""What is said of a derived cohort: the task in the labels' metadata, the step's card, the lock."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from pipelines.cohorts.codes import ResolvedCodes
+from pipelines.cohorts.derive import Labels
+from schemas.cards import Flow, StepCard
+from schemas.cohort import Cohort, TimePoint
+from schemas.io.hashing import file_sha256
+from schemas.io.verify import is_written
+from schemas.layout import Layout
+from schemas.rules import DataRules
+from schemas.tables.events import SPLITS
+from schemas.tables.labels import Features, Task
+
+
+def task_of(cohort: Cohort, labels: Labels, rules: DataRules) -> Task:
+    """Return what a model needs to know of a cohort."""
+    rule = cohort.features
+    return Task(
+        cohort=cohort.cohort,
+        about=cohort.about,
+        label_type=labels.label_type,
+        classes=labels.classes,
+        features=Features(
+            clock=rules.clock,
+            drop_from_index=rule.drop_from_index,
+            drop_types=rule.drop_types,
+            **_since(rule.since),
+        ),
+        predict_at=str(cohort.predict_at),
+        predict_anchor=cast(Any, cohort.predict_at.anchor),
+        predict_months=cohort.predict_at.offset.months,
+        predict_offset_us=cohort.predict_at.offset.microseconds,
+        cohort_sha256=cohort.sha256,
+    )
+
+
+def _since(since: TimePoint | None) -> dict[str, Any]:
+    """Return where features begin, as so much before an anchor."""
+    if since is None:
+        return {}
+    return {
+        "since_us": -since.sign * since.offset.microseconds,
+        "since_months": -since.sign * since.offset.months,
+        "since_anchor": since.anchor,
+    }
+
+
+def card_of(cohort: Cohort, labels: Labels, contract: str, warnings: list[str]) -> StepCard:
+    """Return the counts of the step: attrition as one flow, rows and labels per split."""
+    first, last = labels.steps[0], labels.steps[-1]
+    dropped = {step.step: step.dropped for step in labels.steps[1:]}
+    flow = Flow(source_rows=first.index_rows, kept_rows=last.index_rows, dropped=dropped, noted=labels.noted)
+    return StepCard(
+        step=f"{cohort.cohort}_labels",
+        contract=contract,
+        flows={"encounters": flow},
+        counts=_counts(labels),
+        hashes={"cohort": cohort.sha256},
+        warnings=warnings,
+    )
+
+
+def _counts(labels: Labels) -> dict[str, int]:
+    """Return rows and patients per split, and each class per split; of a list of classes only how many there are."""
+    rows = labels.rows
+    counts = {"rows": rows.height, "subjects": rows["subject_id"].n_unique()}
+    if labels.label_type == "list":
+        counts["classes"] = len(labels.classes)
+    for split in SPLITS:
+        part = rows.filter(pl.col("split") == split)
+        counts |= {f"rows_{split}": part.height, f"subjects_{split}": part["subject_id"].n_unique()}
+        if labels.label_type == "bool":
+            counts[f"positives_{split}"] = int(part["label"].sum())
+        elif labels.label_type == "class":
+            found = _per_class(part)
+            counts |= {f"class_{name}_{split}": found.get(name, 0) for name in labels.classes}
+    return counts
+
+
+def _per_class(rows: pl.DataFrame) -> dict[Any, int]:
+    """Return the rows of every class, one after the other in the classes' order."""
+    label = rows["label"]
+    each = label.explode() if label.dtype == pl.List else label
+    return dict(sorted(each.drop_nulls().value_counts().iter_rows()))
+
+
+def lock_of(
+    cohort: Cohort,
+    labels: Labels,
+    rules: DataRules,
+    codes: ResolvedCodes,
+    layout: Layout,
+    kinds: tuple[str, ...],
+) -> dict[str, Any]:
+    """Return what was run, on what, and what its names stood for: enough to tell two runs apart.
+
+    Args:
+        cohort, labels, rules, codes: what was derived, how, and what the file's lists stand for.
+        layout: of the data.
+        kinds: of events, that were read.
+    """
+    return {
+        "cohort": cohort.cohort,
+        "spec": cohort.normalized(),
+        "spec_sha256": cohort.sha256,
+        "rules": {"clock": rules.clock, "fit_on": rules.fit_on},
+        "data_sha256": _data_hashes(layout, kinds),
+        "codes": codes,
+        "label_type": labels.label_type,
+        "classes": list(labels.classes),
+        "counts": _counts(labels),
+        "rows_per_class": _per_class(labels.rows),
+        "noted": labels.noted,
+    }
+
+
+def _data_hashes(layout: Layout, kinds: tuple[str, ...]) -> dict[str, str]:
+    hashes = {"subjects": _sha256(layout.subjects), "encounters": _sha256(layout.encounters)}
+    files = [file for kind in kinds for file in sorted(layout.events.glob(f"{kind}-*.parquet"))]
+    if files:
+        hashes["events"] = _sha256(*files)
+    if "MED" in kinds and is_written(layout.drug_lookup):
+        hashes["drug_lookup"] = _sha256(layout.drug_lookup)
+    return hashes
+
+
+def _sha256(*files: Path) -> str:
+    """Return the hash of the files' own hashes, in the order given."""
+    digests = [file_sha256(path) for path in files]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -1,0 +1,93 @@
+"""What a cohort asks that these data cannot answer: refused with file and line, never answered with nothing."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from pipelines.cohorts.tables import Tables
+from pipelines.events.split import BIRTH_DAYS_OF_TEST
+from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen, TimePoint
+from schemas.suppress import shown_count
+
+Path = tuple[str | int, ...]
+Found = Iterator[tuple[Path, str]]
+
+
+def refuse_unanswerable(cohort: Cohort, tables: Tables) -> None:
+    """Raise CohortError with all that a file asks of columns that are empty, or of patients split otherwise."""
+    found = [*_empty_filters(cohort, tables), *_unknown_births(cohort, tables), *_other_split(cohort, tables)]
+    if found:
+        raise cohort.faults(found)
+
+
+def _empty_filters(cohort: Cohort, tables: Tables) -> Found:
+    """Find the filters that look at a column that holds nothing at all."""
+    empty = _empty_columns(tables.encounters)
+    for path, wanted in _filters(cohort):
+        for column in ("type", "discharge_status"):
+            if getattr(wanted, column) is not None and column in empty:
+                yield (
+                    (*path, column),
+                    f"every encounter's {column} is empty in these data; take this filter out",
+                )
+
+
+def _unknown_births(cohort: Cohort, tables: Tables) -> Found:
+    """Find what counts from birth where no birth is known."""
+    if "birth_date" not in _empty_columns(tables.subjects):
+        return
+    if cohort.index.age or cohort.index.keep.age:
+        yield ("index",), "no birth date is known in these data; take 'age' and 'nearest' out"
+    for path, time in _times(cohort):
+        if time.anchor == "birth":
+            yield path, "no birth date is known in these data; count from index.start or index.end"
+
+
+def _other_split(cohort: Cohort, tables: Tables) -> Found:
+    """Find a split by days of birth that is not the patients' own.
+
+    A patient has one split for every task and the pretraining; the file says which it is, it does not make it.
+    """
+    days = cohort.split.test_if_birth_day
+    if days is None and cohort.source != "pcornet":
+        return
+    first, last = days or BIRTH_DAYS_OF_TEST
+    by_birth = pl.col("birth_date").dt.day().is_between(first, last)
+    counts = tables.subjects.select(
+        known=pl.col("birth_date").count(), other=(by_birth != (pl.col("split") == "test")).sum()
+    )
+    known, other = counts.collect().row(0)
+    if days is None and known and not other:
+        days_of_test = f"test_if_birth_day: [{first}, {last}]"
+        yield ("split",), f"these children are tested on by their day of birth; write '{days_of_test}'"
+    if days is not None and (other or not known):
+        many = f"{shown_count(other, known)} of {shown_count(known)} patients with a date of birth are split otherwise"
+        yield ("split",), f"the patients of these data are not split so ({many}); write 'hash: [70, 15, 15]'"
+
+
+def _filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:
+    yield ("index", "encounter"), cohort.index.encounter
+    for place, item in enumerate(cohort.require):
+        for name, condition in item.items():
+            if isinstance(condition, EncounterSeen):
+                yield ("require", place, name, "any_encounter"), condition.any_encounter
+    if isinstance(cohort.outcome, AnyEncounter):
+        yield ("outcome", "any_encounter"), cohort.outcome.any_encounter
+
+
+def _times(cohort: Cohort) -> Iterator[tuple[Path, TimePoint]]:
+    parts: list[tuple[Path, object]] = [(("outcome",), cohort.outcome)]
+    for place, item in enumerate(cohort.require):
+        parts += [(("require", place, name), condition) for name, condition in item.items()]
+    for path, part in parts:
+        for key in ("after", "before", "data_until", "until"):
+            time = getattr(part, key, None)
+            if isinstance(time, TimePoint):
+                yield (*path, key), time
+
+
+def _empty_columns(table: pl.LazyFrame) -> set[str]:
+    """Return the columns without a single value; none of a table without rows."""
+    counts = table.select(pl.len().alias("rows of the table"), pl.all().count()).collect().row(0, named=True)
+    rows = counts.pop("rows of the table")
+    return {name for name, count in counts.items() if rows and not count}

@@ -1,0 +1,132 @@
+"""What a clinician should know before trusting a cohort: sentences, with counts under 11 withheld."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import polars as pl
+
+from pipelines.cohorts.codes import ResolvedCodes
+from pipelines.cohorts.derive import Labels
+from pipelines.cohorts.tables import pattern_expr
+from schemas.cohort import AnyEncounter, ClassOf, Cohort, EncounterFilter, LabelsOf
+from schemas.cohort.look_ahead import ONE_END_OF_DATA, look_aheads
+from schemas.rules import DataRules
+from schemas.suppress import SMALLEST_SHOWN, some_of
+from schemas.tables.events import SPLITS
+
+
+def warnings_of(
+    cohort: Cohort,
+    labels: Labels,
+    codes: ResolvedCodes,
+    existing: Callable[[str], Mapping[str, int]],
+    rules: DataRules,
+) -> list[str]:
+    """Return the warnings of a derived cohort, those about the file first.
+
+    Args:
+        cohort, labels, rules: what was derived.
+        codes: what the file's lists stand for.
+        existing: from a vocabulary to its codes in the data with their patients, asked where a pattern matches none.
+    """
+    return [
+        *cohort.warnings(),
+        *_diagnoses_before_discharge(cohort, rules),
+        *_unmatched_patterns(cohort, codes, existing),
+        *_uncovered_windows(cohort, labels),
+        *not_trainable(cohort, labels),
+        *_poor_splits(cohort, labels),
+    ]
+
+
+def _diagnoses_before_discharge(cohort: Cohort, rules: DataRules) -> list[str]:
+    """Say where a cut on when things happened shows what is coded after the stay and dated with its start."""
+    dropped = cohort.features.drop_from_index + cohort.features.drop_types
+    if rules.clock != "time" or cohort.predict_at.anchor != "index.start" or "DX" in dropped:
+        return []
+    return [
+        "features: under the preset paper a stay's diagnoses, coded after its end, count as known from its start; "
+        "add 'drop_from_index: [DX]', or the model sees what the stay turned out to be"
+    ]
+
+
+def _unmatched_patterns(
+    cohort: Cohort, codes: ResolvedCodes, existing: Callable[[str], Mapping[str, int]]
+) -> list[str]:
+    found, known = [], cache(existing)
+    for name, code_list in cohort.codes.items():
+        for vocab, patterns in code_list.patterns.items():
+            present = codes[name].get(vocab, {})
+            for pattern in patterns:
+                if not _is_matched(pattern, present) and not _is_matched(pattern, known(vocab)):
+                    near = _nearest(pattern, vocab, known(vocab))
+                    found.append(f"codes.{name}.{vocab}: '{pattern}' matches no event{near}")
+    return found
+
+
+def _is_matched(pattern: str, codes: Mapping[str, int]) -> bool:
+    table = pl.Series("code", list(codes), dtype=pl.String).to_frame()
+    return not table.filter(pattern_expr(pl.col("code"), pattern)).is_empty()
+
+
+def _nearest(pattern: str, vocab: str, patients: Mapping[str, int]) -> str:
+    """Name codes like a pattern, none of them of so few patients that to name it tells of them."""
+    common = [code for code, count in patients.items() if count >= SMALLEST_SHOWN]
+    near = difflib.get_close_matches(pattern.removesuffix("*"), common, n=3, cutoff=0.5)
+    if near:
+        return f"; the nearest that exist are {', '.join(near)}"
+    return f"; the data hold no {vocab} code like it that {SMALLEST_SHOWN} patients have"
+
+
+def _uncovered_windows(cohort: Cohort, labels: Labels) -> list[str]:
+    """Count the negative rows whose window reaches past the patient's data, and the rows that have no window."""
+    within, until = getattr(cohort.outcome, "within", None), getattr(cohort.outcome, "until", None)
+    rows, found = labels.rows, []
+    if labels.unfollowed and not _is_followed_by_definition(cohort):
+        many = some_of(labels.unfollowed, rows.filter(~pl.col("label")).height)
+        length = f"for less than {within}" if until is None else f"to an earlier time than {until}"
+        found.append(f"{many} negative rows are followed {length}")
+    if labels.windowless:
+        many = some_of(labels.windowless, rows.height)
+        found.append(
+            f"{many} rows have no window: they are predicted at or after {until}, and count as negative"
+        )
+    return found
+
+
+def _is_followed_by_definition(cohort: Cohort) -> bool:
+    """Return whether whoever does not come again is a no, where a patient's data end with the last stay anyway."""
+    outcome = cohort.outcome
+    if not isinstance(outcome, AnyEncounter) or outcome.within is None or cohort.source in ONE_END_OF_DATA:
+        return False
+    return outcome.any_encounter == EncounterFilter() and not look_aheads(cohort)
+
+
+def not_trainable(cohort: Cohort, labels: Labels) -> list[str]:
+    """Return why no model can learn from the labels, or nothing: there is no row, or one outcome only."""
+    if labels.rows.is_empty():
+        return ["not trainable: the cohort is empty; see where its rows go in the attrition table"]
+    if isinstance(cohort.outcome, LabelsOf):
+        if not labels.classes:
+            return [f"not trainable: no category has {cohort.outcome.min_index} admissions"]
+        return []
+    faults = _few_classes(labels, "train")
+    return [f"not trainable: {fault}" for fault in faults]
+
+
+def _poor_splits(cohort: Cohort, labels: Labels) -> list[str]:
+    """Say which splits nothing can be chosen or tested on, and how many classes no row has."""
+    if labels.rows.is_empty() or isinstance(cohort.outcome, LabelsOf):
+        return []
+    found = [fault for split in SPLITS if split != "train" for fault in _few_classes(labels, split)]
+    if isinstance(cohort.outcome, ClassOf):
+        absent = len(set(labels.classes) - set(labels.rows["label"]))
+        if absent:
+            found.append(f"{absent} of {len(labels.classes)} classes have no row")
+    return found
+
+
+def _few_classes(labels: Labels, split: str) -> list[str]:
+    classes = labels.rows.filter(pl.col("split") == split)["label"].n_unique()
+    return [] if classes > 1 else [f"the {split} split {'has one class only' if classes else 'has no rows'}"]

@@ -1,0 +1,1 @@
+"""Events to vocabulary and SeqSet shards, the same for every source."""

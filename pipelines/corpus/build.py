@@ -1,0 +1,361 @@
+"""From events to shards, whatever the source: the vocabulary, and the sets written in it, bucket by bucket."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.corpus import data_card, deciles_by_unit, seqsets, shards, tokens
+from pipelines.corpus.deciles import count_other_units, fit_cuts, refuse_numeric_units
+from pipelines.corpus.training_subjects import fitted_on
+from pipelines.engine.buckets import Buckets
+from pipelines.engine.executor import each_bucket
+from pipelines.engine.runs import Runs
+from pipelines.events.store import kinds_of, read_events, scan_table
+from schemas.cards import Flow, ShardCard, StepCard
+from schemas.contract import contract_name, read_table, write_table
+from schemas.io.folders import replace_folder
+from schemas.io.verify import is_written
+from schemas.layout import Layout
+from schemas.rules import DataRules
+from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, KINDS
+from schemas.tables.seqset import SEQSET
+from schemas.tables.vocab import CUTS, VOCAB, content_sha256
+
+WHY_NO_TOKEN = {"MED": "no_atc", "LAB": "not_top_lab", "VIT": "not_top_lab"}
+_ROWS_TO_COMPACT = 5_000_000
+
+
+@dataclass(frozen=True)
+class SetRules:
+    """What a source's sets are, beside what all sources' are."""
+
+    below_age: int | None = None  # only encounters begun before that birthday are sets; None: all are
+    by_code: bool = False  # sets have no order inside, see `seqsets.gather_sets`
+
+
+def fit_vocab(
+    layout: Layout,
+    rules: DataRules,
+    *,
+    subjects: pl.Series | None = None,
+    held_back: pl.Series | None = None,
+    by_unit: bool = False,
+) -> StepCard:
+    """Write vocab/1: laboratory items and cuts over all valued rows, counts over what lies in sets.
+
+    Args:
+        layout: of the events, and where the vocabulary goes.
+        rules: whom to fit on, how much, from which count on.
+        subjects: ids of those to fit on; None: as the rules have it.
+        held_back: encounter_id of what is not fitted on, whoever's it is.
+        by_unit: fit cuts to each item in each of its units, and write them all as cuts/1.
+    """
+    ids = fitted_on(layout, rules)["subject_id"] if subjects is None else subjects
+    apart = pl.Series(dtype=pl.Int64) if held_back is None else held_back
+    count = partial(count_bucket, layout, ids.to_arrow(), apart.to_arrow(), by_unit, rules.min_count)
+    counted = _Counts(rules.min_count)
+    for part in each_bucket("vocabulary", count, len(Buckets.read(layout))):
+        counted.add(part)
+    values, units, codes, patients = counted.compact()
+    if by_unit:
+        cuts, deciles, units = deciles_by_unit.fit(values, top=rules.top_labs)
+        write_table(cuts.to_arrow(), layout.cuts, CUTS, made_by="fit_vocab")
+        values, cuts = values.filter(deciles_by_unit.IS_LAB), deciles_by_unit.commonest(cuts)
+    else:
+        cuts = fit_cuts(values, units, top=rules.top_labs)
+        deciles = _count_deciles(values, cuts)
+    refuse_numeric_units(units)
+    own = pl.concat([codes, deciles])
+    vocab = tokens.fit_vocab(own, patients, cuts, min_count=rules.min_count)
+    table = vocab.to_arrow()
+    write_table(table, layout.vocab, VOCAB, made_by="fit_vocab", metadata={"rules": rules.model_dump_json()})
+    lab_rows = int(values["rows"].sum())
+    labs = cuts.filter(pl.col("kind") == "LAB") if by_unit else cuts
+    other_units = count_other_units(units.join(labs.select("code"), on="code", how="semi"))
+    of_labs = {"lab_rows": lab_rows, "lab_items": labs.height, "lab_rows_in_other_units": other_units}
+    card = StepCard(
+        step="vocab",
+        contract=contract_name(VOCAB),
+        counts=tokens.vocab_counts(vocab) | (of_labs if lab_rows else {}),
+        shares={"lab_rows_in_top_items": labs["rows"].sum() / lab_rows} if lab_rows else {},
+        hashes={"vocab": content_sha256(table), "config": _sha256(rules)},
+        warnings=[] if by_unit else data_card.odd_units(other_units, lab_rows),
+    )
+    return shards.write_card(card, layout)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the vocabulary is fitted on, of some of the fitted-on subjects; parts add up."""
+
+    values: pl.DataFrame  # code, value, rows, in_sets
+    units: pl.DataFrame  # code, unit, rows
+    codes: pl.DataFrame  # token, count, of the events in sets that are no laboratory values
+    patients: (
+        pl.DataFrame
+    )  # token, subject_id, of those events; of laboratory values <kind>:<item>; not all of many
+
+
+class _Counts:
+    """Adds parts up, and now and then folds them, so that memory holds little more than what is distinct."""
+
+    def __init__(self, most_patients: int) -> None:
+        self._parts: list[Counted] = []
+        self._most_patients = most_patients
+
+    def add(self, part: Counted) -> None:
+        self._parts.append(part)
+        if sum(part.values.height + part.patients.height for part in self._parts) > _ROWS_TO_COMPACT:
+            self._parts = [Counted(*self.compact())]
+
+    def compact(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Return values, units and codes of all parts, each key once and sorted, and enough patients of each token."""
+        return (
+            _add_up([part.values for part in self._parts], "code", "value"),
+            _add_up([part.units for part in self._parts], "code", "unit"),
+            _add_up([part.codes for part in self._parts], "token"),
+            tokens.fewer_patients(pl.concat(part.patients for part in self._parts), most=self._most_patients),
+        )
+
+
+def _add_up(parts: list[pl.DataFrame], *key: str) -> pl.DataFrame:
+    return pl.concat(parts).group_by(key).agg(pl.all().sum()).sort(key)
+
+
+def count_bucket(
+    layout: Layout, subject_ids: pa.Array, held_back: pa.Array, by_unit: bool, most_patients: int, bucket: int
+) -> Counted:
+    """Return the counts of one bucket's subjects that are fitted on, less the encounters held back.
+
+    Of each token's patients there are `most_patients` at most. With `by_unit` an item's `code` is the one of
+    `item_units.keyed`, and `units` has no rows.
+    """
+    lookup = _drug_lookup(layout)
+    values = pl.DataFrame(
+        schema={"code": pl.String, "value": pl.Float64, "rows": pl.Int64, "in_sets": pl.Int64}
+    )
+    units = pl.DataFrame(schema={"code": pl.String, "unit": pl.String, "rows": pl.Int64})
+    codes = [pl.DataFrame(schema={"token": pl.String, "count": pl.Int64})]
+    patients = [pl.DataFrame(schema={"token": pl.String, "subject_id": pl.Int64})]
+    for kind in kinds_of(layout.events):
+        columns = (
+            ("code", "value", "unit", "mapped") if kind in tokens.VALUED else ("code", "vocab", "mapped")
+        )
+        events = read_events(layout.events, kind, bucket, "subject_id", "encounter_id", *columns)
+        events = events.filter(pc.is_in(events["subject_id"], subject_ids))
+        if len(held_back):
+            events = events.filter(pc.invert(pc.is_in(events["encounter_id"], held_back)))
+        in_set = pc.is_valid(events["encounter_id"])
+        if kind in tokens.VALUED:
+            labs = pl.DataFrame(events.append_column("in_set", in_set)).drop_nulls("value")
+            if by_unit:
+                labs = deciles_by_unit.keyed(labs, kind)
+            else:
+                units = labs.group_by("code", "unit").agg(rows=pl.len().cast(pl.Int64))
+            counted = labs.group_by(pl.col("code").cast(pl.String), "value").agg(
+                rows=pl.len().cast(pl.Int64), in_sets=pl.col("in_set").sum().cast(pl.Int64)
+            )
+            values = pl.concat([values, counted])
+            words = events.select(["mapped", "subject_id"]).filter(in_set)
+            is_valued = pc.and_(in_set, pc.is_valid(events["value"]))
+            valued = events.select(["code", "subject_id"]).filter(is_valued)
+            texts = [
+                (tokens.tokens_of_words(kind, valued["code"].combine_chunks()), valued),
+                (tokens.tokens_of_words(kind, words["mapped"].combine_chunks()), words),
+            ]
+        else:
+            in_sets = events.filter(in_set)
+            texts = [(tokens.write_tokens(kind, in_sets, NO_CUTS, lookup), in_sets)]
+        codes.append(tokens.count_tokens(texts[-1][0]))
+        patients += [
+            tokens.patients_of(written, rows["subject_id"].combine_chunks(), most=most_patients)
+            for written, rows in texts
+        ]
+    text = pl.col("code", "unit").cast(pl.String)
+    return Counted(values, units.with_columns(text), pl.concat(codes), pl.concat(patients))
+
+
+NO_CUTS = pl.DataFrame(schema={"code": pl.String})
+
+
+def _count_deciles(values: pl.DataFrame, cuts: pl.DataFrame) -> pl.DataFrame:
+    """Return token, count of the laboratory values in sets."""
+    code = values["code"].to_arrow().cast(pa.string()).dictionary_encode()
+    written = tokens.tokens_of_values(code, values["value"].to_numpy(), cuts)
+    rows = pl.DataFrame(
+        {"token": pl.Series(written.cast(pa.string()), dtype=pl.String), "count": values["in_sets"]}
+    )
+    counted = rows.drop_nulls("token").group_by("token").agg(pl.col("count").sum())
+    return counted.filter(pl.col("count") > 0)
+
+
+def write_seqset(
+    layout: Layout,
+    rules: DataRules,
+    frozen: Layout | None = None,
+    *,
+    tables: Mapping[str, str | Sequence[str]] | None = None,
+    sets: SetRules = SetRules(),
+) -> StepCard:
+    """Write seqset/1 shards.
+
+    Args:
+        layout: of the events, and where the shards go.
+        rules: hashed into the cards.
+        frozen: by whose vocabulary, cuts and drug lookup; None: the layout's own.
+        tables: kind -> its source table or tables as the card of the events names them; None: they go by their
+            kinds.
+        sets: what is a set.
+
+    Raises:
+        InputError: not one set holds a token; the earlier shards are untouched.
+    """
+    fitted = frozen or layout
+    hashes = {
+        "vocab": content_sha256(read_table(fitted.vocab, VOCAB)),
+        "config": _sha256(rules),
+    }
+    with replace_folder(layout.seqset) as aside:
+        work = partial(write_bucket, layout, fitted, sets, aside, hashes)
+        parts = list(each_bucket("seqset", work, len(Buckets.read(layout))))
+        written = {
+            kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind])
+            for kind in parts[0].flows
+        }
+        data_card.refuse_no_token(written, sum(part.sets.height for part in parts))
+        shards.require_written(aside, [part.card for part in parts])
+    extracted = StepCard.read(layout.cards, "events").flows
+    flows = {
+        kind: data_card.tokenized_flow(_flow_of(extracted, (tables or {}).get(kind, kind)), flow)
+        for kind, flow in written.items()
+    }
+    counts = data_card.shard_counts(
+        pl.concat(part.sets for part in parts), pl.concat(part.used for part in parts)
+    )
+    shares = data_card.shard_shares(counts, flows)
+    card = StepCard(
+        step="seqset",
+        contract=contract_name(SEQSET),
+        flows=flows,
+        counts={"shards": len(parts), **counts},
+        shares=shares,
+        hashes=hashes,
+        warnings=data_card.odd_shares(flows, shares),
+    )
+    return shards.write_card(card, layout)
+
+
+def _flow_of(extracted: Mapping[str, Flow], tables: str | Sequence[str]) -> Flow:
+    """Return the flow of one table, or of several together."""
+    first, *others = [tables] if isinstance(tables, str) else tables
+    return sum((extracted[table] for table in others), extracted[first])
+
+
+@dataclass(frozen=True)
+class WrittenBucket:
+    """What the data card needs to know of one shard."""
+
+    card: ShardCard
+    flows: dict[str, Flow]  # by kind
+    sets: pl.DataFrame  # subject_id, flags, size
+    used: pl.DataFrame  # kind, token, token_id, backed_off, count
+
+
+def write_bucket(
+    layout: Layout,
+    fitted: Layout,
+    rules: SetRules,
+    folder: Path,
+    hashes: Mapping[str, str],
+    bucket: int,
+) -> WrittenBucket:
+    """Write the shard of one bucket into `folder`."""
+    vocab = pl.DataFrame(read_table(fitted.vocab, VOCAB))
+    by_unit = is_written(fitted.cuts)
+    cuts = pl.DataFrame(read_table(fitted.cuts, CUTS)) if by_unit else tokens.cuts_of(vocab)
+    lookup, inside = _drug_lookup(fitted), Buckets.read(layout).within(bucket)
+    if rules.below_age is not None:
+        inside &= pl.col("age_years") < rules.below_age
+    sets = seqsets.number_sets(scan_table(layout.encounters, ENCOUNTERS).filter(inside)).collect()
+    set_of = sets.select("encounter_id", set=pl.int_range(pl.len(), dtype=pl.Int64))
+    flows, encoded, used = {}, [], []
+    for kind in kinds_of(layout.events):
+        columns = ("encounter_id", "time", "available_at", "value", *CODES, *(("unit",) if by_unit else ()))
+        events = read_events(layout.events, kind, bucket, *columns)
+        written = tokens.write_tokens(kind, events, cuts, lookup)
+        encounter = events["encounter_id"].combine_chunks()
+        grown = (
+            None
+            if rules.below_age is None
+            else pc.invert(pc.is_in(encounter, sets["encounter_id"].to_arrow()))
+        )
+        kept, flows[kind] = _sift(kind, written, encounter, grown)
+        ids, usage = tokens.encode(written.filter(kept), vocab)
+        used.append(usage.with_columns(kind=pl.lit(kind)))
+        placed = pl.DataFrame(events.select(["encounter_id", "time", "available_at"]).filter(kept))
+        encoded.append(
+            placed.with_columns(
+                token_id=pl.Series(ids),
+                kind=pl.lit(KINDS.index(kind), pl.UInt8),
+                set=_sets_of(placed["encounter_id"], set_of),
+            )
+        )
+    gathered = seqsets.gather_sets(sets, pl.concat(encoded), by_code=rules.by_code)
+    card = shards.write_shard(gathered, folder, bucket, hashes)
+    sizes = pl.Series("size", pc.list_value_length(gathered["tokens"]), dtype=pl.Int64)
+    return WrittenBucket(card, flows, sets.select("subject_id", "flags").with_columns(sizes), pl.concat(used))
+
+
+def _sets_of(encounter_ids: pl.Series, set_of: pl.DataFrame) -> pl.Series:
+    """Return the row of each event's set.
+
+    Args:
+        encounter_ids: of events in sets.
+        set_of: encounter_id, set; each encounter once.
+    """
+    stays = Runs([encounter_ids])
+    named = encounter_ids[stays.heads].to_frame()
+    return stays.spread(
+        named.join(set_of, "encounter_id", "left", validate="m:1", maintain_order="left")["set"]
+    )
+
+
+CODES = ("code", "vocab", "mapped")
+
+
+def _sift(
+    kind: str, written: pa.DictionaryArray, encounter: pa.Array, grown: pa.Array | None
+) -> tuple[pa.Array, Flow]:
+    """Return which events are a token in a set, and the flow.
+
+    Args:
+        grown: of each event whether its encounter, if any, is none of the sets: begun too late in life; None: none is.
+    """
+    is_token, in_set = pc.is_valid(written), pc.is_valid(encounter)
+    kept = pc.and_(is_token, in_set)
+    rows, no_token, placed = len(written), written.null_count, pc.sum(kept).as_py() or 0
+    dropped = {WHY_NO_TOKEN.get(kind, "unmapped"): no_token, "no_stay": rows - no_token - placed}
+    kept_rows = placed
+    if grown is not None:
+        kept = pc.and_(kept, pc.invert(grown))
+        kept_rows = pc.sum(kept).as_py() or 0
+        dropped["grown_up"] = placed - kept_rows
+    return kept, Flow(source_rows=rows, kept_rows=kept_rows, dropped=dropped)
+
+
+def _drug_lookup(layout: Layout) -> dict[str, str]:
+    """Return drug name -> ATC; empty for a source without drugs."""
+    if not is_written(layout.drug_lookup):
+        return {}
+    table = read_table(layout.drug_lookup, DRUG_LOOKUP)
+    return dict(zip(table["name"].to_pylist(), table["atc"].to_pylist(), strict=True))
+
+
+def _sha256(rules: DataRules) -> str:
+    return hashlib.sha256(rules.model_dump_json().encode()).hexdigest()

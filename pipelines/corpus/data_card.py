@@ -1,0 +1,161 @@
+"""What the data card says of the shards: counts, shares and histograms, to draw figures from without rows."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import polars as pl
+
+from schemas.cards import UNMAPPED, Flow
+from schemas.errors import InputError
+from schemas.suppress import shown, shown_count
+from schemas.tables.seqset import NO_END, TARGET_HIDDEN
+from schemas.tables.vocab import UNK
+
+MOST_SHARE_OF_SOURCE = {"NoDx": 0.05, "NoPCS": 0.05, "not_in_gem": 0.02, "no_atc": 0.10, "not_top_lab": 0.10}
+MOST_UNK_SHARE = 0.05
+MOST_OTHER_UNITS_SHARE = 0.01
+HOW_TO_MEND = {
+    "no_stay": "they lie in no encounter. Give the encounters and the events of the same subjects and times.",
+    "unmapped": "their codes are in no crosswalk. Give codes and crosswalks of one release.",
+    "grown_up": "they lie in encounters from the 18th birthday on. Give the encounters before it.",
+    "no_atc": "their names have no ATC code in the drug lookup. Fit it on a source that has these drugs.",
+    "not_top_lab": "their items are not in the vocabulary. Fit it on a source that has these measurements.",
+}
+
+
+def tokenized_flow(extracted: Flow, written: Flow) -> Flow:
+    """Chain two flows: from the source table's rows to tokens, each reason counted once.
+
+    `unmapped` of the second is told apart by what the first noted: NoDx, NoPCS or not in the table at all.
+    """
+    reasons = dict(written.dropped)
+    told = {name: rows for name, rows in extracted.noted.items() if name in UNMAPPED}
+    if sum(told.values()) == reasons.get("unmapped", -1):
+        reasons = {**told, **{name: rows for name, rows in reasons.items() if name != "unmapped"}}
+    return Flow(
+        source_rows=extracted.source_rows,
+        kept_rows=written.kept_rows,
+        dropped={**extracted.dropped, **reasons},
+    )
+
+
+def refuse_no_token(written: Mapping[str, Flow], sets: int) -> None:
+    """Raise InputError where not one set holds a token: how many events there were, and why most were dropped.
+
+    Args:
+        written: kind -> from events to tokens.
+        sets: how many there are.
+    """
+    whole = sum(written.values(), Flow(source_rows=0, kept_rows=0))
+    if whole.kept_rows:
+        return
+    said = f"seqset: not one token in any of {shown(sets)} sets: "
+    if not whole.source_rows:
+        raise InputError(
+            f"{said}there are no events. The card of events says what was dropped; give what it lacks."
+        )
+    reason = max(whole.dropped, key=lambda name: whole.dropped[name])
+    some = f"{shown_count(whole.dropped[reason], whole.source_rows)} of {shown(whole.source_rows)} events"
+    raise InputError(f"{said}{some} were dropped as {reason}, {HOW_TO_MEND[reason]}")
+
+
+def histogram(name: str, sizes: pl.Series) -> dict[str, int]:
+    """Return `name[low,high)` -> how many sizes lie there, in bins 0, 1, 2-3, 4-7, … without gaps."""
+    largest = int(sizes.max() or 0)  # type: ignore[arg-type]
+    edges = [0, *(2**power for power in range(largest.bit_length() + 1))]
+    bins = {
+        f"{name}[{low},{high})": sizes.is_between(low, high, closed="left") for low, high in pairwise(edges)
+    }
+    return {label: int(inside.sum()) for label, inside in bins.items()}
+
+
+def shard_counts(sets: pl.DataFrame, used: pl.DataFrame) -> dict[str, int]:
+    """Return the counts of the data card; a set whose content is hidden is counted apart, and nowhere else.
+
+    Args:
+        sets: subject_id, flags, size (tokens) of every set.
+        used: kind, token (as written), token_id, backed_off, count; in any number of parts.
+    """
+    hidden = sets["flags"] & TARGET_HIDDEN != 0
+    subjects, hidden_sets, sets = sets["subject_id"].n_unique(), int(hidden.sum()), sets.filter(~hidden)
+    used = used.group_by("kind", "token", "token_id", "backed_off").agg(pl.col("count").sum())
+    unk = pl.col("token_id") == UNK
+    of_tokens = {
+        "tokens": pl.col("count").sum(),
+        "distinct_tokens": pl.col("token_id").n_unique(),
+        "unk_tokens": pl.col("count").filter(unk).sum(),
+        "backed_off_tokens": pl.col("count").filter("backed_off").sum(),
+    }
+    counts = {
+        "subjects": subjects,
+        "sets": sets.height,
+        **({"hidden_sets": hidden_sets} if hidden_sets else {}),
+        "empty_sets": int((sets["size"] == 0).sum()),
+        "sets_without_end": int((sets["flags"] & NO_END != 0).sum()),
+        **used.select(**of_tokens).row(0, named=True),
+    }
+    by_kind = used.group_by("kind").agg(
+        tokens=of_tokens["tokens"],
+        distinct_codes=pl.col("token").n_unique(),
+        distinct_tokens=pl.col("token_id").filter(~unk).n_unique(),
+        unk_tokens=of_tokens["unk_tokens"],
+        backed_off_tokens=of_tokens["backed_off_tokens"],
+    )
+    for row in by_kind.sort("kind").iter_rows(named=True):
+        kind = row.pop("kind")
+        counts |= {f"{name}_{kind}": count for name, count in row.items()}
+    per_subject = sets.group_by("subject_id").agg(sets=pl.len(), tokens=pl.col("size").sum())
+    return {
+        **counts,
+        **histogram("tokens_per_set", sets["size"]),
+        **histogram("sets_per_subject", per_subject["sets"]),
+        **histogram("tokens_per_subject", per_subject["tokens"]),
+    }
+
+
+def shard_shares(counts: dict[str, int], flows: dict[str, Flow]) -> dict[str, float]:
+    """Return the shares of the data card, each between 0 and 1."""
+    tokens = max(counts["tokens"], 1)
+    shares = {
+        "unk": counts["unk_tokens"] / tokens,
+        "backed_off": counts["backed_off_tokens"] / tokens,
+        "empty_sets": counts["empty_sets"] / max(counts["sets"], 1),
+    }
+    if labs := flows.get("LAB"):
+        valued = labs.kept_rows + labs.dropped["not_top_lab"] + labs.dropped["no_stay"]
+        shares["lab_rows_in_vocabulary"] = 1 - labs.dropped["not_top_lab"] / max(valued, 1)
+    return shares
+
+
+def odd_units(other: int, lab_rows: int) -> list[str]:
+    """Return a sentence where many values are in another unit than most of their item: one cut is over them all."""
+    if other <= MOST_OTHER_UNITS_SHARE * lab_rows:
+        return []
+    some = f"{_share_or_count(other, lab_rows)} of {shown_count(lab_rows)} laboratory values"
+    usual = f"usual: below {MOST_OTHER_UNITS_SHARE:.0%}"
+    return [f"LAB: {some} are in another unit than most of their item ({usual})."]
+
+
+def odd_shares(flows: dict[str, Flow], shares: dict[str, float]) -> list[str]:
+    """Return a sentence for each share that is merely odd: nothing need be wrong, but someone should look."""
+    said = []
+    for kind, flow in flows.items():
+        reached = flow.kept_rows + sum(
+            flow.dropped.get(reason, 0) for reason in (*MOST_SHARE_OF_SOURCE, "no_stay")
+        )
+        for reason, most in MOST_SHARE_OF_SOURCE.items():
+            count = flow.dropped.get(reason, 0)
+            if count > most * reached:
+                some = f"{_share_or_count(count, reached)} of {shown_count(reached)} rows"
+                said.append(f"{kind}: {some} dropped as {reason} (usual: below {most:.0%}).")
+    if shares["unk"] > MOST_UNK_SHARE:
+        said.append(f"{shares['unk']:.1%} of all tokens are [UNK] (usual: below {MOST_UNK_SHARE:.0%}).")
+    if shares["empty_sets"] > 0.5:
+        said.append(f"{shares['empty_sets']:.1%} of all sets hold no token.")
+    return said
+
+
+def _share_or_count(count: int, of: int) -> str:
+    """Return the share, or the count as it may be shown where the share would give a small one away."""
+    as_shown = shown_count(count, of)
+    return f"{count / of:.1%}" if as_shown == f"{count:,}" else as_shown

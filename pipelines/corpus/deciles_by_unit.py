@@ -1,0 +1,73 @@
+"""Measured items of which each comes in several units: deciles of every (item, unit), under one token an item.
+
+The same token then says the same rank whatever the unit. Counting adds up over text alone, so item and unit travel as
+one text until the cuts are fitted.
+"""
+
+import polars as pl
+
+from pipelines.corpus.deciles import CUTS, fit_cuts
+from pipelines.corpus.tokens import VALUED, tokens_of_values
+
+_SEPARATOR = "\x1f"  # ASCII's own unit separator: in no code
+IS_LAB = pl.col("code").str.starts_with(f"LAB{_SEPARATOR}")
+
+
+def keyed(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """Return valued rows of one kind with kind, code and unit as their `code`."""
+    unit = pl.col("unit").cast(pl.String).fill_null("")
+    parts = [pl.lit(kind), pl.col("code").cast(pl.String), unit]
+    return rows.with_columns(code=pl.concat_str(parts, separator=_SEPARATOR))
+
+
+def fit(values: pl.DataFrame, *, top: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return cuts/1, how often each token occurs in sets, and the laboratory items' units.
+
+    Of laboratory (item, unit)s the `top` most frequent have cuts, of vital signs all.
+
+    Args:
+        values: code (of `keyed`), value, rows, in_sets, each pair once.
+
+    Returns:
+        kind, code, unit?, rows, cut_1 … cut_9, by kind and frequency.
+        token, count.
+        code, unit?, rows.
+    """
+    nothing = pl.DataFrame(schema={"code": pl.String, "unit": pl.String, "rows": pl.Int64})
+    fitted = pl.concat(
+        [
+            fit_cuts(values.filter(IS_LAB), nothing, top=top),
+            fit_cuts(values.filter(~IS_LAB), nothing, top=values.height),
+        ]
+    )
+    cuts = _parted(fitted.drop("unit")).select("kind", "code", "unit", pl.col("rows").cast(pl.Int64), *CUTS)
+    units = _parted(values.filter(IS_LAB)).group_by("code", "unit").agg(pl.col("rows").sum())
+    return cuts, _count(_parted(values), cuts), units
+
+
+def commonest(cuts: pl.DataFrame) -> pl.DataFrame:
+    """Return each item once: in its commonest unit, `rows` in all its units."""
+    whole = cuts.group_by("kind", "code").agg(pl.col("rows").sum())
+    first = cuts.drop("rows").unique(["kind", "code"], keep="first", maintain_order=True)
+    return first.join(whole, on=["kind", "code"], how="left", maintain_order="left")
+
+
+def _parted(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with kind, code and unit as columns of their own again."""
+    parts = pl.col("code").str.splitn(_SEPARATOR, 3)
+    unit = parts.struct[2]
+    return rows.with_columns(kind=parts.struct[0], code=parts.struct[1], unit=pl.when(unit != "").then(unit))
+
+
+def _count(values: pl.DataFrame, cuts: pl.DataFrame) -> pl.DataFrame:
+    counted = [pl.DataFrame(schema={"token": pl.String, "count": pl.Int64})]
+    for kind in VALUED:
+        own = values.filter(pl.col("kind") == kind)
+        code, unit = (own[name].to_arrow().cast("string").dictionary_encode() for name in ("code", "unit"))
+        written = tokens_of_values(
+            code, own["value"].to_numpy(), cuts.filter(pl.col("kind") == kind), kind=kind, unit=unit
+        )
+        texts = pl.Series("token", written.cast("string"), dtype=pl.String)
+        counted.append(pl.DataFrame({"token": texts, "count": own["in_sets"]}))
+    whole = pl.concat(counted).drop_nulls("token").group_by("token").agg(pl.col("count").sum())
+    return whole.filter(pl.col("count") > 0)

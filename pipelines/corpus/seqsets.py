@@ -1,0 +1,79 @@
+"""Tokens to sets: one per encounter, ordered inside, the encounters of a subject in a row."""
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from pipelines.engine.sort import order_of
+from schemas.tables.events import HIDDEN, KINDS
+from schemas.tables.seqset import NO_END, TARGET_HIDDEN
+
+MICROSECONDS_PER_HOUR = 3_600_000_000
+MICROSECONDS_PER_DAY = 24 * MICROSECONDS_PER_HOUR
+KIND_CODE = pl.col("kind").replace_strict(
+    {kind: code for code, kind in enumerate(KINDS)}, return_dtype=pl.UInt8
+)
+DX = KINDS.index("DX")
+
+
+def number_sets(encounters: pl.LazyFrame) -> pl.LazyFrame:
+    """Return one row per encounter, by (start, encounter_id), with its place in time.
+
+    Returns:
+        subject_id, set_index, encounter_id, start, end, days_since_prior and days_since_first (start to
+        start, to the millisecond: less is an order, not a time; 0 for the first), flags.
+    """
+    start_us = pl.col("start").dt.round("1ms").cast(pl.Int64)
+    days = {
+        "days_since_prior": start_us - start_us.shift(1).over("subject_id").fill_null(start_us),
+        "days_since_first": start_us - start_us.first().over("subject_id"),
+    }
+    return encounters.sort("subject_id", "start", "encounter_id").select(
+        "subject_id",
+        pl.int_range(pl.len(), dtype=pl.Int32).over("subject_id").alias("set_index"),
+        "encounter_id",
+        "start",
+        "end",
+        *((us / MICROSECONDS_PER_DAY).cast(pl.Float32).alias(name) for name, us in days.items()),
+        flags=(
+            _flag(pl.col("end").is_null(), NO_END) + _flag(pl.col("type").eq_missing(HIDDEN), TARGET_HIDDEN)
+        ),
+    )
+
+
+def _flag(holds: pl.Expr, flag: int) -> pl.Expr:
+    return holds.cast(pl.Int32) * flag
+
+
+def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame, *, by_code: bool = False) -> pa.Table:
+    """Return seqset/1 rows: each set with its tokens in order, an empty one with empty lists.
+
+    Order inside: DX first, then the others; among these by time, at equal times by kind (PR < MED < LAB), rank, code.
+
+    Args:
+        sets: from `number_sets`.
+        tokens: set (row of `sets`), kind (u8, index into KINDS), time, available_at, token_id; kind after kind, and
+            those of one in the order of `events.in_order`, by rank where the times are equal.
+        by_code: the order inside means nothing, and is by kind and token, which the vocabulary numbers by code.
+    """
+    of_set = tokens["set"].to_numpy()
+    kind, time = tokens["kind"].to_numpy(), tokens["time"].to_physical().to_numpy()
+    if by_code:
+        order = order_of([of_set * len(KINDS) + kind, tokens["token_id"].to_numpy().astype(np.int64)])
+    else:
+        order = order_of([of_set * 2 + (kind != DX), time])
+    times = time[order]
+    starts = sets["start"].to_physical().to_numpy()[of_set[order]]
+    lists = {
+        "tokens": tokens["token_id"].to_numpy()[order],
+        "kinds": kind[order],
+        "hours": ((times - starts) / MICROSECONDS_PER_HOUR).astype(np.float32),
+        "times": pa.array(times, pa.timestamp("us")),
+        "available": tokens["available_at"].to_arrow().take(pa.array(order)),
+    }
+    sizes = np.bincount(of_set, minlength=sets.height)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    gathered = sets.to_arrow()
+    for name, values in lists.items():
+        gathered = gathered.append_column(name, pa.ListArray.from_arrays(offsets, values))
+    return gathered

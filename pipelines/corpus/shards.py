@@ -1,0 +1,73 @@
+"""The shards of a folder, and the cards of steps."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.engine.executor import Progress
+from schemas.cards import ShardCard, StepCard
+from schemas.contract import contract_name, write_table
+from schemas.errors import ContractError
+from schemas.io.atomic import replace_file
+from schemas.io.hashing import file_sha256
+from schemas.io.seal import sealed
+from schemas.layout import Layout
+from schemas.tables.seqset import SEQSET
+
+
+def require_written(folder: Path, cards: Iterable[ShardCard]) -> None:
+    """Hold the shards of a folder, before it takes its place, against the cards those who wrote them returned.
+
+    Raises:
+        ContractError: one is not there, is not what its card says, or nobody returned a card of it.
+    """
+    told = {card.file: card.file_sha256 for card in cards}
+    found = {path.name: file_sha256(path) for path in folder.glob("*.parquet")}
+    if wrong := sum(told.get(name) != found.get(name) for name in told.keys() | found.keys()):
+        raise ContractError(
+            f"{folder}: {wrong:,} of {len(told):,} shards are not here as their workers wrote them. All workers must "
+            "see the data folder under the same path, on one file system; mend that and run again."
+        )
+
+
+def write_shard(sets: pa.Table, folder: Path, bucket: int, hashes: Mapping[str, str]) -> ShardCard:
+    """Write one bucket's shard of seqset/1 with its card beside it, and return the card.
+
+    Args:
+        sets: seqset/1 rows, sorted.
+        folder: of the shards.
+        bucket: whose sets they are.
+        hashes: sha256 of `vocab` and `config`.
+    """
+    path = folder / f"shard-{bucket:05}.parquet"
+    write_table(sets, path, SEQSET, made_by="write_seqset", by_worker=True)
+    card = ShardCard(
+        contract=contract_name(SEQSET),
+        file=path.name,
+        subjects=pc.count_distinct(sets["subject_id"]).as_py(),
+        sets=sets.num_rows,
+        tokens=pc.sum(pc.list_value_length(sets["tokens"])).as_py() or 0,
+        file_sha256=file_sha256(path),
+        vocab_sha256=hashes["vocab"],
+        config_sha256=hashes["config"],
+    )
+    with replace_file(path.with_suffix(".card.json"), by_worker=True) as part:
+        part.write_text(sealed(card.model_dump_json(indent=2)))
+    return card
+
+
+def write_card(card: StepCard, layout: Layout) -> StepCard:
+    """Write the step's card under the layout and return it."""
+    card.write(layout.cards)
+    return card
+
+
+def input_sha256(step: str, files: Mapping[str, Path]) -> dict[str, str]:
+    """Return the hash of each file's bytes, telling how far it is: an input may be many gigabytes."""
+    progress = Progress(step, "MiB", sum(path.stat().st_size for path in files.values()) >> 20)
+    return {
+        name: file_sha256(path, told=lambda size: progress.advance(size >> 20))
+        for name, path in files.items()
+    }

@@ -1,0 +1,392 @@
+"""Events to tokens: the text a token is written as, the vocabulary fitted on it, and the way down to ids.
+
+A code that is rare, or was never seen, backs off to its parent level by level; one without becomes [UNK]. Tokens
+repeat, so a column of them is an Arrow dictionary: each text once, and for every event which one. Whatever costs time
+is done to the texts.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.corpus.deciles import CUTS, DECILES, deciles
+from schemas.tables.events import KINDS
+from schemas.tables.vocab import SPECIAL_KIND, SPECIALS, UNK
+
+ATC_LEVELS = (7, 5, 4, 3, 1)
+ICD_CATEGORY_LENGTH = 3
+VALUED = ("LAB", "VIT")
+"""The kinds whose values are tokens by their decile."""
+
+RXNORM = "rxnorm"
+_IS_DECILE = r"^(LAB|VIT):.*_Q(10|[1-9])$"
+
+
+def write_tokens(
+    kind: str, events: pa.Table, cuts: pl.DataFrame, drug_lookup: Mapping[str, str]
+) -> pa.DictionaryArray:
+    """Return each event's token, e.g. DX:I10 or LAB:50912_Q3; null where a code has no mapping or an item no cuts.
+
+    A result that is a word is one by what it is mapped to (LAB:5671-3_POS), a drug without ATC by its RxNorm code.
+
+    Args:
+        kind: of all the events.
+        events: code, vocab, mapped (text as dictionaries), value; unit where cuts are by unit.
+        cuts: code, cut_1 … cut_9 of the laboratory items that are tokens; or cuts/1, with kind and unit.
+        drug_lookup: drug name -> ATC, for medications that extraction did not map.
+    """
+    code, vocab, mapped = (events[name].combine_chunks() for name in ("code", "vocab", "mapped"))
+    if kind in VALUED:
+        by_unit = "kind" in cuts.columns
+        own = cuts.filter(pl.col("kind") == kind) if by_unit else cuts
+        unit = events["unit"].combine_chunks() if by_unit else None
+        valued = tokens_of_values(code, events["value"].to_numpy(), own, kind=kind, unit=unit)
+        return (
+            _first_given(valued, tokens_of_words(kind, mapped)) if mapped.null_count < len(mapped) else valued
+        )
+    if kind == "MED":
+        mapped = _first_given(mapped, _look_up(code, vocab, drug_lookup))
+        if mapped.null_count and RXNORM in vocab.dictionary.to_pylist():
+            mapped = _first_given(mapped, _rxnorm(code, vocab))
+    return tokens_of_words(kind, mapped)
+
+
+def tokens_of_words(kind: str, mapped: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return <kind>:<what a code is mapped to>; null where it is to nothing."""
+    texts = pc.binary_join_element_wise(pa.scalar(f"{kind}:"), mapped.dictionary.cast(pa.string()), "")
+    return pa.DictionaryArray.from_arrays(mapped.indices, texts)
+
+
+def tokens_of_values(
+    code: pa.DictionaryArray,
+    values: np.ndarray,
+    cuts: pl.DataFrame,
+    *,
+    kind: str = "LAB",
+    unit: pa.DictionaryArray | None = None,
+) -> pa.DictionaryArray:
+    """Return LAB:<item>_Q<decile> for each value; null for an item without cuts and a value that is missing.
+
+    Args:
+        code: the item of each value.
+        values: f64 [values].
+        cuts: code, cut_1 … cut_9; with units too, unit, where an item may have several rows.
+        kind: of all of them.
+        unit: of each value; None: an item's cuts hold whatever the unit.
+    """
+    item = _rows_of(code, cuts) if unit is None else _rows_by_unit(code, unit, cuts)
+    known = (item >= 0) & ~np.isnan(values)
+    decile = deciles(np.maximum(item, 0), values, cuts)
+    texts = [f"{kind}:{item}_Q{decile}" for item in cuts["code"] for decile in DECILES]
+    indices = pa.array(np.where(known, item * len(DECILES) + decile - 1, 0), pa.int32(), mask=~known)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+
+
+def _rows_of(code: pa.DictionaryArray, cuts: pl.DataFrame) -> np.ndarray:
+    """Return the row of `cuts` of each value, -1 where its item has none."""
+    row_of = {item: row for row, item in enumerate(cuts["code"])}
+    rows = np.array([row_of.get(item, -1) for item in code.dictionary.to_pylist()], dtype=np.int64)
+    return rows[code.indices.to_numpy()] if len(code) else np.empty(0, dtype=np.int64)
+
+
+def _rows_by_unit(code: pa.DictionaryArray, unit: pa.DictionaryArray, cuts: pl.DataFrame) -> np.ndarray:
+    """Return the row of `cuts` of each value's item and unit, -1 where they have none; no unit is one too."""
+    if not len(code):
+        return np.empty(0, dtype=np.int64)
+    row_of = {pair: row for row, pair in enumerate(cuts.select("code", "unit").iter_rows())}
+    units = [*unit.dictionary.to_pylist(), None]
+    table = [[row_of.get((item, name), -1) for name in units] for item in code.dictionary.to_pylist()]
+    of_unit = pc.fill_null(unit.indices, len(units) - 1).to_numpy()
+    found: np.ndarray = np.array(table, dtype=np.int64)[code.indices.to_numpy(), of_unit]
+    return found
+
+
+def _rxnorm(code: pa.DictionaryArray, vocab: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return RX<code> of each event whose code is RxNorm's."""
+    texts = pc.binary_join_element_wise(pa.scalar("RX"), code.dictionary.cast(pa.string()), "")
+    indices = pc.if_else(pc.equal(vocab.cast(pa.string()), RXNORM), code.indices, pa.scalar(None, pa.int32()))
+    return pa.DictionaryArray.from_arrays(indices, texts)
+
+
+def _look_up(
+    code: pa.DictionaryArray, vocab: pa.DictionaryArray, drug_lookup: Mapping[str, str]
+) -> pa.DictionaryArray:
+    """Return the ATC of each event whose code is a drug name."""
+    found = pa.array(
+        [drug_lookup.get(name) for name in code.dictionary.to_pylist()], pa.string()
+    ).dictionary_encode()
+    is_name = pc.equal(vocab, "name") if len(vocab) else pa.array([], pa.bool_())
+    return pa.DictionaryArray.from_arrays(
+        pc.if_else(is_name, found.indices.take(code.indices), pa.scalar(None, pa.int32())), found.dictionary
+    )
+
+
+def _first_given(first: pa.DictionaryArray, second: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return `first` where it is not null, else `second`."""
+    both = pa.concat_arrays([first.dictionary.cast(pa.string()), second.dictionary]).dictionary_encode()
+    renumbered = [
+        both.indices[: len(first.dictionary)].take(first.indices),
+        both.indices[len(first.dictionary) :].take(second.indices),
+    ]
+    return pa.DictionaryArray.from_arrays(pc.coalesce(*renumbered), both.dictionary)
+
+
+def count_tokens(tokens: pa.DictionaryArray) -> pl.DataFrame:
+    """Return token, count of the tokens that are not null, in no order."""
+    given = tokens.indices.drop_null().to_numpy()
+    counts = np.bincount(given, minlength=len(tokens.dictionary))
+    table = pl.DataFrame(
+        {"token": pl.Series(tokens.dictionary, dtype=pl.String), "count": counts.astype(np.int64)}
+    )
+    return table.group_by("token").agg(pl.col("count").sum()).filter(pl.col("count") > 0)
+
+
+def patients_of(tokens: pa.DictionaryArray, subject_ids: pa.Array, *, most: int) -> pl.DataFrame:
+    """Return token, subject_id: of each token that is not null `most` of its patients, or all if they are fewer.
+
+    Args:
+        subject_ids: i64 [tokens].
+        most: of one token; so many are enough to know that they are no fewer.
+    """
+    if tokens.indices.null_count:
+        is_given = tokens.indices.is_valid()
+        tokens, subject_ids = tokens.filter(is_given), subject_ids.filter(is_given)
+    place = tokens.indices.to_numpy().astype(np.int64)
+    ids, subject = _numbered(subject_ids.to_numpy())
+    if len(ids) * len(tokens.dictionary) <= _MOST_CELLS:
+        has = np.zeros((len(tokens.dictionary), len(ids)), dtype=bool)  # no sort: a mark for every event
+        place *= len(ids)
+        place += subject
+        has.reshape(-1)[place] = True
+        patients = [np.flatnonzero(of_token)[:most] for of_token in has]
+        place = np.arange(len(has)).repeat(np.fromiter(map(len, patients), dtype=np.int64))
+        subject = np.concatenate([np.empty(0, dtype=np.int64), *patients])
+    else:
+        pairs = pl.DataFrame({"place": place, "subject": subject}).unique().sort("place", "subject")
+        few = pairs.group_by("place", maintain_order=True).head(most)
+        place, subject = few["place"].to_numpy(), few["subject"].to_numpy()
+    texts = pl.Series("token", tokens.dictionary, dtype=pl.String)
+    return pl.DataFrame({"token": texts.gather(place), "subject_id": ids[subject]})
+
+
+_MOST_CELLS = 100_000_000
+
+
+def _numbered(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct ids, and of each id its place among them; events come patient by patient as a rule."""
+    if not len(ids):
+        return ids, np.empty(0, dtype=np.int64)
+    heads = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])
+    distinct, place_of_run = np.unique(ids[heads], return_inverse=True)
+    return distinct, place_of_run.repeat(np.diff(heads, append=len(ids)))
+
+
+def fewer_patients(patients: pl.DataFrame, *, most: int) -> pl.DataFrame:
+    """Return token, subject_id, each pair once and of a token `most` at most."""
+    return patients.unique().group_by("token").head(most)
+
+
+def common_tokens(patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
+    """Return token: those that `min_count` patients or more have, of token, subject_id in any number of copies."""
+    counted = patients.unique().group_by("token").len()
+    return counted.filter(pl.col("len") >= min_count).select("token")
+
+
+def parent_token(token: pl.Expr) -> pl.Expr:
+    """Return the token one level up, or null: ICD-10-CM a character shorter down to 3, ATC the next level.
+
+    A code that names its vocabulary (`DX:SNOMED/38341003`) is of neither.
+    """
+    named = token.str.contains("/", literal=True)
+    length = token.str.len_chars().cast(pl.Int64)
+    is_dx = token.str.starts_with("DX:") & ~named
+    # no ATC code has two letters first
+    is_med = token.str.starts_with("MED:") & ~token.str.starts_with("MED:RX") & ~named
+    category = pl.when(is_dx & (length > len("DX:") + ICD_CATEGORY_LENGTH)).then(token.str.head(length - 1))
+    levels = [
+        pl.when(is_med & (length > len("MED:") + level)).then(token.str.head(len("MED:") + level))
+        for level in ATC_LEVELS[1:]
+    ]
+    return pl.coalesce(category, *levels)
+
+
+def roll_up(own: pl.DataFrame, patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
+    """Return token, count, is_common where a token of fewer than `min_count` patients adds all it has to its parent.
+
+    From the longest to the shortest, so that a parent's count and patients are its own and all that back off to it.
+
+    Args:
+        own: token, count as written.
+        patients: token, subject_id; of a token all its patients, or `min_count` of them.
+    """
+    done: list[pl.DataFrame] = []
+    waiting = own.select("token", pl.col("count").cast(pl.Int64))
+    up = parent_token(pl.col("token")).alias("token")
+    while waiting.height:
+        length = pl.col("token").str.len_chars()
+        is_longest = length == waiting.select(length.max()).item()
+        longest, patients_of_longest = waiting.filter(is_longest), patients.filter(is_longest)
+        is_common = pl.col("token").is_in(
+            common_tokens(patients_of_longest, min_count=min_count)["token"].implode()
+        )
+        done.append(longest.with_columns(is_common=is_common))
+        backing_off = longest.filter(~is_common).select(up, "count").drop_nulls("token")
+        moved = patients_of_longest.filter(~is_common).select(up, "subject_id").drop_nulls("token")
+        waiting = (
+            pl.concat([waiting.filter(~is_longest), backing_off]).group_by("token").agg(pl.col("count").sum())
+        )
+        patients = pl.concat([patients.filter(~is_longest), moved])
+    return pl.concat(done) if done else waiting.with_columns(is_common=pl.lit(False))
+
+
+def nearest_token(tokens: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
+    """Return token, nearest: the token itself, else its closest ancestor that is in `kept`, else null.
+
+    Args:
+        tokens: token, each once.
+        kept: token, the ones with an id.
+    """
+    known = kept.select("token", found="token")
+    walked = tokens.select("token", at="token", nearest=pl.lit(None, pl.String))
+    while walked.select((pl.col("nearest").is_null() & pl.col("at").is_not_null()).any()).item():
+        walked = (
+            walked.join(known, left_on="at", right_on="token", how="left")
+            .with_columns(nearest=pl.coalesce("nearest", "found"), at=parent_token(pl.col("at")))
+            .drop("found")
+        )
+    return walked.select("token", "nearest")
+
+
+def fit_vocab(
+    own: pl.DataFrame, patients: pl.DataFrame, cuts: pl.DataFrame, *, min_count: int
+) -> pl.DataFrame:
+    """Return vocab/1: specials, then kind by kind in the order of codes, ten rows for each laboratory item.
+
+    A code of fewer than `min_count` patients is not in it: it is counted in its parent, or is [UNK].
+
+    Args:
+        own: token, count, each token once, of the events that lie in sets of the fitted-on subjects.
+        patients: token, subject_id; of a token all its patients, or `min_count` of them. A decile's are its item's,
+            whose token is <kind>:<item>.
+        cuts: code, unit, cut_1 … cut_9, each item once; with kind where not all are LAB.
+    """
+    is_decile = pl.col("token").str.contains(_IS_DECILE)
+    coded = roll_up(own.filter(~is_decile), patients, min_count=min_count)
+    rows = pl.concat(
+        [
+            _code_rows(coded.filter("is_common")),
+            _lab_rows(cuts, own.filter(is_decile), common_tokens(patients, min_count=min_count), min_count),
+        ]
+    )
+    ordered = rows.sort(
+        pl.col("kind").replace_strict({kind: place for place, kind in enumerate(KINDS)}), "code", "decile"
+    )
+    kept = pl.col("is_common")
+    numbered = ordered.with_columns(
+        token_id=pl.when(kept).then(kept.cum_sum() + len(SPECIALS) - 1).cast(pl.UInt32),
+        parent=pl.lit(None, pl.String),
+    )
+    return pl.concat([_special_rows(), numbered], how="diagonal").select(
+        "token_id", "token", "kind", "code", "unit", "low", "high", "parent", "count_train"
+    )
+
+
+def vocab_counts(vocab: pl.DataFrame) -> dict[str, int]:
+    """Return how many tokens have an id, by kind, and how many deciles are too rare for one."""
+    sizes = vocab.drop_nulls("token_id")["kind"].value_counts().iter_rows()
+    return {
+        "size": vocab["token_id"].count(),
+        **{f"size_{kind}": count for kind, count in sorted(sizes)},
+        "deciles_below_min_count": vocab["token_id"].null_count(),
+    }
+
+
+def _special_rows() -> pl.DataFrame:
+    return pl.DataFrame({"token": SPECIALS}).with_columns(
+        token_id=pl.int_range(pl.len(), dtype=pl.UInt32),
+        kind=pl.lit(SPECIAL_KIND),
+        count_train=pl.lit(0, pl.Int64),
+    )
+
+
+def _code_rows(counted: pl.DataFrame) -> pl.DataFrame:
+    parts = pl.col("token").str.splitn(":", 2)
+    return counted.select(
+        "token",
+        kind=parts.struct[0],
+        code=parts.struct[1],
+        unit=pl.lit(None, pl.String),
+        low=pl.lit(None, pl.Float64),
+        high=pl.lit(None, pl.Float64),
+        decile=pl.lit(None, pl.Int32),
+        count_train="count",
+        is_common="is_common",
+    )
+
+
+def _lab_rows(
+    cuts: pl.DataFrame, counted: pl.DataFrame, common: pl.DataFrame, min_count: int
+) -> pl.DataFrame:
+    """Return ten rows for each item; common are the deciles with `min_count` values of an item that is."""
+    kind = pl.col("kind") if "kind" in cuts.columns else pl.lit("LAB")
+    deciles = pl.concat(
+        cuts.select(
+            token=pl.concat_str(kind, pl.lit(":"), "code", pl.lit(f"_Q{decile}")),
+            kind=kind,
+            code="code",
+            unit="unit",
+            low=pl.col(CUTS[decile - 2]) if decile > 1 else pl.lit(None, pl.Float64),
+            high=pl.col(CUTS[decile - 1]) if decile <= len(CUTS) else pl.lit(None, pl.Float64),
+            decile=pl.lit(decile, pl.Int32),
+        )
+        for decile in DECILES
+    )
+    item = pl.concat_str("kind", pl.lit(":"), "code")
+    return (
+        deciles.join(counted, on="token", how="left")
+        .with_columns(count_train=pl.col("count").fill_null(0).cast(pl.Int64))
+        .with_columns(is_common=(pl.col("count_train") >= min_count) & item.is_in(common["token"].implode()))
+        .drop("count")
+    )
+
+
+def cuts_of(vocab: pl.DataFrame) -> pl.DataFrame:
+    """Return code, cut_1 … cut_9 of the laboratory items as the vocabulary holds them."""
+    labs = vocab.filter(pl.col("kind") == "LAB").with_columns(
+        decile=pl.col("token").str.extract(r"_Q(\d+)$").cast(pl.Int32)
+    )
+    labs = labs.drop_nulls("decile")
+    return labs.group_by("code", maintain_order=True).agg(
+        pl.col("high").filter(pl.col("decile") == k).first().alias(name)
+        for k, name in enumerate(CUTS, start=1)
+    )
+
+
+def encode(tokens: pa.DictionaryArray, vocab: pl.DataFrame) -> tuple[np.ndarray, pl.DataFrame]:
+    """Return the id of each token, u32 [events], and what the texts came to.
+
+    Args:
+        tokens: none null.
+        vocab: vocab/1.
+
+    Returns:
+        ids; [UNK] where neither the token nor an ancestor has one.
+        token, token_id, backed_off, count of each token that occurs.
+    """
+    texts = pl.DataFrame({"token": pl.Series(tokens.dictionary, dtype=pl.String)})
+    kept = vocab.drop_nulls("token_id").select("token", "token_id")
+    nearest = nearest_token(texts.unique(), kept)
+    found = (
+        texts.join(nearest, on="token", how="left", maintain_order="left")
+        .join(kept, left_on="nearest", right_on="token", how="left", maintain_order="left")
+        .select(
+            "token",
+            token_id=pl.col("token_id").fill_null(UNK).cast(pl.UInt32),
+            backed_off=(pl.col("nearest") != pl.col("token")).fill_null(False),
+        )
+    )
+    ids = found["token_id"].to_numpy()[tokens.indices.to_numpy()] if len(tokens) else np.empty(0, np.uint32)
+    return ids, found.unique().join(count_tokens(tokens), on="token")

@@ -1,0 +1,1 @@
+"""Work in parallel and in little memory; nothing here knows of patients."""

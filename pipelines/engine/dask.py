@@ -1,0 +1,166 @@
+"""The buckets on the workers of a Dask scheduler. Import this only where there is one: Dask is an extra."""
+
+import logging
+import re
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from distributed import CancelledError, Client, Future, KilledWorker, wait
+
+from pipelines.engine.executor import Progress
+from schemas.errors import NestError
+
+Result = TypeVar("Result")
+SECONDS_TO_ANSWER = 20
+SECONDS_FOR_A_WORKER = 600  # a cluster's queue may take its time
+SECONDS_FOR_THE_LAST = 600
+SECONDS_BETWEEN_LOOKS = 10.0  # whether there are workers left
+TIMES_TRIED = 4  # a bucket whose worker died goes to another
+BUCKETS_PER_THREAD = 2
+
+log = logging.getLogger("nest")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers of a Dask scheduler (`tcp://host:port`), which see the data folder under the same path.
+
+    A worker that dies costs the buckets it held, which others do again; what is written is the same to the byte.
+    """
+
+    scheduler: str
+
+    def each(self, step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
+        """See `Workers`.
+
+        Raises:
+            NestError: nobody answers at the address or goes on answering, there are no workers, they died again and
+                again, or what `work` itself raised.
+        """
+        try:
+            client = Client(self.scheduler, timeout=SECONDS_TO_ANSWER, set_as_default=False)
+        except (OSError, ValueError):
+            raise NestError(
+                f"NEST_DASK_SCHEDULER: no Dask scheduler answers at {self.scheduler}. "
+                "Start it there, or unset the variable to work on this machine."
+            ) from None
+        with client:
+            _require_workers(client, self.scheduler, step)
+            try:
+                yield from _results(client, self.scheduler, step, work, buckets)
+            except (OSError, CancelledError):
+                raise NestError(
+                    f"{step}: the Dask scheduler at {self.scheduler} went away. Start it and its workers and run again."
+                ) from None
+
+
+def _require_workers(client: Client, address: str, step: str) -> None:
+    """Wait until there is a worker, and say that one is waited for.
+
+    Raises:
+        NestError: none came.
+    """
+    if client.nthreads():
+        return
+    log.warning(
+        "%s: the Dask scheduler at %s has no workers; waiting up to %.0f s for the first `dask worker %s`",
+        *(step, address, SECONDS_FOR_A_WORKER, address),
+    )
+    try:
+        client.wait_for_workers(1, timeout=SECONDS_FOR_A_WORKER)
+    except TimeoutError:
+        raise NestError(
+            f"NEST_DASK_SCHEDULER: the scheduler at {address} has no workers. Start some with "
+            f"`dask worker {address}`, or unset the variable to work on this machine."
+        ) from None
+
+
+def _results(
+    client: Client, address: str, step: str, work: Callable[[int], Result], buckets: int
+) -> Iterator[Result]:
+    """Yield the result for bucket 0, 1, …, with as many of them on their way as keep the workers busy.
+
+    When one fails, those on their way are waited for: the next run would find the workers busy with them.
+    """
+    progress, ahead = Progress(step, "buckets", buckets), iter(range(buckets))
+    on_their_way: deque[Future[Any]] = deque()
+    try:
+        while True:
+            threads = max(sum(client.nthreads().values()), 1)
+            room = BUCKETS_PER_THREAD * threads - sum(not future.done() for future in on_their_way)
+            for bucket in islice(ahead, max(room, 0)):
+                on_their_way.append(client.submit(_done, work, bucket, pure=False, retries=TIMES_TRIED - 1))
+            if not on_their_way:
+                return
+            done = _wait_for(on_their_way[0], client, address, step)
+            on_their_way.popleft()
+            if isinstance(done, _Fault):
+                raise done.fault
+            yield done
+            progress.advance(1)
+    finally:
+        _let_end(client, step, [future for future in on_their_way if not future.done()])
+
+
+def _wait_for(future: "Future[Any]", client: Client, address: str, step: str) -> Any:
+    while True:
+        try:
+            return future.result(timeout=SECONDS_BETWEEN_LOOKS)
+        except KilledWorker:
+            raise NestError(
+                f"{step}: the Dask workers of one bucket died {TIMES_TRIED} times (out of memory?). "
+                "Give them more memory or set a smaller NEST_SUBJECTS_PER_BUCKET."
+            ) from None
+        except TimeoutError:  # ours: what the work itself raises comes as a fault
+            _require_workers(client, address, step)
+
+
+def _let_end(client: Client, step: str, futures: list["Future[Any]"]) -> None:
+    """Wait for what workers are at, ten minutes at most; not where nobody is left to be at it."""
+    try:
+        if not futures or not client.nthreads():
+            return
+        log.warning("%s: waiting for %d buckets that are on their way", step, len(futures))
+        with client.as_current():
+            wait(futures, timeout=SECONDS_FOR_THE_LAST)
+    except TimeoutError:
+        log.warning("%s: workers are still at some; what they write is of no effect", step)
+    except OSError:
+        return  # the scheduler went away, and has been told of
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What is wrong with a bucket; not raised on the worker, or Dask would try it again and again."""
+
+    fault: NestError
+
+
+def _done(work: Callable[[int], Result], bucket: int) -> Result | _Fault:
+    try:
+        return work(bucket)
+    except NestError as error:
+        return _Fault(error)
+    except OSError as error:  # raised on, it would pass for the scheduler's
+        why = (
+            "no such file" if isinstance(error, FileNotFoundError) else error.strerror or type(error).__name__
+        )
+        return _Fault(
+            NestError(
+                f"{_file_of(error)}: cannot be used on the Dask worker at {socket.gethostname()} "
+                f"({why}). All workers must see the data folder under the same "
+                "path and have the right to write there; mend that and run again."
+            )
+        )
+
+
+def _file_of(error: OSError) -> str:
+    """Return the file an error is about: polars and Arrow name it in their sentence alone."""
+    if error.filename is not None:
+        return str(error.filename)
+    named = re.search(r"'(/[^']+)'|: (/.+)$", str(error), re.MULTILINE)
+    return next(filter(None, named.groups())) if named else "a file"

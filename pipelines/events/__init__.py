@@ -1,0 +1,1 @@
+"""Rules of events that sources share: the store, encounters, codes, clock, split."""

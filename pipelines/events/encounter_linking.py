@@ -1,0 +1,119 @@
+"""Which stay does a time without a stay belong to? Answered once per span of time, not once per row."""
+
+import numpy as np
+import polars as pl
+
+from pipelines.engine.runs import Runs
+
+ONE_MICROSECOND = pl.duration(microseconds=1)
+_MOST_PLACES = 1 << 24  # MIMIC-IV's stays are numbered within ten million
+
+
+def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.LazyFrame:
+    """Return spans of each subject's time with the stay a row in them is attached to.
+
+    The stay with start <= t <= end (the earliest, if several), else the earliest with
+    start - lookback <= t < start; earliest by (start, encounter_id). A stay without an end contains no time,
+    but takes the lookback before it.
+
+    Args:
+        encounters: subject_id, encounter_id, start, end?.
+        lookback_hours: 0 for none.
+
+    Returns:
+        subject_id, since, attached (encounter_id; null: no stay), sorted; a span lasts to the next `since`.
+    """
+    # a stay around t starts at or before it and one to come starts after it, so the earliest start is the right one
+    reaches = encounters.select(
+        "subject_id",
+        "encounter_id",
+        "start",
+        since=pl.col("start") - pl.duration(hours=lookback_hours),
+        until=pl.coalesce("end", pl.col("start") - ONE_MICROSECOND),
+    ).filter(pl.col("since") <= pl.col("until"))
+    edges = pl.concat(
+        [
+            reaches.select("subject_id", at="since"),
+            reaches.select("subject_id", at=pl.col("until") + ONE_MICROSECOND),
+        ]
+    ).unique()
+    chosen = (
+        edges.join(reaches, on="subject_id")
+        .filter(pl.col("at").is_between("since", "until"))
+        .sort("start", "encounter_id")
+        .group_by("subject_id", "at", maintain_order=True)
+        .agg(pl.col("encounter_id").first())
+    )
+    return (
+        edges.join(chosen, on=["subject_id", "at"], how="left")
+        .select("subject_id", since="at", attached="encounter_id")
+        .sort("subject_id", "since")
+    )
+
+
+def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """Fill a null `encounter_id` by `time`; a row's own encounter always wins, whatever the time.
+
+    Args:
+        rows: subject_id, encounter_id?, time, anything else; the order is kept.
+        spans: from `attachment_spans`.
+    """
+    unnamed = rows["encounter_id"].is_null().arg_true()
+    wanted = rows.select("subject_id", "time")[unnamed]
+    moments = Runs(wanted.get_columns())
+    found = (
+        wanted[moments.heads]
+        .with_columns(place=pl.int_range(pl.len()))
+        .sort("time")
+        .join_asof(
+            spans.sort("since"),
+            left_on="time",
+            right_on="since",
+            by="subject_id",
+            strategy="backward",
+            check_sortedness=False,  # both sides are sorted here; polars cannot see it within `by`
+        )
+        .sort("place")
+    )
+    return rows.with_columns(rows["encounter_id"].scatter(unnamed, moments.spread(found["attached"])))
+
+
+class StayOwners:
+    """Whose stay is it? Looked up for millions of rows at a time, so by place in a table where ids lie close.
+
+    Args:
+        encounters: subject_id, encounter_id, each once.
+    """
+
+    def __init__(self, encounters: pl.DataFrame) -> None:
+        by_id = encounters.sort("encounter_id")
+        self._ids = by_id["encounter_id"].to_numpy()
+        self._subjects = by_id["subject_id"].to_numpy()
+        self._place_of: np.ndarray | None = None
+        if len(self._ids) and int(self._ids[-1]) - int(self._ids[0]) < _MOST_PLACES:
+            # zeros that are never looked at take no memory
+            self._place_of = np.zeros(self._ids[-1] - self._ids[0] + 1, dtype=np.int32)
+            self._place_of[self._ids - self._ids[0]] = np.arange(len(self._ids))
+
+    def foreign(self, rows: pl.DataFrame) -> pl.Series:
+        """Return whether a row names an encounter that is another subject's or nobody's; false where it names none.
+
+        Args:
+            rows: subject_id, encounter_id?.
+        """
+        named = rows["encounter_id"].is_not_null()
+        if not len(self._ids):
+            return named
+        subjects, wanted = rows["subject_id"].to_numpy(), rows["encounter_id"].fill_null(0).to_numpy()
+        alike = Runs([subjects, wanted])
+        subjects, wanted = subjects[alike.heads], wanted[alike.heads]
+        place = self._places(wanted)
+        own = (self._ids[place] == wanted) & (self._subjects[place] == subjects)
+        return named & ~pl.Series(alike.spread(own))
+
+    def _places(self, wanted: np.ndarray) -> np.ndarray:
+        """Return where each id stands among the stays', and any place for one that does not."""
+        if self._place_of is None:
+            return np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
+        near: np.ndarray = np.clip(wanted, self._ids[0], self._ids[-1]) - self._ids[0]
+        return np.take(self._place_of, near)

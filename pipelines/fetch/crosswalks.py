@@ -1,0 +1,178 @@
+"""The crosswalks: CMS's General Equivalence Mappings out of their archives, and GSN → ATC from wherever one is."""
+
+import gzip
+import io
+import logging
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import requests
+
+from pipelines.fetch.download import Patience, discard, download, keep
+from pipelines.fetch.files import address, alone_in
+from pipelines.reading.files import refuse_cut_text
+from pipelines.reading.gem import NATIVE, read_gem
+from pipelines.reading.tables import find_file
+from pipelines.sources.mimic.tables import CROSSWALKS
+from schemas.errors import InputError, NestError
+from schemas.io.atomic import writing
+from schemas.io.outputs import refuse_foreign_files, replace_outputs
+from schemas.io.urls import shown_url
+
+ARCHIVES = {
+    "icd_cm_9_to_10_mapping": "2018-icd-10-cm-general-equivalence-mappings.zip",
+    "icd_pcs_9_to_10_mapping": "2018-icd-10-pcs-general-equivalence-mappings.zip",
+}
+GSN = "gsn_atc_ndc_mapping"
+MOST_BYTES = 1 << 26  # of what is fetched: CMS's archives have two million
+MOST_BYTES_INSIDE = 1 << 28  # of a text or table that was compressed: CMS's have four million
+
+TOO_LARGE_INSIDE = (
+    f"the {MOST_BYTES_INSIDE / 1e6:,.0f} MB such a file may have; it was deleted. Check the address."
+)
+
+log = logging.getLogger("nest")
+
+
+@dataclass(frozen=True)
+class Crosswalks:
+    """What lies in the folder now."""
+
+    folder: Path
+    files: dict[str, Path]  # by crosswalk, of those that are there
+
+    @property
+    def missing(self) -> list[str]:
+        return [name for name in CROSSWALKS if name not in self.files]
+
+    @property
+    def sentence(self) -> str:
+        """Say whether all are there, and what to do."""
+        if not self.missing:
+            return f"All {len(self.files)} crosswalks are there."
+        return (
+            f"{', '.join(self.missing)}: nobody publishes it for all. Set NEST_GSN_ATC_URL to where you may fetch it "
+            f"from and run again, or lay {GSN}.csv (columns gsn, atc) into {self.folder}; see docs/data.md."
+        )
+
+
+def fetch_crosswalks(
+    gem_url: str, gsn_url: str | None, folder: Path, patience: Patience | None = None
+) -> Crosswalks:
+    """Bring the two mappings of CMS into `folder` as its own text, and GSN → ATC from `gsn_url` if there is one.
+
+    CMS's files of 2018 are final: those that are there are kept, as its text or as a table laid there by hand. GSN →
+    ATC is fetched each time; without an address one that was laid into the folder by hand is kept.
+
+    Raises:
+        InputError: a file is refused, missing, or none of what it should be; the server cannot be reached; the disk
+            is full; another run fetches into the folder. What can be fetched is, before that is told.
+    """
+    patience = patience or Patience()
+    with alone_in(folder), requests.Session() as session:
+        fetches = [partial(_fetch_mapping, session, gem_url, name, folder, patience) for name in ARCHIVES]
+        if gsn_url is not None:
+            fetches.append(partial(_fetch_gsn, session, gsn_url, folder / f"{GSN}.csv.gz", patience))
+        _each_of(fetches)
+        found = {name: find_file(folder, name) for name in CROSSWALKS}
+    return Crosswalks(folder, {name: path for name, path in found.items() if path is not None})
+
+
+def _each_of(fetches: Iterable[Callable[[], None]]) -> None:
+    """Do each, though another fails; then raise what all of them had to say as one message."""
+    faults = []
+    for fetch in fetches:
+        try:
+            fetch()
+        except NestError as error:
+            faults.append(str(error))
+    if faults:
+        raise InputError(" ".join(dict.fromkeys(faults)))  # a full disk is told once
+
+
+def _fetch_mapping(
+    session: requests.Session, gem_url: str, crosswalk: str, folder: Path, patience: Patience
+) -> None:
+    """Have a mapping of CMS's lie in the folder, as its text or as the table that was laid there by hand."""
+    text, archive = folder / NATIVE[crosswalk], ARCHIVES[crosswalk]
+    if (found := find_file(folder, crosswalk)) is None:
+        _fetch_gem(session, address(gem_url, archive), folder / archive, text, patience)
+    if found in (None, text):
+        log.info("%s: %s rows", text.name, f"{read_gem(text).height:,}")
+
+
+def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path, patience: Patience) -> None:
+    """Fetch an archive, take the one file out of it, and leave nothing else."""
+    aside = download(session, url, archive, patience, most_bytes=MOST_BYTES)
+    try:
+        text = _member(aside, target.name)
+        with replace_outputs([target]) as (part,):
+            part.write_bytes(text)
+            read_gem(part)
+    except InputError as error:
+        raise InputError(f"{shown_url(url)}: {error}") from None
+    finally:
+        discard(target)
+        discard(archive)
+
+
+def _member(archive: Path, name: str) -> bytes:
+    """Return a file of a zip archive, wherever in it it lies; its CRC is checked."""
+    try:
+        with zipfile.ZipFile(archive) as files:
+            found = [file for file in files.namelist() if Path(file).name.lower() == name.lower()]
+            if len(found) != 1:
+                raise InputError(
+                    f"the archive holds {len(found)} files {name}, and one is needed. Check the address."
+                )
+            with files.open(found[0]) as text:
+                content = text.read(MOST_BYTES_INSIDE + 1)
+            if len(content) > MOST_BYTES_INSIDE:
+                raise InputError(f"{name} in it is larger than {TOO_LARGE_INSIDE}")
+            return content
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        raise InputError(
+            "what arrived is no whole zip archive, and was deleted. Open the address in a browser to see what it is, "
+            "or run again."
+        ) from None
+
+
+def _fetch_gsn(session: requests.Session, url: str, target: Path, patience: Patience) -> None:
+    """Fetch the table as CSV, compressed or not, and keep it compressed: one name, which is the first looked for.
+
+    Raises:
+        InputError: as `download`; or a table was laid there by hand.
+    """
+    refuse_foreign_files([target])
+    aside = download(session, url, target, patience, most_bytes=MOST_BYTES)
+    try:
+        held = aside.read_bytes()
+        log.info("%s: %s rows", target.name, f"{_count_gsn(held, url):,}")
+        if not held.startswith(b"\x1f\x8b"):
+            # a server may tell no length: then a connection cut short looks like the end
+            refuse_cut_text(aside, held.split(b"\n", 1)[0].count(b",") + 1)
+            with writing(target):
+                aside.write_bytes(gzip.compress(held, mtime=0))
+        keep(target)
+    finally:
+        discard(target)
+
+
+def _count_gsn(held: bytes, url: str) -> int:
+    """Return the rows of the table, or say that it is none."""
+    try:
+        with gzip.open(io.BytesIO(held)) if held.startswith(b"\x1f\x8b") else io.BytesIO(held) as opened:
+            table = opened.read(MOST_BYTES_INSIDE + 1)
+        if len(table) > MOST_BYTES_INSIDE:
+            raise InputError(f"{shown_url(url)}: the table in it is larger than {TOO_LARGE_INSIDE}")
+        return pl.read_csv(io.BytesIO(table), columns=["gsn", "atc"], infer_schema=False).height
+    except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError):
+        raise InputError(
+            f"{shown_url(url)}: is no comma-separated table with the columns gsn and atc. Check NEST_GSN_ATC_URL, or "
+            f"lay {GSN}.csv into the folder of the crosswalks by hand."
+        ) from None

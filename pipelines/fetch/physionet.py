@@ -1,0 +1,95 @@
+"""MIMIC-IV's open demo, or whatever PhysioNet lays out as it does: files beside a SHA256SUMS.txt that promises them."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+
+from pipelines.fetch.download import Patience, discard, download, keep
+from pipelines.fetch.files import MOST_BYTES, address, alone_in, fetch_verified
+from pipelines.sources.mimic.checksums import SUMS, read_sums
+from pipelines.sources.mimic.tables import TABLES
+from schemas.errors import InputError
+from schemas.io.urls import shown_url
+
+TABLE_FILES = {table: f"hosp/{table}.csv.gz" for table in TABLES}
+LICENSE = "LICENSE.txt"  # goes with the tables wherever they go
+MOST_BYTES_OF_SUMS = 1 << 20
+MOST_BYTES_OF_DEMO = 1 << 24  # a file of it; the largest has two million
+FINAL = {
+    "mimic-iv-demo/2.2": {
+        LICENSE: "bcdfcd4f31c790e30fb645dc36414907172405897adff329ad379eed85d12017",
+        "hosp/patients.csv.gz": "59dcc6cd8450ddf03ad32cc7d76e41caa4c9633541715987f590c74835cf6fae",
+        "hosp/admissions.csv.gz": "910b9f160ffdf1e08ea673585393f347c773ccc87d66875c627584a903ae8493",
+        "hosp/diagnoses_icd.csv.gz": "958565670c0b3903c0c12825366dc2bae8561d2d55f16feac0c949dd630ed3e4",
+        "hosp/procedures_icd.csv.gz": "68f21dcba9ae0c4b7faa3ef38aa950a8ebeb6d167bc74416314dccdcf28674e0",
+        "hosp/labevents.csv.gz": "d51a4cf1ea63245abe7d544b0d50a928e9ee2ec5eb9a5ce85500aed0bd6c6dfc",
+        "hosp/emar.csv.gz": "f14a4b5597abcc2e8d62d291c7839347ef6260d4c548ea534ab62df6b2f49adc",
+        "hosp/prescriptions.csv.gz": "33c392ba5b9299b08eca0a61911ba106f0aebdba26ed31b856bb9ffd49fe3654",
+    }
+}
+"""By the end of its address, the files of a version that changes no more; a mirror ends as PhysioNet does."""
+
+log = logging.getLogger("nest")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What lies in the folder now."""
+
+    folder: Path
+    sums: dict[str, str]  # file name -> SHA-256, of the files that were wanted
+    arrived: int  # files that had to be fetched; the others were there
+
+
+def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = None) -> Fetched:
+    """Bring the tables we read and their licence into `folder`, each file verified; what is there and right is kept.
+
+    SHA256SUMS.txt gets its name last: where it lies, all it was asked for lies beside it.
+
+    Raises:
+        InputError: a file is refused, missing, or not what the list promises; the server cannot be reached; the disk
+            is full; another run fetches into the folder.
+    """
+    patience = patience or Patience()
+    with alone_in(folder), requests.Session() as session:
+        wanted = _wanted(session, base_url, folder / SUMS, patience)
+        arrived, most_bytes = 0, MOST_BYTES_OF_DEMO if _final(base_url) else MOST_BYTES
+        for number, (name, sha256) in enumerate(wanted.items(), start=1):
+            fresh = fetch_verified(
+                session, address(base_url, name), folder / name, sha256, patience, most_bytes=most_bytes
+            )
+            arrived += fresh
+            size = (folder / name).stat().st_size
+            state = "fetched and verified" if fresh else "is there"
+            log.info("%s: %s bytes, %s (%d of %d files)", name, f"{size:,}", state, number, len(wanted))
+        keep(folder / SUMS)
+    return Fetched(folder, wanted, arrived)
+
+
+def _wanted(session: requests.Session, base_url: str, sums: Path, patience: Patience) -> dict[str, str]:
+    """Return the files to fetch and their sums."""
+    where = address(base_url, SUMS)
+    text = download(session, where, sums, patience, most_bytes=MOST_BYTES_OF_SUMS).read_text(errors="replace")
+    listed = read_sums(text)
+    if missing := [table for table, name in TABLE_FILES.items() if name not in listed]:
+        discard(sums)
+        raise InputError(
+            f"{shown_url(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the "
+            "folder that holds hosp."
+        )
+    if other := [name for name, sha256 in _final(base_url).items() if listed.get(name, sha256) != sha256]:
+        discard(sums)
+        raise InputError(
+            f"{shown_url(base_url)}: its {SUMS} promises another {', '.join(other)} than this version has, which is "
+            "final. Fetch it from PhysioNet, or check the mirror."
+        )
+    return {name: listed[name] for name in (LICENSE, *TABLE_FILES.values()) if name in listed}
+
+
+def _final(base_url: str) -> dict[str, str]:
+    """Return the sums of a version that changes no more; nothing where the address names none."""
+    path = urlsplit(base_url).path.rstrip("/")
+    return next((sums for end, sums in FINAL.items() if path.endswith(f"/{end}")), {})

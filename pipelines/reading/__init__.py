@@ -1,0 +1,1 @@
+"""Raw tables as they come: files, lines, cells and crosswalks."""

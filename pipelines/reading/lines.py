@@ -1,0 +1,116 @@
+"""How many rows a table of text has by its lines alone, which no reader of cells has a part in.
+
+A quoted cell may hold line ends. Where a quote within a cell is not doubled, as in what Spark and Hive write, a reader
+takes the rows up to some later quote for part of that cell and says nothing. So the quotes of every column are held
+against the one rule of comma-separated text, and what is read afterwards against the number of rows found here.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.reading.files import head, rewording, unchanged
+from schemas.errors import InputError
+from schemas.io.paths import scan_csv, scan_lines
+
+LINES_PER_BATCH = 500_000
+_CELL = r'(?:[^",]*|"(?:[^"]|"")*")'
+_WELL_QUOTED = f"^{_CELL}(?:,{_CELL})*$"
+
+
+def count_rows(path: Path, numbers: Collection[str] = (), *, with_blank: bool = True) -> int:
+    """Return how many rows follow the header: its lines less those that end within a quoted cell.
+
+    Args:
+        path: a table of comma-separated text, packed or not.
+        numbers: columns that hold a whole number in every row, by which a row within a cell is known.
+        with_blank: whether blank lines count, as they do to polars and do not to DuckDB.
+
+    Raises:
+        InputError: a quote is not closed, or stands within a cell and is not doubled; a cell holds whole rows.
+    """
+    with unchanged(path), rewording(path):
+        names = scan_csv(path, infer_schema=False).collect_schema().names()
+        like_a_row = _row_pattern(names, numbers)
+        lines = blank = within = misquoted = swallowing = 0
+        is_open = False
+        for batch in scan_lines(path, name="line").collect_batches(
+            chunk_size=LINES_PER_BATCH, engine="streaming"
+        ):
+            has_quote = batch["line"].str.contains('"', literal=True)
+            blank += 0 if with_blank else _count_blank(batch, is_open=is_open)
+            if has_quote.any():
+                quoted = batch.with_row_index("at", offset=lines).filter(has_quote)
+                judgements = _judge(quoted, like_a_row, is_open=is_open)
+                is_open = bool(judgements["ends_inside"][-1])
+                within += int(
+                    (judgements["at"] * (judgements["begins_inside"] - judgements["ends_inside"])).sum()
+                )
+                misquoted += int(judgements["is_misquoted"].sum())
+                swallowing += int(judgements["is_row"].sum())
+            lines += batch.height
+    _refuse(path, lines, is_open=is_open, misquoted=misquoted, swallowing=swallowing)
+    return lines - within - 1 - (_blank_lines_above(path) if with_blank else blank)
+
+
+def _count_blank(batch: pl.DataFrame, *, is_open: bool) -> int:
+    """Return how many lines hold nothing and lie in no cell."""
+    is_blank = batch["line"].is_in(["", "\r"])
+    if not is_blank.any():
+        return 0
+    quotes = batch["line"].str.count_matches('"', literal=True).cum_sum() + int(is_open)
+    return int((is_blank & (quotes % 2 == 0)).sum())
+
+
+def _row_pattern(names: list[str], numbers: Collection[str]) -> str | None:
+    """Return the pattern of a line with all the fields of a row, of which the first holds no quote.
+
+    None where no column holds a whole number in every row: commas alone make no row of a line in a cell.
+    """
+    whole = {name for name in names if name.strip().lower() in numbers}
+    if not whole:
+        return None
+    fields = [r"\s*\d+(?:\.0*)?\s*" if name in whole else "[^,]*" for name in names]
+    return f'^[^,"]*,{",".join(fields[1:])}' if names[0] not in whole else f"^{','.join(fields)}"
+
+
+def _judge(quoted: pl.DataFrame, like_a_row: str | None, *, is_open: bool) -> pl.DataFrame:
+    """Add to lines that hold a quote whether they begin and end within a cell (0, 1), and what is wrong with them."""
+    inside = (pl.col("line").str.count_matches('"', literal=True).cum_sum() + int(is_open)) % 2
+    parted = quoted.with_columns(
+        pl.col("at").cast(pl.Int64),
+        pl.col("line").str.strip_suffix("\r"),
+        ends_inside=inside.cast(pl.Int64),
+    ).with_columns(begins_inside=pl.col("ends_inside").shift(1, fill_value=int(is_open)))
+    begins, ends = pl.col("begins_inside") == 1, pl.col("ends_inside") == 1
+    # a part of a cell that is quoted on its own: the letter keeps the quote added apart from those of the line
+    whole = pl.concat_str(
+        pl.when(begins).then(pl.lit('"x')).otherwise(pl.lit("")),
+        "line",
+        pl.when(ends).then(pl.lit('x"')).otherwise(pl.lit("")),
+    )
+    return parted.with_columns(
+        is_misquoted=~whole.str.contains(_WELL_QUOTED),
+        is_row=begins & (pl.col("line").str.contains(like_a_row) if like_a_row else pl.lit(False)),
+    )
+
+
+def _refuse(path: Path, lines: int, *, is_open: bool, misquoted: int, swallowing: int) -> None:
+    again = "Export it with every quote within a cell doubled, or copy or download it again."
+    if misquoted:
+        raise InputError(
+            f"{path.name}: {misquoted:,} of {lines:,} lines have a quote within a cell that is not doubled, as where "
+            f"it is escaped by a backslash ({path}): rows could vanish in such a cell. {again}"
+        )
+    if is_open or swallowing:
+        what = "a quote is never closed" if is_open else f"{swallowing:,} quoted cells hold whole rows"
+        raise InputError(
+            f"{path.name}: cannot be parsed as comma-separated UTF-8 text ({path}): {what}. {again}"
+        )
+
+
+def _blank_lines_above(path: Path) -> int:
+    """Return how many blank lines stand above the header."""
+    start = head(path)[0].removeprefix(b"\xef\xbb\xbf")
+    return start[: len(start) - len(start.lstrip(b"\r\n"))].count(b"\n")

@@ -1,0 +1,339 @@
+"""Read a provider's table as csv.gz, csv or Parquet into declared types, or say what is wrong with it.
+
+Text is read as text and then cast, so that a fault is counted by column and its value never quoted.
+"""
+
+import contextlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import polars.selectors as cs
+
+from pipelines.engine.runs import Runs
+from pipelines.reading import parsing
+from pipelines.reading.files import (
+    SUFFIXES,
+    find_file,
+    head,
+    is_plain,
+    refuse_cut_text,
+    rewording,
+    unchanged,
+    what_it_is,
+)
+from pipelines.reading.lines import count_rows
+from pipelines.reading.parsing import DATE, INTEGER, NUMBER, TEXT, TIME
+from schemas.errors import InputError
+from schemas.io.paths import scan_csv, scan_parquet
+
+__all__ = [
+    "DATE",
+    "INTEGER",
+    "NUMBER",
+    "SUFFIXES",
+    "TEXT",
+    "TIME",
+    "Table",
+    "batches",
+    "count_lines",
+    "estimate_rows",
+    "find_file",
+    "read",
+    "require_columns",
+    "rewording",
+]
+
+ROWS_PER_BATCH = 500_000
+_ROWS_LOOKED_AT = 1_000
+MOST_IN_SINGLE_QUOTES = 0.001  # of a column's texts, as of what is malformed
+FIRST_YEAR, LAST_YEAR = 1900, 2299  # MIMIC-IV's times are shifted past 2100
+
+_WORDS: dict[pl.DataType, str] = {
+    INTEGER: "a whole number",
+    NUMBER: "a number",
+    TEXT: "text",
+    DATE: "a date (YYYY-MM-DD)",
+    TIME: "a time (YYYY-MM-DD HH:MM:SS, local, without a zone)",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns we read of a table, their types, and those that may not be null."""
+
+    columns: Mapping[str, pl.DataType]
+    required: tuple[str, ...] = field(default=())
+
+    @property
+    def numbers(self) -> list[str]:
+        """The columns that hold a whole number in every row."""
+        return [name for name in self.required if self.columns[name] == INTEGER]
+
+
+def find_columns(path: Path, table: Table) -> dict[str, str]:
+    """Return our name -> the file's for each column the file holds, whatever its case and the blanks around it.
+
+    Raises:
+        InputError: the file is empty or unreadable, lacks a column we read, or has it twice.
+    """
+    with rewording(path):
+        names = _scan(path).collect_schema().names()
+    found = defaultdict(list)
+    for name in names:
+        found[re.sub(r"_duplicated_\d+$", "", name).strip().lower()].append(name)
+    missing = [name for name in table.columns if name not in found]
+    if missing:
+        _refuse_missing(path, missing, [name for name in table.columns if name in found])
+    twice = [name for name in table.columns if len(found[name]) > 1]
+    if twice:
+        raise InputError(
+            f"{path.name}: column {', '.join(twice)} stands there twice, whatever its case ({path}). Keep one."
+        )
+    return {name: found[name][0] for name in table.columns}
+
+
+def _refuse_missing(path: Path, missing: list[str], present: list[str]) -> None:
+    if not present and (instead := what_it_is(path)):
+        raise InputError(f"{path.name}: {instead}".format(path))
+    # only names we expect are said: the first line of a file without a header is a row
+    raise InputError(
+        f"{path.name}: no column {', '.join(missing)}; it has {', '.join(present) or 'none we read'}. "
+        f"Give the table as its provider publishes it ({path})."
+    )
+
+
+def require_columns(path: Path, table: Table) -> None:
+    """Raise InputError when the file lacks a column we read."""
+    find_columns(path, table)
+
+
+def estimate_rows(path: Path) -> int:
+    """Return about how many rows a file has, to say how long it will take: by the lines in its first bytes."""
+    if path.suffix == ".parquet":
+        with rewording(path):
+            return int(scan_parquet(path).select(pl.len()).collect().item())
+    with rewording(path):
+        sample, read = head(path)
+        return int(sample.count(b"\n") * path.stat().st_size / max(read, 1))
+
+
+def read(path: Path, table: Table) -> pl.DataFrame:
+    """Return all rows of `batches` at once, for a table that is small."""
+    return pl.concat(batches(path, table))
+
+
+def count_lines(path: Path, table: Table) -> int | None:
+    """Return how many rows a table of text has by its lines, blank ones too; None of Parquet, whose rows have none.
+
+    Raises:
+        InputError: its quotes are such that rows could vanish in a cell; the file is damaged.
+    """
+    return None if path.suffix == ".parquet" else count_rows(path, table.numbers)
+
+
+def batches(path: Path, table: Table, *, rows: int | None = None) -> Iterator[pl.DataFrame]:
+    """Yield the declared columns in their types, some hundred thousand rows at a time, in the file's order.
+
+    Args:
+        path: csv.gz, csv or Parquet.
+        table: what is read of it.
+        rows: how many there are by `count_lines`, where they were counted.
+
+    Raises:
+        InputError: a column is missing, holds what its type does not allow, or is null where it may not be;
+            the table has no rows, or other than `rows`; the file is damaged. It names file, column and count, never a
+            value. Faults in values are raised after the last batch, when they have all been counted.
+    """
+    with unchanged(path):
+        names = find_columns(path, table)
+        tally = _Tally(path, table)
+        with rewording(path):
+            scanned = _scan(path)
+            if is_plain(path):
+                refuse_cut_text(path, len(scanned.collect_schema()))
+            _refuse_types(path, table, _select(scanned, names).collect_schema())
+        found_batches = _found(path, table, names)
+        while True:
+            with rewording(path):
+                found = next(found_batches, None)
+            if found is None:
+                break
+            with rewording(path):
+                batch = tally.typed(found)
+            if batch.height:
+                yield batch
+        tally.refuse(rows)
+
+
+def _found(path: Path, table: Table, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """Yield the columns as found: numbers as such, a fifth faster, while all are spelt as usual; else as text.
+
+    Both ways agree on every number the first can read; the second then says what is wrong with the others.
+    """
+    done = 0
+    if path.suffix != ".parquet":
+        numbers = {names[name]: kind for name, kind in table.columns.items() if kind in (INTEGER, NUMBER)}
+        with contextlib.suppress(pl.exceptions.ComputeError):
+            for batch in _collect(scan_csv(path, infer_schema=False, schema_overrides=numbers), names):
+                yield batch
+                done += batch.height
+            return
+    for batch in _collect(_scan(path), names):
+        if done < batch.height:
+            yield batch[done:]
+        done = max(done - batch.height, 0)
+
+
+def _collect(scanned: pl.LazyFrame, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    yield from _select(scanned, names).collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming")
+
+
+def _select(scanned: pl.LazyFrame, names: Mapping[str, str]) -> pl.LazyFrame:
+    """Return the columns under our names; one stored as a dictionary of texts is text."""
+    dictionaries = cs.by_dtype(pl.Categorical, pl.Enum)
+    return scanned.select(pl.col(name).alias(ours) for ours, name in names.items()).with_columns(
+        dictionaries.cast(pl.String)
+    )
+
+
+def _scan(path: Path) -> pl.LazyFrame:
+    return scan_parquet(path) if path.suffix == ".parquet" else scan_csv(path, infer_schema=False)
+
+
+def _refuse_types(path: Path, table: Table, stored: Mapping[str, pl.DataType]) -> None:
+    for name, wanted in table.columns.items():
+        found = stored[name]
+        if not (found in (pl.String, pl.Null) or _same_family(found, wanted)):
+            raise InputError(
+                f"{path.name}: column {name} is stored as {found}, but {_WORDS[wanted]} is needed. "
+                "Write it again in that type."
+            )
+
+
+def _same_family(stored: pl.DataType, wanted: pl.DataType) -> bool:
+    if wanted in (INTEGER, NUMBER):
+        return stored.is_numeric() or stored == pl.Boolean
+    if isinstance(stored, pl.Datetime):
+        return wanted in (TIME, DATE) and stored.time_zone is None
+    return wanted == DATE and stored == pl.Date
+
+
+class _Tally:
+    """Types the batches of one file, and counts over all of them what is wrong in which column."""
+
+    def __init__(self, path: Path, table: Table) -> None:
+        self._path, self._table, self._rows, self._without_ours = path, table, 0, 0
+        self._parsed = 0
+        self._faults, self._empty, self._years = Counter[str](), Counter[str](), Counter[str]()
+        self._single_quotes = Counter[str]()
+
+    def typed(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch in the declared types, without blank lines."""
+        columns, stored = self._table.columns, found.schema
+        self._parsed += found.height
+        batch = found.select(
+            parsing.usual(
+                pl.col(name), stored[name], wanted, repeats=wanted == TIME and _repeats(found[name])
+            )
+            for name, wanted in columns.items()
+        )
+        suspects = {
+            name: wanted
+            for name, wanted in columns.items()
+            if parsing.is_suspect(found[name], batch[name], wanted)
+        }
+        if suspects:
+            judged = found.select(
+                parsing.is_fault(pl.col(name), stored[name], wanted).sum()
+                for name, wanted in suspects.items()
+            )
+            self._faults.update(dict(zip(suspects, judged.row(0), strict=True)))
+            again = found.select(
+                parsing.other(pl.col(name), stored[name], wanted) for name, wanted in suspects.items()
+            )
+            batch = batch.with_columns(again)
+        if any(batch[name].null_count() for name in self._table.required):
+            without_ours = found.select(pl.all_horizontal(pl.all().is_null())).to_series()
+            batch = batch.filter(~without_ours)  # a blank line is no row; `refuse` sees whether all were such
+            self._without_ours += int(without_ours.sum())
+        self._rows += batch.height
+        self._empty.update({name: batch[name].null_count() for name in self._table.required})
+        self._years.update({name: count_outside(batch[name]) for name in _times(columns)})
+        self._single_quotes.update(_count_single_quotes(batch, columns))
+        return batch
+
+    def refuse(self, rows: int | None) -> None:
+        """Raise InputError if there was no row, not as many as its lines say, or something wrong in some."""
+        if rows is not None and self._parsed != rows:
+            raise InputError(
+                f"{self._path.name}: {self._parsed:,} rows were read of the {rows:,} that its lines hold "
+                f"({self._path}): some vanish within a cell. Export it with every quote within a cell doubled."
+            )
+        if self._without_ours and (of_others := self._without_ours - _rows_of_nothing(self._path)) > 0:
+            self._rows += of_others
+            self._empty.update(dict.fromkeys(self._table.required, of_others))
+        if not self._rows:
+            reason = what_it_is(self._path) or "the table has no rows ({}). Give the whole table."
+            raise InputError(f"{self._path.name}: {reason}".format(self._path))
+        said = [
+            f"column {name}: {count:,} of {self._rows:,} {what}"
+            for name, wanted in self._table.columns.items()
+            for count, what in (
+                (self._faults[name], f"values are not {_WORDS[wanted]}"),
+                (self._years[name], f"values lie outside the years {FIRST_YEAR} to {LAST_YEAR}"),
+                (self._empty[name] - self._faults[name], "rows have none"),
+                (
+                    self._single_quotes[name] - int(MOST_IN_SINGLE_QUOTES * self._rows),
+                    "values begin with a single quote, in which a comma would part a cell: quote by double quotes",
+                ),
+            )
+            if count > 0
+        ]
+        if said:
+            raise InputError(
+                f"{self._path.name}: {'; '.join(said)}. Mend or re-export the table ({self._path})."
+            )
+
+
+def _rows_of_nothing(path: Path) -> int:
+    """Return how many rows hold nothing in any column, read by us or not: lines that are blank or commas alone."""
+    with rewording(path):
+        nothing = _scan(path).select(pl.all_horizontal(pl.all().is_null()).sum())
+        return int(nothing.collect(engine="streaming").item())
+
+
+def _repeats(values: pl.Series) -> bool:
+    """Return whether most values, by the first some, are as the one before."""
+    some = values[:_ROWS_LOOKED_AT]
+    return 2 * len(Runs([some])) < len(some)
+
+
+def _count_single_quotes(batch: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> dict[str, int]:
+    """Return how many texts of each column begin with a single quote and something behind it."""
+    texts = [name for name, wanted in columns.items() if wanted == TEXT]
+    if not texts:
+        return {}
+    begins = (pl.col(name).str.starts_with("'") & (pl.col(name) != "'") for name in texts)
+    counts = batch.select(one.sum() for one in begins)
+    return dict(zip(texts, counts.row(0), strict=True))
+
+
+def _times(columns: Mapping[str, pl.DataType]) -> list[str]:
+    return [name for name, wanted in columns.items() if wanted in (TIME, DATE)]
+
+
+def count_outside(times: pl.Series) -> int:
+    """Return how many times or dates lie outside the years a hospital's can lie in."""
+    first, end = (
+        pl.Series([date(FIRST_YEAR, 1, 1), date(LAST_YEAR + 1, 1, 1)]).cast(times.dtype).to_physical()
+    )
+    at = times.to_physical()  # as Python's own, a year may be out of range
+    low, high = at.min(), at.max()
+    if low is None or (low >= first and high < end):
+        return 0
+    return int(((at < first) | (at >= end)).sum())

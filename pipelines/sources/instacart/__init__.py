@@ -1,0 +1,1 @@
+"""Instacart: from its tables to events."""

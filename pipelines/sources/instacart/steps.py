@@ -1,0 +1,168 @@
+"""The steps from raw Instacart files to events: each reads files, calls transforms, writes files."""
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.corpus import shards
+from pipelines.engine.buckets import Buckets, Spill, write_buckets
+from pipelines.engine.executor import Progress, each_bucket
+from pipelines.events.store import scan_table, write_events
+from pipelines.reading.tables import count_lines, estimate_rows, require_columns
+from pipelines.sources.instacart import rows as rows_of
+from pipelines.sources.instacart.tables import ORDER_PRODUCTS, READ, InstacartSource
+from schemas.cards import Flow, StepCard
+from schemas.contract import contract_name, write_table
+from schemas.io.folders import replace_folder
+from schemas.layout import Layout
+from schemas.suppress import shown_count
+from schemas.tables.events import ENCOUNTERS, EVENTS, HIDDEN, SUBJECTS
+
+CAPPED_DAYS = 30
+KIND = "ITEM"
+
+
+def inspect_raw(source: InstacartSource, layout: Layout) -> StepCard:
+    """Say which files there are, their sizes, hashes and rows.
+
+    Raises:
+        InputError: one is missing, lacks a column, or has quotes that would make rows vanish in a cell.
+    """
+    paths = {name: source.path(name) for name in READ}
+    for name, path in paths.items():
+        require_columns(path, READ[name])
+    rows = {name: count_lines(path, READ[name]) for name, path in paths.items()}
+    card = StepCard(
+        step="raw",
+        contract="instacart/kaggle",
+        counts={
+            **{f"bytes_{name}": path.stat().st_size for name, path in paths.items()},
+            **{f"rows_{name}": count for name, count in rows.items() if count is not None},
+        },
+        hashes=shards.input_sha256("instacart_raw", paths),
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_subjects(source: InstacartSource, layout: Layout, *, subjects_per_bucket: int) -> StepCard:
+    """Write subjects/1, in the provider's own split, and buckets/1."""
+    orders = source.read("orders")
+    rows_of.refuse_odd_orders(orders)
+    users = rows_of.subjects(orders)
+    write_table(users.to_arrow(), layout.subjects, SUBJECTS, made_by="extract_subjects")
+    buckets = write_buckets(users["subject_id"], layout, subjects_per_bucket=subjects_per_bucket)
+    splits = {f"split_{name}": count for name, count in sorted(users["split"].value_counts().iter_rows())}
+    card = StepCard(
+        step="subjects",
+        contract=contract_name(SUBJECTS),
+        counts={"subjects": users.height, **splits, "buckets": buckets},
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_encounters(source: InstacartSource, layout: Layout) -> StepCard:
+    """Write encounters/1, one per order."""
+    orders = source.read("orders")
+    rows_of.refuse_odd_orders(orders)
+    stays, flow = rows_of.encounters(orders)
+    write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by="extract_encounters")
+    card = StepCard(
+        step="encounters",
+        contract=contract_name(ENCOUNTERS),
+        flows={"orders": flow},
+        counts={
+            "subjects": stays["subject_id"].n_unique(),
+            "hidden_orders": int((stays["type"] == HIDDEN).sum()),
+        },
+        notes=_capped_gaps(orders["days_since_prior_order"]),
+        warnings=_missing_gaps(flow),
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_events(source: InstacartSource, layout: Layout) -> StepCard:
+    """Write events/1: a product in a visible order is an event of kind ITEM, at the order's start."""
+    orders = scan_table(layout.encounters, ENCOUNTERS).select("subject_id", "encounter_id", "type").collect()
+    known = rows_of.Known.of(orders, source.read("products")["product_id"])
+    buckets, counted = Buckets.read(layout), StepCard.read(layout.cards, "raw").counts
+    with replace_folder(layout.events) as aside:
+        spill = Spill(aside / "spill", buckets)
+        flows = {
+            table: _spill_lines(source, table, known, spill, counted.get(f"rows_{table}"))
+            for table in ORDER_PRODUCTS
+        }
+        written = sum(each_bucket("events", partial(extract_bucket, layout, spill, aside), len(buckets)))
+        shutil.rmtree(spill.folder)
+    card = StepCard(
+        step="events",
+        contract=contract_name(EVENTS),
+        flows=flows,
+        counts={"events": written, f"events_{KIND}": written},
+        warnings=_dropped_sentences(flows),
+    )
+    return shards.write_card(card, layout)
+
+
+def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> int:
+    """Write the events of one bucket and return how many they are."""
+    orders = scan_table(layout.encounters, ENCOUNTERS).filter(spill.buckets.within(bucket))
+    lines = pl.concat(spill.read(table, bucket) for table in ORDER_PRODUCTS)
+    events = rows_of.items(lines, orders.select("encounter_id", "start").collect())
+    write_events(events, folder, KIND, bucket, made_by="extract_events")
+    return events.height
+
+
+def _spill_lines(
+    source: InstacartSource, table: str, known: rows_of.Known, spill: Spill, rows: int | None
+) -> Flow:
+    """Route the lines we keep to their buckets and return how many there were; refuse more strays than a few.
+
+    Args:
+        rows: how many there are, where `inspect_raw` counted them.
+    """
+    flow = Flow(source_rows=0, kept_rows=0, dropped=dict.fromkeys(rows_of.REASONS, 0))
+    progress = Progress(table, "rows", estimate_rows(source.path(table)))
+
+    def sifted() -> Iterator[pl.DataFrame]:
+        nonlocal flow
+        for batch in source.batches(table, rows=rows):
+            kept, part = rows_of.sift_lines(batch, known)
+            flow += part
+            progress.advance(batch.height)
+            yield kept
+
+    spill.write(table, sifted())
+    rows_of.refuse_foreign(table, flow)
+    return flow
+
+
+def _capped_gaps(days: pl.Series) -> list[str]:
+    if days.max() != CAPPED_DAYS:
+        return []
+    return [
+        f"No gap is longer than {CAPPED_DAYS} days: in the published files that stands for {CAPPED_DAYS} or more, and "
+        "days_since_prior and days_since_first are at least as given."
+    ]
+
+
+def _missing_gaps(flow: Flow) -> list[str]:
+    missing = flow.noted["gap_not_given"]
+    if not missing:
+        return []
+    some = f"{shown_count(missing, flow.source_rows)} of {flow.source_rows:,} orders"
+    return [
+        f"orders: {some} come after another of their user and do not say how many days after; counted as 0."
+    ]
+
+
+def _dropped_sentences(flows: dict[str, Flow]) -> list[str]:
+    """Return a sentence for each reason lines were dropped for, as it may be shown to anyone."""
+    return [
+        f"{table}: {rows_of.dropped_sentence(reason, shown_count(count, flow.source_rows), flow.source_rows)}; dropped."
+        for table, flow in flows.items()
+        for reason, count in flow.dropped.items()
+        if count
+    ]

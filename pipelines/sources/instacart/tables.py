@@ -1,0 +1,73 @@
+"""Which files and columns of Instacart are read, of what type, and where a user's copy lies."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.reading.tables import INTEGER, NUMBER, SUFFIXES, TEXT, Table, batches, find_file, read
+from schemas.errors import InputError
+
+ORDER_PRODUCTS = ("order_products__prior", "order_products__train")
+_LINES = Table(
+    {"order_id": INTEGER, "product_id": INTEGER, "add_to_cart_order": INTEGER},
+    required=("order_id", "product_id"),
+)
+
+READ: dict[str, Table] = {
+    "orders": Table(
+        {
+            "order_id": INTEGER,
+            "user_id": INTEGER,
+            "eval_set": TEXT,
+            "order_number": INTEGER,
+            "days_since_prior_order": NUMBER,
+        },
+        required=("order_id", "user_id", "eval_set", "order_number"),
+    ),
+    "products": Table({"product_id": INTEGER}, required=("product_id",)),
+    **dict.fromkeys(ORDER_PRODUCTS, _LINES),
+}
+"""`held_out`, which some copies have beside these, is no input: a scorer alone may read it."""
+
+
+@dataclass(frozen=True)
+class InstacartSource:
+    """The folder with the files of the Kaggle download."""
+
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        """Return the file of a table.
+
+        Raises:
+            InputError: there is none.
+        """
+        path = find_file(self.folder, name)
+        if path is None:
+            names = ", ".join(name + suffix for suffix in SUFFIXES)
+            raise InputError(f"{name}: no such file in {self.folder} ({names}). Copy it there.")
+        return path
+
+    def read(self, name: str) -> pl.DataFrame:
+        return read(self.path(name), READ[name])
+
+    def batches(self, name: str, *, rows: int | None = None) -> Iterator[pl.DataFrame]:
+        return batches(self.path(name), READ[name], rows=rows)
+
+
+def find_source(folder: Path) -> InstacartSource:
+    """Return the source in `folder`.
+
+    Raises:
+        InputError: the folder or a file is missing; the first one is named.
+    """
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder}: no such folder. Name the one that holds Instacart's orders and order_products."
+        )
+    source = InstacartSource(folder)
+    for name in READ:
+        source.path(name)
+    return source

@@ -1,0 +1,1 @@
+"""MEDS: read from any dataset, and written from our events."""

@@ -1,0 +1,219 @@
+"""MEDS codes to kinds, vocabularies and codes of ours, and back: the prefixes public MEDS extractions write.
+
+A code no prefix declares stays whole, as an ITEM. Kinds decide when a code is known: what could have been coded for a
+bill counts as a diagnosis or a procedure.
+"""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from pipelines.events.code_limits import CODE_FAULTS
+from pipelines.events.code_mapping import (
+    DIAGNOSIS_CODES,
+    PROCEDURE_CODES,
+    clean_code,
+    code_faults,
+    plain,
+)
+
+UNKNOWN = "UNK"  # where a part of a composite code is not known
+SEPARATOR = "//"
+
+BIRTH, DEATH = "MEDS_BIRTH", "MEDS_DEATH"
+GENDER, RACE, INSURANCE = "GENDER", "RACE", "INSURANCE"
+ADMISSION, DISCHARGE, STAY_DEATH = "HOSPITAL_ADMISSION", "HOSPITAL_DISCHARGE", "HOSPITAL_DEATH"
+DIED, ALIVE = "DIED", "ALIVE"
+VISIT, VISIT_END = ("VISIT", "VISIT_OCCURRENCE"), "VISIT_END"  # as converters from OMOP write a stay
+
+ABOUT_SUBJECTS = (BIRTH, DEATH, GENDER, RACE, INSURANCE, "LANGUAGE", "MARITAL_STATUS", "ETHNICITY")
+ABOUT_ENCOUNTERS = (ADMISSION, DISCHARGE, STAY_DEATH, *VISIT, VISIT_END)
+"""Codes that say who someone is and when a stay was: attributes and times, never tokens."""
+CONDITION_END = "condition_end"
+"""Says until when a diagnosis lasted, which another row is of."""
+
+WRITTEN = {
+    ("DX", "icd9cm"): "DIAGNOSIS//ICD//9//",
+    ("DX", "icd10cm"): "DIAGNOSIS//ICD//10//",
+    ("PR", "icd9pcs"): "PROCEDURE//ICD//9//",
+    ("PR", "icd10pcs"): "PROCEDURE//ICD//10//",
+    ("MED", "name"): "MEDICATION//",
+    ("LAB", "itemid"): "LAB//",
+}
+GIVEN = "//Administered"  # after a drug's name
+
+DECLARED = (
+    (r"^DIAGNOSIS//ICD//9//([\w.\s]+)$", "DX", "icd9cm"),
+    (r"^DIAGNOSIS//ICD//10//([\w.\s]+)$", "DX", "icd10cm"),
+    (r"(?i)^ICD9CM//?([\w.\s]+)$", "DX", "icd9cm"),
+    (r"(?i)^ICD10(?:CM)?//?([\w.\s]+)$", "DX", "icd10cm"),
+    (r"(?i)^SNOMED//?(\w+)$", "DX", "snomed"),
+    (r"^PROCEDURE//ICD//9//([\w.\s]+)$", "PR", "icd9pcs"),
+    (r"^PROCEDURE//ICD//10//([\w.\s]+)$", "PR", "icd10pcs"),
+    (r"(?i)^ICD9Proc//?([\w.\s]+)$", "PR", "icd9pcs"),
+    (r"(?i)^ICD10PCS//?([\w.\s]+)$", "PR", "icd10pcs"),
+    (r"(?i)^CPT4?//?(\w+)$", "PR", "cpt"),
+    (r"(?i)^HCPCS//?(\w+)$", "PR", "hcpcs"),
+    (r"^ATC//?([A-Z]\d\d(?:[A-Z](?:[A-Z](?:\d\d)?)?)?)$", "MED", "atc"),
+    (r"(?i)^RxNorm(?: Extension)?//?(\w+)$", "MED", "rxnorm"),
+    (r"(?i)^NDC//?(\w+)$", "MED", "ndc"),
+    (r"(?i)^CVX//?(\w+)$", "IMM", "cvx"),
+)
+"""Pattern of a MEDS code, its kind and vocabulary; the group is our code."""
+
+WHOLE = (
+    (r"(?i)^(?:procedure_occurrence\w*|PROCEDURE//ICD|ICD9Proc|ICD10PCS|CPT4?|HCPCS)/(.+)$", "PR"),
+    (r"(?i)^(?:condition_(?:occurrence|era)\w*|DIAGNOSIS|ICD(?:9|10|O3)\w*|SNOMED)/(.+)$", "DX"),
+    (r"(?i)^drug_(?:exposure|era)\w*/(.+)$", "MED"),
+)
+"""Pattern and kind of what else says that it is one, in a vocabulary or by a number we do not know: it stays whole."""
+
+SAID_BY_CODE = {
+    "condition": r"(?i)^(?:condition_|SNOMED/|ICD)",
+    "procedure": r"(?i)^(?:procedure_|ICD(?:9Proc|10PCS)/|CPT|HCPCS)",
+    "visit": r"(?i)^visit",
+    "visit_detail": r"(?i)^visit_detail",
+}
+"""By OMOP table, the codes that say by themselves that they are from it; others get its name before them."""
+
+OMOP_NAMES = {name: f"{name}_occurrence" for name in ("condition", "procedure", "visit")}
+"""Tables that a converter calls by the first word of their name."""
+
+NO_DIAGNOSES = ("measurement", "drug_exposure", "device_exposure", "specimen")
+"""OMOP tables whose SNOMED codes are no diagnoses: they get the table's name before them."""
+
+VALUED = (
+    (r"^LAB//(?:RESULT//)?(\d.*)$", "itemid"),
+    (r"^LOINC//?(.+)$", "loinc"),
+)
+"""The same of codes with values; the unit stays in the code, for in another unit it is another measurement."""
+
+TOKEN_PREFIX = {"rxnorm": "RX", "ndc": "NDC/", "snomed": "SNOMED/"}
+"""Before the code of a vocabulary in its token: one that has no parents looks like none that has."""
+
+OTHER = "meds"
+"""The vocabulary of a code no prefix declares."""
+
+PARENTS = {"DX": "ICD10CM", "PR": "ICD10PCS", "MED": "ATC"}
+"""The vocabulary that events of a kind are mapped to, as MEDS calls it."""
+
+
+def write_code() -> pl.Expr:
+    """Return an event's MEDS code: its prefix, its code, and the unit of a value or that a drug was given."""
+    return pl.concat_str(_prefix(), "code", _suffix())
+
+
+def read_written_code() -> pl.Expr:
+    """Return the code of an event whose MEDS code `write_code` wrote; the inverse, given kind, vocab and unit."""
+    return pl.col("code").str.strip_prefix(_prefix()).str.strip_suffix(_suffix())
+
+
+def _prefix() -> pl.Expr:
+    pair = [
+        pl.when((pl.col("kind") == kind) & (pl.col("vocab") == vocab)).then(pl.lit(prefix))
+        for (kind, vocab), prefix in WRITTEN.items()
+    ]
+    return pl.coalesce(*pair, pl.concat_str("kind", pl.lit(SEPARATOR), "vocab", pl.lit(SEPARATOR)))
+
+
+def _suffix() -> pl.Expr:
+    unit = pl.concat_str(pl.lit(SEPARATOR), pl.col("unit").fill_null(UNKNOWN))
+    return (
+        pl.when(pl.col("kind") == "LAB")
+        .then(unit)
+        .when((pl.col("kind") == "MED") & (pl.col("vocab") == "name"))
+        .then(pl.lit(GIVEN))
+        .otherwise(pl.lit(""))
+    )
+
+
+def has_prefix(*names: str) -> pl.Expr:
+    """Return whether a MEDS code is one of `names` or begins with one and a slash, in upper or lower case."""
+    return pl.col("code").str.contains(rf"^(?i:{'|'.join(names)})(?:$|/)")
+
+
+def part_after(*names: str) -> pl.Expr:
+    """Return the part of a composite code after one of `names`, up to the next `//`; null where it is not known."""
+    part = pl.col("code").str.extract(rf"^(?i:{'|'.join(names)})//?(.+?)(?://|$)")
+    return pl.when(part != UNKNOWN).then(part)
+
+
+def with_table(rows: pl.DataFrame) -> pl.DataFrame:
+    """Put the OMOP table a row is from before its code, where the code by itself would say something else.
+
+    Args:
+        rows: code, table.
+    """
+    code, table = pl.col("code"), pl.col("table").str.to_lowercase().str.strip_suffix("_occurrence")
+    named = table.replace_strict(OMOP_NAMES, default=table, return_dtype=pl.String)
+    is_unsaid = pl.any_horizontal(
+        (table == name) & ~code.str.contains(alone) for name, alone in SAID_BY_CODE.items()
+    )
+    is_misread = table.is_in(NO_DIAGNOSES) & code.str.contains(r"(?i)^SNOMED/")
+    return rows.with_columns(
+        code=pl.when(is_unsaid | is_misread)
+        .then(pl.concat_str(named, pl.lit(SEPARATOR), code))
+        .otherwise(code)
+    )
+
+
+def declare(distinct: pl.Series, valued: pl.Series) -> pl.DataFrame:
+    """Return what each code of any MEDS dataset is to us, one row each.
+
+    ICD-9 codes stay what they are, E and V codes with a 9 before them: they would pass for ICD-10 codes.
+
+    Args:
+        distinct: the codes, each once.
+        valued: those of them with values enough for deciles.
+
+    Returns:
+        meds_code, kind, vocab, code, mapped, unit (null); the same as valued_kind … of a row with a value; is_valued;
+        is_mended where its letters are plain ones now; fault, one of CODE_FAULTS or null.
+    """
+    code, legible = pl.col("meds_code"), pl.col("legible")
+    own = pl.DataFrame({"meds_code": distinct, "legible": plain(distinct)}).with_columns(
+        own_kind=_first(legible, {pattern: kind for pattern, kind, _ in DECLARED}),
+        vocab=_first(legible, {pattern: vocab for pattern, _, vocab in DECLARED}).fill_null(OTHER),
+        whole_kind=_first(code, dict(WHOLE)),
+        recorded=pl.coalesce(legible.str.extract(pattern) for pattern, _, _ in DECLARED),
+    )
+    bare = clean_code("recorded")
+    whole = code.str.strip_chars()
+    named = own.with_columns(
+        kind=pl.coalesce("own_kind", "whole_kind", pl.lit("ITEM")),
+        code=pl.coalesce(bare, whole),
+        unit=pl.lit(None, pl.String),
+        valued_kind=pl.lit("LAB"),
+        valued_vocab=_first(code, dict(VALUED)).fill_null(OTHER),
+        valued_code=pl.coalesce(*(code.str.extract(pattern) for pattern, _ in VALUED), whole),
+        valued_mapped=pl.lit(None, pl.String),
+        valued_unit=code.str.extract(r"^LAB//(?:RESULT//)?\d[^/]*//(.+)$"),
+        is_valued=code.is_in(valued.implode()) & pl.coalesce("own_kind", "whole_kind").is_null(),
+        is_mended=pl.col("own_kind").is_not_null() & (code != legible),
+    ).with_columns(fault=_fault())
+    mistakable = (pl.col("vocab") == "icd9cm") & pl.col("code").str.contains("^[EV]")
+    prefix = (
+        pl.when(mistakable)
+        .then(pl.lit("9"))
+        .otherwise(pl.col("vocab").replace_strict(TOKEN_PREFIX, default="", return_dtype=pl.String))
+    )
+    return named.with_columns(mapped=pl.concat_str(prefix, "code")).drop(
+        "own_kind", "whole_kind", "legible", "recorded"
+    )
+
+
+def _fault() -> pl.Expr:
+    """Return which of CODE_FAULTS a declared code has; null where it has none."""
+    vocab = pl.col("vocab")
+    of_diagnoses = code_faults("recorded", DIAGNOSIS_CODES, is_nine=vocab == "icd9cm")
+    of_procedures = code_faults("recorded", PROCEDURE_CODES, is_nine=vocab == "icd9pcs")
+    is_coded = pl.col("own_kind").is_not_null()
+    faults = {fault: is_coded & (of_diagnoses[fault] | of_procedures[fault]) for fault in CODE_FAULTS}
+    return pl.coalesce(pl.when(holds).then(pl.lit(fault)) for fault, holds in faults.items())
+
+
+def _first(code: pl.Expr, names: Mapping[str, str]) -> pl.Expr:
+    """Return the name of the first pattern a code fits; null where it fits none."""
+    return pl.coalesce(
+        pl.when(code.str.contains(pattern)).then(pl.lit(name)) for pattern, name in names.items()
+    )

@@ -1,0 +1,91 @@
+"""What MEDS asks of a file and a reader may trust: no gaps, times that can be, sorted, a subject's rows together."""
+
+from collections import Counter
+from datetime import datetime
+
+import polars as pl
+
+from pipelines.reading.tables import FIRST_YEAR, LAST_YEAR, count_outside
+from schemas.errors import InputError
+
+TIMES = ("time", "available_at")
+
+
+class Inspected:
+    """What MEDS asks of the rows of one file, looked at batch by batch."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.is_sorted = True
+        self._missing, self._outside = Counter[str](), Counter[str]()
+        self._runs: list[pl.Series] = []
+        self._last: tuple[int, datetime | None] | None = None
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Look at the next rows.
+
+        Args:
+            rows: subject_id, time, code; perhaps available_at.
+        """
+        self.rows += rows.height
+        self._outside.update({name: count_outside(rows[name]) for name in TIMES if name in rows.columns})
+        self._missing["subject_id"] += rows["subject_id"].null_count()
+        self._missing["code"] += rows.filter(pl.col("code").fill_null("").str.strip_chars() == "").height
+        if not rows.height:
+            return
+        subject, time = rows["subject_id"], rows["time"]
+        before = pl.DataFrame({"subject": subject.shift(), "time": time.shift()})
+        if self._last is not None:
+            before[0, "subject"], before[0, "time"] = self._last
+        same = subject == before["subject"]
+        back = (same & (time < before["time"])).fill_null(False)
+        self.is_sorted &= not back.any()
+        self._runs.append(subject.filter(~same.fill_null(False)))
+        self._last = (subject[-1], time[-1])
+
+    def refuse_gaps(self, name: str) -> None:
+        """Raise InputError where a subject or a code is missing."""
+        for column, count in self._missing.items():
+            if count:
+                raise InputError(
+                    f"{name}: column {column}: {count:,} of {self.rows:,} rows have none, and MEDS allows none. Leave "
+                    "those rows out, or write the file again."
+                )
+
+    def refuse_years(self, name: str) -> None:
+        """Raise InputError where a time lies in no year a hospital's can lie in."""
+        for column, count in self._outside.items():
+            if count:
+                raise InputError(
+                    f"{name}: column {column}: {count:,} of {self.rows:,} values lie outside the years {FIRST_YEAR} to "
+                    f"{LAST_YEAR}. Mend those rows or leave them out."
+                )
+
+    def subjects(self) -> pl.Series:
+        """Return the file's subjects, each once; a subject that comes back after another makes the file unsorted."""
+        runs = pl.concat(self._runs) if self._runs else pl.Series(dtype=pl.Int64)
+        distinct = runs.unique()
+        self.is_sorted &= len(distinct) == len(runs)
+        return distinct
+
+
+def refuse_shared(ids: list[pl.Series]) -> int:
+    """Return how many subjects there are; raise InputError where one lies in more than one file."""
+    everyone = pl.concat(ids)
+    shared = len(everyone) - everyone.n_unique()
+    if shared:
+        raise InputError(
+            f"data: {shared:,} subjects lie in more than one file; MEDS keeps a subject in one. Remove the file that "
+            "is there twice, or write each subject's rows together."
+        )
+    return len(everyone)
+
+
+def refuse_shared_encounters(stays: pl.DataFrame, column: str | None) -> None:
+    """Raise InputError where an encounter is of more than one subject."""
+    shared = stays.height - stays["encounter_id"].n_unique()
+    if shared:
+        raise InputError(
+            f"data: column {column}: {shared:,} encounters are of more than one subject. Set "
+            "NEST_MEDS_ENCOUNTER_COLUMN to a column that names one encounter of one subject, or to `none`."
+        )

@@ -1,0 +1,1 @@
+"""MIMIC-IV: from its tables to events."""

@@ -1,0 +1,132 @@
+"""What a provider says of its files beside them: SHA256SUMS.txt, and of synthetic tables how many rows each has.
+
+A file that is byte for byte as promised need not be looked through once more; any other has its rows counted by its
+lines before a parser sees it.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.reading.gem import is_gem
+from pipelines.reading.tables import count_lines
+from pipelines.sources.mimic.tables import READ, TABLES, MimicSource
+from schemas.errors import InputError
+from schemas.io.hashing import file_sha256
+from schemas.io.outputs import write_json
+
+SUMS = "SHA256SUMS.txt"
+ROWS = "rows.json"
+"""Beside synthetic tables: file name -> [its SHA-256, its rows], as they were written."""
+
+
+def read_sums(text: str) -> dict[str, str]:
+    """Return file name → SHA-256 of every line that is a sum and a name, as `sha256sum` writes them."""
+    lines = re.findall(r"^([0-9a-fA-F]{64})[ \t]+\*?(?:\./)?(\S.*?)\s*$", text, flags=re.MULTILINE)
+    return {name: digest.lower() for digest, name in lines}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The files of a source against the sums beside them; both tuples hold file names."""
+
+    sums: Path | None  # None: there is no such list
+    same: int = 0
+    differ: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """Say what was found, and what to do."""
+        if self.sums is None:
+            return f"There is no {SUMS} beside the tables to compare them with."
+        if self.differ:
+            return (
+                f"{', '.join(self.differ)}: not the file {self.sums} promises. Download it again; where it was changed "
+                "on purpose, remove the list."
+            )
+        if self.unlisted:
+            return (
+                f"{', '.join(self.unlisted)}: not in {self.sums}, so that nothing says whether it is whole."
+            )
+        return f"All {self.same} tables are as {self.sums} promises."
+
+
+def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
+    """Hold the hashes of the tables, as `inspect_raw` took them, against SHA256SUMS.txt beside or above `hosp`.
+
+    Raises:
+        InputError: the list holds no sum.
+    """
+    sums = next(
+        (path for folder in (source.hosp.parent, source.hosp) if (path := folder / SUMS).is_file()), None
+    )
+    if sums is None:
+        return Comparison(sums=None)
+    try:
+        listed_there = read_sums(sums.read_text(errors="replace"))
+    except OSError as error:
+        raise InputError(
+            f"{SUMS}: cannot be read ({error.strerror}; {sums}). Mend it, or remove it."
+        ) from None
+    promised = {
+        Path(name).name: digest
+        for name, digest in listed_there.items()
+        if Path(name).parent.name in ("", "hosp")
+    }
+    if not promised:
+        raise InputError(
+            f"{SUMS}: no line is a SHA-256 and a file name ({sums}). Download it again, or remove it."
+        )
+    files = {source.path(table).name: hashes[table] for table in TABLES}
+    listed = {name: digest for name, digest in files.items() if name in promised}
+    differ = tuple(name for name, digest in listed.items() if digest != promised[name])
+    unlisted = tuple(name for name in files if name not in promised)
+    return Comparison(sums, same=len(listed) - len(differ), differ=differ, unlisted=unlisted)
+
+
+def write_rows(folder: Path, rows: Mapping[Path, int]) -> None:
+    """Write beside synthetic tables how many rows each file has, while it is the same file."""
+    digests = {path.name: [file_sha256(path), count] for path, count in rows.items()}
+    write_json(folder / ROWS, digests)
+
+
+def count_tables(source: MimicSource, hashes: Mapping[str, str]) -> dict[str, int]:
+    """Return how many rows the tables of text have: as written where the file is still that one, else by their lines.
+
+    A table that SHA256SUMS.txt vouches for is left out: it is what its provider published, quotes and all.
+
+    Raises:
+        InputError: the quotes of a table are such that rows could vanish in a cell.
+    """
+    written, vouched = _written_rows(source.hosp.parent), _as_promised(source, hashes)
+    counts = {}
+    for name, table in READ.items():
+        path = source.path(name)
+        digest, rows = written.get(path.name, ("", 0))
+        if digest == hashes[name]:
+            counts[name] = rows
+        elif name not in vouched and not is_gem(path):
+            counted = count_lines(path, table)
+            counts |= {} if counted is None else {name: counted}
+    return counts
+
+
+def _written_rows(folder: Path) -> dict[str, tuple[str, int]]:
+    """Return what `write_rows` wrote; nothing where there is no such file, or it is another's."""
+    try:
+        digests = json.loads((folder / ROWS).read_text())
+        return {str(name): (str(digest), int(rows)) for name, (digest, rows) in digests.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _as_promised(source: MimicSource, hashes: Mapping[str, str]) -> set[str]:
+    try:
+        comparison = compare(source, hashes)
+    except InputError:  # the check `as_published` says so
+        return set()
+    unproven = {*comparison.differ, *comparison.unlisted}
+    return {table for table in TABLES if comparison.sums and source.path(table).name not in unproven}

@@ -1,0 +1,91 @@
+"""How much of a table of MIMIC-IV may be lost on the way to events, and for which reason, before the run is refused."""
+
+from pipelines.events.code_limits import MOST_MALFORMED_SHARE, above, damaged_codes, lost_zeros
+from pipelines.sources.mimic.drug_lookup import GsnCount
+from schemas.cards import Flow
+from schemas.errors import InputError
+
+MOST_FOREIGN_SHARE = 0.001
+MOST_NOT_GIVEN_SHARE = 0.60  # of emar; the demo has 36 %
+MOST_LOST_SHARE = 0.50  # of a kind
+FEWEST_ROWS = 100  # of which a share says something: a table of new patients may have a handful
+SYSTEM_OF_TABLE = {"diagnoses_icd": "ICD-10-CM", "procedures_icd": "ICD-10-PCS"}
+
+NO_LOSS = ("repeated", "event_txt")
+"""Dropped, and nothing is lost: a copy of another row, a drug that was not given."""
+
+
+def foreign_sentence(table: str, count: str, rows: int) -> str:
+    """Say how many rows, exactly or as may be shown, name an admission that is not their patient's."""
+    return f"{table}: column hadm_id: {count} of {rows:,} rows name another patient's admission or none"
+
+
+def refuse(table: str, flow: Flow) -> None:
+    """Raise where a whole table's flow is out of bounds.
+
+    Raises:
+        InputError: a code is of no known version; above 0.1 % of rows hold no code, or are of a foreign admission or
+            patient; codes have lost their zeros; one labevent_id stands for two measurements; more than half of a
+            kind is lost, or all of it.
+    """
+    if fault := _codes_fault(table, flow) or _rows_fault(table, flow) or _loss(flow):
+        raise InputError(f"{table}: {fault}")
+
+
+def _codes_fault(table: str, flow: Flow) -> str | None:
+    if count := above(flow, "icd_version"):
+        return f"column icd_version: {count} hold neither 9 nor 10. Mend those rows or leave them out."
+    if fault := damaged_codes(flow, "icd_code"):
+        return fault
+    if count := above(flow, "malformed_code", MOST_MALFORMED_SHARE):
+        return (
+            f"column icd_code: {count} hold no {SYSTEM_OF_TABLE.get(table, 'ICD-10')} code where the version is 10, or "
+            f"none of ICD-9 where it is 9 (more than {MOST_MALFORMED_SHARE:.1%}). Mend those rows, or give the file "
+            "that bears this name."
+        )
+    return lost_zeros(flow, "icd_code")
+
+
+def _rows_fault(table: str, flow: Flow) -> str | None:
+    release = f"(more than {MOST_FOREIGN_SHARE:.1%}). Give all tables of one release, whole."
+    if above(flow, "foreign_hadm_id", MOST_FOREIGN_SHARE):
+        foreign = foreign_sentence(table, f"{flow.dropped['foreign_hadm_id']:,}", flow.source_rows)
+        return f"{foreign.removeprefix(f'{table}: ')} {release}"
+    if count := above(flow, "unknown_subject", MOST_FOREIGN_SHARE):
+        return f"column subject_id: {count} name no known patient {release}"
+    if count := above(flow, "conflicting"):
+        return f"column labevent_id: {count} repeat another row's and differ from it. Keep one row per measurement."
+    return None
+
+
+def _loss(flow: Flow) -> str | None:
+    """Return what is wrong where too little of a table is left."""
+    dropped, rows = flow.dropped, flow.source_rows
+    columns = "See that its columns hold what MIMIC-IV's do."
+    if not flow.kept_rows:
+        reason = max(dropped, key=lambda name: dropped[name])
+        return f"none of {rows:,} rows can be used: {dropped[reason]:,} are dropped as {reason}. {columns}"
+    if rows < FEWEST_ROWS:
+        return None
+    if count := above(flow, "event_txt", MOST_NOT_GIVEN_SHARE):
+        return f"column event_txt: {count} are not Administered (more than {MOST_NOT_GIVEN_SHARE:.0%}). {columns}"
+    lost = {reason: count for reason, count in dropped.items() if reason not in NO_LOSS}
+    lost["not_in_gem"] = flow.noted.get("not_in_gem", 0)
+    whole = rows - sum(dropped.get(reason, 0) for reason in NO_LOSS)
+    if sum(lost.values()) > MOST_LOST_SHARE * whole:
+        reason = max(lost, key=lambda name: lost[name])
+        loss = f"{sum(lost.values()):,} of {whole:,} rows are lost (more than half)"
+        return f"{loss}, {lost[reason]:,} of them as {reason}. {columns}"
+    return None
+
+
+def refuse_unknown_gsns(gsns: GsnCount, prescribed: Flow) -> None:
+    """Raise InputError where fewer than half of the prescriptions that have a GSN have one that leads to a code."""
+    if gsns.known <= (1 - MOST_LOST_SHARE) * gsns.recorded and (
+        gsns.recorded >= FEWEST_ROWS or not gsns.known
+    ):
+        raise InputError(
+            f"prescriptions: column gsn: {gsns.known:,} of {gsns.recorded:,} rows with a GSN (of "
+            f"{prescribed.source_rows:,} in all) lead to a code. Give the "
+            "gsn_atc_ndc_mapping of these drugs."
+        )

@@ -1,0 +1,328 @@
+"""MIMIC-IV `hosp` to the one event schema: what each row of the seven tables becomes.
+
+Transforms take typed tables and return rows under the contracts with a count of what was dropped; nothing
+here reads or writes. A table of events goes in two steps: what a row says by itself, batch by batch, then what it
+says beside its patient's stays, bucket by bucket.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from pipelines.engine.drop import sift
+from pipelines.engine.runs import Runs, once_each
+from pipelines.events import clock
+from pipelines.events.code_mapping import (
+    DIAGNOSIS_CODES,
+    PROCEDURE_CODES,
+    Icd,
+    clean_code,
+    code_faults,
+    plain,
+    to_icd10,
+    zeros_lost,
+)
+from pipelines.events.encounter_linking import StayOwners, attach, attachment_spans
+from pipelines.reading.tables import NUMBER, TEXT, TIME
+from pipelines.sources.mimic.drug_lookup import clean_name, commonest_atc, prescription_atc
+from schemas.cards import Flow
+from schemas.errors import InputError
+from schemas.tables.events import EVENTS
+
+MOST_ODD_STAYS_SHARE = 0.01
+LAB_LOOKBACK_HOURS = 24
+
+REPEATED = {"repeated": pl.col("rank").is_not_null() & ~pl.struct(pl.all()).is_first_distinct()}
+
+Sifted = tuple[pl.DataFrame, Flow]
+
+
+def subjects(patients: pl.DataFrame) -> pl.DataFrame:
+    """Return subject_id, birth_date (1 July of the birth year), death_date, sex, sorted by subject.
+
+    Raises:
+        InputError: a subject_id appears twice.
+    """
+    _refuse_repeats(patients, "patients", "subject_id", unit="patient")
+    return patients.sort("subject_id").select(
+        "subject_id",
+        birth_date=pl.datetime(
+            pl.col("anchor_year") - pl.col("anchor_age"), 7, 1
+        ),  # the year is all there is
+        death_date=pl.col("dod").cast(TIME),
+        sex="gender",
+    )
+
+
+def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> Sifted:
+    """Return encounters/1 from admissions; `end` is null where dischtime is null or not after admittime.
+
+    Raises:
+        InputError: a hadm_id appears twice, a subject is not in patients, above 1 % of stays have no end.
+    """
+    _refuse_repeats(admissions, "admissions", "hadm_id", unit="admission")
+    aged = admissions.join(patients, on="subject_id", how="left")
+    orphans = aged["anchor_age"].null_count()
+    if orphans:
+        raise InputError(
+            f"admissions: column subject_id: {orphans:,} of {aged.height:,} rows name no known patient. "
+            "Give both tables of one release, whole."
+        )
+    flags = admissions["hospital_expire_flag"]
+    unsaid = int((~flags.is_in([0, 1])).sum())
+    if unsaid:
+        raise InputError(
+            f"admissions: column hospital_expire_flag: {unsaid:,} of {flags.len():,} rows hold neither 0 nor 1. "
+            "Mend those rows or leave them out."
+        )
+    years = pl.col("anchor_age") + pl.col("admittime").dt.year() - pl.col("anchor_year")
+    stays = aged.sort("subject_id", "admittime", "hadm_id").select(
+        "subject_id",
+        encounter_id="hadm_id",
+        start="admittime",
+        end=pl.when(pl.col("dischtime") > pl.col("admittime")).then("dischtime"),
+        type=pl.lit(None, TEXT),
+        discharge_status=pl.lit(None, TEXT),
+        died=pl.col("hospital_expire_flag") == 1,
+        death_time="deathtime",
+        age_years=years.cast(NUMBER),
+        race="race",
+        insurance="insurance",
+        admission_type="admission_type",
+    )
+    odd = stays["end"].null_count()
+    if odd > MOST_ODD_STAYS_SHARE * stays.height:
+        raise InputError(
+            f"{odd_stays_sentence(f'{odd:,}', stays.height)} (more than {MOST_ODD_STAYS_SHARE:.0%}). "
+            "Mend or re-export the table."
+        )
+    return stays, Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": odd})
+
+
+def odd_stays_sentence(odd: str, stays: int) -> str:
+    """Say how many stays, exactly or as may be shown, have a null dischtime or one not after their admittime."""
+    return f"admissions: column dischtime: {odd} of {stays:,} stays do not end after their admittime"
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The patients of one bucket and their stays, which rows are held against."""
+
+    subject_ids: pl.Series
+    encounters: pl.DataFrame  # encounters/1
+    open_stays: pl.Series  # encounter_id of those without a discharge, of any bucket
+
+    @cached_property
+    def owners(self) -> StayOwners:
+        return StayOwners(self.encounters)
+
+    def unknown(self, rows: pl.DataFrame) -> pl.Series:
+        """Return whether a row's subject is none of the bucket's patients."""
+        of_one = Runs([rows["subject_id"].to_numpy()])
+        return of_one.spread(~rows["subject_id"][of_one.heads].is_in(self.subject_ids.implode()))
+
+    def coded(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add the `start` of each row's stay, and `coded_at`: from when on its ICD codes are known."""
+        is_open = pl.col("encounter_id").is_in(self.open_stays.implode())
+        stays = self.encounters.select("encounter_id", "start", coded_at=clock.coded_at(is_open=is_open))
+        return rows.join(stays, on="encounter_id")
+
+    def attach(self, rows: pl.DataFrame, *, lookback_hours: int) -> pl.DataFrame:
+        """Give each row that names no stay the one it lies in, or the one that starts within the lookback."""
+        spans = attachment_spans(self.encounters.lazy(), lookback_hours=lookback_hours).collect()
+        return attach(rows, spans)
+
+
+def open_stays(admissions: pl.DataFrame) -> pl.Series:
+    """Return the hadm_id of each stay that has no discharge: it is not over."""
+    return admissions.filter(pl.col("dischtime").is_null())["hadm_id"]
+
+
+def diagnosis_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of diagnoses_icd says by itself: its stay, its code, its rank seq_num."""
+    return _icd_rows(rows, DIAGNOSIS_CODES, {})
+
+
+def diagnoses(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
+    """Return DX events: time the admission, known at discharge; NoDx stays, unmapped."""
+    kept, flow = _own(rows, bucket, REPEATED)
+    timed = bucket.coded(kept).with_columns(**clock.DIAGNOSIS)
+    events, noted = _icd(timed, targets, kind="DX", system="cm", no_target="NoDx")
+    return events, flow.model_copy(update={"noted": noted})
+
+
+def procedure_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of procedures_icd says by itself: its stay, its code, its chart date."""
+    return _icd_rows(rows, PROCEDURE_CODES, {"no_time": pl.col("chartdate").is_null()})
+
+
+def procedures(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
+    """Return PR events: time the midnight of the chart date, known at discharge; NoPCS stays, unmapped."""
+    kept, flow = _own(rows, bucket, REPEATED)
+    timed = bucket.coded(kept).with_columns(**clock.PROCEDURE)
+    events, noted = _icd(timed, targets, kind="PR", system="pcs", no_target="NoPCS")
+    return events, flow.model_copy(update={"noted": noted})
+
+
+def laboratory_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of labevents says by itself; kept is every finite value with a time."""
+    timed = rows.select(
+        "subject_id",
+        **clock.LABORATORY,
+        encounter_id="hadm_id",
+        itemid="itemid",
+        value="valuenum",
+        unit="valueuom",
+        rank="labevent_id",
+    )
+    value = pl.col("value")
+    reasons = {
+        "no_valuenum": value.is_null(),
+        "not_finite": ~value.is_finite(),
+        "no_time": pl.col("time").is_null(),
+    }
+    return sift(timed, reasons)
+
+
+def laboratory(rows: pl.DataFrame, bucket: Bucket) -> Sifted:
+    """Return LAB events, in their own stay, the one around them, or one that starts within a day."""
+    kept, flow = _own(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
+    attached = bucket.attach(kept, lookback_hours=LAB_LOOKBACK_HOURS)
+    coded = attached.with_columns(code=once_each(attached["itemid"], _as_codes))
+    return _events(coded, kind="LAB", vocab=_repeated("itemid")), flow
+
+
+def medication_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of emar says by itself; kept is what was administered, by name, with a time."""
+    timed = rows.select(
+        "subject_id",
+        "event_txt",
+        "medication",
+        **clock.ADMINISTRATION,
+        encounter_id="hadm_id",
+        pharmacy_id="pharmacy_id",
+        rank="emar_seq",
+    )
+    given, flow = sift(timed, {"event_txt": pl.col("event_txt").ne_missing("Administered")})
+    named = given.drop("event_txt").with_columns(code=once_each(given["medication"], _clean))
+    kept, rest = sift(named, {"no_name": pl.col("code").is_null(), "no_time": pl.col("time").is_null()})
+    return kept.drop("medication"), flow.then(rest)
+
+
+def medications(rows: pl.DataFrame, bucket: Bucket, by_pharmacy: pl.DataFrame | None = None) -> Sifted:
+    """Return MED events: what was administered, in its own stay or the stay around it.
+
+    Args:
+        rows: from `medication_rows`.
+        bucket: whose rows they are.
+        by_pharmacy: subject_id, pharmacy_id, atc; fills `mapped` where a row names its prescription.
+    """
+    kept, flow = _own(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
+    attached = bucket.attach(kept, lookback_hours=0)
+    if by_pharmacy is not None:
+        own = by_pharmacy.rename({"atc": "mapped"})
+        attached = attached.join(own, on=["subject_id", "pharmacy_id"], how="left")
+    return _events(attached, kind="MED", vocab=_repeated("name")), flow
+
+
+def prescription_rows(rows: pl.DataFrame) -> Sifted:
+    """Return what a row of prescriptions says by itself."""
+    return sift(rows.select("subject_id", "pharmacy_id", "drug", "gsn", encounter_id="hadm_id"), {})
+
+
+def prescriptions(rows: pl.DataFrame, owners: StayOwners) -> Sifted:
+    """Return the prescriptions of known stays; those of another patient's admission are dropped."""
+    return sift(rows, {"foreign_hadm_id": pl.lit(owners.foreign(rows))})
+
+
+def pharmacy_atc(prescribed: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> pl.DataFrame:
+    """Return subject_id, pharmacy_id, atc: each prescription's own ATC code, the commonest of its rows."""
+    key = ["subject_id", "pharmacy_id"]
+    counted = prescribed.lazy().select(*key, "gsn").drop_nulls().group_by(*key, "gsn").agg(rows=pl.len())
+    return commonest_atc(prescription_atc(counted, gsn_to_atc.lazy()), key).drop("rows").collect()
+
+
+ROWS_OF: dict[str, Callable[[pl.DataFrame], Sifted]] = {
+    "DX": diagnosis_rows,
+    "PR": procedure_rows,
+    "MED": medication_rows,
+    "LAB": laboratory_rows,
+    "prescriptions": prescription_rows,
+}
+
+
+def without_repeats(flow: Flow, repeated: int, conflicting: int) -> Flow:
+    """Count what was left out as a copy of another row, and what shares its number with another and is none."""
+    dropped = {
+        **flow.dropped,
+        "repeated": flow.dropped.get("repeated", 0) + repeated,
+        "conflicting": conflicting,
+    }
+    kept = flow.kept_rows - repeated - conflicting
+    return flow.model_copy(update={"kept_rows": kept, "dropped": dropped})
+
+
+def _own(rows: pl.DataFrame, bucket: Bucket, reasons: dict[str, pl.Expr] | None = None) -> Sifted:
+    """Drop rows that name a stay which is none of their subject's, then by `reasons`."""
+    return sift(rows, {"foreign_hadm_id": pl.lit(bucket.owners.foreign(rows)), **(reasons or {})})
+
+
+def _icd_rows(rows: pl.DataFrame, system: Icd, reasons: dict[str, pl.Expr]) -> Sifted:
+    recorded = plain(rows["icd_code"])
+    mended = int((recorded != rows["icd_code"]).sum())
+    kept, flow = sift(
+        rows.with_columns(recorded).with_columns(code=clean_code("icd_code")),
+        {
+            "icd_version": ~pl.col("icd_version").is_in([9, 10]),
+            **code_faults("icd_code", system, is_nine=pl.col("icd_version") == 9),
+            "no_hadm_id": pl.col("hadm_id").is_null(),
+            **reasons,
+        },
+    )
+    named = kept.rename({"hadm_id": "encounter_id", "seq_num": "rank"}).drop("icd_code")
+    return named, flow.model_copy(update={"noted": {"mended_code": mended}})
+
+
+def _icd(
+    timed: pl.DataFrame, targets: pl.DataFrame, *, kind: str, system: str, no_target: str
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    coded = to_icd10(timed, targets)
+    unknown = coded.filter(~pl.col("in_crosswalk"))
+    noted = {
+        no_target: coded.filter(pl.col("mapped").is_null() & pl.col("in_crosswalk")).height,
+        "not_in_gem": unknown.height,
+        **zeros_lost(unknown, targets["code"]),
+    }
+    vocab = pl.concat_str(pl.lit("icd"), "icd_version", pl.lit(system))
+    return _events(coded, kind=kind, vocab=vocab), noted
+
+
+def _events(rows: pl.DataFrame, *, kind: str, vocab: pl.Expr) -> pl.DataFrame:
+    """Return events/1 in the contract's column order; what a kind lacks is null."""
+    nulls = [pl.lit(None).alias(name) for name in ("mapped", "value", "unit") if name not in rows.columns]
+    return rows.with_columns(*nulls, kind=_repeated(kind), vocab=vocab).select(EVENTS.names)
+
+
+def _repeated(text: str) -> pl.Expr:
+    """Return the same text in every row, held once."""
+    return pl.lit(text, pl.Enum([text]))
+
+
+def _clean(names: pl.Series) -> pl.Series:
+    return names.to_frame().select(clean_name(names.name)).to_series()
+
+
+def _as_codes(items: pl.Series) -> pl.Series:
+    texts = items.cast(TEXT)
+    return texts.cast(pl.Enum(texts.sort()))
+
+
+def _refuse_repeats(rows: pl.DataFrame, table: str, key: str, *, unit: str) -> None:
+    repeats = rows.height - rows[key].n_unique()
+    if repeats:
+        raise InputError(
+            f"{table}: column {key}: {repeats:,} of {rows.height:,} rows repeat another row's. "
+            f"Keep one row per {unit}."
+        )

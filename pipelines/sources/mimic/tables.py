@@ -1,0 +1,174 @@
+"""Which tables and columns of MIMIC-IV `hosp` are read, of what type, and where a user's copy lies."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.events.code_mapping import ICD10_CM, ICD10_PCS, NO_TARGET, clean_code
+from pipelines.reading.gem import NATIVE, is_gem, read_gem
+from pipelines.reading.tables import (
+    DATE,
+    INTEGER,
+    NUMBER,
+    SUFFIXES,
+    TEXT,
+    TIME,
+    Table,
+    find_file,
+    read,
+    require_columns,
+)
+from schemas.errors import InputError
+
+TABLE_OF_KIND = {"DX": "diagnoses_icd", "PR": "procedures_icd", "MED": "emar", "LAB": "labevents"}
+TABLES: dict[str, Table] = {
+    "patients": Table(
+        {"subject_id": INTEGER, "gender": TEXT, "anchor_age": INTEGER, "anchor_year": INTEGER, "dod": DATE},
+        required=("subject_id", "anchor_age", "anchor_year"),
+    ),
+    "admissions": Table(
+        {
+            "subject_id": INTEGER,
+            "hadm_id": INTEGER,
+            "admittime": TIME,
+            "dischtime": TIME,
+            "deathtime": TIME,
+            "admission_type": TEXT,
+            "insurance": TEXT,
+            "race": TEXT,
+            "hospital_expire_flag": INTEGER,
+        },
+        required=("subject_id", "hadm_id", "admittime", "hospital_expire_flag"),
+    ),
+    "diagnoses_icd": Table(
+        {
+            "subject_id": INTEGER,
+            "hadm_id": INTEGER,
+            "seq_num": INTEGER,
+            "icd_code": TEXT,
+            "icd_version": INTEGER,
+        },
+        required=("subject_id", "icd_code", "icd_version"),
+    ),
+    "procedures_icd": Table(
+        {
+            "subject_id": INTEGER,
+            "hadm_id": INTEGER,
+            "seq_num": INTEGER,
+            "chartdate": DATE,
+            "icd_code": TEXT,
+            "icd_version": INTEGER,
+        },
+        required=("subject_id", "icd_code", "icd_version"),
+    ),
+    "labevents": Table(
+        {
+            "labevent_id": INTEGER,
+            "subject_id": INTEGER,
+            "hadm_id": INTEGER,
+            "itemid": INTEGER,
+            "charttime": TIME,
+            "storetime": TIME,
+            "valuenum": NUMBER,
+            "valueuom": TEXT,
+        },
+        required=("labevent_id", "subject_id", "itemid"),
+    ),
+    "emar": Table(
+        {
+            "subject_id": INTEGER,
+            "hadm_id": INTEGER,
+            "emar_seq": INTEGER,
+            "pharmacy_id": INTEGER,
+            "charttime": TIME,
+            "medication": TEXT,
+            "event_txt": TEXT,
+        },
+        required=("subject_id",),
+    ),
+    "prescriptions": Table(
+        {"subject_id": INTEGER, "hadm_id": INTEGER, "pharmacy_id": INTEGER, "drug": TEXT, "gsn": TEXT},
+        required=("subject_id",),
+    ),
+}
+
+CROSSWALKS: dict[str, Table] = {
+    "icd_cm_9_to_10_mapping": Table({"icd_9": TEXT, "icd_10": TEXT}, required=("icd_9", "icd_10")),
+    "icd_pcs_9_to_10_mapping": Table({"icd_9": TEXT, "icd_10": TEXT}, required=("icd_9", "icd_10")),
+    "gsn_atc_ndc_mapping": Table({"gsn": TEXT, "atc": TEXT}, required=("gsn", "atc")),
+}
+
+
+READ = {**TABLES, **CROSSWALKS}
+_TARGETS = {
+    "icd_cm_9_to_10_mapping": ("ICD-10-CM", ICD10_CM),
+    "icd_pcs_9_to_10_mapping": ("ICD-10-PCS", ICD10_PCS),
+}
+
+
+def _refuse_other_codes(crosswalk: pl.DataFrame, path: Path, system: str, shape: str) -> None:
+    """Raise InputError where a target is no code of the system: the two crosswalks differ in nothing else."""
+    target = clean_code("icd_10")
+    strange = crosswalk.filter(~target.str.contains(shape) & ~target.is_in(NO_TARGET)).height
+    if strange:
+        raise InputError(
+            f"{path.name}: column icd_10: {strange:,} of {crosswalk.height:,} rows hold no {system} code ({path}). "
+            "Give CMS's mapping of that name."
+        )
+
+
+@dataclass(frozen=True)
+class MimicSource:
+    """Where the seven tables and the crosswalks lie."""
+
+    hosp: Path
+    crosswalks: Path
+
+    def path(self, name: str) -> Path:
+        """Return the file of a table or crosswalk.
+
+        Raises:
+            InputError: there is none.
+        """
+        folder = self.crosswalks if name in CROSSWALKS else self.hosp
+        path = find_file(folder, name)
+        if path is None:
+            looked_for = [name + suffix for suffix in SUFFIXES]
+            if name in NATIVE:
+                looked_for.append(NATIVE[name])
+            raise InputError(
+                f"{name}: no such file in {folder} ({', '.join(looked_for)}). "
+                + ("Name the folder that holds it." if name in CROSSWALKS else "Copy it there.")
+            )
+        return path
+
+    def require_columns(self, name: str) -> None:
+        """Raise InputError when the file lacks a column we read, or is no text of CMS where it bears its name."""
+        path = self.path(name)
+        if is_gem(path):
+            read_gem(path)
+        else:
+            require_columns(path, READ[name])
+
+    def read(self, name: str) -> pl.DataFrame:
+        path = self.path(name)
+        rows = read_gem(path).select(*READ[name].columns) if is_gem(path) else read(path, READ[name])
+        if name in _TARGETS:
+            _refuse_other_codes(rows, path, *_TARGETS[name])
+        return rows
+
+
+def find_source(mimic_dir: Path, vocab_dir: Path) -> MimicSource:
+    """Return the source below `mimic_dir`, which is `hosp` itself or the folder that holds it.
+
+    Raises:
+        InputError: a folder, a table or a crosswalk is missing; the first one is named.
+    """
+    for folder, holds in ((mimic_dir, "MIMIC-IV's hosp tables"), (vocab_dir, "the crosswalks")):
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder. Name the one that holds {holds}.")
+    source = MimicSource(mimic_dir / "hosp" if (mimic_dir / "hosp").is_dir() else mimic_dir, vocab_dir)
+    for name in READ:
+        source.path(name)
+    return source

@@ -1,0 +1,29 @@
+"""The vocabulary and the sets of children: what `pipelines.corpus.build` does, up to the 18th birthday and by unit."""
+
+import polars as pl
+
+from pipelines.corpus import build as corpus
+from pipelines.events.store import scan_table
+from pipelines.sources.pcornet.steps import TABLES_OF_KIND
+from schemas.cards import StepCard
+from schemas.layout import Layout
+from schemas.rules import DataRules
+from schemas.tables.events import ENCOUNTERS, GROWN_UP_YEARS
+
+
+def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
+    """Write vocab/1 and cuts/1, fitted on what lies before the 18th birthday; see `corpus.fit_vocab`."""
+    grown_up = (
+        scan_table(layout.encounters, ENCOUNTERS)
+        .filter(pl.col("age_years") >= GROWN_UP_YEARS)
+        .select("encounter_id")
+        .collect()["encounter_id"]
+    )
+    return corpus.fit_vocab(layout, rules, held_back=grown_up, by_unit=True)
+
+
+def write_seqset(layout: Layout, rules: DataRules, frozen: Layout | None = None) -> StepCard:
+    """Write seqset/1 shards: sets without an order inside, up to the 18th birthday; see `corpus.write_seqset`."""
+    return corpus.write_seqset(
+        layout, rules, frozen, tables=TABLES_OF_KIND, sets=corpus.SetRules(GROWN_UP_YEARS, by_code=True)
+    )

@@ -1,0 +1,1 @@
+"""PCORnet's tables from PostgreSQL, Oracle, DuckDB or a dump, to files."""

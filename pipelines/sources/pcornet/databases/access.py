@@ -1,0 +1,108 @@
+"""Who may read the database: from the environment alone, never from a file, never shown."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlsplit
+
+from pipelines.sources.pcornet.databases.libpq import address_of, hosts_of, options_of
+from schemas.errors import InputError
+
+NAMES = ("NEST_DB_USER", "NEST_DB_PASSWORD", "NEST_DB_DSN")
+OR_PLAINTEXT = (
+    ", or allow plain text on a net of your own: --allow-plaintext, or NEST_DB_ALLOW_PLAINTEXT=true"
+)
+_LOCAL = re.compile(r"localhost|127(\.\d+){3}|::1|[/@].*|", re.IGNORECASE)
+_SAFE_MODES = ("require", "verify-ca", "verify-full")
+
+
+@dataclass(frozen=True)
+class Access:
+    """User, password and address; the password shows in no message and no representation."""
+
+    user: str
+    password: str = field(repr=False)
+    dsn: str
+
+    @classmethod
+    def from_environment(cls) -> "Access":
+        """Read the three variables.
+
+        Raises:
+            InputError: one is missing, or the address holds a password.
+        """
+        missing = [name for name in NAMES if not os.environ.get(name)]
+        if missing:
+            raise InputError(
+                f"{', '.join(missing)}: not set. A database's user, password and address come from the environment."
+            )
+        user, password, dsn = (os.environ[name] for name in NAMES)
+        refuse_password(dsn, "NEST_DB_DSN")
+        return cls(user, password, dsn)
+
+
+def refuse_password(address: str, where: str) -> None:
+    """Raise InputError when an address carries a user or a password: it stands in configs and logs."""
+    try:
+        parts = urlsplit(address) if "://" in address else None
+    except ValueError:
+        raise InputError(f"{where}: is no address; a bracket in it is not closed.") from None
+    in_url = parts and (
+        "@" in parts.netloc or {"user", "password"} & {key for key, _ in parse_qsl(parts.query)}
+    )
+    if in_url or (
+        parts is None and re.search(r"\bpass(word|file)?\s*=|^[^\s/=]+/[^\s/=]+@", address, re.IGNORECASE)
+    ):
+        raise InputError(
+            f"{where}: holds a user or a password. Give the address alone; set NEST_DB_USER and NEST_DB_PASSWORD."
+        )
+
+
+def postgres_address(access: Access, *, allow_plaintext: bool) -> str:
+    """Return the address libpq takes, credentials in it, TLS required where any host it may reach is not this one.
+
+    Raises:
+        InputError: it is no postgresql:// address, or asks for no TLS of another host.
+    """
+    options = options_of(access.dsn)
+    if not allow_plaintext and not all(map(_is_local, hosts_of(options))):
+        mode = options.setdefault("sslmode", os.environ.get("PGSSLMODE") or "require")
+        if mode not in _SAFE_MODES:
+            _refuse_plaintext("sslmode=verify-full, or require,")
+    return address_of(options, access.user, access.password)
+
+
+def oracle_address(access: Access, *, allow_plaintext: bool) -> str:
+    """Return the address python-oracledb takes; which hosts and protocols it means, the driver itself says.
+
+    Raises:
+        InputError: it is no address, or asks for no TLS of a host that is not this one.
+    """
+    import oracledb  # a driver: only where it is spoken to
+
+    if allow_plaintext:
+        return access.dsn
+    address = oracledb.ConnectParams()
+    try:
+        address.parse_connect_string(access.dsn)
+    except oracledb.Error:
+        raise InputError(
+            "NEST_DB_DSN: is no address like tcps://host:2484/service, nor a name in the tnsnames.ora of TNS_ADMIN. "
+            "Write it so."
+        ) from None
+    hosts, protocols = (
+        values if isinstance(values, list) else [values] for values in (address.host, address.protocol)
+    )
+    if not all(
+        protocol == "tcps" or _is_local(host or "") for host, protocol in zip(hosts, protocols, strict=True)
+    ):
+        _refuse_plaintext("tcps://host:port/service")
+    return access.dsn
+
+
+def _is_local(host: str) -> bool:
+    return _LOCAL.fullmatch(host) is not None
+
+
+def _refuse_plaintext(safe: str) -> None:
+    raise InputError(f"NEST_DB_DSN: another host without TLS. Write {safe}{OR_PLAINTEXT}.")

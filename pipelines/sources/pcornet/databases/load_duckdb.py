@@ -1,0 +1,55 @@
+"""A dump into a DuckDB database, as a site without a server has it."""
+
+from pathlib import Path
+
+import duckdb
+
+from pipelines.engine.executor import Progress
+from pipelines.sources.pcornet.databases.dump import connected
+from pipelines.sources.pcornet.tables import TABLES
+from schemas.errors import InputError
+from schemas.io.atomic import part_of, remove_files, replace_file, writing
+from schemas.io.paths import DuckDBPaths
+
+
+def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
+    """Write the Parquet files of `folder` as the tables of a new database `file` (0600); return their rows.
+
+    Every column of the files goes in, those nobody reads too, and rows keep their order.
+
+    Raises:
+        InputError: there is something at `file`, or no folder for it; a table is missing or no Parquet; the disk is
+            full, or the folder may not be written. Of the database nothing stays.
+    """
+    file = file.expanduser()
+    if file.exists():
+        raise InputError(f"{file}: is there already. Remove it, or name another file.")
+    if not file.parent.is_dir():
+        raise InputError(f"{file.parent}: no such folder. Make it, or name a file in another.")
+    if missing := [name for name in TABLES if not (folder / f"{name.lower()}.parquet").is_file()]:
+        raise InputError(
+            f"{folder}: no {', '.join(missing)}, a Parquet file each. Give a folder with all tables."
+        )
+    rows, part = {}, part_of(file)
+    log = part.with_name(f"{part.name}.wal")
+    progress = Progress(f"load {file.name}", "tables", len(TABLES))
+    try:
+        with writing(file):
+            part.unlink(missing_ok=True)  # what a killed run left would be opened and added to
+            log.unlink(missing_ok=True)
+        with replace_file(file), DuckDBPaths() as paths, connected(paths.database(part)) as database:
+            part.chmod(0o600)
+            for name in TABLES:
+                rows_of = paths.parquet(folder / f"{name.lower()}.parquet")
+                made = database.execute(f"CREATE TABLE {name} AS FROM {rows_of}")
+                rows[name] = sum(count for (count,) in made.fetchall())
+                progress.advance(1)
+            database.execute("CHECKPOINT")  # what closing does too, but in silence where the disk is full
+    except duckdb.Error as error:  # its own message can quote a value
+        raise InputError(
+            f"{file}: cannot be made of {folder} ({type(error).__name__}). See that the disk has room for as much "
+            "again and may be written, and that the files are whole."
+        ) from None
+    finally:
+        remove_files(log)
+    return rows

@@ -1,0 +1,69 @@
+"""A dump into PostgreSQL, to try an extraction on: by ADBC's ingest, which is a binary COPY.
+
+ADBC reads already, so nothing more is installed, and it takes Arrow batches as they lie in the file; psycopg's COPY
+would make a Python object of each value.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.engine.executor import Progress
+from pipelines.sources.pcornet.databases.access import Access
+from pipelines.sources.pcornet.databases.postgres import POSTGRES, connection, rewording
+from pipelines.sources.pcornet.tables import TABLES
+from schemas.errors import InputError
+
+ROWS_PER_BATCH = 100_000
+
+
+def load_postgres(
+    folder: Path, access: Access, *, allow_plaintext: bool = False, replace: bool = False
+) -> dict[str, int]:
+    """Make the CDM's tables in a database of the Parquet files of `folder`; return their rows.
+
+    Every column of the files goes in, those nobody reads too. All of it is one transaction.
+
+    Raises:
+        InputError: the database refuses, or has such tables and they are not to be replaced.
+    """
+    rows = {}
+    with (
+        connection(access, allow_plaintext=allow_plaintext) as database,
+        rewording(),
+        database.cursor() as cursor,
+    ):
+        cursor.execute("BEGIN")
+        if not replace:
+            _refuse_tables(cursor)
+        for name in TABLES:
+            file = pq.ParquetFile(folder / f"{name.lower()}.parquet")
+            schema = pa.schema([field.with_name(field.name.lower()) for field in file.schema_arrow])
+            columns = ", ".join(f"{field.name} {POSTGRES.of(field.type)}" for field in schema)
+            cursor.execute(f"DROP TABLE IF EXISTS {name}")
+            cursor.execute(f"CREATE TABLE {name} ({columns})")
+            rows[name] = _copy(cursor, name, file, schema)
+        cursor.execute("COMMIT")
+    return rows
+
+
+def _refuse_tables(cursor: Any) -> None:
+    """Raise InputError where the account's schema has a table of a CDM's name."""
+    cursor.execute("SELECT upper(tablename) FROM pg_tables WHERE schemaname = current_schema()")
+    found = sorted({name for (name,) in cursor.fetchall()} & set(TABLES))
+    if found:
+        raise InputError(
+            f"PostgreSQL: {len(found)} of {len(TABLES)} tables are there already ({', '.join(found)}). Give an empty "
+            "database; or, to lose them, --replace."
+        )
+
+
+def _copy(cursor: object, name: str, file: pq.ParquetFile, schema: pa.Schema) -> int:
+    progress = Progress(f"load {name}", "rows", file.metadata.num_rows)
+    for batch in file.iter_batches(ROWS_PER_BATCH):
+        told = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        cursor.adbc_ingest(name.lower(), told, mode="append")  # type: ignore[attr-defined]
+        progress.advance(batch.num_rows)
+    return int(file.metadata.num_rows)

@@ -1,0 +1,114 @@
+"""A CDM in Oracle, read by python-oracledb in its thin mode: data frames, no client to install."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import oracledb
+import pyarrow as pa
+
+from pipelines.sources.pcornet.databases.access import Access, oracle_address
+from pipelines.sources.pcornet.databases.statements import Dialect, nothing
+from schemas.errors import InputError
+
+ORACLE = Dialect("VARCHAR2(4000)", "DATE", "BINARY_DOUBLE", ":")
+SNAPSHOT = "SET TRANSACTION READ ONLY"
+ROWS_PER_BATCH = 50_000  # sets the array and the prefetch too
+_NO_TABLE = "ORA-00942"
+_CHANGES = ("INSERT", "UPDATE", "DELETE")
+_MEANINGS = {
+    "ORA-01017": "user or password is refused. Look at NEST_DB_USER and NEST_DB_PASSWORD.",
+    "ORA-28000": "the account is locked. Have it unlocked.",
+    _NO_TABLE: "a table is not there or may not be read. Give a CDM 6.1 or 7.0, and SELECT on its tables.",
+    "ORA-00904": "a column is not there. Give a CDM 6.1 or 7.0.",
+    "ORA-01722": "a value is no number as its column is read. Mend it there.",
+    "ORA-01555": "the snapshot is too old: UNDO is too small for so long a read. Ask for more, or read a quiet copy.",
+    "DPY-6005": "nobody answers there. Is the server up? Look at NEST_DB_DSN.",
+    "DPY-6001": "the server knows no such service. Look at NEST_DB_DSN.",
+    "DPY-4011": "the connection broke. Run again; what was extracted stays.",
+}
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A database, reached with credentials from the environment; '' is null there."""
+
+    access: Access
+    allow_plaintext: bool = False
+    name: str = "Oracle"
+    dialect: Dialect = ORACLE
+
+    @property
+    def address(self) -> str:
+        """The account's too: it says which schema unquoted names mean."""
+        return f"{self.access.dsn} {self.access.user}"
+
+    @contextmanager
+    def snapshot(self) -> Iterator["OracleReader"]:
+        """Connect and begin a read-only transaction, which is a snapshot."""
+        address = oracle_address(self.access, allow_plaintext=self.allow_plaintext)
+        with _rewording():
+            opened = oracledb.connect(user=self.access.user, password=self.access.password, dsn=address)
+        try:
+            with _rewording(), opened.cursor() as cursor:
+                cursor.execute(SNAPSHOT)
+            yield OracleReader(opened)
+        finally:
+            opened.close()
+
+
+@dataclass(frozen=True)
+class OracleReader:
+    """One connection in one read-only transaction."""
+
+    connection: Any  # oracledb.Connection
+
+    def batches(self, statement: str, binds: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        with _rewording():
+            for frame in self.connection.fetch_df_batches(
+                statement, list(binds) or None, size=ROWS_PER_BATCH
+            ):
+                if frame.num_columns() and frame.num_rows():  # an empty frame cannot be handed to Arrow
+                    yield from pa.table(frame).to_batches()
+
+    def columns(self, table: str) -> list[str] | None:
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute(nothing(table))
+                return [column[0].upper() for column in cursor.description or []]
+        except oracledb.DatabaseError as error:
+            if _code(error) == _NO_TABLE:
+                return None
+            with _rewording():
+                raise
+
+    def rows_by_lines(self, table: str) -> int | None:
+        return None
+
+    def can_write(self, tables: Sequence[str]) -> bool:
+        """Look at the account's privileges over any table, and at those it was given or owns."""
+        names, changes = (", ".join(f"'{word}'" for word in words) for words in (tables, _CHANGES))
+        anywhere = ", ".join(f"'{word} ANY TABLE'" for word in _CHANGES)
+        asked = (
+            "SELECT (SELECT COUNT(*) FROM SESSION_PRIVS WHERE PRIVILEGE IN "
+            f"({anywhere})) + "
+            f"(SELECT COUNT(*) FROM USER_TAB_PRIVS WHERE TABLE_NAME IN ({names}) AND PRIVILEGE IN ({changes})) + "
+            f"(SELECT COUNT(*) FROM USER_TABLES WHERE TABLE_NAME IN ({names})) AS N FROM DUAL"
+        )
+        return any(value.as_py() for batch in self.batches(asked) for value in batch.column(0))
+
+
+@contextmanager
+def _rewording() -> Iterator[None]:
+    """Turn what the driver raises into an InputError: the server's words may hold a value or a name."""
+    try:
+        yield
+    except oracledb.Error as error:
+        code = _code(error)
+        meaning = _MEANINGS.get(code, f"the statement failed ({code}). The server's log says why.")
+        raise InputError(f"Oracle: {meaning}") from None
+
+
+def _code(error: oracledb.Error) -> str:
+    return str(getattr(error.args[0], "full_code", "unknown")) if error.args else "unknown"

@@ -1,5 +1,0 @@
-"""A synthetic Instacart: users with staples, habits and drift, written in the raw layout of the Kaggle download."""
-
-from pipelines.sources.synthetic_instacart.write import write_instacart
-
-__all__ = ["write_instacart"]

@@ -1,0 +1,1 @@
+"""Synthetic raw tables of each source, to try everything on."""

@@ -1,0 +1,5 @@
+"""A synthetic Instacart: users with staples, habits and drift, written in the raw layout of the Kaggle download."""
+
+from pipelines.synthetic.instacart.write import write_instacart
+
+__all__ = ["write_instacart"]

@@ -1,0 +1,36 @@
+"""`python -m pipelines.synthetic.instacart --users N --seed S --out DIR`: the raw files, to try on."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from pipelines.synthetic.instacart.write import write_instacart
+from schemas.errors import NestError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.synthetic.instacart", description=__doc__)
+    parser.add_argument("--users", type=int, default=2_000, help="the real Instacart has 206,209")
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--gzip", action="store_true", help="write csv.gz")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="orders, order_products__*, … are written there"
+    )
+    asked = parser.parse_args(arguments)
+    if asked.users < 1:
+        parser.error("--users must be at least 1.")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        rows = write_instacart(asked.out, users=asked.users, seed=asked.seed, gzipped=asked.gzip)
+    except NestError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for table, count in rows.items():
+        print(f"{table:<28}{count:>12,}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

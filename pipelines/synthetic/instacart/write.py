@@ -1,0 +1,154 @@
+"""The synthetic Instacart as files: drawn block by block of users, written sorted by order_id as the download is."""
+
+import gzip
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipelines.synthetic.draw import stream
+from pipelines.synthetic.instacart.baskets import Lines, draw_lines
+from pipelines.synthetic.instacart.catalog import Catalog, make_catalog
+from pipelines.synthetic.instacart.people import TEST_SHARE, Orders, draw_orders, orders_per_user
+from schemas.io.atomic import part_of, remove_files
+from schemas.io.outputs import refuse_foreign, remove_outputs, replace_outputs
+
+USERS_PER_BLOCK = 4_096
+ROWS_PER_WRITE = 1_000_000
+PRODUCT_FILES = {0: "order_products__prior", 1: "order_products__train", 2: "held_out"}
+EVAL_SETS = ("prior", "train", "test")
+SECONDS_BETWEEN_LINES = 10.0
+
+log = logging.getLogger("nest")
+
+
+def write_instacart(folder: Path, *, users: int, seed: int, gzipped: bool = False) -> dict[str, int]:
+    """Write the raw files of a synthetic Instacart, and `held_out`, which the download lacks; return their rows.
+
+    The same users and seed give the same bytes. Nothing under its final name is touched before all is written; what
+    a killed run leaves aside, the next one replaces. Memory: about 25 bytes a row of order_products.
+
+    Raises:
+        InputError: a file in the folder was not made here, or was changed since.
+        WriteError: the folder cannot be written.
+    """
+    refuse_foreign(folder)
+    catalog = make_catalog(users, stream(seed, 0, "instacart catalog"))
+    per_user = orders_per_user(users, stream(seed, 0, "instacart orders"))
+    is_test = stream(seed, 0, "instacart split").random(users) < TEST_SHARE
+    order_ids = (stream(seed, 0, "instacart ids").permutation(per_user.sum()) + 1).astype(np.int32)
+    orders, lines = [], []
+    began = told = time.monotonic()
+    for block, start in enumerate(range(0, users, USERS_PER_BLOCK)):
+        mine = slice(start, min(start + USERS_PER_BLOCK, users))
+        made = draw_orders(per_user[mine], stream(seed, block, "instacart rhythm"))
+        first = int(per_user[:start].sum())
+        ids = order_ids[first : first + len(made.user)]
+        bought = draw_lines(made, catalog, stream(seed, block, "instacart baskets"))
+        orders.append(_orders_table(made, ids, is_test[mine], first_user=start + 1))
+        lines.append(_lines_table(bought, ids))
+        if time.monotonic() - told > SECONDS_BETWEEN_LINES:
+            told = time.monotonic()
+            rate = mine.stop / (told - began)
+            log.info(
+                "synthetic Instacart: %s of %s users, %s users/s, %.0f s left",
+                f"{mine.stop:,}", f"{users:,}", f"{rate:,.0f}", (users - mine.stop) / rate,
+            )  # fmt: skip
+    return _write(folder, catalog, pl.concat(orders), pl.concat(lines, rechunk=True), gzipped=gzipped)
+
+
+def _orders_table(
+    orders: Orders, ids: NDArray[np.int32], is_test: NDArray[np.bool_], *, first_user: int
+) -> pl.DataFrame:
+    is_last = orders.number == orders.per_user[orders.user]
+    eval_set = np.where(is_last, np.where(is_test, 2, 1)[orders.user], 0)
+    return pl.DataFrame(
+        {
+            "order_id": ids,
+            "user_id": (orders.user + first_user).astype(np.int32),
+            "eval_set": eval_set.astype(np.uint8),
+            "order_number": orders.number.astype(np.uint8),
+            "order_dow": orders.day_of_week.astype(np.uint8),
+            "order_hour_of_day": orders.hour_of_day.astype(np.uint8),
+            "days_since_prior_order": orders.days_since_prior.astype(np.uint8),
+        }
+    )
+
+
+def _lines_table(lines: Lines, ids: NDArray[np.int32]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "order_id": ids[lines.order],
+            "product_id": lines.product_id.astype(np.int32),
+            "add_to_cart_order": lines.add_to_cart_order.astype(np.uint8),
+            "reordered": lines.reordered.astype(np.uint8),
+        }
+    )
+
+
+def _write(
+    folder: Path, catalog: Catalog, orders: pl.DataFrame, lines: pl.DataFrame, *, gzipped: bool
+) -> dict[str, int]:
+    tables: dict[str, pl.DataFrame] = {**catalog.tables(), "orders": _as_published(orders)}
+    names = [*tables, *PRODUCT_FILES.values()]
+    ours, other = (".csv.gz", ".csv") if gzipped else (".csv", ".csv.gz")
+    with replace_outputs([folder / f"{name}{ours}" for name in names]) as written:
+        parts = dict(zip(names, written, strict=True))
+        rows = {name: _write_table(parts[name], [table], gzipped=gzipped) for name, table in tables.items()}
+        for name, slices in _carts(orders, lines):
+            rows[name] = _write_table(parts[name], slices, gzipped=gzipped)
+    in_other_form = [folder / f"{name}{other}" for name in names]  # what an earlier run left
+    remove_outputs(*in_other_form)
+    remove_files(*map(part_of, in_other_form))
+    return rows
+
+
+def _carts(orders: pl.DataFrame, lines: pl.DataFrame) -> Iterator[tuple[str, Iterator[pl.DataFrame]]]:
+    """Yield each file of products in slices, sorted as the download is; one at a time, so that one copy is held."""
+    eval_set = np.zeros(orders.height + 1, dtype=np.uint8)  # order ids are 1 … orders
+    eval_set[orders["order_id"].to_numpy()] = orders["eval_set"].to_numpy()
+    of_line = pl.Series(eval_set[lines["order_id"].to_numpy()])
+    for code, name in PRODUCT_FILES.items():
+        yield name, _slices(lines.filter(of_line == code))
+
+
+def _slices(table: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    by_cart = np.argsort(
+        table["order_id"].to_numpy().astype(np.int64) * 256 + table["add_to_cart_order"].to_numpy()
+    )
+    for at in range(0, max(len(by_cart), 1), ROWS_PER_WRITE):
+        yield table[by_cart[at : at + ROWS_PER_WRITE]]
+
+
+def _as_published(orders: pl.DataFrame) -> pl.DataFrame:
+    """Write the columns as the download does: eval_set by name, hours of two digits, 15.0 days, none for a first."""
+    names = dict(enumerate(EVAL_SETS))
+    is_first = pl.col("order_number") == 1
+    return orders.with_columns(
+        eval_set=pl.col("eval_set").replace_strict(names, return_dtype=pl.String),
+        order_hour_of_day=pl.col("order_hour_of_day").cast(pl.String).str.zfill(2),
+        days_since_prior_order=pl.when(~is_first).then(pl.col("days_since_prior_order").cast(pl.Float32)),
+    )
+
+
+def _write_table(part_file: Path, slices: Iterable[pl.DataFrame], *, gzipped: bool) -> int:
+    rows = 0
+    with part_file.open("wb") as raw, _compressing(raw) if gzipped else nullcontext(raw) as stream:
+        for each in slices:
+            text = each.write_csv(
+                include_header=rows == 0
+            )  # polars' own error would not say why a disk refuses
+            stream.write(text.encode())
+            rows += each.height
+    return rows
+
+
+def _compressing(raw: BinaryIO) -> IO[bytes]:
+    # no name and no time in the header: equal bytes each time
+    return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0))

@@ -1,0 +1,112 @@
+"""Diagnoses and procedures of each stay, in the ICD version of its time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.synthetic.catalog import Bools, Catalog, CodeBook, Floats, Ints, Texts
+from pipelines.synthetic.draw import one_of, spread
+from pipelines.synthetic.mimic.patients import Stays
+
+VENTILATED_OF_THE_DYING = 4.0  # times as often as of the others
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Rows of diagnoses_icd or procedures_icd."""
+
+    stay: Ints
+    rank: Ints  # seq_num, from 1
+    code: Texts
+    day: Ints  # calendar days after the admission's; 0 for diagnoses
+
+
+def draw_diagnoses(
+    catalog: Catalog, stays: Stays, female: Bools, volume: float, rng: np.random.Generator
+) -> tuple[Codes, Bools]:
+    """Draw the diagnoses; the first is the reason for the stay.
+
+    Args:
+        female: [S] whose stay it is.
+
+    Returns:
+        The rows, and [S, C]: which conditions a reader of the mapped codes can tell from them.
+    """
+    count, conditions = len(stays.patient), len(catalog.conditions.names)
+    parts, told = [], np.zeros((count, conditions), dtype=bool)
+    for version, book in catalog.diagnoses.items():
+        rows = np.flatnonzero(stays.icd_version == version)
+        can_have = ~(female[rows, None] & book.of_men)
+        weights = stays.active[rows] @ (0.5 * volume * book.weights) * can_have
+        chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
+        principal = one_of(book.weights[stays.acute[rows]] * can_have, rng)
+        chosen[np.arange(len(rows)), principal] = ~stays.is_blank[rows]
+        readable = (chosen & book.mapped).astype(np.float64) @ (book.weights[:-1] > 0).T.astype(np.float64)
+        told[rows] = readable > 0
+        parts.append(_ranked(rows, chosen, principal, book, rng))
+    return _together(parts), told
+
+
+def draw_ventilated_hours(hours: Floats, died: Bools, rng: np.random.Generator) -> Floats:
+    """Return [S]: how long the patient of a stay would be ventilated: a part of it, of the dying most of it."""
+    return np.maximum(hours, 0) * np.where(died, rng.beta(8, 2, len(hours)), rng.beta(3, 2, len(hours)))
+
+
+def draw_procedures(
+    catalog: Catalog,
+    stays: Stays,
+    hours: Floats,
+    ventilated_hours: Floats,
+    died: Bools,
+    volume: float,
+    rng: np.random.Generator,
+) -> Codes:
+    """Draw the procedures, most of them on the first days; `hours` is the stay's length.
+
+    As on a bill, a code that says how long something was done is dated when that began: who reads it then reads
+    what came later.
+    """
+    parts = []
+    for version, book in catalog.procedures.items():
+        rows = np.flatnonzero(stays.icd_version == version)
+        weights = stays.active[rows] @ (0.06 * volume * book.weights)
+        weights += 0.22 * volume * book.weights[stays.acute[rows]] * ~stays.is_blank[rows, None]
+        weights *= _fits_duration(book, ventilated_hours[rows], died[rows])
+        chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
+        parts.append(_ranked(rows, chosen, None, book, rng))
+    codes = _together(parts)
+    last_day = (stays.admit_minute[codes.stay] + np.maximum(hours[codes.stay], 0) * 60) // 1440
+    day = np.minimum(rng.geometric(0.5, len(codes.stay)) - 1, last_day).astype(np.int64)
+    return Codes(stay=codes.stay, rank=codes.rank, code=codes.code, day=day)
+
+
+def _fits_duration(book: CodeBook, lasted: Floats, died: Bools) -> Floats:
+    """Return [S, K]: 0 where a code says another duration; the dying are ventilated more often."""
+    says_duration = ~np.isnan(book.at_least_hours)
+    fits = (lasted[:, None] >= book.at_least_hours) & (lasted[:, None] < book.under_hours)
+    return np.where(says_duration, fits * np.where(died, VENTILATED_OF_THE_DYING, 1.0)[:, None], 1.0)
+
+
+def _ranked(
+    rows: Ints, chosen: Bools, principal: Ints | None, book: CodeBook, rng: np.random.Generator
+) -> Codes:
+    """Number the chosen codes of each stay in random order, the principal first."""
+    index, column = np.nonzero(chosen)
+    key = rng.random(len(index))
+    if principal is not None:
+        key[column == principal[index]] = -1
+    order = np.lexsort((key, index))
+    _, rank = spread(chosen.sum(axis=1))
+    stay = rows[index[order]]
+    return Codes(
+        stay=stay, rank=rank + 1, code=book.codes[column[order]], day=np.zeros(len(stay), dtype=np.int64)
+    )
+
+
+def _together(parts: list[Codes]) -> Codes:
+    return Codes(
+        stay=np.concatenate([part.stay for part in parts]),
+        rank=np.concatenate([part.rank for part in parts]),
+        code=np.concatenate([part.code for part in parts]),
+        day=np.concatenate([part.day for part in parts]),
+    )

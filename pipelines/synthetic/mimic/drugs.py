@@ -1,0 +1,163 @@
+"""Drug orders and their administrations: an order repeats at its interval until it, or the stay, ends."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from pipelines.synthetic.catalog import Bools, Catalog, Floats, Ints
+from pipelines.synthetic.draw import spread
+from pipelines.synthetic.mimic.patients import LONG, Stays
+
+EVENT_TEXTS = (
+    "Administered",
+    "Not Given",
+    "Flushed",
+    "Confirmed",
+    "Started",
+    "Delayed Administered",
+    "Hold Dose",
+    "Stopped",
+    "Not Given per Sliding Scale",
+    " in Other Location",
+    None,
+)
+_EVENT_SHARES = (0.775, 0.08, 0.03, 0.03, 0.02, 0.01, 0.012, 0.013, 0.012, 0.003, 0.015)
+ADMINISTERED = 0
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Rows of prescriptions, before their columns. Times are minutes since admission."""
+
+    stay: Ints
+    drug: Ints
+    start_minute: Ints
+    interval_minutes: Ints
+    stop_minute: Ints
+    group: Ints  # which of the drug's GSN groups; -1: the GSN is missing
+    spelling: Ints  # 0 as in the catalog, 1 upper case, 2 lower case, 3 with stray blanks
+
+
+@dataclass(frozen=True)
+class Administrations:
+    """Rows of emar. Times are minutes since admission."""
+
+    order: Ints
+    stay: Ints
+    drug: Ints
+    minute: Ints
+    text: Ints  # index into EVENT_TEXTS
+    named: Bools  # False: medication is missing
+    linked: Bools  # carries its hadm_id
+
+    def take(self, rows: Bools | Ints) -> "Administrations":
+        return Administrations(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+def join_administrations(parts: list[Administrations]) -> Administrations:
+    return Administrations(
+        **{
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(Administrations)
+        }
+    )
+
+
+def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.Generator) -> Orders:
+    """Draw what is ordered in each stay from the conditions at work in it."""
+    wanted = stays.active @ catalog.drugs.weights
+    wanted *= 0.36 * np.minimum(stays.intensity, 2.5)[:, None]
+    stay, drug = np.nonzero(_lots(stays, wanted.shape[1], rng) < 1 - np.exp(-wanted))
+    count = len(stay)
+    later = rng.random(count) < 0.3
+    start = np.where(later, rng.uniform(6, 110, count), rng.exponential(5, count))
+    interval = catalog.drugs.interval_hours[drug] / density
+    duration = interval + rng.exponential(70, count)
+    groups = np.array([len(of_drug) for of_drug in catalog.drugs.gsn_groups])[drug]
+    second = (rng.random(count) < 0.2) & (groups > 1)
+    missing = (rng.random(count) < 0.08) | (groups == 0)
+    return Orders(
+        stay=stay,
+        drug=drug,
+        start_minute=(start * 60).astype(np.int64) + 5,
+        interval_minutes=np.maximum((interval * 60).astype(np.int64), 30),
+        stop_minute=((start + duration) * 60).astype(np.int64),
+        group=np.where(missing, -1, second.astype(np.int64)),
+        spelling=np.searchsorted([0.88, 0.92, 0.96], rng.random(count), side="right"),
+    )
+
+
+def draw_renewals(orders: Orders, mean: float, rng: np.random.Generator) -> Ints:
+    """Draw how often each order was written anew under another pharmacy_id, [orders]."""
+    return rng.poisson(mean, len(orders.stay))
+
+
+def prescribed(orders: Orders, renewals: Ints, rows: Ints, end_minute: Ints) -> tuple[Orders, Ints]:
+    """Write the orders `rows` down, each as often as it is renewed, the renewals sharing its time out.
+
+    Args:
+        end_minute: of each order's stay, [orders]; what is renewed is so before it.
+
+    Returns:
+        The rows of prescriptions and, for each, its number: the order's own, or one past all orders.
+    """
+    owner, piece = spread(1 + renewals[rows])
+    row, is_new = rows[owner], piece > 0
+    start, stop, times = orders.start_minute[row], orders.stop_minute[row], 1 + renewals[row]
+    share = (np.minimum(stop, end_minute[row]) - start) // times
+    written = {field.name: getattr(orders, field.name)[row] for field in fields(Orders)}
+    written["start_minute"] = start + piece * share
+    written["stop_minute"] = np.where(piece + 1 < times, start + (piece + 1) * share, stop)
+    number = np.where(is_new, len(orders.stay) + np.cumsum(is_new) - 1, row)
+    return Orders(**written), number
+
+
+def early_administrations(orders: Orders, stays: Stays, rng: np.random.Generator) -> Administrations:
+    """Give what is due in the first 48 hours of the stay."""
+    end = (stays.first_hours[orders.stay] * 60).astype(np.int64)
+    none = np.zeros(len(orders.stay), dtype=np.int64)
+    return _give(orders, none, _doses(orders, end), none, rng)
+
+
+def late_administrations(
+    orders: Orders, stays: Stays, hours: Floats, rng: np.random.Generator
+) -> Administrations:
+    """Give what is due from 48 hours to the end of the stay; `hours` is its length."""
+    begin = (stays.first_hours[orders.stay] * 60).astype(np.int64)
+    early = _doses(orders, begin)
+    total = _doses(orders, (hours[orders.stay] * 60).astype(np.int64))
+    stays_on = stays.length[orders.stay] == LONG
+    return _give(orders, early, np.where(stays_on, np.maximum(total, early), early), begin, rng)
+
+
+def _doses(orders: Orders, end_minute: Ints) -> Ints:
+    """Return how many doses fall before `end_minute`."""
+    end = np.minimum(end_minute, orders.stop_minute)
+    return np.asarray(np.maximum((end - orders.start_minute - 1) // orders.interval_minutes + 1, 0))
+
+
+def _give(
+    orders: Orders, first: Ints, last: Ints, after_minute: Ints, rng: np.random.Generator
+) -> Administrations:
+    """Make the doses first, …, last − 1 of each order: a little early, and after `after_minute`."""
+    order, index = spread(last - first)
+    count = len(order)
+    slack = np.minimum(orders.interval_minutes[order] // 3, 45)
+    minute = orders.start_minute[order] + (first[order] + index) * orders.interval_minutes[order]
+    minute = np.maximum(minute - (rng.random(count) * slack).astype(np.int64), after_minute[order] + 1)
+    return Administrations(
+        order=order,
+        stay=orders.stay[order],
+        drug=orders.drug[order],
+        minute=minute,
+        text=np.searchsorted(np.cumsum(_EVENT_SHARES)[:-1], rng.random(count), side="right"),
+        named=rng.random(count) > 0.03,
+        linked=rng.random(count) > 0.01,
+    )
+
+
+def _lots(stays: Stays, drugs: int, rng: np.random.Generator) -> Floats:
+    """Return [S, D], uniform: the lot of a patient's former stays in most cases, so that drugs are kept."""
+    own = rng.random((int(stays.patient[-1]) + 1, drugs))[stays.patient]
+    fresh = rng.random(own.shape)
+    return np.asarray(np.where(rng.random(own.shape) < 0.65, own, fresh))

@@ -1,0 +1,71 @@
+"""Blocks of patients as compressed CSV, made in order by this process or by several."""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from pipelines.synthetic.catalog import catalog
+from pipelines.synthetic.mimic.block import draw_block, planted_rows
+from pipelines.synthetic.mimic.ids import BLOCK_PATIENTS
+from pipelines.synthetic.mimic.tables import hosp_tables
+from pipelines.synthetic.mimic.volume import Volume
+from pipelines.synthetic.processes import made_in_order
+
+
+@dataclass(frozen=True)
+class MadeBlock:
+    """What one block adds to the files."""
+
+    patients: int
+    rows: dict[str, int]
+    members: dict[str, bytes]  # by table: a gzip member of its own
+    planted: pl.DataFrame
+
+
+def made_blocks(patients: int, volume: Volume, seed: int, workers: int) -> Iterator[MadeBlock]:
+    """Return the blocks in order; the bytes do not depend on `workers`, of which 1 is this process itself.
+
+    Raises:
+        InputError: a worker was killed.
+    """
+    asked = [
+        (index, min(BLOCK_PATIENTS, patients - first), volume, seed)
+        for index, first in enumerate(range(0, patients, BLOCK_PATIENTS))
+    ]
+    return made_in_order("synthetic MIMIC-IV", make_block, asked, workers)
+
+
+def make_block(index: int, patients: int, volume: Volume, seed: int) -> MadeBlock:
+    block = draw_block(catalog(), index, patients, volume, seed)
+    rows, members = {}, {}
+    for name, table in hosp_tables(catalog(), block, seed):
+        rows[name] = table.height
+        members[name] = compressed(table, header=index == 0)
+    return MadeBlock(patients, rows, members, planted_rows(block))
+
+
+def compressed(table: pl.DataFrame, *, header: bool) -> bytes:
+    """Return the table as CSV in a gzip member; zlib's header carries no time."""
+    member = _Member()
+    table.write_csv(member, include_header=header)  # type: ignore[call-overload]  # it needs `write` alone
+    return member.closed()
+
+
+class _Member:
+    """A file that keeps only the compressed bytes of what is written to it."""
+
+    def __init__(self) -> None:
+        self._packer = zlib.compressobj(level=1, wbits=31)
+        self._parts: list[bytes] = []
+
+    def write(self, text: bytes) -> int:
+        self._parts.append(self._packer.compress(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: a flush would end a zlib block."""
+
+    def closed(self) -> bytes:
+        return b"".join([*self._parts, self._packer.flush()])

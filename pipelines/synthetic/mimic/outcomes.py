@@ -1,0 +1,112 @@
+"""From planted probabilities to what happens: deaths, lengths of stay, the next admission."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.synthetic.catalog import Bools, Floats, Ints
+from pipelines.synthetic.draw import sigmoid
+from pipelines.synthetic.mimic.patients import LONG, SHORT, Patients, Stays
+from pipelines.synthetic.mimic.planted import EFFECTS, Parts, probability
+
+WEEK_HOURS = 7 * 24.0
+RECENT_DAYS = 45.0  # how fast the memory of the prior admission fades
+RECENT_EFFECT = 0.9
+ODD_SHARE = 0.003  # stays that end before they begin
+
+
+@dataclass(frozen=True)
+class Deaths:
+    """[S] each."""
+
+    probability: Floats  # means something only where the stay is longer than 24 hours
+    died: Bools
+    happens: Bools  # the stay is not after a death
+
+
+def draw_deaths(stays: Stays, at_24_hours: Parts, rng: np.random.Generator) -> Deaths:
+    chance = probability(at_24_hours, EFFECTS["mimic_mortality"])
+    drawn = rng.random(len(chance)) < np.where(stays.length == SHORT, 0.01, chance)
+    so_far = np.cumsum(drawn)
+    first = np.arange(len(drawn)) - stays.ordinal
+    before: Ints = so_far - drawn
+    earlier_deaths = before - before[first]
+    return Deaths(probability=chance, died=drawn & (earlier_deaths == 0), happens=earlier_deaths == 0)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """[S] each."""
+
+    probability: Floats  # of a long stay; means something only where it is longer than 48 hours
+    hours: Floats
+
+
+def draw_lengths(stays: Stays, at_48_hours: Parts, rng: np.random.Generator) -> Lengths:
+    chance = probability(at_48_hours, EFFECTS["mimic_long_stay"])
+    count = len(chance)
+    is_long = rng.random(count) < chance
+    within_week = 49 + (WEEK_HOURS - 49.5) * rng.beta(1.3, 2.0, count)
+    over_week = np.minimum(WEEK_HOURS + 0.5 + rng.exponential(110, count), 60 * 24)
+    hours = np.where(is_long, over_week, within_week)
+    return Lengths(probability=chance, hours=np.where(stays.length == LONG, hours, stays.first_hours))
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """[S] each."""
+
+    probability: Floats  # of readmission; means something only where another stay follows
+    admit_minute: Ints  # since 1970
+    is_odd: Bools  # recorded as ending before it begins
+
+
+def draw_calendar(
+    patients: Patients,
+    stays: Stays,
+    lengths: Lengths,
+    deaths: Deaths,
+    at_discharge: Parts,
+    rng: np.random.Generator,
+) -> Calendar:
+    """Draw the gaps between stays, stay by stay: a recent admission makes the next one likelier."""
+    count = len(stays.patient)
+    base = at_discharge.log_odds(EFFECTS["mimic_readmission"])
+    chance, admit = np.zeros(count), np.zeros(count, dtype=np.int64)
+    first_day = rng.integers(51_140, 76_000, len(patients.age_years))  # 2110 to 2178
+    start = np.flatnonzero(stays.ordinal == 0)
+    admit[start] = first_day[stays.patient[start]] * 1440 + stays.admit_minute[start]
+    soon_hours = rng.uniform(14, 29 * 24, count)
+    later_hours = 31 * 24 + 24 * np.exp(rng.normal(np.log(110), 1.0, count))
+    draw = rng.random(count)
+    recent = np.zeros(count)
+    for ordinal in range(int(stays.ordinal.max()) + 1):
+        here = np.flatnonzero(stays.ordinal == ordinal)
+        chance[here] = sigmoid(base[here] + RECENT_EFFECT * (recent[here] - 0.3 * (ordinal > 0)))
+        goes_on = here[patients.planned_stays[stays.patient[here]] > ordinal + 1]
+        soon = draw[goes_on] < chance[goes_on]
+        gap = np.where(soon, soon_hours[goes_on], np.minimum(later_hours[goes_on], 1200 * 24))
+        end = admit[goes_on] + np.floor(lengths.hours[goes_on] * 60).astype(np.int64)
+        admit[goes_on + 1] = _at_time_of_day(end, gap, stays.admit_minute[goes_on + 1], soon)
+        days = (admit[goes_on + 1] - admit[goes_on]) / 1440
+        recent[goes_on + 1] = np.exp(-days / RECENT_DAYS)
+    return Calendar(probability=chance, admit_minute=admit, is_odd=_odd(stays, rng) & ~deaths.died)
+
+
+def _at_time_of_day(end: Ints, gap_hours: Floats, minute_of_day: Ints, soon: Bools) -> Ints:
+    """Return the next admission at its own time of day: 12 hours to 30 days on if soon, else over 30 days.
+
+    The time of day moves it by less than a day, and gaps that are not soon are drawn from 31 days on.
+    """
+    wanted = end + (gap_hours * 60).astype(np.int64)
+    admit = wanted // 1440 * 1440 + minute_of_day
+    admit = np.where(admit < end + 12 * 60, admit + 1440, admit)
+    return np.where(soon & (admit > end + 30 * 1440), admit - 1440, admit)
+
+
+def _odd(stays: Stays, rng: np.random.Generator) -> Bools:
+    """Choose the odd stays among the short ones; none in a small block, where one would be too many."""
+    short = np.flatnonzero(stays.length == SHORT)
+    odd = np.zeros(len(stays.patient), dtype=bool)
+    odd[rng.permutation(short)[: int(ODD_SHARE * len(odd))]] = True
+    return odd

@@ -1,0 +1,241 @@
+"""The outcomes' true probabilities, from what is known when each task predicts and from nothing else.
+
+Each is a logistic of four parts: mains, interactions and order within the set, the trend over the sets,
+and an event now times the patient's history. Only written, numeric, readable rows count: what a model cannot
+see has no effect.
+"""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from pipelines.synthetic.catalog import FACTORS, Bools, Catalog, Floats, Ints
+from pipelines.synthetic.draw import seen_before, shifted, sigmoid
+from pipelines.synthetic.mimic.drugs import ADMINISTERED, Administrations
+from pipelines.synthetic.mimic.labs import Labs, standardized
+from pipelines.synthetic.mimic.patients import Stays
+
+COHORTS = ("mimic_mortality", "mimic_long_stay", "mimic_readmission")
+PREDICT_HOURS = {"mimic_mortality": 24, "mimic_long_stay": 48}
+
+DRUG_CLASSES = {  # ATC prefixes
+    "antibiotic": ("J01", "A07AA09"),
+    "pressor": ("C01CA03", "S01GA05", "H01BA01"),
+    "sedation": ("N01A", "N05CD", "N05CM", "N02AB03"),
+    "loop_diuretic": ("C03C",),
+    "opioid": ("N02AA", "N02AX", "N07BC02", "N05BA"),
+    "bleeding_risk": ("B01A", "M01AB15", "C01EB16", "L01XX33", "A01AD05"),
+    "steroid_or_insulin": ("A07EA03", "D07AA01", "H02AB", "A01AC02", "A10A"),
+}
+INTERACTIONS_WITH_HISTORY = (
+    ("opioid", ("copd", "respiratory_failure", "substance_use", "dementia", "depression")),
+    ("bleeding_risk", ("gi_bleed", "chronic_kidney_disease", "cirrhosis", "anemia", "acute_kidney_failure")),
+    (
+        "steroid_or_insulin",
+        ("sepsis", "pneumonia", "skin_infection", "pancreatitis", "urinary_infection", "diabetes"),
+    ),
+)
+READMITTED_MORE = ("heart_failure", "cirrhosis", "substance_use", "solid_cancer", "transplant", "psychosis")
+READMITTED_LESS = ("joint_disease", "chest_pain", "fracture", "pregnancy", "hyperlipidemia")
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Log-odds per unit of each part; the parts themselves have a spread near one."""
+
+    intercept: float
+    main: float
+    within: float
+    trend: float
+    history: float
+
+
+# Strengths were set with LightGBM's score and a linear sequence model's in view: the trend outweighs the mains on
+# purpose, so a model that sees order has an advantage here that real data need not give it.
+EFFECTS = {
+    "mimic_mortality": Effects(intercept=-4.2, main=1.4, within=1.2, trend=2.0, history=1.1),
+    "mimic_long_stay": Effects(intercept=-1.95, main=1.5, within=1.1, trend=2.4, history=1.2),
+    "mimic_readmission": Effects(intercept=-1.9, main=1.2, within=1.1, trend=2.6, history=1.2),
+}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The four parts of one cohort's log-odds, [S] each."""
+
+    main: Floats
+    within: Floats
+    trend: Floats
+    history: Floats
+
+    def log_odds(self, effects: Effects) -> Floats:
+        return sum(self.terms(effects).values(), start=np.full(len(self.main), effects.intercept))
+
+    def terms(self, effects: Effects) -> dict[str, Floats]:
+        """Return what each part adds to the log-odds."""
+        return {
+            field.name: getattr(effects, field.name) * getattr(self, field.name) for field in fields(self)
+        }
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is written of S stays, and who comes after whom."""
+
+    catalog: Catalog
+    stays: Stays
+    labs: Labs
+    given: Administrations
+    told: Bools  # [S, C] conditions that the stay's mapped diagnoses tell
+
+    @cached_property
+    def values(self) -> "Values":
+        """The numeric laboratory rows of the items that tell of a factor."""
+        labs, tells = self.labs, (self.catalog.labs.loadings != 0).any(axis=1)
+        rows = np.flatnonzero(labs.has_number & tells[labs.item])
+        item = labs.item[rows]
+        return Values(
+            stay=labs.stay[rows],
+            item=item,
+            minute=labs.minute[rows],
+            available_minute=labs.available_minute[rows],
+            level=standardized(self.catalog, item, labs.value[rows]),
+        )
+
+    @cached_property
+    def trend(self) -> Floats:
+        """[S]: see `_trend`."""
+        return _trend(self)
+
+
+@dataclass(frozen=True)
+class Values:
+    """Laboratory rows, as far as the outcomes need them."""
+
+    stay: Ints
+    item: Ints
+    minute: Ints
+    available_minute: Ints
+    level: Floats  # standard deviations from the item's mean
+
+    def take(self, rows: Bools) -> "Values":
+        return Values(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+def parts_at_hour(record: Record, hour: int) -> Parts:
+    """Return the parts as they are `hour` hours after admission, the stay's own diagnoses left out."""
+    limit = np.full(len(record.stays.patient), hour * 60, dtype=np.int64)
+    values, given = _known(record, limit)
+    acute = _panel(record, values, ("inflammation", "acidosis"))
+    support = _given(record, given, "pressor") + _given(record, given, "sedation")
+    return Parts(
+        main=1.3 * acute + 0.5 * support,
+        within=_within(record, values, given, split_minute=limit // 3, acute=acute),
+        trend=record.trend,
+        history=_history(record, given),
+    )
+
+
+def parts_at_discharge(record: Record, hours: Floats) -> Parts:
+    """Return the parts as they are at discharge, own diagnoses included; `hours` is the stays' length."""
+    limit = np.floor(hours * 60).astype(np.int64)
+    values, given = _known(record, limit)
+    names = record.catalog.conditions.names
+    more = record.told[:, [names.index(name) for name in READMITTED_MORE]].sum(axis=1)
+    less = record.told[:, [names.index(name) for name in READMITTED_LESS]].sum(axis=1)
+    acute = _panel(record, values, ("inflammation", "acidosis"))
+    chronic = _panel(record, values, ("hepatic", "cardiac", "clotting"))
+    return Parts(
+        main=1.2 * chronic + 0.6 * more - 0.5 * less,
+        within=_within(record, values, given, split_minute=limit // 2, acute=acute),
+        trend=record.trend,
+        history=_history(record, given),
+    )
+
+
+def _known(record: Record, limit_minute: Ints) -> tuple[Values, Administrations]:
+    """Keep what a model may see at the limit: available, numeric; administered, named."""
+    given = record.given
+    is_given = (given.text == ADMINISTERED) & given.named & (given.minute <= limit_minute[given.stay])
+    return _known_values(record, limit_minute), given.take(is_given)
+
+
+def _known_values(record: Record, limit_minute: Ints) -> Values:
+    values = record.values
+    return values.take(values.available_minute <= limit_minute[values.stay])
+
+
+def _panel(record: Record, values: Values, factors: tuple[str, ...], *, least: float = 2.0) -> Floats:
+    """Return [S]: the mean standardized value of the factors' items, drawn to 0 by `least` rows."""
+    loadings = record.catalog.labs.loadings[:, [FACTORS.index(name) for name in factors]].sum(axis=1)
+    weight = loadings[values.item]
+    count = len(record.stays.patient)
+    total = np.bincount(values.stay, weight * values.level, count)
+    size = np.bincount(values.stay, np.abs(weight), count)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / (size + least))
+
+
+def _class_drugs(catalog: Catalog, name: str) -> Bools:
+    """Return [D]: which drugs belong to a class, every ATC code of theirs doing so."""
+    prefixes = DRUG_CLASSES[name]
+    return np.array(
+        [bool(atc) and all(code.startswith(prefixes) for code in atc) for atc in catalog.drugs.atc]
+    )
+
+
+def _given(record: Record, given: Administrations, name: str) -> Floats:
+    """Return [S]: 1 where a drug of the class was given."""
+    of_class = _class_drugs(record.catalog, name)[given.drug]
+    return (np.bincount(given.stay[of_class], minlength=len(record.stays.patient)) > 0).astype(np.float64)
+
+
+def _within(
+    record: Record, values: Values, given: Administrations, *, split_minute: Ints, acute: Floats
+) -> Floats:
+    """Return what only the set's inside tells: rising values, a drug beside a value, a late drug."""
+    late = values.minute > split_minute[values.stay]
+    after = _panel(record, values.take(late), ("inflammation", "acidosis"), least=0.0)
+    before = _panel(record, values.take(~late), ("inflammation", "acidosis"), least=0.0)
+    rise = np.nan_to_num(after - before)
+    renal = np.tanh(1.5 * _panel(record, values, ("renal",)))
+    diuretic = _given(record, given, "loop_diuretic") * renal
+    waiting = _first_minute(record, given, "antibiotic")
+    has_waited = np.where(np.isnan(waiting), 0.0, np.where(waiting > 6 * 60, 1.0, -1.0))
+    return np.asarray(1.1 * np.clip(rise, -2, 2) + 1.2 * diuretic + 0.8 * has_waited * (acute > 0.2))
+
+
+def _first_minute(record: Record, given: Administrations, name: str) -> Floats:
+    """Return [S]: when the first drug of the class was given, NaN where none was."""
+    rows = given.take(_class_drugs(record.catalog, name)[given.drug])
+    first = np.full(len(record.stays.patient), np.inf)
+    np.minimum.at(first, rows.stay, rows.minute)
+    return np.where(np.isinf(first), np.nan, first)
+
+
+def _trend(record: Record) -> Floats:
+    """Return how first-day renal, anaemia and nutrition values rise from stay to stay."""
+    first_day = np.full(len(record.stays.patient), 24 * 60, dtype=np.int64)
+    values = _known_values(record, first_day)
+    level = _panel(record, values, ("renal", "anemia", "nutrition"), least=0.0)
+    before = shifted(level, record.stays.ordinal, 1)
+    long_before = shifted(level, record.stays.ordinal, 2)
+    rise = 0.65 * np.nan_to_num(level - before) + 0.35 * np.nan_to_num(before - long_before)
+    return np.asarray(np.clip(1.6 * rise, -3, 3))
+
+
+def _history(record: Record, given: Administrations) -> Floats:
+    """Return the drugs now that a diagnosis of a former stay makes dangerous, less those that it does not."""
+    ordinal, names = record.stays.ordinal, record.catalog.conditions.names
+    before = seen_before(record.told, ordinal)
+    total = np.zeros(len(ordinal))
+    for drug_class, conditions in INTERACTIONS_WITH_HISTORY:
+        had = before[:, [names.index(name) for name in conditions]].any(axis=1)
+        total += _given(record, given, drug_class) * np.where(had, 1.0, -0.5)
+    return np.where(ordinal > 0, total, 0.0)
+
+
+def probability(parts: Parts, effects: Effects) -> Floats:
+    """Return the true probability of the outcome, [S]."""
+    return sigmoid(parts.log_odds(effects))

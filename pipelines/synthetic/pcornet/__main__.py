@@ -1,0 +1,38 @@
+"""`python -m pipelines.synthetic.pcornet --children N --out DIR --seed S`: a CDM to try on."""
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+from schemas.errors import NestError
+
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.synthetic.pcornet", description=__doc__)
+    parser.add_argument("--children", type=int, default=2_000, help="the paper has 500,000")
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--out", type=Path, required=True, help="demographic.parquet, … are written there")
+    parser.add_argument("--workers", type=int, default=1, help="processes; the bytes are the same")
+    asked = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for name in ONE_THREAD:  # read at import, below and in the workers; more threads only wait for each other
+        os.environ.setdefault(name, "1")
+    from pipelines.synthetic.pcornet.write import write_pcornet
+
+    try:
+        rows = write_pcornet(asked.out, children=asked.children, seed=asked.seed, workers=asked.workers)
+    except NestError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for table, count in rows.items():
+        print(f"{table:<28}{count:>12,}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

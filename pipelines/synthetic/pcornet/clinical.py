@@ -1,0 +1,133 @@
+"""LAB_RESULT_CM, VITAL and IMMUNIZATION: what is measured and given at an encounter."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from pipelines.synthetic.catalog import Floats, Ints
+from pipelines.synthetic.columns import pick
+from pipelines.synthetic.pcornet.coded import minute_within, numbered, place_of
+from pipelines.synthetic.pcornet.menu import draw_panels, draw_vaccines, table
+from pipelines.synthetic.pcornet.spoil import clocks, hit, replaced, rounded, spoken
+from pipelines.synthetic.pcornet.visits import REASON
+
+if TYPE_CHECKING:
+    from pipelines.synthetic.pcornet.tables import Block
+
+_MEASURED = {"WELL": 0.97, "SICK": 0.8, "AOM": 0.8, "CHRONIC": 0.8, "STAY": 0.9, "ED": 0.6, "BIRTH": 0.95}
+_AGE_YEARS = np.array([0, 0.25, 0.5, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 22])
+_HEIGHT_INCHES = np.array([19.7, 24, 26.5, 29.5, 34, 37.5, 40, 45.5, 50.5, 54.5, 59, 64, 67, 68, 68])
+_WEIGHT_POUNDS = np.array([7.5, 13, 17, 21.5, 27.5, 31.5, 36, 46, 57, 71, 90, 112, 132, 145, 150])
+_UNKNOWN_UNIT = "NI"
+
+
+def lab_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
+    drawn, items = draw_panels(block.visits, rng), table("labs")
+    count, place = len(drawn.visit), place_of(block, drawn.visit)
+    minute = minute_within(block, drawn.visit, rng)
+    result = minute + rng.integers(30, 900, count)
+    value, unit = _values(drawn.line, rng)
+    is_text = np.isnan(value)
+    positive = items["result"].str.split(":").list.get(1).cast(pl.Float64).fill_null(0).to_numpy()[drawn.line]
+    text = replaced(
+        pick({"NEGATIVE": 96, "BORDERLINE": 1, "INDETERMINATE": 3}, count, rng),
+        rng.random(count) < positive,
+        "POSITIVE",
+    )
+    rows = pl.DataFrame(
+        {
+            "PATID": block.patids[place.child],
+            "ENCOUNTERID": place.ids(rng),
+            "LAB_LOINC": items["loinc"][drawn.line],
+            "SPECIMEN_DATE": place.dates(minute // 1440, rng),
+            "SPECIMEN_TIME": clocks(minute, rng),
+            "LAB_ORDER_DATE": place.dates(minute // 1440, rng),
+            "RESULT_DATE": place.dates(result // 1440, rng),
+            "RESULT_TIME": clocks(result, rng),
+            "RESULT_NUM": pl.Series(value, nan_to_null=True),
+            "RESULT_MODIFIER": replaced(
+                pick({"EQ": 97, "LT": 1, "GT": 1, "NI": 1}, count, rng), is_text, "TX"
+            ),
+            "RESULT_UNIT": replaced(unit, is_text, None),
+            "RESULT_QUAL": replaced(spoken(text, rng), ~is_text, None),
+        }
+    )
+    return numbered("LAB_RESULT_CM_ID", "L", block.index, rows)
+
+
+def _values(line: Ints, rng: np.random.Generator) -> tuple[Floats, pl.Series]:
+    """Return values and units: some in the LOINC's other unit, some without a word of it."""
+    items = table("labs")
+    mean, spread = items["mean"].to_numpy()[line], items["sd"].to_numpy()[line]
+    value = np.maximum(mean + spread * rng.standard_normal(len(line)), mean * 0.05)
+    factor = items["factor"].to_numpy()[line]
+    other = hit("unit_other", len(line), rng) & ~np.isnan(factor)
+    value = rounded(np.where(other, value * factor, value), items["decimals"].fill_null(0).to_numpy()[line])
+    unit = replaced(items["unit"][line], other, items["other_unit"][line])
+    return value, replaced(unit, hit("unit_unknown", len(line), rng), _UNKNOWN_UNIT)
+
+
+def vital_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
+    visits, children = block.visits, block.children
+    shares = np.zeros(len(REASON))
+    for reason, share in _MEASURED.items():
+        shares[REASON[reason]] = share
+    visit = np.flatnonzero(rng.random(visits.count) < shares[visits.reason])
+    count, place, minute = len(visit), place_of(block, visit), minute_within(block, visit, rng)
+    age = visits.start[visit] / 1440 / 365.25
+    size = rng.standard_normal((children.count, 2))[place.child]
+    height = np.interp(age, _AGE_YEARS, _HEIGHT_INCHES) * (1 + 0.04 * size[:, 0])
+    weight = np.interp(age, _AGE_YEARS, _WEIGHT_POUNDS) * np.exp(0.13 * size[:, 1] + 0.08 * size[:, 0])
+    height += rng.normal(0, 0.3, count)
+    weight *= 1 + rng.normal(0, 0.02, count)
+    pressure = 88 + 2.2 * np.minimum(age, 16) + rng.normal(0, 8, count)
+    well = visits.reason[visit] == REASON["WELL"]
+    has_height = rng.random(count) < np.where(well, 0.98, 0.5)
+    has_weight = rng.random(count) < 0.97
+    has_pressure = rng.random(count) < np.where(age >= 2, 0.92, 0.25)
+    has_bmi = has_height & has_weight & (age >= 2) & (rng.random(count) < 0.8)
+    rows = pl.DataFrame(
+        {
+            "PATID": block.patids[place.child],
+            "ENCOUNTERID": place.ids(rng),
+            "MEASURE_DATE": place.dates(minute // 1440, rng),
+            "MEASURE_TIME": clocks(minute, rng),
+            "HT": _measured(height, 1, has_height),
+            "WT": _measured(weight, 1, has_weight),
+            "SYSTOLIC": _measured(pressure, 0, has_pressure),
+            "DIASTOLIC": _measured(pressure * 0.62 + rng.normal(0, 4, count), 0, has_pressure),
+            "ORIGINAL_BMI": _measured(703 * weight / height**2, 1, has_bmi),
+        }
+    )
+    return numbered("VITALID", "V", block.index, rows)
+
+
+def _measured(
+    values: Floats, decimals: int, present: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> pl.Series:
+    return pl.Series(np.where(present, np.round(values, decimals), np.nan), nan_to_null=True)
+
+
+def imm_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
+    drawn = draw_vaccines(block.visits, rng)
+    count, place = len(drawn.visit), place_of(block, drawn.visit)
+    day = minute_within(block, drawn.visit, rng) // 1440
+    late = np.where(rng.random(count) < 0.1, rng.integers(1, 60, count), 0)  # told later, by a registry
+    not_given = hit("vaccine_not_given", count, rng)
+    rows = pl.DataFrame(
+        {
+            "PATID": block.patids[place.child],
+            "ENCOUNTERID": place.ids(rng),
+            "VX_RECORD_DATE": place.dates(day + late, rng),
+            "VX_ADMIN_DATE": replaced(place.dates(day, rng), rng.random(count) < 0.05, None),
+            "VX_CODE_TYPE": pl.Series(["CX"]).new_from_index(0, count),
+            "VX_CODE": spoken(table("vaccines")["cvx"][drawn.line], rng),
+            "VX_STATUS": replaced(
+                pl.Series(["CP"]).new_from_index(0, count),
+                not_given,
+                pick({"ER": 1, "IC": 1, "ND": 1}, count, rng),
+            ),
+        }
+    )
+    return numbered("IMMUNIZATIONID", "I", block.index, rows)

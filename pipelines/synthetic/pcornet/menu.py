@@ -1,0 +1,134 @@
+"""What is written at an encounter of each reason: the CSV files of this folder, read once.
+
+Shares are of encounters of the reason (and of children with the trait, between two ages). Codes are real; the shares
+are rough, chosen for a record of the usual size, and stand for no population.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.synthetic.catalog import Bools, Floats, Ints
+from pipelines.synthetic.pcornet.children import Children
+from pipelines.synthetic.pcornet.visits import MONTH, REASON, Visits
+from schemas.io.paths import scan_csv
+
+FOLDER = Path(__file__).parent
+CONDITION_SHARE = {"CHRONIC": 0.95, "STAY": 0.9, "ED": 0.4, "SICK": 0.3, "WELL": 0.3}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows of one kind: the encounter each belongs to and its line in a table of the menu."""
+
+    visit: Ints
+    line: Ints
+
+
+@cache
+def table(name: str) -> pl.DataFrame:
+    """Read one file of the menu, numbers as numbers; the same object every time."""
+    numbers = {"share", "from_month", "to_month", "month", "mean", "sd", "decimals", "factor", "weight"}
+    read = scan_csv(FOLDER / f"{name}.csv", infer_schema=False).collect()
+    return read.with_columns(pl.col(column).cast(pl.Float64) for column in read.columns if column in numbers)
+
+
+@cache
+def codes(kind: str) -> pl.DataFrame:
+    """Return the lines of one kind, and below those of diagnoses a line for each chronic condition."""
+    lines = table("menu").filter(kind=kind)
+    if kind != "DX":
+        return lines
+    own = table("conditions").select("code10", "code9", type10=pl.lit("10"), type9=pl.lit("09"))
+    return pl.concat([lines, own], how="diagonal")
+
+
+def draw_codes(kind: str, children: Children, visits: Visits, rng: np.random.Generator) -> Drawn:
+    """Draw the codes of one kind at every encounter, in order of encounter."""
+    months = visits.start / 1440 / MONTH
+    at: list[Ints] = []
+    lines: list[Ints] = []
+    for number, line in enumerate(table("menu").filter(kind=kind).iter_rows(named=True)):
+        chosen = _chosen(line, children, visits, months, rng)
+        at.append(chosen)
+        lines.append(np.full(len(chosen), number))
+    if kind == "DX":
+        conditions = _conditions(children, visits, rng)
+        at.append(conditions)
+        own = table("menu").filter(kind=kind).height + children.condition[visits.child[conditions]]
+        lines.append(own)
+    visit, line_of = np.concatenate(at), np.concatenate(lines)
+    order = np.lexsort((line_of, visit))
+    return Drawn(visit[order], line_of[order])
+
+
+def _chosen(
+    line: dict[str, Any],
+    children: Children,
+    visits: Visits,
+    months: Floats,
+    rng: np.random.Generator,
+) -> Ints:
+    candidates = visits.of(line["reason"])
+    taken: Bools = rng.random(len(candidates)) < line["share"]
+    candidates = candidates[taken]
+    first, last = line["from_month"], line["to_month"]
+    if first is not None:
+        candidates = candidates[(months[candidates] >= first) & (months[candidates] < last)]
+    if line["trait"] is not None:
+        candidates = candidates[children.traits[line["trait"]][visits.child[candidates]]]
+    return candidates
+
+
+def _conditions(children: Children, visits: Visits, rng: np.random.Generator) -> Ints:
+    share = np.zeros(len(REASON))
+    for reason, value in CONDITION_SHARE.items():
+        share[REASON[reason]] = value
+    has = children.traits["complex"][visits.child] & (rng.random(visits.count) < share[visits.reason])
+    return np.flatnonzero(has)
+
+
+def draw_panels(visits: Visits, rng: np.random.Generator) -> Drawn:
+    """Draw laboratory rows: every item of the panels that are ordered; a long stay has them every other day."""
+    months = visits.start / 1440 / MONTH
+    at: list[Ints] = []
+    lines: list[Ints] = []
+    labs = table("labs")
+    for line in table("panels").iter_rows(named=True):
+        candidates = visits.of(line["reason"])
+        candidates = candidates[rng.random(len(candidates)) < line["share"]]
+        if line["from_month"] is not None:
+            months_of = months[candidates]
+            candidates = candidates[(months_of >= line["from_month"]) & (months_of < line["to_month"])]
+        days = (visits.end - visits.start)[candidates] // 1440
+        draws = np.repeat(candidates, np.clip(days // 2, 1, 6))
+        items = np.flatnonzero((labs["panel"] == line["panel"]).to_numpy())
+        at.append(np.repeat(draws, len(items)))
+        lines.append(np.tile(items, len(draws)))
+    visit, line_of = np.concatenate(at), np.concatenate(lines)
+    order = np.argsort(visit, kind="stable")
+    return Drawn(visit[order], line_of[order])
+
+
+def draw_vaccines(visits: Visits, rng: np.random.Generator) -> Drawn:
+    """Draw vaccines: each line at the well-child visit (or the birth) next to its month of age."""
+    months = visits.start / 1440 / MONTH
+    well = np.union1d(visits.of("WELL"), visits.of("BIRTH"))
+    at: list[Ints] = []
+    lines: list[Ints] = []
+    for number, line in enumerate(table("vaccines").iter_rows(named=True)):
+        slack = max(0.4, 0.12 * line["month"])
+        candidates = well[np.abs(months[well] - line["month"] - 0.3) <= slack]
+        candidates = candidates[
+            np.diff(visits.child[candidates], prepend=-1) != 0
+        ]  # a child's first such visit
+        candidates = candidates[rng.random(len(candidates)) < line["share"]]
+        at.append(candidates)
+        lines.append(np.full(len(candidates), number))
+    visit, line_of = np.concatenate(at), np.concatenate(lines)
+    order = np.lexsort((line_of, visit))
+    return Drawn(visit[order], line_of[order])

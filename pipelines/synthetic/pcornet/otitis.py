@@ -1,0 +1,54 @@
+"""Otitis media: who has a first episode, how likely it recurs given the record before it, and the visits."""
+
+import numpy as np
+
+from pipelines.synthetic.catalog import Floats, Ints
+from pipelines.synthetic.draw import sigmoid, spread
+from pipelines.synthetic.pcornet.children import YEAR, Children
+
+_EVER = 0.42
+_SECOND_VISIT = 0.25  # within the same episode
+_GAP_DAYS = (38.0, 420.0)  # mean between episodes: of those prone to it, of others
+
+
+def draw_otitis(
+    children: Children, sick_child: Ints, sick_minute: Ints, rng: np.random.Generator
+) -> tuple[Ints, Ints, Floats]:
+    """Return child, minute and (of a first visit) the probability of being prone to recurrence.
+
+    That depends on smoke at home, prematurity, an early first episode and the colds seen before it.
+    """
+    child = np.flatnonzero(rng.random(children.count) < _EVER)
+    first = np.minimum((0.35 + rng.gamma(2.0, 0.55, len(child))), 6.0) * YEAR
+    colds = _colds_before(children.count, child, first, sick_child, sick_minute)
+    likely = (
+        -3.6
+        + 1.4 * children.traits["smoke"][child]
+        + 1.1 * children.traits["premature"][child]
+        + 0.9 * (first < YEAR)
+        + 0.55 * np.minimum(colds, 5)
+    )
+    chance = sigmoid(likely)
+    prone = rng.random(len(child)) < chance
+    owner, number = spread(
+        1 + np.where(prone, 2 + rng.poisson(2.2, len(child)), rng.poisson(0.5, len(child)))
+    )
+    gap = np.where(number == 0, 0, 15 + rng.exponential(np.where(prone, *_GAP_DAYS)[owner]))
+    since = np.cumsum(gap)
+    day = first[owner] + since - since[np.flatnonzero(number == 0)][owner]
+    again = rng.random(len(owner)) < _SECOND_VISIT
+    follow_up = day[again] + rng.uniform(2, 12, int(again.sum()))
+    days = np.concatenate([day, follow_up])
+    probability = np.where(number == 0, chance[owner], np.nan)
+    return (
+        np.concatenate([child[owner], child[owner][again]]),
+        days.astype(np.int64) * 1440 + rng.integers(8 * 60, 18 * 60, len(days)),
+        np.concatenate([probability, np.full(len(follow_up), np.nan)]),
+    )
+
+
+def _colds_before(count: int, child: Ints, first_day: Floats, sick_child: Ints, sick_minute: Ints) -> Floats:
+    limit = np.zeros(count)
+    limit[child] = first_day
+    before = sick_minute < limit[sick_child] * 1440
+    return np.bincount(sick_child[before], minlength=count)[child].astype(np.float64)

@@ -1,0 +1,233 @@
+"""A block as the tables of a CDM: every column that is read, and a few a real one has beside them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from pipelines.sources.pcornet.tables import TABLES
+from pipelines.synthetic.catalog import Floats, Ints
+from pipelines.synthetic.columns import pick
+from pipelines.synthetic.draw import stream
+from pipelines.synthetic.pcornet.children import END_OF_DATA, NEVER, Children, draw_children
+from pipelines.synthetic.pcornet.clinical import imm_table, lab_table, vital_table
+from pipelines.synthetic.pcornet.coded import (
+    diagnosis_table,
+    given_table,
+    ordered_table,
+    procedure_table,
+)
+from pipelines.synthetic.pcornet.menu import table as menu_table
+from pipelines.synthetic.pcornet.spoil import as_dates, clocks, day_of, hit, padded, replaced, spoken
+from pipelines.synthetic.pcornet.visits import REASON, Visits, draw_visits
+
+UNREAD: dict[str, dict[str, str | None]] = {  # columns of a real CDM that nobody reads
+    "DEMOGRAPHIC": {"GENDER_IDENTITY": "NI", "RAW_SEX": "unread"},
+    "ENCOUNTER": {"FACILITY_TYPE": "NI", "RAW_ENC_TYPE": "unread"},
+    "DIAGNOSIS": {"RAW_DX": "unread"},
+    "PROCEDURES": {"RAW_PX": "unread"},
+    "LAB_RESULT_CM": {"RAW_RESULT": "unread", "LAB_PX_TYPE": "NI"},
+    "MED_ADMIN": {"RAW_MEDADMIN_MED_NAME": "unread"},
+    "PRESCRIBING": {"RX_QUANTITY": None, "RAW_RX_MED_NAME": "unread"},
+    "VITAL": {"SMOKING": "NI", "RAW_BLOOD_PRESSURE": "unread"},
+    "IMMUNIZATION": {"VX_MANUFACTURER": None, "RAW_VX_NAME": "unread"},
+    "DEATH": {"DEATH_SOURCE": "L"},
+    "HARVEST": {"NETWORKID": "C0", "DATAMART_PLATFORM": "03"},
+}
+_SEXES: dict[str | None, float] = {"NI": 0.004, "UN": 0.002, "OT": 0.001, "": 0.002, None: 0.991}
+_HISPANIC: dict[str | None, float] = {"Y": 20, "N": 76, "R": 1, "NI": 2, "UN": 1}
+_RACES: dict[str | None, float] = {
+    "05": 55,
+    "03": 20,
+    "02": 5,
+    "01": 0.6,
+    "04": 0.3,
+    "06": 5,
+    "07": 1,
+    "NI": 6,
+    "OT": 6,
+    "UN": 1,
+}
+_TYPES: dict[str, dict[str | None, float]] = {
+    "BIRTH": {"IP": 1},
+    "WELL": {"AV": 1},
+    "SICK": {"AV": 88, "TH": 6, "OA": 6},
+    "AOM": {"AV": 90, "ED": 10},
+    "ASD": {"AV": 1},
+    "DOUBT": {"AV": 1},
+    "CHRONIC": {"AV": 90, "TH": 10},
+    "ED": {"ED": 1},
+    "STAY": {"IP": 40, "EI": 50, "OS": 10},
+}
+_STATUS: dict[str | None, float] = {"HO": 84, "HH": 7, "SN": 1, "RH": 1, "AM": 1, "NI": 3, "OT": 2, "": 1}
+_CHILD_ROOM, _VISIT_ROOM, _STRIDE = 4_096, 262_144, 7_368_787
+_CHILD_PRIME, _VISIT_PRIME = 9_999_991, 999_999_937
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of children with everything that happened to them."""
+
+    index: int
+    children: Children
+    visits: Visits
+
+    @cached_property
+    def patids(self) -> pl.Series:
+        return _ids("P", self.index * _CHILD_ROOM, _CHILD_PRIME, self.children.count)
+
+    @cached_property
+    def encounter_ids(self) -> pl.Series:
+        return _ids("E", self.index * _VISIT_ROOM, _VISIT_PRIME, self.visits.count)
+
+
+def draw_block(index: int, count: int, seed: int) -> Block:
+    """Draw children and their encounters."""
+    weights = menu_table("conditions")["weight"].to_numpy()
+    children = draw_children(count, weights, stream(seed, index, "pcornet children"))
+    return Block(index, children, draw_visits(children, stream(seed, index, "pcornet visits")))
+
+
+def _ids(letter: str, first: int, prime: int, count: int) -> pl.Series:
+    """Return identifiers that tell no order, unique over all blocks."""
+    return letter + pl.Series((first + np.arange(count) + 1) * _STRIDE % prime + prime).cast(pl.String)
+
+
+def harvest() -> pa.Table:
+    """Return the one row of HARVEST; vitals, as an example, are a week fresher than the rest."""
+    end = day_of(END_OF_DATA)
+    row = {"CDM_VERSION": ["7.0"], "BIRTH_DATE_MGMT": ["01"]}
+    days = {
+        name: as_dates(np.array([end + 7 * (name == "REFRESH_VITAL_DATE")]))
+        for name in TABLES["HARVEST"].names
+        if name.startswith("REFRESH")
+    }
+    return as_written("HARVEST", pl.DataFrame({**row, **days}))
+
+
+def cdm_tables(block: Block, seed: int) -> dict[str, pa.Table]:
+    """Return the block's rows of every table but HARVEST."""
+    makers: dict[str, Callable[[Block, np.random.Generator], pl.DataFrame]] = {
+        "DEMOGRAPHIC": _demographic,
+        "ENCOUNTER": _encounter,
+        "DIAGNOSIS": diagnosis_table,
+        "PROCEDURES": procedure_table,
+        "LAB_RESULT_CM": lab_table,
+        "MED_ADMIN": given_table,
+        "PRESCRIBING": ordered_table,
+        "VITAL": vital_table,
+        "IMMUNIZATION": imm_table,
+        "DEATH": _death,
+    }
+    return {
+        name: as_written(name, make(block, stream(seed, block.index, f"pcornet {name}")))
+        for name, make in makers.items()
+    }
+
+
+def as_written(name: str, rows: pl.DataFrame) -> pa.Table:
+    """Add the columns nobody reads, and give each column its declared type."""
+    unread = UNREAD[name]
+    table = rows.select(TABLES[name].names).to_arrow()
+    for column, text in unread.items():
+        constant = pa.DictionaryArray.from_arrays(
+            pa.nulls(table.num_rows, pa.int32()) if text is None else np.zeros(table.num_rows, np.int32),
+            [text or ""],
+        )
+        table = table.append_column(column, constant.cast(pa.string()))
+    schema = pa.schema([*TABLES[name], *(pa.field(column, pa.string()) for column in unread)])
+    return table.cast(schema)
+
+
+def _demographic(block: Block, rng: np.random.Generator) -> pl.DataFrame:
+    children = block.children
+    odd_sex = pick(_SEXES, children.count, rng)
+    sex = pl.Series(np.where(children.is_male, "M", "F"))
+    return pl.DataFrame(
+        {
+            "PATID": block.patids,
+            "BIRTH_DATE": as_dates(children.birth_day),
+            "BIRTH_TIME": clocks(children.birth_clock, rng),
+            "SEX": replaced(sex, odd_sex.is_not_null().to_numpy(), odd_sex),
+            "HISPANIC": pick(_HISPANIC, children.count, rng),
+            "RACE": pick(_RACES, children.count, rng),
+        }
+    )
+
+
+def _death(block: Block, rng: np.random.Generator) -> pl.DataFrame:
+    dead = np.flatnonzero(block.children.death_age < NEVER)
+    day = block.children.birth_day[dead] + block.children.death_age[dead]
+    return pl.DataFrame({"PATID": block.patids[dead], "DEATH_DATE": as_dates(day)})
+
+
+def _encounter(block: Block, rng: np.random.Generator) -> pl.DataFrame:
+    visits, children = block.visits, block.children
+    is_stay = np.isin(visits.reason, [REASON["STAY"], REASON["BIRTH"]])
+    twice = np.flatnonzero(is_stay)
+    twice = twice[hit("stay_twice", len(twice), rng)]
+    row = np.concatenate([np.arange(visits.count), twice])
+    ids = pl.concat([block.encounter_ids, block.encounter_ids[twice].str.replace("E", "D")])
+    start, end = visits.start[row], visits.end[row]
+    is_stay, child = is_stay[row], visits.child[row]
+    days = np.maximum((end - start) // 1440, 1)
+    start = np.where(
+        np.arange(len(row)) >= visits.count, start + days * 360, start
+    )  # the second row overlaps
+    back = hit("discharge_before_admit", len(row), rng)
+    end = np.where(back, start - 1440 * (1 + days), np.maximum(end, start))
+    is_open = is_stay & hit("stay_open", len(row), rng)
+    office = ~is_stay & (visits.reason[row] != REASON["ED"]) & (rng.random(len(row)) < 0.5)
+    has_end = ~is_open & ~office
+    born, death = children.birth_day[child], children.death_age[child]
+    died = is_stay & (end // 1440 >= death)
+    status = replaced(pick(_STATUS, len(row), rng), died, "EX")
+    disposition = replaced(spoken(pl.Series(np.where(died, "E", "A")), rng), ~has_end, None)
+    return pl.DataFrame(
+        {
+            "ENCOUNTERID": ids,
+            "PATID": block.patids[child],
+            "ADMIT_DATE": as_dates(born + start // 1440),
+            "ADMIT_TIME": clocks(start, rng),
+            "DISCHARGE_DATE": as_dates(born + end // 1440, has_end),
+            "DISCHARGE_TIME": replaced(clocks(end, rng), ~has_end, None),
+            "ENC_TYPE": padded(_types(visits.reason, rng)[row], rng),
+            "DISCHARGE_DISPOSITION": disposition,
+            "DISCHARGE_STATUS": replaced(status, ~(has_end & is_stay) & ~died, None),
+        }
+    )
+
+
+def _types(reason: Ints, rng: np.random.Generator) -> pl.Series:
+    types = pl.Series([None], dtype=pl.String).new_from_index(0, len(reason))
+    for name, shares in _TYPES.items():
+        types = replaced(types, reason == REASON[name], pick(shares, len(reason), rng))
+    return types
+
+
+def planted(block: Block) -> pl.DataFrame:
+    """Return PATID, ENCOUNTERID?, outcome, probability: what the record says of each risk, as it was drawn."""
+    visits, children = block.visits, block.children
+    known = np.flatnonzero(~np.isnan(visits.probability))
+    outcome = np.where(visits.reason[known] == REASON["AOM"], "recurrent_aom", "return_30d")
+    by_visit = pl.DataFrame(
+        {
+            "PATID": block.patids[visits.child[known]],
+            "ENCOUNTERID": block.encounter_ids[known],
+            "outcome": pl.Series(outcome, dtype=pl.String),
+            "probability": visits.probability[known],
+        }
+    )
+    chance: Floats = children.asd_probability
+    by_child = pl.DataFrame(
+        {
+            "PATID": block.patids,
+            "ENCOUNTERID": pl.Series([None] * children.count, dtype=pl.String),
+            "outcome": pl.Series(["asd"]).new_from_index(0, children.count),
+            "probability": chance,
+        }
+    )
+    return pl.concat([by_visit, by_child])

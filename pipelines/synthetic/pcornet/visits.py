@@ -1,0 +1,195 @@
+"""The encounters of a block of children, reason by reason; returns within 30 days follow from what came before."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.synthetic.catalog import Bools, Floats, Ints
+from pipelines.synthetic.draw import running_sum, sigmoid, spread
+from pipelines.synthetic.pcornet.children import NEVER, YEAR, Children
+from pipelines.synthetic.pcornet.otitis import draw_otitis
+
+REASONS = ("BIRTH", "WELL", "SICK", "AOM", "ASD", "DOUBT", "CHRONIC", "ED", "STAY")
+REASON = {name: index for index, name in enumerate(REASONS)}
+WELL_MONTHS = np.array([0.12, 0.5, 1, 2, 4, 6, 9, 12, 15, 18, 24, 30, *range(36, 240, 12)])
+MONTH = YEAR / 12
+_KEPT = 0.68  # of the schedule
+_PER_YEAR = {"SICK": (2.4, 1.0), "ED": (0.4, 0.2)}  # below 3 years of age, and later
+_CHRONIC_PER_YEAR, _STAYS_PER_YEAR = 3.0, (0.022, 0.30)  # (of others, of complex children)
+_RETURN_DAYS = 30
+
+
+@dataclass(frozen=True)
+class Visits:
+    """V encounters in order of child and start; times are minutes from the child's birth day."""
+
+    child: Ints
+    reason: Ints
+    start: Ints
+    end: Ints
+    probability: Floats  # of STAY: of a return in 30 days; of the first AOM: of recurrence; else NaN
+
+    @property
+    def count(self) -> int:
+        return len(self.child)
+
+    def of(self, reason: str) -> Ints:
+        """Return which encounters have the reason."""
+        return np.flatnonzero(self.reason == REASON[reason])
+
+
+def draw_visits(children: Children, rng: np.random.Generator) -> Visits:
+    """Draw every encounter; what falls outside the time a child is seen, or after its death, is not there."""
+    parts = [_well(children, rng), _births(children, rng), _autism(children, rng), _doubts(children, rng)]
+    parts += [_at_random(children, reason, rng) for reason in _PER_YEAR]
+    parts.append(_chronic(children, rng))
+    sick_before = parts[4]
+    otitis = draw_otitis(children, sick_before.child, sick_before.start, rng)
+    parts.append(_visits("AOM", *otitis, rng=rng))
+    stays = _in_order(_stays(children, rng))
+    chance = _return_probability(children, stays)
+    parts += [_with(stays, chance), _returns(children, stays, chance, rng)]
+    return _in_order(_seen(children, _joined(parts)))
+
+
+def _visits(
+    reason: str, child: Ints, minute: Ints, probability: Floats | None = None, *, rng: np.random.Generator
+) -> Visits:
+    kind = np.full(len(child), REASON[reason])
+    length = rng.integers(15, 60, len(child)) if reason != "ED" else rng.integers(90, 420, len(child))
+    nothing = np.full(len(child), np.nan)
+    return Visits(child, kind, minute, minute + length, nothing if probability is None else probability)
+
+
+def _office_minute(age_day: Floats | Ints, rng: np.random.Generator) -> Ints:
+    return np.asarray(age_day, dtype=np.int64) * 1440 + rng.integers(8 * 60, 18 * 60, len(age_day))
+
+
+def _well(children: Children, rng: np.random.Generator) -> Visits:
+    shape = (children.count, len(WELL_MONTHS))
+    keeps = sigmoid(np.log(_KEPT / (1 - _KEPT)) + 0.4 * children.frailty + 0.5)
+    due = rng.random(shape) < keeps[:, None] * np.where(WELL_MONTHS < 31, 1.0, 0.6)
+    child, which = np.nonzero(due)
+    late = rng.gamma(1.5, np.minimum(WELL_MONTHS[which], 3) * 4)
+    return _visits("WELL", child, _office_minute(WELL_MONTHS[which] * MONTH + late, rng), rng=rng)
+
+
+def _births(children: Children, rng: np.random.Generator) -> Visits:
+    """Return the stays at birth of children seen from their birth on."""
+    child = np.flatnonzero((children.enter_age == 0) & (rng.random(children.count) < 0.85))
+    days = np.where(children.traits["premature"][child], rng.gamma(2.0, 5.0, len(child)), 1.0)
+    length = ((days + rng.uniform(0.5, 1.5, len(child))) * 1440).astype(np.int64)
+    start = children.birth_clock[child]
+    reason = np.full(len(child), REASON["BIRTH"])
+    return Visits(child, reason, start, start + length, np.full(len(child), np.nan))
+
+
+def _autism(children: Children, rng: np.random.Generator) -> Visits:
+    """Return the visits for autism: several from an age of 1.6 to 6 years on."""
+    child = np.flatnonzero(children.has_asd)
+    first = (1.6 + rng.gamma(2.0, 0.8, len(child))) * YEAR
+    owner, number = spread(2 + rng.poisson(4, len(child)))
+    day = first[owner] + np.where(number == 0, 0, rng.uniform(20, 900, len(owner)))
+    return _visits("ASD", child[owner], _office_minute(day, rng), rng=rng)
+
+
+def _doubts(children: Children, rng: np.random.Generator) -> Visits:
+    """Return single visits for a suspicion that nobody confirmed: no outcome."""
+    child = np.flatnonzero(~children.has_asd & (rng.random(children.count) < 0.01))
+    return _visits("DOUBT", child, _office_minute(rng.uniform(2, 6, len(child)) * YEAR, rng), rng=rng)
+
+
+def _at_random(children: Children, reason: str, rng: np.random.Generator) -> Visits:
+    often, seldom = (rate * np.exp(0.45 * children.frailty - 0.1) for rate in _PER_YEAR[reason])
+    small = _poisson_days(often, np.zeros(children.count), np.full(children.count, 3 * YEAR), rng)
+    older = _poisson_days(seldom, np.full(children.count, 3 * YEAR), children.leave_age, rng)
+    child, day = (np.concatenate(both) for both in zip(small, older, strict=True))
+    minute = _office_minute(day, rng)
+    if reason == "ED":
+        minute = day.astype(np.int64) * 1440 + rng.integers(0, 1440, len(day))
+    return _visits(reason, child, minute, rng=rng)
+
+
+def _poisson_days(
+    per_year: Floats, first: Floats | Ints, last: Floats | Ints, rng: np.random.Generator
+) -> tuple[Ints, Floats]:
+    """Return (child, age in days) of a Poisson process between two ages, seen or not."""
+    years = np.maximum(last - first, 0) / YEAR
+    child, _ = spread(rng.poisson(per_year * years))
+    return child, rng.uniform(first[child], np.maximum(last, first)[child])
+
+
+def _chronic(children: Children, rng: np.random.Generator) -> Visits:
+    rate = np.where(children.traits["complex"], _CHRONIC_PER_YEAR, 0.04)
+    child, day = _poisson_days(rate, children.enter_age, children.leave_age, rng)
+    return _visits("CHRONIC", child, _office_minute(day, rng), rng=rng)
+
+
+def _stays(children: Children, rng: np.random.Generator) -> Visits:
+    rate = np.where(children.traits["complex"], _STAYS_PER_YEAR[1], _STAYS_PER_YEAR[0])
+    child, day = _poisson_days(rate, children.enter_age, children.leave_age, rng)
+    return _stay(child, day.astype(np.int64) * 1440 + rng.integers(0, 1440, len(day)), rng)
+
+
+def _stay(child: Ints, start: Ints, rng: np.random.Generator) -> Visits:
+    length = (rng.lognormal(0.9, 0.8, len(child)) * 1440).astype(np.int64) + 360
+    reason = np.full(len(child), REASON["STAY"])
+    return Visits(child, reason, start, start + length, np.full(len(child), np.nan))
+
+
+def _return_probability(children: Children, stays: Visits) -> Floats:
+    """Return [stays]: by a chronic condition, the length of the stay, and stays before in half a year."""
+    ordinal = _ordinal(stays.child)
+    total = running_sum(np.ones(stays.count), ordinal)
+    recent = np.zeros(stays.count)
+    for back in (1, 2):
+        has = np.flatnonzero(total > back)
+        recent[has] += stays.start[has] - stays.end[has - back] < 180 * 1440
+    days = (stays.end - stays.start) / 1440
+    logit = -2.0 + 1.5 * children.traits["complex"][stays.child] + 0.9 * recent + 0.8 * (days > 5)
+    return sigmoid(logit)
+
+
+def _returns(children: Children, stays: Visits, chance: Floats, rng: np.random.Generator) -> Visits:
+    """Return the returns: half to the emergency department, half as another stay."""
+    back = np.flatnonzero(rng.random(stays.count) < chance)
+    start = stays.end[back] + rng.integers(600, (_RETURN_DAYS - 1) * 1440, len(back))
+    as_stay = rng.random(len(back)) < 0.5
+    again = _stay(stays.child[back][as_stay], start[as_stay], rng)
+    chance_again = _return_probability(children, again)
+    ed = _visits("ED", stays.child[back][~as_stay], start[~as_stay], rng=rng)
+    return _joined([_with(again, chance_again), ed])
+
+
+def _with(visits: Visits, probability: Floats) -> Visits:
+    return Visits(visits.child, visits.reason, visits.start, visits.end, probability)
+
+
+def _joined(parts: list[Visits]) -> Visits:
+    names = ("child", "reason", "start", "end", "probability")
+    return Visits(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def _take(visits: Visits, rows: Ints | Bools) -> Visits:
+    names = ("child", "reason", "start", "end", "probability")
+    return Visits(**{name: getattr(visits, name)[rows] for name in names})
+
+
+def _seen(children: Children, visits: Visits) -> Visits:
+    """Keep what lies in the time a child is seen; a stay still going at death ends then."""
+    first, last = children.enter_age[visits.child], children.leave_age[visits.child]
+    death = children.death_age[visits.child]
+    day, end_day = visits.start // 1440, visits.end // 1440
+    kept = (day >= first) & (end_day <= last) & (day < death)
+    ends = np.where(death < NEVER, np.minimum(visits.end, death * 1440 + 720), visits.end)
+    return _take(Visits(visits.child, visits.reason, visits.start, ends, visits.probability), kept)
+
+
+def _in_order(visits: Visits) -> Visits:
+    return _take(visits, np.lexsort((visits.reason, visits.start, visits.child)))
+
+
+def _ordinal(child: Ints) -> Ints:
+    """Return the place of each row within its child's run."""
+    starts = np.flatnonzero(np.diff(child, prepend=-1))
+    return np.asarray(np.arange(len(child)) - np.repeat(starts, np.diff(starts, append=len(child))))

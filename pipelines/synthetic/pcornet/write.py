@@ -1,0 +1,94 @@
+"""The synthetic CDM as files: drawn block by block, one Parquet file a table, put in place at the end."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.engine.executor import Progress
+from pipelines.sources.pcornet.tables import TABLES
+from pipelines.synthetic.pcornet.children import CHILDREN_PER_BLOCK
+from pipelines.synthetic.pcornet.tables import cdm_tables, draw_block, harvest, planted
+from pipelines.synthetic.processes import made_in_order
+from schemas.errors import InputError
+from schemas.io.atomic import make_folder, writing
+from schemas.io.outputs import refuse_foreign, replace_outputs
+
+PLANTED = "planted"
+PLANTED_SCHEMA = pa.schema(
+    {"PATID": pa.string(), "ENCOUNTERID": pa.string(), "outcome": pa.string(), "probability": pa.float64()}
+)
+log = logging.getLogger("nest")
+
+
+@dataclass(frozen=True)
+class MadeBlock:
+    """What one block adds to the files."""
+
+    children: int
+    tables: dict[str, pa.Table]
+
+
+def write_pcornet(folder: Path, *, children: int, seed: int, workers: int = 1) -> dict[str, int]:
+    """Write `<table, lower case>.parquet` for each table of a CDM, and `planted`, which no CDM has; return their rows.
+
+    The same children and seed give the same bytes, whatever the number of workers. Nothing under its final name is
+    touched before all is written.
+
+    Raises:
+        InputError: `children` or `workers` is below 1, a worker was killed, or a file in the folder was not made here.
+        WriteError: the folder cannot be written.
+    """
+    if min(children, workers) < 1:
+        raise InputError("synthetic PCORnet CDM: children and workers are whole numbers from 1 on.")
+    refuse_foreign(folder)
+    asked = [
+        (index, min(CHILDREN_PER_BLOCK, children - first), seed)
+        for index, first in enumerate(range(0, children, CHILDREN_PER_BLOCK))
+    ]
+    progress, rows = Progress("synthetic PCORnet CDM", "children", children), Counter[str]()
+    with writing(folder), _tables(folder) as write:
+        write("HARVEST", harvest())
+        for block in made_in_order("synthetic PCORnet CDM", make_block, asked, workers):
+            for name, table in block.tables.items():
+                write(name, table)
+                rows[name] += table.num_rows
+            progress.advance(block.children)
+    return {"HARVEST": 1, **rows}
+
+
+def make_block(index: int, children: int, seed: int) -> MadeBlock:
+    """Make one block of children as the rows it adds to each file."""
+    block = draw_block(index, children, seed)
+    return MadeBlock(children, {**cdm_tables(block, seed), PLANTED: _arrow(planted(block))})
+
+
+def _arrow(rows: pl.DataFrame) -> pa.Table:
+    return rows.to_arrow().cast(PLANTED_SCHEMA)
+
+
+@contextmanager
+def _tables(folder: Path) -> Iterator[Callable[[str, pa.Table], None]]:
+    """Give a function that adds rows to a table, a row group a block; all files take their places at the end."""
+    names = [*TABLES, PLANTED]
+    make_folder(folder, mode=0o700)
+    with (
+        replace_outputs([folder / f"{name.lower()}.parquet" for name in names]) as parts,
+        ExitStack() as files,
+    ):
+        writers: dict[str, pq.ParquetWriter] = {}
+
+        def write(name: str, table: pa.Table) -> None:
+            if name not in writers:
+                part = parts[names.index(name)]
+                writer = pq.ParquetWriter(part, table.schema, compression="lz4", store_schema=False)
+                writers[name] = files.enter_context(writer)
+            writers[name].write_table(table)
+
+        yield write

@@ -1,0 +1,383 @@
+"""Runs a suite on DuckDB views over Parquet: counts and shares, never a value.
+
+DuckDB counts the rules written in SQL, all those of a view in one pass; the others are Great Expectations' own, which
+runs them. Import this only where a suite is run: Great Expectations costs three seconds and 200 MB. Three things keep
+values out: its results are asked for with no unexpected values (`LIMIT 0` in SQL), its own messages are never passed
+on, and small counts are not shown.
+"""
+
+import atexit
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import duckdb_engine
+import pyarrow as pa
+import pyarrow.parquet as pq
+import sqlalchemy
+from sqlalchemy.dialects.postgresql.base import PGDialect
+
+from schemas.contract import contract_files
+from schemas.errors import ContractError
+from schemas.expectations.suite import Rule, Severity, Suite, View, holds
+from schemas.io.paths import DuckDBPaths
+from schemas.io.scratch import scratch
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, shown_count
+
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read once, when Great Expectations is imported
+
+import great_expectations as gx
+from great_expectations.execution_engine import sqlalchemy_execution_engine
+
+_SEVERITY = {"ERROR": "critical", "WARN": "warning"}
+_COUNTS_ONLY = {"result_format": "BASIC", "partial_unexpected_count": 0}
+
+
+class _PersistedDialect(StrEnum):
+    DUCKDB = "duckdb"
+
+
+def keep_duckdb_connected() -> None:
+    """Let Great Expectations keep one DuckDB connection open while it reads results.
+
+    Version 1.24 closes the connection of a dialect it does not know before it fetches from it. Its list of
+    dialects to keep connected is compared by name, so one more str enum member makes DuckDB known.
+    `tests/schemas/expectations/test_run.py` fails on the day this is no longer needed.
+    """
+    engine: Any = sqlalchemy_execution_engine
+    if _PersistedDialect.DUCKDB not in engine._PERSISTED_CONNECTION_DIALECTS:
+        engine._PERSISTED_CONNECTION_DIALECTS += (_PersistedDialect.DUCKDB,)
+
+
+def leave_quietly() -> None:
+    """Let go of DuckDB when the interpreter ends.
+
+    Great Expectations loads jsonschema, whose registry the garbage collector cannot see into; it keeps SQLAlchemy
+    alive to the very end, and that its caches of dialects and duckdb_engine. DuckDB 2.0's bindings then print
+    every object of theirs as leaked: forty lines after the last line of a run.
+    """
+    for member in vars(PGDialect).values():
+        if hasattr(member, "cache_clear"):
+            member.cache_clear()
+    vars(duckdb_engine).clear()
+
+
+atexit.register(leave_quietly)  # also where a process only loads this, for others to be forked from
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one rule came out on the `rows` rows it applies to, `unexpected` of which broke it.
+
+    `unexpected` is None for a rule on the whole table, and for one that could not be `computed`. `private`: the rows
+    are about people. `tells_rows`: how many they are may be known, and so their share. `labels`: what breaks it, where
+    the view has names for its rows.
+    """
+
+    rule: Rule
+    passed: bool
+    unexpected: int | None
+    rows: int
+    computed: bool = True
+    private: bool = True
+    tells_rows: bool = True
+    labels: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """The count and its share as they may leave the data folder."""
+        if self.unexpected is None:
+            return ("–" if self.computed else "not computed"), "–"
+        exact = f"{self.unexpected:,}"
+        if not self.tells_rows:  # all of them, or all but a few, would tell how many there are
+            return (WITHHELD if self.unexpected >= SMALLEST_SHOWN else shown_count(self.unexpected)), "–"
+        count = shown_count(self.unexpected, self.rows) if self.private else exact
+        return count, f"{self.unexpected / max(self.rows, 1):.2%}" if count == exact else "–"
+
+    @property
+    def where(self) -> str:
+        """In how many rows it is not so, or of how many groups of rows; nothing for the table as a whole."""
+        if self.unexpected is None:
+            return "" if self.computed else ": not computed"
+        if self.shown[0] == WITHHELD:
+            return " in some rows"
+        if self.labels:
+            return f" for {', '.join(self.labels)}"
+        return f" in {self.shown[0]} rows" if self.private else f" for {self.shown[0]} of {self.rows:,}"
+
+    @property
+    def fault(self) -> str:
+        """What is not so, where, and in which columns; a rule on the whole table has none."""
+        columns = f" ({', '.join(self.rule.columns)})" if self.rule.columns else ""
+        looked_for = f"; looked for were {self.rule.looked_for}" if self.rule.looked_for else ""
+        return f"“{self.rule.claim}” is not so{self.where}{columns}{looked_for}"
+
+    def line(self) -> str:
+        """Return the outcome as a row of the table in `Validation.markdown`."""
+        allowed = f"{100 * (1 - self.rule.at_least):.3g}%" if self.rule.at_least < 1 else "none"
+        cells = (
+            "✓" if self.passed else "✗",
+            self.rule.severity,
+            self.rule.claim,
+            ", ".join(self.rule.columns),
+            self.rule.expectation,
+            *self.shown,
+            allowed,
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The outcomes of a suite on a table of `rows` rows."""
+
+    suite: str
+    rows: int
+    outcomes: tuple[Outcome, ...]
+    tells_rows: bool = True
+
+    def of(self, severity: Severity) -> tuple[Outcome, ...]:
+        return tuple(outcome for outcome in self.outcomes if outcome.rule.severity == severity)
+
+    def failed(self, severity: Severity) -> tuple[Outcome, ...]:
+        return tuple(outcome for outcome in self.of(severity) if not outcome.passed)
+
+    def passed(self, severity: Severity) -> bool:
+        return not self.failed(severity)
+
+    def markdown(self, severity: Severity | None = None) -> str:
+        """Return the outcomes as a table, the failed ones first."""
+        chosen = self.outcomes if severity is None else self.of(severity)
+        head = "| | severity | what must hold | columns | expectation | against it | share | allowed |"
+        lines = [outcome.line() for outcome in sorted(chosen, key=lambda outcome: outcome.passed)]
+        return "\n".join([head, "|---|---|---|---|---|--:|--:|--:|", *lines])
+
+    def message(self, severity: Severity) -> str:
+        """Return one line: how many expectations of this severity fail, which, and on how many rows."""
+        failed, all_ = self.failed(severity), self.of(severity)
+        rows = f"{shown_count(self.rows)} rows" if self.tells_rows else ""
+        if not failed:
+            on = f" on {rows}" if rows else ""
+            return f"{self.suite}: all {len(all_)} {severity} expectations hold{on}."
+        which = "; ".join(outcome.fault for outcome in failed)
+        fail = (
+            f"of {len(all_)} {severity} expectations {len(failed)} {'fails' if len(failed) == 1 else 'fail'}"
+        )
+        return f"{', '.join(filter(None, (self.suite, rows)))}: {fail}: {which}."
+
+
+def validate(suite: Suite) -> Validation:
+    """Run a suite: the table's columns and types, then, where these are right, every rule.
+
+    Raises:
+        ContractError: a table of the suite is missing, no whole Parquet file or under another contract.
+    """
+    keep_duckdb_connected()
+    files = contract_files(suite.table.path, suite.table.contract)
+    with _database(suite) as database:
+        outcomes = database.run(shape(suite))
+        if all(outcome.passed or outcome.rule.severity == "WARN" for outcome in outcomes):
+            outcomes += database.run(suite.views)
+    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    return Validation(suite.name, rows, tuple(outcomes), suite.tells_rows)
+
+
+def shape(suite: Suite) -> tuple[View, View]:
+    """Return the rules every table has: the contract's columns in their order, their types, and a row."""
+    name, contract = suite.table.name, suite.table.contract
+    columns = tuple(contract.names)
+    order = Rule(
+        "columns_are_those_of_the_contract",
+        (f"all {len(columns)}",),
+        expectation="expect_table_columns_to_match_ordered_list",
+        arguments={"column_list": list(columns)},
+    )
+    some = Rule(
+        "there_are_rows",
+        (),
+        expectation="expect_table_row_count_to_be_between",
+        arguments={"min_value": 1},
+        severity=suite.no_rows,
+    )
+    types = tuple(
+        holds(f"{column}_is_{kind}", f"coalesce(\"{column}\" = '{kind}', false)", column)
+        for column, kind in _duckdb_types(contract).items()
+    )
+    found = ", ".join(
+        f"max(data_type) FILTER (column_name = '{column}') AS \"{column}\"" for column in columns
+    )
+    types_query = f"SELECT {found} FROM duckdb_columns() WHERE table_name = '{name}'"
+    return (
+        View(f"{name}_columns", f"FROM {name}", (order, some)),
+        View(f"{name}_types", types_query, types, private=False),
+    )
+
+
+def _duckdb_types(contract: pa.Schema) -> dict[str, str]:
+    with duckdb.connect() as connection:
+        connection.register("contract", contract.empty_table())
+        return {name: kind for name, kind, *_ in connection.execute("DESCRIBE contract").fetchall()}
+
+
+def _run(suite: Suite, views: Sequence[View]) -> list[Outcome]:
+    """Run the rules of views over a suite's tables."""
+    with _database(suite) as database:
+        return database.run(views)
+
+
+@contextmanager
+def _database(suite: Suite) -> Iterator["_Database"]:
+    """Give a database with a view of each of a suite's tables, in a folder beside them that goes with the block."""
+    with scratch(suite.folder) as folder, DuckDBPaths() as paths:
+        place = paths.views(folder)
+        # left alone DuckDB takes 80 % of the memory and spills into the working directory
+        config: dict[str, Any] = {"memory_limit": "2GB", "temp_directory": f"{paths.folder(folder)}/spill"}
+        # opened as Great Expectations will, for DuckDB lets nobody in who would open it otherwise
+        with closing(duckdb_engine.Dialect().connect(place, config=config)) as connection:
+            connection.execute("SET enable_progress_bar = false")  # no setting to connect with
+            _create_tables(connection, suite, paths)
+            database = _Database(suite, connection, place, config)
+            try:
+                yield database
+            finally:
+                database.close()
+
+
+@dataclass(frozen=True)
+class _Database:
+    """The tables of a suite, as DuckDB and as Great Expectations see them."""
+
+    suite: Suite
+    connection: duckdb.DuckDBPyConnection
+    place: str
+    config: Mapping[str, Any]
+
+    def run(self, views: Sequence[View]) -> list[Outcome]:
+        """Return how the rules of views come out: those of Great Expectations first."""
+        of_sql = [outcome for view in views for outcome in _count(self.connection, view)]
+        others = [view for view in views if view.expectations]
+        for view in others:
+            self.connection.execute(f"CREATE VIEW {view.name} AS FROM ({view.query})")
+        outcomes = [outcome for view in others for outcome in _run_view(*self.context_and_source, view)]
+        return [
+            replace(outcome, tells_rows=self.suite.tells_rows or not outcome.private)
+            for outcome in [*outcomes, *of_sql]
+        ]
+
+    @cached_property
+    def context_and_source(self) -> tuple[Any, Any]:
+        """Those of Great Expectations, made where they are first needed; its stubs know neither `kwargs` nor a dict."""
+        context: Any = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = {"globally": False}
+        source = context.data_sources.add_sql(
+            self.suite.name,
+            connection_string=f"duckdb:///{self.place}",
+            kwargs={"connect_args": {"config": self.config}},
+        )
+        engine = source.get_execution_engine()
+        engine.execute_query(sqlalchemy.text("SET enable_progress_bar = false"))
+        return context, source
+
+    def close(self) -> None:
+        """Let go of the database where Great Expectations has opened it."""
+        if "context_and_source" in vars(self):
+            self.context_and_source[1].get_execution_engine().close()
+
+
+def _create_tables(connection: duckdb.DuckDBPyConnection, suite: Suite, paths: DuckDBPaths) -> None:
+    """Create a view per table, and one with file and row number beside it."""
+    for table in suite.tables:
+        files = contract_files(table.path, table.contract)
+        if table != suite.table:  # of which missing columns are an outcome, not a fault
+            _require_columns(files, table.contract)
+        rows = paths.parquet(*files)
+        numbered = paths.parquet(*files, options="filename = true, file_row_number = true")
+        connection.execute(f"CREATE VIEW {table.name} AS FROM {rows}")
+        connection.execute(f"CREATE VIEW {table.name}_files AS FROM {numbered}")
+
+
+def _require_columns(files: list[Path], contract: pa.Schema) -> None:
+    for file in files:
+        missing = set(contract.names) - set(pq.read_schema(file).names)
+        if missing:
+            names = ", ".join(sorted(missing))
+            raise ContractError(f"{file}: no column {names}; materialize its asset again.")
+
+
+def _run_view(context: Any, source: Any, view: View) -> list[Outcome]:
+    batch = source.add_table_asset(view.name, table_name=view.name).add_batch_definition_whole_table("all")
+    suite = context.suites.add(expectation_suite(view))
+    definition = gx.ValidationDefinition(name=view.name, data=batch, suite=suite)
+    results = context.validation_definitions.add(definition).run(result_format=_COUNTS_ONLY).results
+    by_name = {result.expectation_config.meta["rule"]: result for result in results}
+    return [_outcome(rule, by_name[rule.name], view.private) for rule in view.expectations]
+
+
+def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
+    """Hold the rules of a view that are written in SQL against its rows, which are stored where it says so.
+
+    DuckDB does so for all rules at once; Great Expectations would take ten milliseconds for each. Temporary tables
+    lie in memory, or beside the suite's tables where they are spilled, never in the database.
+    """
+    counts = [sql for rule in view.sql_rules for sql in (rule.broken_sql, rule.of_sql, rule.fails_sql)]
+    try:
+        if view.is_stored:
+            connection.execute(f"CREATE TEMP TABLE {view.name} AS {view.sql}")
+        if not counts:
+            return []
+        rows = view.name if view.is_stored else f"({view.sql})"
+        row = connection.execute(f"SELECT {', '.join(counts)} FROM {rows}").fetchall()[0]
+    except duckdb.Error:  # whose message may quote a value
+        return [Outcome(rule, False, None, 0, False, view.private) for rule in view.sql_rules]
+    return [
+        Outcome(
+            rule,
+            _passes(rule, fails, broken or 0, of or 0),
+            broken or 0,
+            of or 0,
+            private=view.private,
+            labels=_labels(connection, view, rule) if fails else (),
+        )
+        for rule, broken, of, fails in zip(view.sql_rules, row[::3], row[1::3], row[2::3], strict=True)
+    ]
+
+
+def _passes(rule: Rule, fails: int, broken: int, of: int) -> bool:
+    """Say whether enough rows keep a rule; of rows that are counts themselves, each has to."""
+    return not fails if rule.broken or not of else (of - broken) / of >= rule.at_least
+
+
+def _labels(connection: duckdb.DuckDBPyConnection, view: View, rule: Rule) -> tuple[str, ...]:
+    """Return what breaks a rule on the view's own rows, where these have labels."""
+    if view.label is None or rule.broken is not None:
+        return ()
+    query = f'SELECT DISTINCT {view.label} FROM {view.name} WHERE NOT "{rule.name}" ORDER BY ALL'
+    return tuple(label for (label,) in connection.execute(query).fetchall())
+
+
+def expectation_suite(view: View) -> gx.ExpectationSuite:
+    """Return a view's expectations as Great Expectations has them, in its severities `critical` and `warning`."""
+    expectations = [
+        {
+            "type": rule.expectation,
+            "kwargs": {**rule.arguments, **({"mostly": rule.at_least} if rule.at_least < 1 else {})},
+            "severity": _SEVERITY[rule.severity],
+            "meta": {"rule": rule.name},
+        }
+        for rule in view.expectations
+    ]
+    return gx.ExpectationSuite(name=view.name, expectations=expectations)
+
+
+def _outcome(rule: Rule, result: Any, private: bool) -> Outcome:
+    counts = result.result or {}
+    unexpected = counts.get("unexpected_count")
+    rows = counts.get("element_count", 0) - (counts.get("missing_count") or 0)
+    computed = bool(counts)
+    return Outcome(rule, bool(result.success), unexpected, rows, computed, private)

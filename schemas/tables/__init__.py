@@ -1,0 +1,1 @@
+"""Contracts of the tables that steps hand over."""

@@ -1,0 +1,114 @@
+"""Labels of a cohort and predictions of a model: one row per index encounter."""
+
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from schemas.contract import table_metadata
+from schemas.errors import ContractError
+from schemas.tables.columns import column
+
+LabelType = Literal["bool", "class", "list"]
+
+_TIME = pa.timestamp("us")
+_ARROW: dict[str, pa.DataType] = {"bool": pa.bool_(), "class": pa.string(), "list": pa.list_(pa.string())}
+
+
+class Features(BaseModel):
+    """What of a subject's history a model may see, applied by `nest_model.data.history` and by nothing else.
+
+    Every set up to the index (by start, encounter_id); in them the events whose `clock` lies before `predict_at`
+    (`available_at`: at or before; `time`: strictly before), less `drop_types` everywhere and less `drop_from_index` in
+    the index set.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clock: Literal["available_at", "time"] = "available_at"
+    drop_from_index: tuple[str, ...] = ()
+    drop_types: tuple[str, ...] = ()
+    since_us: int | None = None  # microseconds before the anchor; None: everything
+    since_months: int = 0  # calendar months before the anchor
+    since_anchor: Literal["predict_at", "index.start"] = "predict_at"
+
+
+class Task(BaseModel):
+    """The metadata of a label table: what is predicted, when, and from what. Stored as JSON under the key `task`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cohort: str
+    about: str
+    label_type: LabelType
+    classes: tuple[str, ...]  # bool: ("false", "true"); fitted on the training split where the label is open
+    features: Features
+    predict_at: (
+        str  # as written in the cohort file, e.g. "index.start + 24 hours"; the three below say it again
+    )
+    predict_anchor: Literal["index.start", "index.end"]
+    predict_months: int = 0  # calendar months after the anchor
+    predict_offset_us: int = 0  # microseconds after that
+    cohort_sha256: str
+
+
+def read_task(path: Path) -> Task:
+    """Return the task that a table of labels or predictions was written under.
+
+    Raises:
+        ContractError: there is no such file, it is no whole Parquet file, or its metadata hold no valid task.
+    """
+    if not path.is_file():
+        raise ContractError(f"no file {path}; materialize the asset that writes it first.")
+    try:
+        written = table_metadata(path).get("task")
+    except (pa.ArrowInvalid, OSError):
+        raise ContractError(f"{path}: is no whole Parquet file; materialize its asset again.") from None
+    if written is None:
+        raise ContractError(f"{path}: does not say which task it is of; materialize its asset again.")
+    try:
+        return Task.model_validate_json(written)
+    except ValidationError:  # pydantic's message quotes what it found
+        raise ContractError(
+            f"{path}: its task is not one we can read; materialize its asset again."
+        ) from None
+
+
+def labels_schema(label_type: LabelType) -> pa.Schema:
+    """Return labels/1 for a label type: bool, one class, or a list of classes."""
+    return pa.schema(
+        [
+            column("subject_id", pa.int64(), "the patient"),
+            column("index_encounter", pa.int64(), "the stay a prediction is made for"),
+            column("index_start", _TIME, "its admission"),
+            column("predict_at", _TIME, "the moment of prediction: features are what was known by then"),
+            column("label", _ARROW[label_type], "what came of it: yes or no, a class, or a list of labels"),
+            column("outcome_time", _TIME, "when the outcome came, where it has a time", nullable=True),
+            column(
+                "follow_up_days", pa.float64(), "from predict_at to the end of data or death", nullable=True
+            ),
+            column("split", pa.string(), "train, val or test: one per patient, for every task"),
+        ],
+        metadata={"contract": "labels/1"},
+    )
+
+
+def predictions_schema(label_type: LabelType) -> pa.Schema:
+    """Return predictions/1: as labels, with a probability per class of the task (bool: of true alone)."""
+    return pa.schema(
+        [
+            column("subject_id", pa.int64(), "the patient"),
+            column("encounter_id", pa.int64(), "the stay the prediction is made for"),
+            column("predict_at", _TIME, "the moment of prediction: what was known by then was seen"),
+            column(
+                "label", _ARROW[label_type], "what came of it; empty: not known, a new patient", nullable=True
+            ),
+            column(
+                "probability", pa.list_(pa.float32()), "one per class of the task; of yes or no, of yes alone"
+            ),
+            column("split", pa.string(), "train, val or test; new: a new patient"),
+            column("model", pa.string(), "which model said it"),
+        ],
+        metadata={"contract": "predictions/1"},
+    )

@@ -1,0 +1,173 @@
+"""The house keeps itself: floors, light imports, contract numbers, nothing of a patient in the repository."""
+
+import hashlib
+import importlib
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import schemas
+from schemas.contract import contract_name
+from schemas.tables.labels import labels_schema, predictions_schema
+from tests.support.commands import BIN, DEMO, ROOT
+
+FROZEN = ROOT / "tests" / "golden" / "contracts.json"
+LABEL_TYPES = ("bool", "class", "list")
+
+
+def said(*command: str, ok: bool = True) -> str:
+    """Run a command in the repository and return what it printed."""
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    output = finished.stdout + finished.stderr
+    assert (finished.returncode == 0) is ok, output
+    return output
+
+
+def in_python(code: str) -> str:
+    return said(sys.executable, "-c", code).strip()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("lint-imports",), ("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)],
+    ids=" ".join,
+)
+def test_the_tools_that_keep_the_house_have_nothing_to_say(command: tuple[str, ...]) -> None:
+    said(str(BIN / command[0]), *command[1:])
+
+
+def test_the_code_location_loads_neither_torch_nor_great_expectations() -> None:
+    heavy = ["torch", "great_expectations", "sklearn", "lightgbm", "matplotlib.pyplot"]
+    code = f"import sys, assets.definitions; print([name for name in {heavy} if name in sys.modules])"
+    assert in_python(code).splitlines()[-1] == "[]"
+
+
+def test_contracts_and_suites_load_without_great_expectations_or_torch() -> None:
+    code = "import sys, schemas.contract, schemas.expectations, schemas.settings, schemas.tables.labels; "
+    assert in_python(code + "print([n for n in ('torch', 'great_expectations') if n in sys.modules])") == "[]"
+
+
+BLOCK = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked}:
+            raise ModuleNotFoundError(name + " is not on this machine")
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def test_the_model_works_on_a_machine_without_dagster_and_the_data_tools() -> None:
+    blocked = {"dagster", "dagster_pipes", "polars", "duckdb", "great_expectations", "xformers"}
+    modules = [name for name in modules_of("nest_model") if not name.endswith("__main__")]
+    in_python(BLOCK.format(blocked=blocked) + f"import {', '.join(modules)}")
+
+
+def test_the_pipelines_work_on_a_machine_without_dagster_and_torch() -> None:
+    modules = [name for name in modules_of("pipelines") if not name.endswith("__main__")]
+    in_python(
+        BLOCK.format(blocked={"dagster", "torch", "great_expectations"}) + f"import {', '.join(modules)}"
+    )
+
+
+def modules_of(room: str) -> list[str]:
+    package = importlib.import_module(room)
+    return [room, *(found.name for found in pkgutil.walk_packages(package.__path__, f"{room}."))]
+
+
+def contracts() -> dict[str, pa.Schema]:
+    """Return every contract of `schemas` by name and number, of labels one for each label type."""
+    found: dict[str, pa.Schema] = {}
+    for name in modules_of(schemas.__name__):
+        if name == "schemas.expectations.validation":  # loads Great Expectations and holds no contract
+            continue
+        for value in vars(importlib.import_module(name)).values():
+            if isinstance(value, pa.Schema) and b"contract" in (value.metadata or {}):
+                found[contract_name(value)] = value
+    for label_type in LABEL_TYPES:
+        for schema in (labels_schema(label_type), predictions_schema(label_type)):
+            found[f"{contract_name(schema)} {label_type}"] = schema
+    return found
+
+
+def fingerprint(schema: pa.Schema) -> str:
+    fields = [(field.name, str(field.type), field.nullable) for field in schema]
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:16]
+
+
+def test_a_contract_s_number_rises_when_its_schema_changes() -> None:
+    frozen = json.loads(FROZEN.read_text())
+    now = {name: fingerprint(schema) for name, schema in contracts().items()}
+    changed = [name for name in now if frozen.get(name, now[name]) != now[name]]
+    assert not changed, f"{changed} changed: raise the number in the schema's metadata"
+    new = {name: print_ for name, print_ in now.items() if name not in frozen}
+    assert not new, f"add to {FROZEN.relative_to(ROOT)}, whose older entries stay: {json.dumps(new)}"
+
+
+def test_every_contract_is_found() -> None:
+    names = {name.split("/")[0] for name in contracts()}
+    assert names >= {
+        "subjects",
+        "encounters",
+        "events",
+        "drug_lookup",
+        "vocab",
+        "seqset",
+        "labels",
+        "predictions",
+    }
+
+
+def tracked_texts() -> dict[str, str]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return {
+        str(path.relative_to(ROOT)): path.read_bytes().decode(errors="ignore")
+        for path in paths
+        if path.is_file()
+    }
+
+
+@pytest.mark.demo
+@pytest.mark.skipif(not DEMO.exists(), reason="the MIMIC-IV demo is not at ../shared/data")
+def test_no_tracked_file_holds_an_identifier_of_the_demo() -> None:
+    ids = "SELECT DISTINCT {}::VARCHAR FROM read_csv('{}', all_varchar = true)"
+    with duckdb.connect() as connection:
+        found = {
+            row[0]
+            for column, file in (("subject_id", "patients"), ("hadm_id", "admissions"))
+            for row in connection.execute(ids.format(column, DEMO / "hosp" / f"{file}.csv.gz")).fetchall()
+        }
+    assert len(found) == 375
+    numbers = {name: set(re.findall(r"(?<!\d)\d{8}(?!\d)", text)) for name, text in tracked_texts().items()}
+    holding = {
+        name: len(found & eight_digits) for name, eight_digits in numbers.items() if found & eight_digits
+    }
+    assert not holding, "identifiers of the demo, by file; use made-up ones"
+
+
+def test_no_tracked_file_is_a_table_of_data_but_the_golden_ones() -> None:
+    ends = (".parquet", ".csv.gz", ".feather", ".arrow", ".duckdb", ".safetensors", ".pt", ".pkl", ".pickle")
+    tables = [
+        name for name in tracked_texts() if name.endswith(ends) and not name.startswith("tests/golden/")
+    ]
+    assert not tables
+
+
+def test_no_pickle_is_ever_loaded() -> None:
+    rooms = ("schemas/", "pipelines/", "nest_model/", "assets/", "benchmarks/")
+    words = ("import pickle", "torch.load(", "joblib", "allow_pickle=True")
+    found = [
+        (name, word)
+        for name, text in tracked_texts().items()
+        if name.startswith(rooms) and name.endswith(".py")
+        for word in words
+        if word in text
+    ]
+    assert not found

@@ -1,0 +1,38 @@
+"""Options of a training in a run's settings are refused before the data work, and passed on to the commands."""
+
+import pytest
+
+from assets.models.training import flags
+from assets.resources import Workspace
+from nest_model.options import PretrainingOptions
+from schemas.errors import NestError
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"pretraining": "time2vek=days"}, "NEST_PRETRAINING: time2vek is no option; did you mean time2vec?"),
+        (
+            {"pretraining": "mlm_weight=0 msm_weight=0"},
+            "NEST_PRETRAINING: mlm_weight and msm_weight are both 0",
+        ),
+        (
+            {"pretraining": "time2vec_scale=2", "model": "small"},
+            "NEST_PRETRAINING: time2vec_scale has nothing to scale: the preset small has no Time2Vec",
+        ),
+        ({"finetuning": "freeze=embedding,swe,cse"}, "NEST_FINETUNING: freeze leaves nothing"),
+    ],
+)
+def test_a_runs_options_are_refused_when_its_settings_are_read(settings, sentence, tmp_path):
+    with pytest.raises(NestError) as caught:
+        _ = Workspace(data_dir=str(tmp_path), **settings).settings
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_run_passes_its_options_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEST_PRETRAINING", "set_mask_share=0.3")
+    workspace = Workspace(data_dir=str(tmp_path))
+    assert workspace.settings.pretraining == "set_mask_share=0.3"
+    config = Workspace(data_dir=str(tmp_path), pretraining="time2vec=days max_sets=9")
+    given = PretrainingOptions.from_text(config.settings.pretraining)
+    assert flags(given.flags()) == ["--max-sets", "9", "--time2vec", "days"]

@@ -1,0 +1,80 @@
+"""A pretraining that learnt no more than a guess is yellow in the UI, and its page shows what it is held against."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.checks import pretraining_checks
+from assets.models.training import beside_guesses
+from assets.resources import Workspace
+from nest_model.training.guesses.judgement import Judgement
+from nest_model.training.recipe import Recipe
+from tests.support.factories.world import make_world, pretrain_small, runtime
+
+UNTRAINED = Recipe(learning_rate=0.0, epochs=1, patience=1, examples_per_step=12)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder in which every source has a model that learnt nothing; Instacart's of one set alone."""
+    folder = tmp_path_factory.mktemp("data")
+    world = make_world(folder / "world", subjects=60)
+    for source in ("mimic", "meds", "pcornet", "instacart"):
+        out = Workspace(data_dir=str(folder)).layout(source).model(f"{source}_nest")
+        more = {"instacart": {"set_position": None, "max_sets": 1}, "pcornet": {"set_position": None}}.get(
+            source, {}
+        )
+        pretrain_small(world, runtime(out), out, UNTRAINED, **more)
+    return folder
+
+
+def evaluations(source: str, data: Path) -> dict[str, dg.AssetCheckEvaluation]:
+    check = pretraining_checks(source)
+    job = dg.Definitions(
+        assets=[dg.AssetSpec(f"{source}_nest")],
+        asset_checks=[check],
+        jobs=[dg.define_asset_job("checks", dg.AssetSelection.checks(check))],
+        resources={"workspace": Workspace(data_dir=str(data))},
+    ).resolve_job_def("checks")
+    result = job.execute_in_process(raise_on_error=False)
+    return {found.check_name: found for found in result.get_asset_check_evaluations()}
+
+
+@pytest.mark.parametrize("source", ["mimic", "meds", "pcornet"])
+def test_a_model_no_better_than_a_constant_is_yellow_and_says_which_loss_by_how_much(source, data):
+    found = evaluations(source, data)
+    learnt = found["learnt_more_than_a_constant"]
+
+    assert not learnt.passed
+    assert learnt.severity is dg.AssetCheckSeverity.WARN
+    assert "MSM stands at " in learnt.description
+    assert " worse. " in learnt.description
+    assert "docs/training.md" in learnt.description
+    assert found["can_be_judged"].passed
+
+
+def test_what_cannot_be_judged_is_a_check_of_its_own(data):
+    judged = evaluations("instacart", data)["can_be_judged"]
+    assert not judged.passed
+    assert judged.severity is dg.AssetCheckSeverity.WARN
+    assert judged.description.startswith("Every training subject has one set alone in the context")
+
+
+def test_without_a_model_a_check_says_what_to_materialize(data, tmp_path):
+    assert evaluations("mimic", tmp_path) == {}
+
+
+def test_the_page_of_a_pretraining_has_each_metric_beside_the_guesses(data):
+    model = Workspace(data_dir=str(data)).layout("mimic").model("mimic_nest")
+    text, found = beside_guesses(model).value, Judgement.read(model)
+
+    guesses = found.yardsticks["val_ndcg_at_10"]
+    row = (
+        found.validation["val_ndcg_at_10_cls"],
+        *(guesses[name] for name in ("constant", "constant_by_tokens", "mixture")),
+    )
+    assert text.splitlines()[0] == (
+        "|  | NEST | Constant guess | Constant, by tokens | Mixture with the subject's own sets |"
+    )
+    assert "| Set prediction: NDCG@10 at [CLS] ↑ | {:.4f} | {:.4f} | {:.4f} | {:.4f} |".format(*row) in text

@@ -1,0 +1,131 @@
+"""History, data and code belong to the checkout a command is run from, whosever the environment is."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from assets.environment.nest_environment import history_folder
+from tests.support.commands import ROOT, copy_checkout
+
+SHOW = """
+import json, os
+import assets, nest_model
+names = ("DAGSTER_HOME", "DAGSTER_NEST_STORAGE", "NEST_DATA_DIR", "DAGSTER_CLI_JOB_EXECUTE_MODULE_NAME")
+print(json.dumps({name: os.environ.get(name) for name in names} | {"code": [assets.__file__, nest_model.__file__]}))
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment in no checkout, with this checkout installed as `pip install --editable` does."""
+    place = tmp_path_factory.mktemp("environment") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
+    packages = place / "lib" / "python3.11" / "site-packages"
+    for file in (ROOT / "assets" / "environment").glob("nest_environment.p*"):
+        shutil.copy(file, packages)
+    (packages / "_editable_impl_nest.pth").write_text(f"{ROOT}\n")
+    (packages / "_others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")  # whose own .pth are not read
+    return place / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A second checkout."""
+    place = tmp_path_factory.mktemp("second") / "nest"
+    copy_checkout(place)
+    return place
+
+
+def execute(python: Path, *arguments: str, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    ours = ("NEST_", "DAGSTER_", "PYTHONPATH")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return subprocess.run(
+        [str(python), *arguments],
+        cwd=folder,
+        env=kept | settings,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def shown(python: Path, folder: Path, **settings: str) -> dict:
+    return json.loads(execute(python, "-c", SHOW, folder=folder, **settings).stdout)
+
+
+def expected(root: Path, data: Path) -> dict:
+    return {
+        "DAGSTER_HOME": str(root),
+        "DAGSTER_NEST_STORAGE": str(history_folder(root, str(data))),
+        "NEST_DATA_DIR": str(data),
+        "DAGSTER_CLI_JOB_EXECUTE_MODULE_NAME": "assets.definitions",
+        "code": [str(root / room / "__init__.py") for room in ("assets", "nest_model")],
+    }
+
+
+@pytest.mark.parametrize("below", ["", "schemas/cohort"])
+def test_a_command_is_of_the_checkout_it_is_run_from(below: str, python: Path, second: Path):
+    assert shown(python, second / below) == expected(second, second / "data")
+    assert shown(python, ROOT / below) == expected(ROOT, ROOT / "data")
+
+
+def test_a_command_started_by_one_of_another_checkout_has_its_own_defaults(python: Path, second: Path):
+    start = f"import subprocess; subprocess.run([{str(python)!r}, '-c', {SHOW!r}], cwd={str(second)!r})"
+    assert json.loads(execute(python, "-c", start, folder=ROOT).stdout) == expected(second, second / "data")
+
+
+def test_a_process_that_leaves_the_checkout_keeps_its_defaults(python: Path, second: Path, tmp_path: Path):
+    start = f"import subprocess; subprocess.run([{str(python)!r}, '-c', {SHOW!r}], cwd={str(tmp_path)!r})"
+    assert json.loads(execute(python, "-c", start, folder=second).stdout) == expected(second, second / "data")
+
+
+def test_what_the_user_set_is_left_alone(python: Path, second: Path, tmp_path: Path):
+    own = {"DAGSTER_HOME": str(tmp_path), "DAGSTER_NEST_STORAGE": str(tmp_path / "history")}
+    assert shown(python, second, **own).items() >= own.items()
+
+
+def test_a_relative_data_folder_is_the_same_wherever_the_command_s_processes_run(python: Path, second: Path):
+    assert shown(python, second, NEST_DATA_DIR="data-real") == expected(second, second / "data-real")
+
+
+def test_outside_any_checkout_nothing_is_set(python: Path, tmp_path: Path):
+    found = shown(python, tmp_path)
+    assert set(found) - {"code"} == {name for name, value in found.items() if value is None}
+
+
+def test_each_data_folder_has_a_history_of_its_own_that_moves_with_its_checkout(tmp_path: Path):
+    root = tmp_path / "nest"
+    folders = [root / "data", root / "data-real", root / "b" / "data", tmp_path / "data"]
+    places = [*map(str, folders), "s3://bucket/data", "s3://other/data"]
+    histories = [history_folder(root, place) for place in places]
+    assert len(set(histories)) == len(places)
+    assert {history.parent for history in histories} == {root / ".dagster"}
+    moved = tmp_path / "moved"
+    assert history_folder(moved, str(moved / "data")).name == histories[0].name
+    assert history_folder(root, "s3://bucket/data/") == histories[-2]
+    assert "hunter2" not in str(history_folder(root, "s3://nurse:hunter2@bucket/data"))
+
+
+def test_the_code_of_another_checkout_is_refused(python: Path, second: Path):
+    command = ("-P", "-m", "dagster", "job", "execute", "-j", "mimic_etl")
+    refused = execute(python, *command, folder=second, PYTHONPATH=str(ROOT))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"error: {second}: this command would run the code of {ROOT} here")
+    assert "Traceback" not in refused.stderr
+    assert not (second / "data").exists()
+
+
+@pytest.mark.long
+def test_a_command_run_below_a_second_checkout_works_on_that_one(python: Path, second: Path):
+    command = ("-P", "-m", "dagster", "asset", "materialize", "--select", "mimic_raw")
+    done = execute(python, *command, folder=second / "assets", NEST_SYNTHETIC_PATIENTS="5")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (second / "data" / "mimic" / "cards" / "raw.card.json").exists()
+    assert (history_folder(second, str(second / "data")) / "history" / "runs.db").exists()
+    assert not (second / "assets" / "data").exists()

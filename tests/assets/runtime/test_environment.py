@@ -1,0 +1,65 @@
+"""What a run notes of its settings, where it finds them again, and whose folder it writes in."""
+
+import json
+import os
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.resources import Workspace
+from assets.resume import settings_of
+from assets.runtime.executor import environment
+from assets.runtime.instance import ENVIRONMENT_TAG
+from schemas.errors import NestError
+from schemas.settings import Settings
+
+SECRET = "https://nurse:hunter2@codes.example/gsn.csv"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> dg.DagsterRun:
+    for name in [name for name in os.environ if name.startswith("NEST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NEST_DATA_DIR", "s3://hospital/nest")
+    monkeypatch.setenv("NEST_SEED", "7")
+    monkeypatch.setenv("NEST_GSN_ATC_URL", SECRET)
+    return dg.DagsterRun("mimic_full", tags={ENVIRONMENT_TAG: environment(Settings())})
+
+
+def test_the_store_is_noted_and_a_password_is_not(run: dg.DagsterRun):
+    assert "hunter2" not in str(run.tags)
+    assert json.loads(run.tags[ENVIRONMENT_TAG]) == {
+        "NEST_DATA_DIR": "s3://hospital/nest",
+        "NEST_GSN_ATC_URL": None,
+        "NEST_SEED": "7",
+    }
+
+
+def test_a_resumed_run_takes_what_was_not_noted_from_its_own_environment(
+    run: dg.DagsterRun, monkeypatch: pytest.MonkeyPatch
+):
+    assert settings_of(run)["NEST_GSN_ATC_URL"] == SECRET
+    monkeypatch.delenv("NEST_GSN_ATC_URL")
+    with pytest.raises(NestError, match="NEST_GSN_ATC_URL: set as when run") as told:
+        settings_of(run)
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_scratch_folder_that_somebody_else_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    workspace = Workspace(data_dir="s3://hospital/nest", scratch_dir=str(tmp_path))
+    assert workspace.data_folder.parent == tmp_path
+    us = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: us + 1)
+    with pytest.raises(NestError, match=r"is somebody else's.*set NEST_SCRATCH_DIR to a folder of your own"):
+        workspace.data_folder  # noqa: B018
+    assert Workspace(data_dir=str(tmp_path / "data")).data_folder.exists(), (
+        "a shared data folder may be meant"
+    )
+
+
+def test_a_data_folder_others_may_look_into_is_told(tmp_path: Path):
+    workspace = Workspace(data_dir=str(tmp_path / "data"))
+    assert workspace.seen_by_others is None
+    workspace.data_folder.chmod(0o755)
+    assert "(mode 755); unless that is meant: chmod 700" in (workspace.seen_by_others or "")

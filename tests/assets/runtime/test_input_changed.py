@@ -1,0 +1,154 @@
+"""No step reads an input that is not the one its raw step hashed."""
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.resources import Workspace
+from assets.sources.instacart import INSTACART_ASSETS
+from assets.sources.meds import MEDS_ASSETS
+from assets.sources.mimic import MIMIC_ASSETS
+from pipelines.synthetic.instacart import write_instacart
+from pipelines.synthetic.mimic.write import write_mimic
+from schemas.errors import NestError
+from schemas.io import hashing
+
+ASSETS = [*MIMIC_ASSETS, *MEDS_ASSETS, *INSTACART_ASSETS]
+EXTRACTED = ("mimic_raw", "mimic_subjects", "mimic_encounters", "mimic_events")
+CHANGED = "mimic_raw: the files have changed since; materialize it first"
+
+
+def materialize(workspace: Workspace, *steps: str) -> set[str]:
+    """Materialize these steps and return those that did something."""
+    resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+    result = dg.materialize(ASSETS, resources=resources, selection=list(steps))
+    events = result.get_asset_materialization_events()
+    return {
+        event.asset_key.to_user_string()
+        for event in events
+        if "unchanged" not in event.materialization.metadata
+    }
+
+
+def refused(workspace: Workspace, step: str, message: str) -> None:
+    with pytest.raises(Exception, match=message) as told:
+        materialize(workspace, step)
+    assert not isinstance(told.value, NestError), "it is told without a stack"
+
+
+def cut_in_half(table: Path) -> None:
+    lines = gzip.decompress(table.read_bytes()).splitlines(keepends=True)
+    table.write_bytes(gzip.compress(b"".join(lines[: len(lines) // 2])))
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two hospitals, and what was extracted from the first."""
+    folder = tmp_path_factory.mktemp("hospitals")
+    for name, seed in (("one", 1), ("two", 2)):
+        write_mimic(folder / name, folder / "planted", patients=40, seed=seed)
+    one = folder / "one"
+    workspace = Workspace(data_dir=str(folder / "data"), mimic_dir=str(one), vocab_dir=str(one / "vocab"))
+    assert materialize(workspace, *EXTRACTED) == set(EXTRACTED)
+    return folder
+
+
+@pytest.fixture
+def hospital(hospitals: Path, tmp_path: Path) -> Callable[..., Workspace]:
+    """A data folder extracted from hospital one; call it for a workspace on that folder."""
+    for name in ("one", "two", "data"):
+        shutil.copytree(hospitals / name, tmp_path / name)
+
+    def workspace(name: str = "one", **changed: str) -> Workspace:
+        found = tmp_path / name
+        return Workspace(
+            data_dir=str(tmp_path / "data"), mimic_dir=str(found), vocab_dir=str(found / "vocab"), **changed
+        )
+
+    return workspace
+
+
+def test_a_table_cut_in_half_is_not_unchanged_for_a_step_below_raw(hospital, tmp_path):
+    cut_in_half(tmp_path / "one" / "hosp" / "labevents.csv.gz")
+    refused(hospital(), "mimic_events", CHANGED)
+    assert materialize(hospital(), *EXTRACTED) == {"mimic_raw", *EXTRACTED}
+
+
+def test_another_hospital_under_the_same_selection_is_not_unchanged(hospital):
+    refused(hospital("two"), "mimic_events", CHANGED)
+    assert materialize(hospital("one"), "mimic_events") == set()
+
+
+def test_a_changed_rule_makes_nothing_from_rows_the_raw_card_does_not_stand_for(hospital, tmp_path):
+    cut_in_half(tmp_path / "one" / "hosp" / "labevents.csv.gz")
+    refused(hospital(med_link="pharmacy"), "mimic_events", CHANGED)
+    assert (tmp_path / "data" / "mimic" / "cards" / "events.card.json").exists(), (
+        "what was there is left alone"
+    )
+
+
+def test_the_other_preset_splits_anew_and_extracts_nothing_again(hospital, tmp_path):
+    events = {file: file.read_bytes() for file in (tmp_path / "data" / "mimic" / "events").iterdir()}
+    assert materialize(hospital(preset="paper"), *EXTRACTED) == {"mimic_subjects"}
+    assert {file: file.read_bytes() for file in events} == events
+    assert materialize(hospital(preset="paper", subjects_per_bucket=10), *EXTRACTED) == {
+        "mimic_subjects",
+        "mimic_events",
+    }
+    refused(hospital(preset="paper"), "mimic_vocab", "mimic_drug_lookup")
+
+
+def test_a_file_that_may_no_longer_be_read_is_one_message(hospital, tmp_path, monkeypatch):
+    opened = Path.open
+
+    def refusing(path: Path, *arguments, **named):
+        if path.name == "labevents.csv.gz":
+            raise PermissionError(13, "Permission denied", str(path))  # root may read all
+        return opened(path, *arguments, **named)
+
+    hashing._taken.clear()
+    monkeypatch.setattr(Path, "open", refusing)
+    refused(hospital(), "mimic_raw", r"labevents.csv.gz: cannot be read or written \(Permission denied\)")
+
+
+def test_the_same_files_elsewhere_are_the_same_input_and_raw_notes_where_they_are_now(hospital, tmp_path):
+    card = tmp_path / "data" / "mimic" / "cards" / "raw.card.json"
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    assert materialize(hospital("copy"), "mimic_events") == set()
+    assert str(tmp_path / "copy") not in card.read_text()
+    assert materialize(hospital("copy"), "mimic_raw") == set()
+    assert str(tmp_path / "copy") in card.read_text()
+
+
+def test_an_input_of_our_own_is_held_against_its_card_too(tmp_path):
+    workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=40)
+    materialize(workspace, *EXTRACTED)
+    cut_in_half(tmp_path / "mimic" / "raw" / "hosp" / "labevents.csv.gz")
+    refused(workspace, "mimic_events", CHANGED)
+
+
+def test_instacart_files_that_changed_are_refused_below_raw(tmp_path):
+    write_instacart(tmp_path / "one", users=30, seed=1)
+    write_instacart(tmp_path / "two", users=30, seed=2)
+    steps = [f"instacart_{step}" for step in ("raw", "subjects", "encounters", "events")]
+    data = str(tmp_path / "data")
+    one, two = (Workspace(data_dir=data, instacart_dir=str(tmp_path / name)) for name in ("one", "two"))
+    materialize(one, *steps)
+    for step in steps[1:]:
+        assert materialize(one, step) == set()
+        refused(two, step, "instacart_raw: the files have changed since; materialize it first")
+
+
+def test_a_meds_dataset_that_changed_is_refused_below_raw(hospital, tmp_path):
+    materialize(hospital(), "mimic_drug_lookup", "mimic_meds")
+    shutil.move(tmp_path / "data" / "mimic" / "meds", tmp_path / "meds")
+    workspace = hospital(meds_dir=str(tmp_path / "meds"))
+    steps = [f"meds_{step}" for step in ("raw", "subjects", "encounters", "events")]
+    materialize(workspace, *steps)
+    next((tmp_path / "meds" / "data").rglob("*.parquet")).unlink()
+    for step in steps[1:]:
+        refused(workspace, step, "meds_raw: the files have changed since; materialize it first")

@@ -1,0 +1,282 @@
+"""The data folder in an object store: a real S3 server on loopback."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import dagster as dg
+import pytest
+import s3fs
+
+from assets.resources import Workspace
+from assets.runtime.object_store import StoredLayout, _file_system
+from assets.sources.mimic import MIMIC_ASSETS
+from pipelines.synthetic.mimic.write import write_mimic
+from schemas.cards import StepCard
+from schemas.errors import NestError, WriteError
+from tests.support.commands import BIN, ROOT, environment, free_port, run
+
+BUCKET = "hospital"
+URL = f"s3://{BUCKET}/nest"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The address of a server for all of these tests."""
+    address = f"http://127.0.0.1:{(port := free_port())}"
+    process = subprocess.Popen(
+        [str(BIN / "moto_server"), "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    yield address
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
+    """A new bucket on a server that holds nothing else."""
+    settings = {
+        "ENDPOINT_URL": server,
+        "ACCESS_KEY_ID": "key",
+        "SECRET_ACCESS_KEY": "secret",
+        "REGION": "eu",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    forget()
+    empty(server)
+    files = s3fs.S3FileSystem(use_listings_cache=False)
+    files.mkdir(BUCKET)
+    yield files
+    forget()
+
+
+def empty(server: str, seconds: float = 60) -> None:
+    """Let a server hold nothing, once it answers."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            urlopen(Request(f"{server}/moto-api/reset", method="POST")).close()
+            return
+        except URLError:
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.1)
+
+
+def forget() -> None:
+    """Be as a new process, which has opened nothing yet."""
+    _file_system.cache_clear()
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+def materialize(
+    data_dir: str, scratch: Path, *, last: str = "mimic_seqset", **settings: str
+) -> dict[str, bool]:
+    """Run the chain to `last` in this process; return for each asset whether it was done anew."""
+    forget()
+    workspace = Workspace(
+        data_dir=data_dir, scratch_dir=str(scratch), synthetic_patients=30, subjects_per_bucket=10, **settings
+    )
+    workspace.pull("mimic")  # as a run does before its steps
+    result = dg.materialize(
+        MIMIC_ASSETS, resources={"workspace": workspace}, selection=dg.AssetSelection.assets(last).upstream()
+    )
+    events = result.get_asset_materialization_events()
+    return {
+        event.asset_key.to_user_string(): "unchanged" not in event.materialization.metadata
+        for event in events
+    }
+
+
+def contents(files: s3fs.S3FileSystem) -> dict[str, bytes]:
+    below = f"{BUCKET}/nest/"
+    return {path.removeprefix(below): files.cat_file(path) for path in files.find(below)}
+
+
+def on_disk(folder: Path) -> dict[str, bytes]:
+    """Return what of a data folder belongs in a store: all but what keeps it out of a repository."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".gitignore")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_an_object_store_ends_up_with_the_bytes_a_folder_has(s3, tmp_path):
+    materialize(str(tmp_path / "local"), tmp_path)
+    materialize(URL, tmp_path / "scratch")
+    local = on_disk(tmp_path / "local")
+    assert {name for name in local if "seqset/shard-" in name}
+    assert contents(s3) == local
+
+
+def test_another_machine_finds_what_is_there_and_does_only_the_rest(s3, tmp_path):
+    materialize(URL, tmp_path / "one", last="mimic_events")
+    there = contents(s3)
+    again = materialize(URL, tmp_path / "two")
+    assert [name for name, anew in again.items() if anew] == [
+        "mimic_drug_lookup",
+        "mimic_vocab",
+        "mimic_seqset",
+    ]
+    assert there.items() <= contents(s3).items()
+
+
+@pytest.mark.long
+def test_what_was_cut_short_on_the_way_up_is_done_again(s3, tmp_path):
+    materialize(URL, tmp_path / "one", last="mimic_encounters")
+    whole = contents(s3)
+    s3.rm(f"{BUCKET}/nest/mimic/cards/encounters.card.json")  # a run killed before its card went up
+    s3.pipe_file(f"{BUCKET}/nest/mimic/encounters.parquet", b"half")
+    assert materialize(URL, tmp_path / "one", last="mimic_encounters")["mimic_encounters"]
+    assert contents(s3) == whole
+
+
+@pytest.mark.parametrize(
+    "again", [False, pytest.param(True, marks=pytest.mark.long)], ids=["the first time", "a redo"]
+)
+def test_what_breaks_off_on_its_way_up_has_no_card_there(s3, tmp_path, monkeypatch, again):
+    def went_up(last: str = "mimic_subjects", **settings: str) -> bool:
+        return materialize(URL, tmp_path / "one", last=last, **settings)[last]
+
+    went_up(**({"last": "mimic_subjects", "preset": "paper"} if again else {"last": "mimic_raw"}))
+    card = "mimic/cards/subjects.card.json"
+    assert (card in contents(s3)) is again
+    put = s3fs.S3FileSystem.put
+
+    def breaks_off(files, local: list[str], *rest, **options):
+        if [Path(file).name for file in local] == ["buckets.parquet"]:  # the second of two
+            raise ConnectionResetError("in mid publish")
+        return put(files, local, *rest, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(s3fs.S3FileSystem, "put", breaks_off)
+        with pytest.raises(dg.DagsterError, match="the object store does not answer"):
+            went_up()
+    assert card not in contents(s3)
+    assert went_up(), "without a card it is made anew"
+    assert card in contents(s3)
+
+
+def test_a_store_that_does_not_answer_is_one_message(s3, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    forget()
+    with pytest.raises(NestError, match=r"s3://hospital/nest/mimic: the object store does not answer"):
+        Workspace(data_dir=URL, scratch_dir=str(tmp_path)).pull("mimic")
+
+
+def test_a_file_system_nobody_knows_is_one_message(tmp_path):
+    said = r"NEST_DATA_DIR: nowhere:// cannot be used here; .* pip install -e '\.\[s3\]'"
+    with pytest.raises(NestError, match=said):
+        Workspace(data_dir="nowhere://x/y", scratch_dir=str(tmp_path)).pull("mimic")
+
+
+def test_a_store_that_may_not_be_shown_is_told_without_its_password(tmp_path):
+    url = f"ftp://nurse:hunter2@127.0.0.1:{free_port()}/nest"
+    with pytest.raises(NestError, match=r"ftp://127\.0\.0\.1:\d+/nest/mimic: the object store") as told:
+        Workspace(data_dir=url, scratch_dir=str(tmp_path)).pull("mimic")
+    assert "hunter2" not in str(told.value)
+
+
+def publish_slowly(folder: Path, card_is_written, other_has_begun) -> None:
+    """Put a step there, the store taking its time over it until another step has begun."""
+    layout = StoredLayout(folder, f"{URL}/mimic")
+    layout.subjects.write_bytes(b"rows")
+    StepCard(step="subjects", contract="any/1", outputs=["subjects.parquet"]).write(layout.cards)
+    put = s3fs.S3FileSystem.put
+
+    def slow_put(*arguments, **options):
+        card_is_written.set()
+        assert other_has_begun.wait(60)
+        return put(*arguments, **options)
+
+    s3fs.S3FileSystem.put = slow_put
+    layout.publish("subjects")
+
+
+@pytest.mark.long
+def test_a_step_that_begins_harms_none_that_is_on_its_way_up(s3, tmp_path):
+    workspace = Workspace(data_dir=URL, scratch_dir=str(tmp_path))
+    workspace.pull("mimic")
+    spawn = multiprocessing.get_context("spawn")
+    other = spawn.Process(
+        target=publish_slowly,
+        args=(workspace.data_folder / "mimic", written := spawn.Event(), begun := spawn.Event()),
+    )
+    other.start()
+    assert written.wait(60)
+    layout = workspace.layout("mimic")  # what every step and check begins with
+    begun.set()
+    other.join()
+    assert other.exitcode == 0
+    assert (layout.cards / "subjects.card.json").exists()
+    assert contents(s3)["mimic/subjects.parquet"] == b"rows"
+    assert "mimic/cards/subjects.card.json" in contents(s3)
+
+
+@pytest.mark.long
+def test_planted_probabilities_of_a_synthetic_input_go_everywhere_when_a_real_one_comes(s3, tmp_path):
+    materialize(URL, tmp_path / "one", last="mimic_raw")
+    materialize(URL, tmp_path / "two", last="mimic_raw")
+    assert "mimic/planted.parquet" in contents(s3)
+    write_mimic(tmp_path / "real", tmp_path / "truth", patients=30, seed=1)
+    real = {"mimic_dir": str(tmp_path / "real"), "vocab_dir": str(tmp_path / "real" / "vocab")}
+    materialize(URL, tmp_path / "one", last="mimic_raw", **real)
+    materialize(URL, tmp_path / "two", last="mimic_raw", **real)
+    assert "mimic/planted.parquet" not in contents(s3)
+    assert not list(tmp_path.glob("*/*/mimic/planted.parquet"))
+
+
+def test_a_full_scratch_disk_is_not_said_of_the_store(s3, tmp_path, monkeypatch):
+    materialize(URL, tmp_path / "one", last="mimic_subjects")
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", *rest, **options):
+        if "w" in mode and path.name == ".subjects.parquet.part":
+            raise OSError(28, "No space left on device")
+        return opened(path, mode, *rest, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(WriteError, match=r"subjects\.parquet: cannot be written \(No space left on device\)"):
+        Workspace(data_dir=URL, scratch_dir=str(tmp_path / "two")).pull("mimic")
+
+
+def test_a_damaged_card_in_the_store_is_one_message(s3, tmp_path):
+    materialize(URL, tmp_path / "one", last="mimic_subjects")
+    s3.pipe_file(f"{BUCKET}/nest/mimic/cards/subjects.card.json", b'{"step": 918273')
+    with pytest.raises(
+        NestError, match=r"subjects\.card\.json: is no whole card of a step; remove it"
+    ) as told:
+        Workspace(data_dir=URL, scratch_dir=str(tmp_path / "two")).pull("mimic")
+    assert "918273" not in str(told.value)
+
+
+@pytest.mark.long
+def test_a_killed_run_on_an_object_store_is_resumed_on_it(s3, tmp_path):
+    settings = {"NEST_DATA_DIR": URL, "NEST_SCRATCH_DIR": str(tmp_path / "scratch")}
+    settings |= {"NEST_SYNTHETIC_PATIENTS": "60"}
+    command = ("dagster", "asset", "materialize", "--select")
+    chain = "mimic_raw,mimic_subjects,mimic_encounters,mimic_events"
+    killed = subprocess.Popen(
+        [str(BIN / command[0]), *command[1:], chain], cwd=ROOT, env=environment(tmp_path, **settings),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    while not s3.exists(f"{BUCKET}/nest/mimic/cards/raw.card.json"):
+        assert killed.poll() is None, "it ended before it was killed"
+        time.sleep(0.05)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+
+    resumed = run(
+        "python", "-m", "assets.resume", folder=tmp_path
+    )  # told neither of the store nor of the scratch
+
+    assert resumed.returncode == 0, resumed.output[-3000:]
+    assert {"mimic/cards/events.card.json", "mimic/encounters.parquet"} <= set(contents(s3))
+    again = run(*command, chain, folder=tmp_path, **settings)
+    assert again.output.count("unchanged: nothing to do") == 4, "what was resumed was not discarded"

@@ -1,0 +1,123 @@
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import dagster as dg
+import pytest
+import sqlalchemy
+from sqlalchemy.exc import OperationalError
+
+from assets.runtime import sqlite_history
+from assets.runtime.child_process import _Tail
+
+FULL, NORMAL = 2, 1  # of PRAGMA synchronous
+WRITES_A_LINE_A_SECOND = """
+import sys, time
+import dagster as dg
+from assets.runtime.sqlite_history import write_seldom
+write_seldom()
+with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
+    for at in range(3):
+        instance.report_engine_event(f"line {at}", job_name="job", run_id=sys.argv[2])
+        time.sleep(1)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def as_usual_afterwards():
+    sqlite_history.write_seldom()
+    sqlite_history.write_seldom()
+    yield
+    sqlite_history.write_as_usual()
+
+
+@pytest.fixture
+def wal_file(tmp_path: Path) -> Path:
+    file = tmp_path / "history.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE events (line TEXT)")
+    connection.close()
+    return file
+
+
+def write_a_line(file: Path) -> int:
+    """Write as Dagster does, by an engine whose connection is closed at once, and return how it waits for the disk."""
+    engine = sqlalchemy.create_engine(f"sqlite:///{file}", poolclass=sqlalchemy.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("INSERT INTO events VALUES ('a')"))
+        return connection.execute(sqlalchemy.text("PRAGMA synchronous")).scalar_one()
+
+
+def test_a_line_written_waits_for_no_disk_and_folds_no_log_in(wal_file: Path):
+    log = wal_file.with_name(wal_file.name + "-wal")
+    assert [write_a_line(wal_file) for _ in range(3)] == [NORMAL] * 3
+    assert log.stat().st_size > 0
+    with sqlite3.connect(wal_file) as other:
+        assert other.execute("SELECT count(*) FROM events").fetchone() == (3,)
+
+
+def test_a_file_without_a_write_ahead_log_is_left_as_it_is(tmp_path: Path):
+    file = tmp_path / "history.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE events (line TEXT)")
+    assert write_a_line(file) == FULL
+    assert not sqlite_history._kept_open
+
+
+def test_who_watches_a_run_sees_each_line_while_it_runs(tmp_path: Path):
+    run_id, seen = "0" * 8, []
+    sqlite_history.write_as_usual()
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        instance.report_engine_event("begun", job_name="job", run_id=run_id)
+        instance.watch_event_logs(run_id, None, lambda entry, _: seen.append(entry.dagster_event.message))
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITES_A_LINE_A_SECOND, str(tmp_path), run_id], stdin=subprocess.PIPE
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while "line 2" not in seen and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert writer.poll() is None, "the writer ended, which folds its log in"
+            assert [line for line in seen if line.startswith("line")] == ["line 0", "line 1", "line 2"]
+        finally:
+            instance.end_watch_event_logs(run_id, None)
+            writer.kill()
+            writer.wait()
+
+
+def test_no_more_files_are_kept_open_than_a_run_writes_to(tmp_path: Path):
+    for at in range(20):
+        file = tmp_path / f"{at}.db"
+        with sqlite3.connect(file) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("CREATE TABLE events (line TEXT)")
+        write_a_line(file)
+    assert len(sqlite_history._kept_open) == sqlite_history._MOST_KEPT_OPEN
+
+
+def test_a_history_that_is_locked_costs_its_lines_and_not_the_training(tmp_path: Path):
+    refused = []
+
+    def refuse(*_: object) -> None:
+        refused.append(1)
+        raise OperationalError("INSERT", {}, sqlite3.OperationalError("database is locked"))
+
+    context = SimpleNamespace(
+        asset_key=dg.AssetKey("mimic_nest"), log=SimpleNamespace(log=refuse), log_event=refuse
+    )
+    file = tmp_path / "metrics.jsonl"
+    tail = _Tail(context, file)
+    with tail.following():
+        lines = [
+            {"event": "evaluation", "epoch": 0, "metrics": {"loss": 1.0}},
+            {"event": "result", "metrics": {"auroc": 0.5}},
+        ]
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert tail.last["result"]["metrics"] == {"auroc": 0.5}
+    assert len(refused) == 1, "it is not waited for at every line"

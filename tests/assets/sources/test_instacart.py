@@ -1,0 +1,109 @@
+"""Instacart in Dagster: the same contracts, checks and cards as every source, and one number a person looks for."""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.definitions import defs
+from assets.resources import Workspace
+from assets.sources.instacart import INSTACART_ASSETS, INSTACART_CHECKS
+from schemas.expectations import BASKET_SUITES
+from tests.support.commands import Run, run
+from tests.support.instacart_files import Order, write_shop
+
+ETL = [asset for asset in INSTACART_ASSETS if asset.group_names_by_key[asset.key] == "instacart_etl"]
+
+
+def materialize(folder: Path, *, checked: bool = False, **settings: object) -> dg.ExecuteInProcessResult:
+    """Run the steps to the shards in this process, on a data folder."""
+    workspace = Workspace(data_dir=str(folder), **settings)
+    checks = INSTACART_CHECKS if checked else []
+    return dg.materialize([*ETL, *checks], resources={"workspace": workspace}, raise_on_error=False)
+
+
+def test_the_synthetic_shop_goes_to_shards_through_every_check(tmp_path: Path):
+    result = materialize(tmp_path, checked=True, synthetic_users=800)
+    assert result.success
+    found = {
+        (check.asset_key.to_user_string(), check.check_name): check.passed
+        for check in result.get_asset_check_evaluations()
+    }
+    assert {asset for asset, name in found if name == "contract"} == {
+        f"instacart_{table}" for table in BASKET_SUITES
+    }
+    assert [key for key, passed in found.items() if not passed] == []
+
+
+def test_the_second_run_does_nothing_again(tmp_path: Path):
+    for times in range(2):
+        result = materialize(tmp_path, synthetic_users=40)
+        assert result.success
+        for asset in ETL:
+            (event,) = result.asset_materializations_for_node(asset.key.to_user_string())
+            assert ("unchanged" in event.metadata) == bool(times)
+
+
+def test_a_shop_of_one_s_own_is_read_where_it_lies(tmp_path: Path):
+    shop = {
+        user: [Order(user, "prior", None, [1, 2]), Order(900 + user, "train", 3.0, [2])]
+        for user in range(1, 31)
+    }
+    raw = write_shop(tmp_path / "mine", shop)
+    result = materialize(tmp_path / "data", instacart_dir=str(raw))
+    assert result.success
+    assert not (tmp_path / "data" / "instacart" / "raw").exists()
+
+
+def test_a_file_that_is_missing_is_one_message(tmp_path: Path):
+    raw = write_shop(tmp_path / "mine", {1: [Order(1, "train", None, [1])]})
+    (raw / "orders.csv").unlink()
+    result = materialize(tmp_path / "data", instacart_dir=str(raw))
+    failures = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    assert not result.success
+    assert "orders: no such file" in failures[0].message
+
+
+def test_the_jobs_do_all_of_instacart_and_nothing_of_another_source():
+    repository = defs().get_repository_def()
+    everything = {asset.key for asset in INSTACART_ASSETS}
+    assert repository.get_job("instacart_full").asset_layer.executable_asset_keys == everything
+    assert repository.get_job("instacart_etl").asset_layer.executable_asset_keys == {
+        asset.key for asset in ETL
+    }
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """`dagster job execute -j instacart_full`, word for word, on 150 synthetic users."""
+    folder = tmp_path_factory.mktemp("instacart_full")
+    return run("dagster", "job", "execute", "-j", "instacart_full", folder=folder, NEST_SYNTHETIC_USERS="150")
+
+
+@pytest.mark.long
+def test_the_verbatim_command_ends_with_next_baskets_beside_plain_counting(full: Run):
+    assert full.returncode == 0, full.output[-3000:]
+    metrics = json.loads(
+        (full.data / "instacart" / "reports" / "instacart_next_basket" / "metrics.json").read_text()
+    )
+    assert metrics["target"] == "last_visible"
+    assert 0 < metrics["models"]["most_frequent"]["recall_at_10"]["value"] < 1
+    config = json.loads((full.data / "instacart" / "models" / "instacart_nest" / "config.json").read_text())
+    assert config["model"]["set_position"] is None
+
+
+@pytest.mark.long
+def test_what_was_held_out_is_asked_for_without_training_again(full: Run):
+    before = (full.data / "instacart" / "models" / "instacart_nest" / "model.safetensors").stat().st_mtime_ns
+    again = run(
+        "dagster", "job", "execute", "-j", "instacart_full",
+        folder=full.data.parent, NEST_SYNTHETIC_USERS="150", NEST_INSTACART_TARGET="held_out",
+    )  # fmt: skip
+    assert again.returncode == 0, again.output[-3000:]
+    metrics = json.loads(
+        (full.data / "instacart" / "reports" / "instacart_next_basket" / "metrics.json").read_text()
+    )
+    assert metrics["target"] == "held_out"
+    after = (full.data / "instacart" / "models" / "instacart_nest" / "model.safetensors").stat().st_mtime_ns
+    assert after == before

@@ -1,0 +1,118 @@
+"""The job on a MEDS dataset, as its user runs it: raw files to a report, every check passed."""
+
+from datetime import timedelta
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from assets.resources import Workspace
+from assets.sources.meds import MEDS_ASSETS, meds_events, meds_raw, mimic_meds
+from assets.sources.mimic import MIMIC_ASSETS
+from pipelines.sources.meds.export import write_meds
+from pipelines.sources.mimic.steps import find_source
+from pipelines.synthetic.mimic.write import write_mimic
+from schemas.cards import StepCard
+from schemas.errors import InputError
+from schemas.layout import Layout
+from schemas.rules import PRESETS
+from tests.pipelines.sources.meds.test_any_meds import DAY, TYPES, dataset
+from tests.support.commands import run
+from tests.support.compare import run_all
+from tests.support.meds_tables import make_layout
+
+
+@pytest.mark.long
+def test_meds_full_runs_on_any_dataset_and_says_what_it_did(tmp_path):
+    raw, written, rules = tmp_path / "raw", Layout(tmp_path / "mimic"), PRESETS["default"]
+    write_mimic(raw, tmp_path / "planted.parquet", patients=120, seed=1, tokens_per_set_median=40)
+    run_all(find_source(raw, raw / "vocab"), written, rules)
+    write_meds(written)
+    done = run(
+        "dagster", "job", "execute", "-j", "meds_full", folder=tmp_path, NEST_MEDS_DIR=str(written.meds)
+    )
+    assert done.returncode == 0, done.output
+    layout = Layout(done.data / "meds")
+    assert StepCard.read(layout.cards, "seqset").counts["sets"] == pl.read_parquet(written.encounters).height
+    assert pl.read_parquet(layout.labels("meds_mortality")).height
+    assert (layout.model("meds_nest") / "model.safetensors").exists()
+    assert "meds_mortality" in (layout.report("meds") / "report.html").read_text()
+
+
+def test_the_events_of_a_dataset_are_shown_by_kind(tmp_path):
+    written = make_layout(tmp_path / "mimic", PRESETS["default"])
+    write_meds(written)
+    workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(written.meds))
+    steps = MEDS_ASSETS[1 : MEDS_ASSETS.index(meds_events) + 1]
+    result = dg.materialize(steps, resources={"workspace": workspace}, selection=steps)
+    (event,) = result.asset_materializations_for_node("meds_events")
+    assert "Events by kind" in event.metadata
+
+
+def test_a_dataset_that_is_written_says_its_rows_in_the_log(tmp_path):
+    workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=20)
+    read = [
+        asset for asset in MIMIC_ASSETS if asset.key.to_user_string() not in ("mimic_vocab", "mimic_seqset")
+    ]
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = dg.materialize([*read, mimic_meds], instance=instance, resources={"workspace": workspace})
+        told = [line.user_message for line in instance.all_logs(run.run_id) if line.step_key == "mimic_meds"]
+    rows = StepCard.read(Layout(tmp_path / "mimic").cards, "meds").counts["rows"]
+    assert f"{rows:,} rows under meds_data/1" in told
+
+
+def test_the_input_is_stale_when_mimic_meds_changes_and_waits_for_it_in_one_run(tmp_path):
+    workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=20)
+    read = [
+        asset for asset in MIMIC_ASSETS if asset.key.to_user_string() not in ("mimic_vocab", "mimic_seqset")
+    ]
+    result = dg.materialize([*read, mimic_meds, meds_raw], resources={"workspace": workspace})
+    written, raw = (
+        result.asset_materializations_for_node(name)[0].tags for name in ("mimic_meds", "meds_raw")
+    )
+    assert raw["dagster/input_data_version/mimic_meds"] == written["dagster/data_version"]
+
+
+def test_another_dataset_needs_no_mimic_meds(tmp_path):
+    root = dataset(tmp_path / "set", [(1, DAY, "A", None, 7)])
+    workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(root))
+    assert done_by(workspace, meds_raw) == {"meds_raw"}
+    assert done_by(workspace, meds_raw) == set()
+
+
+def test_without_a_dataset_the_user_is_told_which_to_give(tmp_path):
+    message = "Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds first"
+    with pytest.raises(InputError, match=message):
+        Workspace(data_dir=str(tmp_path)).meds_dataset()
+
+
+def done_by(workspace: Workspace, last: dg.AssetsDefinition) -> set[str]:
+    """Materialize the steps from `meds_raw` to `last` and return those that did something."""
+    steps = MEDS_ASSETS[1 : MEDS_ASSETS.index(last) + 1]
+    result = dg.materialize(steps, resources={"workspace": workspace})
+    return {
+        event.asset_key.to_user_string()
+        for event in result.get_asset_materialization_events()
+        if "unchanged" not in event.materialization.metadata
+    }
+
+
+def test_another_encounter_column_of_the_same_encounters_puts_the_events_into_them_anew(tmp_path):
+    rows = [
+        (1, DAY + timedelta(hours=at), code, None, one, 3 - one)
+        for at, code, one in ((0, "A", 1), (0, "B", 2), (5, "C", 1), (10, "D", 1), (10, "E", 2))
+    ]
+    root = dataset(tmp_path / "set", rows, columns=(*TYPES, "visit_id"))
+
+    def workspace(column: str) -> Workspace:
+        return Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(root), meds_encounter_column=column)
+
+    def placed() -> dict[str, int]:
+        events = pl.read_parquet(tmp_path / "data" / "meds" / "events" / "*.parquet")
+        return dict(events.select("code", "encounter_id").iter_rows())
+
+    done_by(workspace("hadm_id"), meds_events)
+    assert placed() == {"A": 1, "B": 2, "C": 1, "D": 1, "E": 2}
+    assert done_by(workspace("visit_id"), meds_events) >= {"meds_events"}
+    assert placed() == {"A": 2, "B": 1, "C": 2, "D": 2, "E": 1}
+    assert done_by(workspace("visit_id"), meds_events) == set()

@@ -1,0 +1,327 @@
+"""The other yardsticks: what each sees, what only one of them can read, and what is said of those not fitted."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from nest_model.baselines import lightgbm, yardsticks
+from nest_model.baselines.previous_stay import previous_stay_features
+from nest_model.baselines.rollups import WINDOWS, rollup_features
+from nest_model.data.code_groups import groups_of
+from nest_model.data.history import select
+from nest_model.data.measured import Measured
+from nest_model.data.predictions import WITHOUT_PRETRAINING, of_yardstick, read_predictions
+from nest_model.data.seqsets import SeqSets
+from nest_model.training.telemetry import Telemetry
+from pipelines.cohorts.chapters import icd10_chapter
+from schemas.contract import read_table, write_table
+from schemas.icd10 import CHAPTER_RANGES, chapter_of
+from schemas.io.outputs import write_json
+from schemas.tables.labels import Features, labels_schema
+from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
+from tests.nest_model.baselines.test_lightgbm import DAY_US, write_seqset
+from tests.support.factories import predictions as made_up
+
+ITEMS = 30
+CODES = [("DX", "I2510"), ("DX", "I509"), ("MED", "C03CA01"), ("MED", "RX123"), ("PR", "0SRD0J9")]
+LABS = [("LAB", f"{item}_Q{decile}") for item in range(ITEMS) for decile in range(1, 11)]
+TOKENS = [*((kind, kind) for kind in SPECIALS), *CODES, *LABS]
+FIRST_LAB = len(SPECIALS) + len(CODES)
+
+
+def write_vocab(folder) -> str:
+    size = len(TOKENS)
+    table = pa.table(
+        {
+            "token_id": pa.array(range(size), pa.uint32()),
+            "token": [code if kind == code else f"{kind}:{code}" for kind, code in TOKENS],
+            "kind": ["SPECIAL" if kind == code else kind for kind, code in TOKENS],
+            "code": [None if kind == code else code.split("_Q")[0] for kind, code in TOKENS],
+            **{name: pa.nulls(size, pa.string()) for name in ("unit", "parent")},
+            **{name: pa.nulls(size, pa.float64()) for name in ("low", "high")},
+            "count_train": [1] * size,
+        }
+    )
+    write_table(table.select(VOCAB.names), folder / "vocab.parquet", VOCAB, made_by="the test")
+    return content_sha256(read_table(folder / "vocab.parquet", VOCAB))
+
+
+def lab(item: int, decile: int) -> int:
+    return FIRST_LAB + 10 * item + int(decile) - 1
+
+
+def write_task(folder, label, encounter, label_type="bool", classes=("false", "true")) -> None:
+    """Write a task's labels: subject k's at its encounter, a day after the start of its set on day 100."""
+    rows = len(label)
+    split = np.repeat(["train", "val", "test"], [rows * 6 // 10, rows * 2 // 10, rows - rows * 8 // 10])
+    table = pa.table(
+        {
+            "subject_id": np.arange(rows),
+            "index_encounter": np.asarray(encounter),
+            "index_start": pa.array([100 * DAY_US] * rows, pa.timestamp("us")),
+            "predict_at": pa.array([101 * DAY_US] * rows, pa.timestamp("us")),
+            "label": pa.array(list(label), labels_schema(label_type).field("label").type),
+            "outcome_time": pa.nulls(rows, pa.timestamp("us")),
+            "follow_up_days": pa.nulls(rows, pa.float64()),
+            "split": split,
+        }
+    )
+    task = made_up.task("mimic_made_up", label_type, classes).model_copy(update={"features": Features()})
+    metadata = {"task": task.model_dump_json()}
+    write_table(table, folder / "labels.parquet", labels_schema(label_type), made_by="t", metadata=metadata)
+
+
+def write_nest(folder, max_sets, max_set_rows=512) -> None:
+    write_json(
+        folder / "nest" / "config.json", {"model": {"max_sets": max_sets, "max_set_rows": max_set_rows}}
+    )
+
+
+def boost(folder) -> None:
+    out = folder / "boosted"
+    lightgbm.run(
+        labels=folder / "labels.parquet",
+        seqset=folder / "seqset",
+        vocab=folder / "vocab.parquet",
+        out=out,
+        predictions=out / "predictions.parquet",
+        seed=42,
+        telemetry=Telemetry(out),
+    )
+
+
+def run(folder, which="default"):
+    """Return what was told of each yardstick, and the file of the first one's predictions."""
+    out = folder / "yardsticks"
+    yardsticks.run(
+        labels=folder / "labels.parquet",
+        seqset=folder / "seqset",
+        vocab=folder / "vocab.parquet",
+        pretrained=folder / "nest",
+        boosted=folder / "boosted",
+        out=out,
+        predictions=out / "predictions.parquet",
+        which=which,
+        seed=42,
+        telemetry=Telemetry(out),
+    )
+    return json.loads((out / "metrics.json").read_text())["yardsticks"], out / "predictions.parquet"
+
+
+def auroc(file) -> float:
+    test = read_predictions(file).of("test")
+    return float(roc_auc_score(test.truth[:, 0], test.probability[:, 0]))
+
+
+@pytest.fixture
+def drift(tmp_path):
+    """500 patients whose items lie anywhere; only whether they rise from one stay to the next tells the outcome."""
+    rng = np.random.default_rng(0)
+    label, sets = rng.random(500) < 0.5, []
+    for subject in range(500):
+        before = rng.integers(2, 10, ITEMS)
+        now = before + np.where(rng.random(ITEMS) < 0.7, 1, -1) * (1 if label[subject] else -1)
+        for day, deciles in ((0, before), (100, now)):
+            sets.append((subject, day, [lab(k, decile) for k, decile in enumerate(deciles)], [0.1] * ITEMS))
+    write_seqset(tmp_path, sets, write_vocab(tmp_path))
+    write_task(tmp_path, label, 2 * np.arange(500) + 1)
+    return tmp_path
+
+
+def test_the_difference_to_the_previous_stay_is_read_by_the_logistic_regression_and_not_by_counts(
+    drift, monkeypatch
+):
+    from nest_model.baselines import boosting
+
+    monkeypatch.setattr(boosting, "GRIDS", boosting.GRIDS | {"bool": boosting.GRIDS["bool"][:1]})
+    boost(drift)
+    found, predictions = run(drift)
+
+    assert auroc(predictions) > 0.95
+    assert auroc(drift / "boosted" / "predictions.parquet") < 0.75
+    assert list(found) == ["logistic"]
+    assert not of_yardstick(predictions, "lightgbm_rollups").exists()
+
+
+def random_sets(rng, subjects):
+    """Sets of a few labs and codes, some known only days later."""
+    sets = []
+    for subject in range(subjects):
+        for day in sorted(rng.choice(99, rng.integers(0, 4), replace=False)):
+            sets.append((subject, int(day), rng.integers(5, 40, 6).tolist(), rng.uniform(0, 3, 6).tolist()))
+        sets.append((subject, 100, rng.integers(5, 40, 9).tolist(), rng.uniform(0, 2, 9).tolist()))
+    return sets
+
+
+def selected(folder, sets):
+    write_seqset(folder, sets, write_vocab(folder))
+    seqsets = SeqSets.read(folder / "seqset")
+    last = [k for k, one in enumerate(sets) if one[1] == 100]
+    at = np.full(len(last), 101 * DAY_US)
+    selection = select(seqsets, Features(), np.arange(len(last)), np.array(last), at)
+    return seqsets, selection, at, read_table(folder / "vocab.parquet", VOCAB)
+
+
+def test_levels_and_rises_are_those_counted_by_hand(tmp_path):
+    sets = random_sets(np.random.default_rng(1), 40)
+    seqsets, selection, _, tokens = selected(tmp_path, sets)
+    measured = Measured.of(tokens)
+    size, items = len(tokens), len(measured.items)
+    assert (items, measured.items[1], measured.decile[lab(1, 10)]) == (ITEMS, "LAB:1", 10)
+
+    found = previous_stay_features(seqsets, selection, measured, size).toarray()
+
+    expected = np.zeros_like(found)
+    for subject, day, row, known in sets:
+        seen = [token for token, when in zip(row, known, strict=True) if day + when <= 101]
+        expected[subject, [token + (day < 100) * size for token in seen]] = 1
+    for subject in range(40):
+        mine = [one for one in sets if one[0] == subject]
+        means = [
+            {
+                k: np.mean(deciles)
+                for k in range(ITEMS)
+                if (
+                    deciles := [
+                        (token - FIRST_LAB) % 10 + 1
+                        for token, when in zip(row, known, strict=True)
+                        if token >= FIRST_LAB and (token - FIRST_LAB) // 10 == k and day + when <= 101
+                    ]
+                )
+            }
+            for _, day, row, known in mine
+        ]
+        for k, level in means[-1].items():
+            expected[subject, 2 * size + k] = level
+            expected[subject, 2 * size + items + k] = 1
+            if before := [one[k] for one in means[:-1] if k in one]:
+                expected[subject, 2 * size + 2 * items + k] = level - np.mean(before)
+                expected[subject, 2 * size + 3 * items + k] = 1
+    assert np.count_nonzero(expected[:, 2 * size + 2 * items :]) > 20
+    assert np.allclose(found, expected)
+
+
+def test_rollups_count_tokens_and_their_groups_in_each_window(tmp_path):
+    sets = [
+        (0, -400, [5, 7, lab(0, 3)], [0.1, 0.1, 0.1]),
+        (0, 90, [6, 9], [0.1, 0.1]),
+        (0, 100, [5, lab(0, 9), lab(0, 3), 7], [-0.5, 0.5, 0.6, 1.5]),
+    ]
+    seqsets, selection, at, tokens = selected(tmp_path, sets)
+
+    found = rollup_features(seqsets, selection, tokens, "available_at", at).toarray()[0]
+
+    width = (len(found) - 4) // len(WINDOWS)
+    windows = dict(zip(WINDOWS, found[:-4].reshape(len(WINDOWS), width), strict=True))
+    seen = {  # the MED is known only after the prediction
+        "24 hours": [lab(0, 9), lab(0, 3)],
+        "the stay": [5, lab(0, 9), lab(0, 3)],
+        "1 year": [5, lab(0, 9), lab(0, 3), 6, 9],
+        "all": [5, lab(0, 9), lab(0, 3), 6, 9, 5, 7, lab(0, 3)],
+    }
+    groups = {  # I25 I50 IX; C C03 C03C C03CA; 0 0SR; the item
+        "24 hours": [2],
+        "the stay": [1, 1, 2],
+        "1 year": [1, 1, 1, 1, 2, 2],
+        "all": [1, 1, 1, 1, 1, 1, 1, 2, 3, 3],
+    }
+    for window, counts in windows.items():
+        assert counts[: len(tokens)].tolist() == np.bincount(seen[window], minlength=len(tokens)).tolist()
+        assert sorted(counts[len(tokens) :][counts[len(tokens) :] > 0]) == groups[window]
+
+
+def test_a_code_rolls_up_to_what_its_system_says():
+    assert groups_of("DX", "I2510") == ["category I25", "chapter IX"]
+    assert groups_of("MED", "C03CA01") == ["ATC C", "ATC C03", "ATC C03C", "ATC C03CA"]
+    assert groups_of("PR", "0SRD0J9") == ["procedure 0", "procedure 0SR"]
+    assert [groups_of(*one) for one in (("MED", "RX123"), ("IMM", "20"), ("SPECIAL", None))] == [[], [], []]
+
+
+def test_a_category_has_the_chapter_that_labels_give_it():
+    categories = [edge for low, high, _ in CHAPTER_RANGES for edge in (low, high)] + ["D50", "U99", "123"]
+    codes = pl.DataFrame({"mapped": categories, "vocab": "icd10cm", "code": categories})
+    assert codes.select(icd10_chapter()).to_series().to_list() == [chapter_of(one) for one in categories]
+
+
+@pytest.fixture
+def remembered(tmp_path):
+    """400 patients of two stays, the outcome a code of the first."""
+    rng = np.random.default_rng(2)
+    label = rng.random(400) < 0.4
+    sets = []
+    for subject in range(400):
+        sets.append((subject, 0, [5 if label[subject] else 6, 7], [0.1, 0.1]))
+        sets.append((subject, 100, rng.integers(7, 20, 4).tolist(), [0.1] * 4))
+    write_seqset(tmp_path, sets, write_vocab(tmp_path))
+    write_task(tmp_path, label, 2 * np.arange(400) + 1)
+    return tmp_path
+
+
+def test_all_yardsticks_are_fitted_and_the_cut_sees_what_nests_context_leaves_in(remembered):
+    boost(remembered)
+    write_nest(remembered, max_sets=1)
+    found, predictions = run(remembered, "all")
+
+    scores = {name: auroc(of_yardstick(predictions, name)) for name in found}
+    assert scores["logistic"] > 0.95
+    assert scores["lightgbm_rollups"] > 0.95
+    assert 0.3 < scores["lightgbm_cut"] < 0.7
+    card = (remembered / "yardsticks" / "README.md").read_text()
+    assert "NEST's context" in card
+
+    write_nest(remembered, max_sets=2)
+    found, predictions = run(remembered, "all")
+    assert found["lightgbm_cut"] == {"reason": yardsticks.NOTHING_CUT}
+    assert not of_yardstick(predictions, "lightgbm_cut").exists()
+    assert of_yardstick(predictions, "lightgbm_rollups").exists()
+
+
+def test_what_was_fitted_once_and_is_asked_for_no_more_is_removed(remembered):
+    write_nest(remembered, max_sets=1)
+    found, predictions = run(remembered, "all")
+    assert found["lightgbm_cut"] == {"reason": yardsticks.NOT_BOOSTED}
+    boost(remembered)
+    run(remembered, "all")
+    assert of_yardstick(predictions, "lightgbm_cut").exists()
+
+    fresh = of_yardstick(predictions, WITHOUT_PRETRAINING)
+    model = remembered / "yardsticks" / WITHOUT_PRETRAINING / "config.json"
+    write_json(fresh.with_name("metrics.json"), {})
+    write_json(model, {})
+    run(remembered, "all")
+    assert model.exists(), "another command trains it, and goes on where it was stopped"
+
+    run(remembered)
+    assert predictions.exists()
+    assert not of_yardstick(predictions, "lightgbm_cut").parent.exists()
+    assert not model.parent.exists()
+    assert not fresh.parent.exists()
+
+
+def test_a_task_of_one_class_has_no_yardstick_and_says_why(remembered):
+    write_task(remembered, np.zeros(400, dtype=bool), 2 * np.arange(400) + 1)
+    with pytest.raises(FileNotFoundError):
+        run(remembered)
+    note = json.loads((remembered / "yardsticks" / "not_trainable.json").read_text())
+    assert note["reason"] == "one class only in the train split"
+
+
+@pytest.mark.parametrize("label_type", ["class", "list"])
+def test_classes_and_lists_are_read_too(remembered, label_type):
+    """Of three classes, each told by a code, the list has two; a fourth is nobody's."""
+    kind = np.random.default_rng(3).integers(0, 3, 400)
+    sets = [(k, day, [5 + int(kind[k])] if day else [8], [0.1]) for k in range(400) for day in (0, 100)]
+    write_seqset(remembered, sets, write_vocab(remembered))
+    label = ["abc"[k] if label_type == "class" else list("ab"[k : k + 1]) for k in kind]
+    write_task(remembered, label, 2 * np.arange(400) + 1, label_type, ("a", "b", "c", "d"))
+    found, predictions = run(remembered)
+
+    test = read_predictions(predictions).of("test")
+    assert test.classes == (("a", "b", "c", "d") if label_type == "class" else ("a", "b"))
+    known = np.flatnonzero(test.truth.any(axis=0))
+    assert min(roc_auc_score(test.truth[:, k], test.probability[:, k]) for k in known) > 0.99
+    assert found["logistic"]["validation"]["average_precision"] > 0.99

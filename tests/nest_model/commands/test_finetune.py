@@ -1,0 +1,357 @@
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from nest_model.commands.finetune import finetune
+from nest_model.data.labels import Labels
+from nest_model.data.predictions import of_the_probe, read_predictions
+from nest_model.data.seqsets import SeqSets
+from nest_model.evaluation.validation_score import macro_average_precision
+from nest_model.model.checkpoint import load_pretrained
+from nest_model.model.classifier import log_odds, loss_sum, targets_of
+from nest_model.training.finetuning_task import FineTuning
+from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.telemetry import Stopped, StopRequest, Telemetry
+from schemas.contract import table_metadata
+from schemas.errors import NestError
+from schemas.io.outputs import MARK
+from schemas.io.seal import sealed, unsealed
+from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime, write_labels
+
+RECIPE = Recipe(learning_rate=1e-2, epochs=9, patience=3, examples_per_step=12, warmup_share=0.1, cosine=True)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"), subjects=60)
+
+
+@pytest.fixture(scope="module")
+def pretrained(world, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("pretrained")
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].changed(epochs=1))
+    return out
+
+
+def tune(
+    world: World,
+    pretrained: Path,
+    root: Path,
+    *,
+    labels: Path | None = None,
+    stop=None,
+    epochs=None,
+    key="",
+    telemetry=None,
+    recipe=None,
+) -> Path:
+    finetune(
+        pretrained=pretrained,
+        labels=labels or world.labels,
+        seqset=world.seqset,
+        out=root / "model",
+        predictions=root / "report" / "predictions.parquet",
+        seed=42,
+        runtime=runtime(root / "model", stop=stop, telemetry=telemetry),
+        recipe=recipe or vars(RECIPE.changed(epochs=epochs)),
+        key=key,
+    )
+    return root
+
+
+@pytest.fixture(scope="module")
+def undisturbed(world, pretrained, tmp_path_factory) -> Path:
+    """What a run leaves to which nothing happened."""
+    return tune(world, pretrained, tmp_path_factory.mktemp("undisturbed"))
+
+
+def weights(root: Path) -> bytes:
+    return (root / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_sign_in_the_set_is_learnt_and_every_row_is_predicted(world, undisturbed):
+    found = read_predictions(undisturbed / "report" / "predictions.parquet")
+
+    assert len(found) == len(Labels.read(world.labels))
+    assert set(found.split) == {"train", "val", "test"}
+    attention = json.loads((undisturbed / "model" / "metrics.json").read_text())["attention"]
+    for part in attention.values():
+        assert set(part["layers"]) == {"observed", "by_count", "untrained"}
+        assert all(len(layers) == 2 for way in part["layers"].values() for layers in way.values())
+    assert set(attention["kinds"]["means"]) >= {"[CLS]", "LAB"}
+    test = found.of("test")
+    # the epoch that first tells the few validation patients apart is kept, before the last of the test ones is sure
+    positives, negatives = test.probability[test.truth], test.probability[~test.truth]
+    assert (positives[:, None] > negatives).mean() > 0.95  # AUROC
+
+
+def test_the_model_s_page_names_every_file_of_weights(undisturbed):
+    page = (undisturbed / "model" / "README.md").read_text()
+    weights = {path.name for path in (undisturbed / "model").glob("*.safetensors")}
+    assert {name for name in weights if f"`{name}`" not in page} == set() != weights
+
+
+def test_the_folder_carries_the_task_and_the_vocabulary_and_no_set_head(pretrained, undisturbed):
+    config = json.loads((undisturbed / "model" / "config.json").read_text())
+    metadata = table_metadata(undisturbed / "report" / "predictions.parquet")
+
+    assert config["task"]["classes"] == ["false", "true"]
+    assert config["vocab_sha256"] == json.loads((pretrained / "config.json").read_text())["vocab_sha256"]
+    assert json.loads(metadata["task"]) == config["task"]
+    assert b"set_head" not in weights(undisturbed)
+    assert not (undisturbed / "model" / "state").exists()
+
+
+def test_a_fine_tuning_stopped_on_the_way_ends_with_the_same_weights(
+    world, pretrained, undisturbed, tmp_path
+):
+    with pytest.raises(Stopped):
+        tune(world, pretrained, tmp_path, stop=StopAfter(7))
+
+    assert weights(tune(world, pretrained, tmp_path)) == weights(undisturbed)
+
+
+def test_asked_to_end_while_it_scores_it_ends_at_once_and_the_next_run_ends_with_the_same_weights(
+    world, pretrained, undisturbed, tmp_path, monkeypatch
+):
+    def asked(*_) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)  # a long scoring, cut short
+
+    with monkeypatch.context() as patch, StopRequest().listening() as stop:
+        patch.setattr(FineTuning, "predict", asked)
+        with pytest.raises(Stopped, match="between two stages"):
+            tune(world, pretrained, tmp_path, stop=stop)
+    assert not (tmp_path / "model" / "metrics.json").exists()
+
+    assert weights(tune(world, pretrained, tmp_path)) == weights(undisturbed)
+
+
+def test_asked_to_end_while_it_validates_it_saves_its_state_and_validates_again(
+    world, pretrained, undisturbed, tmp_path, monkeypatch
+):
+    def asked(*_) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)  # a long validation, cut short
+
+    with monkeypatch.context() as patch, StopRequest().listening() as stop:
+        patch.setattr(FineTuning, "evaluate", asked)
+        with pytest.raises(Stopped, match=r"epoch 0, step (\d+) of \1; the state is saved"):
+            tune(world, pretrained, tmp_path, stop=stop)
+
+    assert weights(tune(world, pretrained, tmp_path)) == weights(undisturbed)
+
+
+def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage():
+    heard = []
+
+    def step(stop: StopRequest) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        heard.append(stop.asked)
+
+    with (
+        StopRequest().listening() as stop,
+        pytest.raises(Stopped, match="between two stages"),
+        stop.deferred(),
+    ):
+        step(stop)
+    assert heard == [True]
+
+
+def test_the_same_run_again_gives_the_same_bytes(world, pretrained, undisturbed, tmp_path):
+    tune(world, pretrained, tmp_path)
+    written = [file for file in undisturbed.rglob("*") if file.is_file()]
+    assert of_the_probe(undisturbed / "report" / "predictions.parquet") in written
+    for file in written:
+        if file.suffix != ".jsonl" and file.parent.name != "tensorboard":  # which tell times
+            again = tmp_path / file.relative_to(undisturbed)
+            assert file.read_bytes() == again.read_bytes(), file.name
+
+
+def test_every_pass_over_the_rows_says_how_far_it_is_and_comes_to_its_end(world, pretrained, tmp_path):
+    tune(world, pretrained, tmp_path, telemetry=Telemetry(tmp_path / "model", seconds_between_lines=0))
+    lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
+    last = {line["stage"]: line for line in lines if line["event"] == "progress"}
+    assert set(last) == {"probe", "finetune", "validate", "score"}
+    assert all(0 < last[stage]["step"] == last[stage]["total"] for stage in ("probe", "validate", "score"))
+    assert last["probe"]["total"] == last["score"]["total"] > last["validate"]["total"]
+
+
+def test_the_probe_reads_the_pretrained_model_however_long_the_other_is_trained(world, pretrained, tmp_path):
+    tuned = [tune(world, pretrained, tmp_path / str(epochs), epochs=epochs) for epochs in (1, 2)]
+    predictions = [root / "report" / "predictions.parquet" for root in tuned]
+    frozen, other = (read_predictions(of_the_probe(path)) for path in predictions)
+    np.testing.assert_array_equal(frozen.probability, other.probability)
+    trained, longer = (read_predictions(path) for path in predictions)
+    assert not np.array_equal(trained.probability, longer.probability)
+    np.testing.assert_array_equal(frozen.truth, trained.truth)
+
+
+def test_a_pretraining_that_came_to_the_same_weights_lets_a_fine_tuning_go_on(world, pretrained, tmp_path):
+    with pytest.raises(Stopped, match="epoch 1, step"):
+        tune(world, pretrained, tmp_path, stop=StopAfter(9))
+    same = Path(shutil.copytree(pretrained, tmp_path / "same"))
+    config = json.loads(unsealed((same / "config.json").read_text()))
+    config["training"]["epochs"] = 99
+    (same / "config.json").write_text(sealed(json.dumps(config, indent=2)))
+
+    with pytest.raises(Stopped, match="epoch 1, step"):
+        tune(world, same, tmp_path, stop=StopAfter(0))
+
+
+def test_a_state_made_by_other_code_is_passed_over(world, pretrained, tmp_path):
+    def where(key: str, looks: int) -> str:
+        with pytest.raises(Stopped) as stopped:
+            tune(world, pretrained, tmp_path, key=key, stop=StopAfter(looks))
+        return str(stopped.value).partition(";")[0]
+
+    first = where("one", 0)
+    assert where("one", 4) != first
+    assert where("one", 0) != first, "its own state is gone on with"
+    assert where("two", 0) == first
+
+
+def rows_of(world: World) -> list[tuple[int, int, int, bool]]:
+    columns = pq.read_table(world.labels, columns=["subject_id", "index_encounter", "index_start", "label"])
+    return [(row[0], row[1], _us(row[2]), row[3]) for row in zip(*columns.to_pydict().values(), strict=True)]
+
+
+def _us(moment) -> int:
+    return int(np.datetime64(moment, "us").astype(np.int64))
+
+
+def splits_of(world: World) -> list[str]:
+    return ["", *pq.read_table(world.subjects)["split"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda rows, split: [(*row[:3], False) for row in rows], "one class only in the train split"),
+        (lambda rows, split: [row for row in rows if split[row[0]] != "val"], "no row in the val split"),
+        (lambda rows, split: [row for row in rows if split[row[0]] != "test"], "no row in the test split"),
+    ],
+)
+def test_a_task_that_cannot_be_learnt_says_why_and_leaves_no_older_model(
+    world, pretrained, undisturbed, tmp_path, change, reason
+):
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    with pytest.raises(Stopped):
+        tune(world, pretrained, tmp_path, stop=StopAfter(2))
+    split = splits_of(world)
+    write_labels(tmp_path / "labels.parquet", change(rows_of(world), split), split)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+
+    assert json.loads((tmp_path / "model" / "not_trainable.json").read_text())["reason"] == reason
+    last = json.loads((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last == {"event": "not_trainable", "reason": reason}
+    assert {file.name for file in (tmp_path / "model").iterdir()} == {
+        MARK,
+        "not_trainable.json",
+        "metrics.jsonl",
+    }
+    assert [file.name for file in (tmp_path / "report").iterdir()] == [MARK]
+
+
+def test_a_validation_split_without_positives_stops_early_on_the_loss(world, pretrained, tmp_path):
+    split = splits_of(world)
+    rows = [(*row[:3], row[3] and split[row[0]] != "val") for row in rows_of(world)]
+    write_labels(tmp_path / "labels.parquet", rows, split)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+
+    metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
+    assert metrics["epochs"] > metrics["best_epoch"] >= 0
+
+
+def test_a_validation_split_with_few_positives_tells_no_score_in_any_epoch(world, pretrained, tmp_path):
+    split = splits_of(world)
+    few = [row[0] for row in rows_of(world) if row[3] and split[row[0]] == "val"][:4]
+    rows = [(*row[:3], row[3] and (split[row[0]] != "val" or row[0] in few)) for row in rows_of(world)]
+    write_labels(tmp_path / "labels.parquet", rows, split)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+
+    told = (tmp_path / "model" / "metrics.jsonl").read_text()
+    assert "train_loss" in told
+    for text in (told, *(file.read_text() for file in (tmp_path / "model").glob("*.json"))):
+        assert "val_loss" not in text
+        assert "val_average_precision" not in text
+
+
+@pytest.mark.parametrize("label_type", ["class", "list"])
+def test_several_classes_are_learnt_alike(world, pretrained, tmp_path, label_type):
+    names = ("absent", "present")
+    label = (lambda truth: names[truth]) if label_type == "class" else (lambda truth: ["present"] * truth)
+    rows = [(*row[:3], label(row[3])) for row in rows_of(world)]
+    write_labels(tmp_path / "labels.parquet", rows, splits_of(world), label_type=label_type, classes=names)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+    test = read_predictions(tmp_path / "report" / "predictions.parquet").of("test")
+
+    present = test.truth[:, 1]
+    assert test.probability.shape[1] == 2
+    assert (test.probability[present, 1][:, None] > test.probability[~present, 1]).mean() > 0.95  # AUROC
+
+
+@pytest.mark.parametrize(("label_type", "rate"), [("bool", 2e-4), ("class", 3e-4), ("list", 3e-4)])
+def test_several_classes_are_learnt_at_a_rate_of_their_own(world, pretrained, tmp_path, label_type, rate):
+    as_type = {"bool": bool, "class": "ab".__getitem__, "list": lambda truth: ["a"] * truth}[label_type]
+    rows = [(*row[:3], as_type(row[3])) for row in rows_of(world)]
+    changes = {} if label_type == "bool" else {"label_type": label_type, "classes": ("a", "b")}
+    write_labels(tmp_path / "labels.parquet", rows, splits_of(world), **changes)
+    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet", recipe={"epochs": 1})
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["training"]["recipe"]["learning_rate"] == rate
+
+
+def test_shards_of_another_vocabulary_are_refused(world, pretrained, tmp_path):
+    other = make_world(tmp_path / "other", subjects=20)
+    for card in other.seqset.glob("*.card.json"):
+        content = json.loads(card.read_text())
+        card.write_text(json.dumps(content | {"vocab_sha256": "b" * 64}))
+
+    with pytest.raises(NestError, match="reads another vocabulary"):
+        tune(other, pretrained, tmp_path)
+
+
+def test_a_class_the_training_split_has_not_carries_no_loss(world, tmp_path):
+    rows = [(*row[:3], name) for row, name in zip(rows_of(world), "abc" * 99, strict=False)]
+    write_labels(tmp_path / "labels.parquet", rows, splits_of(world), label_type="class", classes=("a", "b"))
+    targets = targets_of(Labels.read(tmp_path / "labels.parquet"))[:3]
+
+    assert targets.tolist() == [0, 1, -1]
+    logits = torch.zeros(3, 2)
+    assert loss_sum(logits, targets, "class").item() == pytest.approx(2 * np.log(2))
+
+
+def test_log_odds_are_of_how_common_a_label_is_with_half_a_row_added_to_each_count():
+    targets = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    assert log_odds(targets).sigmoid().tolist() == pytest.approx([2.5 / 4, 0.5 / 4])
+
+
+def test_the_head_of_a_list_begins_at_what_is_common_among_the_training_rows_alone(
+    world, pretrained, tmp_path
+):
+    split = splits_of(world)
+    rows = [(*row[:3], ["present"] * (split[row[0]] != "train")) for row in rows_of(world)]
+    file = tmp_path / "labels.parquet"
+    write_labels(file, rows, split, label_type="list", classes=("absent", "present"))
+    labels, seqsets = Labels.read(file), SeqSets.read(world.seqset)
+    encoder, _ = load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
+    begun = FineTuning(labels, seqsets, encoder, RECIPE, runtime(tmp_path)).module
+    rare = 0.5 / (np.count_nonzero(labels.split == "train") + 1)
+    assert begun.head.out.bias.sigmoid().tolist() == pytest.approx([rare, rare])
+
+
+def test_average_precision_leaves_out_a_class_that_does_not_vary():
+    targets = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 1]])
+    probability = np.array([[0.9, 0.1, 0.5], [0.8, 0.1, 0.5], [0.7, 0.1, 0.5]])
+
+    assert macro_average_precision(targets, probability) == pytest.approx((1 + 2 / 3) / 2)
+    assert macro_average_precision(np.zeros((3, 1), int), probability[:, :1]) is None

@@ -1,0 +1,45 @@
+"""Every command the pages show is one the product takes."""
+
+import re
+import shlex
+
+import pytest
+from torch.distributed.run import get_args_parser
+
+from nest_model.commands.parser import parser
+from tests.support.commands import ROOT
+
+PAGES = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
+
+
+def commands(page: str) -> list[list[str]]:
+    """Return the page's command lines that start `nest_model`, whole, without their comments."""
+    lines = "\n".join(BLOCK.findall((ROOT / page).read_text())).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if "-m nest_model " in line]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+def test_every_command_of_a_page_is_taken(page):
+    for command in commands(page):
+        program, *launch = command[: command.index("nest_model") - 1]
+        if program.endswith("torchrun"):
+            given = get_args_parser().parse_args([*launch, "-m", "nest_model"])
+            assert given.module
+        options = command[command.index("nest_model") + 1 :]
+        if options != ["--help"]:
+            assert parser().parse_args(options).run
+
+
+def test_the_page_on_training_shows_both_strategies_and_several_machines():
+    shown = [" ".join(command) for command in commands("docs/training.md")]
+    assert any("torchrun --standalone" in command for command in shown)
+    assert any("--strategy fsdp" in command for command in shown)
+    assert any("--nnodes 2" in command for command in shown)
+
+
+def test_every_flag_has_a_help_text():
+    (commands_of,) = (action for action in parser()._actions if action.choices)
+    flags = [(name, action) for name, command in commands_of.choices.items() for action in command._actions]
+    assert len(flags) > 50
+    assert [(name, *action.option_strings) for name, action in flags if not action.help] == []

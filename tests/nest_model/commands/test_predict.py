@@ -1,0 +1,185 @@
+# ruff: noqa: F811 (fixtures of another file)
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from nest_model.commands.predict import last_sets, predict
+from nest_model.data.months import add_months
+from nest_model.training.device import start
+from nest_model.training.telemetry import Telemetry
+from schemas.errors import InputError, NestError
+from schemas.tables.labels import Features, Task
+from tests.nest_model.commands.test_finetune import pretrained, tune, world  # noqa: F401 (fixtures)
+from tests.support.factories.shards import DAY_US, HOUR_US, card_anew, read_rows, set_row
+from tests.support.factories.world import make_world
+
+TASK = Task(
+    cohort="made_up",
+    about="",
+    label_type="bool",
+    classes=("false", "true"),
+    features=Features(),
+    predict_at="index.end",
+    predict_anchor="index.end",
+    cohort_sha256="c" * 64,
+)
+ROWS = [
+    set_row(1, 0, 10, 0, end_us=DAY_US),
+    set_row(1, 1, 11, 9 * DAY_US, end_us=12 * DAY_US),
+    set_row(2, 0, 20, 0),  # still there
+    set_row(3, 0, 30, 0, end_us=12 * HOUR_US),  # gone after half a day
+]
+
+
+@pytest.fixture(scope="module")
+def tuned(world, pretrained, tmp_path_factory):
+    return tune(world, pretrained, tmp_path_factory.mktemp("tuned"))
+
+
+def score(model, seqset, out, index=None):
+    predict(
+        model=model / "model",
+        seqset=seqset,
+        index=index,
+        out=out,
+        fabric=start("cpu", threads=1),
+        telemetry=Telemetry(out.parent),
+    )
+    return pq.read_table(out)
+
+
+def test_a_patient_still_there_has_no_prediction_at_the_end(tmp_path):
+    rows = last_sets(read_rows(tmp_path, ROWS), TASK)
+
+    assert rows.subject_id.tolist() == [1, 3]
+    assert rows.encounter_id.tolist() == [11, 30]
+    assert rows.predict_at_us.tolist() == [12 * DAY_US, 12 * HOUR_US]
+
+
+def test_counts_under_eleven_are_not_told(tmp_path, caplog):
+    with caplog.at_level("INFO", logger="nest"):
+        last_sets(read_rows(tmp_path, ROWS), TASK)
+
+    assert caplog.messages == [
+        "made_up: scored: withheld of < 11 patients; left out: withheld still there, "
+        "withheld gone before the prediction"
+    ]
+
+
+def test_a_small_number_left_out_does_not_follow_from_those_scored(tmp_path, caplog):
+    stays = [set_row(k, 0, 10 * k, 0, end_us=DAY_US) for k in range(1, 94)]
+    stays += [set_row(k, 0, 10 * k, 0) for k in range(94, 101)]  # seven still there
+
+    with caplog.at_level("INFO", logger="nest"):
+        rows = last_sets(read_rows(tmp_path, stays), TASK)
+
+    assert len(rows) == 93
+    assert caplog.messages == [
+        "made_up: scored: withheld of 100 patients; left out: withheld still there, 0 gone before the prediction"
+    ]
+
+
+def test_no_line_of_a_scoring_tells_how_few_were_left_out(tuned, tmp_path, caplog):
+    new = make_world(tmp_path / "new", subjects=40, seed=5)
+    shard = next(iter(sorted(new.seqset.glob("*.parquet"))))
+    table = pq.read_table(shard)
+    last = np.append(np.diff(table["subject_id"].to_numpy()) != 0, True)
+    left = np.flatnonzero(last)[:7]  # seven left an hour after they came
+    end = table["end"].to_numpy().copy()
+    end[left] = table["start"].to_numpy()[left] + np.timedelta64(1, "h")
+    at = table.column_names.index("end")
+    pq.write_table(table.set_column(at, table.schema.field("end"), pa.array(end, pa.timestamp("us"))), shard)
+    card_anew(shard)
+
+    with caplog.at_level("INFO", logger="nest"):
+        scored = score(tuned, new.seqset, tmp_path / "out.parquet")
+
+    told = "\n".join(caplog.messages) + (tmp_path / "metrics.jsonl").read_text()
+    told = told.replace(str(tmp_path), "")  # its name may hold any number
+    assert len(scored) == 33
+    assert "33" not in told.replace('"rate"', "")
+    assert "40" in told
+
+
+def test_a_patient_who_left_before_the_prediction_is_left_out_unless_the_paper_keeps_them(tmp_path):
+    after_a_day = {"predict_anchor": "index.start", "predict_offset_us": DAY_US}
+    seqsets = read_rows(tmp_path, ROWS)
+    ours = last_sets(seqsets, TASK.model_copy(update=after_a_day))
+    paper = last_sets(seqsets, TASK.model_copy(update=after_a_day | {"features": Features(clock="time")}))
+
+    assert ours.subject_id.tolist() == [1, 2]
+    assert ours.predict_at_us.tolist() == [10 * DAY_US, DAY_US]
+    assert paper.subject_id.tolist() == [1, 2, 3]
+
+
+def test_a_month_after_the_last_of_january_is_the_last_of_february():
+    moments = [datetime(2150, 1, 31, 13, 5), datetime(2152, 1, 31), datetime(2150, 12, 1, 0, 0, 1)]
+    moved = add_months(np.array(moments, "datetime64[us]").astype(np.int64), 1).astype("datetime64[us]")
+
+    assert moved.tolist() == [
+        datetime(2150, 2, 28, 13, 5),
+        datetime(2152, 2, 29),
+        datetime(2151, 1, 1, 0, 0, 1),
+    ]
+
+
+def test_scoring_the_labels_own_rows_again_gives_the_same_probabilities(world, tuned, tmp_path):
+    written = pq.read_table(tuned / "report" / "predictions.parquet")
+    again = score(tuned, world.seqset, tmp_path / "again.parquet", index=world.labels)
+
+    assert again["label"].to_pylist() == written["label"].to_pylist()
+    assert again["split"].to_pylist() == written["split"].to_pylist()
+    assert again.schema.metadata[b"contract"] == b"predictions/1"
+    found, expected = (np.concatenate(table["probability"].to_numpy()) for table in (again, written))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_new_patients_are_scored_at_their_last_set_from_a_csv_or_without_one(tuned, tmp_path):
+    new = make_world(tmp_path / "new", subjects=9, seed=5)
+    alone = score(tuned, new.seqset, tmp_path / "alone.parquet")
+    index = pa.table({name: alone[name] for name in ("subject_id", "encounter_id", "predict_at")})
+    pa.csv.write_csv(index, tmp_path / "index.csv")
+    listed = score(tuned, new.seqset, tmp_path / "listed.parquet", index=tmp_path / "index.csv")
+
+    assert len(alone) == 9
+    assert set(alone["split"].to_pylist()) == {"new"}
+    assert alone["label"].null_count == 9
+    assert listed["probability"].equals(alone["probability"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"subject_id": [1], "encounter_id": [10]}, "no column predict_at"),
+        (
+            {"subject_id": ["MRN-4711"], "encounter_id": [10], "predict_at": [0]},
+            "column subject_id is string",
+        ),
+        ({"subject_id": [1], "encounter_id": [None], "predict_at": [0]}, "empty in 1 of 1 rows"),
+        (
+            {"subject_id": [999], "encounter_id": [10], "predict_at": [0]},
+            "1 of 1 encounters are not in the shards",
+        ),
+    ],
+)
+def test_an_index_that_cannot_be_used_says_why_and_quotes_no_value(
+    world,
+    tuned,
+    tmp_path,
+    columns,
+    message,
+):
+    pq.write_table(pa.table(columns), tmp_path / "index.parquet")
+    with pytest.raises(InputError, match=message) as caught:
+        score(tuned, world.seqset, tmp_path / "out.parquet", index=tmp_path / "index.parquet")
+    assert "4711" not in str(caught.value)
+
+
+def test_a_pretrained_model_cannot_predict(world, pretrained, tmp_path):
+    (tmp_path / "model").symlink_to(pretrained)
+    with pytest.raises(NestError, match="fine-tune it first"):
+        score(tmp_path, world.seqset, tmp_path / "out.parquet")

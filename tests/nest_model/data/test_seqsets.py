@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+
+from nest_model.data.seqsets import NO_TIME, SeqSets, expand_ranges
+from schemas.errors import ContractError, InputError
+from tests.support.factories.shards import DAY_US, card_anew, read_rows, set_row, write_shards
+
+EVENTS = [(7, 0, 5, 6), (7, 3, 8, 9), (1, 2, 8, 8)]
+ROWS = [
+    set_row(1, 0, 10, 0, EVENTS, end_us=DAY_US),
+    set_row(1, 1, 11, 2 * DAY_US),
+    set_row(2, 0, 10, DAY_US, EVENTS[:1]),
+]
+
+
+def test_the_columns_come_back_flat_with_repeats_and_empty_sets(tmp_path):
+    seqsets = read_rows(tmp_path, ROWS)
+
+    assert seqsets.event_offsets.tolist() == [0, 3, 3, 4]
+    assert seqsets.subject_offsets.tolist() == [0, 2, 3]
+    assert seqsets.tokens.tolist() == [7, 7, 1, 7]
+    assert seqsets.available_us.tolist() == [6, 9, 8, 6]
+    assert seqsets.end_us.tolist() == [DAY_US, NO_TIME, NO_TIME]
+
+
+def test_several_shards_read_as_one_gives_the_same_columns(tmp_path):
+    one = read_rows(tmp_path / "one", ROWS)
+    two = read_rows(tmp_path / "two", ROWS, shards=2)
+
+    assert one.content_sha256() == two.content_sha256()
+
+
+def test_the_content_hash_changes_with_one_token(tmp_path):
+    other = [*ROWS[:2], set_row(2, 0, 10, DAY_US, [(8, 0, 5, 6)])]
+
+    assert (
+        read_rows(tmp_path / "a", ROWS).content_sha256() != read_rows(tmp_path / "b", other).content_sha256()
+    )
+
+
+def test_shards_of_two_vocabularies_are_refused(tmp_path):
+    write_shards(tmp_path, ROWS, shards=2)
+    card = tmp_path / "part-00001.card.json"
+    card.write_text(card.read_text().replace("a" * 64, "b" * 64))
+
+    with pytest.raises(ContractError, match="2 vocabularies"):
+        SeqSets.read(tmp_path)
+
+
+def test_a_shard_without_its_card_is_refused(tmp_path):
+    write_shards(tmp_path, ROWS)
+    (tmp_path / "part-00000.card.json").unlink()
+
+    with pytest.raises(ContractError, match="no card"):
+        SeqSets.read(tmp_path)
+
+
+def test_a_subject_in_two_shards_is_refused(tmp_path):
+    rows = [set_row(1, 0, 10, 0, EVENTS), set_row(2, 0, 10, 0, EVENTS)]
+    write_shards(tmp_path, rows[:1])
+    (tmp_path / "part-00000.parquet").rename(tmp_path / "part-00001.parquet")
+    (tmp_path / "part-00000.card.json").rename(tmp_path / "part-00001.card.json")
+    card_anew(tmp_path / "part-00001.parquet")
+    write_shards(tmp_path, rows)
+
+    with pytest.raises(ContractError, match="1 subjects in two shards"):
+        SeqSets.read(tmp_path)
+
+
+def test_sets_out_of_order_are_refused(tmp_path):
+    with pytest.raises(ContractError, match="sets out of order"):
+        read_rows(tmp_path, [ROWS[1], ROWS[0]])
+
+
+def test_a_file_that_is_no_parquet_is_refused_without_a_traceback_of_its_bytes(tmp_path):
+    write_shards(tmp_path, ROWS)
+    (tmp_path / "part-00000.parquet").write_bytes(b"PAR1 4711")
+
+    with pytest.raises(ContractError) as caught:
+        SeqSets.read(tmp_path)
+    assert "4711" not in str(caught.value)
+
+
+def test_an_encounter_is_found_by_subject_and_id_together(tmp_path):
+    seqsets = read_rows(tmp_path, ROWS)
+
+    assert seqsets.locate(np.array([2, 1, 1]), np.array([10, 11, 10])).tolist() == [2, 1, 0]
+    with pytest.raises(InputError, match="2 of 3 encounters"):
+        seqsets.locate(np.array([2, 1, 9]), np.array([11, 11, 10]))
+
+
+def test_ranges_expand_in_order_and_empty_ones_vanish():
+    expanded = expand_ranges(np.array([5, 0, 2]), np.array([2, 0, 3]))
+
+    assert expanded.tolist() == [5, 6, 2, 3, 4]

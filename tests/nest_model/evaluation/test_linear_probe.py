@@ -1,0 +1,167 @@
+"""The probe on rows made up here: what it is fitted on, what chooses its strength, and what it makes of odd columns."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from nest_model.data.labels import Labels
+from nest_model.evaluation.linear_probe import STRENGTHS, fit_probe
+from nest_model.evaluation.validation_score import TUNING_LABELS
+from tests.support.factories.predictions import sigmoid, task
+
+ROWS, WIDTH = 600, 12
+CLASSES = ("a", "b", "c")
+
+
+def labels(label, kind="bool", classes=("false", "true")) -> Labels:
+    split = np.array(["train"] * 400 + ["val"] * 100 + ["test"] * 100, dtype=object)
+    numbers = np.arange(ROWS)
+    return Labels(task("made_up", kind, classes), numbers, numbers, numbers, pa.chunked_array([label]), split)
+
+
+@pytest.fixture(scope="module")
+def world():
+    rng = np.random.default_rng(0)
+    rows = (5 + 3 * rng.normal(size=(ROWS, WIDTH))).astype(np.float32)
+    truth = rng.random(ROWS) < sigmoid(2 * rows[:, 0] - 2 * rows[:, 1])
+    return rows, labels(pa.array(truth))
+
+
+def test_what_lies_on_a_straight_line_is_read_off(world):
+    rows, found = world
+    probe, told = fit_probe(found, rows, seed=0)
+    probability = probe.probabilities(rows, "bool")
+    assert probability.shape == (ROWS, 1)
+    test = found.split == "test"
+    assert roc_auc_score(found.truth(("true",))[test, 0], probability[test, 0]) > 0.95
+    assert told["strength"] in STRENGTHS
+    assert told["average_precision"] > 0.9
+
+
+def test_nothing_of_the_test_rows_is_in_it(world):
+    rows, found = world
+    test = found.split == "test"
+    other = labels(pa.array(found.truth(("true",))[:, 0] ^ test))
+    strange = np.where(test[:, None], rows * 100, rows)
+    probes = [fit_probe(found, rows, seed=0)[0], fit_probe(other, strange, seed=0)[0]]
+    for name in ("mean", "deviation", "weights", "bias", "strength"):
+        np.testing.assert_array_equal(getattr(probes[0], name), getattr(probes[1], name))
+
+
+def strength_by_hand(rows: np.ndarray, found: Labels) -> float:
+    """Return the strength with the best validation AP, of equals the weakest, by scikit-learn's own pipeline."""
+    truth, (train, val) = found.truth(("true",))[:, 0], (found.split == name for name in ("train", "val"))
+    precisions = []
+    for strength in STRENGTHS:
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500))
+        probability = model.fit(rows[train], truth[train]).predict_proba(rows[val])[:, 1]
+        precisions.append(average_precision_score(truth[val], probability))
+    return STRENGTHS[int(np.argmax(precisions))]
+
+
+def test_validation_chooses_the_strength_and_fits_nothing():
+    chosen = set()
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(ROWS, 60)).astype(
+            np.float32
+        )  # so wide that strong weights may learn the noise
+        found = labels(pa.array(rng.random(ROWS) < sigmoid(rows[:, :4].sum(axis=1))))
+        probe, _ = fit_probe(found, rows, seed=0)
+        assert probe.strength == strength_by_hand(rows, found)
+        chosen.add(probe.strength)
+        rows[found.split == "val"] += 7
+        np.testing.assert_array_equal(fit_probe(found, rows, seed=0)[0].mean, probe.mean)
+    assert len(chosen) > 1
+
+
+def test_of_one_class_of_many_the_probabilities_sum_to_one_and_a_class_nobody_has_gets_none():
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
+    number = (rows[:, 0] > 0).astype(int)  # c, nobody
+    names = [CLASSES[k] if k != 2 else None for k in number]
+    probe, _ = fit_probe(labels(pa.array(names), "class", CLASSES), rows, seed=0)
+    probability = probe.probabilities(rows, "class")
+    np.testing.assert_allclose(probability.sum(axis=1), 1, rtol=1e-5)
+    assert (probability[:, :2].argmax(axis=1) == number).mean() > 0.9
+    assert probability[:, 2].max() < 0.02
+
+
+def test_a_row_of_no_class_of_the_task_teaches_nothing():
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
+    names = ["a" if value > 0 else "b" for value in rows[:, 0]]
+    some = ["z" if place % 3 == 0 else name for place, name in enumerate(names)]
+    found = labels(pa.array(some), "class", ("a", "b"))
+    probe, _ = fit_probe(found, rows, seed=0)
+    without = rows[(found.split == "train") & (np.arange(ROWS) % 3 != 0)]
+    np.testing.assert_array_equal(probe.mean, without.mean(axis=0))
+
+
+def test_one_class_alone_is_as_sure_as_the_rows_are_many():
+    rows = np.random.default_rng(4).normal(size=(ROWS, WIDTH)).astype(np.float32)
+    some = ["a" if place % 2 else "z" for place in range(ROWS)]
+    probe, _ = fit_probe(labels(pa.array(some), "class", ("a", "b")), rows, seed=0)
+    assert probe.probabilities(rows, "class")[:, 0].min() > 0.99
+
+
+def test_of_a_list_every_column_is_its_own_and_one_that_never_varies_has_no_weights():
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
+    truth = np.stack([rows[:, 0] > 0, rows[:, 1] > 0, np.full(ROWS, True)], axis=1)
+    lists = pa.array([[CLASSES[k] for k in np.flatnonzero(row)] for row in truth])
+    found = labels(lists, "list", CLASSES)
+    probe, _ = fit_probe(found, rows, seed=0)
+    probability = probe.probabilities(rows, "list")
+    assert ((probability[:, :2] > 0.5) == truth[:, :2]).mean() > 0.9
+    assert not probe.weights[2].any()
+    assert 0.99 < probability[:, 2].min() == probability[:, 2].max() < 1
+
+
+def test_the_strength_of_a_list_is_chosen_on_its_commonest_labels():
+    names = tuple("abcdefghijkl")
+    choices = set()
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(ROWS, 60)).astype(np.float32)
+        shift = rng.permutation(len(names)) / 4  # the commonest labels stand anywhere
+        truth = rng.random((ROWS, len(names))) < sigmoid(rows[:, : len(names)] + rows[:, 20:32] - shift)
+        lists = pa.array([[names[k] for k in np.flatnonzero(row)] for row in truth])
+        table = labels(lists, "list", names)
+        probe, metrics = fit_probe(table, rows, seed=0)
+        train, val = (table.split == name for name in ("train", "val"))
+        commonest = np.argsort(-truth[train].sum(axis=0), kind="stable")[:TUNING_LABELS]
+        precisions = []
+        for strength in STRENGTHS:
+            fits = (
+                make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500)) for _ in names
+            )
+            probability = [
+                model.fit(rows[train], truth[train, k]).predict_proba(rows[val])[:, 1]
+                for k, model in enumerate(fits)
+            ]
+            each = [average_precision_score(truth[val, k], probability[k]) for k in range(len(names))]
+            precisions.append((np.mean([each[k] for k in commonest]), np.mean(each)))
+        best = int(np.argmax([of_the_commonest for of_the_commonest, _ in precisions]))
+        assert probe.strength == STRENGTHS[best]
+        assert metrics["average_precision"] == pytest.approx(precisions[best][1], abs=2e-3)
+        choices.add(best)
+    assert len(choices) > 1
+
+
+def test_a_validation_with_too_few_of_either_tells_no_score(world):
+    rows, found = world
+    truth = found.truth(("true",))[:, 0].copy()
+    truth[found.split == "val"] = False
+    _, told = fit_probe(labels(pa.array(truth)), rows, seed=0)
+    assert set(told) == {"strength"}
+
+
+def test_a_row_that_is_the_same_everywhere_divides_by_nothing(world):
+    rows, found = world
+    rows = np.concatenate([rows, np.full((ROWS, 1), 3, np.float32)], axis=1)
+    assert np.isfinite(fit_probe(found, rows, seed=0)[0].probabilities(rows, "bool")).all()

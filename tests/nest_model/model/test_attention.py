@@ -1,0 +1,266 @@
+import math
+import subprocess
+import sys
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nest_model.data.packed import offsets
+from nest_model.model.attention import plan_attention
+from nest_model.model.attention.backends import BACKENDS
+from nest_model.model.attention.choice import Probe, agree, fastest
+from nest_model.model.attention.fused import fused_attention
+from nest_model.model.attention.packed import PackedPlan, _with_bias
+from nest_model.model.attention.sdpa import MAX_WASTE, SdpaPlan, bucket_cuts
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+piece_lengths = st.lists(st.integers(1, 40), min_size=1, max_size=30)
+
+
+def _rows(lengths: list[int], seed: int = 0) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(
+        torch.randn(sum(lengths), 2, 4, dtype=torch.float64, generator=generator, requires_grad=True)
+        for _ in range(3)
+    )
+
+
+def _explicit(lengths: list[int], query, key, value, key_bias, *, scale: float = 1 / 2) -> torch.Tensor:
+    out = []
+    for first, end in pairwise([0, *np.cumsum(lengths).tolist()]):
+        scores = torch.einsum("qhd,khd->hqk", query[first:end], key[first:end]) * scale
+        out.append(torch.einsum("hqk,khd->qhd", (scores + key_bias[first:end]).softmax(-1), value[first:end]))
+    return torch.cat(out)
+
+
+@settings(max_examples=60, deadline=None)
+@given(piece_lengths, st.booleans(), st.integers(0, 1000))
+def test_attention_and_its_gradients_are_the_explicit_softmax_of_each_piece(lengths, biased, seed):
+    rows = _rows(lengths, seed)
+    bias = torch.rand(sum(lengths), dtype=torch.float64) * 6 if biased else None
+    plan = plan_attention(offsets(torch.tensor(lengths)), bias)
+    weight = torch.randn(sum(lengths), 2, 4, dtype=torch.float64)
+
+    attended = plan.attend(*rows)
+    expected = _explicit(lengths, *rows, bias if biased else torch.zeros(sum(lengths), dtype=torch.float64))
+
+    torch.testing.assert_close(attended, expected, rtol=0, atol=1e-12)
+    for ours, theirs in zip(
+        torch.autograd.grad((attended * weight).sum(), rows),
+        torch.autograd.grad((expected * weight).sum(), rows),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(piece_lengths, st.randoms(use_true_random=False), st.integers(0, 1000))
+def test_where_few_rows_ask_they_get_what_they_get_where_all_do(lengths, random, seed):
+    rows = _rows(lengths, seed)
+    bias = torch.rand(sum(lengths), dtype=torch.float64) * 6
+    asking = torch.tensor([random.random() < 0.3 for _ in range(sum(lengths))])
+    plan = plan_attention(offsets(torch.tensor(lengths)), bias, asking=asking)
+    weight = torch.randn(int(asking.sum()), 2, 4, dtype=torch.float64)
+
+    attended = plan.attend(rows[0][asking], *rows[1:])
+    expected = _explicit(lengths, *rows, bias)[asking]
+
+    torch.testing.assert_close(attended, expected, rtol=0, atol=1e-12)
+    if asking.any():
+        for ours, theirs in zip(
+            torch.autograd.grad((attended * weight).sum(), rows),
+            torch.autograd.grad((expected * weight).sum(), rows),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@given(st.lists(st.integers(1, 512), min_size=1, max_size=300))
+def test_no_bucket_wastes_more_than_15_percent_and_no_piece_is_lost(lengths):
+    falling = np.sort(lengths)[::-1]
+
+    cuts = bucket_cuts(falling)
+
+    assert cuts[0] == 0
+    assert cuts[-1] == len(lengths)
+    for first, end in pairwise(cuts):
+        assert first < end
+        assert 1 - falling[first:end].sum() / (falling[first] * (end - first)) <= MAX_WASTE + 1e-12
+
+
+def test_a_plan_of_mimic_like_sets_has_few_buckets_and_little_waste():
+    sizes = np.random.default_rng(0).lognormal(np.log(226) - 0.4, 0.9, 88).clip(1, 512).astype(int)
+    plan = SdpaPlan.build(offsets(torch.from_numpy(sizes)), None, None)
+
+    assert len(plan.masks) <= 12
+    assert len(plan.keys.row_of_slot) - sizes.sum() <= MAX_WASTE * len(plan.keys.row_of_slot)
+
+
+@given(piece_lengths)
+def test_every_row_has_a_slot_of_its_own_in_its_piece(lengths):
+    plan = SdpaPlan.build(offsets(torch.tensor(lengths)), None, None)
+
+    assert len(set(plan.keys.slot_of_row.tolist())) == sum(lengths)
+    assert torch.equal(plan.keys.row_of_slot[plan.keys.slot_of_row], torch.arange(sum(lengths)))
+
+
+def test_a_key_biased_by_log_k_weighs_as_k_equal_keys():
+    one = _rows([3])
+    many = [torch.cat([rows, rows[2:].expand(4, 2, 4)]) for rows in one]  # the last row five times
+    bias = torch.tensor([0.0, 0.0, np.log(5)], dtype=torch.float64)
+
+    collapsed = plan_attention(torch.tensor([0, 3]), bias).attend(*one)
+    written_out = plan_attention(torch.tensor([0, 7])).attend(*many)
+
+    torch.testing.assert_close(collapsed, written_out[:3], rtol=0, atol=1e-12)
+
+
+def test_a_row_that_is_not_finite_stays_in_its_own_piece():
+    query, key, value = (rows.detach().clone() for rows in _rows([2, 3, 3, 4]))
+    query[:2], key[:2], value[:2] = torch.nan, torch.nan, torch.nan
+
+    attended = plan_attention(torch.tensor([0, 2, 5, 8, 12])).attend(query, key, value)
+
+    assert attended[2:].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_attention_keeps_the_type_of_its_rows(dtype):
+    bias = torch.tensor([0, 0, 6.2, 0, 0], dtype=torch.float64)
+    rows = [part.to(dtype) for part in _rows([3, 2])]
+
+    assert plan_attention(torch.tensor([0, 3, 5]), bias).attend(*rows).dtype == dtype
+
+
+class Loops:
+    """A kernel's interface, piece by piece."""
+
+    def __init__(self, query_offsets, key_offsets):
+        self.offsets = query_offsets.tolist(), key_offsets.tolist()
+
+    def __call__(self, query, key, value, scale):
+        assert query.shape[1:] == key.shape[1:] == value.shape[1:]
+        out = []
+        for (first_query, end_query), (first, end) in zip(*map(pairwise, self.offsets), strict=True):
+            assert first_query < end_query
+            scores = torch.einsum("qhd,khd->hqk", query[first_query:end_query], key[first:end]) * scale
+            out.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), value[first:end]))
+        return torch.cat(out)
+
+
+@settings(max_examples=60, deadline=None)
+@given(piece_lengths, st.sampled_from([0.0, 0.05, 0.5, 1.0]), st.booleans(), st.integers(0, 1000))
+def test_a_kernel_without_a_bias_gives_what_sdpa_gives_with_one(lengths, share_asking, biased, seed):
+    generator = torch.Generator().manual_seed(seed)
+    rows, count = _rows(lengths, seed), sum(lengths)
+    bias = torch.rand(count, dtype=torch.float64, generator=generator) * 6 if biased else None
+    asking = torch.rand(count, generator=generator) < share_asking
+    query_offsets = offsets(asking.long())[offsets(torch.tensor(lengths))]
+    attended, gradients = [], []
+    for build in (SdpaPlan.build, partial(PackedPlan.build, Loops)):
+        attended.append(
+            build(offsets(torch.tensor(lengths)), bias, query_offsets).attend(rows[0][asking], *rows[1:])
+        )
+        loss = attended[-1].square().sum()
+        gradients.append(torch.autograd.grad(loss, rows, allow_unused=True, materialize_grads=True))
+
+    torch.testing.assert_close(*attended, rtol=0, atol=1e-12)
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_a_bias_is_as_exact_in_bfloat16_columns_as_in_float32():
+    bias = torch.tensor([math.log(511), math.log(3), 0.1], dtype=torch.float64)
+    nothing = torch.zeros(3, 2, 8, dtype=torch.bfloat16)
+
+    query, key = _with_bias(nothing, nothing, bias)
+
+    torch.testing.assert_close((query[:, 0].double() * key[:, 0].double()).sum(-1), bias, rtol=2**-23, atol=0)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32])
+def test_few_keys_in_bfloat16_are_attended_in_float32_on_a_cpu_and_rounded_once(
+    autocast: bool, dtype: torch.dtype
+):
+    generator = torch.Generator().manual_seed(1)
+    rounded = torch.randn(3, 2, 4, 50, 16, generator=generator).bfloat16()
+    upstream = torch.randn(2, 4, 50, 16, generator=generator).bfloat16()
+    seen = (torch.arange(50) <= 40).expand(2, 1, 1, 50)
+    mask = seen if dtype == torch.bool else torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, -math.inf)
+    inputs, exact = (rounded.clone().requires_grad_(), rounded.double().requires_grad_())
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = fused_attention(*inputs, mask)
+    found.backward(upstream)
+
+    query, key, value = exact
+    scores = (query @ key.transpose(-1, -2) / 4).masked_fill(~seen, -math.inf)
+    wanted = scores.softmax(-1) @ value
+    wanted.backward(upstream.double())
+    assert found.dtype == torch.bfloat16
+    for ours, theirs in ((found, wanted), (inputs.grad, exact.grad)):
+        torch.testing.assert_close(ours.double(), theirs, rtol=2**-8, atol=1e-6)
+
+
+def test_a_cpu_and_float32_are_given_sdpa():
+    assert fastest(torch.device("cpu"), torch.bfloat16) == "sdpa"
+    assert fastest(torch.device("cuda", 0), torch.float32) == "sdpa"
+
+
+@needs_cuda
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_of_cuda_gives_the_explicit_softmax_and_its_gradients(name, dtype):
+    device, lengths = torch.device("cuda"), [3, 1, 200, 512, 2, 64]
+    if name == "xformers" and not _xformers_loads(device, dtype):
+        pytest.skip("xFormers' operator does not load here")
+    rows = [torch.randn(sum(lengths), 2, 64).to(device, dtype).requires_grad_() for _ in range(3)]
+    bias = torch.rand(sum(lengths), dtype=torch.float64, device=device) * 6
+    asking = torch.rand(sum(lengths), device=device) < 0.3
+    ends = offsets(torch.tensor(lengths)).to(device)
+    exact = [part.detach().double().cpu().requires_grad_() for part in rows]
+
+    expected = _explicit(lengths, *exact, bias.cpu(), scale=1 / 8)
+    for chosen in (None, asking):
+        plan = plan_attention(ends, bias, asking=chosen, dtype=dtype, backend=name)
+        some = slice(None) if chosen is None else chosen
+        attended = plan.attend(rows[0][some], *rows[1:])
+        wanted = expected[some if chosen is None else chosen.cpu()]
+        gradients = torch.autograd.grad(attended.float().sum(), rows)
+        exact_gradients = torch.autograd.grad(wanted.sum(), exact, retain_graph=True)
+
+        torch.testing.assert_close(attended.double().cpu(), wanted, rtol=0, atol=0.03)
+        for ours, theirs in zip(gradients, exact_gradients, strict=True):
+            scale = float(theirs.abs().max())
+            torch.testing.assert_close(ours.double().cpu(), theirs, rtol=0, atol=0.03 * scale)
+
+
+def test_a_backend_that_gives_no_numbers_agrees_with_nothing():
+    right = [torch.zeros(3), torch.ones(2)]
+    assert agree([torch.full((3,), 0.01), torch.ones(2)], right)
+    assert not agree([torch.full((3,), 0.1), torch.ones(2)], right)
+    assert not agree([torch.tensor([0, torch.nan, 0]), torch.ones(2)], right)
+
+
+@needs_cuda
+def test_cuda_is_given_a_backend_that_loads():
+    assert fastest(torch.device("cuda", 0), torch.bfloat16) in BACKENDS
+
+
+def _xformers_loads(device, dtype) -> bool:
+    try:
+        Probe(device, dtype).attend(BACKENDS["xformers"])
+    except (ImportError, NotImplementedError, RuntimeError, AttributeError):
+        return False
+    return True
+
+
+def test_the_model_imports_no_xformers():
+    code = "import sys, nest_model.training.objectives; assert 'xformers' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,193 @@
+from itertools import pairwise
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nest_model.config import ModelConfig
+from nest_model.model.encoder import NestModel
+from nest_model.training.masking import mask_batch
+from nest_model.training.objectives import pretraining_loss
+from tests.support import reference_model
+from tests.support.factories.ragged import (
+    MAX_SET_ROWS,
+    VOCAB_SIZE,
+    configs,
+    ragged_batch,
+    seeded_model,
+    subjects,
+)
+
+SMALL = ModelConfig(VOCAB_SIZE, d_model=16, heads=2, d_ff=24, layers=2, max_set_rows=MAX_SET_ROWS)
+SIZES = [[3, 0, 8], [5], [1, 1]]
+
+
+def _count(module: torch.nn.Module) -> int:
+    return sum(weight.numel() for weight in module.parameters())
+
+
+def _encoder_millions(vocab_size: int) -> float:
+    """Count the paper's encoder as its table does, without the Time2Vec that the table names only in a setting."""
+    with torch.device("meta"):
+        model = NestModel(ModelConfig.preset("paper", vocab_size, time2vec=None))
+    return round((_count(model) - _count(model.set_head)) / 1e6, 2)
+
+
+def test_the_paper_preset_has_the_papers_parameters():
+    with torch.device("meta"):
+        block = NestModel(ModelConfig.preset("paper", 6)).layers[0].set_wise
+
+    assert round(_count(block) / 1e6, 4) == 7.0794
+    assert _encoder_millions(45_000) == 119.51
+    assert _encoder_millions(20_377) == 100.60
+
+
+@settings(max_examples=settings.default.max_examples * 3 // 2)
+@given(subjects, configs, st.integers(0, 1000))
+def test_packed_rows_give_the_padded_models_outputs_losses_and_gradients(sizes, config, seed):
+    batch = ragged_batch(sizes, seed, config.cse_position)
+    masked = mask_batch(batch, torch.Generator().manual_seed(seed), config)
+    model = seeded_model(config, seed)
+    plain = {name: weight.detach().clone().requires_grad_() for name, weight in model.named_parameters()}
+
+    losses = pretraining_loss(model, masked)
+    losses.total.backward()
+    hidden, mlm, msm, own = reference_model.losses(plain, config, batch, masked)
+    (config.mlm_weight * mlm + config.msm_weight * msm + config.own_set_weight * own).backward()
+
+    close = {"rtol": 0, "atol": 1e-12}
+    torch.testing.assert_close(model(masked.batch), hidden, **close)
+    torch.testing.assert_close(losses.mlm, mlm, **close)
+    torch.testing.assert_close(losses.msm, msm, **close)
+    torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **close)
+    for name, weight in model.named_parameters():
+        expected = torch.zeros_like(weight) if plain[name].grad is None else plain[name].grad
+        # the norm of a row that is nearly even multiplies gradients, and the rounding in them with it
+        scale = max(1.0, float(expected.abs().max()))
+        torch.testing.assert_close(weight.grad, expected, rtol=0, atol=1e-12 * scale, msg=name)
+
+
+@settings(max_examples=25, deadline=None)
+@given(subjects, configs, st.integers(0, 1000))
+def test_packed_float32_is_the_padded_float64_to_1e_5(sizes, config, seed):
+    batch = ragged_batch(sizes, seed, config.cse_position)
+    masked = mask_batch(batch, torch.Generator().manual_seed(seed), config)
+    model = seeded_model(config, seed, torch.float32)
+    plain = {name: weight.detach().double() for name, weight in model.named_parameters()}
+
+    losses = pretraining_loss(model, masked)
+    hidden, mlm, msm, own = reference_model.losses(plain, config, batch, masked)
+
+    close = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+    torch.testing.assert_close(model(masked.batch), hidden, **close)
+    torch.testing.assert_close(losses.mlm, mlm, **close)
+    torch.testing.assert_close(losses.msm, msm, **close)
+    torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **close)
+
+
+@settings(max_examples=25, deadline=None)
+@given(subjects, st.randoms(use_true_random=False))
+def test_shuffling_a_set_without_times_changes_nothing_but_the_order_of_its_rows(sizes, random):
+    config = ModelConfig(VOCAB_SIZE, d_model=16, heads=2, d_ff=24, layers=2, set_position=None)
+    batch, model = ragged_batch(sizes), seeded_model(config)
+    bounds = batch.set_offsets.tolist()
+    order = []
+    for first, end in pairwise(bounds):
+        order += [first, *random.sample(range(first + 1, end), end - first - 1)]
+    shuffled = type(batch)(**{**vars(batch), "tokens": batch.tokens[order], "hours": batch.hours[order]})
+
+    torch.testing.assert_close(model(shuffled), model(batch)[order], rtol=0, atol=1e-12)
+
+
+def test_the_order_of_a_set_with_times_lies_in_its_hours_alone():
+    batch, model = ragged_batch([[6]]), seeded_model(SMALL)
+    hours = batch.hours.clone()
+    hours[1:] = hours[1:].flip(0)
+
+    moved = model(type(batch)(**{**vars(batch), "hours": hours}))
+
+    assert not torch.allclose(moved[0], model(batch)[0])
+
+
+def test_the_cross_set_block_moves_cls_rows_and_no_other():
+    batch, model = ragged_batch(SIZES), seeded_model(SMALL)
+    layer = model.layers[-1]
+    seen = {}
+    layer.set_wise.register_forward_hook(lambda _, __, rows: seen.update(after_set_wise=rows.clone()))
+    layer.register_forward_hook(lambda _, __, rows: seen.update(after_layer=rows.clone()))
+
+    model(batch)
+
+    moved = (seen["after_set_wise"] != seen["after_layer"]).any(1)
+    assert moved.nonzero().squeeze(1).tolist() == batch.cls_rows.tolist()
+
+
+def test_no_row_of_another_subject_reaches_an_output():
+    batch, model = ragged_batch(SIZES), seeded_model(SMALL)
+    ends = batch.set_offsets[batch.subject_offsets].tolist()
+    embedded = {}
+    model.embedding.register_forward_hook(lambda _, __, rows: embedded.update(rows=rows))
+    hidden = model(batch)
+
+    for subject in range(batch.subjects):
+        own = slice(ends[subject], ends[subject + 1])
+        (gradient,) = torch.autograd.grad(hidden[own].sum(), embedded["rows"], retain_graph=True)
+        gradient[own] = 0
+        assert gradient.count_nonzero() == 0
+
+
+def test_a_subject_alone_reads_as_among_others():
+    batch, model = ragged_batch(SIZES), seeded_model(SMALL)
+    ends = batch.set_offsets[batch.subject_offsets].tolist()
+
+    for subject in range(batch.subjects):
+        alone = model(batch.slice_subjects(subject, subject + 1))
+        torch.testing.assert_close(alone, model(batch)[ends[subject] : ends[subject + 1]], rtol=0, atol=1e-12)
+
+
+def test_the_same_seed_gives_the_same_weights_outputs_and_gradients_bit_for_bit():
+    batch = ragged_batch(SIZES)
+
+    def step():
+        torch.manual_seed(3)
+        model = NestModel(SMALL)
+        masked = mask_batch(batch, torch.Generator().manual_seed(3), SMALL)
+        losses = pretraining_loss(model, masked)
+        losses.total.backward()
+        return [losses.total, model(batch), *(weight.grad for weight in model.parameters())]
+
+    assert all(torch.equal(one, other) for one, other in zip(step(), step(), strict=True))
+
+
+def test_positions_of_ten_years_in_days_keep_float32_outputs_to_1e_5():
+    batch = ragged_batch([[4, 5, 3]])
+    batch = type(batch)(**{**vars(batch), "days": batch.days + 3_650.123456})
+    model = seeded_model(SMALL, dtype=torch.float32)
+
+    single, double = model(batch), seeded_model(SMALL, dtype=torch.float32).double()(batch)
+
+    torch.testing.assert_close(single, double, rtol=1e-5, atol=1e-5, check_dtype=False)
+
+
+def test_bfloat16_autocast_trains_with_losses_in_float32():
+    batch, model = ragged_batch(SIZES), seeded_model(SMALL, dtype=torch.float32)
+    masked = mask_batch(batch, torch.Generator().manual_seed(1), SMALL)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = pretraining_loss(model, masked)
+    low.total.backward()
+
+    full = pretraining_loss(model, masked)
+    assert low.total.dtype == torch.float32
+    torch.testing.assert_close(low.total, full.total, rtol=0.05, atol=0.05)
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
+
+
+def test_at_the_start_the_model_guesses_about_evenly():
+    torch.manual_seed(0)
+    config = ModelConfig.preset("tiny", 2_000, max_set_rows=MAX_SET_ROWS)
+    masked = mask_batch(ragged_batch(SIZES * 20), torch.Generator().manual_seed(0), config)
+
+    losses = pretraining_loss(NestModel(config), masked)
+
+    assert 6.5 < float(losses.mlm) < 9.0  # ln 2000 = 7.6

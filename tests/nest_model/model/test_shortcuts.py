@@ -1,0 +1,96 @@
+"""Each shortcut alone, none, all, and any mixture: the padded float64 reference's numbers and gradients."""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nest_model.config import ModelConfig, Shortcuts
+from nest_model.training.masking import MaskedBatch, mask_batch
+from nest_model.training.objectives import pretraining_loss
+from tests.support import reference_model
+from tests.support.factories.ragged import configs, ragged_batch, seeded_model, subjects
+
+NAMES = [field.name for field in fields(Shortcuts)]
+NONE = Shortcuts(**dict.fromkeys(NAMES, False))
+CHOICES = {"none": NONE, "all": Shortcuts()} | {name: replace(NONE, **{name: True}) for name in NAMES}
+ALL_OR_LONG = [name if name == "all" else pytest.param(name, marks=pytest.mark.long) for name in CHOICES]
+MAGNIFYING = ModelConfig(
+    vocab_size=19,
+    d_model=8,
+    heads=1,
+    d_ff=12,
+    layers=2,
+    max_set_rows=9,
+    set_position="hours",
+    time2vec="hours",
+    time2vec_scale=0.3,
+    mlm_weight=0.0,
+    msm_weight=1.0,
+    set_mask_share=0.4,
+)
+"""Of one set with one event, a gradient of 50 and others of 1, which are all that is left of it."""
+mixtures = st.builds(Shortcuts, **{name: st.booleans() for name in NAMES})
+
+
+def _compare(sizes, config, seed, *, dtype: torch.dtype, close: float) -> None:
+    batch = ragged_batch(sizes, seed, config.cse_position)
+    masked = mask_batch(batch, torch.Generator().manual_seed(seed), config)
+    model = seeded_model(config, seed, dtype)
+    plain = {name: weight.detach().double().requires_grad_() for name, weight in model.named_parameters()}
+
+    losses = pretraining_loss(model, masked)
+    losses.total.backward()
+    collapsed = mask_batch(batch, torch.Generator().manual_seed(seed), replace(config, shortcuts=Shortcuts()))
+    hidden, mlm, msm, own = reference_model.losses(plain, config, batch, collapsed)
+    (config.mlm_weight * mlm + config.msm_weight * msm + config.own_set_weight * own).backward()
+
+    near = {"rtol": close, "atol": close, "check_dtype": False}
+    torch.testing.assert_close(model(masked.batch), _as_written(hidden, collapsed, masked), **near)
+    torch.testing.assert_close(losses.mlm, mlm, **near)
+    torch.testing.assert_close(losses.msm, msm, **near)
+    torch.testing.assert_close(losses.own, own if config.own_set_weight else torch.zeros_like(own), **near)
+    expected = {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+        for name, weight in plain.items()
+    }
+    # by the largest of a weight: a Time2Vec's is a sum of hours, hundreds that cancel
+    largest = {name: float(gradient.abs().max()) for name, gradient in expected.items()}
+    # in float32 by the largest of all: what comes back through a layer is rounded there, and the norm of a row that is
+    # almost nothing makes fifty of one; without any shortcut, too
+    if dtype == torch.float32:
+        largest = dict.fromkeys(largest, max(largest.values()))
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None, name
+        assert float((weight.grad - expected[name]).abs().max()) <= close * max(1.0, largest[name]), name
+
+
+def _as_written(hidden: torch.Tensor, collapsed: MaskedBatch, masked: MaskedBatch) -> torch.Tensor:
+    """Repeat the [MASK] row of each masked set as often as it stands in the batch."""
+    given, written = collapsed.batch.set_offsets.diff(), masked.batch.set_offsets.diff()
+    copies = torch.ones(len(hidden), dtype=torch.int64)
+    copies[collapsed.batch.set_offsets[1:] - 1] += written - given
+    return hidden.repeat_interleave(copies, dim=0)
+
+
+@pytest.mark.parametrize("name", ALL_OR_LONG)
+@settings(max_examples=25, deadline=None)
+@given(subjects, configs, st.integers(0, 1000))
+def test_every_shortcut_keeps_outputs_losses_and_gradients_in_float64_to_1e_12(name, sizes, config, seed):
+    _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float64, close=1e-12)
+
+
+@settings(max_examples=settings.default.max_examples * 2 // 3)
+@given(subjects, configs, mixtures, st.integers(0, 1000))
+def test_so_does_any_mixture_of_them(sizes, config, shortcuts, seed):
+    _compare(sizes, replace(config, shortcuts=shortcuts), seed, dtype=torch.float64, close=1e-12)
+
+
+@pytest.mark.parametrize("name", ALL_OR_LONG)
+@settings(max_examples=8, deadline=None)
+@example([[0, 1]], MAGNIFYING, 142)
+@given(subjects, configs, st.integers(0, 1000))
+def test_float32_with_every_shortcut_is_float64_without_to_1e_5(name, sizes, config, seed):
+    _compare(sizes, replace(config, shortcuts=CHOICES[name]), seed, dtype=torch.float32, close=1e-5)

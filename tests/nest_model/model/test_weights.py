@@ -1,0 +1,216 @@
+"""A model folder that is not what it says is refused with one message, before its model is built."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from nest_model.config import ModelConfig
+from nest_model.files import sha256_of
+from nest_model.model import checkpoint, weights
+from nest_model.model.checkpoint import ModelCard
+from nest_model.model.encoder import NestModel
+from nest_model.model.weights import num_weights, refuse_too_large
+from nest_model.training import memory
+from nest_model.training.state import StateFolder
+from schemas.errors import NestError
+from schemas.io.seal import sealed, unsealed
+
+CONFIG = ModelConfig(20, d_model=16, heads=2, d_ff=8, layers=1)
+VOCABULARY = "a" * 64
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    checkpoint.save(tmp_path, NestModel(CONFIG).state_dict(), ModelCard(CONFIG, VOCABULARY, {}), "# card\n")
+    return tmp_path
+
+
+def change_weights(folder: Path, change: Callable[[dict], object]) -> None:
+    """Change the tensors and write the hash of what came of it, as whoever mends a model by hand does."""
+    file, tensors = folder / "model.safetensors", load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, file)
+    sign(folder)
+
+
+def sign(folder: Path) -> None:
+    change_config(folder, weights_sha256=sha256_of(folder / "model.safetensors"))
+
+
+def change_config(folder: Path, **values: object) -> None:
+    path = folder / "config.json"
+    path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | values, indent=2)))
+
+
+def change_shape(folder: Path, **values: object) -> None:
+    change_config(folder, model=json.loads((folder / "config.json").read_text())["model"] | values)
+
+
+def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the message; no weight is allocated before it."""
+    real = torch.nn.Parameter.__new__
+
+    def on_no_memory(cls, data=None, requires_grad=True):
+        assert data is None or data.device.type == "meta", "a weight was allocated"
+        return real(cls, data, requires_grad)
+
+    monkeypatch.setattr(torch.nn.Parameter, "__new__", on_no_memory)
+    with pytest.raises(NestError) as told:
+        checkpoint.load_pretrained(folder, vocab_sha256=VOCABULARY)
+    assert "\n" not in str(told.value)
+    return str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda tensors: tensors.pop("norm.weight"), "config.json: norm.weight missing"),
+        (lambda tensors: tensors.update(more=torch.zeros(1)), "more not of such a model"),
+        (
+            lambda tensors: tensors.update({"norm.weight": torch.zeros(8)}),
+            r"norm.weight has shape \[8\], and \[16\]",
+        ),
+        (
+            lambda tensors: tensors.update({"norm.weight": torch.zeros(16).half()}),
+            "norm.weight has type F16, and F32",
+        ),
+        (lambda tensors: tensors["norm.weight"].fill_(torch.nan), "norm.weight hold NaN or infinite"),
+        (lambda tensors: tensors["set_head.out.bias"][3:4].fill_(torch.inf), "set_head.out.bias hold NaN"),
+    ],
+    ids=["missing", "unexpected", "shape", "type", "NaN", "infinite"],
+)
+def test_weights_that_are_not_the_model_s_are_refused(
+    change: Callable, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    change_weights(folder, change)
+    assert re.search(said, refused(folder, monkeypatch))
+
+
+@pytest.mark.parametrize("size", [0, 4, 200, -8])
+def test_a_truncated_file_is_no_safetensors_file(size: int, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:size])
+    sign(folder)
+    assert "is no whole safetensors file; train the model again" in refused(folder, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"vocab_size": 10**12},
+        {"d_model": 2 * 10**30},
+        {"layers": 10**15},
+        {"d_ff": 10**18},
+    ],
+    ids=str,
+)
+def test_a_model_larger_than_memory_is_refused(shape: dict, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    change_shape(folder, **shape)
+    assert "GiB are left. Take a smaller model" in refused(folder, monkeypatch)
+
+
+def test_more_layers_than_the_file_has_tensors_are_not_built(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    change_shape(folder, layers=1_000, d_ff=1)
+    assert "1,000 layers need more than" in refused(folder, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ({"d_model": "16"}, "d_model: Input should be a valid integer"),
+        ({"layers": 1.5}, "layers: Input should be a valid integer"),
+        ({"time2vec": 3}, "time2vec: Input should be"),
+        ({"shortcuts": []}, "not a JSON object"),
+        ({"mlm_weight": float("nan")}, "must be finite"),
+        ({"heads": True}, "heads: Input should be a valid integer"),
+    ],
+    ids=str,
+)
+def test_a_shape_of_another_type_is_refused(
+    shape: dict, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    change_shape(folder, **shape)
+    assert said in refused(folder, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"dropout": 1.5}, "dropout: Input should be less than 1"),
+        ({"training": []}, "training: Input should be a valid dictionary"),
+        ({"weights_sha256": 3}, "weights_sha256: Input should be a valid string"),
+        ({"task": {"cohort": 1}}, "task: "),
+        ({"more": 1}, "more: Extra inputs are not permitted"),
+        ({"format": "x" * 10_000}, "another format, this version reads 2"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_config_of_another_type_is_refused(
+    values: dict, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    change_config(folder, **values)
+    message = refused(folder, monkeypatch)
+    assert said in message
+    assert len(message) < 1_000
+
+
+@pytest.mark.parametrize(
+    "missing", ["model", "vocab_sha256", "weights_sha256", "training", "task", "dropout"]
+)
+def test_a_config_without_a_key_names_it(missing: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    path = folder / "config.json"
+    values = json.loads(unsealed(path.read_text()))
+    del values[missing]
+    path.write_text(sealed(json.dumps(values, indent=2)))
+    assert f"config.json: {missing}: Field required" in refused(folder, monkeypatch)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe{", b"[" * 100_000, b"[]", b"3"])
+def test_what_is_no_config_is_one_message(content: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    (folder / "config.json").write_bytes(content)
+    assert "config.json: not a model's config" in refused(folder, monkeypatch)
+
+
+@pytest.mark.parametrize("time2vec", [None, "hours", "hours+days"])
+def test_weights_are_counted_without_a_model(time2vec: str | None):
+    config = ModelConfig(33, d_model=24, heads=3, d_ff=40, layers=3, time2vec=time2vec)
+    assert num_weights(config) == sum(weight.numel() for weight in NestModel(config).parameters())
+
+
+def test_looking_at_a_model_draws_no_random_number(folder: Path):
+    torch.manual_seed(3)
+    NestModel(CONFIG)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    checkpoint.load_pretrained(folder, vocab_sha256=VOCABULARY)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_memory_is_the_container_s_where_that_has_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(memory, "_CONTAINER", tmp_path)
+    machine = memory.available_bytes()
+    (tmp_path / "memory.max").write_text("3000\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert memory.available_bytes() == 2000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.available_bytes() == pytest.approx(machine, rel=0.5)
+    monkeypatch.setattr(weights, "available_bytes", lambda: 4 * num_weights(CONFIG))
+    refuse_too_large(CONFIG, "this model")
+    with pytest.raises(NestError, match=r"this model: a model of .* weights takes"):
+        refuse_too_large(CONFIG, "this model", weights.BYTES_IN_TRAINING)
+
+
+def test_a_state_that_is_none_is_one_message(tmp_path: Path):
+    states = StateFolder(tmp_path, "run")
+    states.folder.mkdir(parents=True)
+    made = states.folder / "made"
+    save_file({"module.a": torch.zeros(2)}, made)
+    made.rename(states.folder / f"00000000-{sha256_of(made)}.safetensors")
+    with pytest.raises(NestError, match="is no state of a training; move it away"):
+        states.load()

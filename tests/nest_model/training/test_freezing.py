@@ -1,0 +1,111 @@
+"""What is frozen in a fine-tuning ends as it was pretrained, bit for bit; stopped, it goes on as if it never was."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nest_model.commands.finetune import finetune
+from nest_model.model.checkpoint import load_classifier, load_pretrained
+from nest_model.training.freezing import freeze_blocks
+from nest_model.training.recipe import Recipe
+from nest_model.training.state import StateFolder
+from nest_model.training.telemetry import Stopped
+from schemas.contract import read_table
+from schemas.tables.vocab import VOCAB, content_sha256
+from tests.support.factories.ragged import ragged_batch
+from tests.support.factories.world import StopAfter, make_world, pretrain_small, runtime
+
+FIELDS = {"embedding": ("embedding", "time2vec"), "swe": ("set_wise",), "cse": ("cross_set",)}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def pretrained(world, tmp_path_factory):
+    out = tmp_path_factory.mktemp("pretrained")
+    recipe = Recipe(1e-3, 1, 1, examples_per_step=6)
+    pretrain_small(world, runtime(out), out, recipe, time2vec="hours+days", layers=2)
+    return out
+
+
+def _finetuned(world, pretrained, out, freeze, **more):
+    stop = more.pop("stop", None)
+    finetune(
+        pretrained=pretrained,
+        labels=world.labels,
+        seqset=world.seqset,
+        out=out,
+        predictions=out / "report" / "predictions.parquet",
+        seed=1,
+        runtime=runtime(out, stop=stop, seconds_between_states=0.0),
+        recipe={"epochs": 2, "learning_rate": 1e-2, "weight_decay": 0.1, "decays": "everything"},
+        freeze=freeze,
+        **more,
+    )
+    return load_file(out / "model.safetensors")
+
+
+def _is_frozen(name, freeze):
+    return any(part in name.split(".") for block in freeze for part in FIELDS[block])
+
+
+@pytest.mark.parametrize("freeze", [("embedding",), ("swe",), ("cse",), ("swe", "cse"), ("embedding", "cse")])
+def test_frozen_weights_end_as_they_were_pretrained_and_the_others_do_not(
+    world, pretrained, tmp_path, freeze
+):
+    before = load_file(pretrained / "model.safetensors")
+
+    after = _finetuned(world, pretrained, tmp_path, freeze)
+
+    encoder = {
+        name.removeprefix("encoder."): value for name, value in after.items() if name.startswith("encoder.")
+    }
+    frozen = {name for name in encoder if _is_frozen(name, freeze)}
+    assert frozen
+    frozen.add("item_of_token")  # no weight: what a token measures is never trained
+    assert {name for name, value in encoder.items() if torch.equal(value, before[name])} == frozen
+    assert f"Left as pretrained: {', '.join(freeze)}." in (tmp_path / "README.md").read_text()
+
+
+def test_a_stopped_training_with_frozen_weights_goes_on_as_if_never_stopped(world, pretrained, tmp_path):
+    freeze = ("embedding", "swe")
+    whole = _finetuned(world, pretrained, tmp_path / "whole", freeze)
+    with pytest.raises(Stopped):
+        _finetuned(world, pretrained, tmp_path / "parts", freeze, stop=StopAfter(3))
+    (folder,) = (tmp_path / "parts" / "state").iterdir()
+    state = StateFolder(folder.parent, folder.name).load()
+    assert state is not None
+    moments = [name for name in state.tensors if name.startswith("optimizer.")]
+    assert moments
+    assert not [name for name in moments if _is_frozen(name, freeze)]
+
+    resumed = _finetuned(world, pretrained, tmp_path / "parts", freeze)
+
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+
+def test_frozen_weights_have_no_gradient_and_change_no_gradient_of_the_others(world, pretrained):
+    gradients = []
+    for freeze in ((), ("embedding", "swe")):
+        encoder, _ = load_pretrained(pretrained, vocab_sha256=content_sha256(read_table(world.vocab, VOCAB)))
+        freeze_blocks(encoder, freeze)
+        batch = ragged_batch([[3, 4], [2, 5, 1]], 0)
+        encoder(batch)[batch.cls_rows].square().sum().backward()
+        gradients.append({name: weight.grad for name, weight in encoder.named_parameters()})
+    whole, partly = gradients
+    assert {name for name, gradient in whole.items() if gradient is not None} - {
+        name for name, gradient in partly.items() if gradient is not None
+    } == {name for name in partly if _is_frozen(name, ("embedding", "swe"))}
+    for name, gradient in partly.items():
+        if gradient is not None:
+            torch.testing.assert_close(gradient, whole[name], rtol=1e-6, atol=0)
+
+
+def test_a_readout_is_chosen_at_the_fine_tuning(world, pretrained, tmp_path):
+    _finetuned(world, pretrained, tmp_path, (), readout="cls")
+    model, card = load_classifier(tmp_path, vocab_sha256=content_sha256(read_table(world.vocab, VOCAB)))
+    assert card.model.readout == model.encoder.config.readout == "cls"

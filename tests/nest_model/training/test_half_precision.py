@@ -1,0 +1,62 @@
+"""fp16: losses scaled up, steps whose gradients overflow left out. On a CPU as far as it can be, on CUDA as it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
+
+from nest_model.training.device import start
+from nest_model.training.recipe import Recipe
+from nest_model.training.telemetry import Stopped, StopRequest
+from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
+
+RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)
+OVERFLOWS = 2.0**18  # of fp16, whose largest number is 65,504, for the first few steps of fifteen
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def half(factor: float) -> Fabric:
+    """Return Fabric in fp16 on a CPU, which the command refuses, with the first factor of its losses."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=factor)
+    return Fabric(accelerator="cpu", devices=1, plugins=MixedPrecision("16-mixed", "cpu", scaler))
+
+
+def train(world: World, out: Path, fabric: Fabric, stop: StopRequest | None = None) -> dict:
+    pretrain_small(world, runtime(out, fabric, stop=stop), out, RECIPE)
+    return json.loads((out / "metrics.json").read_text())
+
+
+def test_a_step_whose_gradients_overflow_is_left_out_and_is_no_loss_that_is_no_number(world, tmp_path):
+    fabric = half(OVERFLOWS)
+    metrics = train(world, tmp_path, fabric)
+
+    assert fabric.strategy.precision.scaler.get_scale() < OVERFLOWS
+    assert metrics["history"][-1]["val_loss"] < metrics["history"][0]["val_loss"]
+
+
+@pytest.mark.parametrize("steps", [0, 9], ids=["before any step counts", "after some do"])
+def test_a_run_that_goes_on_has_the_factor_it_had(world, tmp_path, steps):
+    train(world, tmp_path / "a", half(OVERFLOWS))
+    with pytest.raises(Stopped):
+        train(world, tmp_path / "b", half(OVERFLOWS), StopAfter(steps))
+    train(world, tmp_path / "b", half(1.0))
+
+    a, b = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b"))
+    assert a == b
+
+
+@needs_cuda
+@pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
+def test_on_cuda_half_precision_trains_to_nearly_the_losses_of_fp32(world, tmp_path, precision):
+    exact = train(world, tmp_path / "32", start("cuda", "32-true"))
+    mixed = train(world, tmp_path / "16", start("cuda", precision))
+
+    assert mixed["validation"]["val_loss"] == pytest.approx(exact["validation"]["val_loss"], rel=0.01)

@@ -1,0 +1,192 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from nest_model.config import ModelConfig
+from nest_model.data.sampler import micro_batches
+from nest_model.model.heads import ClassifierHead
+from nest_model.training.masking import SetTargets, mask_batch, mask_sets
+from nest_model.training.objectives import (
+    Counts,
+    pretraining_loss,
+    rank,
+    set_prediction,
+    top_tokens,
+    validation_scores,
+)
+from tests.support.factories.ragged import (
+    MAX_SET_ROWS,
+    VOCAB_SIZE,
+    configs,
+    ragged_batch,
+    seeded_model,
+    subjects,
+)
+
+CONFIG = ModelConfig(VOCAB_SIZE, d_model=16, heads=2, d_ff=24, layers=2, max_set_rows=MAX_SET_ROWS)
+
+
+def _gradients(model: nn.Module) -> list[torch.Tensor]:
+    return [weight.grad for weight in model.parameters()]
+
+
+@settings(max_examples=30, deadline=None)
+@given(subjects, configs, st.integers(1, 40), st.integers(0, 1000))
+def test_cutting_a_step_into_micro_batches_changes_neither_losses_nor_gradients(
+    sizes, config, max_rows, seed
+):
+    masked = mask_batch(ragged_batch(sizes, seed), torch.Generator().manual_seed(seed), config)
+    counts = Counts.of(masked)
+    whole_model, cut_model = seeded_model(config, seed), seeded_model(config, seed)
+
+    whole = pretraining_loss(whole_model, masked)
+    whole.total.backward()
+    cut = [masked.slice_subjects(run.start, run.stop) for run in micro_batches(masked.batch.rows, max_rows)]
+    parts = [pretraining_loss(cut_model, part, counts) for part in cut]
+    for part in parts:
+        part.total.backward()
+
+    close = {"rtol": 0, "atol": 1e-12}
+    for name in ("total", "mlm", "msm", "own"):
+        summed = sum(getattr(part, name) for part in parts)
+        torch.testing.assert_close(summed, getattr(whole, name), **close)
+    for one, other in zip(_gradients(whole_model), _gradients(cut_model), strict=True):
+        torch.testing.assert_close(one, other, **close)
+
+
+@settings(max_examples=30, deadline=None)
+@given(subjects, configs, st.integers(0, 1000))
+def test_the_scores_of_one_pass_are_those_of_a_pass_for_each(sizes, config, seed):
+    masked = mask_batch(ragged_batch(sizes, seed), torch.Generator().manual_seed(seed), config)
+    model = seeded_model(config, seed)
+    losses = pretraining_loss(model, masked, Counts(1, 1, 1))
+    sums, predicted = validation_scores(model, masked)
+
+    close = {"rtol": 0, "atol": 1e-11}
+    for name, value in sums.items():
+        torch.testing.assert_close(value.detach(), getattr(losses, name), **close)
+    alone = set_prediction(model, masked)
+    for row in ("cls", "mask", "head"):
+        one, other = getattr(predicted, row), getattr(alone, row)
+        torch.testing.assert_close(one.recall, other.recall, **close)
+        torch.testing.assert_close(one.ndcg, other.ndcg, **close)
+
+
+@pytest.mark.parametrize("sizes", [[[0]], [[0, 0], [0]]])
+def test_terms_without_rows_are_0_with_gradients_of_0(sizes):
+    model = seeded_model(CONFIG)
+
+    losses = pretraining_loss(model, mask_batch(ragged_batch(sizes), torch.Generator(), CONFIG))
+    losses.total.backward()
+
+    assert (losses.total.item(), losses.mlm.item(), losses.msm.item()) == (0, 0, 0)
+    assert all(gradient is not None and gradient.count_nonzero() == 0 for gradient in _gradients(model))
+
+
+def test_msm_is_0_where_the_head_predicts_the_very_shares():
+    config = dataclasses.replace(CONFIG, set_mask_share=1.0)
+    masked = mask_batch(ragged_batch([[8]], seed=2), torch.Generator(), config)
+    model = seeded_model(config)
+    with torch.no_grad():
+        model.set_head.out.weight.zero_()
+        model.set_head.out.bias.fill_(-1e3)
+        model.set_head.out.bias[masked.hidden.tokens] = masked.hidden.shares.log() + 5
+
+    assert len(masked.hidden.tokens) > 2
+    assert float(pretraining_loss(model, masked).msm) == pytest.approx(0, abs=1e-12)
+
+
+def test_msm_of_an_even_guess_is_log_of_the_vocabulary_less_the_targets_entropy():
+    config = dataclasses.replace(CONFIG, set_mask_share=1.0)
+    masked = mask_batch(ragged_batch([[8]], seed=2), torch.Generator(), config)
+    model = seeded_model(config)
+    with torch.no_grad():
+        model.set_head.out.weight.zero_()
+        model.set_head.out.bias.zero_()
+    entropy = -sum(share * math.log(share) for share in masked.hidden.shares.tolist())
+
+    assert float(pretraining_loss(model, masked).msm) == pytest.approx(math.log(VOCAB_SIZE) - entropy)
+
+
+def _targets(*tokens_of_set: list[int]) -> SetTargets:
+    sets = torch.tensor([i for i, tokens in enumerate(tokens_of_set) for _ in tokens])
+    tokens = torch.tensor([token for tokens in tokens_of_set for token in sorted(tokens)])
+    return SetTargets(torch.arange(len(tokens_of_set)), sets, tokens, torch.ones(len(tokens)).double())
+
+
+def test_recall_and_ndcg_at_10_worked_by_hand():
+    guesses = torch.tensor([list(range(10, 20))] * 4)
+    targets = _targets(
+        [10, 12, 99],  # ranks 1 and 3 of three
+        [50, 60],  # none
+        [10],  # the first of one
+        list(range(10, 30)),  # ten of twenty, all that can be
+    )
+
+    ranking = rank(guesses, targets.set_of_token, targets.tokens)
+
+    ideal_of_three = 1 + 1 / math.log2(3) + 1 / 2
+    assert ranking.recall.tolist() == pytest.approx([2 / 3, 0, 1, 0.5])
+    assert ranking.ndcg.tolist() == pytest.approx([(1 + 1 / 2) / ideal_of_three, 0, 1, 1])
+
+
+def test_guesses_count_for_their_own_set_alone():
+    targets = _targets([7, 8], [7])
+    ranking = rank(torch.tensor([[5, 6], [7, 8]]), targets.set_of_token, targets.tokens)
+
+    assert ranking.recall.tolist() == [0, 1]
+
+
+def test_no_special_token_is_ever_guessed():
+    logits = torch.zeros(2, 30)
+    logits[:, :5] = 100.0
+    logits[:, 20] = 1.0
+
+    guesses = top_tokens(logits)
+
+    assert guesses.shape == (2, 10)
+    assert (guesses >= 5).all()
+    assert guesses[:, 0].tolist() == [20, 20]
+
+
+def test_a_small_vocabulary_is_guessed_whole():
+    assert sorted(top_tokens(torch.randn(1, 8))[0].tolist()) == [5, 6, 7]
+
+
+def test_set_prediction_reads_the_cls_and_the_mask_row_of_each_masked_set():
+    masked = mask_sets(ragged_batch([[8, 4, 0], [6, 2]] * 5), torch.Generator().manual_seed(0), CONFIG)
+    model = seeded_model(CONFIG)
+    sets, hidden = len(masked.hidden.sets), model(masked.batch)
+    first = masked.batch.cls_rows[masked.hidden.sets]
+
+    found = set_prediction(model, masked)
+
+    for ranking, rows in ((found.cls, first), (found.mask, first + 1)):
+        guesses = top_tokens(hidden[rows] @ model.embedding.weight.T)
+        expected = rank(guesses, masked.hidden.set_of_token, masked.hidden.tokens)
+        assert ranking.recall.shape == (sets,)
+        assert torch.equal(ranking.recall, expected.recall)
+        assert torch.equal(ranking.ndcg, expected.ndcg)
+    assert (masked.batch.tokens[first + 1] == 4).all()
+    assert not found.cls.recall.requires_grad
+
+
+def test_set_prediction_without_a_masked_set_is_empty():
+    masked = mask_sets(ragged_batch([[0]]), torch.Generator(), CONFIG)
+
+    assert set_prediction(seeded_model(CONFIG), masked).mask.ndcg.shape == (0,)
+
+
+def test_the_classifier_head_gives_a_logit_per_class_and_drops_in_training_alone():
+    torch.manual_seed(0)
+    head, rows = ClassifierHead(16, 3, dropout=0.5), torch.randn(4, 1, 16)
+
+    assert not torch.equal(head(rows), head(rows))
+    head.eval()
+    assert torch.equal(head(rows), head(rows))
+    assert head(rows).shape == (4, 3)

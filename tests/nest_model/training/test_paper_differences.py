@@ -1,0 +1,40 @@
+"""A card and a page say where a model is not the paper's NEST."""
+
+from dataclasses import asdict
+
+from nest_model.config import ModelConfig
+from nest_model.options import PretrainingOptions
+from nest_model.training.paper_differences import LEFT_OPEN, left_open, section
+from nest_model.training.recipe import FINETUNING, PRETRAINING
+from tests.support.commands import ROOT
+
+
+def _lines(preset, of_a_task=False, options="", **training):
+    config = ModelConfig.preset(preset, 100, **PretrainingOptions.from_text(options).changes(preset))
+    recipe = (FINETUNING if of_a_task else PRETRAINING)[preset]
+    return "\n".join(
+        section(config, {"recipe": asdict(recipe), "preset": preset, **training}, of_a_task=of_a_task)
+    )
+
+
+def test_the_card_of_the_papers_model_has_what_the_paper_leaves_open_and_each_reason():
+    for of_a_task in (False, True):
+        text = _lines("paper", of_a_task)
+        assert left_open() in text
+        assert all(all(row) for row in LEFT_OPEN)
+
+
+def test_a_card_tells_every_option_that_is_not_the_papers():
+    text = _lines("paper", options="time2vec=none msm_weight=0")
+    assert "| time2vec | none | hours+days |" in text
+    assert "| msm_weight | 0 | 1 |" in text
+    assert text.split(left_open())[0].count("\n|") == 4  # the table's head, its rule and these two
+    assert "| frozen | swe | none |" in _lines("paper", of_a_task=True, frozen=["swe"])
+    tiny = _lines("tiny")
+    assert left_open() not in tiny
+    assert "| own_set_weight | 1 | 0 |" in tiny
+    assert "| learning_rate | 0.002 | 5e-05 |" in tiny
+
+
+def test_the_page_on_learning_shows_what_the_paper_leaves_open():
+    assert left_open().strip() in (ROOT / "docs" / "learning.md").read_text()

@@ -1,0 +1,128 @@
+"""The two recipes as they are, and what their fields do to the weights."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from nest_model.config import PRESETS, ModelConfig
+from nest_model.data.selection import Selection
+from nest_model.data.vocabulary import read_tokens
+from nest_model.model.encoder import NestModel
+from nest_model.training.finetuning_task import FineTuning
+from nest_model.training.pretraining_task import Patients, Pretraining
+from nest_model.training.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES, Recipe
+from nest_model.training.trainer import groups
+from tests.support.factories.world import make_world, pretrain_small, runtime
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def test_the_papers_recipe_and_model_have_nothing_of_ours():
+    plain = Recipe(learning_rate=5e-5, epochs=30, patience=10)
+    task = Recipe(learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, cosine=True)
+
+    assert PRETRAINING["paper"] == plain
+    assert FINETUNING["paper"] == SEVERAL_CLASSES["paper"] == task
+    for recipe in (plain, task):
+        ours = (recipe.decays, recipe.head_rate, recipe.clip_norm, recipe.thinning)
+        assert ours == ("everything", 1.0, None, (0.0, 0.0))
+        assert not recipe.starts_at_shares
+        assert not recipe.shares_embeddings
+    sizes = {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8}
+    times = {"cse_position": "days_since_prior", "time2vec": "hours+days", "time2vec_scale": 1.0}
+    shares = {"token_mask_share": 0.20, "set_mask_share": 0.40, "mlm_weight": 1.0, "msm_weight": 1.0}
+    paper = ModelConfig.preset("paper", 100)
+    assert paper == ModelConfig(100, **sizes, **times, **shares)
+    assert (paper.set_position, paper.max_set_rows) == ("hours", 512)
+    bare = ModelConfig(100)
+    assert (bare.own_set_weight, bare.tied_set_head, bare.readout) == (0.0, False, "cls")
+    assert bare.cse_position == "days_since_first"
+
+
+def test_every_weight_is_in_one_group_by_its_decay_and_its_rate():
+    module = nn.ModuleDict(
+        {"table": nn.Embedding(4, 2), "old": nn.Linear(2, 2), "norm": nn.LayerNorm(2), "new": nn.Linear(2, 3)}
+    )
+    module["old"].bias.requires_grad_(False)
+    trainee = SimpleNamespace(module=module, fresh_weights=list(module["new"].parameters()))
+    recipe = Recipe(1e-3, 1, 1, weight_decay=0.1, decays="matrices", head_rate=3.0)
+    names = {id(weight): name for name, weight in module.named_parameters()}
+
+    members = {
+        (group["weight_decay"], group["rate_share"]): {names[id(weight)] for weight in group["params"]}
+        for group in groups(trainee, recipe)
+    }
+
+    assert members == {
+        (0.0, 1.0): {"table.weight", "norm.weight", "norm.bias"},
+        (0.1, 1.0): {"old.weight"},
+        (0.1, 3.0): {"new.weight"},
+        (0.0, 3.0): {"new.bias"},
+    }
+    (everything,) = groups(trainee, dataclasses.replace(recipe, decays="everything", head_rate=1.0))
+    assert len(everything["params"]) == len(names) - 1
+    assert (everything["weight_decay"], everything["rate_share"]) == (0.1, 1.0)
+
+
+def test_msms_head_begins_at_the_constant_guess(world, tmp_path):
+    patients = Patients.read(world.seqset, world.subjects)
+    config = ModelConfig.preset("tiny", len(read_tokens(world.vocab, patients.seqsets.vocab_sha256)))
+    recipe = Recipe(1e-3, 1, 1, starts_at_shares=True)
+
+    trainee = Pretraining(patients, config, recipe, runtime(tmp_path))
+
+    guess = trainee.module.model.set_head.out.bias.detach().softmax(0).numpy()
+    expected = trainee._popularity.mean_set
+    assert guess[5:] / guess[5:].sum() == pytest.approx(expected[5:], rel=1e-5)
+    plain = Pretraining(
+        patients, config, dataclasses.replace(recipe, starts_at_shares=False), runtime(tmp_path)
+    )
+    assert not plain.module.model.set_head.out.bias.any()
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.0, 0.0), (0.5, 0.5), (0.2, 0.8)])
+def test_a_share_between_the_two_is_left_out_of_an_example(least, most):
+    events = 20_000
+    chosen = Selection.of_events(np.zeros(1, int), np.zeros(1, int), np.array([events]), np.arange(events))
+    trainee = SimpleNamespace(_recipe=Recipe(1e-3, 1, 1, thinning=(least, most)))
+
+    shares = [
+        1 - len(FineTuning._thinned(trainee, chosen, np.random.default_rng(seed)).events) / events
+        for seed in range(40)
+    ]
+
+    assert all(least - 0.02 <= share <= most + 0.02 for share in shares)
+    assert (max(shares) - min(shares) > 0.4) == (least < most)
+
+
+def test_gradients_clipped_to_next_to_nothing_move_no_weight(world, tmp_path):
+    still, moved = (
+        _trained(world, tmp_path / name, clip) for name, clip in (("still", 1e-14), ("moved", None))
+    )
+
+    begun = _trained(world, tmp_path / "begun", 1e-14, learning_rate=1e-12)
+    for name, weight in begun.items():
+        assert torch.allclose(still[name], weight, rtol=0, atol=1e-5), name
+    assert any(not torch.allclose(moved[name], weight, rtol=0, atol=1e-3) for name, weight in begun.items())
+
+
+def _trained(world, out, clip, learning_rate=1e-3):
+    recipe = Recipe(learning_rate, 1, 1, weight_decay=0.0, examples_per_step=6, clip_norm=clip)
+    pretrain_small(world, runtime(out), out, recipe)
+    return load_file(out / "model.safetensors")
+
+
+def test_small_has_ten_to_twenty_million_weights_and_a_recipe_for_every_training():
+    with torch.device("meta"):
+        model = NestModel(ModelConfig.preset("small", 20_377))
+    assert 10e6 < sum(weight.numel() for weight in model.parameters()) < 20e6
+    for recipes in (PRETRAINING, FINETUNING, SEVERAL_CLASSES):
+        assert recipes.keys() == PRESETS.keys()

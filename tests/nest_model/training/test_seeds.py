@@ -1,0 +1,451 @@
+"""Several seeds of one training: where each lies, what is trained again, and what pages make of them."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nest_model.__main__ import main
+from nest_model.commands import finetune as finetune_module
+from nest_model.commands import pretrain as train_module
+from nest_model.commands.finetune import finetune_seeds
+from nest_model.commands.pretrain import pretrain_seeds
+from nest_model.data.predictions import of_the_probe, read_predictions
+from nest_model.evaluation.bootstrap import Resamples
+from nest_model.evaluation.metrics import score
+from nest_model.report import results_table, write_report
+from nest_model.report.tasks import predictions_of
+from nest_model.training.recipe import PRETRAINING, Recipe
+from nest_model.training.seeds import (
+    further_seeds,
+    model_of_seed,
+    over_seeds,
+    predictions_of_seed,
+)
+from nest_model.training.telemetry import Stopped, Telemetry
+from schemas.errors import InputError, NestError
+from schemas.layout import Layout
+from schemas.seeds import read_seeds, seeds_of
+from tests.support.factories import predictions as made_up
+from tests.support.factories.world import (
+    StopAfter,
+    World,
+    make_world,
+    pretrain_small,
+    runtime,
+    with_labels_flipped,
+)
+from tests.support.kill.kills import contents
+
+RECIPE = Recipe(learning_rate=1e-2, epochs=2, patience=3, examples_per_step=12)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"), subjects=40)
+
+
+@pytest.fixture(scope="module")
+def pretrained(world, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("pretrained")
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].changed(epochs=1))
+    return out
+
+
+def tune(world, pretrained, root, seeds, *, stop=None, pretraining_seeds=False, labels=None) -> Path:
+    finetune_seeds(
+        seeds=seeds,
+        pretraining_seeds=pretraining_seeds,
+        pretrained=pretrained,
+        labels=labels or world.labels,
+        seqset=world.seqset,
+        out=root / "model",
+        predictions=root / "report" / "predictions.parquet",
+        runtime=runtime(root / "model", stop=stop),
+        recipe=vars(RECIPE),
+    )
+    return root
+
+
+def weights(root: Path, seed: int | None = None) -> bytes:
+    model = root / "model"
+    return ((model if seed is None else model_of_seed(model, seed)) / "model.safetensors").read_bytes()
+
+
+def results(root: Path) -> list[dict]:
+    lines = map(json.loads, (root / "model" / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["event"] == "result"]
+
+
+@pytest.fixture
+def seeds_begun(monkeypatch) -> list[int]:
+    """The seeds that a training was begun with."""
+    seeds: list[int] = []
+    for module in (finetune_module, train_module):
+        fit = module.fit
+
+        def watched(*arguments, seed, fit=fit, **more):
+            seeds.append(seed)
+            return fit(*arguments, seed=seed, **more)
+
+        monkeypatch.setattr(module, "fit", watched)
+    return seeds
+
+
+def test_each_seed_is_the_training_of_that_seed_alone_and_lies_below_the_first(world, pretrained, tmp_path):
+    several = tune(world, pretrained, tmp_path / "several", (42, 123))
+    for seed, place in ((42, None), (123, 123)):
+        alone = tune(world, pretrained, tmp_path / f"alone_{seed}", (seed,))
+        assert weights(alone) == weights(several, place)
+    predictions = several / "report" / "predictions.parquet"
+    assert predictions_of_seed(predictions, 123).exists()
+    assert of_the_probe(predictions_of_seed(predictions, 123)).exists()
+    same = {path.relative_to(tmp_path / "alone_42") for path in (tmp_path / "alone_42").rglob("*.*")}
+    assert {path for path in same if "seeds" in path.parts} == set(), "one seed has no folder of seeds"
+    metrics = [result["metrics"] for result in results(several)]
+    assert len(metrics) == 3
+    assert metrics[2] == over_seeds(metrics[:2])
+
+
+def test_a_seed_that_is_trained_is_not_trained_again(world, pretrained, tmp_path, seeds_begun):
+    tune(world, pretrained, tmp_path, (42,))
+    tune(world, pretrained, tmp_path, (42, 123))
+    tune(world, pretrained, tmp_path, (42, 123, 7))
+    assert seeds_begun == [42, 123, 7]
+    assert len(results(tmp_path)) == 1 + 3 + 4, "each seed's, and the mean of two, then of three"
+    tune(world, pretrained, tmp_path, (42,))
+    assert seeds_begun == [42, 123, 7], "what was one of several stays one"
+    assert results(tmp_path)[-1]["metrics"] == results(tmp_path)[0]["metrics"], (
+        "and its result is reported again"
+    )
+    assert not (tmp_path / "model" / "seeds").exists()
+    assert not (tmp_path / "report" / "seeds").exists()
+
+
+OUTPUTS = (
+    "model/seeds/123/README.md",
+    "model/seeds/123/config.json",
+    "model/seeds/123/metrics.json",
+    "model/seeds/123/model.safetensors",
+    "model/seeds/123/probe.safetensors",
+    "report/seeds/123/metrics.json",
+    "report/seeds/123/predictions.parquet",
+    "report/seeds/123/probe/metrics.json",
+    "report/seeds/123/probe/predictions.parquet",
+)
+
+
+@pytest.fixture(scope="module")
+def several(world, pretrained, tmp_path_factory) -> Path:
+    """The folder of a training with the seeds 42 and 123, and nothing that happened to it."""
+    return tune(world, pretrained, tmp_path_factory.mktemp("several"), (42, 123))
+
+
+def test_no_output_of_a_seed_is_left_out_of_what_it_is_recognised_by(several):
+    assert {name for name in contents(several) if "123" in name.split("/")} == set(OUTPUTS)
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_seed_of_which_a_file_is_missing_is_trained_again(
+    world, pretrained, several, tmp_path, seeds_begun, name
+):
+    root = Path(shutil.copytree(several, tmp_path / "copy"))
+    (root / name).unlink()
+    tune(world, pretrained, root, (42, 123))
+    assert seeds_begun == [123]
+    assert contents(root) == contents(several)
+
+
+def test_a_seed_whose_predictions_are_damaged_or_whose_labels_are_others_is_trained_again(
+    world, pretrained, several, tmp_path, seeds_begun
+):
+    root = Path(shutil.copytree(several, tmp_path / "copy"))
+    predictions = predictions_of_seed(root / "report" / "predictions.parquet", 123)
+    content = predictions.read_bytes()
+    predictions.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    tune(world, pretrained, root, (42, 123))
+    assert seeds_begun == [123]
+    assert predictions.read_bytes() == content
+    other = with_labels_flipped(world, tmp_path / "flipped", "train")
+    tune(world, pretrained, root, (42, 123), labels=other.labels)
+    assert seeds_begun == [123, 42, 123]
+
+
+def test_killed_in_the_third_seed_it_goes_on_there_and_ends_with_the_same_bytes(world, pretrained, tmp_path):
+    def start(root: Path) -> subprocess.Popen:
+        paths = {"pretrained": pretrained, "labels": world.labels, "seqset": world.seqset}
+        paths |= {"out": root / "model", "predictions": root / "report" / "predictions.parquet"}
+        arguments = [f"--{name}={path}" for name, path in paths.items()]
+        steady = ("--threads=1", "--epochs=4", "--seconds-between-states=0")
+        command = (sys.executable, "-m", "nest_model", "finetune", "--seeds=42,123,7", *arguments, *steady)
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def weights_written_ns(root: Path) -> list[int]:
+        folders = (root / "model", model_of_seed(root / "model", 123))
+        return [(folder / "model.safetensors").stat().st_mtime_ns for folder in folders]
+
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    process = start(undisturbed)
+    process.communicate(timeout=300)
+    assert process.returncode == 0
+
+    third = model_of_seed(killed / "model", 7)
+    process = start(killed)
+    while process.poll() is None and not any(third.glob("state/*/0*.safetensors")):
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -9, "it had not ended by itself"
+    assert not (third / "model.safetensors").exists()
+    before = weights_written_ns(killed)
+
+    process = start(killed)
+    _, log = process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert ["seed 42 is trained already" in log, "seed 123 is trained already" in log] == [True, True]
+    assert log.count("going on from epoch") == 1
+    assert weights_written_ns(killed) == before
+    assert contents(killed) == contents(undisturbed)
+
+
+def test_stopped_in_the_second_seed_it_goes_on_there_and_ends_with_the_same_weights(
+    world, pretrained, tmp_path, seeds_begun
+):
+    undisturbed = tune(world, pretrained, tmp_path / "undisturbed", (42, 123))
+    seeds_begun.clear()
+
+    class InTheSecond(StopAfter):
+        @property
+        def asked(self) -> bool:
+            return len(seeds_begun) == 2 and super().asked
+
+    with pytest.raises(Stopped, match="the state is saved"):
+        tune(world, pretrained, tmp_path / "stopped", (42, 123), stop=InTheSecond(2))
+    assert seeds_begun == [42, 123], "it is stopped in the second"
+    tune(world, pretrained, tmp_path / "stopped", (42, 123))
+    assert seeds_begun == [42, 123, 123]
+    for seed in (None, 123):
+        assert weights(tmp_path / "stopped", seed) == weights(undisturbed, seed)
+
+
+def test_each_seed_of_the_pretraining_goes_with_that_of_the_fine_tuning(world, tmp_path, seeds_begun):
+    def pretrain(seeds):
+        pretrain_seeds(
+            **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
+            model="tiny",
+            position=None,
+            d_model=16,
+            heads=2,
+            d_ff=16,
+            seeds=seeds,
+            out=tmp_path / "pretrained",
+            runtime=runtime(tmp_path / "pretrained"),
+            recipe={"epochs": 1},
+        )
+
+    pretrain((42, 123))
+    pretrain((42, 123))
+    assert seeds_begun == [42, 123]
+    both = tune(world, tmp_path / "pretrained", tmp_path / "both", (42, 123), pretraining_seeds=True)
+    one = model_of_seed(tmp_path / "pretrained", 123)
+    alone = tune(world, one, tmp_path / "alone", (123,))
+    assert weights(both, 123) == weights(alone)
+    fixed = tune(world, tmp_path / "pretrained", tmp_path / "fixed", (42, 123))
+    assert weights(fixed) == weights(both)
+    assert weights(fixed, 123) != weights(both, 123)
+    with pytest.raises(
+        NestError, match="there is no model pretrained with seed 7; pretrain with --seeds first"
+    ):
+        tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
+    shutil.copytree(one, model_of_seed(tmp_path / "pretrained", 7))
+    with pytest.raises(NestError, match=r"not pretrained as .* is, with seed 7 in place of its own"):
+        tune(world, tmp_path / "pretrained", tmp_path / "missing", (42, 7), pretraining_seeds=True)
+    with pytest.raises(NestError, match=r"--pretraining-seeds .* there is one seed alone"):
+        tune(world, tmp_path / "pretrained", tmp_path / "missing", (42,), pretraining_seeds=True)
+    assert not (tmp_path / "missing" / "model" / "model.safetensors").exists()
+
+
+def test_a_task_that_cannot_be_learnt_is_not_tried_with_every_seed(world, pretrained, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tune(world, pretrained, tmp_path, (42, 123))
+    table = pq.read_table(world.labels)
+    same = table.set_column(
+        table.column_names.index("label"), table.schema.field("label"), pa.array([True] * len(table))
+    )
+    pq.write_table(same, tmp_path / "labels.parquet")
+    tune(world, pretrained, tmp_path, (42, 123), labels=tmp_path / "labels.parquet")
+    assert (tmp_path / "model" / "not_trainable.json").exists()
+    assert further_seeds(tmp_path / "model") == further_seeds(tmp_path / "report") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("42,123,42", "seed 42 is named twice"),
+        ("42,042", "seed 42 is named twice"),
+        ("42,-1", "'-1' is not a seed"),
+        ("42,1.5", "'1.5' is not a seed"),
+        ("42,,123", "'' is not a seed"),
+        ("42;123", "'42;123' is not a seed"),
+        ("4294967296", "'4294967296' is not a seed"),
+        ("٤٢", "is not a seed"),
+    ],
+)
+def test_what_is_not_a_seed_or_is_named_twice_is_refused_in_one_sentence(text, words, capsys):
+    with pytest.raises(NestError, match=words) as refusal:
+        read_seeds(text)
+    assert str(refusal.value).count(".") <= 2
+    paths = [f"--{name}=x" for name in ("pretrained", "labels", "seqset", "out", "predictions")]
+    with pytest.raises(SystemExit):
+        main(["finetune", *paths, f"--seeds={text}"])
+    assert words in capsys.readouterr().err
+    assert not Path("x").exists()
+
+
+def test_seeds_are_read_in_order_and_contradict_another_first_one():
+    assert read_seeds(" 42, 123,7") == (42, 123, 7)
+    assert seeds_of(None, None) == (42,)
+    assert seeds_of(7, None) == (7,)
+    assert seeds_of(42, (42, 123)) == seeds_of(None, (42, 123)) == (42, 123)
+    with pytest.raises(NestError, match="seed 123 is not the first of the seeds 42, 123"):
+        seeds_of(123, (42, 123))
+
+
+def test_a_foreign_folder_of_a_later_seed_is_refused_before_anything_is_trained(tmp_path, capsys):
+    theirs = tmp_path / "model" / "seeds" / "123" / "notes.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("mine")
+    paths = {name: tmp_path / name for name in ("pretrained", "labels", "seqset")}
+    paths |= {"out": tmp_path / "model", "predictions": tmp_path / "report" / "predictions.parquet"}
+    arguments = [f"--{name}={path}" for name, path in paths.items()]
+    assert main(["finetune", *arguments, "--seeds=42,123"]) == 2
+    assert "notes.txt" in capsys.readouterr().err
+    assert theirs.read_text() == "mine"
+
+
+def test_the_mean_is_of_numbers_every_seed_has():
+    metrics = over_seeds([{"auroc": 0.5, "ap": None, "epochs": 3}, {"auroc": 0.7, "ap": 0.1, "epochs": 3}])
+    assert metrics["auroc"] == pytest.approx(0.6)
+    assert metrics["auroc_sd"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
+    assert metrics["epochs_sd"] == 0
+    assert "ap" not in metrics
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory) -> Layout:
+    """A cohort whose NEST has three seeds, of which the second is as the frozen one, the third as LightGBM."""
+    root = tmp_path_factory.mktemp("data") / "mimic"
+    layout = made_up.write_layout(root, subjects=300, cohorts={"mimic_mortality": "bool"})
+    nest = predictions_of(layout, "mimic_mortality", "nest")
+    for seed, other in ((123, "probe"), (7, "lightgbm")):
+        file = predictions_of_seed(nest, seed)
+        file.parent.mkdir(parents=True)
+        shutil.copy(predictions_of(layout, "mimic_mortality", other), file)
+    return layout
+
+
+def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(layout, tmp_path):
+    write_report(layout.root, ["mimic_mortality"], tmp_path, "default", Telemetry(tmp_path))
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    task = metrics["tasks"]["mimic_mortality"]
+    assert task["seeds"] == {"nest": 3}
+    test = {
+        name: read_predictions(predictions_of(layout, "mimic_mortality", name)).of("test")
+        for name in ("nest", "probe", "lightgbm")
+    }
+    resamples = Resamples.of(test["nest"].subject_id)
+    scores = {name: score(one, resamples) for name, one in test.items()}
+    for metric in ("auroc", "average_precision", "brier", "ece"):
+        values = [one[metric].value for one in scores.values()]
+        samples = np.mean([one[metric].samples for one in scores.values()], axis=0)
+        shown = task["models"]["nest"][metric]
+        assert shown["value"] == pytest.approx(np.mean(values), abs=1e-6)
+        assert shown["sd"] == pytest.approx(np.std(values, ddof=1), abs=1e-6)
+        assert [shown["low"], shown["high"]] == pytest.approx(
+            np.nanpercentile(samples, [2.5, 97.5]), abs=1e-6
+        )
+        paired = samples - scores["lightgbm"][metric].samples
+        difference = task["differences"]["lightgbm"][metric]
+        assert difference["value"] == pytest.approx(np.mean(values) - values[2], abs=2e-6)
+        assert [difference["low"], difference["high"]] == pytest.approx(
+            np.nanpercentile(paired, [2.5, 97.5]), abs=1e-6
+        )
+        assert "sd" not in task["models"]["lightgbm"][metric]
+    assert metrics["mean_auroc"]["models"]["nest"] == task["models"]["nest"]["auroc"]
+    assert "sd" in task["recalibrated"]["models"]["nest"]["brier"]
+    assert "sd" in task["parts_read"]["nest"]["main"]
+    page, table = (tmp_path / "report.html").read_text(), results_table(metrics)
+    auroc = task["models"]["nest"]["auroc"]
+    words = f"{auroc['value']:.3f} ± {auroc['sd']:.3f}"
+    assert f"<b>{words}</b>" in page
+    assert words in table
+    assert "beside their mean: NEST 3 seeds; the other rows are of the first seed alone." in page
+    assert "± is the standard deviation over seeds, beside their mean. AUROC" in page
+    assert "Several seeds, one split" in page
+
+
+@pytest.mark.parametrize(
+    ("pretraining_seeds", "words"),
+    [
+        ((42, 42, 42), "All seeds of NEST begin at one pretraining, whose chance is not in ±."),
+        ((42, 123, 456), "Each seed of NEST begins at a pretraining of its own."),
+    ],
+)
+def test_a_page_says_whether_the_deviation_is_of_pretrainings_too(layout, tmp_path, pretraining_seeds, words):
+    model = layout.model("mimic_mortality_nest")
+    for folder, seed in zip(
+        (model, model_of_seed(model, 123), model_of_seed(model, 456)), pretraining_seeds, strict=True
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text(json.dumps({"pretraining_seed": seed}))
+
+    write_report(layout.root, ["mimic_mortality"], tmp_path, "default", Telemetry(tmp_path))
+
+    assert words in (tmp_path / "report.html").read_text()
+
+
+def test_without_further_seeds_nothing_speaks_of_several(layout, tmp_path):
+    copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
+    shutil.rmtree(copied.report("mimic_mortality_nest") / "seeds")
+    write_report(copied.root, ["mimic_mortality"], tmp_path / "out", "default")
+    page, numbers = (
+        (tmp_path / "out" / "report.html").read_text(),
+        (tmp_path / "out" / "metrics.json").read_text(),
+    )
+    assert "±" not in page
+    assert '"sd"' not in numbers
+    assert '"seeds"' not in numbers
+    assert "One seed, one split" in page
+
+
+def test_a_seed_of_other_rows_is_refused(layout, tmp_path):
+    copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
+    file = predictions_of_seed(predictions_of(copied, "mimic_mortality", "nest"), 123)
+    one = read_predictions(file)
+    made_up.write_predictions(
+        file,
+        subject_id=one.subject_id[1:],
+        encounter_id=one.encounter_id[1:],
+        label=one.truth[1:, 0],
+        probability=one.probability[1:],
+        split=one.split[1:],
+    )
+    with pytest.raises(InputError, match=r"its rows are not those of .* another seed; train the seeds again"):
+        write_report(copied.root, ["mimic_mortality"], tmp_path / "out", "default")
+
+
+def test_a_command_that_fails_removes_no_seed(world, pretrained, tmp_path):
+    tune(world, pretrained, tmp_path, (42, 123))
+
+    with pytest.raises(NestError, match="no model there"):
+        tune(world, tmp_path / "nowhere", tmp_path, (42,))
+
+    assert further_seeds(tmp_path / "model") == further_seeds(tmp_path / "report") == [123]
+    tune(world, pretrained, tmp_path, (42,))
+    assert further_seeds(tmp_path / "model") == further_seeds(tmp_path / "report") == []

@@ -1,0 +1,108 @@
+"""What a training shows: every curve in TensorBoard and in metrics.jsonl, and the numbers are those of the steps."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from nest_model.training.recipe import Recipe
+from nest_model.training.step_metrics import Measured
+from nest_model.training.telemetry import Stopped, StopRequest, Telemetry
+from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
+
+RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=14, cosine=True)
+STEP = {
+    "loss", "mlm", "msm_true_kl", "own", "learning_rate", "padding_avoided", "memory_peak_mib", "tokens_per_second",
+    "seconds_left",
+}  # fmt: skip
+MAX_SETS, MAX_SET_ROWS = 4, 16
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def train(world: World, out: Path, stop: StopRequest | None = None) -> list[dict]:
+    """Train, every step a line; return the events of metrics.jsonl."""
+    every_step = runtime(out, telemetry=Telemetry(out, seconds_between_lines=0), stop=stop)
+    pretrain_small(world, every_step, out, RECIPE, max_sets=MAX_SETS, max_set_rows=MAX_SET_ROWS)
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def curves(out: Path) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(out / "tensorboard")).Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_every_curve_is_in_tensorboard_and_in_the_lines(world, tmp_path):
+    events = train(world, tmp_path)
+    drawn = curves(tmp_path)
+    lines = [event for event in events if event["event"] == "progress"]
+
+    epoch = {"train_loss", "train_mlm", "train_msm", "val_loss", "val_mlm", "val_msm", "train_own", "val_own"}
+    epoch |= {f"val_{name}_at_10_{row}" for name in ("recall", "ndcg") for row in ("cls", "mask", "head")}
+    speed = STEP - {"loss", "mlm", "msm_true_kl", "own"}
+    assert set(drawn) == {f"step/{name}" for name in STEP} | {f"epoch/{name}" for name in epoch | speed}
+    assert set(lines[0]["metrics"]) | {"rate", "seconds_left"} >= STEP - {"tokens_per_second"}
+    for name in lines[0]["metrics"].keys() - speed:
+        told = [line["metrics"][name] for line in lines if "metrics" in line]
+        assert [value for _, value in drawn[f"step/{name}"]] == pytest.approx(told, rel=1e-6)
+    evaluations = [event["metrics"] for event in events if event["event"] == "evaluation"]
+    assert epoch | speed <= set(evaluations[0])
+
+
+def test_the_loss_is_the_weighted_sum_of_its_parts_and_the_divergence_is_none_below_zero(world, tmp_path):
+    train(world, tmp_path)
+    drawn = curves(tmp_path)
+
+    parts = zip(*(drawn[f"step/{name}"] for name in ("loss", "mlm", "msm_true_kl", "own")), strict=True)
+    for (_, loss), (_, mlm), (_, divergence), (_, own) in parts:
+        assert loss == pytest.approx(mlm + divergence + own, rel=1e-5)
+        assert divergence > 0
+
+
+def test_the_padding_avoided_is_what_full_contexts_would_have_held(world, tmp_path):
+    events = train(world, tmp_path)
+    rows = next(event["step"] for event in events if event["event"] == "progress" and "metrics" in event)
+    (_, avoided), *_ = curves(tmp_path)["step/padding_avoided"]
+
+    assert avoided == pytest.approx(1 - rows / (14 * MAX_SETS * MAX_SET_ROWS), rel=1e-6)
+
+
+def test_the_rate_drawn_is_the_recipes_at_each_step(world, tmp_path):
+    train(world, tmp_path)
+    found = curves(tmp_path)["step/learning_rate"]
+    assert [step for step, _ in found] == list(range(1, 7)), "a point lies where its step is done"
+    for step, rate in found:
+        assert rate == pytest.approx(RECIPE.rate(step - 1, 6), rel=1e-6)
+
+
+def test_a_run_gone_on_with_draws_one_curve(world, tmp_path):
+    with pytest.raises(Stopped):
+        train(world, tmp_path, StopAfter(3))
+    train(world, tmp_path)
+    steps = [step for step, _ in curves(tmp_path)["step/loss"]]
+
+    assert steps == sorted(set(steps))
+
+
+def test_means_are_over_the_steps_since_they_were_last_taken():
+    measured = Measured(padded_rows=100)
+    for loss in (1.0, 2.0):
+        measured.add({"loss": loss}, learning_rate=loss, examples=10, rows=50)
+    taken = measured.take()
+
+    assert (taken["loss"], taken["learning_rate"], taken["padding_avoided"]) == (1.5, 2.0, 0.95)
+    assert measured.take() == {}
+
+
+def test_a_mean_over_few_patients_waits_for_more():
+    measured = Measured(padded_rows=100)
+    measured.add({"loss": 1.0}, learning_rate=1.0, examples=10, rows=50)
+    assert measured.take() == {}
+    measured.add({"loss": 2.0}, learning_rate=1.0, examples=1, rows=50)
+
+    assert math.isclose(measured.take()["loss"], 1.5)

@@ -1,0 +1,109 @@
+"""Labels agree with ACES, the task extractor of the MEDS world, on the tasks it can say.
+
+It lives in an environment of its own (`make aces`), which ACES_PYTHON may name. Its known differences:
+
+- A stay without an end after its start has no discharge, and lasts, for ACES, to the next stay's. We leave it out.
+- That somebody was admitted again, however late, is no condition it has: those who never were, it labels 0.
+- What was known is an event's time, so a diagnosis stands at the discharge in what ACES is given.
+- A window that begins so long after an event and ends at the next event of a kind loses rows, or puts them with another
+  event (es-aces 0.7.3): the windows here begin at the trigger.
+- Multi-class, multi-label, "nearest", distinct days, episodes and calendar months it cannot say at all.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipelines.cohorts import write_labels
+from pipelines.sources.meds.export import write_meds
+from pipelines.sources.mimic import steps as mimic
+from schemas.cohort import parse_cohort
+from schemas.layout import Layout
+from schemas.rules import PRESETS
+from tests.support.commands import CROSSWALKS, DEMO, ROOT
+from tests.support.compare import run_all
+
+PYTHON = Path(os.environ.get("ACES_PYTHON", ROOT / ".venv-aces" / "bin" / "python"))
+TASKS = Path(__file__).parent / "aces"
+
+pytestmark = [
+    pytest.mark.aces,
+    pytest.mark.long,
+    pytest.mark.demo,
+    pytest.mark.skipif(not PYTHON.exists(), reason="ACES is not there; make aces, or set ACES_PYTHON"),
+    pytest.mark.skipif(not DEMO.is_dir(), reason="the MIMIC-IV demo is not beside the repository"),
+]
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    layout, rules = Layout(tmp_path_factory.mktemp("aces") / "mimic"), PRESETS["default"]
+    run_all(mimic.find_source(DEMO, CROSSWALKS), layout, rules)
+    write_meds(layout)
+    for task in ("mortality", "long_stay", "readmission"):
+        write_labels(parse_cohort(ROOT / "assets" / "cohorts" / f"mimic_{task}.yaml"), layout, rules)
+    return layout
+
+
+@pytest.fixture(scope="module")
+def known(layout: Layout) -> Path:
+    """Our MEDS with the time at which a thing was known as its time, as docs/meds.md says."""
+    folder = layout.root / "known"
+    for shard in (layout.meds / "data").rglob("*.parquet"):
+        rows = pl.read_parquet(shard).with_columns(time=pl.coalesce("available_at", "time"))
+        target = folder / shard.relative_to(layout.meds / "data")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        rows.sort("subject_id", "time", nulls_last=False, maintain_order=True).write_parquet(target)
+    return folder
+
+
+def side_by_side(layout: Layout, known: Path, task: str) -> pl.DataFrame:
+    """Return subject_id, predict_at, ours (null: not in our labels), theirs."""
+    out = known.parent / f"{task}.parquet"
+    command = [str(PYTHON), str(TASKS / "labels.py"), str(TASKS / f"{task}.yaml"), str(known), str(out)]
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    at = pl.col("predict_at").cast(pl.Datetime("us"))
+    labels = pl.read_parquet(layout.labels(f"mimic_{task}"))
+    ours = labels.select("subject_id", at, ours=pl.col("label").cast(pl.Boolean))
+    theirs = pl.read_parquet(out).rename({"index_timestamp": "predict_at"})
+    theirs = theirs.select("subject_id", at, theirs=pl.col("label") > 0)
+    return ours.join(theirs, on=["subject_id", "predict_at"], how="full", coalesce=True)
+
+
+def starts_of_stays_without_an_end(layout: Layout) -> pl.DataFrame:
+    stays = pl.read_parquet(layout.encounters)
+    endless = stays.filter(pl.col("end").is_null() | (pl.col("end") <= pl.col("start")))
+    return endless.select("subject_id", pl.col("start").cast(pl.Datetime("us")))
+
+
+@pytest.mark.parametrize(("task", "hours", "turned"), [("mortality", 24, False), ("long_stay", 48, True)])
+def test_whom_both_ask_about_has_one_label_and_aces_alone_asks_about_stays_without_an_end(
+    layout, known, task, hours, turned
+):
+    found = side_by_side(layout, known, task)
+    both = found.drop_nulls()
+    assert both.height == found["ours"].count() > 100
+    assert (both["ours"] == (both["theirs"] ^ turned)).all()
+    assert both["ours"].n_unique() == 2
+    alone = found.filter(pl.col("ours").is_null()).with_columns(
+        start=pl.col("predict_at") - pl.duration(hours=hours)
+    )
+    endless = starts_of_stays_without_an_end(layout)
+    assert alone.join(endless, on=["subject_id", "start"], how="anti").height == 0
+
+
+def test_of_readmissions_aces_alone_asks_about_those_who_never_came_again(layout, known):
+    found = side_by_side(layout, known, "readmission")
+    both = found.drop_nulls()
+    assert both.height == found["ours"].count() > 100
+    assert (both["ours"] == both["theirs"]).all()
+    assert both["ours"].n_unique() == 2
+    alone = found.filter(pl.col("ours").is_null())
+    assert alone.height > 0
+    assert not alone["theirs"].any()
+    stays = pl.read_parquet(layout.encounters).select("subject_id", pl.col("start").cast(pl.Datetime("us")))
+    later = alone.join(stays, on="subject_id").filter(pl.col("start") > pl.col("predict_at"))
+    assert later.height == 0

@@ -1,0 +1,392 @@
+"""The buckets on a real Dask cluster: a scheduler and two worker processes on loopback, one of them killed."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from assets.resources import Workspace
+from assets.sources.mimic import MIMIC_ASSETS
+from pipelines.engine import dask as cluster_of_dask
+from pipelines.engine import executor
+from pipelines.sources.mimic import steps as mimic
+from schemas.contract import read_table, write_table
+from schemas.errors import InputError, NestError
+from schemas.io.folders import replace_folder
+from schemas.layout import Layout
+from schemas.rules import PRESETS, DataRules
+from tests.support.commands import ROOT, free_port
+from tests.support.compare import run_all
+from tests.support.raw_tables import make_tables, write_tables
+
+RULES = PRESETS["default"]
+LONGEST_WAIT_SECONDS = 300
+
+
+class LocalCluster:
+    """`dask scheduler` and `dask worker`s as a user starts them."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.address = f"tcp://127.0.0.1:{free_port()}"
+        self._folder = folder
+        self._log = (folder / "cluster.log").open("w")
+        port = self.address.rpartition(":")[2]
+        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard")
+        self.workers = [self.add_worker() for _ in range(count)]
+
+    def add_worker(self) -> subprocess.Popen:
+        return self._start("worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+
+    def _start(self, command: str, *arguments: str) -> subprocess.Popen:
+        module = f"distributed.cli.dask_{command}"
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments], stdout=self._log, stderr=self._log, cwd=self._folder
+        )
+
+    def stop(self) -> None:
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait()
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Which no test may harm."""
+    running = LocalCluster(tmp_path_factory.mktemp("cluster"), 2)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def doomed(tmp_path):
+    running = LocalCluster(tmp_path, 2)
+    yield running
+    executor.use(None)
+    running.stop()
+
+
+@pytest.fixture(autouse=True)
+def on_this_machine_again():
+    yield
+    executor.use(None)
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("raw")
+    write_tables(folder, make_tables(1))
+    return folder
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def run_chain(
+    raw: Path, folder: Path, subjects_per_bucket: int = 5, rules: DataRules = RULES
+) -> dict[str, bytes]:
+    source = mimic.find_source(raw, raw / "vocab")
+    run_all(source, Layout(folder), rules, subjects_per_bucket=subjects_per_bucket)
+    return bytes_of(folder)
+
+
+def refuse(_: int) -> None:
+    raise NestError("what is wrong, where, how many")
+
+
+@pytest.mark.long
+def test_a_cluster_gives_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
+    here = run_chain(raw, tmp_path / "here")
+    executor.use(cluster.address)
+    there = run_chain(raw, tmp_path / "there")
+    assert (
+        len([name for name in here if name.startswith("seqset/shard-")]) == 24
+    )  # 12 buckets, and their cards
+    assert there == here
+
+
+def test_a_run_has_its_buckets_worked_on_where_its_setting_says(cluster, raw, tmp_path, monkeypatch):
+    asked, each = [], cluster_of_dask.Cluster.each
+
+    def noting(own, step, *work):
+        asked.append((own.scheduler, step))
+        return each(own, step, *work)
+
+    monkeypatch.setattr(cluster_of_dask.Cluster, "each", noting)
+    steps = ["mimic_raw", "mimic_subjects", "mimic_encounters", "mimic_events"]
+    for name, scheduler in (("here", None), ("there", cluster.address)):
+        workspace = Workspace(
+            data_dir=str(tmp_path / name), mimic_dir=str(raw), vocab_dir=str(raw / "vocab"),
+            subjects_per_bucket=5, dask_scheduler=scheduler,
+        )  # fmt: skip
+        resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
+        assert dg.materialize(MIMIC_ASSETS, resources=resources, selection=steps).success
+        assert asked == [(cluster.address, "events")] * (scheduler is not None)
+    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
+
+
+def test_a_worker_killed_in_mid_run_costs_nothing_but_time(doomed, raw, tmp_path):
+    here = run_chain(raw, tmp_path / "here", subjects_per_bucket=3)
+    executor.use(doomed.address)
+
+    def kill_when_some_are_written() -> None:
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        while len(list((tmp_path / "there").glob(".events.*.part/DX-*.parquet"))) < 3:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.005)
+        doomed.workers[0].kill()
+
+    killer = threading.Thread(target=kill_when_some_are_written, daemon=True)
+    killer.start()
+    there = run_chain(raw, tmp_path / "there", subjects_per_bucket=3)
+    killer.join(timeout=5)
+    assert doomed.workers[0].wait(timeout=5) == -signal.SIGKILL
+    assert there == here
+
+
+RULE = pa.schema([pa.field("rule", pa.string(), nullable=False)], metadata={"contract": "rule/1"})
+
+
+def write_rule(folder: Path, signals: Path, rule: str, bucket: int) -> None:
+    """Write one file that says by which rule, and tell it; by the earlier rule only when let."""
+    (signals / f"begun-{rule}-{bucket}").touch()
+    if rule == "earlier":
+        wait_for(signals / f"let-{bucket}")
+    try:
+        shard = folder / f"shard-{bucket}.parquet"
+        write_table(pa.table({"rule": [rule]}), shard, RULE, made_by="test", by_worker=True)
+    finally:
+        (signals / f"ended-{rule}-{bucket}").touch()
+
+
+def let_the_first_end(folder: Path, signals: Path, rule: str, bucket: int) -> None:
+    """Do the last bucket while one of the dead run's ends."""
+    if bucket == 2:
+        (signals / "let-0").touch()
+        wait_for(signals / "ended-earlier-0")
+    write_rule(folder, signals, rule, bucket)
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file.name}: waited in vain"
+        time.sleep(0.02)
+
+
+CLIENT = """
+import sys
+from functools import partial
+from pathlib import Path
+from pipelines import workers
+from schemas.io.folders import replace_folder
+from tests.pipelines.engine.test_executor import write_rule
+workers.use(sys.argv[1])
+target, signals = Path(sys.argv[2]), Path(sys.argv[3])
+with replace_folder(target) as aside:
+    list(workers.each_bucket("rules", partial(write_rule, aside, signals, "earlier"), 2))
+"""
+
+
+@pytest.mark.long
+def test_workers_of_a_killed_run_reach_nothing_of_the_next(cluster, tmp_path):
+    """They go on with what they were at: one ends while the next run writes, the other when it has ended."""
+    target, signals = tmp_path / "data" / "rules", tmp_path / "signals"
+    signals.mkdir()
+    client = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, cluster.address, str(target), str(signals)], cwd=ROOT
+    )
+    for bucket in range(2):
+        wait_for(signals / f"begun-earlier-{bucket}")
+    client.kill()
+    assert client.wait() == -signal.SIGKILL
+
+    with replace_folder(target) as aside:  # on this machine, so that the turns are known
+        list(executor.each_bucket("rules", partial(let_the_first_end, aside, signals, "later"), 3))
+    rules = {f"shard-{bucket}.parquet": "later" for bucket in range(3)}
+    assert written_rules(target) == rules
+    (signals / "let-1").touch()
+    wait_for(signals / "ended-earlier-1")
+    assert written_rules(target) == rules
+    assert [path.name for path in target.parent.iterdir()] == ["rules"]
+
+    executor.use(cluster.address)
+    with replace_folder(target) as aside:
+        list(executor.each_bucket("rules", partial(write_rule, aside, signals, "last"), 2))
+    assert written_rules(target) == {"shard-0.parquet": "last", "shard-1.parquet": "last"}
+
+
+def written_rules(folder: Path) -> dict[str, str]:
+    return {path.name: read_table(path, RULE)["rule"][0].as_py() for path in folder.glob("*.parquet")}
+
+
+CHAIN = """
+import sys
+from pathlib import Path
+from pipelines import workers
+from tests.pipelines.engine.test_executor import run_chain
+workers.use(sys.argv[1])
+run_chain(Path(sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["events", "seqset"])
+def test_a_chain_on_a_cluster_whose_run_is_killed_comes_to_the_bytes_of_another_rule(
+    cluster, raw, tmp_path, step
+):
+    here = run_chain(raw, tmp_path / "here", rules=PRESETS["paper"])
+    client = subprocess.Popen(
+        [sys.executable, "-c", CHAIN, cluster.address, str(raw), str(tmp_path / "there")], cwd=ROOT
+    )
+    while len(list((tmp_path / "there").glob(f".{step}.*part/*.parquet"))) < 3:
+        assert client.poll() is None, "it ended before it was killed"
+        time.sleep(0.005)
+    client.kill()
+    client.wait()
+
+    executor.use(cluster.address)
+    assert run_chain(raw, tmp_path / "there", rules=PRESETS["paper"]) == here
+
+
+def test_nobody_at_the_address_is_one_message(monkeypatch):
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_TO_ANSWER", 1)
+    executor.use(f"tcp://127.0.0.1:{free_port()}")
+    with pytest.raises(NestError, match="no Dask scheduler answers at"):
+        list(executor.each_bucket("refusals", refuse, 1))
+
+
+def test_a_fault_on_a_worker_is_the_message_here(cluster):
+    executor.use(cluster.address)
+    with pytest.raises(NestError, match="what is wrong, where, how many"):
+        list(executor.each_bucket("refusals", refuse, 3))
+
+
+def begin_end_and_refuse_the_first(folder: Path, bucket: int) -> int:
+    """Tell each beginning and end by a file; the others take longer than the first."""
+    (folder / f"begun-{bucket}-{time.monotonic_ns()}").touch()
+    if bucket == 0:
+        raise InputError("the first is refused")
+    time.sleep(1)
+    (folder / f"ended-{bucket}").touch()
+    return bucket
+
+
+def test_a_refused_bucket_is_tried_once_and_nothing_runs_on_after_it(cluster, tmp_path):
+    executor.use(cluster.address)
+    with pytest.raises(InputError, match="the first is refused"):
+        list(executor.each_bucket("refusals", partial(begin_end_and_refuse_the_first, tmp_path), 40))
+    begun = sorted(file.name for file in tmp_path.glob("begun-*"))
+    assert len([name for name in begun if name.startswith("begun-0-")]) == 1
+    assert 1 < len(begun) < 10
+    assert len(list(tmp_path.glob("ended-*"))) == len(begun) - 1
+    time.sleep(2)
+    assert sorted(file.name for file in tmp_path.glob("begun-*")) == begun
+
+
+def read_by(reader: Callable[[str], object], file: Path, bucket: int) -> None:
+    """Tell each beginning by a file, and read one that is not there."""
+    (file.parent / f"begun-{bucket}-{time.monotonic_ns()}").touch()
+    reader(str(file))
+
+
+def test_a_file_a_worker_does_not_see_is_named_and_not_said_of_the_scheduler(cluster, tmp_path):
+    executor.use(cluster.address)
+    said = rf"{tmp_path}/rows\.arrow: cannot be used on the Dask worker .* All workers must see the data folder under"
+    with pytest.raises(NestError, match=said):
+        list(executor.each_bucket("reads", partial(read_by, pa.memory_map, tmp_path / "rows.arrow"), 1))
+    assert len(list(tmp_path.glob("begun-0-*"))) == 1
+
+
+@pytest.mark.parametrize("reader", [pa.memory_map, pl.read_parquet, pl.read_csv, open])
+def test_the_file_a_worker_does_not_see_is_named_whoever_reads_it(reader, tmp_path):
+    file = tmp_path / "a folder" / "rows"
+    file.parent.mkdir()
+    done = cluster_of_dask._done(partial(read_by, reader, file), 0)
+    assert str(done.fault).startswith(f"{file}: cannot be used on the Dask worker at ")
+    assert "(no such file)" in str(done.fault)
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.mark.long
+def test_the_first_worker_is_waited_for_and_that_is_said(tmp_path, caplog):
+    late = LocalCluster(tmp_path, 0)
+    executor.use(late.address)
+    starting = threading.Timer(3, lambda: late.workers.append(late.add_worker()))
+    try:
+        starting.start()
+        with caplog.at_level("WARNING", logger="nest"):
+            assert list(executor.each_bucket("doubles", double, 3)) == [0, 2, 4]
+        assert (
+            f"has no workers; waiting up to 600 s for the first `dask worker {late.address}`" in caplog.text
+        )
+    finally:
+        starting.join()
+        executor.use(None)
+        late.stop()
+
+
+def test_no_worker_at_all_is_one_message(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 1)
+    empty = LocalCluster(tmp_path, 0)
+    executor.use(empty.address)
+    try:
+        with pytest.raises(NestError, match=r"has no workers\. Start some with `dask worker tcp://"):
+            list(executor.each_bucket("doubles", double, 3))
+    finally:
+        executor.use(None)
+        empty.stop()
+
+
+def begin_and_sleep(folder: Path, bucket: int) -> None:
+    (folder / f"begun-{bucket}").touch()
+    time.sleep(60)
+
+
+def when_begun(folder: Path, act: Callable[[], None]) -> threading.Thread:
+    """Act in a while, when the first bucket has begun."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        while not list(folder.glob("begun-*")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.long
+def test_a_cluster_all_of_whose_workers_die_is_one_message(doomed, monkeypatch, tmp_path):
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 2)
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
+    executor.use(doomed.address)
+    killer = when_begun(tmp_path, lambda: [worker.kill() for worker in doomed.workers])
+    with pytest.raises(NestError, match=r"has no workers\. Start some"):
+        list(executor.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
+    killer.join()
+
+
+@pytest.mark.long
+def test_a_scheduler_that_dies_is_one_message(doomed, monkeypatch, tmp_path):
+    monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
+    executor.use(doomed.address)
+    killer = when_begun(tmp_path, doomed.scheduler.kill)
+    with pytest.raises(NestError, match=r"went away\. Start it and its workers and run again"):
+        list(executor.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
+    killer.join()

@@ -1,0 +1,52 @@
+from datetime import date, datetime, timedelta
+
+import polars as pl
+
+from pipelines.events import clock
+
+NOON = datetime(2150, 3, 1, 12)
+LATER = NOON + timedelta(days=3)
+
+
+def clocked(row: dict, of: clock.Clock) -> tuple[datetime, datetime]:
+    frame = pl.DataFrame([row], schema_overrides={name: pl.Datetime("us") for name in ("end", "storetime")})
+    if "start" in row:
+        frame = frame.with_columns(coded_at=clock.coded_at(is_open=pl.lit(row["is_open"])))
+    return frame.select(**of).select("time", "available_at").row(0)
+
+
+def stay(end: datetime | None, *, is_open: bool = False, **row: object) -> dict:
+    return {"start": NOON, "end": end, "is_open": is_open, **row}
+
+
+def test_a_diagnosis_happens_at_admission_and_is_known_at_discharge():
+    assert clocked(stay(LATER), clock.DIAGNOSIS) == (NOON, LATER)
+
+
+def test_a_procedure_happens_on_its_day_and_is_known_at_discharge_or_at_the_midnight_after_that_day():
+    day, midnight = date(2150, 3, 1), datetime(2150, 3, 1)
+    assert clocked(stay(LATER, chartdate=day), clock.PROCEDURE) == (midnight, LATER)
+    last_day = clocked(stay(LATER, chartdate=LATER.date()), clock.PROCEDURE)
+    assert last_day == (datetime(2150, 3, 4), datetime(2150, 3, 5))
+
+
+def test_the_codes_of_a_stay_that_contains_no_time_are_known_at_admission():
+    assert clocked(stay(None), clock.DIAGNOSIS) == (NOON, NOON)
+    day = date(2150, 2, 27)
+    assert clocked(stay(None, chartdate=day), clock.PROCEDURE) == (datetime(2150, 2, 27), NOON)
+
+
+def test_the_codes_of_a_stay_that_is_not_over_are_never_known():
+    assert clocked(stay(None, is_open=True), clock.DIAGNOSIS) == (NOON, clock.NEVER)
+    coded = clocked(stay(None, is_open=True, chartdate=date(2150, 3, 1)), clock.PROCEDURE)
+    assert coded == (datetime(2150, 3, 1), clock.NEVER)
+
+
+def test_a_result_is_known_when_it_is_stored_but_never_before_it_is_drawn():
+    assert clocked({"charttime": NOON, "storetime": LATER}, clock.LABORATORY) == (NOON, LATER)
+    assert clocked({"charttime": LATER, "storetime": NOON}, clock.LABORATORY) == (LATER, LATER)
+    assert clocked({"charttime": NOON, "storetime": None}, clock.LABORATORY) == (NOON, NOON)
+
+
+def test_an_administration_is_known_when_it_is_charted():
+    assert clocked({"charttime": NOON, "storetime": LATER}, clock.ADMINISTRATION) == (NOON, NOON)

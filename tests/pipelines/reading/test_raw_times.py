@@ -1,0 +1,62 @@
+"""Times that repeat are read another way than those that do not, and come out the same."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipelines.reading import parsing
+from pipelines.reading import tables as raw
+from pipelines.reading.tables import INTEGER, TIME, Table
+from schemas.errors import InputError
+
+TABLE = Table({"row": INTEGER, "time": TIME})
+ZERO = datetime(2150, 1, 1, 23, 59, 59)
+
+
+def written(path: Path, rows: list[tuple[int, str]]) -> Path:
+    path.write_text("row,time\n" + "".join(f"{row},{time}\n" for row, time in rows))
+    return path
+
+
+def of_draws(odd: dict[int, str]) -> list[tuple[int, str]]:
+    """Return 3,000 rows, thirty of each time, a few spelt as said."""
+    return [(row, odd.get(row, f"{ZERO + timedelta(minutes=row // 30)}")) for row in range(3000)]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether times were read as ones that repeat, batch by batch."""
+    usual, ways = parsing.usual, list[bool]()
+
+    def listened(column: pl.Expr, stored: pl.DataType, wanted: pl.DataType, *, repeats: bool) -> pl.Expr:
+        if wanted == TIME:
+            ways.append(repeats)
+        return usual(column, stored, wanted, repeats=repeats)
+
+    monkeypatch.setattr(parsing, "usual", listened)
+    return ways
+
+
+def test_times_are_the_same_whether_they_repeat_or_not(tmp_path: Path, asked: list[bool]) -> None:
+    rows = of_draws({7: "", 8: "2150-01-02T03:04:05", 9: "2150-01-02 03:04", 10: "NaT"})
+    together = raw.read(written(tmp_path / "together.csv", rows), TABLE)
+    apart = raw.read(written(tmp_path / "apart.csv", sorted(rows, key=lambda row: row[0] % 30)), TABLE)
+    assert asked == [True, False]
+    assert together.equals(apart.sort("row"))
+    assert together["time"][:12].to_list() == [
+        *[ZERO] * 7,
+        None,
+        datetime(2150, 1, 2, 3, 4, 5),
+        datetime(2150, 1, 2, 3, 4),
+        None,
+        ZERO,
+    ]
+
+
+def test_a_fault_among_times_that_repeat_is_counted(tmp_path: Path, asked: list[bool]) -> None:
+    path = written(tmp_path / "faults.csv", of_draws({5: "01/02/2150", 6: "01/02/2150", 900: "noon"}))
+    with pytest.raises(InputError, match=r"column time: 3 of 3,000 values are not a time"):
+        raw.read(path, TABLE)
+    assert asked == [True]

@@ -1,0 +1,154 @@
+"""Every trap the synthetic CDM sets is found as often as it was set."""
+
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+
+from assets.cohorts import FOLDER
+from nest_model.report.planted import LEAST_PLANTED
+from pipelines.cohorts import write_labels
+from pipelines.inputs.pcornet import ready_pcornet
+from pipelines.sources.pcornet import steps as pcornet
+from pipelines.sources.pcornet.tables import TABLES
+from pipelines.synthetic.pcornet.rates import RATES
+from schemas.cards import Flow
+from schemas.cohort import parse_cohort
+from schemas.errors import NestError
+from schemas.io.outputs import MARK
+from schemas.layout import Layout
+from schemas.rules import DataRules
+from schemas.settings import Settings
+
+CHILDREN = 300
+VALUED = ("DIAGNOSIS", "PROCEDURES", "LAB_RESULT_CM", "PRESCRIBING", "IMMUNIZATION", "MED_ADMIN")
+
+
+@pytest.fixture(scope="module")
+def extracted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[str, Flow]]:
+    """The tables of 300 synthetic children, and what became of every row, by source table."""
+    layout, settings = (
+        Layout(tmp_path_factory.mktemp("rates") / "pcornet"),
+        Settings(synthetic_children=CHILDREN),
+    )
+    source = ready_pcornet(settings, layout)
+    pcornet.inspect_raw(source, layout)
+    cards = [
+        pcornet.extract_subjects(source, layout, DataRules()),
+        pcornet.extract_encounters(source, layout),
+        pcornet.extract_events(source, layout),
+    ]
+    assert all(flow.reconciles for card in cards for flow in card.flows.values())
+    return layout, {table: flow for card in cards for table, flow in card.flows.items()}
+
+
+@pytest.fixture
+def flows(extracted: tuple[Layout, dict[str, Flow]]) -> dict[str, Flow]:
+    return extracted[1]
+
+
+@pytest.mark.parametrize("name", ["pcornet_autism", "pcornet_readmission_30d_home", "pcornet_recurrent_aom"])
+def test_a_risk_was_planted_for_the_index_of_each_paediatric_cohort(
+    name: str, extracted: tuple[Layout, dict[str, Flow]]
+):
+    layout, _ = extracted
+    write_labels(parse_cohort(FOLDER / f"{name}.yaml"), layout, DataRules())
+    rows = pl.read_parquet(layout.labels(name))
+    risks = pl.read_parquet(layout.planted).filter(cohort=name)
+    of_stay = risks["encounter_id"].null_count() == 0
+    assert of_stay == (name == "pcornet_readmission_30d_home")
+    key = ("index_encounter", "encounter_id") if of_stay else ("subject_id", "subject_id")
+    assert risks[key[1]].is_unique().all()
+    assert rows.height > 10
+    assert rows[key[0]].is_in(risks[key[1]].implode()).mean() >= LEAST_PLANTED
+
+
+def test_the_synthetic_cdm_is_a_database_and_the_input_is_what_was_extracted_out_of_it(
+    extracted: tuple[Layout, dict[str, Flow]],
+):
+    layout, _ = extracted
+    assert {path.name for path in layout.raw.iterdir()} == {
+        *(f"{name.lower()}.parquet" for name in TABLES),
+        "vocab",
+        MARK,
+    }
+    with duckdb.connect(layout.cdm, read_only=True) as database:
+        for name, schema in TABLES.items():
+            rows = pl.read_parquet(layout.raw / f"{name.lower()}.parquet")
+            assert rows.columns == schema.names
+            assert rows.equals(database.sql(f"SELECT {', '.join(schema.names)} FROM {name}").pl())
+        ((children,),) = database.sql("SELECT count(*) FROM DEMOGRAPHIC").fetchall()
+    assert children == CHILDREN
+
+
+def test_planted_risks_of_made_up_children_go_when_real_ones_come(tmp_path: Path):
+    layout = Layout(tmp_path / "pcornet")
+    layout.root.mkdir()
+    layout.planted.touch()
+    with pytest.raises(NestError):
+        ready_pcornet(
+            Settings(pcornet_dir=tmp_path / "none", site_salt="correct horse battery staple"), layout
+        )
+    assert not layout.planted.exists()
+
+
+def assert_rate(found: int, of: int, rate: float) -> None:
+    """Five standard deviations: of a hundred such tests in ten thousand runs one fails by chance."""
+    wanted = of * rate
+    assert abs(found - wanted) <= 5 * max(wanted, 1) ** 0.5, f"{found} of {of}, not about {wanted:.0f}"
+
+
+@pytest.mark.parametrize("table", VALUED)
+def test_rows_without_an_encounter_or_of_nobody_s_are_told_as_often_as_they_were_made(flows, table):
+    flow = flows[table]
+    assert_rate(flow.noted["no_encounterid"], flow.source_rows, RATES["encounterid_null"])
+    assert_rate(flow.noted["foreign_encounterid"], flow.source_rows, RATES["encounterid_unknown"])
+    assert_rate(flow.dropped["encounter_of_another"], flow.source_rows, RATES["encounterid_of_another"])
+
+
+def test_dates_that_cannot_be_are_dropped_as_often_as_they_were_made(flows):
+    rows = flows["DIAGNOSIS"].source_rows + flows["PROCEDURES"].source_rows
+    for reason, rate in (("before_birth", "date_before_birth"), ("after_end_of_data", "date_after_end")):
+        found = sum(flows[table].dropped[reason] for table in ("DIAGNOSIS", "PROCEDURES"))
+        assert_rate(found, rows, RATES[rate])
+
+
+def test_copies_and_codes_and_modifiers_are_told_as_often_as_they_were_made(flows):
+    assert_rate(
+        flows["DIAGNOSIS"].dropped["malformed_code"], flows["DIAGNOSIS"].source_rows, RATES["code_malformed"]
+    )
+    once = flows["DIAGNOSIS"].source_rows / (1 + 2 * RATES["copied"])
+    assert flows["DIAGNOSIS"].dropped["repeated"] >= 2 * RATES["copied"] * once * 0.8
+    assert_rate(
+        flows["PROCEDURES"].noted["modifier_cut"], flows["PROCEDURES"].kept_rows, RATES["cpt_modifier"]
+    )
+
+
+def test_odd_times_are_told_as_often_as_they_were_made(flows):
+    rows = flows["PRESCRIBING"]
+    for note, rate in (("time_24_00", "time_24"), ("bad_time", "time_bad"), ("no_time", "time_null")):
+        assert_rate(rows.noted[note], rows.source_rows, RATES[rate])
+
+
+def test_nothing_is_lost_without_a_reason_that_was_set(flows):
+    for table in VALUED:
+        assert flows[table].kept_rows >= 0.85 * flows[table].source_rows
+        assert flows[table].dropped["unknown_patient"] == flows[table].dropped["not_in_population"] == 0
+
+
+def test_codes_of_icd_9_are_mapped_but_for_those_without_a_target(flows):
+    assert flows["DIAGNOSIS"].noted["not_in_gem"] <= 0.02 * flows["DIAGNOSIS"].kept_rows
+
+
+def test_a_users_own_cdm_without_a_salt_is_refused_and_the_salt_is_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from assets.runtime.executor import environment
+
+    layout = Layout(tmp_path / "pcornet")
+    monkeypatch.delenv("NEST_SITE_SALT", raising=False)
+    with pytest.raises(NestError, match="NEST_SITE_SALT is not"):
+        ready_pcornet(Settings(pcornet_dir=tmp_path), layout)
+    monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
+    assert "horse" not in environment(Settings()) + repr(Settings()) + Settings().model_dump_json()

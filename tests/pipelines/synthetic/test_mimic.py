@@ -1,0 +1,604 @@
+"""The synthetic MIMIC-IV: the real layout, real codes, and outcomes that follow the probabilities beside it."""
+
+import gzip
+import io
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow.csv as pa_csv
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from pipelines.sources.synthetic.__main__ import main
+from pipelines.synthetic import processes
+from pipelines.synthetic.catalog import CROSSWALKS, catalog, read
+from pipelines.synthetic.draw import running_sum, seen_before, shifted, spread
+from pipelines.synthetic.mimic import made
+from pipelines.synthetic.mimic.block import Block, draw_block, planted_rows
+from pipelines.synthetic.mimic.drugs import prescribed
+from pipelines.synthetic.mimic.ids import hadm_ids, subject_ids
+from pipelines.synthetic.mimic.outcomes import RECENT_EFFECT
+from pipelines.synthetic.mimic.patients import LONG, SHORT
+from pipelines.synthetic.mimic.planted import (
+    COHORTS,
+    EFFECTS,
+    PREDICT_HOURS,
+    Parts,
+    Record,
+    parts_at_discharge,
+    parts_at_hour,
+)
+from pipelines.synthetic.mimic.tables import TOGETHER, hosp_tables
+from pipelines.synthetic.mimic.volume import FULL, REAL_ROWS_PER_PATIENT, Volume, volume_of
+from pipelines.synthetic.mimic.write import write_mimic
+from schemas.errors import InputError, WriteError
+from schemas.io.outputs import MARK
+from schemas.tables.planted import PARTS
+
+COLUMNS = {  # of MIMIC-IV v3.1
+    "patients": "subject_id gender anchor_age anchor_year anchor_year_group dod",
+    "admissions": "subject_id hadm_id admittime dischtime deathtime admission_type admit_provider_id "
+    "admission_location discharge_location insurance language marital_status race edregtime edouttime "
+    "hospital_expire_flag",
+    "diagnoses_icd": "subject_id hadm_id seq_num icd_code icd_version",
+    "procedures_icd": "subject_id hadm_id seq_num chartdate icd_code icd_version",
+    "labevents": "labevent_id subject_id hadm_id specimen_id itemid order_provider_id charttime storetime value "
+    "valuenum valueuom ref_range_lower ref_range_upper flag priority comments",
+    "emar": "subject_id hadm_id emar_id emar_seq poe_id pharmacy_id enter_provider_id charttime medication "
+    "event_txt scheduletime storetime",
+    "prescriptions": "subject_id hadm_id pharmacy_id poe_id poe_seq order_provider_id starttime stoptime "
+    "drug_type drug formulary_drug_cd gsn ndc prod_strength form_rx dose_val_rx dose_unit_rx form_val_disp "
+    "form_unit_disp doses_per_24_hrs route",
+}
+PATIENTS = 300
+COMMON = [(COHORTS[0], 0.08, 0.12), (COHORTS[1], 0.25, 0.38), (COHORTS[2], 0.25, 0.37)]
+
+
+def _write(folder: Path, *, patients: int = PATIENTS, seed: int = 7, tokens: int = 60) -> Path:
+    write_mimic(
+        folder, folder / "planted.parquet", patients=patients, seed=seed, tokens_per_set_median=tokens
+    )
+    return folder
+
+
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(folder.rglob("*.*"))
+        if path.is_file() and path.name != MARK
+    }
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _write(tmp_path_factory.mktemp("synthetic"))
+
+
+@pytest.fixture(scope="module")
+def tables(written: Path) -> dict[str, pl.DataFrame]:
+    return {
+        name: pl.read_csv(written / "hosp" / f"{name}.csv.gz", infer_schema_length=None) for name in COLUMNS
+    }
+
+
+@pytest.fixture(scope="module")
+def block() -> Block:
+    return draw_block(catalog(), 0, 2_000, Volume(), 11)
+
+
+def _times(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    return table.with_columns(pl.col(columns).str.to_datetime("%Y-%m-%d %H:%M:%S"))
+
+
+# ---- the files
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path):
+    once, again, other = (
+        _bytes(_write(tmp_path / name, patients=40, seed=seed))
+        for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert once == again
+    assert [name for name in once if once[name] == other[name]] == sorted(
+        f"{name}.csv.gz" for name in CROSSWALKS
+    )
+
+
+def test_more_patients_leave_the_bytes_of_the_first_blocks_as_they_were(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(made, "BLOCK_PATIENTS", 20)
+    few, many = _bytes(_write(tmp_path / "a", patients=40)), _bytes(_write(tmp_path / "b", patients=55))
+    assert pl.read_csv(tmp_path / "b" / "hosp" / "patients.csv.gz")["subject_id"].n_unique() == 55
+    for name in COLUMNS:
+        assert many[f"{name}.csv.gz"].startswith(few[f"{name}.csv.gz"])
+        assert len(many[f"{name}.csv.gz"]) > len(few[f"{name}.csv.gz"])
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_table_has_the_columns_of_the_real_one_in_their_order(name: str, written: Path):
+    with gzip.open(written / "hosp" / f"{name}.csv.gz", "rt") as file:
+        assert file.readline().strip().split(",") == COLUMNS[name].split()
+
+
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name != "patients"])
+def test_rows_lie_as_the_demos_do_alike_ones_together_and_else_in_no_order(
+    name: str, tables: dict[str, pl.DataFrame]
+):
+    table = tables[name]
+    alike = table.select(pl.struct(TOGETHER.get(name, table.columns)).alias("alike"))["alike"]
+    runs = alike.rle_id()
+    assert runs.n_unique() == alike.n_unique()
+    first_of_run = table.filter(runs != runs.shift(1, fill_value=-1))["subject_id"]
+    assert (first_of_run == first_of_run.shift(1)).mean() < 0.1
+    assert 0.4 < (first_of_run.diff() > 0).mean() < 0.6
+
+
+def test_comments_hold_quotes_and_newlines_and_come_back_whole(tables: dict[str, pl.DataFrame]):
+    comments = tables["labevents"]["comments"].drop_nulls()
+    assert comments.str.contains('"').any()
+    assert comments.str.contains("\n").any()
+
+
+def test_the_oddities_a_reader_must_bear_are_there_and_stay_below_the_bounds(tables: dict[str, pl.DataFrame]):
+    labs, emar, rx = tables["labevents"], tables["emar"], tables["prescriptions"]
+    assert 0.02 < labs["hadm_id"].null_count() / labs.height < 0.4
+    assert 0 < emar["hadm_id"].null_count() / emar.height < 0.05
+    assert labs["storetime"].null_count() > 0
+    assert labs.filter(pl.col("valuenum").is_null() & pl.col("value").is_not_null()).height > 0
+    assert emar["medication"].null_count() > 0
+    assert emar["event_txt"].null_count() > 0
+    assert 0.6 < (emar["event_txt"] == "Administered").mean() < 0.9
+    assert emar["medication"].drop_nulls().str.contains(r"^\s|\s$").any()
+    assert rx["gsn"].null_count() > 0
+    owner = tables["admissions"].select("hadm_id", owner="subject_id")
+    for name in ("diagnoses_icd", "procedures_icd", "labevents", "emar", "prescriptions"):
+        linked = tables[name].drop_nulls("hadm_id").join(owner, on="hadm_id", how="left")
+        assert linked["owner"].null_count() == 0
+        assert (linked["owner"] != linked["subject_id"]).sum() <= 0.0005 * tables[name].height
+
+
+def test_stays_that_end_before_they_begin_are_few_and_never_in_a_small_set(block: Block):
+    assert 0 < block.calendar.is_odd.sum() <= 0.003 * len(block.calendar.is_odd)
+    assert not draw_block(catalog(), 0, 60, volume_of(35), 5).calendar.is_odd.any()
+
+
+def test_codes_have_their_crosswalk_rows_save_the_few_that_are_meant_to_have_none(written: Path):
+    for table, crosswalk, none in (
+        ("diagnoses", "icd_cm_9_to_10_mapping", "NoDx"),
+        ("procedures", "icd_pcs_9_to_10_mapping", "NoPCS"),
+    ):
+        nine = set(read(table).filter(pl.col("icd_version") == "9")["icd_code"])
+        targets = pl.read_csv(written / "vocab" / f"{crosswalk}.csv.gz", infer_schema=False)
+        assert set(targets["icd_9"]) <= nine
+        assert (targets["icd_10"] == none).any()
+        assert targets["icd_9"].is_duplicated().any()
+        assert len(nine - set(targets["icd_9"])) < 0.05 * len(nine)
+    assert {"428", "250"} <= set(read("diagnoses")["icd_code"]) - set(read("icd_cm_9_to_10_mapping")["icd_9"])
+
+
+def test_every_gsn_prescribed_has_an_atc_code_and_some_names_have_several_or_none(
+    written: Path, tables: dict[str, pl.DataFrame]
+):
+    mapping = pl.read_csv(written / "vocab" / "gsn_atc_ndc_mapping.csv.gz", infer_schema=False)
+    names = pl.read_csv(written / "vocab" / "atc_coding.csv.gz", infer_schema=False)
+    prescribed = tables["prescriptions"]["gsn"].cast(pl.String).drop_nulls().str.split(" ").explode().unique()
+    assert prescribed.is_in(mapping["gsn"].to_list()).all()
+    assert mapping["atc"].is_in(names["atc_code"].to_list()).all()
+    atc_per_name = [len(set(atc)) for atc in catalog().drugs.atc]
+    assert {0, 1, 2} <= set(atc_per_name)
+
+
+def test_more_laboratory_items_are_measured_than_the_top_200_keep(block: Block):
+    assert len(np.unique(block.labs.item)) > 205
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 222), st.integers(0, 222))
+def test_identifiers_of_two_blocks_never_meet(one: int, other: int):
+    index = np.arange(1_000)
+    for identifiers in (subject_ids, hadm_ids):
+        ids = np.concatenate([identifiers(one, index), identifiers(other, index)])
+        assert len(np.unique(ids)) == (2_000 if one != other else 1_000)
+
+
+def test_the_command_line_writes_a_readable_folder(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "sys.argv", ["synthetic", "mimic", "--patients", "12", "--seed", "1", "--out", str(tmp_path)]
+    )
+    assert main() == 0
+    assert re.search(r"admissions\s+\d+", capsys.readouterr().out)
+    assert pl.read_csv(tmp_path / "hosp" / "patients.csv.gz").height == 12
+
+
+def test_a_full_disk_leaves_the_earlier_files_and_nothing_half_written(tmp_path: Path):
+    before = _bytes(_write(tmp_path, patients=12))
+    (tmp_path / "hosp" / ".labevents.csv.gz.part").symlink_to("/dev/full")
+    with pytest.raises(WriteError, match=r"No space left on device.*earlier files are untouched"):
+        _write(tmp_path, patients=15)
+    assert _bytes(tmp_path) == before
+    assert {path.name for path in tmp_path.rglob(".*")} == {MARK}
+
+
+def test_what_a_killed_run_left_aside_is_replaced_by_the_next(tmp_path: Path):
+    whole = _bytes(_write(tmp_path / "whole", patients=12))
+    (tmp_path / "again" / "hosp").mkdir(parents=True)
+    (tmp_path / "again" / "hosp" / ".emar.csv.gz.part").write_bytes(b"half a member")
+    assert _bytes(_write(tmp_path / "again", patients=12)) == whole
+    assert not list(tmp_path.rglob("*.part"))
+
+
+# ---- several processes, and the real size
+
+
+COMMAND = (
+    sys.executable,
+    "-m",
+    "pipelines.synthetic.mimic",
+    "mimic",
+    "--seed",
+    "9",
+    "--tokens-per-set",
+    "20",
+)
+
+
+@pytest.fixture(scope="module")
+def by_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("one")
+    return _bytes(_write(folder, patients=2_100, seed=9, tokens=20))
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_the_bytes_are_the_same_whatever_the_number_of_workers(
+    workers: int, by_one_process: dict[str, bytes], tmp_path: Path
+):
+    """Three blocks; the command's processes have one thread each, this one as many as there are cores."""
+    asked = [*COMMAND, "--patients", "2100", "--workers", str(workers), "--out", str(tmp_path)]
+    subprocess.run(asked, check=True, capture_output=True, timeout=300)
+    assert _bytes(tmp_path) == by_one_process
+
+
+def test_workers_end_with_the_process_that_started_them_and_a_rerun_completes(
+    by_one_process: dict[str, bytes], tmp_path: Path
+):
+    asked = [*COMMAND, "--patients", "2100", "--workers", "2", "--out", str(tmp_path)]
+    killed = subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _wait_for(lambda: len(_ps("-o", "pid=", "--ppid", str(killed.pid))) >= 2)
+    _wait_for(lambda: (tmp_path / "hosp" / ".emar.csv.gz.part").exists())
+    workers = ",".join(_ps("-o", "pid=", "--ppid", str(killed.pid)))
+    killed.kill()
+    killed.wait()
+    _wait_for(lambda: not [state for state in _ps("-o", "stat=", "-p", workers) if state[0] != "Z"])
+    assert not list(tmp_path.rglob("*.gz"))
+    assert _bytes(_write(tmp_path, patients=2_100, seed=9, tokens=20)) == by_one_process
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def _ps(*asked: str) -> list[str]:
+    return subprocess.run(["ps", *asked], check=False, capture_output=True, text=True).stdout.split()
+
+
+def _wait_for(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_killed_worker_is_one_clear_message(tmp_path: Path, monkeypatch):
+    class Killed(ProcessPoolExecutor):
+        def submit(self, *_: object, **__: object) -> Future:
+            broken: Future = Future()
+            broken.set_exception(BrokenProcessPool("a process was terminated abruptly"))
+            return broken
+
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", Killed)
+    with pytest.raises(InputError, match=r"2 workers was killed.*fewer workers"):
+        write_mimic(tmp_path, tmp_path / "planted.parquet", patients=5, seed=1, workers=2)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_every_reader_takes_a_table_of_several_gzip_members(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(made, "BLOCK_PATIENTS", 20)
+    file = _write(tmp_path, patients=50) / "hosp" / "labevents.csv.gz"
+    expected = pl.read_csv(io.BytesIO(gzip.decompress(file.read_bytes())), infer_schema=False)
+    assert file.read_bytes().count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") >= 3
+    assert pl.read_csv(file, infer_schema=False).equals(expected)
+    assert pl.scan_csv(file, infer_schema=False).collect().equals(expected)
+    parsing = pa_csv.ParseOptions(newlines_in_values=True)
+    assert pa_csv.read_csv(file, parse_options=parsing).num_rows == expected.height
+    query = f"SELECT count(*) FROM read_csv('{file}', all_varchar = true, quote = '\"', escape = '\"')"
+    assert duckdb.sql(query).limit(1).fetchall() == [(expected.height,)]
+    text = subprocess.run(["gzip", "-dc", str(file)], check=True, capture_output=True).stdout
+    assert text == gzip.decompress(file.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def full_block() -> Block:
+    return draw_block(catalog(), 1, 1_000, FULL, 42)
+
+
+def test_the_full_volume_has_the_real_rows_per_patient(full_block: Block):
+    """A thousand patients: their number of stays alone moves a table by a few hundredths."""
+    heights = {name: table.height for name, table in hosp_tables(catalog(), full_block, 42)}
+    for name, rows in REAL_ROWS_PER_PATIENT.items():
+        assert heights[name] / 1_000 == pytest.approx(rows, rel=0.12), name
+
+
+def test_the_full_volume_has_the_real_median_set_and_a_third_of_its_labs_outside_hospital(full_block: Block):
+    sizes = _tokens_per_set(full_block)[full_block.deaths.happens]
+    assert np.median(sizes) == pytest.approx(228, rel=0.08)
+    assert 0.25 < 1 - full_block.labs.linked.mean() < 0.4
+
+
+def test_the_full_volume_leaves_the_outcomes_as_common_as_they_were(full_block: Block):
+    for cohort, low, high in COMMON:
+        is_index, chance, _ = _outcomes(full_block)[cohort]
+        assert low < chance[is_index].mean() < high
+
+
+def test_renewed_orders_share_the_time_of_the_first_under_numbers_of_their_own(full_block: Block):
+    orders = full_block.orders
+    rows = np.arange(0, len(orders.stay), 7)
+    end = np.full(len(orders.stay), 10_000)
+    written, number = prescribed(orders, full_block.renewals, rows, end)
+    assert len(np.unique(number)) == len(number) == (1 + full_block.renewals[rows]).sum()
+    first = number < len(orders.stay)
+    assert np.array_equal(number[first], rows)
+    assert np.array_equal(written.start_minute[first], orders.start_minute[rows])
+    assert written.stop_minute.max() == orders.stop_minute[rows].max()
+    alone, own = prescribed(orders, np.zeros_like(full_block.renewals), rows, end)
+    assert np.array_equal(own, rows)
+    assert np.array_equal(alone.stop_minute, orders.stop_minute[rows])
+
+
+# ---- the patients
+
+
+def test_the_set_sizes_are_heavy_tailed_about_the_asked_median():
+    for asked in (120, 228):
+        drawn = draw_block(catalog(), 0, 600, volume_of(asked), 5)
+        sizes = _tokens_per_set(drawn)[drawn.deaths.happens]
+        assert np.median(sizes) == pytest.approx(asked, rel=0.15)
+        assert np.quantile(sizes, 0.99) > 3 * np.median(sizes)
+
+
+def _tokens_per_set(drawn: Block) -> np.ndarray:
+    """Return [S]: about the tokens of each stay; what lies in no stay or has no code is left out."""
+    has_atc = np.array([bool(atc) for atc in catalog().drugs.atc])
+    labs = drawn.labs.take(drawn.labs.has_number & (drawn.labs.linked | (drawn.labs.minute > -1440)))
+    given = drawn.given.take((drawn.given.text == 0) & drawn.given.named & has_atc[drawn.given.drug])
+    owners = (labs.stay, given.stay, drawn.diagnoses.stay, drawn.procedures.stay)
+    return np.asarray(sum(np.bincount(owner, minlength=len(drawn.stays.patient)) for owner in owners))
+
+
+def test_over_half_of_the_patients_come_once_and_a_few_very_often(block: Block):
+    stays = np.bincount(block.stays.patient[block.deaths.happens])
+    assert 0.5 < (stays == 1).mean() < 0.65
+    assert 2.1 < stays.mean() < 2.7
+    assert stays.max() > 15
+
+
+def test_nobody_is_admitted_after_death_or_before_the_last_discharge(tables: dict[str, pl.DataFrame]):
+    stays = _times(tables["admissions"], "admittime", "dischtime", "deathtime").sort(
+        "subject_id", "admittime"
+    )
+    died = stays.filter(pl.col("hospital_expire_flag") == 1)
+    assert died.height > 10
+    assert (died["deathtime"] == died["dischtime"]).all()
+    assert (
+        stays.filter(pl.col("hospital_expire_flag") == 0)["deathtime"].null_count()
+        == stays.height - died.height
+    )
+    previous = pl.col("dischtime", "deathtime").shift(1).over("subject_id").name.prefix("previous_")
+    following = stays.with_columns(previous)
+    assert following["previous_deathtime"].null_count() == stays.height
+    assert (following["admittime"] > following["previous_dischtime"]).drop_nulls().all()
+    with_dod = died.join(tables["patients"], on="subject_id")
+    assert (with_dod["dod"] == with_dod["deathtime"].dt.strftime("%Y-%m-%d")).all()
+
+
+def test_laboratory_values_follow_the_diagnoses(tables: dict[str, pl.DataFrame]):
+    """Renal failure in the codes, creatinine (50912) in the blood: what a model is to find."""
+    renal = (
+        tables["diagnoses_icd"]
+        .filter(pl.col("icd_code").str.contains(r"^(585|N18|584|N17)"))["hadm_id"]
+        .unique()
+    )
+    creatinine = tables["labevents"].filter(pl.col("itemid") == 50912).drop_nulls(["hadm_id", "valuenum"])
+    has = creatinine["hadm_id"].is_in(renal.implode())
+    assert creatinine.filter(has)["valuenum"].median() > 1.3 * creatinine.filter(~has)["valuenum"].median()
+
+
+# ---- the planted outcomes
+
+
+def _outcomes(drawn: Block) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return by cohort: which stays are indexes, their probability, their outcome as the files tell it."""
+    admit, hours = drawn.calendar.admit_minute, drawn.lengths.hours
+    gap = np.roll(admit, -1) - admit - np.floor(hours * 60)
+    happens, length = drawn.deaths.happens, drawn.stays.length
+    return {
+        "mimic_mortality": (happens & (length != SHORT), drawn.deaths.probability, drawn.deaths.died),
+        "mimic_long_stay": (happens & (length == LONG), drawn.lengths.probability, hours > 168),
+        "mimic_readmission": (
+            drawn.is_followed & ~drawn.calendar.is_odd,
+            drawn.calendar.probability,
+            gap <= 43_200,
+        ),
+    }
+
+
+@pytest.mark.parametrize("cohort", COHORTS)
+def test_outcomes_are_drawn_with_the_planted_probability(cohort: str, block: Block):
+    is_index, chance, outcome = (values for values in _outcomes(block)[cohort])
+    chance, outcome = chance[is_index], outcome[is_index]
+    for part in np.array_split(np.argsort(chance), 5):
+        expected, spread_of_sum = chance[part].sum(), np.sqrt((chance[part] * (1 - chance[part])).sum())
+        assert abs(outcome[part].sum() - expected) < 3.5 * spread_of_sum
+
+
+@pytest.mark.parametrize(("cohort", "low", "high"), COMMON)
+def test_outcomes_are_as_common_as_in_a_hospital_and_can_be_foretold(
+    cohort: str, low: float, high: float, block: Block
+):
+    is_index, chance, outcome = _outcomes(block)[cohort]
+    assert low < outcome[is_index].mean() < high
+    assert 0.84 < roc_auc_score(outcome[is_index], chance[is_index]) < 0.92
+
+
+@pytest.mark.parametrize("cohort", COHORTS)
+@pytest.mark.parametrize("part", ["main", "within", "trend", "history"])
+def test_every_part_of_the_planted_model_matters(cohort: str, part: str, block: Block):
+    is_index, chance, outcome = _outcomes(block)[cohort]
+    log_odds = np.log(chance / (1 - chance))
+    without = log_odds - getattr(EFFECTS[cohort], part) * getattr(block.parts[cohort], part)
+    best = roc_auc_score(outcome[is_index], chance[is_index])
+    assert roc_auc_score(outcome[is_index], without[is_index]) < best - 0.01
+
+
+def test_the_planted_rows_are_the_cohorts_index_encounters(written: Path, tables: dict[str, pl.DataFrame]):
+    hours = (pl.col("dischtime") - pl.col("admittime")).dt.total_minutes() / 60
+    stays = _times(tables["admissions"], "admittime", "dischtime").with_columns(hours=hours)
+    stays = stays.sort("subject_id", "admittime")
+    follows = pl.col("admittime").shift(-1).over("subject_id").is_not_null() & (pl.col("hours") > 0)
+    expected = {
+        "mimic_mortality": stays.filter(pl.col("hours") > 24),
+        "mimic_long_stay": stays.filter(pl.col("hours") > 48),
+        "mimic_readmission": stays.filter(follows),
+    }
+    planted = pl.read_parquet(written / "planted.parquet")
+    for cohort, indexes in expected.items():
+        found = planted.filter(pl.col("cohort") == cohort)
+        assert sorted(found["encounter_id"]) == sorted(indexes["hadm_id"])
+
+
+def test_the_planted_table_has_one_row_an_index_and_a_probability_in_it(block: Block):
+    rows = planted_rows(block)
+    assert not rows.select("cohort", "encounter_id").is_duplicated().any()
+    assert rows["probability"].is_between(0, 1).all()
+
+
+def test_the_planted_parts_add_up_to_the_planted_risk(block: Block):
+    """Of a readmission, but for what the time since the last stay adds."""
+    rows = planted_rows(block).with_columns(
+        rest=(pl.col("probability") / (1 - pl.col("probability"))).log() - pl.sum_horizontal(*PARTS)
+    )
+    for cohort, effects in EFFECTS.items():
+        rest = rows.filter(pl.col("cohort") == cohort)["rest"] - effects.intercept
+        most = RECENT_EFFECT if cohort == "mimic_readmission" else 1e-9
+        assert rest.abs().max() <= most
+
+
+def _record(drawn: Block) -> Record:
+    told = np.zeros((len(drawn.stays.patient), len(catalog().conditions.names)), dtype=bool)
+    return Record(catalog(), drawn.stays, drawn.labs, drawn.given, told)
+
+
+def _equal(one: Parts, other: Parts) -> bool:
+    return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in vars(one))
+
+
+@pytest.fixture(scope="module")
+def small() -> Block:
+    return draw_block(catalog(), 0, 120, volume_of(56), 3)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(PREDICT_HOURS.values())))
+def test_noise_after_the_prediction_leaves_the_planted_probability(small: Block, seed: int, hour: int):
+    rng, record = np.random.default_rng(seed), _record(small)
+    labs, given = record.labs, record.given
+    noisy_labs = replace(
+        labs,
+        value=np.where(labs.available_minute > hour * 60, rng.uniform(0, 1e3, len(labs.value)), labs.value),
+    )
+    drugs = rng.integers(0, len(catalog().drugs.names), len(given.drug))
+    noisy_given = replace(given, drug=np.where(given.minute > hour * 60, drugs, given.drug))
+    told = record.told.copy()
+    told[np.append(np.diff(record.stays.patient) > 0, True)] = (
+        rng.random(told.shape[1]) < 0.5
+    )  # last stays' own
+    noisy = replace(record, labs=noisy_labs, given=noisy_given, told=told)
+    assert _equal(parts_at_hour(record, hour), parts_at_hour(noisy, hour))
+
+
+def test_a_later_stay_has_no_part_in_what_was_planted_before_it(small: Block):
+    record = _record(small)
+    last = np.append(np.diff(record.stays.patient) > 0, True)
+    fewer = replace(
+        record,
+        labs=record.labs.take(~last[record.labs.stay]),
+        given=record.given.take(~last[record.given.stay]),
+    )
+    whole, cut = (parts_at_discharge(each, small.lengths.hours) for each in (record, fewer))
+    for part in vars(whole):
+        assert np.array_equal(getattr(whole, part)[~last], getattr(cut, part)[~last])
+    assert not np.array_equal(whole.within, cut.within)
+
+
+def test_the_order_of_stays_matters_to_the_trend(small: Block):
+    """The same values in reverse order of stays: the trend turns, a bag of counts of all stays would not."""
+    trend = small.parts["mimic_readmission"].trend
+    assert (trend[small.stays.ordinal == 0] == 0).all()
+    assert (trend[small.stays.ordinal > 0] != 0).mean() > 0.8
+
+
+def test_a_recent_admission_makes_the_next_one_likelier(block: Block):
+    assert RECENT_EFFECT > 0
+    later = block.stays.ordinal > 0
+    before = shifted(block.calendar.admit_minute.astype(float), block.stays.ordinal, 1)
+    days = (block.calendar.admit_minute - before) / 1440
+    base = block.parts["mimic_readmission"].log_odds(EFFECTS["mimic_readmission"])
+    chance = block.calendar.probability
+    lift = np.log(chance / (1 - chance)) - base
+    assert np.corrcoef(days[later], lift[later])[0, 1] < -0.3
+
+
+# ---- runs of equal patients
+
+
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=1, max_size=6), min_size=1, max_size=8))
+def test_helpers_over_runs_agree_with_plain_loops(runs: list[list[int]]):
+    owner, ordinal = spread(np.array([len(run) for run in runs]))
+    values = np.array([float(value) for run in runs for value in run])
+    assert owner.tolist() == [index for index, run in enumerate(runs) for _ in run]
+    assert running_sum(values, ordinal).tolist() == [
+        float(sum(run[: k + 1])) for run in runs for k in range(len(run))
+    ]
+    expected = [run[k - 1] if k else None for run in runs for k in range(len(run))]
+    assert [None if np.isnan(value) else value for value in shifted(values, ordinal, 1)] == expected
+    seen = [any(value > 0 for value in run[:k]) for run in runs for k in range(len(run))]
+    assert seen_before(values > 0, ordinal).tolist() == seen
+
+
+def test_a_gzip_member_carries_no_time(written: Path):
+    head = io.BytesIO((written / "hosp" / "patients.csv.gz").read_bytes()).read(8)
+    assert head[4:8] == b"\0\0\0\0"
+
+
+# ---- codes that tell how long a stay lasted
+
+
+def test_a_ventilation_code_is_dated_early_and_tells_what_came_later(block: Block):
+    """As on a bill: whoever read it on the day it is dated would know that the stay goes on for days."""
+    codes, hours, died = block.procedures, block.lengths.hours, block.deaths.died
+    is_long = np.isin(codes.code.astype(str), ["5A1955Z", "9672"])
+    stays = np.unique(codes.stay[is_long])
+    assert len(stays) > 100
+    assert (hours[stays] >= 96).all()
+    assert (codes.day[is_long] == 0).mean() > 0.4
+    others = np.setdiff1d(np.arange(len(hours)), stays)
+    assert (hours[stays] > 168).mean() > 2 * (hours[others] > 168).mean()
+    assert died[stays].mean() > 3 * died[others].mean()

@@ -1,0 +1,201 @@
+"""The synthetic CDM is a CDM, as large as the paper's, the same each time, traps at their rates, risks to learn."""
+
+import hashlib
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from pipelines.sources.synthetic_pcornet.__main__ import main
+
+from pipelines.sources.pcornet.tables import KEYS, TABLES
+from pipelines.synthetic.pcornet.children import END_OF_DATA
+from pipelines.synthetic.pcornet.rates import RATES
+from pipelines.synthetic.pcornet.write import CHILDREN_PER_BLOCK, write_pcornet
+
+CHILDREN = 3_000
+REAL = "year(DX_DATE) BETWEEN 1990 AND 2026"
+
+
+@pytest.fixture(scope="module")
+def cdm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cdm")
+    write_pcornet(folder, children=CHILDREN, seed=7)
+    return folder
+
+
+def rows(cdm: Path, query: str) -> pl.DataFrame:
+    """Run a query in which each table stands by its name."""
+    with duckdb.connect() as db:
+        for path in cdm.glob("*.parquet"):
+            db.execute(f"CREATE VIEW {path.stem.upper()} AS SELECT * FROM read_parquet('{path}')")
+        return pl.DataFrame(pl.from_arrow(db.sql(query).to_arrow_table()))
+
+
+def share(cdm: Path, condition: str, table: str, where: str = "true") -> float:
+    found = rows(cdm, f"SELECT avg(({condition})::INT) AS share FROM {table} WHERE {where}")
+    return float(found["share"][0])
+
+
+def test_each_table_has_the_columns_that_are_read_in_their_types_and_some_that_are_not(cdm: Path):
+    for name, schema in TABLES.items():
+        found = pq.read_schema(cdm / f"{name.lower()}.parquet")
+        assert {field.name: field.type for field in found if field.name in schema.names} == {
+            field.name: field.type for field in schema
+        }
+        assert set(found.names) - set(schema.names)
+
+
+def test_keys_are_unique_over_blocks(tmp_path: Path):
+    write_pcornet(tmp_path, children=CHILDREN_PER_BLOCK + 300, seed=1)
+    for name, key in KEYS.items():
+        found = pl.read_parquet(tmp_path / f"{name.lower()}.parquet", columns=[key])[key]
+        assert found.is_unique().all(), name
+
+
+def test_it_is_as_large_as_the_papers(cdm: Path):
+    def count(table: str) -> int:
+        return rows(cdm, f"SELECT count(*) AS n FROM {table}")["n"][0]
+
+    vitals = "count(HT) + count(WT) + count(SYSTOLIC) + count(DIASTOLIC) + count(ORIGINAL_BMI)"
+    tables = ("PROCEDURES", "LAB_RESULT_CM", "MED_ADMIN", "PRESCRIBING", "IMMUNIZATION", "DIAGNOSIS")
+    events = sum(map(count, tables)) + rows(cdm, f"SELECT {vitals} AS n FROM VITAL")["n"][0]
+    assert count("ENCOUNTER") / CHILDREN == pytest.approx(14.7, rel=0.07)
+    assert events / count("ENCOUNTER") == pytest.approx(9.8, rel=0.06)
+    years = rows(cdm, "SELECT min(year(BIRTH_DATE)) AS a, max(year(BIRTH_DATE)) AS b FROM DEMOGRAPHIC")
+    assert years.row(0) == (1999, 2024)
+
+
+def test_birth_days_17_to_24_are_a_good_quarter(cdm: Path):
+    assert share(cdm, "day(BIRTH_DATE) BETWEEN 17 AND 24", "DEMOGRAPHIC") == pytest.approx(0.263, abs=0.03)
+
+
+SHARES = {
+    "encounterid_null": ("ENCOUNTERID IS NULL", "PROCEDURES", "true"),
+    "encounterid_unknown": ("ENCOUNTERID LIKE 'X%'", "PROCEDURES", "true"),
+    "encounterid_of_another": (
+        "EXISTS (SELECT 1 FROM ENCOUNTER e WHERE e.ENCOUNTERID = v.ENCOUNTERID AND e.PATID <> v.PATID)",
+        "VITAL v",
+        "true",
+    ),
+    "date_1900": ("MEASURE_DATE = DATE '1900-01-01'", "VITAL", "true"),
+    "date_1753": ("MEASURE_DATE = DATE '1753-01-01'", "VITAL", "true"),
+    "date_9999": ("MEASURE_DATE = DATE '9999-12-31'", "VITAL", "true"),
+    "date_before_birth": (
+        "MEASURE_DATE < BIRTH_DATE AND year(MEASURE_DATE) > 1900",
+        "(SELECT * FROM VITAL JOIN DEMOGRAPHIC USING (PATID))",
+        "true",
+    ),
+    "date_after_end": (
+        f"MEASURE_DATE > DATE '{END_OF_DATA}' AND year(MEASURE_DATE) < 9999",
+        "VITAL",
+        "true",
+    ),
+    "date_long_after_death": (
+        "MEASURE_DATE > DEATH_DATE + 30 AND year(MEASURE_DATE) < 9999",
+        "(SELECT * FROM VITAL JOIN DEATH USING (PATID))",
+        "true",
+    ),
+    "code_malformed": ("DX LIKE '%?%'", "DIAGNOSIS", "true"),
+    "code_lower": ("DX <> upper(DX)", "DIAGNOSIS", "true"),
+    "code_blanks": ("DX <> trim(DX)", "DIAGNOSIS", "true"),
+    "code_dotless": ("DX NOT LIKE '%.%'", "DIAGNOSIS", "length(trim(DX)) > 3"),
+    "icd10_as_09": ("trim(DX_TYPE) = '09'", "DIAGNOSIS", "upper(trim(DX)) SIMILAR TO '[A-DF-UW-Z].*'"),
+    "cpt_modifier": ("PX LIKE '%-25'", "PROCEDURES", "trim(PX_TYPE) = 'CH'"),
+    "unit_other": ("RESULT_UNIT = 'g/L'", "LAB_RESULT_CM", "LAB_LOINC = '718-7'"),
+    "unit_unknown": ("RESULT_UNIT = 'NI'", "LAB_RESULT_CM", "RESULT_NUM IS NOT NULL"),
+    "time_24": ("MEASURE_TIME = '24:00'", "VITAL", "true"),
+    "time_bad": ("MEASURE_TIME IN ('25:61', '9.5', 'NI', '1260')", "VITAL", "true"),
+    "time_null": ("MEASURE_TIME IS NULL", "VITAL", "true"),
+    "discharge_before_admit": ("DISCHARGE_DATE < ADMIT_DATE", "ENCOUNTER", "DISCHARGE_DATE IS NOT NULL"),
+    "stay_open": ("DISCHARGE_DATE IS NULL", "ENCOUNTER", "trim(ENC_TYPE) IN ('IP', 'EI', 'OS')"),
+    "stay_twice": ("ENCOUNTERID LIKE 'D%'", "ENCOUNTER", "trim(ENC_TYPE) IN ('IP', 'EI', 'OS')"),
+    "padded": ("ENC_TYPE LIKE '% '", "ENCOUNTER", "true"),
+    "empty_text": ("RXNORM_CUI = ''", "PRESCRIBING", "true"),
+    "no_information": ("RXNORM_CUI IN ('NI', 'UN', 'OT')", "PRESCRIBING", "true"),
+    "vaccine_not_given": ("VX_STATUS <> 'CP'", "IMMUNIZATION", "true"),
+}
+
+
+@pytest.mark.parametrize("trap", SHARES)
+def test_a_trap_is_set_at_its_rate(cdm: Path, trap: str):
+    condition, table, where = SHARES[trap]
+    count = rows(cdm, f"SELECT count(*) AS n FROM {table} WHERE {where}")["n"][0]
+    expected = RATES[trap]
+    slack = (
+        5 * np.sqrt(expected / count) + 0.07 * expected
+    )  # five standard errors, and what other traps take away
+    assert 0 < share(cdm, condition, table, where) == pytest.approx(expected, abs=slack)
+
+
+def test_copies_of_a_diagnosis_differ_in_id_and_origin_alone(cdm: Path):
+    same = "PATID, ENCOUNTERID, DX, DX_TYPE, DX_SOURCE, PDX, DX_POA, DX_DATE, ADMIT_DATE"
+    copied = rows(
+        cdm,
+        f"SELECT count(*) AS n FROM DIAGNOSIS GROUP BY {same} "
+        "HAVING count(*) = 3 AND list_contains(list(DX_ORIGIN), 'BI') AND list_contains(list(DX_ORIGIN), 'CL')",
+    )
+    originals = rows(cdm, "SELECT count(*) AS n FROM DIAGNOSIS")["n"][0] / (1 + 2 * RATES["copied"])
+    assert copied.height / originals == pytest.approx(RATES["copied"], rel=0.15)
+    assert set(SHARES) | {"copied"} == set(RATES)
+
+
+def test_an_otitis_recurs_more_often_where_the_record_before_it_says_so(cdm: Path):
+    episodes = rows(
+        cdm,
+        "SELECT PATID, count(DISTINCT DX_DATE) >= 3 AS recurs, "
+        "max(exists(SELECT 1 FROM DIAGNOSIS s WHERE s.PATID = d.PATID AND s.DX IN ('Z77.22', 'E869.4'))) AS smoke "
+        "FROM DIAGNOSIS d WHERE DX LIKE 'H66%' OR DX LIKE '382%' GROUP BY PATID",
+    )
+    by_smoke = dict(episodes.group_by("smoke").agg(pl.col("recurs").mean()).iter_rows())
+    assert by_smoke[True] > 1.3 * by_smoke[False] > 0
+
+
+def test_autism_follows_a_delay_told_before_18_months(cdm: Path):
+    children = rows(
+        cdm,
+        "SELECT PATID, bool_or(DX LIKE 'F84.0%' OR DX LIKE '299.0%') AS asd, "
+        "bool_or(DX LIKE 'R62.50' OR DX LIKE '783.40') AS delay FROM DIAGNOSIS GROUP BY PATID",
+    )
+    by_delay = dict(children.group_by("delay").agg(pl.col("asd").mean()).iter_rows())
+    assert by_delay[True] > 5 * by_delay[False] > 0
+
+
+def test_planted_probabilities_are_about_as_high_as_the_papers_rates(cdm: Path):
+    planted = rows(
+        cdm, "SELECT outcome, avg(probability) AS mean, stddev(probability) AS sd FROM PLANTED GROUP BY 1"
+    )
+    mean = dict(planted.select("outcome", "mean").iter_rows())
+    assert mean["recurrent_aom"] == pytest.approx(0.22, abs=0.06)
+    assert mean["asd"] == pytest.approx(0.0205, abs=0.01)
+    assert 0.15 < mean["return_30d"] < 0.4
+    assert (planted["sd"] > 0.03).all()
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.long
+def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(tmp_path: Path):
+    children = CHILDREN_PER_BLOCK + 100
+    write_pcornet(tmp_path / "a", children=children, seed=7)
+    write_pcornet(tmp_path / "b", children=children, seed=7, workers=2)
+    write_pcornet(tmp_path / "c", children=children, seed=8)
+    same, again, other = (hashes(tmp_path / name) for name in "abc")
+    assert same == again
+    assert same["vital.parquet"] != other["vital.parquet"]
+
+
+def test_one_child_is_enough_for_every_table(tmp_path: Path):
+    assert main(["--children", "1", "--out", str(tmp_path / "cdm")]) == 0
+    assert {path.stem for path in (tmp_path / "cdm").glob("[!.]*")} == {*map(str.lower, TABLES), "planted"}
+    assert (tmp_path / "cdm").stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "file").write_text("")
+    assert main(["--children", "5", "--out", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.startswith("error: ")

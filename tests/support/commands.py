@@ -1,0 +1,70 @@
+"""Runs the product as its users do: the commands themselves, in a process of their own, on folders of their own."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.prefix) / "bin"
+DEMO = ROOT.parent / "shared" / "data" / "mimic-iv-demo-2.2"
+CROSSWALKS = ROOT.parent / "shared" / "data" / "vocab"
+# of the whole run and of all that is compared with it: as few as leave every cohort something to learn
+SMALL = {"NEST_SYNTHETIC_PATIENTS": "150", "NEST_SYNTHETIC_TOKENS_PER_SET": "40"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished command: its exit code, everything it printed, and where it wrote."""
+
+    returncode: int
+    output: str
+    data: Path
+    storage: Path
+
+
+def environment(folder: Path, **settings: str) -> dict[str, str]:
+    """Return an environment whose data and Dagster storage lie under `folder`, free of the developer's own settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEST_", "DAGSTER_"))}
+    storage = folder / "dagster"
+    storage.mkdir(parents=True, exist_ok=True)
+    return kept | {
+        "NEST_DATA_DIR": str(folder / "data"),
+        "DAGSTER_NEST_STORAGE": str(storage),
+        **settings,
+    }
+
+
+def run(*command: str, folder: Path, timeout_s: float = 1_800, **settings: str) -> Run:
+    """Run a command of the environment (`dagster …`, `dg …`, `python …`) from the repository's root."""
+    finished = subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        cwd=ROOT,
+        env=environment(folder, **settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+    )
+    return Run(finished.returncode, finished.stdout, folder / "data", folder / "dagster")
+
+
+def free_port() -> int:
+    """Return a loopback port nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def copy_checkout(place: Path) -> None:
+    """Copy the code of this checkout to a folder that is not there yet."""
+
+    def without_data(folder: str, names: list[str]) -> set[str]:
+        elsewhere = {"data", "tests", "docs", "benchmarks"} if Path(folder) == ROOT else set()
+        return {name for name in names if name.startswith(".") or name in {"__pycache__", *elsewhere}}
+
+    shutil.copytree(ROOT, place, ignore=without_data)

@@ -1,0 +1,71 @@
+"""Random ragged batches: one-set subjects, empty sets, one-token sets, [UNK] among the tokens."""
+
+import torch
+from hypothesis import strategies as st
+
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch
+from nest_model.model.encoder import NestModel
+
+VOCAB_SIZE = 19
+MAX_SET_ROWS = 9
+
+subjects = st.lists(
+    st.lists(st.integers(0, MAX_SET_ROWS - 1), min_size=1, max_size=4), min_size=1, max_size=4
+)
+configs = st.builds(
+    ModelConfig,
+    vocab_size=st.just(VOCAB_SIZE),
+    d_model=st.just(8),
+    heads=st.sampled_from([1, 2]),
+    d_ff=st.just(12),
+    layers=st.integers(1, 2),
+    max_set_rows=st.just(MAX_SET_ROWS),
+    set_position=st.sampled_from(["hours", None]),
+    cse_position=st.sampled_from(["days_since_first", "days_since_prior", "index"]),
+    time2vec=st.sampled_from([None, "hours", "days", "hours+days"]),
+    time2vec_scale=st.sampled_from([1.0, 0.3]),
+    mlm_weight=st.sampled_from([0.0, 1.0, 0.5]),
+    msm_weight=st.sampled_from([0.0, 1.0, 0.5]),
+    own_set_weight=st.sampled_from([0.0, 1.0, 0.5]),
+    tied_set_head=st.booleans(),
+    token_mask_share=st.sampled_from([0.2, 0.7, 1.0]),
+    set_mask_share=st.sampled_from([0.0, 0.4, 1.0]),
+)
+
+
+def ragged_batch(
+    sizes: list[list[int]], seed: int = 0, cse_position: str = "days_since_first"
+) -> PackedBatch:
+    """Pack subjects of the given set sizes, random tokens ([UNK] too), hours (some negative) and days."""
+    generator = torch.Generator().manual_seed(seed)
+    events_per_set = torch.tensor([size for sets in sizes for size in sets])
+    count, sets = int(events_per_set.sum()), len(events_per_set)
+    tokens = torch.randint(4, VOCAB_SIZE, (count,), generator=generator)
+    gaps = 2_000 * torch.rand(sets, generator=generator, dtype=torch.float64)
+    first_of_set = torch.tensor([i == 0 for own in sizes for i in range(len(own))])
+    gaps[first_of_set] = 0
+    number = torch.tensor([i for own in sizes for i in range(len(own))])
+    running = torch.cat([part.cumsum(0) for part in gaps.split([len(own) for own in sizes])])
+    days = {"days_since_first": running, "days_since_prior": gaps, "index": number}[cse_position]
+    return PackedBatch.from_events(
+        tokens=torch.where(tokens == 4, 1, tokens),
+        hours=300 * torch.rand(count, generator=generator) - 20,
+        events_per_set=events_per_set,
+        sets_per_subject=torch.tensor([len(own) for own in sizes]),
+        days=days,
+    )
+
+
+def seeded_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> NestModel:
+    """Return a model with every weight random, norms and biases too: a 0 or 1 would hide a missing term.
+
+    Most of its tokens are values of three items.
+    """
+    torch.manual_seed(seed)
+    model = NestModel(config).to(dtype)
+    model.item_of_token.copy_(torch.arange(config.vocab_size) % 4 - 1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * torch.randn_like(weight)
+    return model

@@ -1,0 +1,189 @@
+"""A made-up source of a few dozen patients: shards, vocabulary, subjects and labels that can be learnt in seconds."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from lightning_fabric import Fabric
+
+from nest_model.commands.pretrain import pretrain
+from nest_model.training.device import start
+from nest_model.training.recipe import Recipe
+from nest_model.training.runtime import Runtime
+from nest_model.training.telemetry import StopRequest, Telemetry
+from schemas.contract import read_table, write_table
+from schemas.tables.events import SUBJECTS
+from schemas.tables.labels import Features, Task, labels_schema
+from schemas.tables.seqset import SEQSET
+from schemas.tables.vocab import SPECIALS, VOCAB, content_sha256
+from tests.support.factories.shards import DAY_US, HOUR_US, card_anew, set_row, write_shards
+
+TOKENS = 30
+SIGN = 7  # the token that says the outcome
+
+
+@dataclass(frozen=True)
+class World:
+    """Paths as the commands take them."""
+
+    root: Path
+
+    def __getattr__(self, name: str) -> Path:
+        return self.root / (name if name == "seqset" else f"{name}.parquet")
+
+
+class StopAfter(StopRequest):
+    """Asks to stop after so many looks, one a step."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.looks = looks
+
+    @property
+    def asked(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+def runtime(
+    out: Path,
+    fabric: Fabric | None = None,
+    telemetry: Telemetry | None = None,
+    stop: StopRequest | None = None,
+    **more: Any,
+) -> Runtime:
+    """Return what a training runs on: without more, one thread of the CPU."""
+    fabric = fabric or start("cpu", threads=1)
+    return Runtime(fabric, telemetry or Telemetry(out), stop or StopRequest(), **more)
+
+
+def pretrain_small(world: World, runtime: Runtime, out: Path, recipe: Recipe, **more: Any) -> None:
+    """Pretrain a model of 16 dimensions; `more` as `pretrain` takes it."""
+    sizes = {"d_model": 16, "heads": 2, "d_ff": 16}
+    pretrain(
+        **{name: getattr(world, name) for name in ("seqset", "subjects", "vocab")},
+        **{"model": "tiny", "position": "days_since_first", "seed": 42} | sizes | more,
+        out=out,
+        runtime=runtime,
+        recipe=vars(recipe),
+    )
+
+
+def make_world(root: Path, *, subjects: int = 40, seed: int = 0) -> World:
+    """Write a world: patients 1 … n, one to three sets each, a bool label that the SIGN token gives away."""
+    world, rng = World(root), np.random.default_rng(seed)
+    rows, labels = [], []
+    for subject in range(1, subjects + 1):
+        for index in range(int(rng.integers(1, 4))):
+            start = index * 30 * DAY_US
+            tokens = rng.integers(SIGN + 1, len(SPECIALS) + TOKENS, size=rng.integers(3, 9)).tolist()
+            label = bool(rng.integers(2))
+            tokens += [SIGN] * label
+            events = [(token, 3, start + i * HOUR_US, start + i * HOUR_US) for i, token in enumerate(tokens)]
+            rows.append(
+                set_row(subject, index, 10 * subject + index, start, events, end_us=start + 5 * DAY_US)
+            )
+            labels.append((subject, 10 * subject + index, start, label))
+    write_vocab(world.vocab)
+    write_shards(world.seqset, rows, vocab_sha256=content_sha256(read_table(world.vocab, VOCAB)))
+    split = [
+        ("train", "val", "test")[subject % 5 // 3 + (subject % 5 == 4)] for subject in range(subjects + 1)
+    ]
+    pretrain_split = ["train" if subject % 10 < 7 else "val" for subject in range(subjects + 1)]
+    pretrain_split[9::10] = ["test"] * len(pretrain_split[9::10])
+    write_subjects(world.subjects, split, pretrain_split)
+    write_labels(world.labels, labels, split)
+    return world
+
+
+def changed_world(world: World, root: Path, change: Callable[[dict], None]) -> World:
+    """Copy a world, each row of its shards changed in place by `change`; shards hold times as whole microseconds."""
+    other = World(Path(shutil.copytree(world.root, root)))
+    for file in other.seqset.glob("*.parquet"):
+        table = pq.read_table(file)
+        rows = table.to_pylist()
+        for row in rows:
+            change(row)
+        write_table(pa.Table.from_pylist(rows, table.schema), file, SEQSET, made_by="test")
+        card_anew(file)
+    return other
+
+
+def with_labels_flipped(world: World, root: Path, split: str) -> World:
+    """Copy a world in which the labels of one split are all wrong."""
+    other = World(Path(shutil.copytree(world.root, root)))
+    table = pq.read_table(other.labels)
+    flipped = pc.xor(table["label"], pc.equal(table["split"], split))
+    table = table.set_column(table.column_names.index("label"), table.schema.field("label"), flipped)
+    pq.write_table(table, other.labels)
+    return other
+
+
+def write_vocab(path: Path, *, tokens: int = TOKENS) -> None:
+    """Write a vocabulary of items of ten deciles each."""
+    names = [*SPECIALS, *(f"LAB:{number // 10}_Q{number % 10 + 1}" for number in range(tokens))]
+    empty = [None] * len(names)
+    table = pa.table(
+        {
+            "token_id": pa.array(range(len(names)), pa.uint32()),
+            "token": names,
+            "kind": ["LAB"] * len(names),
+            "code": pa.array(empty, pa.string()),
+            "unit": pa.array(empty, pa.string()),
+            "low": pa.array(empty, pa.float64()),
+            "high": pa.array(empty, pa.float64()),
+            "parent": pa.array(empty, pa.string()),
+            "count_train": [9] * len(names),
+        }
+    )
+    write_table(table, path, VOCAB, made_by="test")
+
+
+def write_subjects(path: Path, split: list[str], pretrain_split: list[str]) -> None:
+    ids, empty = list(range(1, len(split))), [None] * (len(split) - 1)
+    table = pa.table(
+        {
+            "subject_id": ids,
+            "birth_date": pa.array(empty, pa.timestamp("us")),
+            "death_date": pa.array(empty, pa.timestamp("us")),
+            "sex": pa.array(empty, pa.string()),
+            "split": split[1:],
+            "pretrain_split": pretrain_split[1:],
+        }
+    )
+    write_table(table, path, SUBJECTS, made_by="test")
+
+
+def write_labels(path: Path, labels: list[tuple[int, int, int, bool]], split: list[str], **changes) -> None:
+    """Write labels/1 of (subject, encounter, start_us, label), predicting a day after the start."""
+    task = Task(
+        cohort="mimic_made_up",
+        about="whether the sign was there",
+        label_type=changes.pop("label_type", "bool"),
+        classes=changes.pop("classes", ("false", "true")),
+        features=changes.pop("features", Features()),
+        predict_at="index.start + 24 hours",
+        predict_anchor="index.start",
+        predict_offset_us=DAY_US,
+        cohort_sha256="c" * 64,
+    )
+    starts = [label[2] for label in labels]
+    schema = labels_schema(task.label_type)
+    columns = {
+        "subject_id": [label[0] for label in labels],
+        "index_encounter": [label[1] for label in labels],
+        "index_start": starts,
+        "predict_at": [start + DAY_US for start in starts],
+        "label": [label[3] for label in labels],
+        "outcome_time": [None] * len(labels),
+        "follow_up_days": [None] * len(labels),
+        "split": [split[label[0]] for label in labels],
+    }
+    table = pa.table({name: pa.array(values, schema.field(name).type) for name, values in columns.items()})
+    write_table(table, path, schema, made_by="test", metadata={"task": task.model_dump_json()})

@@ -1,0 +1,166 @@
+"""Kills the product while it works, at moments drawn from a seed, and says what is left on disk."""
+
+import atexit
+import contextlib
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+
+from schemas.io.outputs import MARK
+from tests.support.commands import BIN, ROOT, SMALL, environment
+
+SEED = int(os.environ.get("KILL_SEED", "2026"))
+TEMPORARY = (".part", ".new", ".old", ".tmp", ".arrow", ".npy")
+OF_DAGSTER = ("context", "messages")  # by which it tells a training what to do: no row
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Whom to kill, and when: some time after a number of steps have begun."""
+
+    whom: str  # "all" of its processes, the "run" alone, or "one" of those it started
+    after_steps: int
+    then_seconds: float
+
+    @classmethod
+    def draw(cls, dice: random.Random, steps: int) -> "Kill":
+        whom = dice.choice(["all", "run", "one"])
+        return cls(whom, dice.randint(0, steps), dice.choice([dice.uniform(0, 1.5), dice.uniform(0, 8)]))
+
+
+def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice: random.Random) -> bool:
+    """Start a command, kill it, wait until nothing of it is left; return whether it was still running then."""
+    before = steps_begun(folder)
+    with (folder / "output").open("w") as output:
+        run = subprocess.Popen(
+            [str(BIN / command[0]), *command[1:]],
+            cwd=ROOT,
+            env=environment(folder, **SMALL, TMPDIR=str(temporary(folder))),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that all its processes are known by their session
+        )
+    while run.poll() is None and steps_begun(folder) - before < kill.after_steps:
+        time.sleep(0.02)
+    time.sleep(kill.then_seconds)
+    others = sorted(session(run.pid) - {run.pid})
+    running = run.poll() is None and (kill.whom != "one" or bool(others))
+    if running:
+        killed = {"all": [run.pid, *others], "run": [run.pid], "one": [dice.choice(others or [run.pid])]}
+        for process in killed[kill.whom]:
+            end(process)
+    sys.stdout.write(f"{kill}: {'killed' if running else 'had ended'}\n")
+    run.wait(timeout=1_800)
+    wait_until_gone(run.pid)
+    return running
+
+
+def temporary(folder: Path) -> Path:
+    """Return a folder for what processes leave outside the data folder, made if it is not there, gone at the end.
+
+    Not below `folder`: sockets lie in it, whose paths may have 107 characters.
+    """
+    made = Path(tempfile.gettempdir()) / f"nest-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+    made.mkdir(exist_ok=True)
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+def left_outside(folder: Path) -> list[str]:
+    """Return the files that were left outside the data folder and may hold rows."""
+    found = (path for path in temporary(folder).rglob("*") if path.is_file())
+    return sorted(path.name for path in found if path.name not in OF_DAGSTER)
+
+
+def steps_of_last_run(storage: Path, event: dg.DagsterEventType) -> set[str]:
+    """Return the steps of the newest run of Dagster's history of which it tells an event."""
+    os.environ["DAGSTER_NEST_STORAGE"] = str(storage)
+    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        newest = instance.get_runs(limit=1)[0].run_id
+        return {entry.step_key for entry in instance.all_logs(newest, of_type=event) if entry.step_key}
+
+
+def steps_begun(folder: Path) -> int:
+    """Return how many steps of all runs have begun: Dagster keeps the output of each in a file."""
+    return len(list(folder.glob("dagster/*/compute_logs/*.out")))
+
+
+def session(leader: int) -> set[int]:
+    """Return the living processes of a session."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            state, _, _, of = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            if state != "Z" and of == str(leader):
+                found.add(int(entry.name))
+    return found
+
+
+def processes_writing_to(folder: Path) -> list[int]:
+    """Return the processes whose command line names a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:  # ended meanwhile
+            continue
+    return found
+
+
+def end(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # ended by itself, or with the one before
+        os.kill(process, signal.SIGKILL)
+
+
+def wait_until_gone(leader: int, seconds: float = 20) -> None:
+    """Fail when a process of the session outlives its run."""
+    deadline = time.monotonic() + seconds
+    while left := session(leader):
+        assert time.monotonic() < deadline, f"{len(left)} processes outlived their run"
+        time.sleep(0.05)
+
+
+def contents(data: Path) -> dict[str, str]:
+    """Return every file of a data folder by its hash, but for the logs, which tell times; none may be temporary."""
+    found = {}
+    for path in data.rglob("*"):
+        name = path.relative_to(data).as_posix()
+        if path.name == MARK:  # it may know a file by what it was before, too
+            continue
+        assert not path.name.startswith(".") or name == ".gitignore", f"{name} was left behind"
+        assert not name.endswith(TEMPORARY), f"{name} was left behind"
+        if path.is_file() and path.suffix != ".jsonl" and path.parent.name != "tensorboard":
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def data_versions(storage: Path) -> dict[str, str]:
+    """Return the data version of every asset as Dagster has it."""
+    os.environ["DAGSTER_NEST_STORAGE"] = str(storage)
+    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        events = {key: instance.get_latest_materialization_event(key) for key in instance.all_asset_keys()}
+    return {
+        key.to_user_string(): event.asset_materialization.tags["dagster/data_version"]
+        for key, event in events.items()
+        if event is not None
+    }
+
+
+def runs_by_status(storage: Path) -> dict[str, int]:
+    """Return how many runs Dagster's history has of each status."""
+    os.environ["DAGSTER_NEST_STORAGE"] = str(storage)
+    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        return dict(Counter(run.status.value for run in instance.get_runs()))

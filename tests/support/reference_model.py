@@ -1,0 +1,300 @@
+"""NEST as the paper draws it: [subjects, sets, rows] padded, float64, masked sets written out, in tests.
+
+Shares no code with the packed model: it reads its weights by name and computes everything in the plainest
+way, positions by loops, attention by explicit softmax.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from nest_model.config import ModelConfig
+from nest_model.data.packed import PackedBatch
+from nest_model.training.masking import MaskedBatch
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+
+
+@dataclass
+class Padded:
+    """B subjects, m sets, n rows."""
+
+    tokens: Tensor  # i64 [B, m, n]
+    hours: Tensor  # f64 [B, m, n]
+    days: Tensor  # f64 [B, m]
+    row_exists: Tensor  # bool [B, m, n]
+    set_exists: Tensor  # bool [B, m]
+    packed_row: Tensor  # i64 [B, m, n], -1 for padding and for the rows a masked set is written out to
+
+
+def pad(batch: PackedBatch, masked_sets: set[int], config: ModelConfig) -> Padded:
+    """Write a packed batch out; each of `masked_sets` becomes its [CLS] and n - 1 rows [MASK] at time 0."""
+    set_bounds, subject_bounds = batch.set_offsets.tolist(), batch.subject_offsets.tolist()
+    subjects = [range(first, end) for first, end in pairwise(subject_bounds)]
+    shape = (len(subjects), max(map(len, subjects)), config.max_set_rows)
+    tokens, packed_row = torch.full(shape, PAD), torch.full(shape, -1)
+    hours = torch.zeros(shape, dtype=torch.float64)
+    row_exists, days = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape[:2], dtype=torch.float64)
+    set_exists = torch.zeros(shape[:2], dtype=torch.bool)
+    for b, sets in enumerate(subjects):
+        for s, index in enumerate(sets):
+            set_exists[b, s], days[b, s] = True, batch.days[index]
+            first, end = set_bounds[index], set_bounds[index + 1]
+            for i, row in enumerate(range(first, end)):
+                tokens[b, s, i], hours[b, s, i] = batch.tokens[row], batch.hours[row].double()
+                row_exists[b, s, i], packed_row[b, s, i] = True, row
+            if index in masked_sets:
+                tokens[b, s, 1:], hours[b, s, 1:], row_exists[b, s, 1:] = MASK, 0.0, True
+    tokens[:, :, 0], row_exists[:, :, 0] = (
+        CLS,
+        True,
+    )  # a set that is not there still needs a key for its softmax
+    return Padded(tokens, hours, days, row_exists, set_exists, packed_row)
+
+
+def encode(weights: dict[str, Tensor], config: ModelConfig, padded: Padded) -> Tensor:
+    """Return every padded row after the final norm, [B, m, n, d_model]."""
+    x = weights["embedding.weight"][padded.tokens]
+    if config.time2vec in ("hours", "hours+days"):
+        x = x + time2vec(weights, "hours", padded.hours, config.time2vec_scale)
+    if config.time2vec in ("days", "hours+days"):
+        x = x + time2vec(weights, "days", padded.days, config.time2vec_scale)[:, :, None]
+    for layer in range(config.layers):
+        position = padded.hours if config.set_position == "hours" else None
+        x = block(weights, f"layers.{layer}.set_wise", config, x, padded.row_exists, position)
+        heads = block(
+            weights, f"layers.{layer}.cross_set", config, x[:, :, 0], padded.set_exists, padded.days
+        )
+        x = torch.cat([heads[:, :, None], x[:, :, 1:]], dim=2)
+    return layer_norm(x, weights["norm.weight"])
+
+
+def block(
+    weights: dict[str, Tensor],
+    name: str,
+    config: ModelConfig,
+    x: Tensor,
+    exists: Tensor,
+    position: Tensor | None,
+) -> Tensor:
+    """x [..., length, d_model], exists [..., length]; attention over the length."""
+    normed = layer_norm(x, weights[f"{name}.attention_norm.weight"])
+    w_q, w_k, w_v = weights[f"{name}.attention.query_key_value.weight"].split(config.d_model)
+    d_head = config.d_model // config.heads
+    gathered = []
+    for head in range(config.heads):
+        part = slice(head * d_head, (head + 1) * d_head)
+        q, k, v = normed @ w_q[part].T, normed @ w_k[part].T, normed @ w_v[part].T
+        if position is not None:
+            q, k = turn(q, position), turn(k, position)
+        scores = q @ k.transpose(-1, -2) / math.sqrt(d_head)
+        scores = scores.masked_fill(~exists[..., None, :], -math.inf)
+        gathered.append(scores.softmax(-1) @ v)
+    x = x + torch.cat(gathered, dim=-1) @ weights[f"{name}.attention.out.weight"].T
+    normed = layer_norm(x, weights[f"{name}.feed_forward_norm.weight"])
+    gate, value = (normed @ weights[f"{name}.feed_forward.gate_value.weight"].T).split(config.d_ff, dim=-1)
+    return x + (gelu(gate) * value) @ weights[f"{name}.feed_forward.out.weight"].T
+
+
+def turn(x: Tensor, position: Tensor) -> Tensor:
+    """Rotate the pair (2j, 2j + 1) by position / 10000^(2j / d): [..., length, d], [..., length]."""
+    out, d = torch.empty_like(x), x.shape[-1]
+    for j in range(d // 2):
+        angle = position / 10_000 ** (2 * j / d)
+        a, b = x[..., 2 * j], x[..., 2 * j + 1]
+        out[..., 2 * j] = a * angle.cos() - b * angle.sin()
+        out[..., 2 * j + 1] = a * angle.sin() + b * angle.cos()
+    return out
+
+
+def time2vec(weights: dict[str, Tensor], unit: str, time: Tensor, scale: float) -> Tensor:
+    """Kazemi et al. 2019, equation 1: [...] → [..., d_model]."""
+    frequency, phase = weights[f"time2vec.{unit}.frequency"], weights[f"time2vec.{unit}.phase"]
+    angle = time[..., None] * frequency + phase
+    first = torch.arange(len(frequency)) == 0
+    return scale * torch.where(first, angle, angle.sin())
+
+
+def layer_norm(x: Tensor, weight: Tensor) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+
+def gelu(x: Tensor) -> Tensor:
+    return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+
+
+def losses(
+    weights: dict[str, Tensor], config: ModelConfig, original: PackedBatch, masked: MaskedBatch
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return hidden [rows of the masked batch, d_model], MLM, MSM and own sets, targets taken from the original."""
+    masked_sets = found_masked_sets(original, masked.batch, config)
+    padded = pad(masked.batch, masked_sets, config)
+    x = encode(weights, config, padded)
+    places = {int(row): place for place, row in _places(padded.packed_row)}
+    hidden = torch.stack([x[places[row]] for row in range(len(masked.batch.tokens))])
+
+    bounds, shown = original.set_offsets.tolist(), masked.batch.set_offsets.tolist()
+    mlm_terms, msm_terms = [], []
+    for row in masked.mlm_rows.tolist():
+        index = max(s for s in range(original.sets) if shown[s] <= row)
+        target = int(original.tokens[bounds[index] + row - shown[index]])
+        logits = hidden[row] @ weights["embedding.weight"].T
+        mlm_terms.append(-logits.log_softmax(-1)[target])
+    own_terms = []
+    for index in range(original.sets):
+        events = original.tokens[bounds[index] + 1 : bounds[index + 1]].tolist()
+        counts = Counter(token for token in events if token > MASK)
+        if not counts:
+            continue
+        predicted = set_head(weights, config, hidden[shown[index]]).log_softmax(-1)
+        shares = {token: count / counts.total() for token, count in counts.items()}
+        divergence = sum(share * (math.log(share) - predicted[t]) for t, share in shares.items())
+        (msm_terms if index in masked_sets else own_terms).append(divergence)
+    return hidden, _mean(mlm_terms, hidden), _mean(msm_terms, hidden), _mean(own_terms, hidden)
+
+
+def set_head(weights: dict[str, Tensor], config: ModelConfig, cls_row: Tensor) -> Tensor:
+    x = gelu(cls_row @ weights["set_head.dense.weight"].T + weights["set_head.dense.bias"])
+    x = layer_norm(x, weights["set_head.norm.weight"])
+    out = weights["embedding.weight" if config.tied_set_head else "set_head.out.weight"]
+    return x @ out.T + weights["set_head.out.bias"]
+
+
+def read_out(weights: dict[str, Tensor], config: ModelConfig, batch: PackedBatch, items: list[int]) -> Tensor:
+    """Return [subjects, parts, d_model], what a task's head reads of each subject of a batch without masks.
+
+    Args:
+        items: of each token the item it measures, negative where it measures none.
+    """
+    x = encode(weights, config, pad(batch, set(), config))
+    set_bounds, nothing = batch.set_offsets.tolist(), torch.zeros(config.d_model, dtype=x.dtype)
+    read = []
+    for subject, (first, end) in enumerate(pairwise(batch.subject_offsets.tolist())):
+        last_first = [x[subject, index - first, 0] for index in reversed(range(first, end))]
+        if config.readout == "cls":
+            read.append(torch.stack(last_first[:1]))
+            continue
+        embedded = [
+            [weights["embedding.weight"][token] for token in batch.tokens[a + 1 : b]]
+            for a, b in pairwise(set_bounds[first : end + 1])
+        ]
+        before = embedded[-2] if len(embedded) > 1 else []
+        history = [row for rows in embedded[:-1] for row in rows]
+        means = [torch.stack(rows).mean(0) if rows else nothing for rows in (embedded[-1], before, history)]
+        changes = [new - old for new, old in pairwise(last_first[:3])]
+        of_means = means[0] - means[1] if embedded[-1] and before else nothing
+        hours = batch.hours[set_bounds[end - 1] + 1 : set_bounds[end]].double().tolist()
+        read.append(
+            torch.stack(
+                [
+                    *[*last_first, nothing, nothing][:3],
+                    *means,
+                    *[*changes, nothing, nothing][:2],
+                    of_means,
+                    drift(embedded[-1], hours) if embedded[-1] and config.timed_rows else nothing,
+                    *item_changes(weights, batch, items, first, end),
+                    item_drift(weights, batch, items, end - 1) if config.timed_rows else nothing,
+                ]
+            )
+        )
+    return torch.stack(read)
+
+
+def drift(rows: list[Tensor], hours: list[float]) -> Tensor:
+    mean = sum(hours) / len(hours)
+    spread = max(math.sqrt(sum((hour - mean) ** 2 for hour in hours) / len(hours)), 1 / 60)
+    terms = [row * (hour - mean) / spread for row, hour in zip(rows, hours, strict=True)]
+    return torch.stack(terms).mean(0)
+
+
+def values_by_item(
+    weights: dict[str, Tensor], batch: PackedBatch, items: list[int], index: int
+) -> dict[int, list[tuple[Tensor, float]]]:
+    """Return the embeddings and hours of what a set measures, by item."""
+    values: dict[int, list[tuple[Tensor, float]]] = {}
+    for row in range(int(batch.set_offsets[index]) + 1, int(batch.set_offsets[index + 1])):
+        token = int(batch.tokens[row])
+        if items[token] >= 0:
+            one = (weights["embedding.weight"][token], float(batch.hours[row]))
+            values.setdefault(items[token], []).append(one)
+    return values
+
+
+def item_changes(
+    weights: dict[str, Tensor], batch: PackedBatch, items: list[int], first: int, end: int
+) -> list[Tensor]:
+    nothing, changes = torch.zeros_like(weights["embedding.weight"][0]), []
+    for index in (end - 1, end - 2):
+        terms = []
+        if index - 1 >= first:
+            new, old = (values_by_item(weights, batch, items, place) for place in (index, index - 1))
+            terms = [
+                sum(row for row, _ in new[item]) / len(new[item])
+                - sum(row for row, _ in old[item]) / len(old[item])
+                for item in new.keys() & old.keys()
+            ]
+        changes.append(torch.stack(terms).mean(0) if terms else nothing)
+    return changes
+
+
+def item_drift(weights: dict[str, Tensor], batch: PackedBatch, items: list[int], index: int) -> Tensor:
+    rows, distances = [], []
+    for values in values_by_item(weights, batch, items, index).values():
+        mean = sum(hour for _, hour in values) / len(values)
+        rows += [row for row, _ in values]
+        distances += [hour - mean for _, hour in values]
+    if not rows:
+        return torch.zeros_like(weights["embedding.weight"][0])
+    spread = max(math.sqrt(sum(distance**2 for distance in distances) / len(rows)), 1 / 60)
+    return torch.stack([row * distance / spread for row, distance in zip(rows, distances, strict=True)]).mean(
+        0
+    )
+
+
+def history_head(weights: dict[str, Tensor], parts: Tensor) -> Tensor:
+    normed = [layer_norm(parts[:, k], weights[f"norms.{k}.weight"]) for k in range(parts.shape[1])]
+    x = torch.cat(normed, dim=1)
+    curve = gelu(x @ weights["dense.weight"].T + weights["dense.bias"])
+    logits = curve @ weights["out.weight"].T + weights["out.bias"]
+    return logits + x @ weights["line.weight"].T if "line.weight" in weights else logits
+
+
+def votes(weights: dict[str, Tensor], embedding: Tensor, batch: PackedBatch) -> Tensor:
+    """Return [subjects, classes]: each class's attention over the last set's events, and over all before it."""
+    read = []
+    for first, end in pairwise(batch.subject_offsets.tolist()):
+        logits = torch.zeros_like(weights["score.0.bias"]) + embedding.sum() * 0
+        for part, sets in enumerate((range(end - 1, end), range(first, end - 1))):
+            tokens = [
+                int(batch.tokens[row])
+                for index in sets
+                for row in range(int(batch.set_offsets[index]) + 1, int(batch.set_offsets[index + 1]))
+            ]
+            if tokens:
+                rows = layer_norm(embedding[tokens], weights["norm.weight"])
+                scores = rows @ weights[f"score.{part}.weight"].T + weights[f"score.{part}.bias"]
+                with_none = torch.cat([torch.zeros_like(scores[:1]), scores]).softmax(0)[1:]
+                logits = logits + (with_none * (rows @ weights[f"vote.{part}.weight"].T)).sum(0)
+        read.append(logits)
+    return torch.stack(read)
+
+
+def found_masked_sets(original: PackedBatch, shown: PackedBatch, config: ModelConfig) -> set[int]:
+    """Sets whose second row carries the bias of a masked set (with n = 2 there is none to tell them by)."""
+    assert config.max_set_rows > 2
+    second = [row + 1 for row in shown.set_offsets[:-1].tolist()]
+    lengths = shown.set_offsets.diff().tolist()
+    return {s for s in range(original.sets) if lengths[s] == 2 and float(shown.key_bias[second[s]]) > 0}
+
+
+def _places(packed_row: Tensor) -> list[tuple[tuple[int, ...], int]]:
+    return [(tuple(place), int(packed_row[tuple(place)])) for place in (packed_row >= 0).nonzero().tolist()]
+
+
+def _mean(terms: list[Tensor], hidden: Tensor) -> Tensor:
+    return torch.stack(terms).mean() if terms else hidden.sum() * 0

@@ -1,0 +1,250 @@
+"""The UI in a real browser: the asset graph shows the assets, and one is materialized from the page."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.support.commands import BIN, ROOT, Run, copy_checkout, environment, run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium; on Debian: apt-get install chromium"),
+]
+
+
+@contextlib.contextmanager
+def served(repository: Path, folder: Path, **settings: str) -> Iterator[str]:
+    """Serve the UI as `dagster dev` does, its data and storage in `folder`, and return its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(
+            [str(BIN / "dagster"), "dev", "--host", "127.0.0.1", "--port", str(port)],
+            cwd=repository,
+            env=environment(folder, PYTHONPATH=str(repository), **settings),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that the daemon and the code servers end with it
+        )
+        try:
+            wait_until_served(f"http://127.0.0.1:{port}/server_info", server, folder / "log")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            end(server)
+
+
+def wait_until_served(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 180) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=2).read()
+            return
+        except OSError:
+            time.sleep(0.3)
+    pytest.fail(f"dagster dev does not serve:\n{log.read_text()[-3000:]}")
+
+
+def end(server: subprocess.Popen[bytes]) -> None:
+    os.killpg(server.pid, signal.SIGINT)
+    try:
+        server.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1600, "height": 1000})
+        page.set_default_timeout(40_000)
+        yield page
+        browser.close()
+
+
+@pytest.mark.long
+def test_the_pages_show_the_groups_and_assets_and_one_is_materialized_from_its_own(
+    tmp_path: Path, page: Page
+) -> None:
+    with served(ROOT, tmp_path, NEST_SYNTHETIC_PATIENTS="20") as address:
+        _look_at_the_groups(page, address)
+        materialize(page, address, "mimic_raw")
+    assert list((tmp_path / "data" / "mimic" / "raw").rglob("admissions.csv.gz"))
+
+
+def _look_at_the_groups(page: Page, address: str) -> None:
+    page.goto(f"{address}/asset-groups")
+    for group in ("mimic_etl", "mimic_cohorts", "mimic_models", "mimic_report", "instacart_etl", "meds_etl"):
+        expect(page.get_by_text(group, exact=True).first).to_be_visible(timeout=40_000)
+    page.goto(f"{address}/locations/__repository__@nest/asset-groups/mimic_etl/list")
+    for asset in ("mimic_raw", "mimic_events", "mimic_vocab", "mimic_seqset"):
+        expect(page.get_by_text(asset, exact=True).first).to_be_visible(timeout=40_000)
+
+
+def materialize(page: Page, address: str, asset: str) -> None:
+    """Press Materialize on an asset's page and wait for the run to succeed."""
+    press_materialize(page, address, asset)
+    page.goto(f"{address}/runs")
+    expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=180_000)
+
+
+def look_until_it_says(page: Page, url: str, text: str, *, looks: int = 6) -> None:
+    """Load a page again and again: what a materialization tells is not put into one that is open."""
+    for look in range(1, looks + 1):
+        page.goto(url)
+        try:
+            expect(page.get_by_text(text).first).to_be_visible(timeout=30_000)
+            return
+        except AssertionError:
+            if look == looks:
+                raise
+
+
+def reload_definitions(page: Page, address: str) -> None:
+    page.goto(f"{address}/asset-groups")
+    button = page.get_by_role("button", name="Reload definitions")
+    button.click()
+    expect(button).to_be_disabled()  # while it reloads
+    expect(button).to_be_enabled(timeout=180_000)
+
+
+MINE = """\
+cohort: mine
+about: a stay longer than five days, of those asked after one
+source: mimic
+index: {encounter: {}, keep: every}
+require:
+  - still here after a day: {index_longer_than: 24 hours}
+predict_at: index.start + 24 hours
+features: {until: predict_at, drop_from_index: [DX]}
+outcome: {index_longer_than: 5 days}
+split: {hash: [70, 15, 15]}
+"""
+
+
+RUNS = "{runsOrError{... on Runs{results{status}}}}"
+# what the UI paints a node of the graph by
+NODES = "{assetsLatestInfo(assetKeys: [%s]){assetKey{path} latestRun{status} latestMaterialization{runId}}}"
+MADE = (
+    "mimic_raw",
+    "mimic_subjects",
+    "mimic_encounters",
+    "mimic_events",
+    "mimic_vocab",
+    "mimic_mortality_labels",
+)
+
+
+def asked(address: str, query: str) -> dict:
+    """Return what the UI's server answers to a query of the UI's own kind."""
+    request = urllib.request.Request(
+        f"{address}/graphql", json.dumps({"query": query}).encode(), {"Content-Type": "application/json"}
+    )
+    return json.load(urllib.request.urlopen(request, timeout=60))["data"]
+
+
+def press_materialize(page: Page, address: str, asset: str) -> None:
+    page.goto(f"{address}/assets/{asset}")
+    with page.expect_response(  # else goto aborts it
+        lambda response: "mutation Launch" in (response.request.post_data or "")
+    ):
+        page.get_by_role("button", name="Materialize", exact=False).first.click()
+
+
+@pytest.mark.long
+def test_a_second_start_waits_or_refuses_and_paints_no_asset_red(tmp_path: Path, page: Page) -> None:
+    """A command runs; Materialize is pressed meanwhile, and a second command started."""
+    settings = {"NEST_SYNTHETIC_PATIENTS": "20", "NEST_SYNTHETIC_TOKENS_PER_SET": "40"}
+    command = [str(BIN / "dagster"), "job", "execute", "-j", "mimic_etl"]
+    with served(ROOT, tmp_path, **settings) as address, (tmp_path / "output").open("w") as output:
+        first = subprocess.Popen(
+            command, cwd=ROOT, env=environment(tmp_path, **settings), stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            wait_for_runs(address, ["STARTED"])
+            press_materialize(page, address, "mimic_raw")
+            wait_for_runs(address, ["QUEUED", "STARTED"])
+            second = run("dagster", "job", "execute", "-j", "mimic_full", folder=tmp_path, **settings)
+            assert second.returncode == 1
+            assert second.output.endswith("another run is writing there; wait for it, or end it.\n")
+            page.goto(f"{address}/runs")
+            expect(page.get_by_text("Queued", exact=True).first).to_be_visible()
+            assert first.poll() is None, "it ended too early to test anything"
+            assert run_statuses(address) == ["QUEUED", "STARTED"]
+            assert red(address) == []
+            assert first.wait(timeout=300) == 0, (tmp_path / "output").read_text()[-2000:]
+        finally:
+            first.kill()
+        wait_for_runs(address, ["SUCCESS", "SUCCESS"])
+        assert red(address) == []
+
+
+def red(address: str) -> list[str]:
+    """Return the assets the UI shows as failed: the last run that meant to make one ended without it."""
+    keys = ", ".join(f'{{path: ["{name}"]}}' for name in MADE)
+    found = asked(address, NODES % keys)["assetsLatestInfo"]
+    return [
+        node["assetKey"]["path"][0] for node in found if (node["latestRun"] or {}).get("status") == "FAILURE"
+    ]
+
+
+def run_statuses(address: str) -> list[str]:
+    return sorted(one["status"] for one in asked(address, RUNS)["runsOrError"]["results"])
+
+
+def wait_for_runs(address: str, statuses: list[str], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while run_statuses(address) != statuses and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert run_statuses(address) == statuses
+
+
+@pytest.mark.long
+def test_a_cohort_file_put_in_is_labelled_from_the_page_and_a_broken_one_says_what_to_mend(
+    full_run: Run, tmp_path: Path, page: Page
+) -> None:
+    repository, file = tmp_path / "repository", tmp_path / "repository" / "assets" / "cohorts" / "mine.yaml"
+    copy_checkout(repository)
+    shutil.copytree(full_run.data, tmp_path / "data")
+    shutil.copytree(full_run.storage, tmp_path / "dagster")
+    with served(repository, tmp_path) as address:
+        file.write_text(MINE)
+        reload_definitions(page, address)
+        materialize(page, address, "mine_labels")
+        look_until_it_says(page, f"{address}/assets/mine_labels", "still here after a day")
+
+        file.write_text(MINE.replace("24 hours", "24 huors"))
+        reload_definitions(page, address)
+        page.goto(f"{address}/locations/__repository__@nest/asset-groups/mimic_cohorts_to_mend/list")
+        expect(page.get_by_text("mine_cannot_be_read").first).to_be_visible()
+        page.goto(f"{address}/assets/mine_cannot_be_read")
+        expect(page.get_by_text("mine.yaml:6").first).to_be_visible()
+        page.goto(f"{address}/locations/__repository__@nest/asset-groups/mimic_etl/list")
+        expect(page.get_by_text("mimic_seqset", exact=True).first).to_be_visible()

@@ -1,0 +1,196 @@
+"""The canary: one patient whose ids, value, codes and dates nobody else has, searched for wherever a person looks.
+
+So is the password in an address among the settings.
+"""
+
+import csv
+import gzip
+import re
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.commands import ROOT, Run, run
+
+SUBJECT, STAY = "918273645918", "827364591827"
+STAY_TIMES = {
+    "admittime": "2177-07-07 07:07:07",
+    "dischtime": "2177-07-17 17:17:17",
+    "hospital_expire_flag": "0",
+}
+VALUE = "31415.92653"
+PASSWORD = "canaryhunter2"
+SECRET = {"NEST_GSN_ATC_URL": f"https://nurse:{PASSWORD}@codes.example/gsn.csv?token={PASSWORD}"}
+CANARIES = (SUBJECT, STAY, VALUE, "31415.9", "canarimycin", "2177-07-07", PASSWORD)
+
+
+def add_rows(table: Path, rows: list[dict[str, str]]) -> None:
+    """Append rows to a csv.gz; columns not named stay empty, and what the table has no column for is left out."""
+    with gzip.open(table, "rt", newline="") as stream:
+        found = list(csv.DictReader(stream))
+    columns = list(found[0])
+    with gzip.open(table, "wt", newline="") as stream:
+        writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows([*found, *rows])
+
+
+def add_canary(hosp: Path) -> None:
+    """Add the canary patient: one stay with a diagnosis, a procedure, a drug and a value of their own."""
+    ids = {"subject_id": SUBJECT, "hadm_id": STAY}
+    patient = {"subject_id": SUBJECT, "gender": "F", "anchor_age": "50", "anchor_year": "2177"}
+    add_rows(hosp / "patients.csv.gz", [patient | {"anchor_year_group": "2011 - 2013"}])
+    stay = {
+        "admittime": "2177-07-07 07:07:07",
+        "dischtime": "2177-07-17 17:17:17",
+        "admission_type": "URGENT",
+    }
+    add_rows(hosp / "admissions.csv.gz", [ids | stay | {"hospital_expire_flag": "0"}])
+    code = {"seq_num": "1", "icd_code": "I10", "icd_version": "10"}
+    add_rows(hosp / "diagnoses_icd.csv.gz", [ids | code])
+    lab = {"labevent_id": "777777777", "itemid": "50912", "charttime": "2177-07-07 09:00:00"}
+    add_rows(
+        hosp / "labevents.csv.gz", [ids | lab | {"value": VALUE, "valuenum": VALUE, "valueuom": "mg/dL"}]
+    )
+    given = {"emar_id": f"{SUBJECT}-1", "emar_seq": "1", "charttime": "2177-07-07 10:00:00"}
+    add_rows(hosp / "emar.csv.gz", [ids | given | {"medication": "Canarimycin", "event_txt": "Administered"}])
+
+
+@pytest.fixture(scope="module")
+def input_with_canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("input")
+    arguments = ["--patients", "120", "--seed", "7", "--out", str(folder)]
+    made = run("python", "-m", "pipelines.synthetic.mimic", "mimic", *arguments, folder=folder)
+    assert made.returncode == 0, made.output
+    add_canary(folder / "hosp")
+    return folder
+
+
+def where_people_look(result: Run) -> dict[str, bytes]:
+    """Return everything a person or a log collector sees: output, the instance's files, pages, checkpoints, cards."""
+    seen = {"stdout and stderr": result.output.encode()}
+    for pattern in (
+        "dagster/**/*",
+        "data/mimic/models/**/*",
+        "data/mimic/cards/*",
+        "data/mimic/reports/**/*",
+    ):
+        for file in result.data.parent.glob(pattern):
+            if (
+                file.is_file() and file.name != "predictions.parquet"
+            ):  # of the data folder, one row per person
+                seen[str(file.relative_to(result.data.parent))] = file.read_bytes()
+    return seen
+
+
+def canaries_in(seen: dict[str, bytes]) -> list[tuple[str, str]]:
+    return [(place, canary) for place, text in seen.items() for canary in CANARIES if canary.encode() in text]
+
+
+SECRET_SHAPES = re.compile(rb"(?<![\d.])\d{8}(?![\d.])|\d{4}-\d\d-\d\d")  # an id; a day
+
+
+def test_no_id_and_no_day_of_the_made_up_patients_is_seen_after_a_whole_run(full_run: Run):
+    assert full_run.returncode == 0, full_run.output[-3000:]
+    stays = pl.read_csv(full_run.data / "mimic" / "raw" / "hosp" / "admissions.csv.gz", infer_schema=False)
+    told = pl.concat(
+        [
+            stays["subject_id"],
+            stays["hadm_id"],
+            *(stays[name].str.head(10) for name in ("admittime", "dischtime")),
+        ]
+    )
+    secrets = {text.encode() for text in told.unique()}
+    assert all(SECRET_SHAPES.fullmatch(text) for text in secrets)
+    seen = where_people_look(full_run)
+    assert_whole(seen)
+    assert [place for place, text in seen.items() if secrets & set(SECRET_SHAPES.findall(text))] == []
+
+
+@pytest.fixture(scope="module")
+def canary_run(input_with_canary: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(
+        "dagster", "job", "execute", "-j", "mimic_full",
+        folder=tmp_path_factory.mktemp("canary"),
+        NEST_MIMIC_DIR=str(input_with_canary),
+        NEST_VOCAB_DIR=str(input_with_canary / "vocab"),
+        **SECRET,
+    )  # fmt: skip
+
+
+@pytest.mark.long
+def test_no_id_date_drug_or_value_of_a_patient_and_no_password_is_seen_after_a_whole_run(canary_run: Run):
+    assert canary_run.returncode == 0, canary_run.output[-3000:]
+    seen = where_people_look(canary_run)
+    assert_whole(seen)
+    assert canaries_in(seen) == []
+
+
+def assert_whole(seen: dict[str, bytes]) -> None:
+    """Else what is not found there may be where nobody looked."""
+    assert any(place.endswith(".db") for place in seen), "the run database was not looked at"
+    assert any(place.endswith("report.html") for place in seen)
+    assert any(place.endswith("model.safetensors") for place in seen)
+
+
+@pytest.mark.long
+def test_the_canary_went_all_the_way(canary_run: Run):
+    """Else its absence elsewhere would say nothing."""
+    root = canary_run.data / "mimic"
+    events = pq.read_table(root / "events")
+    own = events.filter(pc.equal(events["subject_id"], int(SUBJECT)))
+    assert set(own["kind"].to_pylist()) == {"DX", "LAB", "MED"}
+    assert float(VALUE) in own["value"].to_pylist()
+    assert "canarimycin" in own["code"].to_pylist()
+    sets = pa.concat_tables(map(pq.read_table, (root / "seqset").glob("*.parquet")))
+    assert pc.sum(pc.equal(sets["encounter_id"], int(STAY))).as_py() == 1
+    labels = list((root / "cohorts").glob("*/labels.parquet"))
+    assert len(labels) == len(list((ROOT / "assets" / "cohorts").glob("mimic_*.yaml")))
+    for file in labels:
+        assert int(SUBJECT) in pq.read_table(file)["subject_id"].to_pylist() or "readmission" in str(file)
+
+
+SPOILT = {
+    "a text where a value stands": ("labevents", "valuenum", f"{VALUE}canarimycin"),
+    "a date that is none": ("admissions", "dischtime", "2177-07-07 canarimycin"),
+    "an id that is none": ("diagnoses_icd", "hadm_id", f"{STAY}canarimycin"),
+    "an unknown icd_version": ("diagnoses_icd", "icd_version", "918273645918"),
+    "a duplicated stay": ("admissions", "hadm_id", STAY),
+}
+
+
+EVERY_DAY = ("a text where a value stands",)
+
+
+@pytest.mark.parametrize(
+    "spoilt", [pytest.param(name, marks=() if name in EVERY_DAY else pytest.mark.long) for name in SPOILT]
+)
+def test_no_failing_run_quotes_the_row_it_fails_on(spoilt: str, input_with_canary: Path, tmp_path: Path):
+    table, column, value = SPOILT[spoilt]
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for name in ("hosp", "vocab"):
+        (folder / name).mkdir()
+        for file in (input_with_canary / name).iterdir():
+            (folder / name / file.name).write_bytes(file.read_bytes())
+    whole = {"subject_id": SUBJECT, "hadm_id": STAY, **STAY_TIMES, "icd_code": "I10"}
+    add_rows(folder / "hosp" / f"{table}.csv.gz", [whole | {column: value}])
+
+    result = run(
+        "dagster", "asset", "materialize", "--select", "mimic_raw,mimic_subjects,mimic_encounters,mimic_events",
+        folder=tmp_path,
+        NEST_MIMIC_DIR=str(folder),
+        NEST_VOCAB_DIR=str(folder / "vocab"),
+        **SECRET,
+    )  # fmt: skip
+
+    assert result.returncode != 0
+    assert f"{table}" in result.output
+    assert column in result.output
+    assert "Stack Trace" not in result.output
+    assert "Traceback" not in result.output
+    assert canaries_in(where_people_look(result)) == []
