@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from assets.learning_curve.__main__ import main
+from benchmarks.learning_curve.__main__ import main
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.learning_curve import chain

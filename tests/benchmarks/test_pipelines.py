@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from pipelines.benchmarks.__main__ import main
+from benchmarks.pipelines.__main__ import main
 
 from benchmarks.pipelines import extraction
 from benchmarks.pipelines.etl import COHORTS, LABELS, PLAIN

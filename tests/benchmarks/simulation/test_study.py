@@ -3,7 +3,7 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
-from nest_model.simulation.__main__ import main
+from benchmarks.simulation.__main__ import main
 
 from benchmarks.simulation.encoders import ARRANGEMENTS
 from benchmarks.simulation.shown import figure, table

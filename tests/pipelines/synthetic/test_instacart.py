@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from pipelines.sources.synthetic_instacart.__main__ import main
+from pipelines.synthetic.instacart.__main__ import main
 
 from pipelines.synthetic.instacart import write_instacart
 from schemas.errors import WriteError

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from pipelines.sources.synthetic_pcornet.__main__ import main
+from pipelines.synthetic.pcornet.__main__ import main
 
 from pipelines.sources.pcornet.tables import KEYS, TABLES
 from pipelines.synthetic.pcornet.children import END_OF_DATA
