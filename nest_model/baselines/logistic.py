@@ -90,6 +90,7 @@ def _probability(
 ) -> np.ndarray:
     """Return f64 [rows, columns of `truth`]: one outcome, or classes of which each row has one."""
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     single = truth.shape[1] == 1
     target = truth[train, 0].astype(int) if single else truth[train].argmax(axis=1)
@@ -98,5 +99,6 @@ def _probability(
     if len(outcomes := np.unique(target)) == 1:
         whole[:, outcomes] = 1
     else:
-        whole[:, outcomes] = model.fit(scaled[train], target).predict_proba(scaled)
+        with threadpool_limits(1):  # more would spin against a neighbour's
+            whole[:, outcomes] = model.fit(scaled[train], target).predict_proba(scaled)
     return whole[:, 1:] if single else whole

@@ -77,6 +77,7 @@ def _commonest(truth: np.ndarray) -> np.ndarray:
 
 def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: float, seed: int) -> Probe:
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     mean, deviation = rows.mean(axis=0), rows.std(axis=0)
     deviation = np.where(deviation > 0, deviation, 1).astype(np.float32)
@@ -85,15 +86,16 @@ def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: floa
     weights = np.zeros((truth.shape[1], rows.shape[1]), np.float32)
     # where nothing is to be told apart: as sure as half a row of the other kind leaves one
     bias = np.where(truth.any(axis=0), 1, -1).astype(np.float32) * np.log(2 * len(rows) + 1, dtype=np.float32)
-    if kind == "class" and truth.any(axis=0).sum() > 1:
-        model.fit(standard, truth.argmax(axis=1))
-        known = model.classes_[-len(model.coef_) :]  # of two classes the first has no weights of its own
-        bias[model.classes_] = 0
-        weights[known], bias[known] = model.coef_, model.intercept_
-    elif kind != "class":
-        for column in np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0)):
-            model.fit(standard, truth[:, column])
-            weights[column], bias[column] = model.coef_[0], model.intercept_[0]
+    with threadpool_limits(1):  # more would spin against a neighbour's: 100 s where one takes 5
+        if kind == "class" and truth.any(axis=0).sum() > 1:
+            model.fit(standard, truth.argmax(axis=1))
+            known = model.classes_[-len(model.coef_) :]  # of two classes the first has no weights of its own
+            bias[model.classes_] = 0
+            weights[known], bias[known] = model.coef_, model.intercept_
+        elif kind != "class":
+            for column in np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0)):
+                model.fit(standard, truth[:, column])
+                weights[column], bias[column] = model.coef_[0], model.intercept_[0]
     return Probe(mean, deviation, weights, bias, strength)
 
 
