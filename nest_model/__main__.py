@@ -13,7 +13,8 @@ from nest_model.commands.parser import parser
 from nest_model.training import torchrun
 from nest_model.training.memory import is_out_of_memory
 from nest_model.training.seeds import model_of_seed, predictions_of_seed
-from nest_model.training.telemetry import Silence, Stopped, StopRequest, Telemetry, die_with_parent
+from nest_model.training.stop import Stopped, StopRequest, die_with_parent
+from nest_model.training.telemetry import Silence, Telemetry
 from schemas.errors import NestError
 from schemas.io.lock import sole_writer
 from schemas.io.outputs import claim, refuse_foreign_files, refuse_other_table

@@ -7,7 +7,7 @@ process group, they could be gone when Dagster waits for them to hear of it, and
 
 import os
 
-from nest_model.training.telemetry import die_with_parent
+from nest_model.training.stop import die_with_parent
 
 os.setpgid(0, 0)
 die_with_parent()

@@ -14,7 +14,7 @@ import dagster as dg
 from assets.cohorts import FOLDER
 from assets.definitions import build
 from benchmarks.learning_curve.plan import Point
-from nest_model.training.telemetry import die_with_parent
+from nest_model.training.stop import die_with_parent
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.layout import Layout

@@ -25,12 +25,11 @@ from benchmarks.model.made_shards import VOCAB_SIZE, write_shards
 from benchmarks.model.measure import machine
 from benchmarks.model.results import measured_on, publish
 from nest_model.config import ModelConfig
-from nest_model.data.packed import PackedBatch
-from nest_model.data.sampler import epoch_steps, pack, seed_of
+from nest_model.data.packed import PackedBatch, epoch_steps, pack, seed_of
 from nest_model.data.selection import Selection, limit_context, whole_subjects
 from nest_model.data.seqsets import SeqSets
+from nest_model.process import resident_bytes
 from nest_model.training.masking import mask_batch
-from nest_model.training.memory import resident_bytes
 from nest_model.training.ranks import balanced
 from nest_model.training.recipe import PRETRAINING
 from schemas.errors import NestError

@@ -17,7 +17,7 @@ from benchmarks.model.models import build
 from benchmarks.model.protocols import PROTOCOLS
 from benchmarks.model.sets import draw
 from benchmarks.model.sizes import Sizes
-from nest_model.training.memory import resident_bytes
+from nest_model.process import resident_bytes
 
 STEPS = 2  # the second finds the gradients of the first
 TINY = Sizes(subjects=1, sets=2, set_rows=2, vocab_size=16, d_model=8, heads=2, d_ff=8, layers=1, window=2)

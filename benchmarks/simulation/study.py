@@ -16,7 +16,8 @@ from benchmarks.simulation.encoders import ARRANGEMENTS, Pooled
 from benchmarks.simulation.outcome import CONCENTRATIONS
 from benchmarks.simulation.trial import Trial, score
 from nest_model.training.device import start
-from nest_model.training.telemetry import Progress, Telemetry, die_with_parent
+from nest_model.training.stop import die_with_parent
+from nest_model.training.telemetry import Progress, Telemetry
 from schemas.errors import NestError
 
 NOISE = 0.5

@@ -16,7 +16,8 @@ from nest_model.options import (
     preset_for,
     take_options,
 )
-from nest_model.training.telemetry import StopRequest, Telemetry
+from nest_model.training.stop import StopRequest
+from nest_model.training.telemetry import Telemetry
 from schemas.errors import NestError
 from schemas.seeds import DEFAULT, read_seed, read_seeds
 

@@ -9,14 +9,14 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from lightning_fabric import Fabric
 
-from nest_model.data.history import select
+from nest_model.data.history import add_months, select
 from nest_model.data.labels import Labels, write_predictions
-from nest_model.data.months import add_months
 from nest_model.data.selection import limit_context
 from nest_model.data.seqsets import NO_TIME, SeqSets
 from nest_model.evaluation.metrics import countable
 from nest_model.model import checkpoint
-from nest_model.model.classifier import probabilities, score
+from nest_model.model.classifier import probabilities
+from nest_model.training.scoring import score
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError
 from schemas.suppress import shown_count, shown_parts

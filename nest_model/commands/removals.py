@@ -21,8 +21,9 @@ from nest_model.evaluation.bootstrap import SEED, Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine
 from nest_model.evaluation.metrics import score as judge
 from nest_model.model import checkpoint
-from nest_model.model.classifier import Classifier, probabilities, score
+from nest_model.model.classifier import Classifier, probabilities
 from nest_model.training.finetuning_task import select_examples
+from nest_model.training.scoring import score
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import write_json
 from schemas.suppress import SMALLEST_SHOWN

@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from nest_model.data.months import add_months
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import NO_TIME, SeqSets
 from schemas.errors import InputError
@@ -154,3 +153,15 @@ def _concatenate(chunks: list[Selection]) -> Selection:
         np.concatenate([chunk.event_counts for chunk in chunks]),
         np.concatenate([chunk.events for chunk in chunks]),
     )
+
+
+def add_months(times_us: np.ndarray, months: int) -> np.ndarray:
+    """Add calendar months to times in microseconds; a day the month has not becomes its last."""
+    times = times_us.astype("datetime64[us]")
+    month = times.astype("datetime64[M]")
+    day = (times.astype("datetime64[D]") - month.astype("datetime64[D]")).astype(np.int64)
+    clock = times - times.astype("datetime64[D]")
+    target = month + months
+    days = ((target + 1).astype("datetime64[D]") - target.astype("datetime64[D]")).astype(np.int64)
+    moved = target.astype("datetime64[D]") + np.minimum(day, days - 1)
+    return (moved.astype("datetime64[us]") + clock).astype(np.int64)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nest_model.data.packed import PackedBatch
-from nest_model.data.sampler import micro_batches, pack
+from nest_model.data.packed import PackedBatch, micro_batches, pack
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.attention import AttentionPlan, plan_attention

@@ -4,21 +4,15 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import classes_of
-from nest_model.data.sampler import micro_batches, pack
-from nest_model.data.selection import Selection
-from nest_model.data.seqsets import SeqSets
 from nest_model.model.encoder import NestModel
 from nest_model.model.heads import ClassifierHead, HistoryHead, Votes
+from nest_model.model.parcel import Parcel
 from nest_model.model.readout import num_parts, read_out, vote
-from nest_model.training.ranks import own
-from nest_model.training.task import Parcel
-from nest_model.training.telemetry import Progress
 from schemas.tables.labels import LabelType, Task
 
 
@@ -110,35 +104,3 @@ def probabilities(logits: Tensor, label_type: LabelType) -> np.ndarray:
     if label_type == "list":
         return logits.sigmoid().numpy()
     return logits.softmax(dim=1).numpy()[:, 1:] if label_type == "bool" else logits.softmax(dim=1).numpy()
-
-
-@torch.no_grad()
-def score(
-    module: nn.Module,
-    seqsets: SeqSets,
-    selection: Selection,
-    fabric: Fabric,
-    *,
-    row_budget: int,
-    progress: Progress | None = None,
-) -> Tensor:
-    """Return what `module` makes of every example, [examples, module.width], on the CPU; each rank does its share.
-
-    Args:
-        progress: is told the rows; of ranks, as if all were as far as this one.
-    """
-    module.eval()
-    inner = getattr(module, "module", module)
-    scored = torch.zeros(len(selection), inner.width)
-    for run, counts in own(list(micro_batches(selection.rows, row_budget)), fabric):
-        batch = pack(seqsets, selection.take(np.arange(run.start, run.stop)), inner.encoder.config)
-        found = module(Parcel(batch.to(fabric.device))).cpu()
-        if counts:
-            scored[run] = found
-            if progress is not None:
-                progress.advance(int(selection.rows[run].sum()) * fabric.world_size)
-    return (
-        fabric.all_reduce(scored.to(fabric.device), reduce_op="sum").cpu()
-        if fabric.world_size > 1
-        else scored
-    )

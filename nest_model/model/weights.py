@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from nest_model.config import ModelConfig
-from nest_model.training.memory import available_bytes
+from nest_model.process import available_bytes
 from schemas.errors import NestError
 
 BYTES_OF_WEIGHT = 4  # float32

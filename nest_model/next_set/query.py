@@ -11,8 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from nest_model.data.packed import PackedBatch, offsets
-from nest_model.data.sampler import micro_batches, pack
+from nest_model.data.packed import PackedBatch, micro_batches, offsets, pack
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.encoder import NestModel

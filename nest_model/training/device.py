@@ -9,7 +9,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
-from nest_model.model.attention.choice import fastest
+from nest_model.model.attention.plan import fastest
 from nest_model.training import torchrun
 from nest_model.training.fsdp import shard
 from schemas.errors import NestError

@@ -12,26 +12,19 @@ from torch import Tensor, nn
 from nest_model.data.history import leak_count, select
 from nest_model.data.labels import Labels
 from nest_model.data.locations import ShardRows, shard_rows
+from nest_model.data.packed import pack
 from nest_model.data.predictions import scorable
-from nest_model.data.sampler import pack
 from nest_model.data.selection import Cut, Selection, limit_context, thin
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.attention_nulls import attention_beside_nulls
 from nest_model.evaluation.validation_score import macro_average_precision
-from nest_model.model.classifier import (
-    Classifier,
-    Frozen,
-    log_odds,
-    loss_sum,
-    probabilities,
-    score,
-    targets_of,
-)
+from nest_model.model.classifier import Classifier, Frozen, log_odds, loss_sum, probabilities, targets_of
 from nest_model.model.encoder import NestModel
+from nest_model.model.parcel import Parcel
 from nest_model.training.ranks import share
 from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
-from nest_model.training.task import Parcel
+from nest_model.training.scoring import score
 from schemas.errors import NestError
 from schemas.suppress import shown_count
 

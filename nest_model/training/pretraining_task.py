@@ -17,10 +17,11 @@ from torch.nn.utils import parametrize
 from nest_model.config import ModelConfig
 from nest_model.data.code_groups import CodeGroups
 from nest_model.data.locations import ShardRows, shard_rows
-from nest_model.data.sampler import pack, seed_of
+from nest_model.data.packed import pack, seed_of
 from nest_model.data.selection import Selection, limit_context, whole_subjects
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.encoder import NestModel
+from nest_model.model.parcel import Parcel
 from nest_model.model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
 from nest_model.training.fsdp import whole_weights
 from nest_model.training.guesses.popularity import Popularity
@@ -39,7 +40,6 @@ from nest_model.training.recipe import Recipe
 from nest_model.training.resume import Position
 from nest_model.training.runtime import Runtime
 from nest_model.training.shared_embedding import fold_embedding, share_embedding
-from nest_model.training.task import Parcel
 from schemas.contract import read_table
 from schemas.errors import NestError
 from schemas.suppress import shown_count

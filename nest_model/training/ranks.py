@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from nest_model.data.sampler import micro_batches
+from nest_model.data.packed import micro_batches
 
 
 def share(rows: np.ndarray, row_budget: int, fabric: Fabric) -> Iterator[tuple[slice, bool]]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from lightning_fabric import Fabric
 
-from nest_model.training.telemetry import StopRequest, Telemetry
+from nest_model.training.stop import StopRequest
+from nest_model.training.telemetry import Telemetry
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ A row is a token as the model sees one, [CLS] among them, so rows a second are t
 
 from collections.abc import Mapping
 
-from nest_model.training.memory import peak_mib
+from nest_model.process import peak_mib
 from schemas.suppress import is_small
 
 NAMES = {"msm": "msm_true_kl"}  # what the loss of masked sets is: the target's entropy is taken off

@@ -38,15 +38,3 @@ class Trainee(Protocol):
     def where(self, examples: np.ndarray) -> list[ShardRows]:
         """Return where on disk these examples are read from."""
         ...
-
-
-class Parcel:
-    """What goes into a module that Fabric wraps, or comes out of it, as it is.
-
-    Fabric casts every float tensor it finds in a call, and positions in days must stay float64.
-    """
-
-    __slots__ = ("content",)
-
-    def __init__(self, content: Any) -> None:
-        self.content = content

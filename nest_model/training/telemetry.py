@@ -5,28 +5,22 @@ follow it.
 """
 
 import copy
-import ctypes
 import json
 import logging
 import math
-import os
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from nest_model.training.step_metrics import Measured
 from schemas.io.progress import progress_line
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-    from nest_model.training.step_metrics import Measured
-
 log = logging.getLogger("nest")
 
-_PR_SET_PDEATHSIG = 1
 _SECONDS_BETWEEN_LINES = 3.0
 
 
@@ -83,7 +77,7 @@ class Telemetry:
         log.info("result: %s", _in_words(metrics) or "no number that may be shown")
 
     def progress(
-        self, stage: str, *, total: int, unit: str, done: int = 0, measured: "Measured | None" = None
+        self, stage: str, *, total: int, unit: str, done: int = 0, measured: Measured | None = None
     ) -> "Progress":
         """Return a counter of `total` units, of which `done` were done by an earlier run."""
         return Progress(self, stage, total, unit, done, self._seconds_between_lines, measured)
@@ -114,7 +108,7 @@ class Progress:
         unit: str,
         done: int = 0,
         seconds_between_lines: float = _SECONDS_BETWEEN_LINES,
-        measured: "Measured | None" = None,  # what the steps came to, told with the rate
+        measured: Measured | None = None,  # what the steps came to, told with the rate
     ) -> None:
         self._measured = measured
         self._telemetry, self._stage, self._total, self._unit = telemetry, stage, total, unit
@@ -164,77 +158,3 @@ def _plain(value: Any) -> Any:
 def _in_words(metrics: Mapping[str, Any]) -> str:
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
     return " · ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the one that started it dies; on Linux only.
-
-    A training left behind would race the rerun; killed, it continues from its last state.
-    """
-    parent = os.getppid()
-    if hasattr(ctypes.CDLL(None), "prctl"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before it was watched
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-class StopRequest:
-    """Whether someone asked this process to end (SIGTERM or Ctrl-C).
-
-    It ends at once, but inside `deferred`: there a loop looks at `asked` between two steps and saves its state.
-    """
-
-    asked = False
-    _is_due = False
-
-    def __init__(self, *, at_once: bool = True) -> None:
-        # False: on ranks, which end together or wait for each other for ever
-        self._may_end_at_once = self._ends_at_once = at_once
-
-    @contextmanager
-    def listening(self) -> Iterator["StopRequest"]:
-        before = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextmanager
-    def deferred(self) -> Iterator[None]:
-        """Let a block end, or look at `asked` itself, before Stopped is raised."""
-        self._ends_at_once = False
-        try:
-            yield
-        finally:
-            self._ends_at_once = self._may_end_at_once
-        self._end_if_due()
-
-    @contextmanager
-    def heeded(self) -> Iterator[None]:
-        """Within `deferred`, let a long block be broken off."""
-        self._ends_at_once = self._may_end_at_once
-        try:
-            self._end_if_due()
-            yield
-        finally:
-            self._ends_at_once = False
-
-    def _end_if_due(self) -> None:
-        if self._ends_at_once and self._is_due:
-            raise Stopped(OUT_OF_STEP)
-
-    def _ask(self, number: int, _: object) -> None:
-        if self.asked:
-            if number == signal.SIGINT:
-                raise KeyboardInterrupt  # asked twice: now
-            return
-        self.asked = self._is_due = True
-        self._end_if_due()
-
-
-OUT_OF_STEP = "stopped between two stages; what was saved before stays. Run the same command to go on."
-
-
-class Stopped(Exception):  # noqa: N818 (no error: the state is saved and the run can go on)
-    """A run ended on request, and the same command goes on with it."""

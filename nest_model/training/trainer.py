@@ -8,15 +8,15 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from nest_model.data.locations import ShardRows
-from nest_model.data.sampler import epoch_steps, seed_of
-from nest_model.training.faults import not_finite
+from nest_model.data.locations import ShardRows, in_words
+from nest_model.data.packed import epoch_steps, seed_of
 from nest_model.training.fsdp import load_weights, whole_weights
 from nest_model.training.memory import within_memory
 from nest_model.training.ranks import anywhere, total
@@ -25,8 +25,8 @@ from nest_model.training.resume import Position, Resumption
 from nest_model.training.runtime import Runtime
 from nest_model.training.state import StateFolder
 from nest_model.training.step_metrics import MEASURED, Measured
+from nest_model.training.stop import Stopped
 from nest_model.training.task import Trainee
-from nest_model.training.telemetry import Stopped
 from schemas.errors import NestError
 
 log = logging.getLogger("nest")
@@ -226,3 +226,22 @@ class _Run:
     def _rows_done(self) -> int:
         done = self._steps()[: self.position.step]
         return int(sum(self._trainee.rows[examples].sum() for examples in done))
+
+
+def not_finite(
+    what: str, where: str, rows: Sequence[ShardRows], last_good: Path | None, learning_rate: float
+) -> NestError:
+    """Return the error of a loss that is NaN or infinite: the step, its rows, what is left, what to try.
+
+    Args:
+        what: the stage and which loss. where: the epoch and step.
+        rows: of the step's batch; none for a validation.
+    """
+    of_rows = f", on {in_words(rows)}" if rows else ""
+    kept = f"the last good state is {last_good}" if last_good else "no state was saved yet"
+    try_first = "Go on from it with" if last_good else "Train in"
+    suspect = ", or look in these rows for values that are no numbers" if rows else ""
+    return NestError(
+        f"{what} is not finite at {where}{of_rows}; {kept}. {try_first} --precision 32-true, or begin anew "
+        f"with a lower --learning-rate (it is {learning_rate:g}){suspect}."
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.engine.executor import Progress
+from pipelines.engine.progress import StepProgress
 from schemas.cards import ShardCard, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.errors import ContractError
@@ -66,7 +66,7 @@ def write_card(card: StepCard, layout: Layout) -> StepCard:
 
 def input_sha256(step: str, files: Mapping[str, Path]) -> dict[str, str]:
     """Return the hash of each file's bytes, telling how far it is: an input may be many gigabytes."""
-    progress = Progress(step, "MiB", sum(path.stat().st_size for path in files.values()) >> 20)
+    progress = StepProgress(step, "MiB", sum(path.stat().st_size for path in files.values()) >> 20)
     return {
         name: file_sha256(path, told=lambda size: progress.advance(size >> 20))
         for name, path in files.items()

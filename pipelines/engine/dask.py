@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from distributed import CancelledError, Client, Future, KilledWorker, wait
 
-from pipelines.engine.executor import Progress
+from pipelines.engine.progress import StepProgress
 from schemas.errors import NestError
 
 Result = TypeVar("Result")
@@ -86,7 +86,7 @@ def _results(
 
     When one fails, those on their way are waited for: the next run would find the workers busy with them.
     """
-    progress, ahead = Progress(step, "buckets", buckets), iter(range(buckets))
+    progress, ahead = StepProgress(step, "buckets", buckets), iter(range(buckets))
     on_their_way: deque[Future[Any]] = deque()
     try:
         while True:

@@ -15,10 +15,10 @@ import requests
 
 from pipelines.fetch.download import Patience, discard, download, keep
 from pipelines.fetch.files import address, alone_in
+from pipelines.reading.crosswalks import CROSSWALKS
 from pipelines.reading.files import refuse_cut_text
 from pipelines.reading.gem import NATIVE, read_gem
 from pipelines.reading.tables import find_file
-from pipelines.sources.mimic.tables import CROSSWALKS
 from schemas.errors import InputError, NestError
 from schemas.io.atomic import writing
 from schemas.io.outputs import refuse_foreign_files, replace_outputs

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.learning_curve.__main__ import main
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.learning_curve import chain
+from benchmarks.learning_curve.__main__ import main
 from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page

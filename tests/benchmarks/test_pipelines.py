@@ -9,9 +9,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from benchmarks.pipelines.__main__ import main
 
 from benchmarks.pipelines import extraction
+from benchmarks.pipelines.__main__ import main
 from benchmarks.pipelines.etl import COHORTS, LABELS, PLAIN
 from benchmarks.pipelines.replicate import ID_STEP, replicate
 from pipelines.synthetic.mimic.write import write_mimic

@@ -9,7 +9,8 @@ from pathlib import Path
 from nest_model.training import torchrun
 from nest_model.training.device import start
 from nest_model.training.recipe import Recipe
-from nest_model.training.telemetry import Silence, StopRequest, Telemetry
+from nest_model.training.stop import StopRequest
+from nest_model.training.telemetry import Silence, Telemetry
 from tests.support.commands import ROOT
 from tests.support.factories.world import World, pretrain_small, runtime
 

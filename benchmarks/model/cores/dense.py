@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from benchmarks.model.cores.sequences import as_rows, as_sequences
 from benchmarks.model.sizes import Sizes
-from nest_model.model.attention.fused import fused_attention
+from nest_model.model.attention.sdpa import fused_attention
 
 
 class Explicit(nn.Module):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from benchmarks.model.cores.sequences import as_rows, as_sequences
 from benchmarks.model.sizes import Sizes
-from nest_model.model.attention.fused import fused_attention
+from nest_model.model.attention.sdpa import fused_attention
 from nest_model.model.layers import Attention, rotate
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
-from nest_model.model.attention.fused import fused_attention
+from nest_model.model.attention.sdpa import fused_attention
 from nest_model.model.encoder import Attending, NestModel
 from nest_model.model.layers import rotation
 from nest_model.training.masking import MaskedBatch

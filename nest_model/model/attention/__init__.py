@@ -1,6 +1,5 @@
 """Attention inside each piece of packed rows, behind one interface: plan once a batch, attend in every layer."""
 
-from nest_model.model.attention.backends import AttentionPlan
-from nest_model.model.attention.plan import plan_attention
+from nest_model.model.attention.plan import AttentionPlan, plan_attention
 
 __all__ = ["AttentionPlan", "plan_attention"]

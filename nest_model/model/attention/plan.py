@@ -1,11 +1,42 @@
-"""The one way into attention."""
+"""The one way into attention: plan once a batch, by the back-end that is fastest on the device."""
+
+import logging
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from nest_model.data.packed import offsets as offsets_of
-from nest_model.model.attention.backends import BACKENDS, AttentionPlan
-from nest_model.model.attention.choice import fastest
+from nest_model.model.attention.packed import KERNELS, PackedPlan
+from nest_model.model.attention.sdpa import SdpaPlan
+
+log = logging.getLogger("nest")
+
+_HALVES = (torch.bfloat16, torch.float16)
+_PIECES, _HEADS, _D_HEAD, _ROUNDS = 64, 4, 64, 5
+_FAR = 0.05  # the largest difference of outputs and gradients near 1, several times the rounding of bfloat16
+
+
+class AttentionPlan(Protocol):
+    """All that attention needs to know of a batch, whatever the layer and the weights."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return softmax(query · key / √d_head + key_bias) · value inside each piece.
+
+        query [queries, heads, d_head]; key, value [rows, heads, d_head] → [queries, heads, d_head].
+        """
+        ...
+
+
+Build = Callable[[Tensor, Tensor | None, Tensor | None], AttentionPlan]
+
+
+BACKENDS: dict[str, Build] = {
+    "sdpa": SdpaPlan.build,
+    **{name: partial(PackedPlan.build, kernel) for name, kernel in KERNELS.items()},
+}
 
 
 def plan_attention(
@@ -27,3 +58,63 @@ def plan_attention(
     """
     query_offsets = None if asking is None else offsets_of(asking.long())[offsets]
     return BACKENDS[backend or fastest(offsets.device, dtype)](offsets, key_bias, query_offsets)
+
+
+@lru_cache
+def fastest(device: torch.device, dtype: torch.dtype) -> str:
+    """Return the name of the back-end for a device and the dtype of queries and keys; tried once in a process.
+
+    On a CPU, or for float32, it is "sdpa": the kernels are CUDA's and 16 bits wide.
+    """
+    if device.type != "cuda" or dtype not in _HALVES:
+        return "sdpa"
+    probe = Probe(device, dtype)
+    expected = probe.attend(BACKENDS["sdpa"])
+    milliseconds = {}
+    for name, build in BACKENDS.items():
+        try:
+            if not agree(probe.attend(build), expected):
+                raise RuntimeError("its numbers are not SDPA's")
+            milliseconds[name] = probe.milliseconds(build)
+        except (ImportError, RuntimeError, NotImplementedError, AttributeError, ValueError) as fault:
+            log.info("attention: %s is left out: %s", name, str(fault).splitlines()[0])
+    told = ", ".join(f"{name} {taken:.2f} ms" for name, taken in milliseconds.items())
+    name = min(milliseconds, key=milliseconds.__getitem__)
+    log.info("attention by %s (%s)", name, told)
+    return name
+
+
+def agree(found: list[Tensor], expected: list[Tensor]) -> bool:
+    """Return whether every number is near the one expected; one that is no number is not."""
+    return all(torch.allclose(a, b, rtol=0, atol=_FAR) for a, b in zip(found, expected, strict=True))
+
+
+class Probe:
+    """Random pieces, some with a biased key, on which back-ends are compared."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        generator = torch.Generator().manual_seed(0)
+        lengths = torch.randint(1, 512, (_PIECES,), generator=generator)
+        self.offsets = offsets_of(lengths).to(device)
+        self.key_bias = torch.zeros(int(lengths.sum()), dtype=torch.float64, device=device)
+        self.key_bias[self.offsets[1:] - 1] = 6.0
+        shape = (3, len(self.key_bias), _HEADS, _D_HEAD)
+        self.rows = torch.randn(shape, generator=generator).to(device, dtype)
+
+    def attend(self, build: Build) -> list[Tensor]:
+        """Return what is attended to, and the gradients, as float32."""
+        parts = [rows.clone().requires_grad_() for rows in self.rows]
+        attended = build(self.offsets, self.key_bias, None).attend(*parts)
+        attended.float().square().sum().backward()
+        return [attended.detach().float(), *(part.grad.float() for part in parts)]
+
+    def milliseconds(self, build: Build) -> float:
+        """Return how long a forward and a backward pass take, the plan made before."""
+        self.attend(build)
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
+        for _ in range(_ROUNDS):
+            self.attend(build)
+        ended.record()
+        ended.synchronize()
+        return began.elapsed_time(ended) / _ROUNDS

@@ -9,7 +9,8 @@ import polars as pl
 
 from pipelines.corpus import shards
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
-from pipelines.engine.executor import Progress, each_bucket
+from pipelines.engine.executor import each_bucket
+from pipelines.engine.progress import StepProgress
 from pipelines.events.store import scan_table, write_events
 from pipelines.reading.tables import count_lines, estimate_rows, require_columns
 from pipelines.sources.instacart import rows as rows_of
@@ -124,7 +125,7 @@ def _spill_lines(
         rows: how many there are, where `inspect_raw` counted them.
     """
     flow = Flow(source_rows=0, kept_rows=0, dropped=dict.fromkeys(rows_of.REASONS, 0))
-    progress = Progress(table, "rows", estimate_rows(source.path(table)))
+    progress = StepProgress(table, "rows", estimate_rows(source.path(table)))
 
     def sifted() -> Iterator[pl.DataFrame]:
         nonlocal flow

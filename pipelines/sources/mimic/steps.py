@@ -15,7 +15,8 @@ import polars as pl
 from pipelines.corpus import shards
 from pipelines.corpus.training_subjects import fitted_on
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
-from pipelines.engine.executor import Progress, each_bucket
+from pipelines.engine.executor import each_bucket
+from pipelines.engine.progress import StepProgress
 from pipelines.events.code_mapping import shortest_target
 from pipelines.events.encounter_linking import StayOwners
 from pipelines.events.split import TASK_SPLIT, assign_split, sha256_of_people
@@ -219,7 +220,7 @@ def _spill_table(source: MimicSource, kind: str, spill: Spill, counted: Mapping[
     """
     table, total = TABLE_OF_KIND.get(kind, kind), Flow(source_rows=0, kept_rows=0)
     path = source.path(table)
-    progress = Progress(table, "rows", estimate_rows(path))
+    progress = StepProgress(table, "rows", estimate_rows(path))
 
     def sifted() -> Iterator[pl.DataFrame]:
         nonlocal total
@@ -238,7 +239,7 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
     owners = StayOwners(pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)))
     allowed = fitted_on(layout, rules)
     path = source.path(PRESCRIBED)
-    progress = Progress(PRESCRIBED, "rows", estimate_rows(path))
+    progress = StepProgress(PRESCRIBED, "rows", estimate_rows(path))
     flow, counted = Flow(source_rows=0, kept_rows=0), []
     for batch in batches(path, TABLES[PRESCRIBED]):
         rows, read = rows_of.prescription_rows(batch)

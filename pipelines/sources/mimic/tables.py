@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.events.code_mapping import ICD10_CM, ICD10_PCS, NO_TARGET, clean_code
+from pipelines.reading.crosswalks import CROSSWALKS
 from pipelines.reading.gem import NATIVE, is_gem, read_gem
 from pipelines.reading.tables import (
     DATE,
@@ -91,12 +92,6 @@ TABLES: dict[str, Table] = {
         {"subject_id": INTEGER, "hadm_id": INTEGER, "pharmacy_id": INTEGER, "drug": TEXT, "gsn": TEXT},
         required=("subject_id",),
     ),
-}
-
-CROSSWALKS: dict[str, Table] = {
-    "icd_cm_9_to_10_mapping": Table({"icd_9": TEXT, "icd_10": TEXT}, required=("icd_9", "icd_10")),
-    "icd_pcs_9_to_10_mapping": Table({"icd_9": TEXT, "icd_10": TEXT}, required=("icd_9", "icd_10")),
-    "gsn_atc_ndc_mapping": Table({"gsn": TEXT, "atc": TEXT}, required=("gsn", "atc")),
 }
 
 

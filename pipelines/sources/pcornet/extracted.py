@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.events.code_mapping import shortest_target
+from pipelines.reading.crosswalks import CROSSWALKS
 from pipelines.reading.files import find_file
 from pipelines.reading.gem import is_gem, read_gem
 from pipelines.reading.tables import TEXT, Table, read
-from pipelines.sources.mimic.tables import CROSSWALKS
 from pipelines.sources.pcornet.databases.manifest import read_manifest
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.tables import TABLES

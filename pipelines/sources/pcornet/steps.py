@@ -17,7 +17,8 @@ import polars as pl
 from pipelines.corpus import shards
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
 from pipelines.engine.drop import sift
-from pipelines.engine.executor import Progress, each_bucket
+from pipelines.engine.executor import each_bucket
+from pipelines.engine.progress import StepProgress
 from pipelines.events.split import BIRTH_DAYS_OF_TEST, TASK_SPLIT, sha256_of_people, split_by_birth_day
 from pipelines.events.store import scan_table, write_events
 from pipelines.sources.pcornet import people as told
@@ -173,7 +174,7 @@ def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlin
     """
     found, _ = _population(source)
     last, ids, flow = end_of_data(source.read("HARVEST")), source.ids, Flow(source_rows=0, kept_rows=0)
-    progress, parts = Progress("encounter", "rows", source.rows("ENCOUNTER")), []
+    progress, parts = StepProgress("encounter", "rows", source.rows("ENCOUNTER")), []
     for batch in source.batches("ENCOUNTER"):
         rows, part = encounter_rows(batch, ids)
         flow += part
@@ -326,7 +327,7 @@ def _crosswalks(source: PcornetSource) -> Crosswalks:
 
 def _spill_table(source: PcornetSource, table: str, site: Site, spill: Spill) -> Flow:
     """Spill what each row of a table says by itself; return what was kept and dropped."""
-    total, progress = Flow(source_rows=0, kept_rows=0), Progress(table.lower(), "rows", source.rows(table))
+    total, progress = Flow(source_rows=0, kept_rows=0), StepProgress(table.lower(), "rows", source.rows(table))
 
     def sifted() -> Iterator[pl.DataFrame]:
         nonlocal total

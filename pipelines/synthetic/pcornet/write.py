@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.engine.executor import Progress
+from pipelines.engine.progress import StepProgress
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.synthetic.pcornet.children import CHILDREN_PER_BLOCK
 from pipelines.synthetic.pcornet.tables import cdm_tables, draw_block, harvest, planted
@@ -52,7 +52,7 @@ def write_pcornet(folder: Path, *, children: int, seed: int, workers: int = 1) -
         (index, min(CHILDREN_PER_BLOCK, children - first), seed)
         for index, first in enumerate(range(0, children, CHILDREN_PER_BLOCK))
     ]
-    progress, rows = Progress("synthetic PCORnet CDM", "children", children), Counter[str]()
+    progress, rows = StepProgress("synthetic PCORnet CDM", "children", children), Counter[str]()
     with writing(folder), _tables(folder) as write:
         write("HARVEST", harvest())
         for block in made_in_order("synthetic PCORnet CDM", make_block, asked, workers):

@@ -12,8 +12,7 @@ from benchmarks.model.patients import draw_batch
 from benchmarks.model.step import __main__ as command
 from benchmarks.model.step.forms import FORMS, Size, prepare
 from benchmarks.model.step.padded import Padded, competent, literal, padded_loss
-from nest_model.model.deduplicate import merge_duplicates
-from nest_model.model.encoder import NestModel
+from nest_model.model.encoder import NestModel, merge_duplicates
 from nest_model.training.masking import mask_batch
 from nest_model.training.objectives import pretraining_loss
 

@@ -3,8 +3,8 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
-from benchmarks.simulation.__main__ import main
 
+from benchmarks.simulation.__main__ import main
 from benchmarks.simulation.encoders import ARRANGEMENTS
 from benchmarks.simulation.shown import figure, table
 from benchmarks.simulation.study import plan, summary

@@ -19,7 +19,8 @@ from nest_model.model.checkpoint import load_pretrained
 from nest_model.model.classifier import log_odds, loss_sum, targets_of
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.recipe import PRETRAINING, Recipe
-from nest_model.training.telemetry import Stopped, StopRequest, Telemetry
+from nest_model.training.stop import Stopped, StopRequest
+from nest_model.training.telemetry import Telemetry
 from schemas.contract import table_metadata
 from schemas.errors import NestError
 from schemas.io.outputs import MARK

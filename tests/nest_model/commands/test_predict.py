@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nest_model.commands.predict import last_sets, predict
-from nest_model.data.months import add_months
+from nest_model.data.history import add_months
 from nest_model.training.device import start
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError, NestError

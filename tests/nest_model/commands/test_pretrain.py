@@ -13,7 +13,7 @@ import pytest
 
 from nest_model.training.device import start
 from nest_model.training.recipe import Recipe
-from nest_model.training.telemetry import Stopped
+from nest_model.training.stop import Stopped
 from schemas.errors import NestError
 from tests.support.factories.world import (
     StopAfter,

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from nest_model.data.packed import offsets
 from nest_model.model.attention import plan_attention
-from nest_model.model.attention.backends import BACKENDS
-from nest_model.model.attention.choice import Probe, agree, fastest
-from nest_model.model.attention.fused import fused_attention
 from nest_model.model.attention.packed import PackedPlan, _with_bias
-from nest_model.model.attention.sdpa import MAX_WASTE, SdpaPlan, bucket_cuts
+from nest_model.model.attention.plan import BACKENDS, Probe, agree, fastest
+from nest_model.model.attention.sdpa import MAX_WASTE, SdpaPlan, bucket_cuts, fused_attention
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 piece_lengths = st.lists(st.integers(1, 40), min_size=1, max_size=30)

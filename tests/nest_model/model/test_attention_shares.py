@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nest_model.config import ModelConfig
-from nest_model.data.sampler import pack
+from nest_model.data.packed import pack
 from nest_model.data.selection import whole_subjects
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.attention_nulls import NULLS, attention_beside_nulls, untrained_like

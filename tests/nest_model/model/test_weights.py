@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from nest_model import process
 from nest_model.config import ModelConfig
 from nest_model.files import sha256_of
 from nest_model.model import checkpoint, weights
 from nest_model.model.checkpoint import ModelCard
 from nest_model.model.encoder import NestModel
 from nest_model.model.weights import num_weights, refuse_too_large
-from nest_model.training import memory
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError
 from schemas.io.seal import sealed, unsealed
@@ -193,13 +193,13 @@ def test_looking_at_a_model_draws_no_random_number(folder: Path):
 
 
 def test_memory_is_the_container_s_where_that_has_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(memory, "_CONTAINER", tmp_path)
-    machine = memory.available_bytes()
+    monkeypatch.setattr(process, "_CONTAINER", tmp_path)
+    machine = process.available_bytes()
     (tmp_path / "memory.max").write_text("3000\n")
     (tmp_path / "memory.current").write_text("1000\n")
-    assert memory.available_bytes() == 2000
+    assert process.available_bytes() == 2000
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory.available_bytes() == pytest.approx(machine, rel=0.5)
+    assert process.available_bytes() == pytest.approx(machine, rel=0.5)
     monkeypatch.setattr(weights, "available_bytes", lambda: 4 * num_weights(CONFIG))
     refuse_too_large(CONFIG, "this model")
     with pytest.raises(NestError, match=r"this model: a model of .* weights takes"):

@@ -15,7 +15,7 @@ from sklearn.metrics import ndcg_score
 
 from nest_model import __main__ as command_line
 from nest_model.config import ModelConfig
-from nest_model.data.sampler import pack
+from nest_model.data.packed import pack
 from nest_model.data.selection import limit_context, whole_subjects
 from nest_model.data.seqsets import SeqSets
 from nest_model.next_set import pictures

@@ -9,7 +9,7 @@ from nest_model.model.checkpoint import load_classifier, load_pretrained
 from nest_model.training.freezing import freeze_blocks
 from nest_model.training.recipe import Recipe
 from nest_model.training.state import StateFolder
-from nest_model.training.telemetry import Stopped
+from nest_model.training.stop import Stopped
 from schemas.contract import read_table
 from schemas.tables.vocab import VOCAB, content_sha256
 from tests.support.factories.ragged import ragged_batch

@@ -10,7 +10,7 @@ from lightning_fabric.plugins import MixedPrecision
 
 from nest_model.training.device import start
 from nest_model.training.recipe import Recipe
-from nest_model.training.telemetry import Stopped, StopRequest
+from nest_model.training.stop import Stopped, StopRequest
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=6)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest_model.config import ModelConfig
-from nest_model.data.packed import PackedBatch
-from nest_model.data.sampler import micro_batches
+from nest_model.data.packed import PackedBatch, micro_batches
 from nest_model.training.masking import MaskedBatch, mask_batch, mask_sets
 from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, configs, ragged_batch, subjects
 

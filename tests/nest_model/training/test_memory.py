@@ -14,7 +14,7 @@ from nest_model.training import objectives, pretraining_task
 from nest_model.training.memory import is_out_of_memory
 from nest_model.training.objectives import pretraining_loss
 from nest_model.training.recipe import Recipe
-from nest_model.training.telemetry import Stopped
+from nest_model.training.stop import Stopped
 from schemas.errors import NestError
 from tests.support.commands import ROOT
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime

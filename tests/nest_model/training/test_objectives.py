@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nest_model.config import ModelConfig
-from nest_model.data.sampler import micro_batches
+from nest_model.data.packed import micro_batches
 from nest_model.model.heads import ClassifierHead
 from nest_model.training.masking import SetTargets, mask_batch, mask_sets
 from nest_model.training.objectives import (

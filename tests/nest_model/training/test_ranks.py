@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from nest_model.__main__ import main
+from nest_model.data.packed import micro_batches
 from nest_model.data.predictions import read_predictions
-from nest_model.data.sampler import micro_batches
 from nest_model.model import checkpoint
 from nest_model.training.device import start
 from nest_model.training.pretraining_task import Patients, Pretraining

@@ -27,7 +27,8 @@ from nest_model.training.seeds import (
     over_seeds,
     predictions_of_seed,
 )
-from nest_model.training.telemetry import Stopped, Telemetry
+from nest_model.training.stop import Stopped
+from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError, NestError
 from schemas.layout import Layout
 from schemas.seeds import read_seeds, seeds_of

@@ -9,7 +9,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from nest_model.training.recipe import Recipe
 from nest_model.training.step_metrics import Measured
-from nest_model.training.telemetry import Stopped, StopRequest, Telemetry
+from nest_model.training.stop import Stopped, StopRequest
+from nest_model.training.telemetry import Telemetry
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
 
 RECIPE = Recipe(learning_rate=1e-3, epochs=3, patience=3, examples_per_step=14, cosine=True)

@@ -10,7 +10,8 @@ from unittest import mock
 import pytest
 
 from nest_model.__main__ import main
-from nest_model.training.telemetry import Telemetry, die_with_parent
+from nest_model.training.stop import die_with_parent
+from nest_model.training.telemetry import Telemetry
 from tests.support.factories.world import make_world
 
 SLEEPER = """
@@ -93,9 +94,9 @@ def test_a_fault_of_the_system_is_one_line_whatever_its_number(tmp_path, capsys,
 
 def test_a_parent_that_died_before_it_was_watched_ends_the_child_too(monkeypatch):
     parents, killed = iter([4711, 1]), []
-    monkeypatch.setattr("nest_model.training.telemetry.os.getppid", lambda: next(parents))
-    monkeypatch.setattr("nest_model.training.telemetry.ctypes.CDLL", lambda _: mock.Mock())
-    monkeypatch.setattr("nest_model.training.telemetry.os.kill", lambda *call: killed.append(call))
+    monkeypatch.setattr("nest_model.training.stop.os.getppid", lambda: next(parents))
+    monkeypatch.setattr("nest_model.training.stop.ctypes.CDLL", lambda _: mock.Mock())
+    monkeypatch.setattr("nest_model.training.stop.os.kill", lambda *call: killed.append(call))
     die_with_parent()
 
     assert killed == [(os.getpid(), signal.SIGKILL)]

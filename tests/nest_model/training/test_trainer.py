@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest_model.data.sampler import epoch_steps, micro_batches
+from nest_model.data.packed import epoch_steps, micro_batches
 from nest_model.training.recipe import Recipe
 
 SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=40)

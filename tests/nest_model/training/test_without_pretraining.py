@@ -19,7 +19,7 @@ from nest_model.report import results_table, write_cohort_report, write_report
 from nest_model.report.tasks import predictions_of
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.recipe import PRETRAINING, Recipe
-from nest_model.training.telemetry import Stopped
+from nest_model.training.stop import Stopped
 from schemas.contract import read_table
 from schemas.errors import NestError
 from schemas.layout import Layout

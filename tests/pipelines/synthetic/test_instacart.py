@@ -5,9 +5,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from pipelines.synthetic.instacart.__main__ import main
 
 from pipelines.synthetic.instacart import write_instacart
+from pipelines.synthetic.instacart.__main__ import main
 from schemas.errors import WriteError
 
 USERS = 600

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from pipelines.synthetic.__main__ import main
 from pipelines.synthetic import processes
+from pipelines.synthetic.__main__ import main
 from pipelines.synthetic.catalog import CROSSWALKS, catalog, read
 from pipelines.synthetic.draw import running_sum, seen_before, shifted, spread
 from pipelines.synthetic.mimic import made

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from pipelines.synthetic.pcornet.__main__ import main
 
 from pipelines.sources.pcornet.tables import KEYS, TABLES
+from pipelines.synthetic.pcornet.__main__ import main
 from pipelines.synthetic.pcornet.children import END_OF_DATA
 from pipelines.synthetic.pcornet.rates import RATES
 from pipelines.synthetic.pcornet.write import CHILDREN_PER_BLOCK, write_pcornet

@@ -16,7 +16,8 @@ from nest_model.commands.pretrain import pretrain
 from nest_model.training.device import start
 from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
-from nest_model.training.telemetry import StopRequest, Telemetry
+from nest_model.training.stop import StopRequest
+from nest_model.training.telemetry import Telemetry
 from schemas.contract import read_table, write_table
 from schemas.tables.events import SUBJECTS
 from schemas.tables.labels import Features, Task, labels_schema

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.engine.executor import Progress
+from pipelines.engine.progress import StepProgress
 from pipelines.sources.pcornet.databases.manifest import Line, append, read_manifest
 from pipelines.sources.pcornet.databases.source import Reader, Source
 from pipelines.sources.pcornet.databases.statements import count, select
@@ -269,7 +269,7 @@ def _write(
 ) -> Line:
     """Write one table aside, in place when it is whole, and its line after that."""
     path, rows, out_of_range = _path(folder, name), 0, 0
-    progress = Progress(f"extract {name}", "rows", total)
+    progress = StepProgress(f"extract {name}", "rows", total)
     with replace_outputs([path]) as (part,):
         with _parquet(part, name) as writer:
             for batch in batches:

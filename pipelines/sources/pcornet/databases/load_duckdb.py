@@ -4,7 +4,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.engine.executor import Progress
+from pipelines.engine.progress import StepProgress
 from pipelines.sources.pcornet.databases.dump import connected
 from pipelines.sources.pcornet.tables import TABLES
 from schemas.errors import InputError
@@ -32,7 +32,7 @@ def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
         )
     rows, part = {}, part_of(file)
     log = part.with_name(f"{part.name}.wal")
-    progress = Progress(f"load {file.name}", "tables", len(TABLES))
+    progress = StepProgress(f"load {file.name}", "tables", len(TABLES))
     try:
         with writing(file):
             part.unlink(missing_ok=True)  # what a killed run left would be opened and added to

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.engine.executor import Progress
+from pipelines.engine.progress import StepProgress
 from pipelines.sources.pcornet.databases.access import Access
 from pipelines.sources.pcornet.databases.postgres import POSTGRES, connection, rewording
 from pipelines.sources.pcornet.tables import TABLES
@@ -61,7 +61,7 @@ def _refuse_tables(cursor: Any) -> None:
 
 
 def _copy(cursor: object, name: str, file: pq.ParquetFile, schema: pa.Schema) -> int:
-    progress = Progress(f"load {name}", "rows", file.metadata.num_rows)
+    progress = StepProgress(f"load {name}", "rows", file.metadata.num_rows)
     for batch in file.iter_batches(ROWS_PER_BATCH):
         told = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
         cursor.adbc_ingest(name.lower(), told, mode="append")  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nest_model.config import ModelConfig
-from nest_model.data.sampler import pack, seed_of
+from nest_model.data.packed import pack, seed_of
 from nest_model.data.selection import Selection, limit_context, whole_subjects
 from nest_model.training.guesses.lists import SHARES as LIST_SHARES
 from nest_model.training.guesses.mixture import SHARES

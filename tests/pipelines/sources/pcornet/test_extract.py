@@ -483,7 +483,7 @@ def test_two_extractions_into_one_folder_do_not_meet(cdm: Path, tmp_path: Path):
 def test_it_tells_how_fast_it_is_and_how_long_it_will_take(
     cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("pipelines.engine.executor.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("pipelines.engine.progress.SECONDS_BETWEEN_LINES", 0.0)
     with caplog.at_level(logging.INFO, "nest"):
         extract(Dump(cdm), tmp_path)
     lines = [record.getMessage() for record in caplog.records]

@@ -1,0 +1,29 @@
+"""A line every few seconds on how far a step is."""
+
+import logging
+import time
+
+from schemas.io.progress import progress_line
+
+SECONDS_BETWEEN_LINES = 5.0
+
+log = logging.getLogger("nest")
+
+
+class StepProgress:
+    """A line every few seconds: what is done, how fast, how long it will take."""
+
+    def __init__(self, step: str, unit: str, total: int) -> None:
+        self._step, self._unit, self._total, self._done = step, unit, total, 0
+        self._started = self._said = time.monotonic()
+
+    def advance(self, done: int) -> None:
+        self._done += done
+        now = time.monotonic()
+        if now - self._said < SECONDS_BETWEEN_LINES:
+            return
+        self._said = now
+        rate = self._done / (now - self._started)
+        total = max(self._total, self._done)  # of a file's rows an estimate
+        left = (total - self._done) / rate if rate else None
+        log.info("%s", progress_line(self._step, self._done, total, self._unit, rate, left))
