@@ -6,17 +6,18 @@ from pathlib import Path
 import dagster as dg
 import pyarrow.parquet as pq
 
+from assets.cohort_files import COHORT_FILES, FAULTS, TO_MEND
 from assets.metadata import column_schema, pictures_metadata
 from assets.resources import Workspace
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import plainly
 from assets.runtime.step_cache import once
-from assets.sources.names import COHORT_FILES, FAULTS, TO_MEND, tables_for_cohorts
 from pipelines.cohorts import write_labels, write_no_labels
 from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError
 from schemas.label_counts import shown_label_counts
 from schemas.markdown import markdown_table
+from schemas.sources import sources
 from schemas.suppress import disclosing
 from schemas.tables.attrition import read_attrition, shown_attrition
 
@@ -28,7 +29,7 @@ def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=f"{cohort.cohort}_labels",
-        deps=[f"{source}_{table}" for table in tables_for_cohorts(source)],
+        deps=[f"{source}_{table}" for table in sources()[source].tables_for_cohorts],
         group_name=f"{source}_cohorts",
         kinds={"yaml", "parquet"},
         owners=["team:clinicians"],

@@ -15,7 +15,8 @@ from assets.checks import (
 )
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.environment.nest_environment import checkout_above
-from assets.jobs import JOBS, of_cohort
+from assets.jobs import jobs, of_cohort
+from assets.models.next_basket import instacart_next_basket
 from assets.models.training import (
     cohort_report,
     fine_tuned,
@@ -29,24 +30,12 @@ from assets.resources import Workspace
 from assets.runtime.executor import two_at_a_time
 from assets.runtime.instance import RefusedRunError
 from assets.runtime.sqlite_history import write_seldom
+from assets.sources.common import source_assets
 from assets.sources.fetch import FETCHED_ASSETS, as_published
-from assets.sources.instacart import INSTACART_ASSETS, INSTACART_CHECKS
-from assets.sources.meds import MEDS_ASSETS
-from assets.sources.mimic import MIMIC_ASSETS
-from assets.sources.pcornet import PCORNET_ASSETS, UNORDERED
+from assets.sources.mimic_meds import mimic_meds
 from pipelines.events.split import TASK_SPLIT
 from schemas.cohort import Cohort, meant_for, read_folder
-from schemas.expectations import MEDS_SUITES, PCORNET_SUITES, TABLE_SUITES
-
-SOURCES = {
-    "mimic": (MIMIC_ASSETS, TABLE_SUITES),
-    "meds": (MEDS_ASSETS, MEDS_SUITES),
-    "pcornet": (PCORNET_ASSETS, PCORNET_SUITES),
-}
-"""By its name, the assets of a source up to its shards, and the suites of its tables."""
-
-MODELS = {"pcornet": UNORDERED}
-"""What a source's pretraining is told of its sets, where they are not stays with an order inside."""
+from schemas.sources import SourceSpec, cohort_sources, sources
 
 
 @dg.definitions
@@ -78,39 +67,50 @@ def _built() -> dg.Definitions:
 
 def build(folder: Path) -> dg.Definitions:
     """Return the definitions with the cohorts of a folder."""
-    chains = {
-        source: [*assets, pretrained(source, MODELS.get(source))] for source, (assets, _) in SOURCES.items()
-    }
-    reports = [report(source, []) for source in SOURCES]
-    built = [asset for assets in (*chains.values(), reports, INSTACART_ASSETS) for asset in assets]
+    own = {name: _up_to_pretraining(spec) for name, spec in sources().items()}
+    reports = [report(source, []) for source in cohort_sources()]
+    taken = [asset for assets in (*own.values(), reports) for asset in assets]
     cohorts, unreadable_files = read_folder(
-        folder, {key.to_user_string() for asset in built for key in asset.keys}, SOURCES
+        folder, {key.to_user_string() for asset in taken for key in asset.keys}, tuple(cohort_sources())
     )
     return dg.Definitions(
         assets=[
-            *(asset for source in SOURCES for asset in (*chains[source], *_models(source, cohorts))),
-            *(unreadable(meant_for(error, SOURCES), name, error) for name, error in unreadable_files.items()),
+            *(asset for source in own for asset in (*own[source], *_models(source, cohorts))),
+            *(
+                unreadable(meant_for(error, tuple(cohort_sources())), name, error)
+                for name, error in unreadable_files.items()
+            ),
             *FETCHED_ASSETS,
-            *INSTACART_ASSETS,
         ],
         asset_checks=[
-            *(check for source, (_, suites) in SOURCES.items() for check in source_checks(source, suites)),
+            *(check for spec in sources().values() for check in source_checks(spec.name, spec.suites)),
             hash_check("mimic", TASK_SPLIT),
             card_checks("mimic", "mimic_meds", "meds"),
             as_published,
-            *INSTACART_CHECKS,
-            *(pretraining_checks(source) for source in (*SOURCES, "instacart")),
+            *(pretraining_checks(source) for source in sources()),
             *(check for cohort in cohorts for check in cohort_checks(cohort.source, cohort.cohort)),
             *(audit_checks(cohort.source, cohort.cohort) for cohort in cohorts),
         ],
-        jobs=[*JOBS, *(of_cohort(cohort.cohort) for cohort in cohorts)],
+        jobs=[*jobs(), *(of_cohort(cohort.cohort) for cohort in cohorts)],
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
         executor=two_at_a_time,
     )
 
 
+FURTHER = {"mimic": mimic_meds, "instacart": instacart_next_basket}
+"""What only one source has, beside its shards and its pretrained model."""
+
+
+def _up_to_pretraining(spec: SourceSpec) -> list[dg.AssetsDefinition]:
+    """Return the assets of a source that hang on no cohort."""
+    further = [FURTHER[spec.name]] if spec.name in FURTHER else []
+    return [*source_assets(spec.name), pretrained(spec.name, spec.pretraining), *further]
+
+
 def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
     """Return the labels, models and page of each of a source's cohorts, and the report over all of them."""
+    if source not in cohort_sources():
+        return []
     own = [cohort for cohort in cohorts if cohort.source == source]
     names = [cohort.cohort for cohort in own]
     makers = (leak_audit, fine_tuned, lightgbm, yardsticks, cohort_report)

@@ -3,27 +3,28 @@
 import dagster as dg
 
 from schemas.cards import OF_A_COHORT
+from schemas.sources import SourceSpec, sources
 
 CONSOLE = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}  # Dagster's own events stay in the UI
 
 
-def chain(source: str, provider: str) -> list:
-    """Return `<source>_full`, `_etl`, `_pretrain` and `_finetune`; `provider` is the input's name for people."""
-    etl = dg.AssetSelection.groups(f"{source}_etl", f"{source}_cohorts", f"{source}_cohorts_to_mend")
+def chain(spec: SourceSpec) -> list:
+    """Return `<source>_full`, `_etl`, `_pretrain` and, where there are cohorts, `_finetune`."""
+    source, provider = spec.name, spec.title
+    groups = [f"{source}_cohorts", f"{source}_cohorts_to_mend"] if spec.has_cohorts else []
+    etl = dg.AssetSelection.groups(f"{source}_etl", *groups)
     models, page = dg.AssetSelection.groups(f"{source}_models"), dg.AssetSelection.groups(f"{source}_report")
     pretrained = dg.AssetSelection.assets(f"{source}_nest")
     stretches = {
-        "full": (
-            etl | models | page,
-            f"Raw {provider} to a report: extraction, tokens, cohorts, pretraining, fine-tuning, evaluation.",
-        ),
-        "etl": (etl, f"Raw {provider} to SeqSet shards and labels."),
+        "full": (etl | models | page, f"Raw {provider} to a report: {spec.chain_about}."),
+        "etl": (etl, f"Raw {provider} to SeqSet shards{' and labels' if spec.has_cohorts else ''}."),
         "pretrain": (pretrained, "Pretrain NEST on shards that are there."),
-        "finetune": (
+    }
+    if spec.has_cohorts:
+        stretches["finetune"] = (
             (models - pretrained) | page,
             "Fine-tune, boost and report on a pretrained NEST that is there.",
-        ),
-    }
+        )
     return [
         dg.define_asset_job(f"{source}_{name}", selection, description=description, config=CONSOLE)
         for name, (selection, description) in stretches.items()
@@ -48,25 +49,7 @@ FETCH = [
     )
 ]
 
-INSTACART = [
-    dg.define_asset_job(
-        "instacart_full",
-        dg.AssetSelection.groups("instacart_etl", "instacart_models", "instacart_report"),
-        description="Raw Instacart to next baskets: extraction, tokens, pretraining, prediction beside plain counting.",
-        config=CONSOLE,
-    ),
-    dg.define_asset_job(
-        "instacart_etl",
-        dg.AssetSelection.groups("instacart_etl"),
-        description="Raw Instacart to SeqSet shards.",
-        config=CONSOLE,
-    ),
-]
 
-JOBS = [
-    *chain("mimic", "MIMIC-IV"),
-    *chain("meds", "MEDS"),
-    *chain("pcornet", "PCORnet CDM"),
-    *FETCH,
-    *INSTACART,
-]
+def jobs() -> list:
+    """Return the jobs of every source, and those that fetch."""
+    return [*(job for spec in sources().values() for job in chain(spec)), *FETCH]

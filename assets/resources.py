@@ -7,12 +7,6 @@ import dagster as dg
 
 from assets.runtime.object_store import StoredLayout
 from nest_model.options import FineTuningOptions, PretrainingOptions, preset_for
-from pipelines.inputs.pcornet import source_of
-from pipelines.sources.instacart import tables as instacart_tables
-from pipelines.sources.meds.dataset import MedsDataset
-from pipelines.sources.meds.steps import ready_dataset
-from pipelines.sources.mimic.steps import MimicSource, find_source
-from pipelines.sources.pcornet.extracted import PcornetSource
 from schemas.errors import NestError
 from schemas.io.atomic import writing
 from schemas.io.private import make_private
@@ -132,24 +126,6 @@ class Workspace(dg.ConfigurableResource):
         layout = self.layout(source)
         if isinstance(layout, StoredLayout):
             layout.pull()
-
-    def meds_dataset(self) -> MedsDataset:
-        """Return the MEDS dataset of this run: the user's own, or the one `mimic_meds` wrote."""
-        return ready_dataset(self.settings, self.layout("mimic").meds)
-
-    def instacart_source(self) -> instacart_tables.InstacartSource:
-        """Return the Instacart files of this run: the user's own, or the synthetic ones in the data folder."""
-        return instacart_tables.find_source(self.settings.instacart_dir or self.layout("instacart").raw)
-
-    def pcornet_source(self) -> PcornetSource:
-        """Return the tables of this run's CDM: out of a database, the user's own, or the synthetic ones."""
-        return source_of(self.settings, self.layout("pcornet"))
-
-    def mimic_source(self) -> MimicSource:
-        """Return the MIMIC-IV tables of this run: the user's own, or the synthetic ones in the data folder."""
-        raw = self.layout("mimic").raw
-        settings = self.settings
-        return find_source(settings.mimic_dir or raw, settings.vocab_dir or raw / "vocab")
 
 
 def refuse_contradictions(settings: Settings) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.sources.names import COHORT_FILES, READ, TABLES
+from assets.cohort_files import COHORT_FILES
 from schemas.cards import OF_A_COHORT
 from schemas.cohort import CANNOT_ANSWER, meant_for, read_folder
 from schemas.errors import NestError
@@ -16,8 +16,7 @@ from schemas.io.urls import shown_url
 from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.settings import Settings
-
-WITH_REPORT = ("mimic", "meds", "pcornet")
+from schemas.sources import cohort_sources, sources
 
 
 def results(source: str) -> str:
@@ -29,8 +28,8 @@ def results(source: str) -> str:
     from nest_model.report import results_table  # matplotlib: only where it is asked for
 
     settings = Settings()
-    if source not in WITH_REPORT:
-        raise NestError(f"{source}: has no results table; {', '.join(WITH_REPORT)} have.")
+    if source not in cohort_sources():
+        raise NestError(f"{source}: has no results table; {', '.join(cohort_sources())} have.")
     folder = Layout(settings.data_folder / source).report(source)
     data = shown_url(settings.store_url or str(settings.data_folder))
     if not (folder / "metrics.json").exists():
@@ -57,9 +56,9 @@ def results(source: str) -> str:
 
 def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHORT_FILES) -> list[str]:
     """Return the faults of the cohort files for a source that cannot be read, and of those its data cannot answer."""
-    taken = {f"{name}_{suffix}" for name in READ for suffix in OF_A_COHORT}
-    _, unread = read_folder(folder, taken, tuple(TABLES))
-    lines = [str(error) for error in unread.values() if meant_for(error, tuple(TABLES)) == source]
+    taken = {f"{name}_{suffix}" for name in sources() for suffix in OF_A_COHORT}
+    _, unread = read_folder(folder, taken, tuple(cohort_sources()))
+    lines = [str(error) for error in unread.values() if meant_for(error, tuple(cohort_sources())) == source]
     for task in metrics["tasks"].values():
         lines += [warning for warning in task.get("warnings", []) if warning.startswith(CANNOT_ANSWER)]
     return lines
@@ -87,7 +86,7 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
         "instacart_next_basket": Layout(Path("instacart")).report("instacart_next_basket") / "metrics.json",
         "mimic_meds": Layout(Path("mimic")).meds,
     }
-    folders = {Path(source) for source in assets.values() if source in READ}
+    folders = {Path(source) for source in assets.values() if source in sources()}
     places = [ends[asset] for asset in sorted(assets) if asset in ends] or sorted(folders)
     return f"done; see {', '.join(f'{data}/{place}' for place in places)}" if places else None
 
@@ -105,7 +104,7 @@ def _pages(assets: Mapping[str, str]) -> dict[str, Path]:
 def main() -> int:
     """Print the results of the source named on the command line; 2 where there are none."""
     if len(sys.argv) != 2:
-        sys.stderr.write(f"usage: python -m assets.results {' | '.join(WITH_REPORT)}\n")
+        sys.stderr.write(f"usage: python -m assets.results {' | '.join(cohort_sources())}\n")
         return 2
     try:
         sys.stdout.write(results(sys.argv[1]) + "\n")

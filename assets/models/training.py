@@ -16,7 +16,6 @@ from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import plainly
 from assets.runtime.step_cache import key_of, once
-from assets.sources.names import steps_of
 from nest_model.data.predictions import WITHOUT_PRETRAINING, of_yardstick
 from nest_model.options import FineTuningOptions, PretrainingOptions
 from nest_model.training.guesses import table as guesses
@@ -25,6 +24,7 @@ from schemas.cards import OF_A_COHORT, StepCard
 from schemas.layout import Layout
 from schemas.markdown import markdown_table
 from schemas.settings import Settings
+from schemas.sources import sources
 from schemas.tables.leak_audit import LeakAudit
 
 MODELS = {"owners": ["team:research"]}
@@ -296,7 +296,7 @@ def _page(
     @dg.asset(
         name=f"{name}_report",
         deps=[
-            *(f"{source}_{step}" for step in (*steps_of(source), "nest")),
+            *(f"{source}_{step}" for step in (*("raw", *sources()[source].tables), "nest")),
             *(f"{cohort}_{what}" for cohort in cohorts for what in OF_A_COHORT if what != "report"),
         ],
         group_name=f"{source}_report",

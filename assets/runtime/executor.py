@@ -20,14 +20,15 @@ from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.multiprocess import MultiprocessExecutor
 
+from assets.cohort_files import FAULTS
 from assets.results import command, written_to
 from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, held, report_dead_runs, workspace_of
 from assets.runtime.materialize import faults_as_failures
-from assets.sources.names import FAULTS, READ
 from schemas.io.lock import hold_until_exit, sole_writer
 from schemas.io.scratch import clear_scratch
 from schemas.io.urls import holds_secret, shown_url
 from schemas.settings import ELSEWHERE, SECRETS, Settings
+from schemas.sources import sources
 
 POLL_SECONDS = 1.0
 # forked from a process that has the heavy imports, a step starts in half a second
@@ -100,7 +101,8 @@ def sources_of(plan_context: PlanOrchestrationContext, execution_plan: Execution
     told = [output.properties for step in execution_plan.steps for output in step.step_outputs]
     checked = {properties.asset_check_key.asset_key for properties in told if properties.asset_check_key}
     groups = {*made(plan_context, execution_plan).values(), *_sources(plan_context, checked).values()}
-    return {source for group in groups for source in READ.get(group, ())}
+    specs = sources()
+    return {source for group in groups if group in specs for source in (group, *specs[group].reads)}
 
 
 def made(plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> dict[str, str]:

@@ -10,6 +10,7 @@ import dagster as dg
 from assets.checks import told
 from assets.resources import Workspace
 from assets.runtime.materialize import plainly
+from pipelines.inputs.mimic import MimicSteps
 from pipelines.sources.mimic.checksums import compare
 from schemas.cards import StepCard
 from schemas.io.hashing import file_sha256
@@ -59,7 +60,7 @@ def crosswalk_files(workspace: Workspace):
 def as_published(workspace: Workspace) -> dg.AssetCheckResult:
     """The tables are those their provider published: their hashes are in the SHA256SUMS.txt beside them."""
     card = StepCard.read(workspace.layout("mimic").cards, "raw")
-    found = compare(workspace.mimic_source(), card.hashes)
+    found = compare(MimicSteps(workspace.settings, workspace.layout("mimic")).source, card.hashes)
     result = dg.AssetCheckResult(
         check_name="as_published",
         passed=not (found.differ or found.unlisted),

@@ -14,24 +14,21 @@ from schemas.errors import ContractError
 from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
+from schemas.sources import sources
 from schemas.suppress import shown, shown_count, shown_parts, shown_share
 from schemas.tables.events import KINDS, SUBJECTS
 from schemas.tables.splits import shown_splits
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 EXTRACTED = ("subjects", "encounters", "events")
-LACKS = {
-    "meds": ("drug_lookup",),  # a dataset's codes carry their ATC themselves
-    "pcornet": ("drug_lookup",),  # a CDM's are looked up by RxNorm
-}
-CORPORA = {"mimic": "MIMIC-IV", "meds": "MEDS", "pcornet": "PCORnet"}
 PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "polars", "duckdb", "dagster")
 
 
 def data_card(layout: Layout) -> dict[str, Any]:
     """Return counts of the corpus, suppressed; parts whose card is missing are left out and named."""
     cards = {step: card for step in STEPS if (card := _card(layout, step))}
-    expected = [step for step in STEPS if step not in LACKS.get(layout.root.name, ())]
+    spec = sources().get(layout.root.name)
+    expected = STEPS if spec is None else ("raw", *spec.tables)
     found: dict[str, Any] = {"missing": [step for step in expected if step not in cards]}
     read = {name: flow for step in EXTRACTED if step in cards for name, flow in cards[step].flows.items()}
     if read:
@@ -49,6 +46,11 @@ def data_card(layout: Layout) -> dict[str, Any]:
     if is_written(layout.subjects):
         found["splits"] = splits(layout)
     return found
+
+
+def _title(source: str) -> str:
+    spec = sources().get(source)
+    return source if spec is None else spec.title
 
 
 def _card(layout: Layout, step: str) -> StepCard | None:
@@ -129,14 +131,15 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
     other = [
         name for name in DataRules.model_fields if used and getattr(used, name) != getattr(asked, name, None)
     ]
-    has_lookup = "drug_lookup" not in LACKS.get(layout.root.name, ())
+    spec = sources().get(layout.root.name)
+    has_lookup = spec is None or "drug_lookup" in spec.tables
     return {
         "preset": preset,
         "rules": rules.model_dump(mode="json", exclude=None if has_lookup else {"med_link"}) if rules else {},
         "fitted": ["vocabulary", "laboratory cuts", *(["drug lookup"] if has_lookup else [])],
         "rules_of": "vocabulary" if used else "preset",
         "other_than_preset": other,
-        "corpus": CORPORA.get(layout.root.name, layout.root.name),
+        "corpus": _title(layout.root.name),
         "synthetic": is_synthetic(layout),
         "withholds": not are_synthetic(layout.cards),
         "hashes": hashes,

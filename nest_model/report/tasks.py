@@ -1,7 +1,6 @@
 """The models of one task on the same test rows: scores, differences, subgroups, what patients were left out."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +32,7 @@ from schemas.errors import ContractError, InputError
 from schemas.io.verify import is_written, verified
 from schemas.label_counts import shown_label_counts
 from schemas.layout import Layout
+from schemas.sources import sources
 from schemas.tables.attrition import read_attrition, shown_attrition
 from schemas.tables.labels import Task, read_task
 
@@ -41,7 +41,6 @@ JUDGED = ("nest", "probe", "lightgbm")
 
 MODELS = ("nest", "probe", WITHOUT_PRETRAINING, "lightgbm", "lightgbm_cut", "lightgbm_rollups", "logistic")
 COMPARED = ("nest", "lightgbm")
-_SOURCE = re.compile("^(mimic|meds|pcornet)_")
 _ABBREVIATIONS = {"icd": "ICD", "aom": "AOM", "30d": "30 days"}
 
 
@@ -76,7 +75,9 @@ class TaskResults:
 
 def title_of(cohort: str) -> str:
     """`mimic_icd_chapter` -> `ICD chapter`."""
-    first, *rest = (_ABBREVIATIONS.get(word, word) for word in _SOURCE.sub("", cohort).split("_"))
+    source, _, name = cohort.partition("_")
+    words = (name if name and source in sources() else cohort).split("_")
+    first, *rest = (_ABBREVIATIONS.get(word, word) for word in words)
     return " ".join([first[:1].upper() + first[1:], *rest])
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from schemas.cohort.json_schema import FILE
 from schemas.errors import NestError
 from schemas.io.atomic import write_text
+from schemas.sources import cohort_sources
 
 _HOSPITAL = """\
 # yaml-language-server: $schema={schema}
 # Every key there is, by example: docs/cohorts.md. Before running it: .venv/bin/python -m pipelines.cohorts check {file}
 cohort: {name}                # the name of everything made from this file; call the file so too
 about: another admission with heart failure within 30 days, predicted when a patient goes home   # one sentence
-source: {source}                            # whose tables: mimic, meds, pcornet
+source: {source}                            # whose tables: {sources}
 
 codes:                                   # lists of codes, each with a name; * at the end stands for any ending
   heart_failure: {{icd10cm: [I50*], icd9cm: ['428*']}}   # a code that is a number goes in quotes
@@ -37,7 +38,7 @@ _CHILDREN = """\
 # Every key there is, by example: docs/cohorts.md. Before running it: .venv/bin/python -m pipelines.cohorts check {file}
 cohort: {name}                # the name of everything made from this file; call the file so too
 about: asthma in the emergency room or a stay within 90 days of going home from one   # one sentence
-source: {source}                          # whose tables: mimic, meds, pcornet
+source: {source}                          # whose tables: {sources}
 
 codes:                                   # lists of codes, each with a name; * at the end stands for any ending
   asthma: {{icd10cm: [J45*], icd9cm: ['493*']}}   # a code that is a number goes in quotes
@@ -59,7 +60,7 @@ outcome: {{any_encounter: {{type: [ED, EI, IP], with: asthma}}, within: 90 days}
 split: {{test_if_birth_day: [17, 24]}}     # tested on are those born on the 17th to 24th of a month
 """
 
-_OF_SOURCE = {"mimic": _HOSPITAL, "meds": _HOSPITAL, "pcornet": _CHILDREN}
+_TEMPLATES = {"hospital": _HOSPITAL, "children": _CHILDREN}
 
 
 def write_template(name: str, source: str, folder: Path) -> Path:
@@ -76,6 +77,10 @@ def write_template(name: str, source: str, folder: Path) -> Path:
         raise NestError(f"{folder}: no such folder; give --folder one that is there")
     if os.path.lexists(path):
         raise NestError(f"{path}: is there already; take another name, or change that file")
-    text = _OF_SOURCE[source]
-    write_text(path, text.format(name=name, source=source, file=path.as_posix(), schema=schema))
+    specs = cohort_sources()
+    text = _TEMPLATES[specs[source].cohort_template]
+    write_text(
+        path,
+        text.format(name=name, source=source, sources=", ".join(specs), file=path.as_posix(), schema=schema),
+    )
     return path

@@ -7,6 +7,7 @@ import polars as pl
 from pipelines.cohorts.tables import Tables
 from pipelines.events.split import BIRTH_DAYS_OF_TEST
 from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen, TimePoint
+from schemas.sources import sources
 from schemas.suppress import shown_count
 
 Path = tuple[str | int, ...]
@@ -49,7 +50,7 @@ def _other_split(cohort: Cohort, tables: Tables) -> Found:
     A patient has one split for every task and the pretraining; the file says which it is, it does not make it.
     """
     days = cohort.split.test_if_birth_day
-    if days is None and cohort.source != "pcornet":
+    if days is None and not sources()[cohort.source].is_split_by_birth_day:
         return
     first, last = days or BIRTH_DAYS_OF_TEST
     by_birth = pl.col("birth_date").dt.day().is_between(first, last)

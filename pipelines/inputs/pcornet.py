@@ -1,12 +1,16 @@
 """The input of a PCORnet run: a database's CDM, a user's own extracted tables, or a synthetic CDM made on the spot."""
 
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
 import pyarrow as pa
 
+from pipelines.inputs.steps import SourceSteps, Step
+from pipelines.sources.pcornet import corpus as pcornet_corpus
+from pipelines.sources.pcornet import steps as pcornet
 from pipelines.sources.pcornet.databases.connect import source_named
 from pipelines.sources.pcornet.databases.dump import DuckDBFile
 from pipelines.sources.pcornet.databases.extract import extract, extract_newest
@@ -24,6 +28,7 @@ from pipelines.sources.pcornet.tables import TABLES
 from pipelines.synthetic.pcornet.menu import codes
 from pipelines.synthetic.pcornet.write import PLANTED as PLANTED_FILE
 from pipelines.synthetic.pcornet.write import write_pcornet
+from schemas.cards import StepCard
 from schemas.contract import write_table
 from schemas.errors import NestError
 from schemas.io.atomic import put_in_place, replace_file
@@ -50,6 +55,84 @@ COHORT_OF = {
     "return_30d": "pcornet_readmission_30d_home",
 }
 """By what was planted the paediatric cohort that asks for it."""
+
+
+class PcornetSteps(SourceSteps):
+    """A PCORnet CDM from its tables to shards."""
+
+    CODE = {
+        "raw": ("pipelines.inputs.pcornet",),
+        "vocab": ("pipelines.sources.pcornet.corpus",),
+        "seqset": ("pipelines.sources.pcornet.corpus",),
+        "other": ("pipelines.sources.pcornet.steps",),
+    }
+
+    @property
+    def source(self) -> PcornetSource:
+        """The tables of this run's CDM: out of a database, the user's own, or the synthetic ones."""
+        return source_of(self.settings, self.layout)
+
+    def prepare(self) -> None:
+        extract_newest_cdm(self.settings, self.layout)
+
+    @property
+    def input_files(self) -> Sequence[Path]:
+        return input_files(self.settings, self.layout)
+
+    @property
+    def locations(self) -> Mapping[str, Path]:
+        return {"found_in": self.source.folder}
+
+    def raw(self) -> Step:
+        settings = self.settings
+
+        def make() -> StepCard:
+            tables = ready_pcornet(settings, self.layout)
+            card = pcornet.inspect_raw(tables, self.layout, settings.allowed_birth_dates)
+            is_synthetic = settings.pcornet_dir is None and settings.pcornet_database is None
+            return card.model_copy(update={"synthetic": is_synthetic})
+
+        return Step(make, made_with(settings))
+
+    def subjects(self) -> Step:
+        source, rules = self.source, self.settings.rules
+        size = {"subjects_per_bucket": self.settings.subjects_per_bucket}
+        return Step(
+            lambda: pcornet.extract_subjects(source, self.layout, rules, **size),
+            {
+                **size,
+                **rules.model_dump(include={"pretrain_split"}),
+                **pcornet.refuse_other_salt(source, self.layout),
+            },
+            also_writes=(self.layout.buckets,),
+        )
+
+    def encounters(self) -> Step:
+        source, unlinked = self.source, self.settings.pcornet_unlinked
+        return Step(
+            lambda: pcornet.extract_encounters(source, self.layout, unlinked=unlinked),
+            {"pcornet_unlinked": unlinked, **pcornet.refuse_other_salt(source, self.layout)},
+        )
+
+    def events(self) -> Step:
+        source = self.source
+        return Step(
+            lambda: pcornet.extract_events(source, self.layout),
+            pcornet.refuse_other_salt(source, self.layout),
+            reads_splits=False,
+        )
+
+    def vocab(self) -> Step:
+        rules = self.settings.rules
+        return Step(
+            lambda: pcornet_corpus.fit_vocab(self.layout, rules),
+            rules.model_dump(),
+            also_writes=(self.layout.cuts,),
+        )
+
+    def seqset(self) -> Step:
+        rules = self.settings.rules
+        return Step(lambda: pcornet_corpus.write_seqset(self.layout, rules), rules.model_dump())
 
 
 def extract_newest_cdm(settings: Settings, layout: Layout) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -27,9 +27,13 @@ from schemas.cohort.look_ahead import look_aheads
 from schemas.cohort.outcomes import Outcome
 from schemas.cohort.parts import Known, Part, one_or_more
 from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField, duration
+from schemas.sources import SourceSpec, cohort_sources, sources
 
-Source = Literal["mimic", "pcornet", "meds"]
-SOURCES: tuple[str, ...] = get_args(Source)
+SOURCES = tuple(cohort_sources())
+if TYPE_CHECKING:
+    Source = str
+else:
+    Source = Literal[SOURCES]  # those of installed packages too
 HASH_SPLIT = (70, 15, 15)
 LIST_KEYS = ("with_", "index_without", "event", "no_event", "encounters_with", "any_event", "episodes_of")
 
@@ -101,6 +105,11 @@ def _day(value: Any) -> Any:
 Day = Annotated[date, BeforeValidator(_day)]
 
 
+def _source(info: ValidationInfo) -> SourceSpec | None:
+    """Return the source a cohort file names; None where it names none that there is."""
+    return sources().get(info.context.source or "") if isinstance(info.context, Known) else None
+
+
 class Index(Part):
     """The encounters a prediction is made for."""
 
@@ -112,10 +121,12 @@ class Index(Part):
 
     @model_validator(mode="after")
     def _dates_mean_something(self, info: ValidationInfo) -> Self:
-        shifted = isinstance(info.context, Known) and info.context.source == "mimic"
-        if shifted and (self.from_ or self.to):
+        source = _source(info)
+        if source and source.has_shifted_dates and (self.from_ or self.to):
             raise PydanticCustomError(
-                "shifted", "'from' and 'to' mean nothing in MIMIC, whose dates are shifted"
+                "shifted",
+                "'from' and 'to' mean nothing in {title}, where dates are shifted",
+                {"title": source.title},
             )
         if self.from_ and self.to and self.to < self.from_:
             raise PydanticCustomError("dates", "'to' is before 'from', so no encounter is meant")
@@ -165,9 +176,11 @@ class Split(Part):
             raise PydanticCustomError(
                 "split", "every task shares one split per patient; write 'hash: [70, 15, 15]'"
             )
-        mimic = isinstance(info.context, Known) and info.context.source == "mimic"
-        if mimic and self.test_if_birth_day:
-            raise PydanticCustomError("split", "MIMIC has no days of birth; write 'hash: [70, 15, 15]'")
+        source = _source(info)
+        if source and not source.has_birth_days and self.test_if_birth_day:
+            raise PydanticCustomError(
+                "split", "{title} has no days of birth; write 'hash: [70, 15, 15]'", {"title": source.title}
+            )
         return self
 
 

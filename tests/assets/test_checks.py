@@ -13,7 +13,7 @@ from assets.checks import card_checks, leak_check, source_checks, split_check, t
 from assets.cohorts import FOLDER
 from assets.definitions import build
 from assets.resources import Workspace
-from assets.sources.mimic import mimic_encounters, mimic_raw, mimic_subjects
+from assets.sources.common import source_assets
 from nest_model.data import leak_guard
 from nest_model.data.history import select
 from schemas.cards import StepCard, files_of
@@ -22,6 +22,10 @@ from schemas.expectations import TABLE_SUITES
 from schemas.tables.events import SUBJECTS
 from tests.support.factories.shards import DAY_US, write_shards
 from tests.support.tiny_layout import COHORT, tables, write
+
+mimic_encounters = next(asset for asset in source_assets("mimic") if asset.key.path == ["mimic_encounters"])
+mimic_raw = next(asset for asset in source_assets("mimic") if asset.key.path == ["mimic_raw"])
+mimic_subjects = next(asset for asset in source_assets("mimic") if asset.key.path == ["mimic_subjects"])
 
 
 @pytest.fixture

@@ -7,12 +7,14 @@ import dagster as dg
 import pytest
 
 from assets.resources import Workspace
-from assets.sources.mimic import MIMIC_ASSETS
+from assets.sources.common import source_assets
 from tests.bad_inputs.cases import CASES
 from tests.bad_inputs.clean import write_clean
 from tests.bad_inputs.outcomes import Case, Refused
 from tests.bad_inputs.test_bad_inputs import assert_said
 from tests.support.commands import run
+
+MIMIC_ASSETS = source_assets("mimic")
 
 SHOWN = ("ids_with_a_fraction", "truncated_gzip", "admission_twice", "gsns_of_another_list")
 BY_NAME = {case.name: case for case in CASES}

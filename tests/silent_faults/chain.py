@@ -10,13 +10,15 @@ import dagster as dg
 from assets.checks import cohort_checks, hash_check, source_checks
 from assets.cohorts import FOLDER, labels
 from assets.resources import Workspace
-from assets.sources.mimic import MIMIC_ASSETS
+from assets.sources.common import source_assets
 from pipelines.events.split import TASK_SPLIT
 from pipelines.synthetic.mimic.write import write_mimic
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
 from tests.bad_inputs.damage import Damage as RawDamage
 from tests.silent_faults.fault import Damage, Findings, Use, World
+
+MIMIC_ASSETS = source_assets("mimic")
 
 PATIENTS, TOKENS_PER_SET = 300, 40
 COHORT = "mimic_mortality"

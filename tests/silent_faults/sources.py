@@ -11,9 +11,7 @@ import pytest
 
 from assets.checks import source_checks
 from assets.resources import Workspace
-from assets.sources.instacart import INSTACART_ASSETS
-from assets.sources.meds import MEDS_ASSETS
-from assets.sources.pcornet import PCORNET_ASSETS
+from assets.sources.common import source_assets
 from pipelines.events import clock
 from pipelines.sources.instacart import corpus as instacart_corpus
 from pipelines.sources.meds import codes
@@ -24,6 +22,10 @@ from tests.silent_faults.chain import findings_of
 from tests.silent_faults.chain_code import replaced
 from tests.silent_faults.fault import Expectation, Fault, Findings, Use, World
 from tests.support.omop_tables import omop_dataset
+
+INSTACART_ASSETS = source_assets("instacart")
+MEDS_ASSETS = source_assets("meds")
+PCORNET_ASSETS = source_assets("pcornet")
 
 SMALL = {"synthetic_users": 100, "synthetic_children": 200}
 
@@ -55,7 +57,7 @@ def up_to(source: str, table: str, preset: str = "default") -> Use:
 
 SOURCES: Mapping[str, tuple[Sequence[dg.AssetsDefinition], Mapping[str, Any]]] = {
     "instacart": (INSTACART_ASSETS, BASKET_SUITES),
-    "meds": (MEDS_ASSETS[1:], MEDS_SUITES),
+    "meds": (MEDS_ASSETS, MEDS_SUITES),
     "pcornet": (PCORNET_ASSETS, PCORNET_SUITES),
 }
 

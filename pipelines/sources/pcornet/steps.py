@@ -327,7 +327,10 @@ def _crosswalks(source: PcornetSource) -> Crosswalks:
 
 def _spill_table(source: PcornetSource, table: str, site: Site, spill: Spill) -> Flow:
     """Spill what each row of a table says by itself; return what was kept and dropped."""
-    total, progress = Flow(source_rows=0, kept_rows=0), StepProgress(table.lower(), "rows", source.rows(table))
+    total, progress = (
+        Flow(source_rows=0, kept_rows=0),
+        StepProgress(table.lower(), "rows", source.rows(table)),
+    )
 
     def sifted() -> Iterator[pl.DataFrame]:
         nonlocal total

@@ -6,8 +6,10 @@ import dagster as dg
 import pytest
 
 from assets.resources import Workspace
-from assets.sources.mimic import MIMIC_ASSETS
+from assets.sources.common import source_assets
 from schemas.cards import StepCard
+
+MIMIC_ASSETS = source_assets("mimic")
 
 
 @pytest.fixture(scope="module")

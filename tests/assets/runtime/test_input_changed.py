@@ -9,15 +9,18 @@ import dagster as dg
 import pytest
 
 from assets.resources import Workspace
-from assets.sources.instacart import INSTACART_ASSETS
-from assets.sources.meds import MEDS_ASSETS
-from assets.sources.mimic import MIMIC_ASSETS
+from assets.sources.common import source_assets
+from assets.sources.mimic_meds import mimic_meds
 from pipelines.synthetic.instacart import write_instacart
 from pipelines.synthetic.mimic.write import write_mimic
 from schemas.errors import NestError
 from schemas.io import hashing
 
-ASSETS = [*MIMIC_ASSETS, *MEDS_ASSETS, *INSTACART_ASSETS]
+INSTACART_ASSETS = source_assets("instacart")
+MEDS_ASSETS = source_assets("meds")
+MIMIC_ASSETS = source_assets("mimic")
+
+ASSETS = [*MIMIC_ASSETS, mimic_meds, *MEDS_ASSETS, *INSTACART_ASSETS]
 EXTRACTED = ("mimic_raw", "mimic_subjects", "mimic_encounters", "mimic_events")
 CHANGED = "mimic_raw: the files have changed since; materialize it first"
 

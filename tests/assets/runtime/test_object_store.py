@@ -16,11 +16,13 @@ import s3fs
 
 from assets.resources import Workspace
 from assets.runtime.object_store import StoredLayout, _file_system
-from assets.sources.mimic import MIMIC_ASSETS
+from assets.sources.common import source_assets
 from pipelines.synthetic.mimic.write import write_mimic
 from schemas.cards import StepCard
 from schemas.errors import NestError, WriteError
 from tests.support.commands import BIN, ROOT, environment, free_port, run
+
+MIMIC_ASSETS = source_assets("mimic")
 
 BUCKET = "hospital"
 URL = f"s3://{BUCKET}/nest"

@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from assets.resources import Workspace
+from assets.sources.common import source_assets
 from assets.sources.fetch import as_published, crosswalk_files, mimic_demo_files
-from assets.sources.mimic import mimic_raw
 from pipelines.fetch.crosswalks import ARCHIVES
 from pipelines.reading.gem import NATIVE
 from pipelines.sources.mimic.checksums import SUMS
@@ -20,6 +20,8 @@ from tests.pipelines.fetch.test_fetch import sums_of, zip_of
 from tests.support.commands import run
 from tests.support.loopback_server import Answers, Site, serving
 from tests.support.raw_tables import CROSSWALKS, make_tables, write_tables
+
+mimic_raw = next(asset for asset in source_assets("mimic") if asset.key.path == ["mimic_raw"])
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,16 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.checks import source_checks
 from assets.definitions import defs
 from assets.resources import Workspace
-from assets.sources.instacart import INSTACART_ASSETS, INSTACART_CHECKS
+from assets.sources.common import source_assets
 from schemas.expectations import BASKET_SUITES
 from tests.support.commands import Run, run
 from tests.support.instacart_files import Order, write_shop
+
+INSTACART_ASSETS = source_assets("instacart")
+INSTACART_CHECKS = source_checks("instacart", BASKET_SUITES)
 
 ETL = [asset for asset in INSTACART_ASSETS if asset.group_names_by_key[asset.key] == "instacart_etl"]
 
@@ -67,7 +71,8 @@ def test_a_file_that_is_missing_is_one_message(tmp_path: Path):
 
 def test_the_jobs_do_all_of_instacart_and_nothing_of_another_source():
     repository = defs().get_repository_def()
-    everything = {asset.key for asset in INSTACART_ASSETS}
+    further = {dg.AssetKey(["instacart_nest"]), dg.AssetKey(["instacart_next_basket"])}
+    everything = {asset.key for asset in INSTACART_ASSETS} | further
     assert repository.get_job("instacart_full").asset_layer.executable_asset_keys == everything
     assert repository.get_job("instacart_etl").asset_layer.executable_asset_keys == {
         asset.key for asset in ETL

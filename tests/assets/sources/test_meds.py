@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from assets.resources import Workspace
-from assets.sources.meds import MEDS_ASSETS, meds_events, meds_raw, mimic_meds
-from assets.sources.mimic import MIMIC_ASSETS
+from assets.sources.common import source_assets, steps_of
+from assets.sources.mimic_meds import mimic_meds
 from pipelines.sources.meds.export import write_meds
 from pipelines.sources.mimic.steps import find_source
 from pipelines.synthetic.mimic.write import write_mimic
@@ -20,6 +20,11 @@ from tests.pipelines.sources.meds.test_any_meds import DAY, TYPES, dataset
 from tests.support.commands import run
 from tests.support.compare import run_all
 from tests.support.meds_tables import make_layout
+
+MEDS_ASSETS = source_assets("meds")
+meds_events = next(asset for asset in source_assets("meds") if asset.key.path == ["meds_events"])
+meds_raw = next(asset for asset in source_assets("meds") if asset.key.path == ["meds_raw"])
+MIMIC_ASSETS = source_assets("mimic")
 
 
 @pytest.mark.long
@@ -43,7 +48,7 @@ def test_the_events_of_a_dataset_are_shown_by_kind(tmp_path):
     written = make_layout(tmp_path / "mimic", PRESETS["default"])
     write_meds(written)
     workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(written.meds))
-    steps = MEDS_ASSETS[1 : MEDS_ASSETS.index(meds_events) + 1]
+    steps = MEDS_ASSETS[: MEDS_ASSETS.index(meds_events) + 1]
     result = dg.materialize(steps, resources={"workspace": workspace}, selection=steps)
     (event,) = result.asset_materializations_for_node("meds_events")
     assert "Events by kind" in event.metadata
@@ -83,12 +88,12 @@ def test_another_dataset_needs_no_mimic_meds(tmp_path):
 def test_without_a_dataset_the_user_is_told_which_to_give(tmp_path):
     message = "Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds first"
     with pytest.raises(InputError, match=message):
-        Workspace(data_dir=str(tmp_path)).meds_dataset()
+        steps_of(Workspace(data_dir=str(tmp_path)), "meds").dataset
 
 
 def done_by(workspace: Workspace, last: dg.AssetsDefinition) -> set[str]:
     """Materialize the steps from `meds_raw` to `last` and return those that did something."""
-    steps = MEDS_ASSETS[1 : MEDS_ASSETS.index(last) + 1]
+    steps = MEDS_ASSETS[: MEDS_ASSETS.index(last) + 1]
     result = dg.materialize(steps, resources={"workspace": workspace})
     return {
         event.asset_key.to_user_string()

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from assets.resources import Workspace
-from assets.sources.pcornet import PCORNET_ASSETS
+from assets.sources.common import source_assets
 from benchmarks.pipelines.postgres_server import PASSWORD, USER, Server
 from pipelines.sources.pcornet.databases.load_duckdb import load_duckdb
 from pipelines.synthetic.pcornet.write import write_pcornet
@@ -18,6 +18,8 @@ from schemas.layout import Layout
 from schemas.settings import Settings
 from tests.support.commands import run
 from tests.support.pcornet_server import SECRETS, cdm_in_postgres
+
+PCORNET_ASSETS = source_assets("pcornet")
 
 CHILDREN = 120
 ALL = [asset.key.to_user_string() for asset in PCORNET_ASSETS]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from assets.resources import Workspace
-from assets.sources.mimic import MIMIC_ASSETS
+from assets.sources.common import source_assets
 from pipelines.engine import dask as cluster_of_dask
 from pipelines.engine import executor
 from pipelines.sources.mimic import steps as mimic
@@ -27,6 +27,8 @@ from schemas.rules import PRESETS, DataRules
 from tests.support.commands import ROOT, free_port
 from tests.support.compare import run_all
 from tests.support.raw_tables import make_tables, write_tables
+
+MIMIC_ASSETS = source_assets("mimic")
 
 RULES = PRESETS["default"]
 LONGEST_WAIT_SECONDS = 300

@@ -1,0 +1,87 @@
+"""The assets every source has: its raw input, and a table each step, up to the SeqSet shards."""
+
+from functools import cache
+
+import dagster as dg
+
+from assets.metadata import input_result, subjects_result, table_result
+from assets.resources import Workspace
+from assets.runtime.code_version import code_version
+from assets.runtime.materialize import plainly
+from assets.runtime.step_cache import RAW, WITHOUT_SPLITS, once
+from pipelines.inputs.steps import SourceSteps, steps_class
+from schemas.sources import SourceSpec, sources
+
+OWNERS = ["team:data-engineering"]
+
+
+@cache
+def source_assets(name: str) -> tuple[dg.AssetsDefinition, ...]:
+    """Return the assets of a source from its raw input to its shards, in the order they are made in."""
+    spec = sources()[name]
+    return (_raw(spec), *(_table(spec, table) for table in spec.tables))
+
+
+def steps_of(workspace: Workspace, source: str) -> SourceSteps:
+    """Return the steps of a source with the settings of this run."""
+    return steps_class(sources()[source])(workspace.settings, workspace.layout(source))
+
+
+def _code(spec: SourceSpec, table: str) -> str:
+    modules = steps_class(spec).CODE
+    return code_version(*modules.get(table, modules["other"]))
+
+
+def _raw(spec: SourceSpec) -> dg.AssetsDefinition:
+    @dg.asset(
+        name=f"{spec.name}_{RAW}",
+        deps=list(spec.raw_needs),
+        kinds=set(spec.raw_kinds),
+        code_version=_code(spec, RAW),
+        description=spec.raw_about,
+        group_name=f"{spec.name}_etl",
+        owners=OWNERS,
+    )
+    @plainly
+    def raw(workspace: Workspace) -> dg.MaterializeResult:
+        steps = steps_of(workspace, spec.name)
+        steps.prepare()
+        step = steps.step(RAW)
+        card = once(steps.layout, list(steps.input_files), step.reads, step.make)
+        return input_result(card, **steps.locations)
+
+    return raw
+
+
+def _table(spec: SourceSpec, name: str) -> dg.AssetsDefinition:
+    table = spec.tables[name]
+
+    @dg.asset(
+        name=f"{spec.name}_{name}",
+        deps=[f"{spec.name}_{step}" for step in table.needs],
+        kinds={"polars", "parquet"},
+        code_version=_code(spec, name),
+        description=table.about,
+        group_name=f"{spec.name}_etl",
+        owners=OWNERS,
+    )
+    @plainly
+    def asset(workspace: Workspace) -> dg.MaterializeResult:
+        from nest_model.report import previews
+
+        steps = steps_of(workspace, spec.name)
+        step, path = steps.step(name), getattr(steps.layout, name)
+        card = once(
+            steps.layout,
+            [path, *step.also_writes],
+            step.reads,
+            step.make,
+            source=list(steps.input_files) if RAW in table.needs else (),
+            only={} if step.reads_splits else WITHOUT_SPLITS,
+        )
+        if name == "subjects":
+            return subjects_result(card, path)
+        pictures = {"events": previews.of_events, "seqset": previews.of_seqset}.get(name)
+        return table_result(card, path, pictures(card) if pictures else None)
+
+    return asset

@@ -1,0 +1,37 @@
+"""MIMIC-IV written as a MEDS dataset."""
+
+import dagster as dg
+
+from assets.metadata import card_metadata, column_schema
+from assets.resources import Workspace
+from assets.runtime.code_version import code_version
+from assets.runtime.materialize import plainly
+from assets.runtime.step_cache import once
+from assets.sources.common import OWNERS
+from pipelines.sources.meds import export as meds
+from schemas.tables.meds import MEDS_DATA
+
+
+@dg.asset(
+    deps=["mimic_subjects", "mimic_encounters", "mimic_events", "mimic_drug_lookup"],
+    group_name="mimic_meds",
+    kinds={"polars", "parquet"},
+    code_version=code_version("pipelines.sources.meds.export"),
+    owners=OWNERS,
+)
+@plainly
+def mimic_meds(workspace: Workspace) -> dg.MaterializeResult:
+    """MIMIC-IV as a MEDS 0.4 dataset, for any tool that reads MEDS; values, both times and stays travel beside it."""
+    layout = workspace.layout("mimic")
+    card = once(layout, [layout.meds], {}, lambda: meds.write_meds(layout))
+    dg.AssetExecutionContext.get().log.info(f"{card.counts['rows']:,} rows under {card.contract}")
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": card.counts["rows"],
+            "dagster/column_schema": column_schema(MEDS_DATA),
+            "dagster/uri": layout.meds.as_uri(),
+            "contract": card.contract,
+            **card_metadata(card),
+        },
+        data_version=dg.DataVersion(card.version),
+    )
