@@ -4,6 +4,7 @@ import ast
 import hashlib
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def code_version(*modules: str, started_by: str | None = None) -> str:
     for file in sorted(
         _data_files(reached := _reached(modules)) | reached | ({command} if command else set())
     ):
-        digest.update(f"{file.relative_to(ROOT)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+        digest.update(f"{_label(file)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
@@ -51,7 +52,7 @@ def _imported(module: str) -> tuple[str, ...]:
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return tuple(name for name in found if name.split(".")[0] in ROOMS)
+    return tuple(name for name in found if name.split(".")[0] in (*ROOMS, module.split(".")[0]))
 
 
 def _statements(block: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -62,8 +63,20 @@ def _statements(block: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(getattr(statement, field, []))
 
 
+def _label(file: Path) -> str:
+    return str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else f"{file.parent.name}/{file.name}"
+
+
 def _file(module: str) -> Path | None:
-    path = ROOT / module.replace(".", "/")
+    """Return the file of a module of ours, or of an installed package that adds a source."""
+    room, *below = module.split(".")
+    if room in ROOMS:
+        folder = ROOT / room
+    elif (package := find_spec(room)) is not None and package.submodule_search_locations:
+        folder = Path(package.submodule_search_locations[0])
+    else:
+        return None
+    path = folder.joinpath(*below)
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 
 

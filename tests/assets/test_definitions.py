@@ -48,7 +48,7 @@ def test_the_jobs_are_the_whole_chain_and_its_stretches():
         for source in ("mimic", "meds", "pcornet")
         for job in ("full", "etl", "pretrain", "finetune")
     }
-    others = {"fetch_mimic_demo", "fetch_crosswalks", "instacart_full", "instacart_etl"}
+    others = {"fetch_mimic_demo", "fetch_crosswalks", "instacart_full", "instacart_etl", "instacart_pretrain"}
     cohorts = {f"cohort_{cohort}" for cohort in COHORTS}
     assert {name for name in REPOSITORY.job_names if not name.startswith("__")} == chains | others | cohorts
 

@@ -88,7 +88,7 @@ def test_another_dataset_needs_no_mimic_meds(tmp_path):
 def test_without_a_dataset_the_user_is_told_which_to_give(tmp_path):
     message = "Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds first"
     with pytest.raises(InputError, match=message):
-        steps_of(Workspace(data_dir=str(tmp_path)), "meds").dataset
+        steps_of(Workspace(data_dir=str(tmp_path)), "meds").raw().make()
 
 
 def done_by(workspace: Workspace, last: dg.AssetsDefinition) -> set[str]:

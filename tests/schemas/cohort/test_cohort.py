@@ -262,7 +262,7 @@ def test_other_faults_do_not_hide_a_leak():
 
 def test_dates_mean_nothing_where_they_are_shifted():
     assert fault(("keep: every", "from: 2016-01-01")) == (
-        "c.yaml:6: index: 'from' and 'to' mean nothing in MIMIC, whose dates are shifted"
+        "c.yaml:6: index: 'from' and 'to' mean nothing in MIMIC-IV, where dates are shifted"
     )
 
 
