@@ -16,16 +16,10 @@ from assets.checks import (
 from assets.cohorts import FOLDER, labels, unreadable
 from assets.environment.nest_environment import checkout_above
 from assets.jobs import jobs, of_cohort
+from assets.models.cohort_models import fine_tuned, leak_audit, lightgbm, yardsticks
 from assets.models.next_basket import instacart_next_basket
-from assets.models.training import (
-    cohort_report,
-    fine_tuned,
-    leak_audit,
-    lightgbm,
-    pretrained,
-    report,
-    yardsticks,
-)
+from assets.models.pretrain import pretrained
+from assets.models.report import cohort_report, report
 from assets.resources import Workspace
 from assets.runtime.executor import two_at_a_time
 from assets.runtime.instance import RefusedRunError

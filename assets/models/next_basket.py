@@ -5,7 +5,7 @@ import json
 import dagster as dg
 
 from assets.metadata import pictures_metadata
-from assets.models.training import COMMAND, MODELS, flags, model_card
+from assets.models.common import COMMAND, MODELS, flags, model_card
 from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version

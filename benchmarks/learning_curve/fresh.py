@@ -5,7 +5,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from assets.models.training import flags
+from assets.models.common import flags
 from benchmarks.learning_curve.chain import COHORTS, FRESH, ROOT, environment, layout_of, settings
 from benchmarks.learning_curve.plan import Point
 from nest_model.options import FineTuningOptions

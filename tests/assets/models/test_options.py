@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.models.training import flags
+from assets.models.common import flags
 from assets.resources import Workspace
 from nest_model.options import PretrainingOptions
 from schemas.errors import NestError

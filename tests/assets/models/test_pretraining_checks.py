@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from assets.checks import pretraining_checks
-from assets.models.training import beside_guesses
+from assets.models.pretrain import beside_guesses
 from assets.resources import Workspace
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.recipe import Recipe

@@ -10,13 +10,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.models import training
+from assets.models import cohort_models, pretrain
 from assets.resources import Workspace
 from assets.runtime.code_version import ROOT, code_version
 from schemas.cards import StepCard
 from schemas.errors import NestError
 from tests.support.factories.world import make_world
 from tests.support.kill.kills import processes_writing_to
+
+MODULES = (pretrain, cohort_models)
 
 
 @pytest.fixture
@@ -33,7 +35,8 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         told[:] = arguments
         raise NestError("enough")
 
-    monkeypatch.setattr(training, "run_nest_model", instead)
+    for module in MODULES:
+        monkeypatch.setattr(module, "run_nest_model", instead)
 
     def start(asset: dg.AssetsDefinition, seed: int = 1) -> dict[str, str]:
         seeded = Workspace(data_dir=str(tmp_path), seed=seed)
@@ -45,7 +48,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    "build", [training.pretrained, lambda name: training.fine_tuned(name, "mimic_mortality")]
+    "build", [pretrain.pretrained, lambda name: cohort_models.fine_tuned(name, "mimic_mortality")]
 )
 def test_a_training_is_told_the_key_of_its_step_and_its_threads(
     started, build, monkeypatch: pytest.MonkeyPatch
@@ -55,7 +58,8 @@ def test_a_training_is_told_the_key_of_its_step_and_its_threads(
     assert first["--threads"] in ("1", "2")
     assert started(build("mimic")) == first
     assert started(build("mimic"), seed=2)["--key"] != first["--key"]
-    monkeypatch.setattr(training, "code_version", lambda *_, **__: "other code")
+    for module in MODULES:
+        monkeypatch.setattr(module, "code_version", lambda *_, **__: "other code")
     assert started(build("mimic"))["--key"] != first["--key"]
 
 
@@ -92,7 +96,7 @@ def test_a_training_asked_to_end_counts_as_not_made_and_goes_on_when_it_is_run_a
 
     def materialize() -> dg.ExecuteInProcessResult:
         resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
-        return dg.materialize([training.pretrained("mimic")], resources=resources, raise_on_error=False)
+        return dg.materialize([pretrain.pretrained("mimic")], resources=resources, raise_on_error=False)
 
     asking = asked_to_end_soon(out)
     stopped = materialize()
@@ -133,13 +137,14 @@ def test_all_yardsticks_train_nest_without_pretraining_with_the_settings_of_nest
         out.mkdir(parents=True, exist_ok=True)
         return {"metrics": {"auroc": 0.75}}
 
-    monkeypatch.setattr(training, "run_nest_model", instead)
+    for module in MODULES:
+        monkeypatch.setattr(module, "run_nest_model", instead)
 
     def metadata(**settings):
         begun.clear()
         workspace = Workspace(data_dir=str(tmp_path), **settings)
         resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
-        result = dg.materialize([training.yardsticks("mimic", "mimic_mortality")], resources=resources)
+        result = dg.materialize([cohort_models.yardsticks("mimic", "mimic_mortality")], resources=resources)
         (event,) = result.get_asset_materialization_events()
         return event.step_materialization_data.materialization.metadata
 
@@ -172,8 +177,9 @@ def test_further_seeds_change_no_key_and_are_named_to_every_training(
         commands.append([command, *arguments])
         raise NestError("enough")
 
-    monkeypatch.setattr(training, "run_nest_model", instead)
-    trainings = (training.pretrained("mimic"), training.fine_tuned("mimic", "mimic_mortality"))
+    for module in MODULES:
+        monkeypatch.setattr(module, "run_nest_model", instead)
+    trainings = (pretrain.pretrained("mimic"), cohort_models.fine_tuned("mimic", "mimic_mortality"))
 
     def arguments(asset: dg.AssetsDefinition, content: str = "nest", **settings) -> list[str]:
         commands.clear()

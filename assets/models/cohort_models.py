@@ -1,4 +1,4 @@
-"""Pretraining, for each cohort a fine-tuned NEST, the yardsticks and a page, and the report over all."""
+"""The assets of a cohort's models: the fine-tuned NEST, LightGBM, the yardsticks and the leak audit."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -8,92 +8,29 @@ from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
-import pyarrow.parquet as pq
 
-from assets.metadata import column_schema, pictures_metadata
-from assets.resources import Workspace, has_gpu
+from assets.metadata import pictures_metadata
+from assets.models.common import (
+    COMMAND,
+    MODELS,
+    described,
+    flags,
+    model_card,
+    numbers,
+    several_seeds,
+    written,
+)
+from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import plainly
 from assets.runtime.step_cache import key_of, once
 from nest_model.data.predictions import WITHOUT_PRETRAINING, of_yardstick
-from nest_model.options import FineTuningOptions, PretrainingOptions
-from nest_model.training.guesses import table as guesses
-from nest_model.training.guesses.judgement import Judgement
-from schemas.cards import OF_A_COHORT, StepCard
+from nest_model.options import FineTuningOptions
+from schemas.cards import StepCard
 from schemas.layout import Layout
 from schemas.markdown import markdown_table
-from schemas.settings import Settings
-from schemas.sources import sources
 from schemas.tables.leak_audit import LeakAudit
-
-MODELS = {"owners": ["team:research"]}
-COMMAND = "nest_model.commands.parser"
-
-
-def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.AssetsDefinition:
-    """Return the asset `<source>_nest`: NEST pretrained on the shards of a source.
-
-    Args:
-        source: whose shards.
-        model: flags of the command beside the settings' own, for sets that are not stays.
-    """
-
-    @dg.asset(
-        name=f"{source}_nest",
-        deps=[f"{source}_{table}" for table in ("subjects", "vocab", "seqset")],
-        group_name=f"{source}_models",
-        kinds={"pytorch"},
-        code_version=code_version(
-            "nest_model.commands.pretrain", "nest_model.training.device", started_by=COMMAND
-        ),
-        description=(
-            "NEST pretrained on the training subjects (MLM + MSM), stopped early on the validation subjects."
-        ),
-        **MODELS,
-    )
-    @plainly
-    def nest(
-        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-    ) -> dg.MaterializeResult:
-        from nest_model.report import previews
-
-        layout, settings = workspace.layout(source), workspace.settings
-        out = layout.model(f"{source}_nest")
-        options = {"model": settings.model, "seed": settings.seed}
-        if settings.rules.cse_position is not None:
-            options["position"] = settings.rules.cse_position
-        options |= (
-            {"threads": 2} | dict(model or {}) | PretrainingOptions.from_text(settings.pretraining).flags()
-        )
-        gpu = {"gpu": settings.model == "auto" and has_gpu()}
-        paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}
-        key = {"key": key_of(layout, options | gpu)}  # whichever seeds there are beside this one
-        if settings.pretraining_seeds:
-            options |= several_seeds(settings)
-        reads = options | gpu
-
-        def make() -> StepCard:
-            return model_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths | key)))
-
-        card = once(layout, [out], reads, make)
-        return dg.MaterializeResult(
-            metadata={
-                **numbers(card),
-                "beside_guesses": beside_guesses(out),
-                **pictures_metadata(previews.of_training(out)),
-                **described(out),
-            },
-            data_version=dg.DataVersion(card.version),
-        )
-
-    return nest
-
-
-def beside_guesses(model: Path) -> dg.MetadataValue:
-    """Return a pretraining's validation beside the guesses it is held against, as the UI shows it."""
-    judgement = Judgement.read(model)
-    return dg.MetadataValue.md(markdown_table(guesses.rows(judgement.validation, judgement.yardsticks)))
 
 
 def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
@@ -271,121 +208,6 @@ def suspects_table(audit: LeakAudit) -> dg.MetadataValue:
         for suspect in audit.suspects
     ]
     return dg.MetadataValue.md(markdown_table(rows))
-
-
-def report(source: str, cohorts: list[str]) -> dg.AssetsDefinition:
-    """Return the asset `<source>_report` over the models of these cohorts."""
-    about = "One self-contained page and `metrics.json`: every model, every metric with its interval, the data card."
-    return _page(source, source, cohorts, "report", {"cohorts": ",".join(cohorts)}, about)
-
-
-def cohort_report(source: str, cohort: str) -> dg.AssetsDefinition:
-    """Return the asset `<cohort>_report`: the page of one cohort's models."""
-    about = (
-        f"One self-contained page on {cohort}: for whom, who was left out, every model and metric with its "
-        "interval, calibration, net benefit, subgroups, what the models look at, limits."
-    )
-    return _page(source, cohort, [cohort], "cohort-report", {"cohort": cohort}, about)
-
-
-def _page(
-    source: str, name: str, cohorts: list[str], command: str, of: Mapping[str, str], about: str
-) -> dg.AssetsDefinition:
-    """Return the asset `<name>_report`, made by a command of the model's that is told what it is `of`."""
-
-    @dg.asset(
-        name=f"{name}_report",
-        deps=[
-            *(f"{source}_{step}" for step in (*("raw", *sources()[source].tables), "nest")),
-            *(f"{cohort}_{what}" for cohort in cohorts for what in OF_A_COHORT if what != "report"),
-        ],
-        group_name=f"{source}_report",
-        kinds={"html"},
-        code_version=code_version("nest_model.report"),
-        description=about,
-        owners=["team:research"],
-    )
-    @plainly
-    def page(
-        context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
-    ) -> dg.MaterializeResult:
-        from nest_model.report import previews
-
-        layout = workspace.layout(source)
-        out, options = layout.report(name), {**of, "preset": workspace.settings.preset}
-
-        def make() -> StepCard:
-            arguments = flags({**options, "root": layout.root})
-            return model_card(run_nest_model(context, pipes, out, command, *arguments))
-
-        card = once(layout, [out], options, make)
-        return dg.MaterializeResult(
-            metadata={
-                "report": dg.MetadataValue.path(out / "report.html"),
-                **pictures_metadata(previews.of_report(out)),
-                **numbers(card),
-            },
-            data_version=dg.DataVersion(card.version),
-        )
-
-    return page
-
-
-def described(model: Path) -> dict[str, dg.MetadataValue]:
-    """Return a model's folder, and what its card says: its size, data, run and limits."""
-    card = model / "README.md"
-    if not card.exists():  # not trainable
-        return {}
-    return {"model": dg.MetadataValue.path(model), "model_card": dg.MetadataValue.md(card.read_text())}
-
-
-def written(predictions: Path) -> dict[str, Any]:
-    """Return where the predictions lie and what columns they have; how many they are, the labels tell."""
-    if not predictions.exists():
-        return {}
-    return {
-        "dagster/uri": predictions.as_uri(),
-        "dagster/column_schema": column_schema(pq.read_schema(predictions)),
-    }
-
-
-def model_card(event: dict[str, Any]) -> StepCard:
-    """Return what a command said at its end as the card of its step: its numbers, or why there is no model."""
-    reason = event.get("reason")
-    metrics = {
-        name: value for name, value in event.get("metrics", {}).items() if isinstance(value, int | float)
-    }
-    return StepCard(
-        step="model",
-        contract="model/1",
-        metrics=metrics,
-        warnings=[f"not trainable: {reason}"] if reason else [],
-    )
-
-
-def numbers(card: StepCard) -> dict[str, dg.MetadataValue]:
-    """Return what came of a model as metadata: its numbers, or why there is none."""
-    told = {name: dg.MetadataValue.float(_rounded(value)) for name, value in card.metrics.items()}
-    return told | ({"not_trainable": dg.MetadataValue.text(" ".join(card.warnings))} if card.warnings else {})
-
-
-def _rounded(value: float) -> float:
-    """Return four digits of a fraction; a count whole."""
-    return float(value) if float(value).is_integer() else float(f"{value:.4g}")
-
-
-def several_seeds(settings: Settings) -> dict[str, str]:
-    """Return the flag that names all seeds; nothing where there is one."""
-    seeds = settings.all_seeds
-    return {"seeds": ",".join(map(str, seeds))} if len(seeds) > 1 else {}
-
-
-def flags(options: Mapping[str, Any]) -> list[str]:
-    """Return options as a command line has them; one that is True is its name alone."""
-    pairs = (
-        [f"--{name}", str(value)] if value is not True else [f"--{name}"] for name, value in options.items()
-    )
-    return [part for pair in pairs for part in pair]
 
 
 def _on_tokens_and_labels(source: str, cohort: str) -> dict[str, Any]:
