@@ -274,7 +274,7 @@ def input_files(settings: Settings, layout: Layout) -> list[Path]:
 
 def made_with(settings: Settings) -> dict[str, int | str]:
     """Return the settings the input and its ids depend on; of the salt only what any id says of it."""
-    salted = Ids(salt_of(settings)).salted
+    salted = Ids(salt_of(settings)).fingerprint
     if _whose(settings) != "synthetic":
         return {"salted": salted, "pcornet_birth_dates": settings.pcornet_birth_dates}
     return {"salted": salted, **settings.model_dump(include={"synthetic_children", "seed"})}

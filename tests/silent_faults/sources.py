@@ -78,7 +78,7 @@ def of_omop(table: str, **other: str) -> Use:
 def as_items(_: World) -> Iterator[None]:
     """Know no code of a diagnosis."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("DECLARED", "WHOLE"):
+        for name in ("CODE_PATTERNS", "WHOLE_CODE_PATTERNS"):
             patch.setattr(codes, name, tuple(row for row in getattr(codes, name) if row[1] != "DX"))
         yield
 
@@ -109,7 +109,7 @@ FAULTS = [
         Fault(
             f"Instacart: the orders asked for are fitted on, preset {preset}",
             "code",
-            replaced(instacart_corpus, "held_back", nothing),
+            replaced(instacart_corpus, "last_visible_orders", nothing),
             up_to("instacart", "vocab", preset),
             Expectation("instacart_vocab", "product_is_counted_without_the_orders_asked_for"),
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.sources.pcornet.ids import Ids
-from pipelines.sources.pcornet.site import Owners, Site
+from pipelines.sources.pcornet.site import EncounterOwners, Site
 from pipelines.sources.pcornet.tables import KEYS, TABLES
 
 SALT = "a salt of this test"
@@ -79,7 +79,7 @@ def site(population: pl.DataFrame, owners: Mapping[str, str], *others: str) -> S
         IDS,
         everyone,
         ids,
-        Owners(
+        EncounterOwners(
             pl.Series([visit(name) for name in owners], dtype=pl.Int64).to_numpy(),
             pl.Series([patient(name) for name in owners.values()], dtype=pl.Int64).to_numpy(),
         ),

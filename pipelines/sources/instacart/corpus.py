@@ -18,19 +18,19 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
     So under `fit_on: all`, too: what a user is asked for, or chosen by, is fitted on under no rules.
     """
     users = scan_table(layout.subjects, SUBJECTS)
-    fitted = users.filter(pl.col("split") != "val").select("subject_id").collect()["subject_id"]
-    return corpus.fit_vocab(layout, rules, subjects=fitted, held_back=held_back(layout))
+    train_users = users.filter(pl.col("split") != "val").select("subject_id").collect()["subject_id"]
+    return corpus.fit_vocab(layout, rules, subjects=train_users, held_back=last_visible_orders(layout))
 
 
-def held_back(layout: Layout) -> pl.Series:
+def last_visible_orders(layout: Layout) -> pl.Series:
     """Return the encounter_id of each test user's last order that holds something visible.
 
     It is what one target asks for; it is fitted on under neither, so that both read the same vocabulary.
     """
-    tested = scan_table(layout.subjects, SUBJECTS).filter(pl.col("split") == "test").select("subject_id")
+    test_users = scan_table(layout.subjects, SUBJECTS).filter(pl.col("split") == "test").select("subject_id")
     last = (
         scan_table(layout.events, EVENTS)
-        .join(tested, on="subject_id", how="semi")
+        .join(test_users, on="subject_id", how="semi")
         .group_by("subject_id")
         .agg(pl.col("encounter_id").max_by("time"))
     )

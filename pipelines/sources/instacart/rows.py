@@ -16,21 +16,21 @@ from schemas.errors import InputError
 from schemas.tables.events import ENCOUNTERS, EVENTS, HIDDEN
 
 EVAL_SETS = ("prior", "train", "test")
-VALIDATION_FROM = 0.95  # of the users the provider trains on, by hash
+VALIDATION_START = 0.95  # of the users the provider trains on, by hash
 FIRST_DAY = pl.datetime(2000, 1, 1, time_unit="us")
 MICROSECONDS_PER_DAY = 86_400_000_000
-LONGEST_HISTORY_DAYS = 36_500
-MOST_FOREIGN_SHARE = 0.001  # of the lines may name an order or a product that is in no table
+MAX_HISTORY_DAYS = 36_500
+MAX_UNKNOWN_SHARE = 0.001  # of the lines may name an order or a product that is in no table
 REASONS = ("unknown_order", "hidden_order", "unknown_product")
 
 
-def refuse_odd_orders(orders: pl.DataFrame) -> None:
+def refuse_invalid_orders(orders: pl.DataFrame) -> None:
     """Raise InputError where the orders of a user cannot be put in a row, or one cannot be told to be seen or not."""
     is_last = pl.col("order_number") == pl.col("order_number").max().over("user_id")
     days = pl.col("days_since_prior_order")
     faults = orders.select(
-        _repeats("order_id").alias("column order_id: {} of {} rows repeat another row's"),
-        _repeats("user_id", "order_number").alias(
+        _count_repeats("order_id").alias("column order_id: {} of {} rows repeat another row's"),
+        _count_repeats("user_id", "order_number").alias(
             "column order_number: {} of {} rows repeat another order of their user"
         ),
         (~pl.col("eval_set").is_in(EVAL_SETS))
@@ -39,16 +39,16 @@ def refuse_odd_orders(orders: pl.DataFrame) -> None:
         ((pl.col("eval_set") != "prior") & ~is_last)
         .sum()
         .alias("column eval_set: {} of {} rows are train or test, but not the last order of their user"),
-        (~days.is_between(0, LONGEST_HISTORY_DAYS))
+        (~days.is_between(0, MAX_HISTORY_DAYS))
         .sum()
         .alias("column days_since_prior_order: {} of {} values are no days from 0 to 100 years"),
     ).row(0, named=True)
-    said = [text.format(f"{count:,}", f"{orders.height:,}") for text, count in faults.items() if count]
-    if said:
-        raise InputError(f"orders: {'; '.join(said)}. Give the table as it was published, whole.")
+    messages = [text.format(f"{count:,}", f"{orders.height:,}") for text, count in faults.items() if count]
+    if messages:
+        raise InputError(f"orders: {'; '.join(messages)}. Give the table as it was published, whole.")
 
 
-def _repeats(*columns: str) -> pl.Expr:
+def _count_repeats(*columns: str) -> pl.Expr:
     return (
         pl.len() - pl.struct(columns).n_unique()
         if len(columns) > 1
@@ -59,7 +59,7 @@ def _repeats(*columns: str) -> pl.Expr:
 def subjects(orders: pl.DataFrame) -> pl.DataFrame:
     """Return subjects/1 in the provider's own split: test where the last order is, else train, some for validation."""
     users = orders.group_by("user_id").agg(is_test=(pl.col("eval_set") == "test").any()).sort("user_id")
-    by_hash = assign_split(users["user_id"], VALIDATION_FROM, 1.0)
+    by_hash = assign_split(users["user_id"], VALIDATION_START, 1.0)
     split = pl.when("is_test").then(pl.lit("test")).otherwise(by_hash)
     unknown = {name: pl.lit(None) for name in ("birth_date", "death_date", "sex")}
     return users.select(subject_id="user_id", **unknown, split=split, pretrain_split=split)
@@ -73,7 +73,7 @@ def encounters(orders: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
     in_order = orders.sort("user_id", "order_number")
     is_first = pl.col("user_id") != pl.col("user_id").shift(1).fill_null(pl.col("user_id") - 1)
     gap = pl.col("days_since_prior_order")
-    dated = in_order.with_columns(
+    orders_with_gaps = in_order.with_columns(
         is_first=is_first,
         gap_us=pl.when(~is_first)
         .then(gap.fill_null(0) * MICROSECONDS_PER_DAY)
@@ -81,7 +81,7 @@ def encounters(orders: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
         .round()
         .cast(pl.Int64),
     )
-    noted = dated.select(
+    counts = orders_with_gaps.select(
         gap_not_given=(~pl.col("is_first") & gap.is_null()).sum(),
         gap_before_a_first_order=(pl.col("is_first") & gap.is_not_null()).sum(),
     ).row(0, named=True)
@@ -90,7 +90,7 @@ def encounters(orders: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
     place = pl.int_range(pl.len()).over("user_id", "since_first")
     start = FIRST_DAY + pl.duration(microseconds=pl.col("since_first") + place)
     stays = (
-        dated.with_columns(since_first=since_first)
+        orders_with_gaps.with_columns(since_first=since_first)
         .with_columns(start=start)
         .select(
             subject_id="user_id",
@@ -108,12 +108,12 @@ def encounters(orders: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
         )
     )
     return stays.select(ENCOUNTERS.names), Flow(
-        source_rows=orders.height, kept_rows=stays.height, noted=noted
+        source_rows=orders.height, kept_rows=stays.height, noted=counts
     )
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownIds:
     """The orders and products there are, to look the lines up in."""
 
     order_id: NDArray[np.int64]  # rising
@@ -122,64 +122,66 @@ class Known:
     product_id: NDArray[np.int64]  # rising
 
     @classmethod
-    def of(cls, stays: pl.DataFrame, products: pl.Series) -> "Known":
+    def from_tables(cls, stays: pl.DataFrame, products: pl.Series) -> "KnownIds":
         """Return what encounters/1 and the column of product ids hold."""
         by_id = stays.select("encounter_id", "subject_id", hidden=pl.col("type").eq_missing(HIDDEN)).sort(
             "encounter_id"
         )
-        ids, owners, hidden = (by_id[name].to_numpy() for name in by_id.columns)
-        return cls(ids, owners, hidden, products.unique().sort().to_numpy())
+        order_ids, subject_ids, is_hidden = (by_id[name].to_numpy() for name in by_id.columns)
+        return cls(order_ids, subject_ids, is_hidden, products.unique().sort().to_numpy())
 
 
-def sift_lines(lines: pl.DataFrame, known: Known) -> tuple[pl.DataFrame, Flow]:
+def select_visible_lines(lines: pl.DataFrame, ids: KnownIds) -> tuple[pl.DataFrame, Flow]:
     """Return the lines of the visible orders and known products, and the flow.
 
     Returns:
         subject_id, encounter_id, product_id, add_to_cart_order; a line that repeats another stays.
     """
-    order, has_order = _place(known.order_id, lines["order_id"])
-    _, has_product = _place(known.product_id, lines["product_id"])
-    hidden = has_order & known.is_hidden[order]
-    kept = has_order & ~hidden & has_product
-    counts = (~has_order, hidden, has_order & ~hidden & ~has_product)
+    order, has_order = _find_ids(ids.order_id, lines["order_id"])
+    _, has_product = _find_ids(ids.product_id, lines["product_id"])
+    is_hidden = has_order & ids.is_hidden[order]
+    is_selected = has_order & ~is_hidden & has_product
+    masks = (~has_order, is_hidden, has_order & ~is_hidden & ~has_product)
     rows = lines.select(
-        pl.Series("subject_id", known.subject_id[order]),
+        pl.Series("subject_id", ids.subject_id[order]),
         encounter_id="order_id",
         product_id="product_id",
         add_to_cart_order="add_to_cart_order",
     )
-    kept_rows = rows if kept.all() else rows.filter(pl.Series(kept))
-    dropped = {reason: int(np.count_nonzero(mask)) for reason, mask in zip(REASONS, counts, strict=True)}
-    return kept_rows, Flow(source_rows=lines.height, kept_rows=kept_rows.height, dropped=dropped)
+    kept_rows = rows if is_selected.all() else rows.filter(pl.Series(is_selected))
+    counts = {reason: int(np.count_nonzero(mask)) for reason, mask in zip(REASONS, masks, strict=True)}
+    return kept_rows, Flow(source_rows=lines.height, kept_rows=kept_rows.height, dropped=counts)
 
 
-def _place(known: NDArray[np.int64], wanted: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    values = wanted.to_numpy()
-    place = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    return place, known[place] == values
+def _find_ids(
+    sorted_ids: NDArray[np.int64], column: pl.Series
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    values = column.to_numpy()
+    place = np.minimum(np.searchsorted(sorted_ids, values), len(sorted_ids) - 1)
+    return place, sorted_ids[place] == values
 
 
-def refuse_foreign(table: str, flow: Flow) -> None:
+def refuse_unknown_ids(table: str, flow: Flow) -> None:
     """Raise InputError where more lines than a few name an order or a product that is in no table."""
-    for reason, what in (("unknown_order", "order_id"), ("unknown_product", "product_id")):
-        if flow.dropped[reason] > MOST_FOREIGN_SHARE * flow.source_rows:
+    for reason, column in (("unknown_order", "order_id"), ("unknown_product", "product_id")):
+        if flow.dropped[reason] > MAX_UNKNOWN_SHARE * flow.source_rows:
             raise InputError(
-                f"{table}: column {what}: {dropped_sentence(reason, f'{flow.dropped[reason]:,}', flow.source_rows)} "
-                f"(more than {MOST_FOREIGN_SHARE:.1%}). Give all tables of one release, whole."
+                f"{table}: column {column}: {dropped_sentence(reason, f'{flow.dropped[reason]:,}', flow.source_rows)} "
+                f"(more than {MAX_UNKNOWN_SHARE:.1%}). Give all tables of one release, whole."
             )
 
 
 def dropped_sentence(reason: str, count: str, rows: int) -> str:
     """Say how many lines, exactly or as may be shown, were dropped for a reason."""
-    what = {
+    predicates = {
         "unknown_order": "name an order that is not in orders",
         "hidden_order": "are of a test order, whose products are withheld",
         "unknown_product": "name a product that is not in products",
     }
-    return f"{count} of {rows:,} rows {what[reason]}"
+    return f"{count} of {rows:,} rows {predicates[reason]}"
 
 
-def items(lines: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
+def item_events(lines: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
     """Return events/1 of the lines of some orders: at the order's start, ranked by product_id.
 
     Args:
@@ -187,10 +189,10 @@ def items(lines: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
         stays: encounters/1 of at least these orders.
     """
     product = pl.col("product_id").cast(pl.String)
-    timed = lines.join(
+    lines_with_start = lines.join(
         stays.select("encounter_id", "start"), on="encounter_id", how="left", maintain_order="left"
     )
-    return timed.select(
+    return lines_with_start.select(
         "subject_id",
         "encounter_id",
         time="start",

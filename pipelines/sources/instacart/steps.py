@@ -13,7 +13,7 @@ from pipelines.engine.executor import each_bucket
 from pipelines.engine.progress import StepProgress
 from pipelines.events.store import scan_table, write_events
 from pipelines.reading.tables import count_lines, estimate_rows, require_columns
-from pipelines.sources.instacart import rows as rows_of
+from pipelines.sources.instacart import rows as transforms
 from pipelines.sources.instacart.tables import ORDER_PRODUCTS, READ, InstacartSource
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
@@ -51,8 +51,8 @@ def inspect_raw(source: InstacartSource, layout: Layout) -> StepCard:
 def extract_subjects(source: InstacartSource, layout: Layout, *, subjects_per_bucket: int) -> StepCard:
     """Write subjects/1, in the provider's own split, and buckets/1."""
     orders = source.read("orders")
-    rows_of.refuse_odd_orders(orders)
-    users = rows_of.subjects(orders)
+    transforms.refuse_invalid_orders(orders)
+    users = transforms.subjects(orders)
     write_table(users.to_arrow(), layout.subjects, SUBJECTS, made_by="extract_subjects")
     buckets = write_buckets(users["subject_id"], layout, subjects_per_bucket=subjects_per_bucket)
     splits = {f"split_{name}": count for name, count in sorted(users["split"].value_counts().iter_rows())}
@@ -67,8 +67,8 @@ def extract_subjects(source: InstacartSource, layout: Layout, *, subjects_per_bu
 def extract_encounters(source: InstacartSource, layout: Layout) -> StepCard:
     """Write encounters/1, one per order."""
     orders = source.read("orders")
-    rows_of.refuse_odd_orders(orders)
-    stays, flow = rows_of.encounters(orders)
+    transforms.refuse_invalid_orders(orders)
+    stays, flow = transforms.encounters(orders)
     write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by="extract_encounters")
     card = StepCard(
         step="encounters",
@@ -78,8 +78,8 @@ def extract_encounters(source: InstacartSource, layout: Layout) -> StepCard:
             "subjects": stays["subject_id"].n_unique(),
             "hidden_orders": int((stays["type"] == HIDDEN).sum()),
         },
-        notes=_capped_gaps(orders["days_since_prior_order"]),
-        warnings=_missing_gaps(flow),
+        notes=_capped_gap_notes(orders["days_since_prior_order"]),
+        warnings=_missing_gap_warnings(flow),
     )
     return shards.write_card(card, layout)
 
@@ -87,22 +87,22 @@ def extract_encounters(source: InstacartSource, layout: Layout) -> StepCard:
 def extract_events(source: InstacartSource, layout: Layout) -> StepCard:
     """Write events/1: a product in a visible order is an event of kind ITEM, at the order's start."""
     orders = scan_table(layout.encounters, ENCOUNTERS).select("subject_id", "encounter_id", "type").collect()
-    known = rows_of.Known.of(orders, source.read("products")["product_id"])
-    buckets, counted = Buckets.read(layout), StepCard.read(layout.cards, "raw").counts
+    known_ids = transforms.KnownIds.from_tables(orders, source.read("products")["product_id"])
+    buckets, raw_counts = Buckets.read(layout), StepCard.read(layout.cards, "raw").counts
     with replace_folder(layout.events) as aside:
         spill = Spill(aside / "spill", buckets)
         flows = {
-            table: _spill_lines(source, table, known, spill, counted.get(f"rows_{table}"))
+            table: _spill_lines(source, table, known_ids, spill, raw_counts.get(f"rows_{table}"))
             for table in ORDER_PRODUCTS
         }
-        written = sum(each_bucket("events", partial(extract_bucket, layout, spill, aside), len(buckets)))
+        num_events = sum(each_bucket("events", partial(extract_bucket, layout, spill, aside), len(buckets)))
         shutil.rmtree(spill.folder)
     card = StepCard(
         step="events",
         contract=contract_name(EVENTS),
         flows=flows,
-        counts={"events": written, f"events_{KIND}": written},
-        warnings=_dropped_sentences(flows),
+        counts={"events": num_events, f"events_{KIND}": num_events},
+        warnings=_dropped_line_warnings(flows),
     )
     return shards.write_card(card, layout)
 
@@ -111,36 +111,36 @@ def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> i
     """Write the events of one bucket and return how many they are."""
     orders = scan_table(layout.encounters, ENCOUNTERS).filter(spill.buckets.within(bucket))
     lines = pl.concat(spill.read(table, bucket) for table in ORDER_PRODUCTS)
-    events = rows_of.items(lines, orders.select("encounter_id", "start").collect())
+    events = transforms.item_events(lines, orders.select("encounter_id", "start").collect())
     write_events(events, folder, KIND, bucket, made_by="extract_events")
     return events.height
 
 
 def _spill_lines(
-    source: InstacartSource, table: str, known: rows_of.Known, spill: Spill, rows: int | None
+    source: InstacartSource, table: str, known_ids: transforms.KnownIds, spill: Spill, rows: int | None
 ) -> Flow:
     """Route the lines we keep to their buckets and return how many there were; refuse more strays than a few.
 
     Args:
         rows: how many there are, where `inspect_raw` counted them.
     """
-    flow = Flow(source_rows=0, kept_rows=0, dropped=dict.fromkeys(rows_of.REASONS, 0))
+    flow = Flow(source_rows=0, kept_rows=0, dropped=dict.fromkeys(transforms.REASONS, 0))
     progress = StepProgress(table, "rows", estimate_rows(source.path(table)))
 
-    def sifted() -> Iterator[pl.DataFrame]:
+    def visible_lines() -> Iterator[pl.DataFrame]:
         nonlocal flow
         for batch in source.batches(table, rows=rows):
-            kept, part = rows_of.sift_lines(batch, known)
+            lines, part = transforms.select_visible_lines(batch, known_ids)
             flow += part
             progress.advance(batch.height)
-            yield kept
+            yield lines
 
-    spill.write(table, sifted())
-    rows_of.refuse_foreign(table, flow)
+    spill.write(table, visible_lines())
+    transforms.refuse_unknown_ids(table, flow)
     return flow
 
 
-def _capped_gaps(days: pl.Series) -> list[str]:
+def _capped_gap_notes(days: pl.Series) -> list[str]:
     if days.max() != CAPPED_DAYS:
         return []
     return [
@@ -149,20 +149,21 @@ def _capped_gaps(days: pl.Series) -> list[str]:
     ]
 
 
-def _missing_gaps(flow: Flow) -> list[str]:
+def _missing_gap_warnings(flow: Flow) -> list[str]:
     missing = flow.noted["gap_not_given"]
     if not missing:
         return []
-    some = f"{shown_count(missing, flow.source_rows)} of {flow.source_rows:,} orders"
+    share = f"{shown_count(missing, flow.source_rows)} of {flow.source_rows:,} orders"
     return [
-        f"orders: {some} come after another of their user and do not say how many days after; counted as 0."
+        f"orders: {share} come after another of their user and do not say how many days after; counted as 0."
     ]
 
 
-def _dropped_sentences(flows: dict[str, Flow]) -> list[str]:
+def _dropped_line_warnings(flows: dict[str, Flow]) -> list[str]:
     """Return a sentence for each reason lines were dropped for, as it may be shown to anyone."""
     return [
-        f"{table}: {rows_of.dropped_sentence(reason, shown_count(count, flow.source_rows), flow.source_rows)}; dropped."
+        f"{table}: {transforms.dropped_sentence(reason, shown_count(count, flow.source_rows), flow.source_rows)}; "
+        "dropped."
         for table, flow in flows.items()
         for reason, count in flow.dropped.items()
         if count

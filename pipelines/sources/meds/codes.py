@@ -26,13 +26,13 @@ ADMISSION, DISCHARGE, STAY_DEATH = "HOSPITAL_ADMISSION", "HOSPITAL_DISCHARGE", "
 DIED, ALIVE = "DIED", "ALIVE"
 VISIT, VISIT_END = ("VISIT", "VISIT_OCCURRENCE"), "VISIT_END"  # as converters from OMOP write a stay
 
-ABOUT_SUBJECTS = (BIRTH, DEATH, GENDER, RACE, INSURANCE, "LANGUAGE", "MARITAL_STATUS", "ETHNICITY")
-ABOUT_ENCOUNTERS = (ADMISSION, DISCHARGE, STAY_DEATH, *VISIT, VISIT_END)
+SUBJECT_CODES = (BIRTH, DEATH, GENDER, RACE, INSURANCE, "LANGUAGE", "MARITAL_STATUS", "ETHNICITY")
+ENCOUNTER_CODES = (ADMISSION, DISCHARGE, STAY_DEATH, *VISIT, VISIT_END)
 """Codes that say who someone is and when a stay was: attributes and times, never tokens."""
 CONDITION_END = "condition_end"
 """Says until when a diagnosis lasted, which another row is of."""
 
-WRITTEN = {
+WRITTEN_PREFIXES = {
     ("DX", "icd9cm"): "DIAGNOSIS//ICD//9//",
     ("DX", "icd10cm"): "DIAGNOSIS//ICD//10//",
     ("PR", "icd9pcs"): "PROCEDURE//ICD//9//",
@@ -40,9 +40,9 @@ WRITTEN = {
     ("MED", "name"): "MEDICATION//",
     ("LAB", "itemid"): "LAB//",
 }
-GIVEN = "//Administered"  # after a drug's name
+ADMINISTERED = "//Administered"  # after a drug's name
 
-DECLARED = (
+CODE_PATTERNS = (
     (r"^DIAGNOSIS//ICD//9//([\w.\s]+)$", "DX", "icd9cm"),
     (r"^DIAGNOSIS//ICD//10//([\w.\s]+)$", "DX", "icd10cm"),
     (r"(?i)^ICD9CM//?([\w.\s]+)$", "DX", "icd9cm"),
@@ -61,14 +61,14 @@ DECLARED = (
 )
 """Pattern of a MEDS code, its kind and vocabulary; the group is our code."""
 
-WHOLE = (
+WHOLE_CODE_PATTERNS = (
     (r"(?i)^(?:procedure_occurrence\w*|PROCEDURE//ICD|ICD9Proc|ICD10PCS|CPT4?|HCPCS)/(.+)$", "PR"),
     (r"(?i)^(?:condition_(?:occurrence|era)\w*|DIAGNOSIS|ICD(?:9|10|O3)\w*|SNOMED)/(.+)$", "DX"),
     (r"(?i)^drug_(?:exposure|era)\w*/(.+)$", "MED"),
 )
 """Pattern and kind of what else says that it is one, in a vocabulary or by a number we do not know: it stays whole."""
 
-SAID_BY_CODE = {
+SELF_DESCRIBING_CODES = {
     "condition": r"(?i)^(?:condition_|SNOMED/|ICD)",
     "procedure": r"(?i)^(?:procedure_|ICD(?:9Proc|10PCS)/|CPT|HCPCS)",
     "visit": r"(?i)^visit",
@@ -82,7 +82,7 @@ OMOP_NAMES = {name: f"{name}_occurrence" for name in ("condition", "procedure", 
 NO_DIAGNOSES = ("measurement", "drug_exposure", "device_exposure", "specimen")
 """OMOP tables whose SNOMED codes are no diagnoses: they get the table's name before them."""
 
-VALUED = (
+VALUE_PATTERNS = (
     (r"^LAB//(?:RESULT//)?(\d.*)$", "itemid"),
     (r"^LOINC//?(.+)$", "loinc"),
 )
@@ -91,7 +91,7 @@ VALUED = (
 TOKEN_PREFIX = {"rxnorm": "RX", "ndc": "NDC/", "snomed": "SNOMED/"}
 """Before the code of a vocabulary in its token: one that has no parents looks like none that has."""
 
-OTHER = "meds"
+OTHER_VOCAB = "meds"
 """The vocabulary of a code no prefix declares."""
 
 PARENTS = {"DX": "ICD10CM", "PR": "ICD10PCS", "MED": "ATC"}
@@ -111,7 +111,7 @@ def read_written_code() -> pl.Expr:
 def _prefix() -> pl.Expr:
     pair = [
         pl.when((pl.col("kind") == kind) & (pl.col("vocab") == vocab)).then(pl.lit(prefix))
-        for (kind, vocab), prefix in WRITTEN.items()
+        for (kind, vocab), prefix in WRITTEN_PREFIXES.items()
     ]
     return pl.coalesce(*pair, pl.concat_str("kind", pl.lit(SEPARATOR), "vocab", pl.lit(SEPARATOR)))
 
@@ -122,7 +122,7 @@ def _suffix() -> pl.Expr:
         pl.when(pl.col("kind") == "LAB")
         .then(unit)
         .when((pl.col("kind") == "MED") & (pl.col("vocab") == "name"))
-        .then(pl.lit(GIVEN))
+        .then(pl.lit(ADMINISTERED))
         .otherwise(pl.lit(""))
     )
 
@@ -138,57 +138,59 @@ def part_after(*names: str) -> pl.Expr:
     return pl.when(part != UNKNOWN).then(part)
 
 
-def with_table(rows: pl.DataFrame) -> pl.DataFrame:
+def with_table_prefix(rows: pl.DataFrame) -> pl.DataFrame:
     """Put the OMOP table a row is from before its code, where the code by itself would say something else.
 
     Args:
         rows: code, table.
     """
     code, table = pl.col("code"), pl.col("table").str.to_lowercase().str.strip_suffix("_occurrence")
-    named = table.replace_strict(OMOP_NAMES, default=table, return_dtype=pl.String)
+    table_name = table.replace_strict(OMOP_NAMES, default=table, return_dtype=pl.String)
     is_unsaid = pl.any_horizontal(
-        (table == name) & ~code.str.contains(alone) for name, alone in SAID_BY_CODE.items()
+        (table == name) & ~code.str.contains(alone) for name, alone in SELF_DESCRIBING_CODES.items()
     )
     is_misread = table.is_in(NO_DIAGNOSES) & code.str.contains(r"(?i)^SNOMED/")
     return rows.with_columns(
         code=pl.when(is_unsaid | is_misread)
-        .then(pl.concat_str(named, pl.lit(SEPARATOR), code))
+        .then(pl.concat_str(table_name, pl.lit(SEPARATOR), code))
         .otherwise(code)
     )
 
 
-def declare(distinct: pl.Series, valued: pl.Series) -> pl.DataFrame:
+def classify_codes(codes: pl.Series, numeric_codes: pl.Series) -> pl.DataFrame:
     """Return what each code of any MEDS dataset is to us, one row each.
 
     ICD-9 codes stay what they are, E and V codes with a 9 before them: they would pass for ICD-10 codes.
 
     Args:
-        distinct: the codes, each once.
-        valued: those of them with values enough for deciles.
+        codes: the codes, each once.
+        numeric_codes: those of them with values enough for deciles.
 
     Returns:
         meds_code, kind, vocab, code, mapped, unit (null); the same as valued_kind … of a row with a value; is_valued;
         is_mended where its letters are plain ones now; fault, one of CODE_FAULTS or null.
     """
     code, legible = pl.col("meds_code"), pl.col("legible")
-    own = pl.DataFrame({"meds_code": distinct, "legible": plain(distinct)}).with_columns(
-        own_kind=_first(legible, {pattern: kind for pattern, kind, _ in DECLARED}),
-        vocab=_first(legible, {pattern: vocab for pattern, _, vocab in DECLARED}).fill_null(OTHER),
-        whole_kind=_first(code, dict(WHOLE)),
-        recorded=pl.coalesce(legible.str.extract(pattern) for pattern, _, _ in DECLARED),
+    matches = pl.DataFrame({"meds_code": codes, "legible": plain(codes)}).with_columns(
+        own_kind=_first_match(legible, {pattern: kind for pattern, kind, _ in CODE_PATTERNS}),
+        vocab=_first_match(legible, {pattern: vocab for pattern, _, vocab in CODE_PATTERNS}).fill_null(
+            OTHER_VOCAB
+        ),
+        whole_kind=_first_match(code, dict(WHOLE_CODE_PATTERNS)),
+        recorded=pl.coalesce(legible.str.extract(pattern) for pattern, _, _ in CODE_PATTERNS),
     )
     bare = clean_code("recorded")
     whole = code.str.strip_chars()
-    named = own.with_columns(
+    code_rows = matches.with_columns(
         kind=pl.coalesce("own_kind", "whole_kind", pl.lit("ITEM")),
         code=pl.coalesce(bare, whole),
         unit=pl.lit(None, pl.String),
         valued_kind=pl.lit("LAB"),
-        valued_vocab=_first(code, dict(VALUED)).fill_null(OTHER),
-        valued_code=pl.coalesce(*(code.str.extract(pattern) for pattern, _ in VALUED), whole),
+        valued_vocab=_first_match(code, dict(VALUE_PATTERNS)).fill_null(OTHER_VOCAB),
+        valued_code=pl.coalesce(*(code.str.extract(pattern) for pattern, _ in VALUE_PATTERNS), whole),
         valued_mapped=pl.lit(None, pl.String),
         valued_unit=code.str.extract(r"^LAB//(?:RESULT//)?\d[^/]*//(.+)$"),
-        is_valued=code.is_in(valued.implode()) & pl.coalesce("own_kind", "whole_kind").is_null(),
+        is_valued=code.is_in(numeric_codes.implode()) & pl.coalesce("own_kind", "whole_kind").is_null(),
         is_mended=pl.col("own_kind").is_not_null() & (code != legible),
     ).with_columns(fault=_fault())
     mistakable = (pl.col("vocab") == "icd9cm") & pl.col("code").str.contains("^[EV]")
@@ -197,7 +199,7 @@ def declare(distinct: pl.Series, valued: pl.Series) -> pl.DataFrame:
         .then(pl.lit("9"))
         .otherwise(pl.col("vocab").replace_strict(TOKEN_PREFIX, default="", return_dtype=pl.String))
     )
-    return named.with_columns(mapped=pl.concat_str(prefix, "code")).drop(
+    return code_rows.with_columns(mapped=pl.concat_str(prefix, "code")).drop(
         "own_kind", "whole_kind", "legible", "recorded"
     )
 
@@ -205,14 +207,14 @@ def declare(distinct: pl.Series, valued: pl.Series) -> pl.DataFrame:
 def _fault() -> pl.Expr:
     """Return which of CODE_FAULTS a declared code has; null where it has none."""
     vocab = pl.col("vocab")
-    of_diagnoses = code_faults("recorded", DIAGNOSIS_CODES, is_nine=vocab == "icd9cm")
-    of_procedures = code_faults("recorded", PROCEDURE_CODES, is_nine=vocab == "icd9pcs")
+    diagnosis_faults = code_faults("recorded", DIAGNOSIS_CODES, is_nine=vocab == "icd9cm")
+    procedure_faults = code_faults("recorded", PROCEDURE_CODES, is_nine=vocab == "icd9pcs")
     is_coded = pl.col("own_kind").is_not_null()
-    faults = {fault: is_coded & (of_diagnoses[fault] | of_procedures[fault]) for fault in CODE_FAULTS}
+    faults = {fault: is_coded & (diagnosis_faults[fault] | procedure_faults[fault]) for fault in CODE_FAULTS}
     return pl.coalesce(pl.when(holds).then(pl.lit(fault)) for fault, holds in faults.items())
 
 
-def _first(code: pl.Expr, names: Mapping[str, str]) -> pl.Expr:
+def _first_match(code: pl.Expr, names: Mapping[str, str]) -> pl.Expr:
     """Return the name of the first pattern a code fits; null where it fits none."""
     return pl.coalesce(
         pl.when(code.str.contains(pattern)).then(pl.lit(name)) for pattern, name in names.items()

@@ -21,32 +21,32 @@ from pipelines.reading.files import (
     rewording,
     what_instead,
 )
-from pipelines.sources.meds.codes import with_table
+from pipelines.sources.meds.codes import with_table_prefix
 from schemas.errors import InputError
 from schemas.io.walk import leaves
 from schemas.tables.meds import CORE, ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA, MEDS_SPLITS
 
 ROWS_PER_BATCH = 500_000
 BY_GAPS = "none"
-IS_TEMPORARY = "its name begins with a dot, as a temporary file's ({}). Rename it, or take it away."
+TEMPORARY_NAME = "its name begins with a dot, as a temporary file's ({}). Rename it, or take it away."
 
-_READ_AS = pl.Schema(MEDS_DATA) | {
+_COLUMN_TYPES = pl.Schema(MEDS_DATA) | {
     "numeric_value": pl.Float64(),
     "end": pl.Datetime("us"),
     "table": pl.String(),
 }
 """Our types; a value stored as double is one: a float32 would hold seven of its digits."""
-_END, _TABLES = "end", ("table", "table_name")
+_END_COLUMN, _TABLE_COLUMNS = "end", ("table", "table_name")
 """What converters from OMOP write beside a row: until when it lasted, and the table it is from."""
-_NEEDED = ("subject_id", "time", "code")
-_OF_TYPE = {
+_REQUIRED_COLUMNS = ("subject_id", "time", "code")
+_ACCEPTED_TYPES = {
     pa.int64(): (pa.types.is_integer, "whole numbers"),
     pa.timestamp("us"): (
-        lambda stored: pa.types.is_timestamp(stored) and stored.tz is None,
+        lambda dtype: pa.types.is_timestamp(dtype) and dtype.tz is None,
         "times without a zone",
     ),
-    pa.string(): (lambda stored: _is_text(stored) or pa.types.is_null(stored), "text"),
-    pa.float32(): (lambda stored: pa.types.is_floating(stored) or pa.types.is_integer(stored), "numbers"),
+    pa.string(): (lambda dtype: _is_text(dtype) or pa.types.is_null(dtype), "text"),
+    pa.float32(): (lambda dtype: pa.types.is_floating(dtype) or pa.types.is_integer(dtype), "numbers"),
     pa.float64(): (pa.types.is_floating, "numbers"),
 }
 """Of each type of MEDS_DATA: what a file may store instead, and how people call it."""
@@ -58,7 +58,7 @@ class MedsDataset:
 
     root: Path
     files: tuple[Path, ...]
-    is_ours: bool  # every file has our extension columns
+    is_nest_export: bool  # every file has our extension columns
     encounter_column: str | None  # None: sets are formed by gaps
     table_column: str | None = None  # the OMOP table of a row, where every file has one
     has_end: bool = False  # every file says until when a row lasted
@@ -73,35 +73,37 @@ class MedsDataset:
         return file.relative_to(self.root).as_posix()
 
     def batches(self, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield the rows of all files, file by file; see `batches_of`."""
+        """Yield the rows of all files, file by file; see `file_batches`."""
         for file in self.files:
-            yield from self.batches_of(file, *columns)
+            yield from self.file_batches(file, *columns)
 
-    def batches_of(self, file: Path, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield the rows of a file in the order stored, columns named and typed as in _READ_AS.
+    def file_batches(self, file: Path, *columns: str) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a file in the order stored, columns named and typed as in _COLUMN_TYPES.
 
         `encounter_id` is the dataset's encounter column; a column the file lacks is null. Where a row says what table
-        it is from, so does its code, see `with_table`.
+        it is from, so does its code, see `with_table_prefix`.
 
         Raises:
             InputError: the file is damaged, its encounters are no whole numbers, or a value does not fit our type.
         """
-        seen = 0
-        source: dict[str, str | None] = {name: name for name in columns}
-        source |= {"encounter_id": self.encounter_column, "end": _END if self.has_end else None}
-        source |= {"table": self.table_column}
-        wanted = (*columns, "table") if self.table_column and "code" in columns else columns
-        with _rewording(self.name(file), file), file.open("rb") as stream:
+        num_rows = 0
+        stored_as: dict[str, str | None] = {name: name for name in columns}
+        stored_as |= {"encounter_id": self.encounter_column, "end": _END_COLUMN if self.has_end else None}
+        stored_as |= {"table": self.table_column}
+        names = (*columns, "table") if self.table_column and "code" in columns else columns
+        with _clear_errors(self.name(file), file), file.open("rb") as stream:
             parquet = pq.ParquetFile(stream)
-            there = [name for name in wanted if source[name] in parquet.schema_arrow.names]
-            for batch in parquet.iter_batches(ROWS_PER_BATCH, columns=[source[name] for name in there]):
-                table = pl.DataFrame(pa.table({name: batch[source[name]] for name in there}))
-                stored = table.with_columns(pl.col(pl.Categorical).cast(pl.String))
-                rows = stored.select(_typed(name, name in there) for name in wanted)
-                seen += rows.height
-                self._refuse_lost_encounters(file, stored, rows)
-                _refuse_lost(self.name(file), stored, rows, seen)
-                yield with_table(rows).drop("table") if "table" in wanted else rows
+            stored_names = [name for name in names if stored_as[name] in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(
+                ROWS_PER_BATCH, columns=[stored_as[name] for name in stored_names]
+            ):
+                table = pl.DataFrame(pa.table({name: batch[stored_as[name]] for name in stored_names}))
+                raw = table.with_columns(pl.col(pl.Categorical).cast(pl.String))
+                rows = raw.select(_cast_column(name, name in stored_names) for name in names)
+                num_rows += rows.height
+                self._refuse_encounter_ids(file, raw, rows)
+                _refuse_overflow(self.name(file), raw, rows, num_rows)
+                yield with_table_prefix(rows).drop("table") if "table" in names else rows
 
     def splits(self) -> pl.DataFrame | None:
         """Return subject_id, split as the dataset gives them; None where it does not."""
@@ -109,24 +111,24 @@ class MedsDataset:
         if file is None:
             return None
         name = self.name(file)
-        with _rewording(name, file), file.open("rb") as stream:
+        with _clear_errors(name, file), file.open("rb") as stream:
             parquet = pq.ParquetFile(stream)
             if not set(MEDS_SPLITS.names) <= set(parquet.schema_arrow.names):
                 raise InputError(f"{name}: no column subject_id or split. Write it as MEDS has it.")
             _require_types(name, parquet.schema_arrow, MEDS_SPLITS)
-            stored = pl.DataFrame(parquet.read(MEDS_SPLITS.names))
-        rows = stored.cast(pl.Schema(MEDS_SPLITS), strict=False)
-        _refuse_lost(name, stored, rows, rows.height)
+            raw = pl.DataFrame(parquet.read(MEDS_SPLITS.names))
+        rows = raw.cast(pl.Schema(MEDS_SPLITS), strict=False)
+        _refuse_overflow(name, raw, rows, rows.height)
         return rows
 
-    def _refuse_lost_encounters(self, file: Path, stored: pl.DataFrame, rows: pl.DataFrame) -> None:
-        if "encounter_id" not in stored.columns:
+    def _refuse_encounter_ids(self, file: Path, raw: pl.DataFrame, rows: pl.DataFrame) -> None:
+        if "encounter_id" not in raw.columns:
             return
-        back = rows["encounter_id"].cast(stored["encounter_id"].dtype, strict=False)
-        lost = int((back.ne_missing(stored["encounter_id"])).sum())
-        if lost:
+        back = rows["encounter_id"].cast(raw["encounter_id"].dtype, strict=False)
+        num_lost = int((back.ne_missing(raw["encounter_id"])).sum())
+        if num_lost:
             raise InputError(
-                f"{self.name(file)}: column {self.encounter_column}: {lost:,} of the first {rows.height:,} values are "
+                f"{self.name(file)}: column {self.encounter_column}: {num_lost:,} of the first {rows.height:,} values are "
                 f"no whole numbers. Set NEST_MEDS_ENCOUNTER_COLUMN to a column of such, or to `{BY_GAPS}`: sets are "
                 "then formed by gaps."
             )
@@ -152,17 +154,19 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
     schemas = {}
     for file in files:
         name = file.relative_to(folder).as_posix()
-        with _rewording(name, file), file.open("rb") as stream:
+        with _clear_errors(name, file), file.open("rb") as stream:
             schemas[name] = pq.read_schema(stream)
         _require_columns(name, schemas[name])
-    found = list(schemas.values())
-    is_ours = _is_ours(found)
-    column = _encounter_column(encounter_column, found, is_ours)
-    if is_ours:
-        return MedsDataset(folder, files, is_ours, column)
-    tables = [name for name in _TABLES if all(_is_stored(schema, name, _is_text) for schema in found)]
-    has_end = all(_is_stored(schema, _END, pa.types.is_timestamp) for schema in found)
-    return MedsDataset(folder, files, is_ours, column, tables[0] if tables else None, has_end)
+    schema_list = list(schemas.values())
+    is_nest_export = _is_nest_export(schema_list)
+    column = _encounter_column(encounter_column, schema_list, is_nest_export)
+    if is_nest_export:
+        return MedsDataset(folder, files, is_nest_export, column)
+    tables = [
+        name for name in _TABLE_COLUMNS if all(_is_stored(schema, name, _is_text) for schema in schema_list)
+    ]
+    has_end = all(_is_stored(schema, _END_COLUMN, pa.types.is_timestamp) for schema in schema_list)
+    return MedsDataset(folder, files, is_nest_export, column, tables[0] if tables else None, has_end)
 
 
 def _is_stored(schema: pa.Schema, name: str, as_type: Callable[[pa.DataType], bool]) -> bool:
@@ -184,15 +188,15 @@ def _find_shards(folder: Path) -> tuple[Path, ...]:
     Raises:
         InputError: there is none, or something there hides rows: no file by that name, or a folder one cannot enter.
     """
-    found = [path for path in leaves(folder) if path != folder or os.path.lexists(folder)]
-    hiding = {path: what for path in found if (what := _hides_rows(path, folder))}
-    if hiding:
-        path, what = next(iter(hiding.items()))
+    paths = [path for path in leaves(folder) if path != folder or os.path.lexists(folder)]
+    faults = {path: message for path in paths if (message := _hides_rows(path, folder))}
+    if faults:
+        path, message = next(iter(faults.items()))
         raise InputError(
-            f"{path.relative_to(folder.parent).as_posix()}: {what.format(path)} Of the {len(found):,} files in "
-            f"{folder.name}, {len(hiding):,} cannot be read."
+            f"{path.relative_to(folder.parent).as_posix()}: {message.format(path)} Of the {len(paths):,} files in "
+            f"{folder.name}, {len(faults):,} cannot be read."
         )
-    files = tuple(sorted(path for path in found if path.suffix == ".parquet"))
+    files = tuple(sorted(path for path in paths if path.suffix == ".parquet"))
     if not files:
         raise InputError(f"{folder}: no Parquet file there or below. Copy the dataset again, whole.")
     return files
@@ -200,10 +204,10 @@ def _find_shards(folder: Path) -> tuple[Path, ...]:
 
 def _hides_rows(path: Path, folder: Path) -> str | None:
     """Return what is wrong with what would be read, were it what its name says; None where nothing is."""
-    is_shard, what = path.suffix == ".parquet", what_instead(path)
+    is_shard, fault = path.suffix == ".parquet", what_instead(path)
     if any(part.startswith(".") for part in path.relative_to(folder).parts):
-        return IS_TEMPORARY if is_shard else None
-    return what if is_shard or what in (LEADS_NOWHERE, LEADS_BACK, MAY_NOT_BE_READ) else None
+        return TEMPORARY_NAME if is_shard else None
+    return fault if is_shard or fault in (LEADS_NOWHERE, LEADS_BACK, MAY_NOT_BE_READ) else None
 
 
 def _require_metadata(folder: Path) -> None:
@@ -216,105 +220,112 @@ def _require_metadata(folder: Path) -> None:
     with rewording(file):
         text = file.read_bytes()
     try:
-        said = json.loads(text)
+        metadata = json.loads(text)
     except ValueError:
-        said = None
-    if not isinstance(said, dict):
+        metadata = None
+    if not isinstance(metadata, dict):
         raise InputError(f"{dataset_metadata_filepath}: is no JSON object ({file}). Write it as MEDS has it.")
 
 
 def _require_columns(name: str, schema: pa.Schema) -> None:
-    missing = [column for column in _NEEDED if column not in schema.names]
+    missing = [column for column in _REQUIRED_COLUMNS if column not in schema.names]
     if missing:
         raise InputError(
-            f"{name}: no column {', '.join(missing)}. MEDS data have {', '.join(_NEEDED)}, and numeric_value."
+            f"{name}: no column {', '.join(missing)}. MEDS data have {', '.join(_REQUIRED_COLUMNS)}, and numeric_value."
         )
     _require_types(name, schema, pa.schema([MEDS_DATA.field(column) for column in CORE]))
 
 
-def _require_types(name: str, schema: pa.Schema, wanted: pa.Schema) -> None:
-    for field in wanted:
-        if field.name in schema.names and not _fits(schema, field):
+def _require_types(name: str, schema: pa.Schema, expected: pa.Schema) -> None:
+    for field in expected:
+        if field.name in schema.names and not _has_accepted_type(schema, field):
             raise InputError(
                 f"{name}: column {field.name} is stored as {schema.field(field.name).type}, but "
-                f"{_OF_TYPE[field.type][1]} are needed. Write it again in MEDS's type (the `align` of meds's schemas)."
+                f"{_ACCEPTED_TYPES[field.type][1]} are needed. Write it again in MEDS's type (see `align` in the schemas "
+                "of the meds package)."
             )
 
 
-def _is_ours(schemas: list[pa.Schema]) -> bool:
+def _is_nest_export(schemas: list[pa.Schema]) -> bool:
     """Return whether every file has our extension columns; raise InputError where only some have all of them."""
-    having = {
-        column: sum(column in schema.names and _fits(schema, MEDS_DATA.field(column)) for schema in schemas)
+    num_files = {
+        column: sum(
+            column in schema.names and _has_accepted_type(schema, MEDS_DATA.field(column))
+            for schema in schemas
+        )
         for column in EXTENSIONS
     }
-    if all(count == len(schemas) for count in having.values()):
+    if all(count == len(schemas) for count in num_files.values()):
         return True
     if any(_has_extensions(schema) for schema in schemas):
-        said = "; ".join(
+        message = "; ".join(
             f"column {column}: {count:,} of {len(schemas):,} files have it as mimic_meds writes it"
-            for column, count in having.items()
+            for column, count in num_files.items()
             if count < len(schemas)
         )
-        raise InputError(f"data: {said}. Write it into all of them, or leave it out of all.")
+        raise InputError(f"data: {message}. Write it into all of them, or leave it out of all.")
     return False
 
 
 def _has_extensions(schema: pa.Schema) -> bool:
-    return all(column in schema.names and _fits(schema, MEDS_DATA.field(column)) for column in EXTENSIONS)
+    return all(
+        column in schema.names and _has_accepted_type(schema, MEDS_DATA.field(column))
+        for column in EXTENSIONS
+    )
 
 
-def _fits(schema: pa.Schema, wanted: pa.Field) -> bool:
-    may_store, _ = _OF_TYPE[wanted.type]
-    return bool(may_store(schema.field(wanted.name).type))
+def _has_accepted_type(schema: pa.Schema, field: pa.Field) -> bool:
+    accepts, _ = _ACCEPTED_TYPES[field.type]
+    return bool(accepts(schema.field(field.name).type))
 
 
-def _is_text(stored: pa.DataType) -> bool:
-    of_dictionary = pa.types.is_dictionary(stored) and _is_text(stored.value_type)
-    return of_dictionary or pa.types.is_string(stored) or pa.types.is_large_string(stored)
+def _is_text(dtype: pa.DataType) -> bool:
+    is_text_dictionary = pa.types.is_dictionary(dtype) and _is_text(dtype.value_type)
+    return is_text_dictionary or pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
 
 
-def _encounter_column(wanted: str | None, schemas: list[pa.Schema], is_ours: bool) -> str | None:
+def _encounter_column(setting: str | None, schemas: list[pa.Schema], is_nest_export: bool) -> str | None:
     """Return the column that is set, else the first known one; raise InputError where a file lacks it."""
-    if wanted == BY_GAPS:
+    if setting == BY_GAPS:
         return None
-    having = Counter(name for schema in schemas for name in set(schema.names))
-    if wanted is not None and having[wanted] < len(schemas):
+    num_files = Counter(name for schema in schemas for name in set(schema.names))
+    if setting is not None and num_files[setting] < len(schemas):
         raise InputError(
-            f"NEST_MEDS_ENCOUNTER_COLUMN: not every file of the dataset has a column {wanted}: {having[wanted]:,} of "
+            f"NEST_MEDS_ENCOUNTER_COLUMN: not every file of the dataset has a column {setting}: {num_files[setting]:,} of "
             f"{len(schemas):,} have. Name one that all have, or `{BY_GAPS}`: sets are then formed by gaps."
         )
-    known = ("encounter_id",) if is_ours else ENCOUNTER_COLUMNS
-    found = wanted or next((name for name in known if having[name]), None)
-    if found is not None and having[found] < len(schemas):
+    candidates = ("encounter_id",) if is_nest_export else ENCOUNTER_COLUMNS
+    column = setting or next((name for name in candidates if num_files[name]), None)
+    if column is not None and num_files[column] < len(schemas):
         raise InputError(
-            f"data: column {found}: {having[found]:,} of {len(schemas):,} files have it. Write it into all of them, or "
+            f"data: column {column}: {num_files[column]:,} of {len(schemas):,} files have it. Write it into all of them, or "
             f"set NEST_MEDS_ENCOUNTER_COLUMN to one that all have, or to `{BY_GAPS}`: sets are then formed by gaps."
         )
-    return found
+    return column
 
 
-def _typed(name: str, is_there: bool) -> pl.Expr:
-    wanted = _READ_AS[name]
-    return (pl.col(name).cast(wanted, strict=False) if is_there else pl.lit(None, wanted)).alias(name)
+def _cast_column(name: str, is_stored: bool) -> pl.Expr:
+    dtype = _COLUMN_TYPES[name]
+    return (pl.col(name).cast(dtype, strict=False) if is_stored else pl.lit(None, dtype)).alias(name)
 
 
-def _stored_as(column: str) -> pa.DataType:
+def _meds_type(column: str) -> pa.DataType:
     return MEDS_DATA.field(column).type if column in MEDS_DATA.names else pa.timestamp("us")
 
 
-def _refuse_lost(name: str, stored: pl.DataFrame, rows: pl.DataFrame, seen: int) -> None:
+def _refuse_overflow(name: str, raw: pl.DataFrame, rows: pl.DataFrame, num_rows: int) -> None:
     """Raise InputError where a value is null only because it does not fit our type: what was null is another fault."""
     for column in rows.columns:
-        lost = rows[column].null_count() - stored[column].null_count() if column in stored.columns else 0
-        if lost:
+        num_lost = rows[column].null_count() - raw[column].null_count() if column in raw.columns else 0
+        if num_lost:
             raise InputError(
-                f"{name}: column {column}: {lost:,} of the first {seen:,} values lie beyond what "
-                f"MEDS's {_stored_as(column)} can hold. Write them anew within it."
+                f"{name}: column {column}: {num_lost:,} of the first {num_rows:,} values lie beyond what "
+                f"MEDS's {_meds_type(column)} can hold. Write them anew within it."
             )
 
 
 @contextmanager
-def _rewording(name: str, file: Path) -> Iterator[None]:
+def _clear_errors(name: str, file: Path) -> Iterator[None]:
     """Turn what Arrow raises while reading a file into an InputError without the row it may quote."""
     try:
         yield

@@ -23,11 +23,11 @@ from pipelines.engine.executor import each_bucket
 from pipelines.events.code_mapping import code_events
 from pipelines.events.store import events_file, kinds_of
 from pipelines.sources.meds.export_rows import (
-    about_encounters,
-    about_subjects,
-    in_meds_order,
-    of_events,
-    parents_of,
+    encounter_rows,
+    event_rows,
+    parent_codes_by_code,
+    sort_rows,
+    subject_rows,
 )
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
@@ -49,7 +49,7 @@ DATASET = {
 """`metadata/dataset.json`; it says no time of its making, so that equal input gives equal bytes."""
 
 REAL, SYNTHETIC = "MIMIC-IV", "MIMIC-IV (synthetic)"
-COUNTED = ("rows", "events", "values_beyond_float32")
+COUNT_NAMES = ("rows", "events", "values_beyond_float32")
 
 
 def write_meds(layout: Layout) -> StepCard:
@@ -64,9 +64,9 @@ def write_meds(layout: Layout) -> StepCard:
         data = folder / data_subdirectory
         data.mkdir()
         work = partial(write_bucket, layout, data)
-        for of_bucket, coded in each_bucket("mimic_meds", work, len(Buckets.read(layout))):
-            counts += of_bucket
-            parents.append(coded)
+        for bucket_counts, bucket_parents in each_bucket("mimic_meds", work, len(Buckets.read(layout))):
+            counts += bucket_counts
+            parents.append(bucket_parents)
         subjects = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
         codes = _write_metadata(
             folder, subjects, pl.concat(parents), SYNTHETIC if is_written(layout.planted) else REAL
@@ -76,14 +76,14 @@ def write_meds(layout: Layout) -> StepCard:
         step="meds",
         contract=contract_name(MEDS_DATA),
         flows={"events": Flow(source_rows=events, kept_rows=counts["events"])},
-        counts={"subjects": subjects.height, "codes": codes, **{name: counts[name] for name in COUNTED}},
+        counts={"subjects": subjects.height, "codes": codes, **{name: counts[name] for name in COUNT_NAMES}},
     )
     return shards.write_card(card, layout)
 
 
 def write_bucket(layout: Layout, folder: Path, bucket: int) -> tuple[Counter[str], pl.DataFrame]:
     """Write one bucket's shards, one for each split that has some; return counts and the parents of its codes."""
-    rows = _rows_of(layout, bucket)
+    rows = _bucket_rows(layout, bucket)
     for split, name in SPLIT_NAMES.items():
         shard = rows.filter(pl.col("split") == split)
         if shard.height:
@@ -91,15 +91,15 @@ def write_bucket(layout: Layout, folder: Path, bucket: int) -> tuple[Counter[str
             file.parent.mkdir(exist_ok=True)
             write_table(shard.to_arrow(), file, MEDS_DATA, made_by="write_meds", by_worker=True)
     events = rows.filter(pl.col("kind").is_not_null())
-    unheld = events.filter(pl.col("value").is_not_null() & pl.col("numeric_value").is_null())
-    counts = Counter(rows=rows.height, events=events.height, values_beyond_float32=unheld.height)
-    return counts, parents_of(rows)
+    overflowing = events.filter(pl.col("value").is_not_null() & pl.col("numeric_value").is_null())
+    counts = Counter(rows=rows.height, events=events.height, values_beyond_float32=overflowing.height)
+    return counts, parent_codes_by_code(rows)
 
 
-def _rows_of(layout: Layout, bucket: int) -> pl.DataFrame:
+def _bucket_rows(layout: Layout, bucket: int) -> pl.DataFrame:
     """Return a bucket's MEDS rows in MEDS's order, with the split of their subject."""
     inside = Buckets.read(layout).within(bucket)
-    known, stays = (
+    subjects, stays = (
         pl.LazyFrame(read_table(path, schema)).filter(inside)
         for path, schema in ((layout.subjects, SUBJECTS), (layout.encounters, ENCOUNTERS))
     )
@@ -108,9 +108,9 @@ def _rows_of(layout: Layout, bucket: int) -> pl.DataFrame:
         pl.LazyFrame(read_table(events_file(layout.events, kind, bucket), EVENTS))
         for kind in kinds_of(layout.events)
     )
-    parts = [about_subjects(known, stays), about_encounters(stays), of_events(code_events(events, lookup))]
-    rows = in_meds_order(pl.concat(parts, how="diagonal"))
-    split = known.select("subject_id", "split")
+    parts = [subject_rows(subjects, stays), encounter_rows(stays), event_rows(code_events(events, lookup))]
+    rows = sort_rows(pl.concat(parts, how="diagonal"))
+    split = subjects.select("subject_id", "split")
     return rows.join(split, on="subject_id", how="left", maintain_order="left").collect()
 
 
@@ -119,11 +119,11 @@ def _write_metadata(folder: Path, subjects: pl.DataFrame, parents: pl.DataFrame,
     codes = parents.group_by("code").agg(
         parent_codes=pl.col("parent_codes").explode().drop_nulls().unique().sort()
     )
-    listed = codes.sort("code").with_columns(description=pl.lit(None, pl.String))
-    write_table(listed.to_arrow(), folder / code_metadata_filepath, MEDS_CODES, made_by="write_meds")
-    named = subjects.select("subject_id", split=pl.col("split").replace_strict(SPLIT_NAMES))
-    write_table(named.to_arrow(), folder / subject_splits_filepath, MEDS_SPLITS, made_by="write_meds")
+    code_rows = codes.sort("code").with_columns(description=pl.lit(None, pl.String))
+    write_table(code_rows.to_arrow(), folder / code_metadata_filepath, MEDS_CODES, made_by="write_meds")
+    split_rows = subjects.select("subject_id", split=pl.col("split").replace_strict(SPLIT_NAMES))
+    write_table(split_rows.to_arrow(), folder / subject_splits_filepath, MEDS_SPLITS, made_by="write_meds")
     (folder / dataset_metadata_filepath).write_text(
         json.dumps({"dataset_name": name, **DATASET}, indent=2) + "\n"
     )
-    return listed.height
+    return code_rows.height

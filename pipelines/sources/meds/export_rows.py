@@ -10,7 +10,7 @@ LARGEST_FLOAT32 = 3.4028234663852886e38
 TIME = pl.Datetime("us")
 
 
-def about_subjects(subjects: pl.LazyFrame, encounters: pl.LazyFrame) -> pl.LazyFrame:
+def subject_rows(subjects: pl.LazyFrame, encounters: pl.LazyFrame) -> pl.LazyFrame:
     """Return MEDS rows of births, deaths and sexes; a sex has no time.
 
     A death is timed by the stay it happened in where that agrees with its date, or where there is no date.
@@ -20,17 +20,17 @@ def about_subjects(subjects: pl.LazyFrame, encounters: pl.LazyFrame) -> pl.LazyF
     dead = subjects.join(in_stay, on="subject_id", how="left").with_columns(
         died_at=pl.when(agrees).then(pl.coalesce("seen", "death_date")).otherwise("death_date")
     )
-    sexed = subjects.drop_nulls("sex")
+    with_sex = subjects.drop_nulls("sex")
     return pl.concat(
         [
             subjects.select("subject_id", time="birth_date", code=pl.lit(codes.BIRTH)).drop_nulls("time"),
             dead.select("subject_id", time="died_at", code=pl.lit(codes.DEATH)).drop_nulls("time"),
-            sexed.select("subject_id", time=pl.lit(None, TIME), code=_composite(codes.GENDER, "sex")),
+            with_sex.select("subject_id", time=pl.lit(None, TIME), code=_composite(codes.GENDER, "sex")),
         ]
     )
 
 
-def about_encounters(encounters: pl.LazyFrame) -> pl.LazyFrame:
+def encounter_rows(encounters: pl.LazyFrame) -> pl.LazyFrame:
     """Return MEDS rows of admissions, discharges, deaths in a stay, race and insurance, with their encounter_id.
 
     A stay without an end has no discharge, unless its patient died in it: that one stands at its start, and is no end
@@ -39,37 +39,37 @@ def about_encounters(encounters: pl.LazyFrame) -> pl.LazyFrame:
     status = pl.coalesce("discharge_status", pl.lit(codes.ALIVE))
     discharge = pl.when("died").then(pl.lit(codes.DIED)).otherwise(status)
     start = pl.col("start")
-    kept = ("subject_id", "encounter_id")
-    ended = encounters.filter(pl.col("end").is_not_null() | pl.col("died"))
+    ids = ("subject_id", "encounter_id")
+    with_discharge = encounters.filter(pl.col("end").is_not_null() | pl.col("died"))
     return pl.concat(
         [
-            encounters.select(*kept, time=start, code=_composite(codes.ADMISSION, "admission_type")),
-            ended.with_columns(status=discharge).select(
-                *kept, time=pl.coalesce("end", "start"), code=_composite(codes.DISCHARGE, "status")
+            encounters.select(*ids, time=start, code=_composite(codes.ADMISSION, "admission_type")),
+            with_discharge.with_columns(status=discharge).select(
+                *ids, time=pl.coalesce("end", "start"), code=_composite(codes.DISCHARGE, "status")
             ),
             encounters.drop_nulls("death_time").select(
-                *kept, time="death_time", code=pl.lit(codes.STAY_DEATH)
+                *ids, time="death_time", code=pl.lit(codes.STAY_DEATH)
             ),
             *(
-                encounters.drop_nulls(column).select(*kept, time=start, code=_composite(name, column))
+                encounters.drop_nulls(column).select(*ids, time=start, code=_composite(name, column))
                 for name, column in ((codes.RACE, "race"), (codes.INSURANCE, "insurance"))
             ),
         ]
     )
 
 
-def of_events(events: pl.LazyFrame) -> pl.LazyFrame:
+def event_rows(events: pl.LazyFrame) -> pl.LazyFrame:
     """Return the MEDS rows of coded events/1; a value no float32 can hold is in `value` alone."""
-    held = pl.when(pl.col("value").abs() <= LARGEST_FLOAT32).then(pl.col("value").cast(pl.Float32))
-    return events.with_columns(code=codes.write_code(), numeric_value=held)
+    float32_value = pl.when(pl.col("value").abs() <= LARGEST_FLOAT32).then(pl.col("value").cast(pl.Float32))
+    return events.with_columns(code=codes.write_code(), numeric_value=float32_value)
 
 
-def in_meds_order(rows: pl.LazyFrame) -> pl.LazyFrame:
+def sort_rows(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Sort by subject and time, what has no time first; at equal times a stay's start, its events, its end."""
     ends = codes.has_prefix(codes.DISCHARGE, codes.STAY_DEATH, codes.DEATH)
     place = pl.when(ends).then(2).when(pl.col("kind").is_null()).then(0).otherwise(1)
-    rest = ("rank", "code", "encounter_id", "value", "available_at", "mapped")
-    by = ["subject_id", "time", "place", "kind_code", *rest]
+    tie_breakers = ("rank", "code", "encounter_id", "value", "available_at", "mapped")
+    by = ["subject_id", "time", "place", "kind_code", *tie_breakers]
     return (
         rows.with_columns(place=place, kind_code=KIND_CODE)
         .sort(by, nulls_last=[name != "time" for name in by])
@@ -77,7 +77,7 @@ def in_meds_order(rows: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def parents_of(rows: pl.DataFrame) -> pl.DataFrame:
+def parent_codes_by_code(rows: pl.DataFrame) -> pl.DataFrame:
     """Return code, parent_codes (list) of every code: the ICD-10 or ATC codes its events are mapped to."""
     vocab = pl.col("kind").replace_strict(codes.PARENTS, default=None, return_dtype=pl.String)
     parent = pl.concat_str(vocab, pl.lit("/"), "mapped")

@@ -11,7 +11,7 @@ from schemas.errors import InputError
 TIMES = ("time", "available_at")
 
 
-class Inspected:
+class FileChecks:
     """What MEDS asks of the rows of one file, looked at batch by batch."""
 
     def __init__(self) -> None:
@@ -34,16 +34,16 @@ class Inspected:
         if not rows.height:
             return
         subject, time = rows["subject_id"], rows["time"]
-        before = pl.DataFrame({"subject": subject.shift(), "time": time.shift()})
+        previous = pl.DataFrame({"subject": subject.shift(), "time": time.shift()})
         if self._last is not None:
-            before[0, "subject"], before[0, "time"] = self._last
-        same = subject == before["subject"]
-        back = (same & (time < before["time"])).fill_null(False)
-        self.is_sorted &= not back.any()
-        self._runs.append(subject.filter(~same.fill_null(False)))
+            previous[0, "subject"], previous[0, "time"] = self._last
+        is_same_subject = subject == previous["subject"]
+        is_backwards = (is_same_subject & (time < previous["time"])).fill_null(False)
+        self.is_sorted &= not is_backwards.any()
+        self._runs.append(subject.filter(~is_same_subject.fill_null(False)))
         self._last = (subject[-1], time[-1])
 
-    def refuse_gaps(self, name: str) -> None:
+    def refuse_missing_values(self, name: str) -> None:
         """Raise InputError where a subject or a code is missing."""
         for column, count in self._missing.items():
             if count:
@@ -52,7 +52,7 @@ class Inspected:
                     "those rows out, or write the file again."
                 )
 
-    def refuse_years(self, name: str) -> None:
+    def refuse_impossible_times(self, name: str) -> None:
         """Raise InputError where a time lies in no year a hospital's can lie in."""
         for column, count in self._outside.items():
             if count:
@@ -69,23 +69,23 @@ class Inspected:
         return distinct
 
 
-def refuse_shared(ids: list[pl.Series]) -> int:
+def refuse_split_subjects(ids: list[pl.Series]) -> int:
     """Return how many subjects there are; raise InputError where one lies in more than one file."""
-    everyone = pl.concat(ids)
-    shared = len(everyone) - everyone.n_unique()
-    if shared:
+    all_ids = pl.concat(ids)
+    num_shared = len(all_ids) - all_ids.n_unique()
+    if num_shared:
         raise InputError(
-            f"data: {shared:,} subjects lie in more than one file; MEDS keeps a subject in one. Remove the file that "
+            f"data: {num_shared:,} subjects lie in more than one file; MEDS keeps a subject in one. Remove the file that "
             "is there twice, or write each subject's rows together."
         )
-    return len(everyone)
+    return len(all_ids)
 
 
-def refuse_shared_encounters(stays: pl.DataFrame, column: str | None) -> None:
+def refuse_ambiguous_encounters(stays: pl.DataFrame, column: str | None) -> None:
     """Raise InputError where an encounter is of more than one subject."""
-    shared = stays.height - stays["encounter_id"].n_unique()
-    if shared:
+    num_shared = stays.height - stays["encounter_id"].n_unique()
+    if num_shared:
         raise InputError(
-            f"data: column {column}: {shared:,} encounters are of more than one subject. Set "
+            f"data: column {column}: {num_shared:,} encounters are of more than one subject. Set "
             "NEST_MEDS_ENCOUNTER_COLUMN to a column that names one encounter of one subject, or to `none`."
         )

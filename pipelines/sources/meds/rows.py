@@ -22,8 +22,8 @@ SEXES = {"F": "F", "FEMALE": "F", "8532": "F", "M": "M", "MALE": "M", "8507": "M
 BY_GAPS = "by gaps"
 """The encounters/1 `type` of one that gaps form."""
 ONE_SECOND = pl.duration(seconds=1)
-IS_ABOUT_SUBJECT = codes.has_prefix(*codes.ABOUT_SUBJECTS)
-IS_ABOUT_ENCOUNTER = codes.has_prefix(*codes.ABOUT_ENCOUNTERS)
+IS_ABOUT_SUBJECT = codes.has_prefix(*codes.SUBJECT_CODES)
+IS_ABOUT_ENCOUNTER = codes.has_prefix(*codes.ENCOUNTER_CODES)
 
 
 def subjects(rows: pl.DataFrame) -> pl.DataFrame:
@@ -35,20 +35,20 @@ def subjects(rows: pl.DataFrame) -> pl.DataFrame:
         rows: subject_id, time, code; every row that is about a subject, and of the others at least one each.
     """
     sex = codes.part_after(codes.GENDER).str.to_uppercase()
-    known = sex.replace_strict(SEXES, default="UN", return_dtype=pl.String)
+    normalized_sex = sex.replace_strict(SEXES, default="UN", return_dtype=pl.String)
     time = pl.col("time")
     return (
         rows.group_by("subject_id")
         .agg(
             birth_date=time.filter(codes.has_prefix(codes.BIRTH)).min(),
             death=time.filter(codes.has_prefix(codes.DEATH)).max(),
-            sex=known.filter(sex.is_not_null()).min(),
+            sex=normalized_sex.filter(sex.is_not_null()).min(),
         )
         .sort("subject_id")
     )
 
 
-def encounters(rows: pl.DataFrame, *, is_ours: bool, by_gaps: bool) -> pl.DataFrame:
+def encounters(rows: pl.DataFrame, *, is_nest_export: bool, by_gaps: bool) -> pl.DataFrame:
     """Return encounters/1 of the rows that carry an encounter_id.
 
     One with an admission or an OMOP visit lasts from it to its discharge, and has no end where there is none after its
@@ -58,21 +58,23 @@ def encounters(rows: pl.DataFrame, *, is_ours: bool, by_gaps: bool) -> pl.DataFr
 
     Args:
         rows: subject_id, time, code, encounter_id, end; whole subjects.
-        is_ours: deaths in a stay have rows of their own, so that the subject's death says nothing of it.
+        is_nest_export: deaths in a stay have rows of their own, so that the subject's death says nothing of it.
         by_gaps: encounter_id is from `number_by_gaps`.
     """
     is_visit = codes.has_prefix(*codes.VISIT)
-    admitted, discharged = (
+    is_admission, is_discharge = (
         codes.has_prefix(codes.ADMISSION) | is_visit,
         codes.has_prefix(codes.DISCHARGE, codes.VISIT_END),
     )
     time = pl.col("time")
-    found = (
+    per_encounter = (
         rows.drop_nulls(["encounter_id", "time"])
         .group_by("subject_id", "encounter_id")
         .agg(
-            admission=time.filter(admitted).min(),
-            discharge=pl.max_horizontal(time.filter(discharged).max(), pl.col("end").filter(admitted).max()),
+            admission=time.filter(is_admission).min(),
+            discharge=pl.max_horizontal(
+                time.filter(is_discharge).max(), pl.col("end").filter(is_admission).max()
+            ),
             is_visit=is_visit.any(),
             first=time.min(),
             last=time.max(),
@@ -84,29 +86,31 @@ def encounters(rows: pl.DataFrame, *, is_ours: bool, by_gaps: bool) -> pl.DataFr
         )
     )
     is_stay = pl.col("admission").is_not_null() & pl.lit(not by_gaps)
-    spanned = pl.max_horizontal("last", pl.col("first") + ONE_SECOND)
-    own_day = pl.col("admission").dt.truncate("1d") == pl.col("discharge").dt.truncate("1d")
-    with_its_day = pl.col("is_visit") & own_day & (pl.col("discharge") <= pl.col("admission"))
-    discharge = pl.when(with_its_day).then(_last_moment("admission")).otherwise("discharge")
-    timed = found.with_columns(
+    row_span_end = pl.max_horizontal("last", pl.col("first") + ONE_SECOND)
+    is_same_day = pl.col("admission").dt.truncate("1d") == pl.col("discharge").dt.truncate("1d")
+    ends_with_day = pl.col("is_visit") & is_same_day & (pl.col("discharge") <= pl.col("admission"))
+    discharge = pl.when(ends_with_day).then(_last_moment("admission")).otherwise("discharge")
+    with_span = per_encounter.with_columns(
         start=pl.when(is_stay).then("admission").otherwise("first"),
-        end=pl.when(is_stay).then(discharge).otherwise(spanned),
+        end=pl.when(is_stay).then(discharge).otherwise(row_span_end),
     ).with_columns(end=pl.when(pl.col("end") > pl.col("start")).then("end"))
-    own_race = rows.group_by("subject_id").agg(own_race=codes.part_after(codes.RACE).min())
-    placed = timed.join(subjects(rows), on="subject_id", how="left").join(own_race, on="subject_id")
-    dead_inside = pl.col("death").is_between("start", "end").fill_null(False)
+    subject_race = rows.group_by("subject_id").agg(own_race=codes.part_after(codes.RACE).min())
+    with_subject = with_span.join(subjects(rows), on="subject_id", how="left").join(
+        subject_race, on="subject_id"
+    )
+    death_inside = pl.col("death").is_between("start", "end").fill_null(False)
     status = pl.col("status")
-    died = pl.when(status.is_null()).then(dead_inside).otherwise(status == codes.DIED)
-    seen = pl.when(dead_inside & died & pl.lit(not is_ours)).then("death")
+    died = pl.when(status.is_null()).then(death_inside).otherwise(status == codes.DIED)
+    subject_death = pl.when(death_inside & died & pl.lit(not is_nest_export)).then("death")
     return (
-        placed.with_columns(
+        with_subject.with_columns(
             type=pl.lit(BY_GAPS if by_gaps else None, pl.String)
-            if is_ours or by_gaps
+            if is_nest_export or by_gaps
             else pl.when(~is_stay).then(pl.lit(SPANS_ROWS)),
-            race=pl.col("race") if is_ours else pl.coalesce("race", "own_race"),
+            race=pl.col("race") if is_nest_export else pl.coalesce("race", "own_race"),
             discharge_status=pl.when(~status.is_in([codes.DIED, codes.ALIVE])).then("status"),
             died=died,
-            death_time=pl.coalesce("recorded_death", seen),
+            death_time=pl.coalesce("recorded_death", subject_death),
             age_years=(pl.col("start").dt.year() - pl.col("birth_date").dt.year()).cast(pl.Float64),
         )
         .select(ENCOUNTERS.names)
@@ -126,15 +130,15 @@ def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float) -> pl.DataFrame:
     Ids count from 1, by subject and time.
     """
     counts = pl.col("time").is_not_null() & ~IS_ABOUT_SUBJECT
-    timed = rows.filter(counts).select("subject_id", "time").unique().sort("subject_id", "time")
-    apart = (pl.col("time") - pl.col("time").shift()).over("subject_id") > pl.duration(
+    moments_in_order = rows.filter(counts).select("subject_id", "time").unique().sort("subject_id", "time")
+    is_after_gap = (pl.col("time") - pl.col("time").shift()).over("subject_id") > pl.duration(
         microseconds=round(gap_hours * 3_600_000_000)
     )
-    begins = apart.fill_null(True)
-    numbered = timed.with_columns(encounter_id=begins.cum_sum().cast(pl.Int64))
+    begins = is_after_gap.fill_null(True)
+    numbers = moments_in_order.with_columns(encounter_id=begins.cum_sum().cast(pl.Int64))
     moments = rows.with_columns(moment=pl.when(counts).then("time")).drop("encounter_id")
     return moments.join(
-        numbered,
+        numbers,
         left_on=["subject_id", "moment"],
         right_on=["subject_id", "time"],
         how="left",
@@ -142,7 +146,7 @@ def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float) -> pl.DataFrame:
     ).drop("moment")
 
 
-def our_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.DataFrame, Flow]:
+def nest_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.DataFrame, Flow]:
     """Return the events/1 a dataset of ours was written from.
 
     Args:
@@ -151,19 +155,21 @@ def our_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.Dat
             it names, and in none where it names none.
     """
     no_value = (pl.col("kind") == "LAB") & ~pl.col("value").is_finite().fill_null(False)
-    kept, flow = sift(rows, {**_not_events(pl.col("kind").is_null()), "no_finite_value": no_value})
-    placed = kept if by_gaps is None else attach(kept, _spans(by_gaps))
+    event_rows, flow = sift(rows, {**_drop_reasons(pl.col("kind").is_null()), "no_finite_value": no_value})
+    with_stays = event_rows if by_gaps is None else attach(event_rows, _spans(by_gaps))
     # what a gap forms may be longer than the stay in it
-    over = [] if by_gaps is None else [pl.when(clock.is_coded_at_the_end()).then("coded_at")]
-    events = (placed if by_gaps is None else _coded(placed, by_gaps)).with_columns(
+    stay_end = [] if by_gaps is None else [pl.when(clock.is_coded_at_the_end()).then("coded_at")]
+    events = (with_stays if by_gaps is None else _with_coded_at(with_stays, by_gaps)).with_columns(
         code=codes.read_written_code(),
         value=pl.when(pl.col("value").is_finite()).then("value"),
-        available_at=pl.max_horizontal("time", "available_at", *over),
+        available_at=pl.max_horizontal("time", "available_at", *stay_end),
     )
     return events.select(EVENTS.names), flow
 
 
-def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
+def classified_events(
+    rows: pl.DataFrame, code_table: pl.DataFrame, stays: pl.DataFrame
+) -> tuple[pl.DataFrame, Flow]:
     """Return events/1 of any dataset: attached to stays, kinds by declared codes.
 
     The codes of diagnoses and procedures count as known from the end of their stay on, whenever they are dated: bills
@@ -171,35 +177,35 @@ def any_events(rows: pl.DataFrame, declared: pl.DataFrame, stays: pl.DataFrame) 
 
     Args:
         rows: subject_id, time, code, numeric_value, encounter_id.
-        declared: meds_code, kind, vocab, code, mapped, unit, and value_kind, value_code, value_vocab where it is
-            valued, is_mended, fault; from `meds_codes.declare`.
+        code_table: meds_code, kind, vocab, code, mapped, unit, and value_kind, value_code, value_vocab where it is
+            valued, is_mended, fault; from `meds_codes.classify_codes`.
         stays: encounters/1.
     """
     ends = {"end_of_condition": codes.has_prefix(codes.CONDITION_END)}
-    damaged = {fault: _is_one(declared.filter(pl.col("fault") == fault)) for fault in CODE_FAULTS}
-    kept, flow = sift(rows, _not_events(pl.lit(False)) | ends | damaged)
-    held = pl.col("numeric_value")
-    finite = held.is_finite().fill_null(False)
-    coded = (
-        _coded(attach(kept, _spans(stays)), stays)
+    damage = {fault: _has_code_of(code_table.filter(pl.col("fault") == fault)) for fault in CODE_FAULTS}
+    event_rows, flow = sift(rows, _drop_reasons(pl.lit(False)) | ends | damage)
+    numeric_value = pl.col("numeric_value")
+    is_finite = numeric_value.is_finite().fill_null(False)
+    with_codes = (
+        _with_coded_at(attach(event_rows, _spans(stays)), stays)
         .rename({"code": "meds_code"})
-        .join(declared, on="meds_code", how="left")
-        .with_columns(value=pl.when(finite).then(held), is_lab=finite & pl.col("is_valued"))
+        .join(code_table, on="meds_code", how="left")
+        .with_columns(value=pl.when(is_finite).then(numeric_value), is_lab=is_finite & pl.col("is_valued"))
     )
-    over = pl.when(clock.is_coded_at_the_end()).then("coded_at")
-    events = coded.with_columns(
+    stay_end = pl.when(clock.is_coded_at_the_end()).then("coded_at")
+    events = with_codes.with_columns(
         *(
             pl.when("is_lab").then(f"valued_{name}").otherwise(name).alias(name)
             for name in ("kind", "vocab", "code", "mapped", "unit")
         ),
-        available_at=pl.max_horizontal("time", over),
+        available_at=pl.max_horizontal("time", stay_end),
         rank=pl.lit(None, pl.Int64),
     )
-    noted = {
-        "value_not_finite": kept.filter(pl.col("numeric_value").is_not_null() & ~finite).height,
-        "mended_code": kept.filter(_is_one(declared.filter("is_mended"))).height,
+    notes = {
+        "value_not_finite": event_rows.filter(pl.col("numeric_value").is_not_null() & ~is_finite).height,
+        "mended_code": event_rows.filter(_has_code_of(code_table.filter("is_mended"))).height,
     }
-    return events.select(EVENTS.names), flow.model_copy(update={"noted": noted})
+    return events.select(EVENTS.names), flow.model_copy(update={"noted": notes})
 
 
 def refuse_damaged_codes(flow: Flow, coded_rows: int) -> None:
@@ -208,37 +214,37 @@ def refuse_damaged_codes(flow: Flow, coded_rows: int) -> None:
         raise InputError(f"data: {fault}")
 
 
-def refuse_no_event(flow: Flow) -> None:
+def refuse_without_events(flow: Flow) -> None:
     """Raise InputError where not one row of a dataset is an event."""
     if flow.kept_rows:
         return
     reason = max(flow.dropped, key=lambda name: flow.dropped[name])
-    some = f"{shown_count(flow.dropped[reason], flow.source_rows)} of {shown(flow.source_rows)} rows"
+    share = f"{shown_count(flow.dropped[reason], flow.source_rows)} of {shown(flow.source_rows)} rows"
     raise InputError(
-        f"events: not one row of the dataset is an event: {some} were dropped as {reason}. Give a dataset with rows "
+        f"events: not one row of the dataset is an event: {share} were dropped as {reason}. Give a dataset with rows "
         "that have a time and are about neither a subject nor an encounter; docs/meds.md lists the codes."
     )
 
 
-def _is_one(declared: pl.DataFrame) -> pl.Expr:
+def _has_code_of(code_table: pl.DataFrame) -> pl.Expr:
     """Return whether a row's code is one of these."""
-    return pl.col("code").is_in(declared["meds_code"].implode())
+    return pl.col("code").is_in(code_table["meds_code"].implode())
 
 
-def _coded(rows: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
+def _with_coded_at(rows: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
     """Add `coded_at`, from when on the codes of each row's stay are known; null where it lies in none."""
-    known = stays.select("encounter_id", coded_at=clock.coded_at(is_open=pl.col("end").is_null()))
-    return rows.join(known, on="encounter_id", how="left")
+    coded_at = stays.select("encounter_id", coded_at=clock.coded_at(is_open=pl.col("end").is_null()))
+    return rows.join(coded_at, on="encounter_id", how="left")
 
 
 def _spans(stays: pl.DataFrame) -> pl.DataFrame:
     return attachment_spans(stays.lazy(), lookback_hours=0).collect()
 
 
-def _not_events(is_none: pl.Expr) -> dict[str, pl.Expr]:
+def _drop_reasons(has_no_kind: pl.Expr) -> dict[str, pl.Expr]:
     return {
         "about_subject": IS_ABOUT_SUBJECT,
         "about_encounter": IS_ABOUT_ENCOUNTER,
         "static": pl.col("time").is_null(),
-        "no_kind": is_none,
+        "no_kind": has_no_kind,
     }

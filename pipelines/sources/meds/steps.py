@@ -14,10 +14,10 @@ from pipelines.corpus.training_subjects import fitted_on
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
 from pipelines.engine.executor import each_bucket
 from pipelines.events.store import events_file, write_events
-from pipelines.sources.meds import rows as rows_of
-from pipelines.sources.meds.codes import OTHER, declare
+from pipelines.sources.meds import rows as transforms
+from pipelines.sources.meds.codes import OTHER_VOCAB, classify_codes
 from pipelines.sources.meds.dataset import MedsDataset, find_dataset
-from pipelines.sources.meds.inspect import Inspected, refuse_shared, refuse_shared_encounters
+from pipelines.sources.meds.inspect import FileChecks, refuse_ambiguous_encounters, refuse_split_subjects
 from pipelines.sources.meds.splits import splits
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, read_table, write_table
@@ -45,18 +45,18 @@ ROWS = "rows"
 DECILES = 10
 
 
-def ready_dataset(settings: Settings, written: Path) -> MedsDataset:
-    """Return the MEDS dataset the settings name, or the one `mimic_meds` wrote at `written`.
+def ready_dataset(settings: Settings, export_folder: Path) -> MedsDataset:
+    """Return the MEDS dataset the settings name, or the one `mimic_meds` wrote at `export_folder`.
 
     Raises:
         InputError: there is neither, or it is no MEDS dataset.
     """
-    if settings.meds_dir is None and not written.exists():
+    if settings.meds_dir is None and not export_folder.exists():
         raise InputError(
-            f"{written}: no such folder. Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds "
+            f"{export_folder}: no such folder. Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds "
             "first."
         )
-    return find_dataset(settings.meds_dir or written, settings.meds_encounter_column)
+    return find_dataset(settings.meds_dir or export_folder, settings.meds_encounter_column)
 
 
 def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
@@ -66,34 +66,34 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
         InputError: there is no row, a subject or code is missing, a time lies in no year of ours, a subject lies in
             two files, a file is damaged.
     """
-    counts, unsorted = Counter[str](files=len(dataset.files)), 0
+    counts, num_unsorted = Counter[str](files=len(dataset.files)), 0
     ids = []
-    read = ("subject_id", "time", "code", *(["available_at"] if dataset.is_ours else []))
+    columns = ("subject_id", "time", "code", *(["available_at"] if dataset.is_nest_export else []))
     for file in dataset.files:
-        found = Inspected()
-        for rows in dataset.batches_of(file, *read):
-            found.add(rows)
-        found.refuse_gaps(dataset.name(file))
-        found.refuse_years(dataset.name(file))
-        counts["rows"] += found.rows
-        unsorted += not found.is_sorted
-        ids.append(found.subjects())
+        checks = FileChecks()
+        for rows in dataset.file_batches(file, *columns):
+            checks.add(rows)
+        checks.refuse_missing_values(dataset.name(file))
+        checks.refuse_impossible_times(dataset.name(file))
+        counts["rows"] += checks.rows
+        num_unsorted += not checks.is_sorted
+        ids.append(checks.subjects())
     if not counts["rows"]:
         raise InputError(
             f"data: 0 rows in {len(dataset.files):,} files ({dataset.root}). Give a dataset with rows, or copy it "
             "again, whole."
         )
-    counts["subjects"] = refuse_shared(ids)
+    counts["subjects"] = refuse_split_subjects(ids)
     card = StepCard(
         step="raw",
         contract="meds/0.4",
         counts=dict(counts),
         hashes=shards.input_sha256("meds_raw", {dataset.name(file): file for file in dataset.files}),
         warnings=[
-            f"data: {unsorted:,} of {len(dataset.files):,} files are not sorted by subject and time, as MEDS asks; "
+            f"data: {num_unsorted:,} of {len(dataset.files):,} files are not sorted by subject and time, as MEDS asks; "
             "they are sorted on the way in."
         ]
-        if unsorted
+        if num_unsorted
         else [],
     )
     return shards.write_card(card, layout)
@@ -103,12 +103,12 @@ def extract_subjects(
     dataset: MedsDataset, layout: Layout, rules: DataRules, *, subjects_per_bucket: int
 ) -> StepCard:
     """Write subjects/1 and buckets/1: who, and in which split, which is the dataset's own where it has one."""
-    told, everyone = [], []
+    subject_parts, id_parts = [], []
     for rows in dataset.batches("subject_id", "time", "code"):
-        told.append(rows.filter(rows_of.IS_ABOUT_SUBJECT))
-        everyone.append(rows.unique("subject_id"))
-    found = rows_of.subjects(pl.concat(told + everyone))
-    people = found.with_columns(death_date=pl.col("death").dt.truncate("1d"))
+        subject_parts.append(rows.filter(transforms.IS_ABOUT_SUBJECT))
+        id_parts.append(rows.unique("subject_id"))
+    subjects = transforms.subjects(pl.concat(subject_parts + id_parts))
+    people = subjects.with_columns(death_date=pl.col("death").dt.truncate("1d"))
     split = splits(dataset.splits(), people["subject_id"], rules)
     people = people.with_columns(split)
     write_table(people.to_arrow(), layout.subjects, SUBJECTS, made_by=MADE_BY)
@@ -131,15 +131,15 @@ def extract_subjects(
 
 def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float) -> StepCard:
     """Write encounters/1: by the dataset's encounter column, or by gaps of more than `gap_hours`."""
-    found: list[pl.DataFrame] = []
+    parts: list[pl.DataFrame] = []
     with _scratch(layout.root / ".encounters.spill") as folder:
         spill = _spill(dataset, layout, folder, "subject_id", "time", "code", "encounter_id", "end")
-        work = partial(encounters_of_bucket, dataset, spill, gap_hours)
+        work = partial(extract_bucket_encounters, dataset, spill, gap_hours)
         for stays in each_bucket("meds_encounters", work, len(spill.buckets)):
-            before = sum(part.height for part in found) if dataset.encounter_column is None else 0
-            found.append(stays.with_columns(pl.col("encounter_id") + before))
-    stays = pl.concat(found)
-    refuse_shared_encounters(stays, dataset.encounter_column)
+            num_before = sum(part.height for part in parts) if dataset.encounter_column is None else 0
+            parts.append(stays.with_columns(pl.col("encounter_id") + num_before))
+    stays = pl.concat(parts)
+    refuse_ambiguous_encounters(stays, dataset.encounter_column)
     write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by=MADE_BY)
     odd = stays["end"].null_count()
     card = StepCard(
@@ -147,7 +147,7 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
         contract=contract_name(ENCOUNTERS),
         flows={"encounters": Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": odd})},
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
-        notes=[_told_rule(dataset, gap_hours)],
+        notes=[_set_rule(dataset, gap_hours)],
         warnings=[
             f"data: {shown_count(odd, stays.height)} of {stays.height:,} encounters have an admission and no discharge "
             "after it; kept, never an index, and they contain no time."
@@ -158,75 +158,79 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
     return shards.write_card(card, layout)
 
 
-def _told_rule(dataset: MedsDataset, gap_hours: float) -> str:
+def _set_rule(dataset: MedsDataset, gap_hours: float) -> str:
     """Say by which rule sets were made, which may be one nobody chose."""
     if dataset.encounter_column is None:
         return f"sets are formed by gaps of more than {gap_hours:g} hours, by no column"
     return f"sets are the encounters of the column {dataset.encounter_column}, which every file has"
 
 
-def encounters_of_bucket(dataset: MedsDataset, spill: Spill, gap_hours: float, bucket: int) -> pl.DataFrame:
+def extract_bucket_encounters(
+    dataset: MedsDataset, spill: Spill, gap_hours: float, bucket: int
+) -> pl.DataFrame:
     """Return encounters/1 of one bucket; those formed by gaps are numbered from 1."""
     rows, by_gaps = spill.read(ROWS, bucket), dataset.encounter_column is None
     if by_gaps:
-        rows = rows_of.number_by_gaps(rows, gap_hours=gap_hours)
-    return rows_of.encounters(rows, is_ours=dataset.is_ours, by_gaps=by_gaps)
+        rows = transforms.number_by_gaps(rows, gap_hours=gap_hours)
+    return transforms.encounters(rows, is_nest_export=dataset.is_nest_export, by_gaps=by_gaps)
 
 
 def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> StepCard:
     """Write events/1: every row with a time that is about neither a subject nor an encounter."""
-    columns = (*CORE, *EXTENSIONS) if dataset.is_ours else (*CORE, "encounter_id")
+    columns = (*CORE, *EXTENSIONS) if dataset.is_nest_export else (*CORE, "encounter_id")
     flow, kinds = Flow(source_rows=0, kept_rows=0), Counter[str]()
     with replace_folder(layout.events) as aside:
         spill = _spill(dataset, layout, aside / "spill", *columns)
         count = len(spill.buckets)
-        declared = None if dataset.is_ours else _declare(spill, fitted_on(layout, rules), rules)
-        for part, of_kind in each_bucket(
-            "meds_events", partial(events_of_bucket, dataset, layout, spill, declared, aside), count
+        code_table = (
+            None if dataset.is_nest_export else _classify_codes(spill, fitted_on(layout, rules), rules)
+        )
+        for part, part_kinds in each_bucket(
+            "meds_events", partial(extract_bucket_events, dataset, layout, spill, code_table, aside), count
         ):
-            flow, kinds = flow + part, kinds + of_kind
-        if declared is not None:
-            is_coded = pl.col("vocab") != OTHER
-            rows_of.refuse_damaged_codes(flow, int(declared.filter(is_coded)["rows"].sum()))
-        rows_of.refuse_no_event(flow)
-        _fill_up(aside, kinds, count)
+            flow, kinds = flow + part, kinds + part_kinds
+        if code_table is not None:
+            is_coded = pl.col("vocab") != OTHER_VOCAB
+            transforms.refuse_damaged_codes(flow, int(code_table.filter(is_coded)["rows"].sum()))
+        transforms.refuse_without_events(flow)
+        _write_missing_files(aside, kinds, count)
         shutil.rmtree(spill.folder)
     # as they were counted file by file, before any was routed to a bucket
     flow = flow.model_copy(update={"source_rows": StepCard.read(layout.cards, "raw").counts["rows"]})
-    written = {kind: kinds[kind] for kind in KINDS if kinds[kind]}
+    kind_counts = {kind: kinds[kind] for kind in KINDS if kinds[kind]}
     card = StepCard(
         step="events",
         contract=contract_name(EVENTS),
-        flows={"rows": flow, **{kind: Flow(source_rows=n, kept_rows=n) for kind, n in written.items()}},
+        flows={"rows": flow, **{kind: Flow(source_rows=n, kept_rows=n) for kind, n in kind_counts.items()}},
         counts={
             "events": flow.kept_rows,
-            **{f"events_{kind}": n for kind, n in written.items()},
-            **_count_codes(declared),
+            **{f"events_{kind}": n for kind, n in kind_counts.items()},
+            **_count_codes(code_table),
         },
     )
     return shards.write_card(card, layout)
 
 
-def events_of_bucket(
+def extract_bucket_events(
     dataset: MedsDataset,
     layout: Layout,
     spill: Spill,
-    declared: pl.DataFrame | None,
+    code_table: pl.DataFrame | None,
     folder: Path,
     bucket: int,
 ) -> tuple[Flow, Counter[str]]:
     """Write the events of one bucket into `folder`, and return the flow of its rows and the events of each kind."""
     rows = spill.read(ROWS, bucket)
     stays = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)).filter(spill.buckets.within(bucket))
-    if declared is None:
-        events, flow = rows_of.our_events(rows, stays if dataset.encounter_column is None else None)
+    if code_table is None:
+        events, flow = transforms.nest_events(rows, stays if dataset.encounter_column is None else None)
     else:
-        events, flow = rows_of.any_events(rows, declared, stays)
-    counted = Counter[str]()
-    for (kind,), of_kind in events.partition_by("kind", as_dict=True).items():
-        write_events(of_kind, folder, str(kind), bucket, made_by=MADE_BY)
-        counted[str(kind)] = of_kind.height
-    return flow, counted
+        events, flow = transforms.classified_events(rows, code_table, stays)
+    counts = Counter[str]()
+    for (kind,), kind_events in events.partition_by("kind", as_dict=True).items():
+        write_events(kind_events, folder, str(kind), bucket, made_by=MADE_BY)
+        counts[str(kind)] = kind_events.height
+    return flow, counts
 
 
 @contextmanager
@@ -247,33 +251,33 @@ def _spill(dataset: MedsDataset, layout: Layout, folder: Path, *columns: str) ->
     return spill
 
 
-def _declare(spill: Spill, known: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
+def _classify_codes(spill: Spill, training_subjects: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
     """Return what each code is to us, and its rows; valued are those whose deciles can hold `min_count` values each."""
-    finite = pl.col("numeric_value").is_finite().fill_null(False)
-    fitted = pl.col("subject_id").is_in(known["subject_id"].implode())
-    held = (finite & fitted).sum().cast(pl.Int64)
-    counted = [
-        spill.read(ROWS, bucket).group_by("code").agg(pl.len().alias("rows"), values=held)
+    is_finite = pl.col("numeric_value").is_finite().fill_null(False)
+    is_training = pl.col("subject_id").is_in(training_subjects["subject_id"].implode())
+    num_values = (is_finite & is_training).sum().cast(pl.Int64)
+    bucket_counts = [
+        spill.read(ROWS, bucket).group_by("code").agg(pl.len().alias("rows"), values=num_values)
         for bucket in range(len(spill.buckets))
     ]
-    values = pl.concat(counted).group_by("code").agg(pl.col("rows", "values").sum()).sort("code")
+    values = pl.concat(bucket_counts).group_by("code").agg(pl.col("rows", "values").sum()).sort("code")
     enough = values.filter(pl.col("values") >= DECILES * rules.min_count)
-    return declare(values["code"], enough["code"]).with_columns(values["rows"])
+    return classify_codes(values["code"], enough["code"]).with_columns(values["rows"])
 
 
-def _count_codes(declared: pl.DataFrame | None) -> dict[str, int]:
+def _count_codes(code_table: pl.DataFrame | None) -> dict[str, int]:
     """Return how many codes a prefix declares, how many are valued, and how many are neither."""
-    if declared is None:
+    if code_table is None:
         return {}
-    known, valued = declared["kind"] != "ITEM", declared["is_valued"]
+    is_known, is_valued = code_table["kind"] != "ITEM", code_table["is_valued"]
     return {
-        "codes_declared": int(known.sum()),
-        "codes_valued": int(valued.sum()),
-        "codes_of_neither": int((~known & ~valued).sum()),
+        "codes_declared": int(is_known.sum()),
+        "codes_valued": int(is_valued.sum()),
+        "codes_of_neither": int((~is_known & ~is_valued).sum()),
     }
 
 
-def _fill_up(folder: Path, kinds: Counter[str], buckets: int) -> None:
+def _write_missing_files(folder: Path, kinds: Counter[str], buckets: int) -> None:
     """Give every kind that occurs a file in every bucket."""
     for kind in kinds:
         for bucket in range(buckets):

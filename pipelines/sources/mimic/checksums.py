@@ -33,7 +33,7 @@ class Comparison:
     """The files of a source against the sums beside them; both tuples hold file names."""
 
     sums: Path | None  # None: there is no such list
-    same: int = 0
+    matching: int = 0
     differ: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
 
@@ -51,7 +51,7 @@ class Comparison:
             return (
                 f"{', '.join(self.unlisted)}: not in {self.sums}, so that nothing says whether it is whole."
             )
-        return f"All {self.same} tables are as {self.sums} promises."
+        return f"All {self.matching} tables are as {self.sums} promises."
 
 
 def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
@@ -66,25 +66,23 @@ def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
     if sums is None:
         return Comparison(sums=None)
     try:
-        listed_there = read_sums(sums.read_text(errors="replace"))
+        all_sums = read_sums(sums.read_text(errors="replace"))
     except OSError as error:
         raise InputError(
             f"{SUMS}: cannot be read ({error.strerror}; {sums}). Mend it, or remove it."
         ) from None
-    promised = {
-        Path(name).name: digest
-        for name, digest in listed_there.items()
-        if Path(name).parent.name in ("", "hosp")
+    expected = {
+        Path(name).name: digest for name, digest in all_sums.items() if Path(name).parent.name in ("", "hosp")
     }
-    if not promised:
+    if not expected:
         raise InputError(
             f"{SUMS}: no line is a SHA-256 and a file name ({sums}). Download it again, or remove it."
         )
     files = {source.path(table).name: hashes[table] for table in TABLES}
-    listed = {name: digest for name, digest in files.items() if name in promised}
-    differ = tuple(name for name, digest in listed.items() if digest != promised[name])
-    unlisted = tuple(name for name in files if name not in promised)
-    return Comparison(sums, same=len(listed) - len(differ), differ=differ, unlisted=unlisted)
+    listed_files = {name: digest for name, digest in files.items() if name in expected}
+    differ = tuple(name for name, digest in listed_files.items() if digest != expected[name])
+    missing = tuple(name for name in files if name not in expected)
+    return Comparison(sums, matching=len(listed_files) - len(differ), differ=differ, unlisted=missing)
 
 
 def write_rows(folder: Path, rows: Mapping[Path, int]) -> None:
@@ -101,16 +99,16 @@ def count_tables(source: MimicSource, hashes: Mapping[str, str]) -> dict[str, in
     Raises:
         InputError: the quotes of a table are such that rows could vanish in a cell.
     """
-    written, vouched = _written_rows(source.hosp.parent), _as_promised(source, hashes)
+    recorded_rows, verified_tables = _written_rows(source.hosp.parent), _verified_tables(source, hashes)
     counts = {}
     for name, table in READ.items():
         path = source.path(name)
-        digest, rows = written.get(path.name, ("", 0))
+        digest, rows = recorded_rows.get(path.name, ("", 0))
         if digest == hashes[name]:
             counts[name] = rows
-        elif name not in vouched and not is_gem(path):
-            counted = count_lines(path, table)
-            counts |= {} if counted is None else {name: counted}
+        elif name not in verified_tables and not is_gem(path):
+            num_rows = count_lines(path, table)
+            counts |= {} if num_rows is None else {name: num_rows}
     return counts
 
 
@@ -123,7 +121,7 @@ def _written_rows(folder: Path) -> dict[str, tuple[str, int]]:
         return {}
 
 
-def _as_promised(source: MimicSource, hashes: Mapping[str, str]) -> set[str]:
+def _verified_tables(source: MimicSource, hashes: Mapping[str, str]) -> set[str]:
     try:
         comparison = compare(source, hashes)
     except InputError:  # the check `as_published` says so

@@ -5,10 +5,10 @@ from pipelines.sources.mimic.drug_lookup import GsnCount
 from schemas.cards import Flow
 from schemas.errors import InputError
 
-MOST_FOREIGN_SHARE = 0.001
-MOST_NOT_GIVEN_SHARE = 0.60  # of emar; the demo has 36 %
-MOST_LOST_SHARE = 0.50  # of a kind
-FEWEST_ROWS = 100  # of which a share says something: a table of new patients may have a handful
+MAX_FOREIGN_SHARE = 0.001
+MAX_NOT_GIVEN_SHARE = 0.60  # of emar; the demo has 36 %
+MAX_LOST_SHARE = 0.50  # of a kind
+MIN_ROWS = 100  # of which a share says something: a table of new patients may have a handful
 SYSTEM_OF_TABLE = {"diagnoses_icd": "ICD-10-CM", "procedures_icd": "ICD-10-PCS"}
 
 NO_LOSS = ("repeated", "event_txt")
@@ -47,11 +47,11 @@ def _codes_fault(table: str, flow: Flow) -> str | None:
 
 
 def _rows_fault(table: str, flow: Flow) -> str | None:
-    release = f"(more than {MOST_FOREIGN_SHARE:.1%}). Give all tables of one release, whole."
-    if above(flow, "foreign_hadm_id", MOST_FOREIGN_SHARE):
+    release = f"(more than {MAX_FOREIGN_SHARE:.1%}). Give all tables of one release, whole."
+    if above(flow, "foreign_hadm_id", MAX_FOREIGN_SHARE):
         foreign = foreign_sentence(table, f"{flow.dropped['foreign_hadm_id']:,}", flow.source_rows)
         return f"{foreign.removeprefix(f'{table}: ')} {release}"
-    if count := above(flow, "unknown_subject", MOST_FOREIGN_SHARE):
+    if count := above(flow, "unknown_subject", MAX_FOREIGN_SHARE):
         return f"column subject_id: {count} name no known patient {release}"
     if count := above(flow, "conflicting"):
         return f"column labevent_id: {count} repeat another row's and differ from it. Keep one row per measurement."
@@ -60,32 +60,34 @@ def _rows_fault(table: str, flow: Flow) -> str | None:
 
 def _loss(flow: Flow) -> str | None:
     """Return what is wrong where too little of a table is left."""
-    dropped, rows = flow.dropped, flow.source_rows
+    counts, rows = flow.dropped, flow.source_rows
     columns = "See that its columns hold what MIMIC-IV's do."
     if not flow.kept_rows:
-        reason = max(dropped, key=lambda name: dropped[name])
-        return f"none of {rows:,} rows can be used: {dropped[reason]:,} are dropped as {reason}. {columns}"
-    if rows < FEWEST_ROWS:
+        reason = max(counts, key=lambda name: counts[name])
+        return f"none of {rows:,} rows can be used: {counts[reason]:,} are dropped as {reason}. {columns}"
+    if rows < MIN_ROWS:
         return None
-    if count := above(flow, "event_txt", MOST_NOT_GIVEN_SHARE):
-        return f"column event_txt: {count} are not Administered (more than {MOST_NOT_GIVEN_SHARE:.0%}). {columns}"
-    lost = {reason: count for reason, count in dropped.items() if reason not in NO_LOSS}
-    lost["not_in_gem"] = flow.noted.get("not_in_gem", 0)
-    whole = rows - sum(dropped.get(reason, 0) for reason in NO_LOSS)
-    if sum(lost.values()) > MOST_LOST_SHARE * whole:
-        reason = max(lost, key=lambda name: lost[name])
-        loss = f"{sum(lost.values()):,} of {whole:,} rows are lost (more than half)"
-        return f"{loss}, {lost[reason]:,} of them as {reason}. {columns}"
+    if count := above(flow, "event_txt", MAX_NOT_GIVEN_SHARE):
+        return (
+            f"column event_txt: {count} are not Administered (more than {MAX_NOT_GIVEN_SHARE:.0%}). {columns}"
+        )
+    losses = {reason: count for reason, count in counts.items() if reason not in NO_LOSS}
+    losses["not_in_gem"] = flow.noted.get("not_in_gem", 0)
+    whole = rows - sum(counts.get(reason, 0) for reason in NO_LOSS)
+    if sum(losses.values()) > MAX_LOST_SHARE * whole:
+        reason = max(losses, key=lambda name: losses[name])
+        loss = f"{sum(losses.values()):,} of {whole:,} rows are lost (more than half)"
+        return f"{loss}, {losses[reason]:,} of them as {reason}. {columns}"
     return None
 
 
-def refuse_unknown_gsns(gsns: GsnCount, prescribed: Flow) -> None:
+def refuse_unknown_gsns(gsns: GsnCount, flow: Flow) -> None:
     """Raise InputError where fewer than half of the prescriptions that have a GSN have one that leads to a code."""
-    if gsns.known <= (1 - MOST_LOST_SHARE) * gsns.recorded and (
-        gsns.recorded >= FEWEST_ROWS or not gsns.known
+    if gsns.in_crosswalk <= (1 - MAX_LOST_SHARE) * gsns.with_gsn and (
+        gsns.with_gsn >= MIN_ROWS or not gsns.in_crosswalk
     ):
         raise InputError(
-            f"prescriptions: column gsn: {gsns.known:,} of {gsns.recorded:,} rows with a GSN (of "
-            f"{prescribed.source_rows:,} in all) lead to a code. Give the "
+            f"prescriptions: column gsn: {gsns.in_crosswalk:,} of {gsns.with_gsn:,} rows with a GSN (of "
+            f"{flow.source_rows:,} in all) lead to a code. Give the "
             "gsn_atc_ndc_mapping of these drugs."
         )

@@ -34,10 +34,10 @@ def prescription_atc(prescriptions: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> p
     )
 
 
-def commonest_atc(coded: pl.LazyFrame, key: list[str]) -> pl.LazyFrame:
+def most_common_atc(atc_rows: pl.LazyFrame, key: list[str]) -> pl.LazyFrame:
     """Return key, atc, rows: the ATC code with most prescription rows, ties by the lexicographic minimum."""
     return (
-        coded.group_by(*key, "atc")
+        atc_rows.group_by(*key, "atc")
         .agg(pl.col("rows").sum().cast(pl.Int64))
         .sort(*key, "rows", "atc", descending=[*[False for _ in key], True, False])
         .group_by(key, maintain_order=True)
@@ -51,44 +51,46 @@ def count_prescriptions(prescriptions: pl.LazyFrame) -> pl.LazyFrame:
     Args:
         prescriptions: drug (as recorded), gsn.
     """
-    spelt = prescriptions.group_by("drug", "gsn").agg(
+    by_spelling = prescriptions.group_by("drug", "gsn").agg(
         rows=pl.len().cast(pl.Int64)
     )  # each spelling is cleaned once
-    return spelt.group_by(clean_name("drug").alias("name"), "gsn").agg(pl.col("rows").sum())
+    return by_spelling.group_by(clean_name("drug").alias("name"), "gsn").agg(pl.col("rows").sum())
 
 
 @dataclass(frozen=True)
 class GsnCount:
     """Prescription rows by their GSNs."""
 
-    recorded: int  # with at least one
-    known: int  # of these, with one the crosswalk has
-    mended: int  # of these, with one in another spelling than the published
+    with_gsn: int  # with at least one
+    in_crosswalk: int  # of these, with one the crosswalk has
+    reformatted: int  # of these, with one in another spelling than the published
 
 
-def count_gsns(counted: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> GsnCount:
+def count_gsns(gsn_counts: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> GsnCount:
     """Return how many prescription rows have a GSN, one that the crosswalk knows, one that had to be mended.
 
     Args:
-        counted: gsn, rows: how many prescription rows say so.
+        gsn_counts: gsn, rows: how many prescription rows say so.
         gsn_to_atc: gsn.
     """
-    known = gsn_to_atc["gsn"].to_frame().select(gsn_number(pl.col("gsn"))).to_series().unique()
-    each = counted.drop_nulls("gsn").select("rows", gsn=pl.col("gsn").str.extract_all(r"\S+"))
-    as_published = each.with_columns(number=pl.col("gsn").list.eval(gsn_number(pl.element())))
-    has = as_published.select(
+    known_gsns = gsn_to_atc["gsn"].to_frame().select(gsn_number(pl.col("gsn"))).to_series().unique()
+    split_gsns = gsn_counts.drop_nulls("gsn").select("rows", gsn=pl.col("gsn").str.extract_all(r"\S+"))
+    with_numbers = split_gsns.with_columns(number=pl.col("gsn").list.eval(gsn_number(pl.element())))
+    flags = with_numbers.select(
         "rows",
-        known=pl.col("number").list.eval(pl.element().is_in(known.implode())).list.any(),
+        known=pl.col("number").list.eval(pl.element().is_in(known_gsns.implode())).list.any(),
         mended=pl.col("number") != pl.col("gsn"),
-    ).filter(as_published["gsn"].list.len() > 0)
-    return GsnCount(*(int(part["rows"].sum()) for part in (has, has.filter("known"), has.filter("mended"))))
+    ).filter(with_numbers["gsn"].list.len() > 0)
+    return GsnCount(
+        *(int(part["rows"].sum()) for part in (flags, flags.filter("known"), flags.filter("mended")))
+    )
 
 
-def fit_lookup(counted: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:
+def fit_lookup(name_counts: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:
     """Return drug_lookup/1 (name, atc, rows), sorted by name, from the fitted-on subjects' prescriptions.
 
     Args:
-        counted: name, gsn, rows of `count_prescriptions`, in any number of parts.
+        name_counts: name, gsn, rows of `count_prescriptions`, in any number of parts.
         gsn_to_atc: gsn, atc; a GSN may have several.
     """
-    return commonest_atc(prescription_atc(counted.drop_nulls(["name", "gsn"]), gsn_to_atc), ["name"])
+    return most_common_atc(prescription_atc(name_counts.drop_nulls(["name", "gsn"]), gsn_to_atc), ["name"])

@@ -26,17 +26,17 @@ from pipelines.events.code_mapping import (
 )
 from pipelines.events.encounter_linking import StayOwners, attach, attachment_spans
 from pipelines.reading.tables import NUMBER, TEXT, TIME
-from pipelines.sources.mimic.drug_lookup import clean_name, commonest_atc, prescription_atc
+from pipelines.sources.mimic.drug_lookup import clean_name, most_common_atc, prescription_atc
 from schemas.cards import Flow
 from schemas.errors import InputError
 from schemas.tables.events import EVENTS
 
-MOST_ODD_STAYS_SHARE = 0.01
+MAX_OPEN_STAYS_SHARE = 0.01
 LAB_LOOKBACK_HOURS = 24
 
 REPEATED = {"repeated": pl.col("rank").is_not_null() & ~pl.struct(pl.all()).is_first_distinct()}
 
-Sifted = tuple[pl.DataFrame, Flow]
+RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 def subjects(patients: pl.DataFrame) -> pl.DataFrame:
@@ -56,29 +56,29 @@ def subjects(patients: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> Sifted:
+def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> RowsAndFlow:
     """Return encounters/1 from admissions; `end` is null where dischtime is null or not after admittime.
 
     Raises:
         InputError: a hadm_id appears twice, a subject is not in patients, above 1 % of stays have no end.
     """
     _refuse_repeats(admissions, "admissions", "hadm_id", unit="admission")
-    aged = admissions.join(patients, on="subject_id", how="left")
-    orphans = aged["anchor_age"].null_count()
-    if orphans:
+    with_patients = admissions.join(patients, on="subject_id", how="left")
+    num_unknown = with_patients["anchor_age"].null_count()
+    if num_unknown:
         raise InputError(
-            f"admissions: column subject_id: {orphans:,} of {aged.height:,} rows name no known patient. "
+            f"admissions: column subject_id: {num_unknown:,} of {with_patients.height:,} rows name no known patient. "
             "Give both tables of one release, whole."
         )
     flags = admissions["hospital_expire_flag"]
-    unsaid = int((~flags.is_in([0, 1])).sum())
-    if unsaid:
+    num_invalid = int((~flags.is_in([0, 1])).sum())
+    if num_invalid:
         raise InputError(
-            f"admissions: column hospital_expire_flag: {unsaid:,} of {flags.len():,} rows hold neither 0 nor 1. "
+            f"admissions: column hospital_expire_flag: {num_invalid:,} of {flags.len():,} rows hold neither 0 nor 1. "
             "Mend those rows or leave them out."
         )
     years = pl.col("anchor_age") + pl.col("admittime").dt.year() - pl.col("anchor_year")
-    stays = aged.sort("subject_id", "admittime", "hadm_id").select(
+    stays = with_patients.sort("subject_id", "admittime", "hadm_id").select(
         "subject_id",
         encounter_id="hadm_id",
         start="admittime",
@@ -92,22 +92,22 @@ def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> Sifted:
         insurance="insurance",
         admission_type="admission_type",
     )
-    odd = stays["end"].null_count()
-    if odd > MOST_ODD_STAYS_SHARE * stays.height:
+    num_open = stays["end"].null_count()
+    if num_open > MAX_OPEN_STAYS_SHARE * stays.height:
         raise InputError(
-            f"{odd_stays_sentence(f'{odd:,}', stays.height)} (more than {MOST_ODD_STAYS_SHARE:.0%}). "
+            f"{open_stays_sentence(f'{num_open:,}', stays.height)} (more than {MAX_OPEN_STAYS_SHARE:.0%}). "
             "Mend or re-export the table."
         )
-    return stays, Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": odd})
+    return stays, Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": num_open})
 
 
-def odd_stays_sentence(odd: str, stays: int) -> str:
+def open_stays_sentence(count: str, stays: int) -> str:
     """Say how many stays, exactly or as may be shown, have a null dischtime or one not after their admittime."""
-    return f"admissions: column dischtime: {odd} of {stays:,} stays do not end after their admittime"
+    return f"admissions: column dischtime: {count} of {stays:,} stays do not end after their admittime"
 
 
 @dataclass(frozen=True)
-class Bucket:
+class MimicBucket:
     """The patients of one bucket and their stays, which rows are held against."""
 
     subject_ids: pl.Series
@@ -140,35 +140,35 @@ def open_stays(admissions: pl.DataFrame) -> pl.Series:
     return admissions.filter(pl.col("dischtime").is_null())["hadm_id"]
 
 
-def diagnosis_rows(rows: pl.DataFrame) -> Sifted:
+def diagnosis_rows(rows: pl.DataFrame) -> RowsAndFlow:
     """Return what a row of diagnoses_icd says by itself: its stay, its code, its rank seq_num."""
     return _icd_rows(rows, DIAGNOSIS_CODES, {})
 
 
-def diagnoses(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
+def diagnoses(rows: pl.DataFrame, bucket: MimicBucket, targets: pl.DataFrame) -> RowsAndFlow:
     """Return DX events: time the admission, known at discharge; NoDx stays, unmapped."""
-    kept, flow = _own(rows, bucket, REPEATED)
-    timed = bucket.coded(kept).with_columns(**clock.DIAGNOSIS)
-    events, noted = _icd(timed, targets, kind="DX", system="cm", no_target="NoDx")
-    return events, flow.model_copy(update={"noted": noted})
+    event_rows, flow = _drop_foreign_stays(rows, bucket, REPEATED)
+    with_times = bucket.coded(event_rows).with_columns(**clock.DIAGNOSIS)
+    events, notes = _icd_events(with_times, targets, kind="DX", system="cm", no_target="NoDx")
+    return events, flow.model_copy(update={"noted": notes})
 
 
-def procedure_rows(rows: pl.DataFrame) -> Sifted:
+def procedure_rows(rows: pl.DataFrame) -> RowsAndFlow:
     """Return what a row of procedures_icd says by itself: its stay, its code, its chart date."""
     return _icd_rows(rows, PROCEDURE_CODES, {"no_time": pl.col("chartdate").is_null()})
 
 
-def procedures(rows: pl.DataFrame, bucket: Bucket, targets: pl.DataFrame) -> Sifted:
+def procedures(rows: pl.DataFrame, bucket: MimicBucket, targets: pl.DataFrame) -> RowsAndFlow:
     """Return PR events: time the midnight of the chart date, known at discharge; NoPCS stays, unmapped."""
-    kept, flow = _own(rows, bucket, REPEATED)
-    timed = bucket.coded(kept).with_columns(**clock.PROCEDURE)
-    events, noted = _icd(timed, targets, kind="PR", system="pcs", no_target="NoPCS")
-    return events, flow.model_copy(update={"noted": noted})
+    event_rows, flow = _drop_foreign_stays(rows, bucket, REPEATED)
+    with_times = bucket.coded(event_rows).with_columns(**clock.PROCEDURE)
+    events, notes = _icd_events(with_times, targets, kind="PR", system="pcs", no_target="NoPCS")
+    return events, flow.model_copy(update={"noted": notes})
 
 
-def laboratory_rows(rows: pl.DataFrame) -> Sifted:
+def laboratory_rows(rows: pl.DataFrame) -> RowsAndFlow:
     """Return what a row of labevents says by itself; kept is every finite value with a time."""
-    timed = rows.select(
+    with_times = rows.select(
         "subject_id",
         **clock.LABORATORY,
         encounter_id="hadm_id",
@@ -183,20 +183,20 @@ def laboratory_rows(rows: pl.DataFrame) -> Sifted:
         "not_finite": ~value.is_finite(),
         "no_time": pl.col("time").is_null(),
     }
-    return sift(timed, reasons)
+    return sift(with_times, reasons)
 
 
-def laboratory(rows: pl.DataFrame, bucket: Bucket) -> Sifted:
+def laboratory(rows: pl.DataFrame, bucket: MimicBucket) -> RowsAndFlow:
     """Return LAB events, in their own stay, the one around them, or one that starts within a day."""
-    kept, flow = _own(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
-    attached = bucket.attach(kept, lookback_hours=LAB_LOOKBACK_HOURS)
-    coded = attached.with_columns(code=once_each(attached["itemid"], _as_codes))
-    return _events(coded, kind="LAB", vocab=_repeated("itemid")), flow
+    event_rows, flow = _drop_foreign_stays(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
+    with_stay = bucket.attach(event_rows, lookback_hours=LAB_LOOKBACK_HOURS)
+    with_code = with_stay.with_columns(code=once_each(with_stay["itemid"], _as_codes))
+    return _events(with_code, kind="LAB", vocab=_constant("itemid")), flow
 
 
-def medication_rows(rows: pl.DataFrame) -> Sifted:
+def medication_rows(rows: pl.DataFrame) -> RowsAndFlow:
     """Return what a row of emar says by itself; kept is what was administered, by name, with a time."""
-    timed = rows.select(
+    with_times = rows.select(
         "subject_id",
         "event_txt",
         "medication",
@@ -205,13 +205,19 @@ def medication_rows(rows: pl.DataFrame) -> Sifted:
         pharmacy_id="pharmacy_id",
         rank="emar_seq",
     )
-    given, flow = sift(timed, {"event_txt": pl.col("event_txt").ne_missing("Administered")})
-    named = given.drop("event_txt").with_columns(code=once_each(given["medication"], _clean))
-    kept, rest = sift(named, {"no_name": pl.col("code").is_null(), "no_time": pl.col("time").is_null()})
-    return kept.drop("medication"), flow.then(rest)
+    administered_rows, flow = sift(with_times, {"event_txt": pl.col("event_txt").ne_missing("Administered")})
+    with_name = administered_rows.drop("event_txt").with_columns(
+        code=once_each(administered_rows["medication"], _clean_names)
+    )
+    event_rows, later_flow = sift(
+        with_name, {"no_name": pl.col("code").is_null(), "no_time": pl.col("time").is_null()}
+    )
+    return event_rows.drop("medication"), flow.then(later_flow)
 
 
-def medications(rows: pl.DataFrame, bucket: Bucket, by_pharmacy: pl.DataFrame | None = None) -> Sifted:
+def medications(
+    rows: pl.DataFrame, bucket: MimicBucket, by_pharmacy: pl.DataFrame | None = None
+) -> RowsAndFlow:
     """Return MED events: what was administered, in its own stay or the stay around it.
 
     Args:
@@ -219,32 +225,34 @@ def medications(rows: pl.DataFrame, bucket: Bucket, by_pharmacy: pl.DataFrame | 
         bucket: whose rows they are.
         by_pharmacy: subject_id, pharmacy_id, atc; fills `mapped` where a row names its prescription.
     """
-    kept, flow = _own(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
-    attached = bucket.attach(kept, lookback_hours=0)
+    event_rows, flow = _drop_foreign_stays(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
+    with_stay = bucket.attach(event_rows, lookback_hours=0)
     if by_pharmacy is not None:
-        own = by_pharmacy.rename({"atc": "mapped"})
-        attached = attached.join(own, on=["subject_id", "pharmacy_id"], how="left")
-    return _events(attached, kind="MED", vocab=_repeated("name")), flow
+        drug_codes = by_pharmacy.rename({"atc": "mapped"})
+        with_stay = with_stay.join(drug_codes, on=["subject_id", "pharmacy_id"], how="left")
+    return _events(with_stay, kind="MED", vocab=_constant("name")), flow
 
 
-def prescription_rows(rows: pl.DataFrame) -> Sifted:
+def prescription_rows(rows: pl.DataFrame) -> RowsAndFlow:
     """Return what a row of prescriptions says by itself."""
     return sift(rows.select("subject_id", "pharmacy_id", "drug", "gsn", encounter_id="hadm_id"), {})
 
 
-def prescriptions(rows: pl.DataFrame, owners: StayOwners) -> Sifted:
+def prescriptions(rows: pl.DataFrame, owners: StayOwners) -> RowsAndFlow:
     """Return the prescriptions of known stays; those of another patient's admission are dropped."""
     return sift(rows, {"foreign_hadm_id": pl.lit(owners.foreign(rows))})
 
 
-def pharmacy_atc(prescribed: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> pl.DataFrame:
+def pharmacy_atc(pharmacy_rows: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> pl.DataFrame:
     """Return subject_id, pharmacy_id, atc: each prescription's own ATC code, the commonest of its rows."""
     key = ["subject_id", "pharmacy_id"]
-    counted = prescribed.lazy().select(*key, "gsn").drop_nulls().group_by(*key, "gsn").agg(rows=pl.len())
-    return commonest_atc(prescription_atc(counted, gsn_to_atc.lazy()), key).drop("rows").collect()
+    gsn_counts = (
+        pharmacy_rows.lazy().select(*key, "gsn").drop_nulls().group_by(*key, "gsn").agg(rows=pl.len())
+    )
+    return most_common_atc(prescription_atc(gsn_counts, gsn_to_atc.lazy()), key).drop("rows").collect()
 
 
-ROWS_OF: dict[str, Callable[[pl.DataFrame], Sifted]] = {
+ROW_TRANSFORMS: dict[str, Callable[[pl.DataFrame], RowsAndFlow]] = {
     "DX": diagnosis_rows,
     "PR": procedure_rows,
     "MED": medication_rows,
@@ -253,27 +261,29 @@ ROWS_OF: dict[str, Callable[[pl.DataFrame], Sifted]] = {
 }
 
 
-def without_repeats(flow: Flow, repeated: int, conflicting: int) -> Flow:
+def add_repeats(flow: Flow, num_repeated: int, num_conflicting: int) -> Flow:
     """Count what was left out as a copy of another row, and what shares its number with another and is none."""
-    dropped = {
+    counts = {
         **flow.dropped,
-        "repeated": flow.dropped.get("repeated", 0) + repeated,
-        "conflicting": conflicting,
+        "repeated": flow.dropped.get("repeated", 0) + num_repeated,
+        "conflicting": num_conflicting,
     }
-    kept = flow.kept_rows - repeated - conflicting
-    return flow.model_copy(update={"kept_rows": kept, "dropped": dropped})
+    num_kept = flow.kept_rows - num_repeated - num_conflicting
+    return flow.model_copy(update={"kept_rows": num_kept, "dropped": counts})
 
 
-def _own(rows: pl.DataFrame, bucket: Bucket, reasons: dict[str, pl.Expr] | None = None) -> Sifted:
+def _drop_foreign_stays(
+    rows: pl.DataFrame, bucket: MimicBucket, reasons: dict[str, pl.Expr] | None = None
+) -> RowsAndFlow:
     """Drop rows that name a stay which is none of their subject's, then by `reasons`."""
     return sift(rows, {"foreign_hadm_id": pl.lit(bucket.owners.foreign(rows)), **(reasons or {})})
 
 
-def _icd_rows(rows: pl.DataFrame, system: Icd, reasons: dict[str, pl.Expr]) -> Sifted:
-    recorded = plain(rows["icd_code"])
-    mended = int((recorded != rows["icd_code"]).sum())
-    kept, flow = sift(
-        rows.with_columns(recorded).with_columns(code=clean_code("icd_code")),
+def _icd_rows(rows: pl.DataFrame, system: Icd, reasons: dict[str, pl.Expr]) -> RowsAndFlow:
+    plain_codes = plain(rows["icd_code"])
+    num_mended = int((plain_codes != rows["icd_code"]).sum())
+    event_rows, flow = sift(
+        rows.with_columns(plain_codes).with_columns(code=clean_code("icd_code")),
         {
             "icd_version": ~pl.col("icd_version").is_in([9, 10]),
             **code_faults("icd_code", system, is_nine=pl.col("icd_version") == 9),
@@ -281,36 +291,36 @@ def _icd_rows(rows: pl.DataFrame, system: Icd, reasons: dict[str, pl.Expr]) -> S
             **reasons,
         },
     )
-    named = kept.rename({"hadm_id": "encounter_id", "seq_num": "rank"}).drop("icd_code")
-    return named, flow.model_copy(update={"noted": {"mended_code": mended}})
+    renamed_rows = event_rows.rename({"hadm_id": "encounter_id", "seq_num": "rank"}).drop("icd_code")
+    return renamed_rows, flow.model_copy(update={"noted": {"mended_code": num_mended}})
 
 
-def _icd(
-    timed: pl.DataFrame, targets: pl.DataFrame, *, kind: str, system: str, no_target: str
+def _icd_events(
+    rows: pl.DataFrame, targets: pl.DataFrame, *, kind: str, system: str, no_target: str
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    coded = to_icd10(timed, targets)
-    unknown = coded.filter(~pl.col("in_crosswalk"))
-    noted = {
-        no_target: coded.filter(pl.col("mapped").is_null() & pl.col("in_crosswalk")).height,
+    with_target = to_icd10(rows, targets)
+    unknown = with_target.filter(~pl.col("in_crosswalk"))
+    notes = {
+        no_target: with_target.filter(pl.col("mapped").is_null() & pl.col("in_crosswalk")).height,
         "not_in_gem": unknown.height,
         **zeros_lost(unknown, targets["code"]),
     }
     vocab = pl.concat_str(pl.lit("icd"), "icd_version", pl.lit(system))
-    return _events(coded, kind=kind, vocab=vocab), noted
+    return _events(with_target, kind=kind, vocab=vocab), notes
 
 
 def _events(rows: pl.DataFrame, *, kind: str, vocab: pl.Expr) -> pl.DataFrame:
     """Return events/1 in the contract's column order; what a kind lacks is null."""
     nulls = [pl.lit(None).alias(name) for name in ("mapped", "value", "unit") if name not in rows.columns]
-    return rows.with_columns(*nulls, kind=_repeated(kind), vocab=vocab).select(EVENTS.names)
+    return rows.with_columns(*nulls, kind=_constant(kind), vocab=vocab).select(EVENTS.names)
 
 
-def _repeated(text: str) -> pl.Expr:
+def _constant(text: str) -> pl.Expr:
     """Return the same text in every row, held once."""
     return pl.lit(text, pl.Enum([text]))
 
 
-def _clean(names: pl.Series) -> pl.Series:
+def _clean_names(names: pl.Series) -> pl.Series:
     return names.to_frame().select(clean_name(names.name)).to_series()
 
 

@@ -24,7 +24,7 @@ from pipelines.events.store import scan_table, used_before, write_numbered
 from pipelines.reading.tables import batches, estimate_rows
 from pipelines.sources.mimic import code_limits as limits
 from pipelines.sources.mimic import drug_lookup as drugs
-from pipelines.sources.mimic import rows as rows_of
+from pipelines.sources.mimic import rows as transforms
 from pipelines.sources.mimic.checksums import count_tables
 from pipelines.sources.mimic.tables import READ, TABLE_OF_KIND, TABLES, MimicSource, find_source
 from schemas.cards import Flow, StepCard
@@ -45,7 +45,7 @@ __all__ = [
     "inspect_raw",
 ]
 
-PRESCRIBED = "prescriptions"
+PRESCRIPTIONS = "prescriptions"
 
 
 def inspect_raw(source: MimicSource, layout: Layout) -> StepCard:
@@ -75,21 +75,23 @@ def extract_subjects(
     source: MimicSource, layout: Layout, rules: DataRules, *, subjects_per_bucket: int = 4000
 ) -> StepCard:
     """Write subjects/1: who, and in which split; and buckets/1, the ranges in which they are worked on."""
-    found = rows_of.subjects(source.read("patients"))
-    early = int((found["death_date"] < found["birth_date"]).sum())
-    ids = found["subject_id"]
-    split = found.with_columns(
+    subjects = transforms.subjects(source.read("patients"))
+    num_early_deaths = int((subjects["death_date"] < subjects["birth_date"]).sum())
+    ids = subjects["subject_id"]
+    with_splits = subjects.with_columns(
         assign_split(ids, *TASK_SPLIT).alias("split"),
         assign_split(ids, *rules.pretrain_split).alias("pretrain_split"),
     )
-    write_table(split.to_arrow(), layout.subjects, SUBJECTS, made_by="extract_subjects")
+    write_table(with_splits.to_arrow(), layout.subjects, SUBJECTS, made_by="extract_subjects")
     buckets = write_buckets(ids, layout, subjects_per_bucket=subjects_per_bucket)
     card = StepCard(
         step="subjects",
         contract=contract_name(SUBJECTS),
         flows={
             "patients": Flow(
-                source_rows=found.height, kept_rows=split.height, noted={"death_before_birth": early}
+                source_rows=subjects.height,
+                kept_rows=with_splits.height,
+                noted={"death_before_birth": num_early_deaths},
             )
         },
         counts={
@@ -97,14 +99,14 @@ def extract_subjects(
             **{
                 f"{column}_{name}": count
                 for column in ("split", "pretrain_split")
-                for name, count in sorted(split[column].value_counts().iter_rows())
+                for name, count in sorted(with_splits[column].value_counts().iter_rows())
             },
         },
-        hashes={"people": sha256_of_people(found, subjects_per_bucket=subjects_per_bucket)},
+        hashes={"people": sha256_of_people(subjects, subjects_per_bucket=subjects_per_bucket)},
         warnings=[
-            f"patients: column dod: {shown_count(early, found.height)} of {found.height:,} patients die before birth."
+            f"patients: column dod: {shown_count(num_early_deaths, subjects.height)} of {subjects.height:,} patients die before birth."
         ]
-        if early
+        if num_early_deaths
         else [],
     )
     return shards.write_card(card, layout)
@@ -112,50 +114,54 @@ def extract_subjects(
 
 def extract_encounters(source: MimicSource, layout: Layout) -> StepCard:
     """Write encounters/1, one per admission."""
-    stays, flow = rows_of.encounters(source.read("admissions"), source.read("patients"))
+    stays, flow = transforms.encounters(source.read("admissions"), source.read("patients"))
     write_table(stays.to_arrow(), layout.encounters, ENCOUNTERS, made_by="extract_encounters")
-    odd = flow.noted["no_end"]
-    sentence = rows_of.odd_stays_sentence(shown_count(odd, stays.height), stays.height)
+    num_open = flow.noted["no_end"]
+    sentence = transforms.open_stays_sentence(shown_count(num_open, stays.height), stays.height)
     card = StepCard(
         step="encounters",
         contract=contract_name(ENCOUNTERS),
         flows={"admissions": flow},
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
-        warnings=[f"{sentence}; kept, never an index, and they contain no time."] if odd else [],
+        warnings=[f"{sentence}; kept, never an index, and they contain no time."] if num_open else [],
     )
     return shards.write_card(card, layout)
 
 
 def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write events/1: every diagnosis and procedure, what was administered, every finite laboratory value."""
-    buckets, counted = Buckets.read(layout), StepCard.read(layout.cards, "raw").counts
+    buckets, raw_counts = Buckets.read(layout), StepCard.read(layout.cards, "raw").counts
     with replace_folder(layout.events) as aside:
         spill = Spill(aside / "spill", buckets)
-        flows = {table: _spill_table(source, kind, spill, counted) for kind, table in TABLE_OF_KIND.items()}
+        flows = {
+            table: _spill_table(source, kind, spill, raw_counts) for kind, table in TABLE_OF_KIND.items()
+        }
         if rules.med_link == "pharmacy":
-            _spill_table(source, PRESCRIBED, spill, counted)
-        open_stays = rows_of.open_stays(source.read("admissions"))
+            _spill_table(source, PRESCRIPTIONS, spill, raw_counts)
+        open_stays = transforms.open_stays(source.read("admissions"))
         work = partial(extract_bucket, layout, _crosswalks(source, rules), open_stays, spill, aside)
-        held: dict[str, Flow] = {}
+        bucket_flows: dict[str, Flow] = {}
         for part in each_bucket("events", work, len(buckets)):
-            held = {table: held[table] + flow if held else flow for table, flow in part.items()}
-        flows = {table: flow.then(held[table]) for table, flow in flows.items()}
+            bucket_flows = {
+                table: bucket_flows[table] + flow if bucket_flows else flow for table, flow in part.items()
+            }
+        flows = {table: flow.then(bucket_flows[table]) for table, flow in flows.items()}
         for table, flow in flows.items():
             limits.refuse(table, flow)
         shutil.rmtree(spill.folder)
-    kept = {f"events_{kind}": flows[table].kept_rows for kind, table in TABLE_OF_KIND.items()}
+    kind_counts = {f"events_{kind}": flows[table].kept_rows for kind, table in TABLE_OF_KIND.items()}
     card = StepCard(
         step="events",
         contract=contract_name(EVENTS),
         flows=flows,
-        counts={"events": sum(kept.values()), **kept},
-        warnings=_foreign(flows),
+        counts={"events": sum(kind_counts.values()), **kind_counts},
+        warnings=_foreign_warnings(flows),
     )
     return shards.write_card(card, layout)
 
 
 @dataclass(frozen=True)
-class Crosswalks:
+class MimicCrosswalks:
     """What codes are mapped by at extraction."""
 
     diagnoses: pl.DataFrame  # ICD-9-CM -> ICD-10-CM, of `shortest_target`
@@ -163,9 +169,9 @@ class Crosswalks:
     drugs: pl.DataFrame | None  # gsn, atc; None: drugs are mapped by name, later
 
 
-def _crosswalks(source: MimicSource, rules: DataRules) -> Crosswalks:
+def _crosswalks(source: MimicSource, rules: DataRules) -> MimicCrosswalks:
     by_pharmacy = rules.med_link == "pharmacy"
-    return Crosswalks(
+    return MimicCrosswalks(
         diagnoses=shortest_target(source.read("icd_cm_9_to_10_mapping")),
         procedures=shortest_target(source.read("icd_pcs_9_to_10_mapping")),
         drugs=source.read("gsn_atc_ndc_mapping") if by_pharmacy else None,
@@ -173,11 +179,16 @@ def _crosswalks(source: MimicSource, rules: DataRules) -> Crosswalks:
 
 
 def extract_bucket(
-    layout: Layout, crosswalks: Crosswalks, open_stays: pl.Series, spill: Spill, folder: Path, bucket: int
+    layout: Layout,
+    crosswalks: MimicCrosswalks,
+    open_stays: pl.Series,
+    spill: Spill,
+    folder: Path,
+    bucket: int,
 ) -> dict[str, Flow]:
     """Write the events of one bucket, a file for each kind, and return the flows by table."""
     inside = spill.buckets.within(bucket)
-    held_against = rows_of.Bucket(
+    bucket_context = transforms.MimicBucket(
         subject_ids=scan_table(layout.subjects, SUBJECTS)
         .filter(inside)
         .select("subject_id")
@@ -187,69 +198,69 @@ def extract_bucket(
     )
     by_pharmacy = None
     if crosswalks.drugs is not None:
-        known, _ = rows_of.prescriptions(spill.read(PRESCRIBED, bucket), held_against.owners)
-        by_pharmacy = rows_of.pharmacy_atc(known, crosswalks.drugs)
-    made = {
-        "DX": rows_of.diagnoses(spill.read("DX", bucket), held_against, crosswalks.diagnoses),
-        "PR": rows_of.procedures(spill.read("PR", bucket), held_against, crosswalks.procedures),
-        "MED": rows_of.medications(spill.read("MED", bucket), held_against, by_pharmacy),
-        "LAB": rows_of.laboratory(spill.read("LAB", bucket), held_against),
+        prescriptions, _ = transforms.prescriptions(spill.read(PRESCRIPTIONS, bucket), bucket_context.owners)
+        by_pharmacy = transforms.pharmacy_atc(prescriptions, crosswalks.drugs)
+    kind_events = {
+        "DX": transforms.diagnoses(spill.read("DX", bucket), bucket_context, crosswalks.diagnoses),
+        "PR": transforms.procedures(spill.read("PR", bucket), bucket_context, crosswalks.procedures),
+        "MED": transforms.medications(spill.read("MED", bucket), bucket_context, by_pharmacy),
+        "LAB": transforms.laboratory(spill.read("LAB", bucket), bucket_context),
     }
     return {
         TABLE_OF_KIND[kind]: _write_kind(events, flow, folder, kind, bucket)
-        for kind, (events, flow) in made.items()
+        for kind, (events, flow) in kind_events.items()
     }
 
 
 def _write_kind(events: pl.DataFrame, flow: Flow, folder: Path, kind: str, bucket: int) -> Flow:
     """Write one kind's events of one bucket; return their flow, less what was there before."""
-    written = write_numbered(events, folder, kind, bucket, made_by="extract_events")
+    numbered_events = write_numbered(events, folder, kind, bucket, made_by="extract_events")
     # one labevent_id is one measurement, at whatever time
-    conflicting = used_before(written) if kind == "LAB" else 0
-    return rows_of.without_repeats(flow, events.height - written.height, conflicting)
+    conflicting = used_before(numbered_events) if kind == "LAB" else 0
+    return transforms.add_repeats(flow, events.height - numbered_events.height, conflicting)
 
 
-def _spill_table(source: MimicSource, kind: str, spill: Spill, counted: Mapping[str, int]) -> Flow:
+def _spill_table(source: MimicSource, kind: str, spill: Spill, raw_counts: Mapping[str, int]) -> Flow:
     """Spill what each row of a kind's table says by itself; return what was kept and dropped.
 
     Args:
         source: where the table lies.
         kind: of its events, or its name.
         spill: where to.
-        counted: `rows_<table>`, where `inspect_raw` counted them.
+        raw_counts: `rows_<table>`, where `inspect_raw` counted them.
     """
     table, total = TABLE_OF_KIND.get(kind, kind), Flow(source_rows=0, kept_rows=0)
     path = source.path(table)
     progress = StepProgress(table, "rows", estimate_rows(path))
 
-    def sifted() -> Iterator[pl.DataFrame]:
+    def usable_rows() -> Iterator[pl.DataFrame]:
         nonlocal total
-        for batch in batches(path, TABLES[table], rows=counted.get(f"rows_{table}")):
-            rows, flow = rows_of.ROWS_OF[kind](batch)
+        for batch in batches(path, TABLES[table], rows=raw_counts.get(f"rows_{table}")):
+            rows, flow = transforms.ROW_TRANSFORMS[kind](batch)
             total += flow
             progress.advance(batch.height)
             yield rows
 
-    spill.write(kind, sifted())
+    spill.write(kind, usable_rows())
     return total
 
 
 def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write drug_lookup/1 from the prescriptions of the fitted-on subjects."""
     owners = StayOwners(pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)))
-    allowed = fitted_on(layout, rules)
-    path = source.path(PRESCRIBED)
-    progress = StepProgress(PRESCRIBED, "rows", estimate_rows(path))
-    flow, counted = Flow(source_rows=0, kept_rows=0), []
-    for batch in batches(path, TABLES[PRESCRIBED]):
-        rows, read = rows_of.prescription_rows(batch)
-        known, held = rows_of.prescriptions(rows, owners)
-        flow += read.then(held)
-        fitted = known.join(allowed, on="subject_id", how="semi")
-        counted.append(drugs.count_prescriptions(fitted.lazy()).collect())
+    training_subjects = fitted_on(layout, rules)
+    path = source.path(PRESCRIPTIONS)
+    progress = StepProgress(PRESCRIPTIONS, "rows", estimate_rows(path))
+    flow, count_parts = Flow(source_rows=0, kept_rows=0), []
+    for batch in batches(path, TABLES[PRESCRIPTIONS]):
+        rows, row_flow = transforms.prescription_rows(batch)
+        prescriptions, owner_flow = transforms.prescriptions(rows, owners)
+        flow += row_flow.then(owner_flow)
+        training_rows = prescriptions.join(training_subjects, on="subject_id", how="semi")
+        count_parts.append(drugs.count_prescriptions(training_rows.lazy()).collect())
         progress.advance(batch.height)
-    limits.refuse(PRESCRIBED, flow)
-    counts = pl.concat(counted).group_by("name", "gsn").agg(pl.col("rows").sum())
+    limits.refuse(PRESCRIPTIONS, flow)
+    counts = pl.concat(count_parts).group_by("name", "gsn").agg(pl.col("rows").sum())
     crosswalk = source.read("gsn_atc_ndc_mapping")
     gsns = drugs.count_gsns(counts, crosswalk)
     limits.refuse_unknown_gsns(gsns, flow)
@@ -258,19 +269,19 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
     card = StepCard(
         step="drug_lookup",
         contract=contract_name(DRUG_LOOKUP),
-        flows={PRESCRIBED: flow.model_copy(update={"noted": {"gsn_mended": gsns.mended}})},
+        flows={PRESCRIPTIONS: flow.model_copy(update={"noted": {"gsn_mended": gsns.reformatted}})},
         counts={
             "fitted_rows": int(counts["rows"].sum()),
             "fitted_names": counts["name"].n_unique(),
             "names": lookup.height,
             "atc_codes": lookup["atc"].n_unique(),
         },
-        warnings=_foreign({PRESCRIBED: flow}),
+        warnings=_foreign_warnings({PRESCRIPTIONS: flow}),
     )
     return shards.write_card(card, layout)
 
 
-def _foreign(flows: dict[str, Flow]) -> list[str]:
+def _foreign_warnings(flows: dict[str, Flow]) -> list[str]:
     """Return a sentence for each table with such rows, as it may be shown to anyone."""
     return [
         f"{limits.foreign_sentence(table, shown_count(count, flow.source_rows), flow.source_rows)}; dropped."

@@ -36,10 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for command in (out, into):
         command.add_argument("--allow-plaintext", action="store_true", help="no TLS to another host")
-    asked = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        for table, rows in _rows(asked).items():
+        for table, rows in _rows(args).items():
             print(f"{table:<28}{rows:>12,}")
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -47,27 +47,27 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _rows(asked: argparse.Namespace) -> dict[str, int]:
-    if asked.command == "load" and asked.into == "oracle":
+def _rows(args: argparse.Namespace) -> dict[str, int]:
+    if args.command == "load" and args.into == "oracle":
         raise InputError(
             "--into oracle: nothing is loaded into Oracle. Name postgres, or a DuckDB file to make."
         )
-    if asked.command == "load" and asked.into != "postgres":
+    if args.command == "load" and args.into != "postgres":
         from pipelines.sources.pcornet.databases.load_duckdb import load_duckdb
 
-        return load_duckdb(asked.folder, Path(asked.into))
-    if asked.command == "load":
+        return load_duckdb(args.folder, Path(args.into))
+    if args.command == "load":
         from pipelines.sources.pcornet.databases.load_postgres import load_postgres
 
         return load_postgres(
-            asked.folder,
+            args.folder,
             Access.from_environment(),
-            allow_plaintext=asked.allow_plaintext,
-            replace=asked.replace,
+            allow_plaintext=args.allow_plaintext,
+            replace=args.replace,
         )
-    source = source_named(asked.where, allow_plaintext=asked.allow_plaintext)
-    done = extract(source, asked.out, patients=tuple(asked.patients) if asked.patients else None)
-    return {name: line.rows for name, line in done.items()}
+    source = source_named(args.where, allow_plaintext=args.allow_plaintext)
+    manifest = extract(source, args.out, patients=tuple(args.patients) if args.patients else None)
+    return {name: line.rows for name, line in manifest.items()}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pipelines.events.code_mapping import (
     is_in_other_letters,
     plain,
 )
-from pipelines.sources.pcornet.words import NO_INFORMATION, said
+from pipelines.sources.pcornet.words import NO_INFORMATION, coded_value
 from schemas.cards import Flow
 from schemas.errors import InputError
 
@@ -60,18 +60,18 @@ NO_CODE = {
 """Why a row has no code that could be used, in the order the reasons count."""
 
 
-FEWEST_CODES = 100  # of which a share says something
+MIN_CODES = 100  # of which a share says something
 
 
 def refuse_lost_codes(table: str, flow: Flow) -> None:
     """Raise InputError where codes are damaged, or more than half have no shape or type that codes can have."""
-    lost = flow.dropped.get("malformed_code", 0) + flow.dropped.get("code_type", 0)
-    recorded = flow.source_rows - flow.dropped.get("no_code", 0)
-    if fault := damaged_codes(flow, CODE_COLUMNS.get(table, ""), recorded):
+    num_lost = flow.dropped.get("malformed_code", 0) + flow.dropped.get("code_type", 0)
+    num_codes = flow.source_rows - flow.dropped.get("no_code", 0)
+    if fault := damaged_codes(flow, CODE_COLUMNS.get(table, ""), num_codes):
         raise InputError(f"{table}: {fault}")
-    if recorded >= FEWEST_CODES and 2 * lost > recorded:
+    if num_codes >= MIN_CODES and 2 * num_lost > num_codes:
         raise InputError(
-            f"{table}: {lost:,} of {recorded:,} codes are none of their type (more than half). See that "
+            f"{table}: {num_lost:,} of {num_codes:,} codes are none of their type (more than half). See that "
             f"{CODE_COLUMNS[table]} and its type are the CDM's, and extract them as text."
         )
 
@@ -82,46 +82,46 @@ def refuse_lost_zeros(table: str, flow: Flow) -> None:
         raise InputError(f"{table}: {fault}")
 
 
-def in_plain_letters(table: str, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+def normalize_letters(table: str, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Return a table with its codes in plain letters, and of how many rows that changed the code."""
     if table not in CODE_COLUMNS:
         return rows, 0
-    recorded = rows[CODE_COLUMNS[table]]
-    codes = plain(recorded).str.strip_chars()
-    return rows.with_columns(codes), int((codes != recorded).sum())
+    raw_codes = rows[CODE_COLUMNS[table]]
+    codes = plain(raw_codes).str.strip_chars()
+    return rows.with_columns(codes), int((codes != raw_codes).sum())
 
 
 def diagnosis_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed, cleaned, retyped to DIAGNOSIS."""
-    typed = _coded(rows, "DX").with_columns(type=said("DX_TYPE").str.zfill(2))
-    return _icd(typed, "DX", {"10": "icd10cm", "09": "icd9cm"}, DIAGNOSIS_CODES)
+    with_type = _with_code(rows, "DX").with_columns(type=coded_value("DX_TYPE").str.zfill(2))
+    return _icd(with_type, "DX", {"10": "icd10cm", "09": "icd9cm"}, DIAGNOSIS_CODES)
 
 
 def procedure_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed, cleaned, retyped, modifier to PROCEDURES; of CPT the first five characters."""
-    typed = _coded(rows, "PX").with_columns(type=said("PX_TYPE").str.zfill(2))
+    with_type = _with_code(rows, "PX").with_columns(type=coded_value("PX_TYPE").str.zfill(2))
     is_long = (pl.col("type") == "CH") & (pl.col("code").str.len_chars() > CPT_LENGTH)
-    cut = typed.with_columns(
+    without_modifier = with_type.with_columns(
         code=pl.when(is_long).then(pl.col("code").str.head(CPT_LENGTH)).otherwise("code"),
         modifier=is_long,
     )
-    return _icd(cut, "PX", {"10": "icd10pcs", "09": "icd9pcs", "CH": "cpt"}, PROCEDURE_CODES)
+    return _icd(without_modifier, "PX", {"10": "icd10pcs", "09": "icd9pcs", "CH": "cpt"}, PROCEDURE_CODES)
 
 
 def laboratory_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed to LAB_RESULT_CM."""
-    code = said("LAB_LOINC")
+    code = coded_value("LAB_LOINC")
     return _well_formed(rows.with_columns(code=code, vocab=pl.lit("loinc")), {"loinc": LOINC})
 
 
 def laboratory_values(rows: pl.DataFrame) -> pl.DataFrame:
     """Add value and unit where the result is a number, mapped `<LOINC>_POS` … where it is a word."""
     number = pl.col("RESULT_NUM")
-    is_number = number.is_finite() & (said("RESULT_MODIFIER") != "TX").fill_null(True)
-    word = said("RESULT_QUAL").replace_strict(QUALITATIVE, default=None, return_dtype=pl.String)
-    unit = pl.when(said("RESULT_UNIT").is_not_null()).then("RESULT_UNIT")
-    valued = rows.with_columns(value=pl.when(is_number).then(number))
-    return valued.with_columns(
+    is_number = number.is_finite() & (coded_value("RESULT_MODIFIER") != "TX").fill_null(True)
+    word = coded_value("RESULT_QUAL").replace_strict(QUALITATIVE, default=None, return_dtype=pl.String)
+    unit = pl.when(coded_value("RESULT_UNIT").is_not_null()).then("RESULT_UNIT")
+    with_value = rows.with_columns(value=pl.when(is_number).then(number))
+    return with_value.with_columns(
         unit=pl.when(pl.col("value").is_not_null()).then(unit),
         mapped=pl.when(pl.col("value").is_null()).then(pl.concat_str("code", pl.lit("_"), word)),
     )
@@ -129,25 +129,29 @@ def laboratory_values(rows: pl.DataFrame) -> pl.DataFrame:
 
 def administered_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed to MED_ADMIN: RxNorm, or the product's NDC."""
-    vocab = _vocab(said("MEDADMIN_TYPE"), {"RX": "rxnorm", "ND": "ndc"})
-    code = said("MEDADMIN_CODE").str.replace_all(r"[-\s]", "")
+    vocab = _vocab(coded_value("MEDADMIN_TYPE"), {"RX": "rxnorm", "ND": "ndc"})
+    code = coded_value("MEDADMIN_CODE").str.replace_all(r"[-\s]", "")
     return _well_formed(rows.with_columns(code=code, vocab=vocab), {"rxnorm": RXCUI, "ndc": NDC})
 
 
 def prescribed_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed to PRESCRIBING."""
-    return _well_formed(rows.with_columns(code=said("RXNORM_CUI"), vocab=pl.lit("rxnorm")), {"rxnorm": RXCUI})
+    return _well_formed(
+        rows.with_columns(code=coded_value("RXNORM_CUI"), vocab=pl.lit("rxnorm")), {"rxnorm": RXCUI}
+    )
 
 
 def vaccine_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Add vocab, code, well_formed to IMMUNIZATION: CVX, of two digits or three."""
-    vocab = _vocab(said("VX_CODE_TYPE"), {"CX": "cvx"})
-    return _well_formed(rows.with_columns(code=said("VX_CODE").str.zfill(2), vocab=vocab), {"cvx": CVX})
+    vocab = _vocab(coded_value("VX_CODE_TYPE"), {"CX": "cvx"})
+    return _well_formed(
+        rows.with_columns(code=coded_value("VX_CODE").str.zfill(2), vocab=vocab), {"cvx": CVX}
+    )
 
 
-def measured(rows: pl.DataFrame, *kept: str) -> pl.DataFrame:
-    """Return VITAL with a row for each of its five measures: code, value, unit, and the columns `kept`."""
-    long = rows.unpivot(on=list(MEASURES), index=list(kept), variable_name="measure", value_name="value")
+def measurements(rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Return VITAL with a row for each of its five measures: code, value, unit, and the columns `columns`."""
+    long = rows.unpivot(on=list(MEASURES), index=list(columns), variable_name="measure", value_name="value")
     return long.with_columns(
         code=pl.col("measure").replace(VITAL_CODES),
         unit=pl.col("measure").replace_strict(MEASURES),
@@ -155,7 +159,7 @@ def measured(rows: pl.DataFrame, *kept: str) -> pl.DataFrame:
     )
 
 
-def _coded(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+def _with_code(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     """Add `code`, upper case without dots and blanks, null where nothing is left, and whether that changed it.
 
     `dot_at_3` says that there was a dot behind the third character.
@@ -169,7 +173,7 @@ def _coded(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     )
 
 
-def _icd(typed: pl.DataFrame, column: str, vocabs: dict[str, str], system: Icd) -> pl.DataFrame:
+def _icd(rows: pl.DataFrame, column: str, vocabs: dict[str, str], system: Icd) -> pl.DataFrame:
     """Add vocab by `type`, and what is wrong with a code; a code typed 09 that can only be of ICD-10 is typed again.
 
     V and E codes of ICD-9 can look like ICD-10's; they stay what they are said to be, but for an E code that has its
@@ -179,12 +183,12 @@ def _icd(typed: pl.DataFrame, column: str, vocabs: dict[str, str], system: Icd) 
     code, shapes = pl.col("code"), {ten: system.ten, nine: system.nine, "cpt": CPT}
     is_e_of_ten = code.str.starts_with("E") & pl.col("dot_at_3")
     is_ten_only = code.str.contains(shapes[ten]) & (~code.str.contains(shapes[nine]) | is_e_of_ten)
-    retyped = ((pl.col("type") == "09") & is_ten_only).fill_null(False)
-    vocab = pl.when(retyped).then(pl.lit(ten)).otherwise(_vocab(pl.col("type"), vocabs))
+    is_retyped = ((pl.col("type") == "09") & is_ten_only).fill_null(False)
+    vocab = pl.when(is_retyped).then(pl.lit(ten)).otherwise(_vocab(pl.col("type"), vocabs))
     is_nine, is_cpt = pl.col("vocab") == nine, pl.col("vocab") == "cpt"
     faults = code_faults(column, system, is_nine=is_nine)
     faults["code_as_float"] |= is_cpt & is_decimal(column)
-    return _well_formed(typed.with_columns(vocab=vocab, retyped=retyped), shapes, faults)
+    return _well_formed(rows.with_columns(vocab=vocab, retyped=is_retyped), shapes, faults)
 
 
 def _vocab(types: pl.Expr, vocabs: dict[str, str]) -> pl.Expr:
@@ -202,5 +206,5 @@ def _well_formed(
     fits = [
         (pl.col("vocab") == vocab) & pl.col("code").str.contains(shape) for vocab, shape in shapes.items()
     ]
-    judged = {fault: faults.get(fault, pl.lit(False)) for fault in CODE_FAULTS}
-    return rows.with_columns(well_formed=pl.any_horizontal(fits).fill_null(False), **judged)
+    fault_columns = {fault: faults.get(fault, pl.lit(False)) for fault in CODE_FAULTS}
+    return rows.with_columns(well_formed=pl.any_horizontal(fits).fill_null(False), **fault_columns)

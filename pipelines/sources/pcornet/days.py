@@ -5,13 +5,13 @@ from datetime import date
 import polars as pl
 
 from pipelines.engine.drop import sift
-from pipelines.sources.pcornet.encounters import contracted, out_of_range
+from pipelines.sources.pcornet.encounters import out_of_range, with_contract_columns
 from pipelines.sources.pcornet.ids import Ids
-from pipelines.sources.pcornet.linking import DAY_TYPE, links
+from pipelines.sources.pcornet.linking import DAY_TYPE, covering_encounters
 from pipelines.sources.pcornet.times import first_moment, last_moment
 
 
-def days_of(rows: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
+def days_without_encounter(rows: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
     """Return subject_id, day of the rows that name no encounter that was kept, each pair once.
 
     Args:
@@ -19,8 +19,8 @@ def days_of(rows: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
         encounters: encounters/1.
     """
     key = ["subject_id", "encounter_id"]
-    homeless = rows.join(encounters.select(key), on=key, how="anti")
-    return homeless.select("subject_id", day=pl.col("time").dt.date()).drop_nulls().unique()
+    without_encounter = rows.join(encounters.select(key), on=key, how="anti")
+    return without_encounter.select("subject_id", day=pl.col("time").dt.date()).drop_nulls().unique()
 
 
 def day_encounters(
@@ -35,15 +35,15 @@ def day_encounters(
         ids: of this site.
         end_of_data: the last day on which the CDM is complete.
     """
-    alone = days.join(links(days, encounters), on=["subject_id", "day"], how="anti")
-    lived = alone.join(people, on="subject_id").with_columns(start=first_moment("day"))
-    kept, _ = sift(lived, out_of_range("start", end_of_data))
-    names = kept.select(pl.format("{}:{}", "subject_id", "day")).to_series()
-    made = kept.with_columns(
+    uncovered_days = days.join(covering_encounters(days, encounters), on=["subject_id", "day"], how="anti")
+    with_people = uncovered_days.join(people, on="subject_id").with_columns(start=first_moment("day"))
+    possible_days, _ = sift(with_people, out_of_range("start", end_of_data))
+    names = possible_days.select(pl.format("{}:{}", "subject_id", "day")).to_series()
+    stays = possible_days.with_columns(
         encounter_id=ids.of(names, DAY_TYPE),
         end=last_moment("day"),
         type=pl.lit(DAY_TYPE),
         discharge_status=pl.lit(None, pl.String),
         died=pl.lit(False),
     )
-    return contracted(made)
+    return with_contract_columns(stays)

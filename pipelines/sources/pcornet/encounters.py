@@ -11,18 +11,18 @@ import polars as pl
 from pipelines.engine.drop import sift
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.times import (
-    count_sentinels,
     first_moment,
-    is_bad,
+    has_sentinel,
+    is_invalid_time,
     is_midnight_after,
     last_moment,
     without_sentinels,
 )
-from pipelines.sources.pcornet.words import NO_INFORMATION, count_padded, counted, said, stripped
+from pipelines.sources.pcornet.words import NO_INFORMATION, coded_value, count_notes, count_padded, strip_text
 from schemas.cards import Flow
 from schemas.tables.events import ENCOUNTERS
 
-STAYS = ("IP", "EI")
+STAY_TYPES = ("IP", "EI")
 """The types with a bed: without a discharge they are open, where any other ends with its day."""
 
 GRACE_BEFORE_BIRTH = timedelta(days=1)
@@ -32,82 +32,83 @@ TIMES = ("ADMIT_TIME", "DISCHARGE_TIME")
 WORDS = ("ENC_TYPE", "DISCHARGE_DISPOSITION", "DISCHARGE_STATUS")
 DAYS_OF_A_YEAR = 366  # at most, so that an age reaches a whole year on the birthday and not before
 
-Sifted = tuple[pl.DataFrame, Flow]
+RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
-def encounter_rows(raw: pl.DataFrame, ids: Ids) -> Sifted:
+def encounter_rows(raw: pl.DataFrame, ids: Ids) -> RowsAndFlow:
     """Return what a row of ENCOUNTER says by itself: whose, when, what kind, how it ended."""
-    rows = stripped(raw)
-    notes = {
-        "sentinel_date": count_sentinels(DATES),
+    rows = strip_text(raw)
+    note_exprs = {
+        "sentinel_date": has_sentinel(DATES),
         "time_24_00": pl.any_horizontal(is_midnight_after(name) for name in TIMES),
-        "bad_time": pl.any_horizontal(is_bad(name) for name in TIMES),
+        "bad_time": pl.any_horizontal(is_invalid_time(name) for name in TIMES),
         "no_admit_time": pl.col("ADMIT_TIME").is_null(),
         "no_information": pl.any_horizontal(pl.col(name).is_in(NO_INFORMATION) for name in WORDS),
     }
-    noted = counted(rows, notes) | {"padded": count_padded(raw, rows)}
-    status = said("DISCHARGE_STATUS")
-    told = without_sentinels(rows, *DATES).select(
+    notes = count_notes(rows, note_exprs) | {"padded": count_padded(raw, rows)}
+    status = coded_value("DISCHARGE_STATUS")
+    parsed_rows = without_sentinels(rows, *DATES).select(
         subject_id=ids.of(rows["PATID"], "PATID"),
         encounter_id=ids.of(rows["ENCOUNTERID"], "ENCOUNTERID"),
         start=first_moment("ADMIT_DATE", "ADMIT_TIME"),
         discharge=last_moment("DISCHARGE_DATE", "DISCHARGE_TIME"),
-        type=said("ENC_TYPE"),
+        type=coded_value("ENC_TYPE"),
         discharge_status=status,
-        died=(status == "EX").fill_null(False) | (said("DISCHARGE_DISPOSITION") == "E").fill_null(False),
+        died=(status == "EX").fill_null(False)
+        | (coded_value("DISCHARGE_DISPOSITION") == "E").fill_null(False),
     )
-    kept, flow = sift(
-        told,
+    usable_rows, flow = sift(
+        parsed_rows,
         {
             "no_patid": pl.col("subject_id").is_null(),
             "no_encounterid": pl.col("encounter_id").is_null(),
             "no_admit_date": pl.col("start").is_null(),
         },
     )
-    return kept, flow.model_copy(update={"noted": noted})
+    return usable_rows, flow.model_copy(update={"noted": notes})
 
 
 def encounters(
-    parts: Iterable[pl.DataFrame], people: pl.DataFrame, everyone: pl.Series, end_of_data: date
-) -> Sifted:
+    parts: Iterable[pl.DataFrame], people: pl.DataFrame, all_subject_ids: pl.Series, end_of_data: date
+) -> RowsAndFlow:
     """Return encounters/1 of the population, sorted by subject, start and id.
 
     Args:
         parts: from `encounter_rows`, each with all rows of its subjects, whose ids rise from part to part.
         people: subject_id, birth_date, death_date?, race? of the population.
-        everyone: subject_id of all DEMOGRAPHIC knows.
+        all_subject_ids: subject_id of all DEMOGRAPHIC knows.
         end_of_data: the last day on which the CDM is complete.
     """
-    outside, made = _outside(everyone, end_of_data), []
+    drop_reasons, distinct_parts = _drop_reasons(all_subject_ids, end_of_data), []
     for rows in parts:
-        kept, flow = sift(rows.join(people, on="subject_id", how="left"), outside)
-        ordered = kept.sort(
+        population_rows, flow = sift(rows.join(people, on="subject_id", how="left"), drop_reasons)
+        sorted_rows = population_rows.sort(
             "subject_id", "start", "encounter_id", "discharge", "type", "discharge_status", "died"
         )
-        single, repeats = sift(ordered, {"repeated": ~pl.struct(pl.all()).is_first_distinct()})
-        made.append((single, flow.then(repeats)))
+        single, repeats = sift(sorted_rows, {"repeated": ~pl.struct(pl.all()).is_first_distinct()})
+        distinct_parts.append((single, flow.then(repeats)))
     # of an id that two patients have, who may lie in two parts, the first row counts
-    first = pl.concat([single["encounter_id"] for single, _ in made]).is_first_distinct()
+    first = pl.concat([single["encounter_id"] for single, _ in distinct_parts]).is_first_distinct()
     stays, total, at = [], Flow(source_rows=0, kept_rows=0), 0
-    for single, flow in made:
-        whole, rest = _whole(single, first[at : at + single.height], end_of_data)
-        stays.append(whole)
-        total, at = total + flow.then(rest), at + single.height
+    for single, flow in distinct_parts:
+        part_stays, part_flow = _merge_part(single, first[at : at + single.height], end_of_data)
+        stays.append(part_stays)
+        total, at = total + flow.then(part_flow), at + single.height
     return pl.concat(stays), total
 
 
-def _whole(rows: pl.DataFrame, is_first: pl.Series, end_of_data: date) -> Sifted:
+def _merge_part(rows: pl.DataFrame, is_first: pl.Series, end_of_data: date) -> RowsAndFlow:
     """Return the encounters of sorted rows: of an id the first row, and stays that overlap as one."""
     single, conflicts = sift(rows, {"conflicting": ~pl.lit(is_first)})
-    ended, noted = _ended(single, end_of_data)
-    stays = merge_overlapping(ended)
-    merged = Flow(
-        source_rows=ended.height,
+    with_end, notes = _with_end(single, end_of_data)
+    stays = merge_overlapping(with_end)
+    merge_flow = Flow(
+        source_rows=with_end.height,
         kept_rows=stays.height,
-        dropped={"overlaps_a_stay": ended.height - stays.height},
-        noted=noted,
+        dropped={"overlaps_a_stay": with_end.height - stays.height},
+        noted=notes,
     )
-    return contracted(stays), conflicts.then(merged)
+    return with_contract_columns(stays), conflicts.then(merge_flow)
 
 
 def out_of_range(time: str, end_of_data: date) -> dict[str, pl.Expr]:
@@ -125,18 +126,18 @@ def out_of_range(time: str, end_of_data: date) -> dict[str, pl.Expr]:
     }
 
 
-def _outside(everyone: pl.Series, end_of_data: date) -> dict[str, pl.Expr]:
+def _drop_reasons(all_subject_ids: pl.Series, end_of_data: date) -> dict[str, pl.Expr]:
     return {
-        "unknown_patient": ~pl.col("subject_id").is_in(everyone.implode()),
+        "unknown_patient": ~pl.col("subject_id").is_in(all_subject_ids.implode()),
         "not_in_population": pl.col("birth_date").is_null(),
         **out_of_range("start", end_of_data),
     }
 
 
-def _ended(rows: pl.DataFrame, end_of_data: date) -> tuple[pl.DataFrame, dict[str, int]]:
+def _with_end(rows: pl.DataFrame, end_of_data: date) -> tuple[pl.DataFrame, dict[str, int]]:
     """Add `end`: the discharge where it can be one, else the end of the day, but of a stay none."""
     start, discharge = pl.col("start"), pl.col("discharge")
-    is_stay = pl.col("type").is_in(STAYS).fill_null(False)
+    is_stay = pl.col("type").is_in(STAY_TYPES).fill_null(False)
     late = discharge >= pl.lit(end_of_data + timedelta(days=1)).cast(pl.Datetime("us"))
     usable = ((discharge > start) & ~late).fill_null(False)
     notes = {
@@ -149,7 +150,7 @@ def _ended(rows: pl.DataFrame, end_of_data: date) -> tuple[pl.DataFrame, dict[st
     }
     own_day = last_moment(start.dt.date())
     end = pl.when(usable).then(discharge).when(~is_stay).then(own_day)
-    return rows.with_columns(end=end), counted(rows, notes)
+    return rows.with_columns(end=end), count_notes(rows, notes)
 
 
 def merge_overlapping(encounters: pl.DataFrame) -> pl.DataFrame:
@@ -162,28 +163,28 @@ def merge_overlapping(encounters: pl.DataFrame) -> pl.DataFrame:
         encounters: subject_id, encounter_id, type, start, end, discharge_status, died, and others, of which the
             first row's count.
     """
-    is_stay = (pl.col("type").is_in(STAYS) & pl.col("end").is_not_null()).fill_null(False)
+    is_stay = (pl.col("type").is_in(STAY_TYPES) & pl.col("end").is_not_null()).fill_null(False)
     stays = encounters.filter(is_stay).sort("subject_id", "start", "encounter_id")
-    begun = pl.col("start") >= pl.col("end").cum_max().shift(1).over("subject_id")
+    starts_new_stay = pl.col("start") >= pl.col("end").cum_max().shift(1).over("subject_id")
     latest = pl.col("discharge_status").sort_by("end").last()
-    own = {"end": pl.col("end").max(), "died": pl.col("died").any(), "discharge_status": latest}
+    aggregates = {"end": pl.col("end").max(), "died": pl.col("died").any(), "discharge_status": latest}
     whole = (
-        stays.with_columns(stay=begun.fill_null(True).cum_sum())
+        stays.with_columns(stay=starts_new_stay.fill_null(True).cum_sum())
         .group_by("stay", maintain_order=True)
-        .agg(pl.exclude("stay", *own).first(), **own)
+        .agg(pl.exclude("stay", *aggregates).first(), **aggregates)
     )
-    both = pl.concat([encounters.filter(~is_stay), whole.select(encounters.columns)])
-    return both.sort("subject_id", "start", "encounter_id")
+    all_encounters = pl.concat([encounters.filter(~is_stay), whole.select(encounters.columns)])
+    return all_encounters.sort("subject_id", "start", "encounter_id")
 
 
-def contracted(stays: pl.DataFrame) -> pl.DataFrame:
+def with_contract_columns(stays: pl.DataFrame) -> pl.DataFrame:
     """Return encounters/1 of rows with a birth_date; a CDM tells neither a time of death nor who pays."""
-    nothing = pl.lit(None, pl.String)
+    no_text = pl.lit(None, pl.String)
     return stays.with_columns(
         age_years=age_years("start", "birth_date"),
         death_time=pl.lit(None, pl.Datetime("us")),  # DEATH has a date, and no time
-        insurance=nothing,
-        admission_type=nothing,
+        insurance=no_text,
+        admission_type=no_text,
     ).select(ENCOUNTERS.names)
 
 
@@ -195,15 +196,15 @@ def age_years(time: str, birth: str) -> pl.Expr:
     """
     year = pl.col(time).dt.year()
     this_year, last_year = _birthday(birth, year), _birthday(birth, year - 1)
-    reached = pl.col(time) >= this_year
-    since = pl.col(time) - pl.when(reached).then(this_year).otherwise(last_year)
-    years = year - pl.col(birth).dt.year() - (~reached).cast(pl.Int32)
-    return (years + since.dt.total_days() / DAYS_OF_A_YEAR).clip(lower_bound=0.0)
+    is_past_birthday = pl.col(time) >= this_year
+    since_birthday = pl.col(time) - pl.when(is_past_birthday).then(this_year).otherwise(last_year)
+    years = year - pl.col(birth).dt.year() - (~is_past_birthday).cast(pl.Int32)
+    return (years + since_birthday.dt.total_days() / DAYS_OF_A_YEAR).clip(lower_bound=0.0)
 
 
 def _birthday(birth: str, year: pl.Expr) -> pl.Expr:
     """Return the birthday in a year."""
     month, day = pl.col(birth).dt.month(), pl.col(birth).dt.day()
     is_leap = ((year % 4 == 0) & (year % 100 != 0)) | (year % 400 == 0)
-    held = pl.when((month == 2) & (day == 29) & ~is_leap).then(28).otherwise(day)
-    return pl.datetime(year, month, held)
+    valid_day = pl.when((month == 2) & (day == 29) & ~is_leap).then(28).otherwise(day)
+    return pl.datetime(year, month, valid_day)

@@ -14,15 +14,15 @@ from pipelines.engine.drop import sift
 from pipelines.sources.pcornet import codes
 from pipelines.sources.pcornet.site import Site
 from pipelines.sources.pcornet.times import (
-    count_sentinels,
     first_moment,
-    is_bad,
-    is_known,
+    has_sentinel,
+    is_invalid_time,
     is_midnight_after,
+    is_valid_time,
     last_moment,
     without_sentinels,
 )
-from pipelines.sources.pcornet.words import NO_INFORMATION, count_padded, counted, said, stripped
+from pipelines.sources.pcornet.words import NO_INFORMATION, coded_value, count_notes, count_padded, strip_text
 from schemas.cards import Flow
 
 ROWS = {
@@ -40,7 +40,7 @@ ROWS = {
 }
 """The columns a row goes to its bucket with."""
 
-Sifted = tuple[pl.DataFrame, Flow]
+RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 @dataclass(frozen=True)
@@ -51,33 +51,37 @@ class EventTable:
     dates: tuple[str, ...]
     times: tuple[str, ...]
     words: tuple[str, ...]  # that may say nothing: codes, and what is of a value set
-    tell: Callable[[pl.DataFrame], pl.DataFrame]
+    transform: Callable[[pl.DataFrame], pl.DataFrame]
     reasons: dict[str, pl.Expr] = field(default_factory=lambda: codes.NO_CODE)
     notes: dict[str, pl.Expr] = field(default_factory=dict)
 
 
-def event_rows(table: str, raw: pl.DataFrame, site: Site) -> Sifted:
+def event_rows(table: str, raw: pl.DataFrame, site: Site) -> RowsAndFlow:
     """Return the rows of one table that are of the population and have a usable code, as `ROWS`."""
-    how = EVENT_TABLES[table]
-    rows = stripped(raw)
-    noted = counted(rows, _notes(how)) | {"padded": count_padded(raw, rows)}
-    legible, noted["mended_code"] = codes.in_plain_letters(table, rows)
-    told = how.tell(site.claimed(without_sentinels(legible, *how.dates)))
-    named = {name: pl.col(name) for name in ("no_encounterid", "foreign_encounterid")}
-    noted |= counted(told, how.notes | named)
-    kept, flow = sift(told, how.reasons | site.not_ours())
-    missing = [pl.lit(None, dtype).alias(name) for name, dtype in ROWS.items() if name not in kept.columns]
-    return kept.with_columns(missing).select(list(ROWS)), flow.model_copy(update={"noted": noted})
+    definition = EVENT_TABLES[table]
+    rows = strip_text(raw)
+    notes = count_notes(rows, _notes(definition)) | {"padded": count_padded(raw, rows)}
+    legible, notes["mended_code"] = codes.normalize_letters(table, rows)
+    parsed_rows = definition.transform(site.with_ids(without_sentinels(legible, *definition.dates)))
+    id_notes = {name: pl.col(name) for name in ("no_encounterid", "foreign_encounterid")}
+    notes |= count_notes(parsed_rows, definition.notes | id_notes)
+    usable_rows, flow = sift(parsed_rows, definition.reasons | site.drop_reasons())
+    missing = [
+        pl.lit(None, dtype).alias(name) for name, dtype in ROWS.items() if name not in usable_rows.columns
+    ]
+    return usable_rows.with_columns(missing).select(list(ROWS)), flow.model_copy(update={"noted": notes})
 
 
-def _notes(how: EventTable) -> dict[str, pl.Expr]:
-    notes = {"sentinel_date": count_sentinels(how.dates)}
-    if how.words:
-        notes["no_information"] = pl.any_horizontal(pl.col(name).is_in(NO_INFORMATION) for name in how.words)
-    if how.times:
-        notes["time_24_00"] = pl.any_horizontal(is_midnight_after(name) for name in how.times)
-        notes["bad_time"] = pl.any_horizontal(is_bad(name) for name in how.times)
-        notes["no_time"] = pl.col(how.times[0]).is_null()
+def _notes(definition: EventTable) -> dict[str, pl.Expr]:
+    notes = {"sentinel_date": has_sentinel(definition.dates)}
+    if definition.words:
+        notes["no_information"] = pl.any_horizontal(
+            pl.col(name).is_in(NO_INFORMATION) for name in definition.words
+        )
+    if definition.times:
+        notes["time_24_00"] = pl.any_horizontal(is_midnight_after(name) for name in definition.times)
+        notes["bad_time"] = pl.any_horizontal(is_invalid_time(name) for name in definition.times)
+        notes["no_time"] = pl.col(definition.times[0]).is_null()
     return notes
 
 
@@ -99,36 +103,41 @@ def _procedures(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _results(rows: pl.DataFrame) -> pl.DataFrame:
     """Time: the specimen's, else the order's, else the result's; known with the result."""
-    taken, came = pl.col("SPECIMEN_DATE").is_not_null(), pl.col("LAB_ORDER_DATE").is_null()
+    has_specimen_date, has_no_order_date = (
+        pl.col("SPECIMEN_DATE").is_not_null(),
+        pl.col("LAB_ORDER_DATE").is_null(),
+    )
     return codes.laboratory_values(codes.laboratory_codes(rows)).with_columns(
         time=pl.coalesce(
             first_moment("SPECIMEN_DATE", "SPECIMEN_TIME"),
             first_moment("LAB_ORDER_DATE"),
             first_moment("RESULT_DATE", "RESULT_TIME"),
         ),
-        timed=pl.when(taken)
-        .then(is_known("SPECIMEN_TIME"))
-        .otherwise(came & is_known("RESULT_TIME") & pl.col("RESULT_DATE").is_not_null()),
+        timed=pl.when(has_specimen_date)
+        .then(is_valid_time("SPECIMEN_TIME"))
+        .otherwise(has_no_order_date & is_valid_time("RESULT_TIME") & pl.col("RESULT_DATE").is_not_null()),
         known_at=last_moment("RESULT_DATE", "RESULT_TIME"),
     )
 
 
 def _administrations(rows: pl.DataFrame) -> pl.DataFrame:
-    return codes.administered_codes(rows).with_columns(**_begun("MEDADMIN_START_DATE", "MEDADMIN_START_TIME"))
+    return codes.administered_codes(rows).with_columns(
+        **_start_columns("MEDADMIN_START_DATE", "MEDADMIN_START_TIME")
+    )
 
 
 def _prescriptions(rows: pl.DataFrame) -> pl.DataFrame:
-    ordered = pl.col("RX_ORDER_DATE").is_not_null()
+    has_order_date = pl.col("RX_ORDER_DATE").is_not_null()
     return codes.prescribed_codes(rows).with_columns(
         time=pl.coalesce(first_moment("RX_ORDER_DATE", "RX_ORDER_TIME"), first_moment("RX_START_DATE")),
-        timed=ordered & is_known("RX_ORDER_TIME"),
+        timed=has_order_date & is_valid_time("RX_ORDER_TIME"),
     )
 
 
 def _vitals(rows: pl.DataFrame) -> pl.DataFrame:
-    timed = rows.with_columns(**_begun("MEASURE_DATE", "MEASURE_TIME"))
+    with_times = rows.with_columns(**_start_columns("MEASURE_DATE", "MEASURE_TIME"))
     odd = ("no_encounterid", "foreign_encounterid", "of_another")
-    return codes.measured(timed, "subject_id", "encounter_id", "time", "timed", *odd)
+    return codes.measurements(with_times, "subject_id", "encounter_id", "time", "timed", *odd)
 
 
 def _vaccines(rows: pl.DataFrame) -> pl.DataFrame:
@@ -141,13 +150,13 @@ def _vaccines(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _begun(day: str, time: str) -> dict[str, pl.Expr]:
-    return {"time": first_moment(day, time), "timed": is_known(time) & pl.col(day).is_not_null()}
+def _start_columns(day: str, time: str) -> dict[str, pl.Expr]:
+    return {"time": first_moment(day, time), "timed": is_valid_time(time) & pl.col(day).is_not_null()}
 
 
 def _principal(flag: str) -> pl.Expr:
     """Return rank 1 where a code is the encounter's principal one: a CDM numbers the others not."""
-    return pl.when(said(flag) == "P").then(pl.lit(1, pl.Int64))
+    return pl.when(coded_value(flag) == "P").then(pl.lit(1, pl.Int64))
 
 
 _CLEANED = {"code_cleaned": pl.col("cleaned"), "icd10_typed_09": pl.col("retyped")}
@@ -202,7 +211,7 @@ EVENT_TABLES = {
         (),
         ("VX_CODE_TYPE", "VX_CODE", "VX_STATUS"),
         _vaccines,
-        reasons={"not_completed": said("VX_STATUS").ne_missing("CP"), **codes.NO_CODE},
+        reasons={"not_completed": coded_value("VX_STATUS").ne_missing("CP"), **codes.NO_CODE},
     ),
 }
 """By its table, how the rows of each are told. Of VITAL a row is one of five measures, given or not."""

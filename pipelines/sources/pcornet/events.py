@@ -9,19 +9,19 @@ from pipelines.engine.drop import sift
 from pipelines.events import clock
 from pipelines.events.code_mapping import to_icd10, zeros_lost
 from pipelines.sources.pcornet.encounters import out_of_range
-from pipelines.sources.pcornet.linking import link
+from pipelines.sources.pcornet.linking import link_by_day
 from pipelines.sources.pcornet.times import last_moment
-from pipelines.sources.pcornet.words import counted
+from pipelines.sources.pcornet.words import count_notes
 from schemas.cards import Flow
 from schemas.tables.events import EVENTS
 
-_NOT_OF_AN_EVENT = ("rank", "available_at")  # copies of one row may differ in these
+_COLUMNS_OF_COPIES = ("rank", "available_at")  # copies of one row may differ in these
 
-Sifted = tuple[pl.DataFrame, Flow]
+RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 @dataclass(frozen=True)
-class Crosswalks:
+class PcornetCrosswalks:
     """What codes are mapped by; each may be empty."""
 
     diagnoses: pl.DataFrame  # code, mapped: ICD-9-CM -> ICD-10-CM
@@ -30,7 +30,7 @@ class Crosswalks:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class PcornetBucket:
     """The patients of one bucket, their encounters, and until when anything is complete."""
 
     people: pl.DataFrame  # subject_id, birth_date, death_date?
@@ -38,7 +38,9 @@ class Bucket:
     end_of_data: date
 
 
-def events(kind: str, rows: pl.DataFrame, bucket: Bucket, crosswalks: Crosswalks) -> Sifted:
+def events(
+    kind: str, rows: pl.DataFrame, bucket: PcornetBucket, crosswalks: PcornetCrosswalks
+) -> RowsAndFlow:
     """Return the events of one table in one bucket, each once.
 
     Args:
@@ -47,54 +49,59 @@ def events(kind: str, rows: pl.DataFrame, bucket: Bucket, crosswalks: Crosswalks
         bucket: whose they are.
         crosswalks: see there.
     """
-    placed, flow = _placed(rows, bucket)
-    timed = placed.with_columns(time=_time(), available_at=_available(kind))
-    coded = _mapped(kind, timed, crosswalks)
-    told = coded.with_columns(kind=pl.lit(kind, pl.Enum([kind]))).select(EVENTS.names)
-    once, repeats = _without_copies(told)
-    noted = flow.noted | unmapped(kind, once) | without_zeros(kind, once, crosswalks)
-    return once, flow.then(repeats).model_copy(update={"noted": noted})
+    linked_rows, flow = _link_encounters(rows, bucket)
+    with_times = linked_rows.with_columns(time=_time(), available_at=_available(kind))
+    with_mapping = _map_codes(kind, with_times, crosswalks)
+    event_table = with_mapping.with_columns(kind=pl.lit(kind, pl.Enum([kind]))).select(EVENTS.names)
+    distinct_events, repeats = _drop_copies(event_table)
+    notes = (
+        flow.noted
+        | count_unmapped(kind, distinct_events)
+        | count_lost_zeros(kind, distinct_events, crosswalks)
+    )
+    return distinct_events, flow.then(repeats).model_copy(update={"noted": notes})
 
 
-def unmapped(kind: str, events: pl.DataFrame) -> dict[str, int]:
+def count_unmapped(kind: str, events: pl.DataFrame) -> dict[str, int]:
     """Return how many codes no crosswalk leads anywhere, where that leaves an event without a token."""
     reasons = {"DX": "not_in_gem", "PR": "not_in_gem"}
     return {reasons[kind]: events["mapped"].null_count()} if kind in reasons else {}
 
 
-def without_zeros(kind: str, events: pl.DataFrame, crosswalks: Crosswalks) -> dict[str, int]:
+def count_lost_zeros(kind: str, events: pl.DataFrame, crosswalks: PcornetCrosswalks) -> dict[str, int]:
     """Return how many ICD-9 codes the crosswalk knows only with zeros before them, or behind."""
     if kind not in ("DX", "PR"):
         return {}
     targets = crosswalks.diagnoses if kind == "DX" else crosswalks.procedures
-    unmapped = events.filter(pl.col("vocab").str.starts_with("icd9") & pl.col("mapped").is_null())
-    known = targets["code"]
-    return zeros_lost(unmapped.filter(~pl.col("code").is_in(known.implode())), known)
+    without_target = events.filter(pl.col("vocab").str.starts_with("icd9") & pl.col("mapped").is_null())
+    known_codes = targets["code"]
+    return zeros_lost(without_target.filter(~pl.col("code").is_in(known_codes.implode())), known_codes)
 
 
-def _placed(rows: pl.DataFrame, bucket: Bucket) -> Sifted:
+def _link_encounters(rows: pl.DataFrame, bucket: PcornetBucket) -> RowsAndFlow:
     """Give each row its encounter, or drop it; adds the encounter's `start` and `end`."""
     stays = bucket.encounters.select("subject_id", "encounter_id", "start", "end", known=pl.lit(True))
     key = ["subject_id", "encounter_id"]
-    named = rows.join(stays, on=key, how="left", maintain_order="left").with_columns(
+    with_stays = rows.join(stays, on=key, how="left", maintain_order="left").with_columns(
         time=pl.coalesce("time", "start"), named=pl.col("encounter_id").is_not_null()
     )
-    dropped = pl.col("named") & pl.col("known").is_null()
-    noted = counted(named, {"encounter_not_kept": dropped})
-    own = named.with_columns(encounter_id=pl.when("known").then("encounter_id")).drop(
+    is_unknown_stay = pl.col("named") & pl.col("known").is_null()
+    notes = count_notes(with_stays, {"encounter_not_kept": is_unknown_stay})
+    own_stays = with_stays.with_columns(encounter_id=pl.when("known").then("encounter_id")).drop(
         "start", "end", "known", "named"
     )
-    lives = own.join(bucket.people, on="subject_id", how="left", maintain_order="left")
-    alive, flow = sift(
+    lives = own_stays.join(bucket.people, on="subject_id", how="left", maintain_order="left")
+    possible_rows, flow = sift(
         lives, {"no_date": pl.col("time").is_null(), **out_of_range("time", bucket.end_of_data)}
     )
-    linked = link(alive.with_columns(day=pl.col("time").dt.date()), bucket.encounters)
-    kept, rest = sift(linked, {"no_encounter": pl.col("encounter_id").is_null()})
-    noted |= counted(
-        kept, {"linked_by_date": pl.col("covering") > 0, "linked_among_several": pl.col("covering") > 1}
+    linked_rows = link_by_day(possible_rows.with_columns(day=pl.col("time").dt.date()), bucket.encounters)
+    usable_rows, link_flow = sift(linked_rows, {"no_encounter": pl.col("encounter_id").is_null()})
+    notes |= count_notes(
+        usable_rows,
+        {"linked_by_date": pl.col("covering") > 0, "linked_among_several": pl.col("covering") > 1},
     )
-    whole = flow.then(rest).model_copy(update={"noted": noted})
-    return kept.join(stays.drop("known"), on=key, how="left", maintain_order="left"), whole
+    total_flow = flow.then(link_flow).model_copy(update={"noted": notes})
+    return usable_rows.join(stays.drop("known"), on=key, how="left", maintain_order="left"), total_flow
 
 
 def _time() -> pl.Expr:
@@ -110,33 +117,35 @@ def _available(kind: str) -> pl.Expr:
     The code of a diagnosis or procedure is known when its encounter is over, whoever wrote it, and of an open encounter
     never. A diagnosis of the last day is known with the encounter, a procedure by the end of that day.
     """
-    own = pl.when(pl.col("timed")).then("time").otherwise(last_moment(pl.col("time").dt.date()))
-    over = clock.coded_at(is_open=pl.col("end").is_null())
+    event_end = pl.when(pl.col("timed")).then("time").otherwise(last_moment(pl.col("time").dt.date()))
+    stay_end = clock.coded_at(is_open=pl.col("end").is_null())
     if kind == "DX":
-        return pl.when(pl.col("time") <= over).then(over).otherwise(own)
+        return pl.when(pl.col("time") <= stay_end).then(stay_end).otherwise(event_end)
     if kind == "PR":
-        return pl.max_horizontal(over, own)
-    return pl.max_horizontal(pl.coalesce("known_at", own), _time())
+        return pl.max_horizontal(stay_end, event_end)
+    return pl.max_horizontal(pl.coalesce("known_at", event_end), _time())
 
 
-def _mapped(kind: str, rows: pl.DataFrame, crosswalks: Crosswalks) -> pl.DataFrame:
+def _map_codes(kind: str, rows: pl.DataFrame, crosswalks: PcornetCrosswalks) -> pl.DataFrame:
     if kind in ("DX", "PR"):
         targets = crosswalks.diagnoses if kind == "DX" else crosswalks.procedures
         version = pl.when(pl.col("vocab").str.starts_with("icd9")).then(9).otherwise(10)
         return to_icd10(rows.drop("mapped").with_columns(icd_version=version), targets)
     if kind == "MED":
-        found = rows.drop("mapped").join(
+        with_atc = rows.drop("mapped").join(
             crosswalks.drugs, on=["vocab", "code"], how="left", maintain_order="left"
         )
-        return found.rename({"atc": "mapped"})
+        return with_atc.rename({"atc": "mapped"})
     return rows
 
 
-def _without_copies(rows: pl.DataFrame) -> Sifted:
+def _drop_copies(rows: pl.DataFrame) -> RowsAndFlow:
     """Keep each event once: of copies the principal one, and of these what was known first."""
-    same = [name for name in rows.columns if name not in _NOT_OF_AN_EVENT]
-    ordered = rows.sort(*_NOT_OF_AN_EVENT, nulls_last=True, maintain_order=True)
-    once = ordered.unique(same, keep="first", maintain_order=True)
-    return once, Flow(
-        source_rows=rows.height, kept_rows=once.height, dropped={"repeated": rows.height - once.height}
+    key_columns = [name for name in rows.columns if name not in _COLUMNS_OF_COPIES]
+    sorted_rows = rows.sort(*_COLUMNS_OF_COPIES, nulls_last=True, maintain_order=True)
+    distinct_rows = sorted_rows.unique(key_columns, keep="first", maintain_order=True)
+    return distinct_rows, Flow(
+        source_rows=rows.height,
+        kept_rows=distinct_rows.height,
+        dropped={"repeated": rows.height - distinct_rows.height},
     )

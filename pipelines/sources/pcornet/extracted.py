@@ -55,21 +55,25 @@ class PcornetSource:
 
     def require_columns(self, table: str) -> None:
         """Raise InputError when the file is no Parquet, lacks a column we read, or holds it in another type."""
-        path, wanted = self.path(table), TABLES[table]
+        path, expected = self.path(table), TABLES[table]
         try:
-            found = pq.read_schema(path)
+            schema = pq.read_schema(path)
         except (pa.ArrowException, OSError):
             raise InputError(f"{path.name}: is no whole Parquet file ({path}). Extract it again.") from None
-        missing = [name for name in wanted.names if name not in found.names]
+        missing = [name for name in expected.names if name not in schema.names]
         if missing:
             raise InputError(
                 f"{path.name}: no column {', '.join(missing)} ({path}). Extract the table again, with all columns "
                 "of the CDM's 6.1 or 7.0."
             )
-        other = [name for name in wanted.names if not _casts(found.field(name).type, wanted.field(name).type)]
-        if other:
-            told = ", ".join(f"{name} as {found.field(name).type}" for name in other)
-            raise InputError(f"{path.name}: holds {told} ({path}). Extract the table again.")
+        wrong_types = [
+            name
+            for name in expected.names
+            if not _is_castable(schema.field(name).type, expected.field(name).type)
+        ]
+        if wrong_types:
+            description = ", ".join(f"{name} as {schema.field(name).type}" for name in wrong_types)
+            raise InputError(f"{path.name}: holds {description} ({path}). Extract the table again.")
 
     def dates_out_of_range(self) -> dict[str, int]:
         """Return of each table how many dates the extraction made null; none where the folder is not its own."""
@@ -88,9 +92,9 @@ class PcornetSource:
         Raises:
             InputError: the file is damaged.
         """
-        path, wanted = self.path(table), TABLES[table]
-        names = list(columns) or wanted.names
-        schema = pa.schema([wanted.field(name) for name in names])
+        path, table_schema = self.path(table), TABLES[table]
+        names = list(columns) or table_schema.names
+        schema = pa.schema([table_schema.field(name) for name in names])
         try:
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(ROWS_PER_BATCH, columns=names):
@@ -115,21 +119,23 @@ class PcornetSource:
         if path is None:
             return pl.DataFrame(schema={"vocab": pl.String, "code": pl.String, "atc": pl.String})
         text = pl.selectors.string().str.strip_chars()
-        told = read(path, READ[DRUGS]).select(text).with_columns(pl.col("vocab").str.to_lowercase())
-        return told.sort("vocab", "code", "atc").unique(["vocab", "code"], keep="first", maintain_order=True)
+        crosswalk = read(path, READ[DRUGS]).select(text).with_columns(pl.col("vocab").str.to_lowercase())
+        return crosswalk.sort("vocab", "code", "atc").unique(
+            ["vocab", "code"], keep="first", maintain_order=True
+        )
 
     def crosswalk(self, name: str) -> Path | None:
         """Return the file of a crosswalk, where there is one."""
         return find_file(self.crosswalks, name) if self.crosswalks else None
 
 
-def _casts(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_castable(dtype: pa.DataType, target: pa.DataType) -> bool:
     """Return whether a column's type is the wanted one but for its width."""
-    if pa.types.is_string(wanted):
-        return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_null(found))
-    if pa.types.is_floating(wanted):
-        return bool(pa.types.is_floating(found) or pa.types.is_integer(found) or pa.types.is_null(found))
-    return bool(found == wanted or pa.types.is_null(found))
+    if pa.types.is_string(target):
+        return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_null(dtype))
+    if pa.types.is_floating(target):
+        return bool(pa.types.is_floating(dtype) or pa.types.is_integer(dtype) or pa.types.is_null(dtype))
+    return bool(dtype == target or pa.types.is_null(dtype))
 
 
 def find_source(folder: Path, crosswalks: Path | None, salt: str) -> PcornetSource:
@@ -154,5 +160,5 @@ def find_source(folder: Path, crosswalks: Path | None, salt: str) -> PcornetSour
 def require_folder(place: Path | None, holds: str) -> None:
     """Raise InputError where a folder is named that is none."""
     if place is not None and not place.is_dir():
-        what = "is a file" if place.is_file() else "no such folder"
-        raise InputError(f"{place}: {what}. Name the folder that holds {holds}.")
+        fault = "is a file" if place.is_file() else "no such folder"
+        raise InputError(f"{place}: {fault}. Name the folder that holds {holds}.")

@@ -5,7 +5,7 @@ from datetime import date
 import polars as pl
 
 from pipelines.sources.pcornet.times import without_sentinels
-from pipelines.sources.pcornet.words import stripped
+from pipelines.sources.pcornet.words import strip_text
 from schemas.errors import InputError
 
 TRUE_BIRTH_DATES = "01"
@@ -29,33 +29,33 @@ def end_of_data(harvest: pl.DataFrame) -> date:
     return date.fromisoformat(str(earliest))
 
 
-def refuse_shifted_births(harvest: pl.DataFrame, allowed: tuple[str, ...] = ()) -> list[str]:
+def refuse_shifted_births(harvest: pl.DataFrame, allowed_methods: tuple[str, ...] = ()) -> list[str]:
     """Return how the CDM's birth dates were made where they are not the true ones, and that was allowed by name.
 
     Args:
         harvest: the rows of HARVEST.
-        allowed: values of BIRTH_DATE_MGMT beside 01 that may be gone on with.
+        allowed_methods: values of BIRTH_DATE_MGMT beside 01 that may be gone on with.
 
     Raises:
         InputError: they are imputed or shifted: neither ages nor the split by day of birth would mean anything.
     """
     _require_row(harvest)
-    told = stripped(harvest)["BIRTH_DATE_MGMT"].fill_null("none")
-    other = sorted(set(told.to_list()) - {TRUE_BIRTH_DATES})
-    refused = [value for value in other if value not in allowed]
-    if refused:
+    methods = strip_text(harvest)["BIRTH_DATE_MGMT"].fill_null("none")
+    untrue_methods = sorted(set(methods.to_list()) - {TRUE_BIRTH_DATES})
+    refusals = [value for value in untrue_methods if value not in allowed_methods]
+    if refusals:
         raise InputError(
-            f"HARVEST: column BIRTH_DATE_MGMT: {', '.join(refused)} where {TRUE_BIRTH_DATES} says that birth dates are "
+            f"HARVEST: column BIRTH_DATE_MGMT: {', '.join(refusals)} where {TRUE_BIRTH_DATES} says that birth dates are "
             "the true ones. Imputed or shifted, they make ages wrong and the split by day of birth none; to go on all "
-            f"the same, set NEST_PCORNET_BIRTH_DATES={','.join(other)}."
+            f"the same, set NEST_PCORNET_BIRTH_DATES={','.join(untrue_methods)}."
         )
-    return other
+    return untrue_methods
 
 
-def odd_version(harvest: pl.DataFrame) -> list[str]:
+def unsupported_versions(harvest: pl.DataFrame) -> list[str]:
     """Return the CDM's versions that are none of those this was written for."""
-    told = stripped(harvest)["CDM_VERSION"].fill_null("none").unique().sort().to_list()
-    return [version for version in told if not version.startswith(VERSIONS)]
+    versions = strip_text(harvest)["CDM_VERSION"].fill_null("none").unique().sort().to_list()
+    return [version for version in versions if not version.startswith(VERSIONS)]
 
 
 def _require_row(harvest: pl.DataFrame) -> None:

@@ -28,26 +28,26 @@ class Ids:
         self._key = blake2b(salt.encode(), digest_size=32).digest()  # a key may have 64 bytes, a salt more
 
     @property
-    def salted(self) -> int:
+    def fingerprint(self) -> int:
         """What tells two salts apart and says no more of one than any id does."""
         return self._id("salt", "")
 
-    def of(self, texts: pl.Series, what: str) -> pl.Series:
+    def of(self, texts: pl.Series, column: str) -> pl.Series:
         """Return an id for each text, i64 [rows], null where there is none.
 
         Args:
             texts: PATID or ENCOUNTERID, stripped.
-            what: which of the two, so that a patient and a visit of the same name have ids of their own.
+            column: which of the two, so that a patient and a visit of the same name have ids of their own.
         """
-        each = texts.unique().drop_nulls()
-        hashed = np.array([self._id(what, text) for text in each], dtype=np.int64)
-        known = pl.DataFrame({"text": each, "id": pl.Series(hashed, dtype=pl.Int64)})
+        distinct_texts = texts.unique().drop_nulls()
+        hashes = np.array([self._id(column, text) for text in distinct_texts], dtype=np.int64)
+        id_table = pl.DataFrame({"text": distinct_texts, "id": pl.Series(hashes, dtype=pl.Int64)})
         return (
             pl.DataFrame({"text": texts}, schema={"text": pl.String})
-            .join(known, on="text", how="left", maintain_order="left")["id"]
+            .join(id_table, on="text", how="left", maintain_order="left")["id"]
             .rename(texts.name)
         )
 
-    def _id(self, what: str, text: str) -> int:
-        digest = blake2b(f"{what}:{text}".encode(), digest_size=8, key=self._key).digest()
+    def _id(self, column: str, text: str) -> int:
+        digest = blake2b(f"{column}:{text}".encode(), digest_size=8, key=self._key).digest()
         return int.from_bytes(digest, "big") >> 1

@@ -11,7 +11,7 @@ OTHERS, DAY_TYPE = 3, "DAY"
 """The type of a set that is no encounter: what was done on one day, where a setting asks for such."""
 
 
-def links(days: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
+def covering_encounters(days: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
     """Return the encounter of each day that one covers, and how many do.
 
     The first by type (stays, emergency, observation, others), of these the latest by start, then by id. An encounter
@@ -43,18 +43,18 @@ def links(days: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def link(rows: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
+def link_by_day(rows: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
     """Fill a null `encounter_id` by the row's day; adds `covering`: how many encounters do, null for other rows.
 
     Args:
         rows: subject_id, encounter_id?, day; the order is kept.
-        encounters: see `links`.
+        encounters: see `covering_encounters`.
     """
-    unnamed = rows.filter(pl.col("encounter_id").is_null()).select("subject_id", "day").unique()
-    found = links(unnamed.drop_nulls(), encounters)
-    joined = rows.join(found, on=["subject_id", "day"], how="left", maintain_order="left")
+    unlinked_days = rows.filter(pl.col("encounter_id").is_null()).select("subject_id", "day").unique()
+    day_links = covering_encounters(unlinked_days.drop_nulls(), encounters)
+    with_links = rows.join(day_links, on=["subject_id", "day"], how="left", maintain_order="left")
     is_unnamed = pl.col("encounter_id").is_null()
-    return joined.with_columns(
+    return with_links.with_columns(
         encounter_id=pl.coalesce("encounter_id", "linked"),
         covering=pl.when(is_unnamed).then(pl.col("covering").fill_null(0)),
     ).drop("linked")

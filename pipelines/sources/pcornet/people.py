@@ -6,40 +6,40 @@ import polars as pl
 
 from pipelines.engine.drop import sift
 from pipelines.sources.pcornet.ids import Ids
-from pipelines.sources.pcornet.times import count_sentinels, first_moment, without_sentinels
-from pipelines.sources.pcornet.words import NO_INFORMATION, RACES, counted, said, stripped
+from pipelines.sources.pcornet.times import first_moment, has_sentinel, without_sentinels
+from pipelines.sources.pcornet.words import NO_INFORMATION, RACES, coded_value, count_notes, strip_text
 from schemas.cards import Flow
 from schemas.errors import InputError
 
 FIRST_BIRTH, LAST_BIRTH = date(1999, 1, 1), date(2024, 12, 31)
 """The population: whoever was born between these days, both included."""
 
-Sifted = tuple[pl.DataFrame, Flow]
+RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
-def people(demographic: pl.DataFrame, ids: Ids) -> Sifted:
+def people(demographic: pl.DataFrame, ids: Ids) -> RowsAndFlow:
     """Return subject_id, birth_date, sex, race of the population, sorted by subject.
 
     Raises:
         InputError: two patients have one id: either a PATID stands there with two different rows, or the hash
             collided.
     """
-    rows = stripped(demographic)
-    notes = {
-        "sentinel_date": count_sentinels(["BIRTH_DATE"]),
+    rows = strip_text(demographic)
+    note_exprs = {
+        "sentinel_date": has_sentinel(["BIRTH_DATE"]),
         "no_information": pl.any_horizontal(
             pl.col(name).is_in(NO_INFORMATION) for name in ("SEX", "HISPANIC", "RACE")
         ),
     }
-    noted = counted(rows, notes)
-    told = without_sentinels(rows, "BIRTH_DATE").select(
+    notes = count_notes(rows, note_exprs)
+    parsed_rows = without_sentinels(rows, "BIRTH_DATE").select(
         subject_id=ids.of(rows["PATID"], "PATID"),
         birth_date=first_moment("BIRTH_DATE"),
-        sex=said("SEX"),
-        race=said("RACE").replace(RACES),
+        sex=coded_value("SEX"),
+        race=coded_value("RACE").replace(RACES),
     )
-    kept, flow = sift(
-        told,
+    population, flow = sift(
+        parsed_rows,
         {
             "no_patid": pl.col("subject_id").is_null(),
             "no_birth_date": pl.col("birth_date").is_null(),
@@ -47,26 +47,26 @@ def people(demographic: pl.DataFrame, ids: Ids) -> Sifted:
             "repeated": ~pl.struct(pl.all()).is_first_distinct(),
         },
     )
-    _refuse_repeats(kept)
-    return kept.sort("subject_id"), flow.model_copy(update={"noted": noted})
+    _refuse_repeats(population)
+    return population.sort("subject_id"), flow.model_copy(update={"noted": notes})
 
 
-def deaths(death: pl.DataFrame, ids: Ids) -> Sifted:
+def deaths(death: pl.DataFrame, ids: Ids) -> RowsAndFlow:
     """Return subject_id, death_date: each patient's earliest."""
-    rows = stripped(death)
-    noted = counted(rows, {"sentinel_date": count_sentinels(["DEATH_DATE"])})
-    told = without_sentinels(rows, "DEATH_DATE").select(
+    rows = strip_text(death)
+    notes = count_notes(rows, {"sentinel_date": has_sentinel(["DEATH_DATE"])})
+    parsed_rows = without_sentinels(rows, "DEATH_DATE").select(
         subject_id=ids.of(rows["PATID"], "PATID"), death_date=first_moment("DEATH_DATE")
     )
-    kept, flow = sift(
-        told.sort("subject_id", "death_date", nulls_last=True),
+    death_rows, flow = sift(
+        parsed_rows.sort("subject_id", "death_date", nulls_last=True),
         {
             "no_patid": pl.col("subject_id").is_null(),
             "no_death_date": pl.col("death_date").is_null(),
             "repeated": ~pl.col("subject_id").is_first_distinct(),
         },
     )
-    return kept, flow.model_copy(update={"noted": noted})
+    return death_rows, flow.model_copy(update={"noted": notes})
 
 
 def _refuse_repeats(rows: pl.DataFrame) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 from pipelines.sources.pcornet.ids import Ids
 
 
-class Owners:
+class EncounterOwners:
     """Who owns which encounter, of all ENCOUNTER knows, whether kept or not: 16 bytes for each.
 
     Args:
@@ -22,28 +22,28 @@ class Owners:
 
     def is_known(self, encounter_ids: pl.Series) -> pl.Series:
         """Return whether an encounter is somebody's; false where a row names none."""
-        return self._found(encounter_ids)[1]
+        return self._locate(encounter_ids)[1]
 
-    def is_others(self, rows: pl.DataFrame) -> pl.Series:
+    def is_of_another_subject(self, rows: pl.DataFrame) -> pl.Series:
         """Return whether a row names an encounter of another subject.
 
         Args:
             rows: subject_id, encounter_id?.
         """
-        place, known = self._found(rows["encounter_id"])
+        place, is_known = self._locate(rows["encounter_id"])
         if not len(self._ids):
-            return known
-        return known & pl.Series(self._subjects[place] != rows["subject_id"].fill_null(-1).to_numpy())
+            return is_known
+        return is_known & pl.Series(self._subjects[place] != rows["subject_id"].fill_null(-1).to_numpy())
 
-    def _found(self, encounter_ids: pl.Series) -> tuple[np.ndarray, pl.Series]:
+    def _locate(self, encounter_ids: pl.Series) -> tuple[np.ndarray, pl.Series]:
         """Return where each id stands among the known (any place for one that does not), and whether it does."""
         if not len(self._ids):
             return np.zeros(len(encounter_ids), dtype=np.int64), pl.repeat(
                 False, len(encounter_ids), dtype=pl.Boolean, eager=True
             )
-        wanted = encounter_ids.fill_null(-1).to_numpy()
-        place = np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
-        return place, pl.Series(self._ids[place] == wanted)
+        values = encounter_ids.fill_null(-1).to_numpy()
+        place = np.searchsorted(self._ids, values).clip(max=len(self._ids) - 1)
+        return place, pl.Series(self._ids[place] == values)
 
 
 @dataclass(frozen=True)
@@ -53,28 +53,28 @@ class Site:
     ids: Ids
     everyone: pl.Series  # subject_id of all DEMOGRAPHIC knows
     population: pl.Series  # subject_id of those in subjects/1
-    owners: Owners
+    owners: EncounterOwners
 
-    def claimed(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def with_ids(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add subject_id, encounter_id (null: none, or nobody's), and what is odd about them.
 
         Args:
             rows: PATID, ENCOUNTERID, stripped.
         """
-        own = rows.with_columns(
+        hashed_ids = rows.with_columns(
             subject_id=self.ids.of(rows["PATID"], "PATID"),
             encounter_id=self.ids.of(rows["ENCOUNTERID"], "ENCOUNTERID"),
         )
-        known = self.owners.is_known(own["encounter_id"])
-        return own.with_columns(
+        is_known = self.owners.is_known(hashed_ids["encounter_id"])
+        return hashed_ids.with_columns(
             no_encounterid=pl.col("ENCOUNTERID").is_null(),
-            foreign_encounterid=pl.col("encounter_id").is_not_null() & ~known,
-            of_another=self.owners.is_others(own),
-            encounter_id=pl.when(known).then("encounter_id"),
+            foreign_encounterid=pl.col("encounter_id").is_not_null() & ~is_known,
+            of_another=self.owners.is_of_another_subject(hashed_ids),
+            encounter_id=pl.when(is_known).then("encounter_id"),
         )
 
-    def not_ours(self) -> dict[str, pl.Expr]:
-        """Return why a claimed row is not one of the population's, in the order the reasons count."""
+    def drop_reasons(self) -> dict[str, pl.Expr]:
+        """Return why a with_ids row is not one of the population's, in the order the reasons count."""
         subject = pl.col("subject_id")
         return {
             "unknown_patient": ~subject.is_in(self.everyone.implode()).fill_null(False),
@@ -83,7 +83,7 @@ class Site:
         }
 
 
-def owners_of(batches: Iterable[pl.DataFrame], ids: Ids) -> Owners:
+def read_owners(batches: Iterable[pl.DataFrame], ids: Ids) -> EncounterOwners:
     """Return the owners of the encounters in ENCOUNTER.
 
     Args:
@@ -99,6 +99,6 @@ def owners_of(batches: Iterable[pl.DataFrame], ids: Ids) -> Owners:
         ).drop_nulls()
         for rows in batches
     ]
-    nobody = pl.DataFrame(schema={"encounter_id": pl.Int64, "subject_id": pl.Int64})
-    whole = pl.concat([nobody, *parts])
-    return Owners(whole["encounter_id"].to_numpy(), whole["subject_id"].to_numpy())
+    no_rows = pl.DataFrame(schema={"encounter_id": pl.Int64, "subject_id": pl.Int64})
+    whole = pl.concat([no_rows, *parts])
+    return EncounterOwners(whole["encounter_id"].to_numpy(), whole["subject_id"].to_numpy())

@@ -21,17 +21,17 @@ from pipelines.engine.executor import each_bucket
 from pipelines.engine.progress import StepProgress
 from pipelines.events.split import BIRTH_DAYS_OF_TEST, TASK_SPLIT, sha256_of_people, split_by_birth_day
 from pipelines.events.store import scan_table, write_events
-from pipelines.sources.pcornet import people as told
+from pipelines.sources.pcornet import people
 from pipelines.sources.pcornet.codes import refuse_lost_codes, refuse_lost_zeros
-from pipelines.sources.pcornet.days import day_encounters, days_of
+from pipelines.sources.pcornet.days import day_encounters, days_without_encounter
 from pipelines.sources.pcornet.encounters import encounter_rows, encounters
 from pipelines.sources.pcornet.event_rows import EVENT_TABLES, ROWS, event_rows
-from pipelines.sources.pcornet.events import Bucket, Crosswalks, events
+from pipelines.sources.pcornet.events import PcornetBucket, PcornetCrosswalks, events
 from pipelines.sources.pcornet.extracted import PcornetSource, find_source
-from pipelines.sources.pcornet.harvest import end_of_data, odd_version, refuse_shifted_births
-from pipelines.sources.pcornet.site import Site, owners_of
+from pipelines.sources.pcornet.harvest import end_of_data, refuse_shifted_births, unsupported_versions
+from pipelines.sources.pcornet.site import Site, read_owners
 from pipelines.sources.pcornet.tables import TABLES
-from pipelines.sources.pcornet.words import stripped
+from pipelines.sources.pcornet.words import strip_text
 from schemas.cards import Flow, StepCard
 from schemas.contract import contract_name, write_table
 from schemas.errors import ContractError, InputError
@@ -51,22 +51,22 @@ __all__ = [
     "refuse_other_salt",
 ]
 
-Unlinked = Literal["drop", "day"]
-SALTED = "salted"  # by which a card says what its ids are hashed under
-SUBJECTS_AT_ONCE = 25_000  # whose encounters are held against their lives together: some 400,000 rows
+UnlinkedPolicy = Literal["drop", "day"]
+SALT_KEY = "salted"  # by which a card says what its ids are hashed under
+SUBJECTS_PER_PART = 25_000  # whose encounters are held against their lives together: some 400,000 rows
 TABLES_OF_KIND = {
-    kind: [table for table, how in EVENT_TABLES.items() if how.kind == kind]
-    for kind in dict.fromkeys(how.kind for how in EVENT_TABLES.values())
+    kind: [table for table, definition in EVENT_TABLES.items() if definition.kind == kind]
+    for kind in dict.fromkeys(definition.kind for definition in EVENT_TABLES.values())
 }
 
 
-def inspect_raw(source: PcornetSource, layout: Layout, allowed: tuple[str, ...] = ()) -> StepCard:
+def inspect_raw(source: PcornetSource, layout: Layout, allowed_methods: tuple[str, ...] = ()) -> StepCard:
     """Say which tables there are, their rows and hashes, and until when they go.
 
     Args:
         source: the extracted tables.
         layout: where the card goes.
-        allowed: values of HARVEST.BIRTH_DATE_MGMT beside 01 that may be gone on with.
+        allowed_methods: values of HARVEST.BIRTH_DATE_MGMT beside 01 that may be gone on with.
 
     Raises:
         InputError: a table or column is missing, birth dates are not the true ones, or nobody says until when the
@@ -75,19 +75,19 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed: tuple[str, ...] 
     for table in TABLES:
         source.require_columns(table)
     harvest = source.read("HARVEST")
-    shifted, versions = refuse_shifted_births(harvest, allowed), odd_version(harvest)
+    birth_methods, versions = refuse_shifted_births(harvest, allowed_methods), unsupported_versions(harvest)
     card = StepCard(
         step="raw",
         contract="pcornet/6.1",
         counts={f"rows_{table.lower()}": source.rows(table) for table in TABLES},
         hashes={
-            SALTED: _salted(source),
+            SALT_KEY: _salt_fingerprint(source),
             **shards.input_sha256("pcornet_raw", {table: source.path(table) for table in TABLES}),
         },
         warnings=[
             *(
                 f"HARVEST: BIRTH_DATE_MGMT is {value}: ages and split are not of true births."
-                for value in shifted
+                for value in birth_methods
             ),
             *(
                 f"HARVEST: CDM_VERSION is {value}, and 6.1 and 7.0 are what is read here."
@@ -111,60 +111,64 @@ def refuse_other_salt(source: PcornetSource, layout: Layout) -> dict[str, str]:
     Raises:
         ContractError: the input was taken in under another salt; ids of two salts do not meet.
     """
-    salted = _salted(source)
-    if StepCard.read(layout.cards, "raw").hashes.get(SALTED, salted) != salted:
+    fingerprint = _salt_fingerprint(source)
+    if StepCard.read(layout.cards, "raw").hashes.get(SALT_KEY, fingerprint) != fingerprint:
         raise ContractError(
             "NEST_SITE_SALT: is another than the one pcornet_raw was materialized under, and makes other ids. Set that "
             "one again; or, to change it for good, materialize pcornet_raw and all that hangs on it."
         )
-    return {SALTED: salted}
+    return {SALT_KEY: fingerprint}
 
 
-def _salted(source: PcornetSource) -> str:
-    return sha256(str(source.ids.salted).encode()).hexdigest()
+def _salt_fingerprint(source: PcornetSource) -> str:
+    return sha256(str(source.ids.fingerprint).encode()).hexdigest()
 
 
 def extract_subjects(
     source: PcornetSource, layout: Layout, rules: DataRules, *, subjects_per_bucket: int = 4000
 ) -> StepCard:
     """Write subjects/1 and buckets/1: the children of the population, split by their day of birth."""
-    found, flows = _population(source)
-    ids, births = found["subject_id"], found["birth_date"]
-    if not found.height:
+    subjects, flows = _population(source)
+    ids, births = subjects["subject_id"], subjects["birth_date"]
+    if not subjects.height:
         raise InputError(
-            f"DEMOGRAPHIC: none of {flows['DEMOGRAPHIC'].source_rows:,} patients is born from {told.FIRST_BIRTH} to "
-            f"{told.LAST_BIRTH}. Give the CDM's own table."
+            f"DEMOGRAPHIC: none of {flows['DEMOGRAPHIC'].source_rows:,} patients is born from {people.FIRST_BIRTH} to "
+            f"{people.LAST_BIRTH}. Give the CDM's own table."
         )
-    split = found.with_columns(
+    with_splits = subjects.with_columns(
         split_by_birth_day(ids, births, *TASK_SPLIT, BIRTH_DAYS_OF_TEST).alias("split"),
         split_by_birth_day(ids, births, *rules.pretrain_split, BIRTH_DAYS_OF_TEST).alias("pretrain_split"),
     )
-    write_table(split.to_arrow(), layout.subjects, SUBJECTS, made_by="extract_subjects")
+    write_table(with_splits.to_arrow(), layout.subjects, SUBJECTS, made_by="extract_subjects")
     buckets = write_buckets(ids, layout, subjects_per_bucket=subjects_per_bucket)
-    early = int((found["death_date"] < births).sum())
+    num_early_deaths = int((subjects["death_date"] < births).sum())
     card = StepCard(
         step="subjects",
         contract=contract_name(SUBJECTS),
         flows=flows,
         counts={
             "buckets": buckets,
-            "death_before_birth": early,
+            "death_before_birth": num_early_deaths,
             **{
                 f"{column}_{name}": count
                 for column in ("split", "pretrain_split")
-                for name, count in sorted(split[column].value_counts().iter_rows())
+                for name, count in sorted(with_splits[column].value_counts().iter_rows())
             },
         },
-        shares={"tested": float((split["split"] == "test").mean() or 0.0)},  # type: ignore[arg-type]
-        hashes={"people": sha256_of_people(found, subjects_per_bucket=subjects_per_bucket)},
-        warnings=[f"DEATH: {shown_count(early, found.height)} of {found.height:,} children die before birth."]
-        if early
+        shares={"tested": float((with_splits["split"] == "test").mean() or 0.0)},  # type: ignore[arg-type]
+        hashes={"people": sha256_of_people(subjects, subjects_per_bucket=subjects_per_bucket)},
+        warnings=[
+            f"DEATH: {shown_count(num_early_deaths, subjects.height)} of {subjects.height:,} children die before birth."
+        ]
+        if num_early_deaths
         else [],
     )
     return shards.write_card(card, layout)
 
 
-def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlinked = "drop") -> StepCard:
+def extract_encounters(
+    source: PcornetSource, layout: Layout, *, unlinked: UnlinkedPolicy = "drop"
+) -> StepCard:
     """Write encounters/1, and in its metadata when the data of the whole source end.
 
     Args:
@@ -172,7 +176,7 @@ def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlin
         layout: where it goes.
         unlinked: what becomes of events that no encounter covers: they are dropped, or each day is a set of its own.
     """
-    found, _ = _population(source)
+    population, _ = _population(source)
     last, ids, flow = end_of_data(source.read("HARVEST")), source.ids, Flow(source_rows=0, kept_rows=0)
     progress, parts = StepProgress("encounter", "rows", source.rows("ENCOUNTER")), []
     for batch in source.batches("ENCOUNTER"):
@@ -182,22 +186,25 @@ def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlin
         progress.advance(batch.height)
     if not parts:
         raise InputError("ENCOUNTER: the table has no rows. Extract the whole table.")
-    rows, ranges = pl.concat(parts), Buckets(found["subject_id"].gather_every(SUBJECTS_AT_ONCE).to_numpy())
+    rows, ranges = (
+        pl.concat(parts),
+        Buckets(population["subject_id"].gather_every(SUBJECTS_PER_PART).to_numpy()),
+    )
     parts = list(ranges.split(rows)) or [rows]
     del rows
-    stays, held = encounters(parts, found, _everyone(source), last)
-    flow = flow.then(held)
+    stays, population_flow = encounters(parts, population, _all_subject_ids(source), last)
+    flow = flow.then(population_flow)
     days = 0
     if unlinked == "day":
-        made = _day_encounters(source, stays, found, last)
-        stays = pl.concat([stays, made]).sort("subject_id", "start", "encounter_id")
-        days = made.height
+        day_stays = _day_encounters(source, stays, population, last)
+        stays = pl.concat([stays, day_stays]).sort("subject_id", "start", "encounter_id")
+        days = day_stays.height
     ends = datetime.combine(last, time.max).isoformat()
     table = stays.to_arrow()
     write_table(
         table, layout.encounters, ENCOUNTERS, made_by="extract_encounters", metadata={"end_of_data": ends}
     )
-    is_open = held.noted["open"]
+    num_open = population_flow.noted["open"]
     card = StepCard(
         step="encounters",
         contract=contract_name(ENCOUNTERS),
@@ -213,10 +220,10 @@ def extract_encounters(source: PcornetSource, layout: Layout, *, unlinked: Unlin
             "grown_up": int((stays["age_years"] >= GROWN_UP_YEARS).sum()),
         },
         warnings=[
-            f"ENCOUNTER: {shown_count(is_open, stays.height)} of {stays.height:,} encounters are stays without a "
+            f"ENCOUNTER: {shown_count(num_open, stays.height)} of {stays.height:,} encounters are stays without a "
             "usable discharge; kept, never an index, and they contain no time."
         ]
-        if is_open
+        if num_open
         else [],
     )
     return shards.write_card(card, layout)
@@ -226,20 +233,22 @@ def extract_events(source: PcornetSource, layout: Layout) -> StepCard:
     """Write events/1 of the seven event tables."""
     buckets, last = Buckets.read(layout), end_of_data(source.read("HARVEST"))
     with replace_folder(layout.events) as aside:
-        ours = scan_table(layout.subjects, SUBJECTS).select("subject_id").collect()["subject_id"]
-        spill, site = Spill(aside / "spill", buckets), _site(source, ours)
+        population = scan_table(layout.subjects, SUBJECTS).select("subject_id").collect()["subject_id"]
+        spill, site = Spill(aside / "spill", buckets), _site(source, population)
         flows = {table: _spill_table(source, table, site, spill) for table in EVENT_TABLES}
         for table, flow in flows.items():
             refuse_lost_codes(table, flow)
         work = partial(extract_bucket, layout, _crosswalks(source), spill, aside, last)
-        held: dict[str, Flow] = {}
+        bucket_flows: dict[str, Flow] = {}
         for part in each_bucket("events", work, len(buckets)):
-            held = {table: held[table] + flow if held else flow for table, flow in part.items()}
-        flows = {table: flow.then(held[table]) for table, flow in flows.items()}
+            bucket_flows = {
+                table: bucket_flows[table] + flow if bucket_flows else flow for table, flow in part.items()
+            }
+        flows = {table: flow.then(bucket_flows[table]) for table, flow in flows.items()}
         for table, flow in flows.items():
             refuse_lost_zeros(table, flow)
         shutil.rmtree(spill.folder)
-    kept = {
+    kind_counts = {
         f"events_{kind}": sum(flows[table].kept_rows for table in tables)
         for kind, tables in TABLES_OF_KIND.items()
     }
@@ -247,49 +256,49 @@ def extract_events(source: PcornetSource, layout: Layout) -> StepCard:
         step="events",
         contract=contract_name(EVENTS),
         flows=flows,
-        counts={"events": sum(kept.values()), **kept},
-        warnings=_without_crosswalk(source, flows),
+        counts={"events": sum(kind_counts.values()), **kind_counts},
+        warnings=_missing_crosswalk_warnings(source, flows),
     )
     return shards.write_card(card, layout)
 
 
 def extract_bucket(
-    layout: Layout, crosswalks: Crosswalks, spill: Spill, folder: Path, last: date, bucket: int
+    layout: Layout, crosswalks: PcornetCrosswalks, spill: Spill, folder: Path, last: date, bucket: int
 ) -> dict[str, Flow]:
     """Write the events of one bucket, a file for each kind, and return the flows by table."""
     inside = spill.buckets.within(bucket)
     lives = scan_table(layout.subjects, SUBJECTS).filter(inside)
-    held_against = Bucket(
+    bucket_context = PcornetBucket(
         people=lives.select("subject_id", "birth_date", "death_date").collect(),
         encounters=scan_table(layout.encounters, ENCOUNTERS).filter(inside).collect(),
         end_of_data=last,
     )
     flows = {}
     for kind, tables in TABLES_OF_KIND.items():
-        made = []
+        parts = []
         for table in tables:
-            found, flows[table] = events(kind, spill.read(table, bucket), held_against, crosswalks)
-            made.append(found)
-        write_events(pl.concat(made), folder, kind, bucket, made_by="extract_events")
+            table_events, flows[table] = events(kind, spill.read(table, bucket), bucket_context, crosswalks)
+            parts.append(table_events)
+        write_events(pl.concat(parts), folder, kind, bucket, made_by="extract_events")
     return flows
 
 
 def _population(source: PcornetSource) -> tuple[pl.DataFrame, dict[str, Flow]]:
     """Return the children with their deaths, and the flows of the two tables they come from."""
     ids = source.ids
-    found, flow = told.people(source.read("DEMOGRAPHIC"), ids)
-    dead, of_dead = told.deaths(source.read("DEATH"), ids)
-    ours, others = sift(
-        dead, {"not_in_population": ~pl.col("subject_id").is_in(found["subject_id"].implode())}
+    subjects, flow = people.people(source.read("DEMOGRAPHIC"), ids)
+    deaths, death_flow = people.deaths(source.read("DEATH"), ids)
+    population_deaths, population_flow = sift(
+        deaths, {"not_in_population": ~pl.col("subject_id").is_in(subjects["subject_id"].implode())}
     )
-    flows = {"DEMOGRAPHIC": flow, "DEATH": of_dead.then(others)}
-    return found.join(ours, on="subject_id", how="left", maintain_order="left"), flows
+    flows = {"DEMOGRAPHIC": flow, "DEATH": death_flow.then(population_flow)}
+    return subjects.join(population_deaths, on="subject_id", how="left", maintain_order="left"), flows
 
 
-def _everyone(source: PcornetSource) -> pl.Series:
+def _all_subject_ids(source: PcornetSource) -> pl.Series:
     """Return the subject_id of all DEMOGRAPHIC knows."""
     batches = source.batches("DEMOGRAPHIC", "PATID")
-    parts = [source.ids.of(stripped(rows)["PATID"], "PATID") for rows in batches]
+    parts = [source.ids.of(strip_text(rows)["PATID"], "PATID") for rows in batches]
     return pl.concat([pl.Series("PATID", dtype=pl.Int64), *parts]).drop_nulls().unique().sort()
 
 
@@ -297,28 +306,28 @@ def _site(source: PcornetSource, population: pl.Series) -> Site:
     encounter_batches = source.batches("ENCOUNTER", "ENCOUNTERID", "PATID")
     return Site(
         ids=source.ids,
-        everyone=_everyone(source),
+        everyone=_all_subject_ids(source),
         population=population,
-        owners=owners_of(map(stripped, encounter_batches), source.ids),
+        owners=read_owners(map(strip_text, encounter_batches), source.ids),
     )
 
 
 def _day_encounters(
-    source: PcornetSource, stays: pl.DataFrame, found: pl.DataFrame, last: date
+    source: PcornetSource, stays: pl.DataFrame, population: pl.DataFrame, last: date
 ) -> pl.DataFrame:
     """Return an encounter for each day on which events are recorded and no encounter is."""
-    site = _site(source, found["subject_id"])
+    site = _site(source, population["subject_id"])
     parts = [
-        days_of(event_rows(table, batch, site)[0], stays)
+        days_without_encounter(event_rows(table, batch, site)[0], stays)
         for table in EVENT_TABLES
         for batch in source.batches(table)
     ]
     days = pl.concat([pl.DataFrame(schema={"subject_id": pl.Int64, "day": pl.Date}), *parts]).unique()
-    return day_encounters(days, stays, found, source.ids, last)
+    return day_encounters(days, stays, population, source.ids, last)
 
 
-def _crosswalks(source: PcornetSource) -> Crosswalks:
-    return Crosswalks(
+def _crosswalks(source: PcornetSource) -> PcornetCrosswalks:
+    return PcornetCrosswalks(
         diagnoses=source.gem("icd_cm_9_to_10_mapping"),
         procedures=source.gem("icd_pcs_9_to_10_mapping"),
         drugs=source.drugs(),
@@ -332,7 +341,7 @@ def _spill_table(source: PcornetSource, table: str, site: Site, spill: Spill) ->
         StepProgress(table.lower(), "rows", source.rows(table)),
     )
 
-    def sifted() -> Iterator[pl.DataFrame]:
+    def usable_rows() -> Iterator[pl.DataFrame]:
         nonlocal total
         yield pl.DataFrame(schema=ROWS)  # so that each bucket has a file, whatever the table holds
         for batch in source.batches(table):
@@ -341,20 +350,22 @@ def _spill_table(source: PcornetSource, table: str, site: Site, spill: Spill) ->
             progress.advance(batch.height)
             yield rows
 
-    spill.write(table, sifted())
+    spill.write(table, usable_rows())
     return total
 
 
-def _without_crosswalk(source: PcornetSource, flows: dict[str, Flow]) -> list[str]:
+def _missing_crosswalk_warnings(source: PcornetSource, flows: dict[str, Flow]) -> list[str]:
     """Return a sentence for each crosswalk that is not there and is needed."""
-    needed = {"DIAGNOSIS": "icd_cm_9_to_10_mapping", "PROCEDURES": "icd_pcs_9_to_10_mapping"}
-    said = []
-    for table, name in needed.items():
-        lost = flows[table].noted.get("not_in_gem", 0)
-        if lost and source.crosswalk(name) is None:
-            some = f"{shown_count(lost, flows[table].source_rows)} of {flows[table].source_rows:,} rows"
-            said.append(
-                f"{table}: {some} hold ICD-9 codes and have no token: there is no {name}. Set NEST_VOCAB_DIR to the "
+    crosswalks = {"DIAGNOSIS": "icd_cm_9_to_10_mapping", "PROCEDURES": "icd_pcs_9_to_10_mapping"}
+    warnings = []
+    for table, name in crosswalks.items():
+        num_unmapped = flows[table].noted.get("not_in_gem", 0)
+        if num_unmapped and source.crosswalk(name) is None:
+            share = (
+                f"{shown_count(num_unmapped, flows[table].source_rows)} of {flows[table].source_rows:,} rows"
+            )
+            warnings.append(
+                f"{table}: {share} hold ICD-9 codes and have no token: there is no {name}. Set NEST_VOCAB_DIR to the "
                 "folder that holds it (docs/data.md)."
             )
-    return said
+    return warnings

@@ -29,7 +29,7 @@ def without_sentinels(rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
     return rows.with_columns(pl.when(~is_sentinel(name)).then(pl.col(name)) for name in columns)
 
 
-def count_sentinels(columns: Iterable[str]) -> pl.Expr:
+def has_sentinel(columns: Iterable[str]) -> pl.Expr:
     """Return whether one of a row's dates is a sentinel."""
     return pl.any_horizontal(is_sentinel(name) for name in columns)
 
@@ -39,26 +39,28 @@ def is_midnight_after(time: str) -> pl.Expr:
     return pl.col(time).str.starts_with(MIDNIGHT_AFTER).fill_null(False)
 
 
-def is_known(time: str) -> pl.Expr:
+def is_valid_time(time: str) -> pl.Expr:
     """Return whether a time is one: `HH:MI`, with or without seconds, or `24:00`."""
     return (pl.col(time).str.contains(_TIME) | is_midnight_after(time)).fill_null(False)
 
 
-def is_bad(time: str) -> pl.Expr:
+def is_invalid_time(time: str) -> pl.Expr:
     """Return whether a time is given and is none."""
-    return pl.col(time).is_not_null() & ~is_known(time)
+    return pl.col(time).is_not_null() & ~is_valid_time(time)
 
 
 def first_moment(day: str | pl.Expr, time: str | None = None) -> pl.Expr:
     """Return when something began: at its time, else with its day; `24:00` is the next day's first moment."""
-    begun = _date(day).cast(pl.Datetime("us"))
-    return begun if time is None else begun + _since_midnight(time).fill_null(pl.duration(microseconds=0))
+    midnight = _date(day).cast(pl.Datetime("us"))
+    return (
+        midnight if time is None else midnight + _since_midnight(time).fill_null(pl.duration(microseconds=0))
+    )
 
 
 def last_moment(day: str | pl.Expr, time: str | None = None) -> pl.Expr:
     """Return when something had ended or was known: at its time, else by the last microsecond of its day."""
-    begun, over = _date(day).cast(pl.Datetime("us")), ONE_DAY - ONE_MICROSECOND
-    return begun + (over if time is None else _since_midnight(time).fill_null(over))
+    midnight, to_day_end = _date(day).cast(pl.Datetime("us")), ONE_DAY - ONE_MICROSECOND
+    return midnight + (to_day_end if time is None else _since_midnight(time).fill_null(to_day_end))
 
 
 def _since_midnight(time: str) -> pl.Expr:

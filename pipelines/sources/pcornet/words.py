@@ -19,29 +19,29 @@ RACES = {
 """The value set of DEMOGRAPHIC.RACE, in words that a subgroup can be shown under."""
 
 
-def stripped(rows: pl.DataFrame) -> pl.DataFrame:
+def strip_text(rows: pl.DataFrame) -> pl.DataFrame:
     """Return all text stripped of its padding; what is then empty is null, as in Oracle `''` is."""
     text = pl.selectors.string().str.strip_chars()
     return rows.with_columns(pl.when(text != "").then(text))
 
 
 def count_padded(rows: pl.DataFrame, stripped_rows: pl.DataFrame) -> int:
-    """Return how many rows hold a text that `stripped` changed."""
-    padded = pl.zeros(rows.height, pl.Boolean, eager=True)
+    """Return how many rows hold a text that `strip_text` changed."""
+    is_padded = pl.zeros(rows.height, pl.Boolean, eager=True)
     for name in rows.select(pl.selectors.string()).columns:
-        padded |= rows[name].ne_missing(stripped_rows[name])
-    return int(padded.sum())
+        is_padded |= rows[name].ne_missing(stripped_rows[name])
+    return int(is_padded.sum())
 
 
-def said(column: str) -> pl.Expr:
+def coded_value(column: str) -> pl.Expr:
     """Return a column of a value set in upper case, null where it says nothing."""
     word = pl.col(column).str.to_uppercase()
     return pl.when(~word.is_in(NO_INFORMATION)).then(word)
 
 
-def counted(rows: pl.DataFrame, notes: Mapping[str, pl.Expr]) -> dict[str, int]:
+def count_notes(rows: pl.DataFrame, notes: Mapping[str, pl.Expr]) -> dict[str, int]:
     """Return of how many rows each note holds; null counts as false."""
     if not notes:
         return {}
-    found = rows.select(holds.fill_null(False).sum().alias(note) for note, holds in notes.items())
-    return {note: int(count) for note, count in found.row(0, named=True).items()}
+    sums = rows.select(holds.fill_null(False).sum().alias(note) for note, holds in notes.items())
+    return {note: int(count) for note, count in sums.row(0, named=True).items()}

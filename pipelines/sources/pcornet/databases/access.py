@@ -41,12 +41,12 @@ class Access:
         return cls(user, password, dsn)
 
 
-def refuse_password(address: str, where: str) -> None:
+def refuse_password(address: str, setting: str) -> None:
     """Raise InputError when an address carries a user or a password: it stands in configs and logs."""
     try:
         parts = urlsplit(address) if "://" in address else None
     except ValueError:
-        raise InputError(f"{where}: is no address; a bracket in it is not closed.") from None
+        raise InputError(f"{setting}: is no address; a bracket in it is not closed.") from None
     in_url = parts and (
         "@" in parts.netloc or {"user", "password"} & {key for key, _ in parse_qsl(parts.query)}
     )
@@ -54,7 +54,7 @@ def refuse_password(address: str, where: str) -> None:
         parts is None and re.search(r"\bpass(word|file)?\s*=|^[^\s/=]+/[^\s/=]+@", address, re.IGNORECASE)
     ):
         raise InputError(
-            f"{where}: holds a user or a password. Give the address alone; set NEST_DB_USER and NEST_DB_PASSWORD."
+            f"{setting}: holds a user or a password. Give the address alone; set NEST_DB_USER and NEST_DB_PASSWORD."
         )
 
 

@@ -9,29 +9,29 @@ from schemas.errors import InputError
 from schemas.io.urls import is_database_address
 
 
-def source_named(where: str, *, allow_plaintext: bool) -> Source:
+def source_named(name: str, *, allow_plaintext: bool) -> Source:
     """Return what `postgres`, `oracle`, a DuckDB file or a folder names; a server's credentials are in the environment.
 
     Raises:
-        InputError: a credential is not set, `where` is an address with one in it, or there is nothing of that name.
+        InputError: a credential is not set, `name` is an address with one in it, or there is nothing of that name.
     """
-    if is_database_address(where):
+    if is_database_address(name):
         raise InputError("a database's address goes into NEST_DB_DSN. Name it here `postgres` or `oracle`.")
-    if where == "postgres":
+    if name == "postgres":
         from pipelines.sources.pcornet.databases.postgres import (
             Postgres,  # a driver: only where it is spoken to
         )
 
         return Postgres(Access.from_environment(), allow_plaintext)
-    if where == "oracle":
+    if name == "oracle":
         from pipelines.sources.pcornet.databases.oracle import Oracle
 
         return Oracle(Access.from_environment(), allow_plaintext)
     from pipelines.sources.pcornet.databases.dump import DuckDBFile, Dump
 
-    place = Path(where).expanduser()
+    place = Path(name).expanduser()
     if not os.path.lexists(place):
         raise InputError(
-            f"{where}: no such DuckDB file, and no such folder of Parquet or CSV. Give one, or `postgres` or `oracle`."
+            f"{name}: no such DuckDB file, and no such folder of Parquet or CSV. Give one, or `postgres` or `oracle`."
         )
     return Dump(place) if place.is_dir() else DuckDBFile(place)

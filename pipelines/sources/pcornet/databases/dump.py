@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.reading.files import find_file, rewording, unchanged
 from pipelines.reading.lines import count_rows
-from pipelines.sources.pcornet.databases.statements import Dialect, nothing
+from pipelines.sources.pcornet.databases.statements import Dialect, select_no_rows
 from pipelines.sources.pcornet.tables import TABLES
 from schemas.errors import InputError
 from schemas.io.paths import DuckDBPaths
@@ -52,10 +52,10 @@ class Dump:
                 if path is not None and path.suffix != ".parquet"
             }
             duckdb_paths = stack.enter_context(DuckDBPaths())
-            database = stack.enter_context(connected(read_only=True))
+            database = stack.enter_context(connect_duckdb(read_only=True))
             for name, path in paths.items():
                 if path is not None:
-                    with _rewording(name):
+                    with _clear_errors(name):
                         database.execute(f"CREATE VIEW {name} AS FROM {_scan(path, duckdb_paths)}")
             yield DuckDBReader(database, [name for name, path in paths.items() if path is not None], lines)
 
@@ -84,16 +84,16 @@ class DuckDBFile:
         with (
             DuckDBPaths() as paths,
             self._open(paths.database(self.file)) as database,
-            _rewording(self.file.name),
+            _clear_errors(self.file.name),
         ):
-            found = database.sql(
+            names = database.sql(
                 "SELECT upper(table_name) FROM information_schema.tables WHERE table_schema = current_schema()"
             ).fetchall()
-            yield DuckDBReader(database, [name for (name,) in found])
+            yield DuckDBReader(database, [name for (name,) in names])
 
     def _open(self, name: str) -> duckdb.DuckDBPyConnection:
         try:
-            return connected(name, read_only=True)
+            return connect_duckdb(name, read_only=True)
         except duckdb.Error as error:
             is_locked = "Could not set lock" in str(error)
             raise InputError(
@@ -108,8 +108,8 @@ def _scan(path: Path, paths: DuckDBPaths) -> str:
     if path.suffix == ".parquet":
         return paths.parquet(path)
     # all that can be said is said: DuckDB guesses the rest by the first rows, and takes a `;` in a text for a comma
-    spelt = "delim = ',', quote = '\"', escape = '\"', header = true, all_varchar = true"
-    return paths.csv(path, f"{spelt}, nullstr = '', allow_quoted_nulls = false")
+    options = "delim = ',', quote = '\"', escape = '\"', header = true, all_varchar = true"
+    return paths.csv(path, f"{options}, nullstr = '', allow_quoted_nulls = false")
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,16 @@ class DuckDBReader:
     lines: Mapping[str, int] = field(default_factory=dict)  # rows of a table of text, by its lines
 
     def batches(self, statement: str, binds: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        with _rewording(statement.rpartition(" FROM ")[2].split()[0]):
+        with _clear_errors(statement.rpartition(" FROM ")[2].split()[0]):
             yield from self.database.sql(statement, params=list(binds)).to_arrow_reader(ROWS_PER_BATCH)
 
     def columns(self, table: str) -> list[str] | None:
         if table not in self.tables:
             return None
-        with _rewording(table):
-            return [column[0].upper() for column in self.database.execute(nothing(table)).description or []]
+        with _clear_errors(table):
+            return [
+                column[0].upper() for column in self.database.execute(select_no_rows(table)).description or []
+            ]
 
     def rows_by_lines(self, table: str) -> int | None:
         return self.lines.get(table)
@@ -137,7 +139,7 @@ class DuckDBReader:
         return False
 
 
-def connected(database: str = ":memory:", *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+def connect_duckdb(database: str = ":memory:", *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
     """Connect to a database that keeps within its memory and draws no bar: how far a table is, a line tells.
 
     It spills no row to a disk where nobody would look for it. What is only read goes through one thread, which gives
@@ -155,15 +157,15 @@ def connected(database: str = ":memory:", *, read_only: bool = False) -> duckdb.
 
 
 @contextmanager
-def _rewording(table: str) -> Iterator[None]:
+def _clear_errors(table: str) -> Iterator[None]:
     """Turn what DuckDB raises, also through Arrow once rows flow, into an InputError without the value it quotes."""
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        raise InputError(f"{table}: {_why(error)}") from None
+        raise InputError(f"{table}: {_explain(error)}") from None
 
 
-def _why(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     words = str(error)
     if isinstance(error, duckdb.ConversionException) or "Conversion Error" in words:
         return "a date or a number that is none as we read them (YYYY-MM-DD, 1.5). Export it so."

@@ -32,10 +32,10 @@ def options_of(dsn: str) -> dict[str, str]:
         raise InputError(
             "NEST_DB_DSN: is no address like postgresql://host:5432/database. Write it so."
         ) from None
-    named = [place for place in hosts if place is not None]
+    matches = [place for place in hosts if place is not None]
     options = {
-        "host": ",".join(unquote(place["host"]).strip("[]") for place in named),
-        "port": ",".join(place["port"] or "" for place in named),
+        "host": ",".join(unquote(place["host"]).strip("[]") for place in matches),
+        "port": ",".join(place["port"] or "" for place in matches),
         "dbname": unquote(parts.path.lstrip("/")),
     }
     options = {name: value for name, value in options.items() if value.strip(",")} | dict(
@@ -72,18 +72,18 @@ def _service(name: str) -> dict[str, str]:
     Raises:
         InputError: none of the files libpq reads knows it.
     """
-    own = os.environ.get("PGSERVICEFILE") or "~/.pg_service.conf"
-    files = [Path(own).expanduser()]
+    user_file = os.environ.get("PGSERVICEFILE") or "~/.pg_service.conf"
+    files = [Path(user_file).expanduser()]
     if folder := os.environ.get("PGSYSCONFDIR"):
         files.append(Path(folder) / "pg_service.conf")
     for file in files:
-        known = configparser.RawConfigParser(delimiters=("=",), strict=False, default_section="")
+        parser = configparser.RawConfigParser(delimiters=("=",), strict=False, default_section="")
         try:
-            known.read(file, encoding="utf-8")
+            parser.read(file, encoding="utf-8")
         except (configparser.Error, OSError, UnicodeDecodeError):
             raise InputError(f"{file}: is no service file as libpq reads it. Mend it.") from None
-        if known.has_section(name):
-            return dict(known.items(name))
+        if parser.has_section(name):
+            return dict(parser.items(name))
     raise InputError(
         f"NEST_DB_DSN: its service is in none of {', '.join(map(str, files))}. Name one that is, or the host itself."
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.engine.progress import StepProgress
-from pipelines.sources.pcornet.databases.dump import connected
+from pipelines.sources.pcornet.databases.dump import connect_duckdb
 from pipelines.sources.pcornet.tables import TABLES
 from schemas.errors import InputError
 from schemas.io.atomic import part_of, remove_files, replace_file, writing
@@ -37,12 +37,12 @@ def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
         with writing(file):
             part.unlink(missing_ok=True)  # what a killed run left would be opened and added to
             log.unlink(missing_ok=True)
-        with replace_file(file), DuckDBPaths() as paths, connected(paths.database(part)) as database:
+        with replace_file(file), DuckDBPaths() as paths, connect_duckdb(paths.database(part)) as database:
             part.chmod(0o600)
             for name in TABLES:
-                rows_of = paths.parquet(folder / f"{name.lower()}.parquet")
-                made = database.execute(f"CREATE TABLE {name} AS FROM {rows_of}")
-                rows[name] = sum(count for (count,) in made.fetchall())
+                parquet_scan = paths.parquet(folder / f"{name.lower()}.parquet")
+                result = database.execute(f"CREATE TABLE {name} AS FROM {parquet_scan}")
+                rows[name] = sum(count for (count,) in result.fetchall())
                 progress.advance(1)
             database.execute("CHECKPOINT")  # what closing does too, but in silence where the disk is full
     except duckdb.Error as error:  # its own message can quote a value

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipelines.engine.progress import StepProgress
 from pipelines.sources.pcornet.databases.access import Access
-from pipelines.sources.pcornet.databases.postgres import POSTGRES, connection, rewording
+from pipelines.sources.pcornet.databases.postgres import POSTGRES, clear_errors, connection
 from pipelines.sources.pcornet.tables import TABLES
 from schemas.errors import InputError
 
@@ -32,7 +32,7 @@ def load_postgres(
     rows = {}
     with (
         connection(access, allow_plaintext=allow_plaintext) as database,
-        rewording(),
+        clear_errors(),
         database.cursor() as cursor,
     ):
         cursor.execute("BEGIN")
@@ -41,7 +41,7 @@ def load_postgres(
         for name in TABLES:
             file = pq.ParquetFile(folder / f"{name.lower()}.parquet")
             schema = pa.schema([field.with_name(field.name.lower()) for field in file.schema_arrow])
-            columns = ", ".join(f"{field.name} {POSTGRES.of(field.type)}" for field in schema)
+            columns = ", ".join(f"{field.name} {POSTGRES.type_name(field.type)}" for field in schema)
             cursor.execute(f"DROP TABLE IF EXISTS {name}")
             cursor.execute(f"CREATE TABLE {name} ({columns})")
             rows[name] = _copy(cursor, name, file, schema)
@@ -52,10 +52,10 @@ def load_postgres(
 def _refuse_tables(cursor: Any) -> None:
     """Raise InputError where the account's schema has a table of a CDM's name."""
     cursor.execute("SELECT upper(tablename) FROM pg_tables WHERE schemaname = current_schema()")
-    found = sorted({name for (name,) in cursor.fetchall()} & set(TABLES))
-    if found:
+    names = sorted({name for (name,) in cursor.fetchall()} & set(TABLES))
+    if names:
         raise InputError(
-            f"PostgreSQL: {len(found)} of {len(TABLES)} tables are there already ({', '.join(found)}). Give an empty "
+            f"PostgreSQL: {len(names)} of {len(TABLES)} tables are there already ({', '.join(names)}). Give an empty "
             "database; or, to lose them, --replace."
         )
 
@@ -63,7 +63,7 @@ def _refuse_tables(cursor: Any) -> None:
 def _copy(cursor: object, name: str, file: pq.ParquetFile, schema: pa.Schema) -> int:
     progress = StepProgress(f"load {name}", "rows", file.metadata.num_rows)
     for batch in file.iter_batches(ROWS_PER_BATCH):
-        told = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-        cursor.adbc_ingest(name.lower(), told, mode="append")  # type: ignore[attr-defined]
+        renamed_batch = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        cursor.adbc_ingest(name.lower(), renamed_batch, mode="append")  # type: ignore[attr-defined]
         progress.advance(batch.num_rows)
     return int(file.metadata.num_rows)

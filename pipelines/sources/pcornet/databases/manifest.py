@@ -11,7 +11,7 @@ from schemas.io.atomic import write_bytes
 from schemas.io.outputs import MANIFEST
 
 
-class Line(BaseModel):
+class ManifestLine(BaseModel):
     """One table as it was extracted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -25,7 +25,7 @@ class Line(BaseModel):
     dates_out_of_range: int  # made null: Postgres's infinity
 
 
-def read_manifest(folder: Path) -> dict[str, Line]:
+def read_manifest(folder: Path) -> dict[str, ManifestLine]:
     """Return the last line of each table; a line that a crash cut is not there.
 
     Raises:
@@ -35,19 +35,19 @@ def read_manifest(folder: Path) -> dict[str, Line]:
     if not path.exists():
         return {}
     lines = path.read_bytes().split(b"\n")
-    done: dict[str, Line] = {}
+    manifest: dict[str, ManifestLine] = {}
     for number, text in enumerate(lines[:-1], 1):
         try:
-            line = Line.model_validate_json(text)
+            line = ManifestLine.model_validate_json(text)
         except ValidationError:
             raise InputError(
                 f"{path}: line {number} is no line of ours. Remove the folder and extract again."
             ) from None
-        done[line.table] = line
-    return done
+        manifest[line.table] = line
+    return manifest
 
 
-def append(folder: Path, line: Line) -> None:
+def append_line(folder: Path, line: ManifestLine) -> None:
     """Add a line for good, after what a crash may have left of another."""
     path = folder / MANIFEST
     whole = path.read_bytes().rpartition(b"\n")[0] + b"\n" if path.exists() else b""

@@ -9,7 +9,7 @@ import oracledb
 import pyarrow as pa
 
 from pipelines.sources.pcornet.databases.access import Access, oracle_address
-from pipelines.sources.pcornet.databases.statements import Dialect, nothing
+from pipelines.sources.pcornet.databases.statements import Dialect, select_no_rows
 from schemas.errors import InputError
 
 ORACLE = Dialect("VARCHAR2(4000)", "DATE", "BINARY_DOUBLE", ":")
@@ -48,14 +48,14 @@ class Oracle:
     def snapshot(self) -> Iterator["OracleReader"]:
         """Connect and begin a read-only transaction, which is a snapshot."""
         address = oracle_address(self.access, allow_plaintext=self.allow_plaintext)
-        with _rewording():
-            opened = oracledb.connect(user=self.access.user, password=self.access.password, dsn=address)
+        with _clear_errors():
+            connection = oracledb.connect(user=self.access.user, password=self.access.password, dsn=address)
         try:
-            with _rewording(), opened.cursor() as cursor:
+            with _clear_errors(), connection.cursor() as cursor:
                 cursor.execute(SNAPSHOT)
-            yield OracleReader(opened)
+            yield OracleReader(connection)
         finally:
-            opened.close()
+            connection.close()
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class OracleReader:
     connection: Any  # oracledb.Connection
 
     def batches(self, statement: str, binds: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        with _rewording():
+        with _clear_errors():
             for frame in self.connection.fetch_df_batches(
                 statement, list(binds) or None, size=ROWS_PER_BATCH
             ):
@@ -75,12 +75,12 @@ class OracleReader:
     def columns(self, table: str) -> list[str] | None:
         try:
             with self.connection.cursor() as cursor:
-                cursor.execute(nothing(table))
+                cursor.execute(select_no_rows(table))
                 return [column[0].upper() for column in cursor.description or []]
         except oracledb.DatabaseError as error:
             if _code(error) == _NO_TABLE:
                 return None
-            with _rewording():
+            with _clear_errors():
                 raise
 
     def rows_by_lines(self, table: str) -> int | None:
@@ -90,17 +90,17 @@ class OracleReader:
         """Look at the account's privileges over any table, and at those it was given or owns."""
         names, changes = (", ".join(f"'{word}'" for word in words) for words in (tables, _CHANGES))
         anywhere = ", ".join(f"'{word} ANY TABLE'" for word in _CHANGES)
-        asked = (
+        statement = (
             "SELECT (SELECT COUNT(*) FROM SESSION_PRIVS WHERE PRIVILEGE IN "
             f"({anywhere})) + "
             f"(SELECT COUNT(*) FROM USER_TAB_PRIVS WHERE TABLE_NAME IN ({names}) AND PRIVILEGE IN ({changes})) + "
             f"(SELECT COUNT(*) FROM USER_TABLES WHERE TABLE_NAME IN ({names})) AS N FROM DUAL"
         )
-        return any(value.as_py() for batch in self.batches(asked) for value in batch.column(0))
+        return any(value.as_py() for batch in self.batches(statement) for value in batch.column(0))
 
 
 @contextmanager
-def _rewording() -> Iterator[None]:
+def _clear_errors() -> Iterator[None]:
     """Turn what the driver raises into an InputError: the server's words may hold a value or a name."""
     try:
         yield

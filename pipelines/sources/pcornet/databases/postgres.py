@@ -10,7 +10,7 @@ import adbc_driver_postgresql.dbapi
 import pyarrow as pa
 
 from pipelines.sources.pcornet.databases.access import OR_PLAINTEXT, Access, postgres_address
-from pipelines.sources.pcornet.databases.statements import Dialect, nothing
+from pipelines.sources.pcornet.databases.statements import Dialect, select_no_rows
 from schemas.errors import InputError
 
 POSTGRES = Dialect("text", "date", "double precision", "$")
@@ -63,7 +63,7 @@ class Postgres:
         """Connect and begin a snapshot that cannot write."""
         with connection(self.access, allow_plaintext=self.allow_plaintext) as open_connection:
             reader = PostgresReader(open_connection)
-            with rewording(), open_connection.cursor() as cursor:
+            with clear_errors(), open_connection.cursor() as cursor:
                 cursor.execute(SNAPSHOT)
             yield reader
 
@@ -75,14 +75,14 @@ def connection(access: Access, *, allow_plaintext: bool) -> Iterator[adbc_driver
     Raises:
         InputError: nobody answers or the credentials are refused.
     """
-    with rewording():
+    with clear_errors():
         address = postgres_address(access, allow_plaintext=allow_plaintext)
-        opened = adbc_driver_postgresql.dbapi.connect(address, autocommit=True)
+        database = adbc_driver_postgresql.dbapi.connect(address, autocommit=True)
     try:
-        yield opened
+        yield database
     finally:
         with contextlib.suppress(adbc_driver_manager.Error):  # it is gone already, and that was told
-            opened.close()
+            database.close()
 
 
 @dataclass(frozen=True)
@@ -92,33 +92,33 @@ class PostgresReader:
     connection: adbc_driver_postgresql.dbapi.Connection
 
     def batches(self, statement: str, binds: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        with rewording(), self.connection.cursor() as cursor:
+        with clear_errors(), self.connection.cursor() as cursor:
             size = adbc_driver_postgresql.StatementOptions.BATCH_SIZE_HINT_BYTES.value
             cursor.adbc_statement.set_options(**{size: str(BATCH_BYTES)})
             cursor.execute(statement, tuple(binds) or None)
             yield from cursor.fetch_record_batch()
 
     def columns(self, table: str) -> list[str] | None:
-        (known,) = self._values(f"SELECT to_regclass('{table.lower()}') IS NOT NULL")
-        if not known or not self._values(f"SELECT has_table_privilege('{table.lower()}', 'SELECT')")[0]:
+        (exists,) = self._values(f"SELECT to_regclass('{table.lower()}') IS NOT NULL")
+        if not exists or not self._values(f"SELECT has_table_privilege('{table.lower()}', 'SELECT')")[0]:
             return None
-        with rewording(), self.connection.cursor() as cursor:
-            cursor.execute(nothing(table))
+        with clear_errors(), self.connection.cursor() as cursor:
+            cursor.execute(select_no_rows(table))
             return [column[0].upper() for column in cursor.description or []]
 
     def rows_by_lines(self, table: str) -> int | None:
         return None
 
     def can_write(self, tables: Sequence[str]) -> bool:
-        asked = " OR ".join(f"has_table_privilege('{table.lower()}', '{_CHANGES}')" for table in tables)
-        return bool(self._values(f"SELECT {asked}")[0])
+        privileges = " OR ".join(f"has_table_privilege('{table.lower()}', '{_CHANGES}')" for table in tables)
+        return bool(self._values(f"SELECT {privileges}")[0])
 
     def _values(self, statement: str) -> list[object]:
         return [value.as_py() for batch in self.batches(statement) for value in batch.column(0)]
 
 
 @contextmanager
-def rewording() -> Iterator[None]:
+def clear_errors() -> Iterator[None]:
     """Turn what the driver raises into an InputError: the server's words may hold a value or a name."""
     try:
         yield
@@ -128,11 +128,11 @@ def rewording() -> Iterator[None]:
 
 def _meaning(error: BaseException) -> str:
     state = getattr(error, "sqlstate", None) or ""
-    for known in (state, state[:2]):
-        if known in _MEANINGS:
-            return _MEANINGS[known]
-    said = str(error)
+    for code in (state, state[:2]):
+        if code in _MEANINGS:
+            return _MEANINGS[code]
+    text = str(error)
     for word, meaning in _WORDS.items():
-        if word in said:
+        if word in text:
             return meaning
     return f"the statement failed (SQLSTATE {state or 'unknown'}). The server's log says why."

@@ -18,29 +18,31 @@ class Dialect:
     number: str
     bind: str  # before the number of a bind
 
-    def of(self, kind: pa.DataType) -> str:
+    def type_name(self, kind: pa.DataType) -> str:
         """Return the database's word for the type of a column that is read."""
         return {TEXT: self.text, DATE: self.date, NUMBER: self.number}[kind]
 
 
-def select(table: str, dialect: Dialect, where: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the statement that reads a table; `where` are pairs of column and comparison, bound in that order."""
-    columns = [f"CAST({field.name} AS {dialect.of(field.type)}) AS {field.name}" for field in TABLES[table]]
-    return f"SELECT {', '.join(columns)} FROM {table}{_where(dialect, where)}"
+def select(table: str, dialect: Dialect, conditions: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the statement that reads a table; `conditions` are pairs of column and comparison, bound in that order."""
+    columns = [
+        f"CAST({field.name} AS {dialect.type_name(field.type)}) AS {field.name}" for field in TABLES[table]
+    ]
+    return f"SELECT {', '.join(columns)} FROM {table}{_where(dialect, conditions)}"
 
 
-def count(table: str, dialect: Dialect, where: Sequence[tuple[str, str]] = ()) -> str:
+def count(table: str, dialect: Dialect, conditions: Sequence[tuple[str, str]] = ()) -> str:
     """Return the statement that counts the rows which `select` reads."""
-    return f"SELECT COUNT(*) AS N FROM {table}{_where(dialect, where)}"
+    return f"SELECT COUNT(*) AS N FROM {table}{_where(dialect, conditions)}"
 
 
-def nothing(table: str) -> str:
+def select_no_rows(table: str) -> str:
     """Return a statement without rows, whose result has the table's columns."""
     return f"SELECT * FROM {table} WHERE 1 = 0"
 
 
-def _where(dialect: Dialect, where: Sequence[tuple[str, str]]) -> str:
-    conditions = [
-        f"{column} {compare} {dialect.bind}{number}" for number, (column, compare) in enumerate(where, 1)
+def _where(dialect: Dialect, conditions: Sequence[tuple[str, str]]) -> str:
+    terms = [
+        f"{column} {compare} {dialect.bind}{number}" for number, (column, compare) in enumerate(conditions, 1)
     ]
-    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f" WHERE {' AND '.join(terms)}" if terms else ""

@@ -14,7 +14,7 @@ from nest_model.next_set.targets import last_visible
 from pipelines.events.split import unit_interval
 from pipelines.sources.instacart import corpus as instacart_corpus
 from pipelines.sources.instacart import steps as instacart
-from pipelines.sources.instacart.rows import VALIDATION_FROM
+from pipelines.sources.instacart.rows import VALIDATION_START
 from pipelines.sources.instacart.tables import find_source
 from schemas.cards import StepCard
 from schemas.errors import InputError
@@ -180,7 +180,7 @@ def test_a_test_user_s_last_order_that_holds_something_is_not_fitted_on_whatever
         2: [Order(20, "train", None, [1, 2])],
     }
     layout = run_all(write_shop(tmp_path / "raw", shop), Layout(tmp_path / "instacart"))
-    assert instacart_corpus.held_back(layout).to_list() == [11]
+    assert instacart_corpus.last_visible_orders(layout).to_list() == [11]
     assert [row[5] for row in sets_of(layout) if row[0] == 1] == [["ITEM:1", "ITEM:2"], ["[UNK]"], [], []]
 
 
@@ -202,7 +202,7 @@ def test_what_is_held_back_of_made_up_shops_is_what_is_asked_for(
     seqsets = SeqSets.read(layout.seqset)
     asked = last_visible(seqsets, seqsets.subject_rows(tested), seqsets.tokens.max() + 1)
     wanted = seqsets.encounter_id[asked.history.target_set]
-    held = set(instacart_corpus.held_back(layout))
+    held = set(instacart_corpus.last_visible_orders(layout))
     assert set(wanted) <= held
     assert len(held) == len(wanted) + asked.left_out["nothing_before"]
 
@@ -247,7 +247,7 @@ def test_noise_in_every_order_that_may_be_asked_for_changes_no_fitted_table_unde
         asked = [order for order in own if order.products and order.eval_set != "test"][-1:]
         if own[-1].eval_set == "test":
             asked.append(own[-1])
-        elif unit_interval(user) < VALIDATION_FROM:
+        elif unit_interval(user) < VALIDATION_START:
             asked = []
         else:
             asked = own

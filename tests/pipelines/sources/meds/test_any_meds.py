@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.events.clock import NEVER
 from pipelines.events.split import TASK_SPLIT, assign_split
-from pipelines.sources.meds.codes import declare
+from pipelines.sources.meds.codes import classify_codes
 from pipelines.sources.meds.rows import number_by_gaps
 from pipelines.sources.meds.steps import find_dataset
 from schemas.cards import StepCard, files_of
@@ -255,7 +255,7 @@ def test_an_icd9_code_never_passes_for_an_icd10_code():
             "ICD9CM/401.9",
         ]
     )
-    declared = declare(codes, codes.clear())
+    declared = classify_codes(codes, codes.clear())
     assert declared["mapped"].to_list() == ["9E8889", "E8889", "9V586", "V586", "4019"]
 
 
@@ -277,12 +277,12 @@ def test_an_icd9_code_never_passes_for_an_icd10_code():
 )
 def test_a_damaged_code_is_one_of_those_the_other_sources_know(code: str, fault: str | None):
     codes = pl.Series([code])
-    assert declare(codes, codes.clear())["fault"].to_list() == [fault]
+    assert classify_codes(codes, codes.clear())["fault"].to_list() == [fault]
 
 
 def test_a_code_in_full_width_letters_is_mended_and_a_code_nobody_declares_stays():
     codes = pl.Series(["ICD10CM/\uff25\uff11\uff11.9", "LAB//\uff25 \u00b5"])
-    declared = declare(codes, codes.clear())
+    declared = classify_codes(codes, codes.clear())
     assert declared.select("code", "is_mended").rows() == [("E119", True), ("LAB//\uff25 \u00b5", False)]
 
 

@@ -138,5 +138,5 @@ def test_a_death_in_a_stay_has_its_time_and_one_after_it_its_date(written):
 
 def test_a_dataset_of_ours_is_known_by_its_columns(written):
     dataset = find_dataset(written.meds)
-    assert dataset.is_ours
+    assert dataset.is_nest_export
     assert dataset.encounter_column == "encounter_id"

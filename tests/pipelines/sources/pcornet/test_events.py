@@ -8,7 +8,7 @@ import pytest
 from pipelines.events.clock import NEVER
 from pipelines.sources.pcornet.encounters import encounter_rows, encounters
 from pipelines.sources.pcornet.event_rows import EVENT_TABLES, event_rows
-from pipelines.sources.pcornet.events import Bucket, Crosswalks, events, without_zeros
+from pipelines.sources.pcornet.events import PcornetBucket, PcornetCrosswalks, count_lost_zeros, events
 from pipelines.sources.pcornet.tables import KEYS
 from schemas.cards import Flow
 from tests.support.pcornet_tables import END_OF_DATA, IDS, at, end_of, patient, people, site, table, visit
@@ -33,7 +33,7 @@ VISITS = [
 ]
 CHILDREN = people(("p", BORN), ("q", BORN, date(2012, 6, 1)))
 NINE = pl.DataFrame({"code": ["3829", "E8490"], "mapped": ["H6690", None]})
-CROSSWALKS = Crosswalks(
+CROSSWALKS = PcornetCrosswalks(
     NINE, NINE.clear(), pl.DataFrame({"vocab": ["rxnorm"], "code": ["723"], "atc": ["J01CA04"]})
 )
 COLUMNS = ("encounter_id", "time", "available_at", "code", "mapped")
@@ -67,7 +67,7 @@ def told(name: str, *rows: dict[str, object]) -> tuple[pl.DataFrame, Flow]:
     here = site(CHILDREN, owners, "adult")
     whole = [{"PATID": "p", "ENCOUNTERID": "office", **GOOD[name], **row} for row in rows]
     kept, first = event_rows(name, table(name, *whole), here)
-    bucket = Bucket(CHILDREN.drop("race"), stays, END_OF_DATA)
+    bucket = PcornetBucket(CHILDREN.drop("race"), stays, END_OF_DATA)
     found, second = events(EVENT_TABLES[name].kind, kept, bucket, CROSSWALKS)
     flow = first.then(second)
     assert flow.reconciles
@@ -383,6 +383,6 @@ def test_a_code_the_crosswalk_knows_only_with_a_zero_before_it_is_counted():
         {"vocab": ["icd9cm", "icd9cm", "icd10cm"], "code": ["4111", "3829", "4111"], "mapped": [None] * 3},
         schema_overrides={"mapped": pl.String},
     )
-    counts = without_zeros("DX", events, Crosswalks(nine, nine.clear(), nine.clear()))
+    counts = count_lost_zeros("DX", events, PcornetCrosswalks(nine, nine.clear(), nine.clear()))
     assert counts == {"zeros_lost": 1, "last_zeros_lost": 0}
-    assert without_zeros("MED", events, CROSSWALKS) == {}
+    assert count_lost_zeros("MED", events, CROSSWALKS) == {}

@@ -19,11 +19,11 @@ from pipelines.sources.pcornet.__main__ import main
 from pipelines.sources.pcornet.databases.access import Access, oracle_address, postgres_address
 from pipelines.sources.pcornet.databases.dump import DUCKDB, DuckDBReader, Dump
 from pipelines.sources.pcornet.databases.extract import extract, extract_newest
-from pipelines.sources.pcornet.databases.manifest import Line, read_manifest
+from pipelines.sources.pcornet.databases.manifest import ManifestLine, read_manifest
 from pipelines.sources.pcornet.databases.oracle import ORACLE
 from pipelines.sources.pcornet.databases.postgres import POSTGRES, Postgres, PostgresReader
 from pipelines.sources.pcornet.databases.source import Reader
-from pipelines.sources.pcornet.databases.statements import Dialect, count, nothing, select
+from pipelines.sources.pcornet.databases.statements import Dialect, count, select, select_no_rows
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.synthetic.pcornet.write import write_pcornet
 from schemas.errors import InputError, NestError
@@ -93,7 +93,7 @@ def test_the_folder_is_its_owners_alone_and_the_manifest_tells_what_was_done(cdm
     lines = [json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines()]
     assert [line["table"] for line in lines] == list(TABLES)
     assert lines[1]["rows"] == done["DEMOGRAPHIC"].rows == CHILDREN
-    assert set(lines[1]) == set(Line.model_fields)
+    assert set(lines[1]) == set(ManifestLine.model_fields)
     assert [path.name for path in out.glob(".*")] == [MARK]
 
 
@@ -131,7 +131,7 @@ def test_some_patients_for_a_trial_are_the_same_from_a_database_and_a_dump(
 
 
 @dataclass
-class Interrupted:
+class InterruptedSource:
     """A source whose reading of one table is interfered with at a batch; it counts what was read."""
 
     inner: Postgres | Dump
@@ -160,7 +160,7 @@ class Interrupted:
 
 @dataclass
 class _InterruptedReader:
-    source: Interrupted
+    source: InterruptedSource
     reader: PostgresReader | DuckDBReader
 
     def columns(self, table: str) -> list[str] | None:
@@ -191,7 +191,7 @@ def test_a_server_killed_in_the_middle_of_a_table_is_one_line_and_the_next_run_g
     grown = "INSERT INTO vital SELECT v.* FROM vital v, generate_series(1, 200)"
     server.run("CREATE TABLE vital_kept AS TABLE vital", grown)
     killed = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'nest_reader'"
-    source = Interrupted(database, "VITAL", 3, lambda: server.run(killed))
+    source = InterruptedSource(database, "VITAL", 3, lambda: server.run(killed))
     try:
         with pytest.raises(InputError, match=r"PostgreSQL: .*what was extracted stays") as told:
             extract(source, tmp_path / "out")
@@ -201,7 +201,7 @@ def test_a_server_killed_in_the_middle_of_a_table_is_one_line_and_the_next_run_g
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert "lab_result_cm.parquet" in written
     assert not {name for name in written if "vital" in name}
-    again = Interrupted(database)
+    again = InterruptedSource(database)
     extract(again, tmp_path / "out")
     assert again.read == ["HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
     assert content(tmp_path / "out")["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
@@ -211,7 +211,7 @@ def test_a_file_that_was_touched_or_lost_is_extracted_again_and_no_other(cdm: Pa
     extract(Dump(cdm), tmp_path)
     (tmp_path / "death.parquet").write_bytes(b"PAR1")
     (tmp_path / "vital.parquet").unlink()
-    source = Interrupted(Dump(cdm))
+    source = InterruptedSource(Dump(cdm))
     extract(source, tmp_path)
     assert source.read == ["HARVEST", "VITAL", "DEATH", "HARVEST"]
     assert content(tmp_path)["DEATH"].height == pq.read_metadata(cdm / "death.parquet").num_rows
@@ -221,7 +221,7 @@ def test_a_manifest_line_that_a_crash_cut_counts_for_nothing(cdm: Path, tmp_path
     extract(Dump(cdm), tmp_path)
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_bytes(manifest.read_bytes()[:-20])
-    source = Interrupted(Dump(cdm))
+    source = InterruptedSource(Dump(cdm))
     extract(source, tmp_path)
     assert source.read == ["HARVEST", "DEATH", "HARVEST"]
     assert [json.loads(line)["table"] for line in manifest.read_text().splitlines()] == list(TABLES)
@@ -250,7 +250,7 @@ def test_two_refreshes_do_not_mix(cdm: Path, tmp_path: Path):
     assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == before
 
 
-def newest(source: Interrupted | Dump, folder: Path) -> None:
+def newest(source: InterruptedSource | Dump, folder: Path) -> None:
     extract_newest(source, folder, accept=lambda _: None)
 
 
@@ -261,7 +261,7 @@ def break_off(source: Dump, folder: Path, table: str = "VITAL") -> None:
         raise InputError("the line broke")
 
     with pytest.raises(InputError, match="the line broke"):
-        newest(Interrupted(source, table, 0, fail), folder)
+        newest(InterruptedSource(source, table, 0, fail), folder)
 
 
 AGAIN = ["HARVEST", "HARVEST", "HARVEST"]
@@ -271,7 +271,7 @@ AGAIN = ["HARVEST", "HARVEST", "HARVEST"]
 def test_a_newer_refresh_takes_the_older_ones_place_when_its_last_table_is_there(cdm: Path, tmp_path: Path):
     other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
     newest(Dump(other), out)
-    same = Interrupted(Dump(other))
+    same = InterruptedSource(Dump(other))
     newest(same, out)
     assert same.read == AGAIN, "what stands is not read again"
     refreshed(other)
@@ -279,7 +279,7 @@ def test_a_newer_refresh_takes_the_older_ones_place_when_its_last_table_is_there
     break_off(Dump(other), out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert (tmp_path / "out.next" / "lab_result_cm.parquet").exists()
-    again = Interrupted(Dump(other))
+    again = InterruptedSource(Dump(other))
     newest(again, out)
     assert again.read == ["HARVEST", "HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
     assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
@@ -293,7 +293,7 @@ def test_going_back_to_what_stands_reads_nothing_of_it_again(cdm: Path, tmp_path
     other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
     newest(Dump(cdm), out)
     break_off(Dump(other), out)  # one wrong address
-    back = Interrupted(Dump(cdm))
+    back = InterruptedSource(Dump(cdm))
     newest(back, out)
     assert back.read == AGAIN
     assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
@@ -301,7 +301,7 @@ def test_going_back_to_what_stands_reads_nothing_of_it_again(cdm: Path, tmp_path
 
 def test_a_first_extraction_that_broke_off_goes_on_where_it_lies(cdm: Path, tmp_path: Path):
     break_off(Dump(cdm), tmp_path / "out")
-    again = Interrupted(Dump(cdm))
+    again = InterruptedSource(Dump(cdm))
     newest(again, tmp_path / "out")
     assert again.read == ["HARVEST", "HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
 
@@ -332,7 +332,7 @@ def test_a_run_killed_between_the_two_renames_loses_neither_refresh(
         break_off(Dump(other), out)
         assert content(out)["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
         return
-    source = Interrupted(Dump(other))
+    source = InterruptedSource(Dump(other))
     newest(source, out)
     assert source.read == AGAIN
     assert content(out)["HARVEST"].equals(content(other)["HARVEST"].select(TABLES["HARVEST"].names))
@@ -344,7 +344,7 @@ def test_another_row_of_harvest_under_the_same_dates_is_another_state(cdm: Path,
     newest(Dump(other), out)
     path = other / "harvest.parquet"
     pl.read_parquet(path).with_columns(BIRTH_DATE_MGMT=pl.lit("02")).write_parquet(path)
-    source = Interrupted(Dump(other))
+    source = InterruptedSource(Dump(other))
     newest(source, out)
     assert set(source.read) == set(TABLES)
 
@@ -353,7 +353,7 @@ def test_harvest_is_looked_at_before_any_other_table_is_read(cdm: Path, tmp_path
     def refuse(harvest: pa.Table) -> None:
         raise InputError(f"{harvest.num_rows} row is refused")
 
-    source = Interrupted(Dump(cdm))
+    source = InterruptedSource(Dump(cdm))
     with pytest.raises(InputError, match="1 row is refused"):
         extract_newest(source, tmp_path / "out", accept=refuse)
     assert source.read == ["HARVEST"]
@@ -395,7 +395,7 @@ def test_a_refresh_during_the_extraction_is_refused_at_its_end(
     server: Server, database: Postgres, tmp_path: Path
 ):
     day = "UPDATE harvest SET refresh_death_date = refresh_death_date + ({})"
-    source = Interrupted(database, "DEATH", 0, lambda: server.run(day.format(1)))
+    source = InterruptedSource(database, "DEATH", 0, lambda: server.run(day.format(1)))
     try:
         with pytest.raises(InputError, match="other refresh dates than when the extraction began"):
             extract(source, tmp_path)
@@ -405,7 +405,7 @@ def test_a_refresh_during_the_extraction_is_refused_at_its_end(
 
 def test_rows_written_meanwhile_are_not_in_the_snapshot(server: Server, database: Postgres, tmp_path: Path):
     added = "INSERT INTO death SELECT * FROM death"
-    source = Interrupted(database, "HARVEST", 0, lambda: server.run(added))
+    source = InterruptedSource(database, "HARVEST", 0, lambda: server.run(added))
     counts = []
     for folder in ("a", "b"):
         counts.append(extract(source, tmp_path / folder)["DEATH"].rows)
@@ -432,7 +432,7 @@ def test_fewer_rows_than_were_counted_are_refused(cdm: Path, tmp_path: Path, mon
 
 def test_a_dump_that_changes_while_it_is_read_is_refused(cdm: Path, tmp_path: Path):
     other = copied(cdm, tmp_path / "cdm")
-    source = Interrupted(Dump(other), "ENCOUNTER", 0, lambda: (other / "death.parquet").touch())
+    source = InterruptedSource(Dump(other), "ENCOUNTER", 0, lambda: (other / "death.parquet").touch())
     with pytest.raises(InputError, match=r"death.parquet: changed while it was being read"):
         extract(source, tmp_path / "out")
 
@@ -690,4 +690,4 @@ def test_a_snapshot_cannot_write(server: Server, database: Postgres):
 
 
 def test_a_statement_without_rows_has_the_columns():
-    assert nothing("DEATH") == "SELECT * FROM DEATH WHERE 1 = 0"
+    assert select_no_rows("DEATH") == "SELECT * FROM DEATH WHERE 1 = 0"
