@@ -12,7 +12,7 @@ from assets.resources import Workspace
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import plainly
 from assets.runtime.step_cache import once
-from pipelines.cohorts import write_labels, write_no_labels
+from pipelines.cohorts import write_empty_labels, write_labels
 from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError
 from schemas.label_counts import shown_label_counts
@@ -47,7 +47,7 @@ def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
                 return write_labels(cohort, layout, rules)
             except CohortError as fault:  # of one file: the run, which is everybody's, goes on
                 dg.AssetExecutionContext.get().log.error(str(fault))
-                return write_no_labels(cohort, layout, rules, fault)
+                return write_empty_labels(cohort, layout, rules, fault)
 
         return labels_result(once(layout, [folder], reads, make), folder)
 

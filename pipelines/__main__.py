@@ -44,14 +44,14 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
     # a run holds the data folder above
     with reader(frozen.root.resolve().parent), sole_writer(out.root):
         _claim(out)
-        with _aside(out) as made:
+        with _staged(out) as staging:
             rules = frozen_rules(frozen)
-            mimic.inspect_raw(source, made)
-            mimic.extract_subjects(source, made, rules)
-            mimic.extract_encounters(source, made)
-            mimic.extract_events(source, made, rules)
-            corpus.write_seqset(made, rules, frozen, tables=TABLE_OF_KIND)
-            return _sealed(made)
+            mimic.inspect_raw(source, staging)
+            mimic.extract_subjects(source, staging, rules)
+            mimic.extract_encounters(source, staging)
+            mimic.extract_events(source, staging, rules)
+            corpus.write_seqset(staging, rules, frozen, tables=TABLE_OF_KIND)
+            return _seal_cards(staging)
 
 
 def _claim(out: Layout) -> None:
@@ -60,9 +60,9 @@ def _claim(out: Layout) -> None:
     Raises:
         NestError: a fitted run lies there, or files that were not made here.
     """
-    if fitted := next((path for path in (out.vocab, out.raw) if path.exists()), None):
+    if existing := next((path for path in (out.vocab, out.raw) if path.exists()), None):
         raise NestError(
-            f"{out.root}: a run lies there ({fitted.name}); its tables would be lost. Give another folder."
+            f"{out.root}: a run lies there ({existing.name}); its tables would be lost. Give another folder."
         )
     claim(out.root)
     refuse_foreign_files([out.subjects, out.buckets, out.encounters])
@@ -70,39 +70,39 @@ def _claim(out: Layout) -> None:
         refuse_foreign(folder)
 
 
-def _sealed(made: Layout) -> StepCard:
+def _seal_cards(staging: Layout) -> StepCard:
     """Let every card stand for its files, so that whoever reads one notices harm, and return the last."""
     outputs = {
-        "subjects": (made.subjects, made.buckets),
-        "encounters": (made.encounters,),
-        "events": (made.events,),
-        "seqset": (made.seqset,),
+        "subjects": (staging.subjects, staging.buckets),
+        "encounters": (staging.encounters,),
+        "events": (staging.events,),
+        "seqset": (staging.seqset,),
     }
     for step, files in outputs.items():
         names = [file.name for file in files]
-        card = StepCard.read(made.cards, step).model_copy(update={"outputs": names})
-        card = card.sealed(files_of(files, made.root))
-        card.write(made.cards)
+        card = StepCard.read(staging.cards, step).model_copy(update={"outputs": names})
+        card = card.sealed(files_of(files, staging.root))
+        card.write(staging.cards)
     return card
 
 
 @contextmanager
-def _aside(out: Layout) -> Iterator[Layout]:
+def _staged(out: Layout) -> Iterator[Layout]:
     """Give a place whose content takes that of `out` when the block ends well, and vanishes when not.
 
     What else lies in `out` stays. The cards go first and come last: where there is a card, its output is whole.
     """
-    made = Layout(out.root / ".tokenize.part")
-    shutil.rmtree(made.root, ignore_errors=True)
+    staging = Layout(out.root / ".tokenize.part")
+    shutil.rmtree(staging.root, ignore_errors=True)
     try:
-        yield made
+        yield staging
         with writing(out.root):
             shutil.rmtree(out.cards, ignore_errors=True)
-            for path in sorted(made.root.iterdir(), key=lambda path: path == made.cards):
-                put = put_folder_in_place if path.is_dir() else put_in_place
-                put(path, out.root / path.name)
+            for path in sorted(staging.root.iterdir(), key=lambda path: path == staging.cards):
+                place = put_folder_in_place if path.is_dir() else put_in_place
+                place(path, out.root / path.name)
     finally:
-        shutil.rmtree(made.root, ignore_errors=True)
+        shutil.rmtree(staging.root, ignore_errors=True)
 
 
 def frozen_rules(frozen: Layout) -> DataRules:
@@ -110,7 +110,7 @@ def frozen_rules(frozen: Layout) -> DataRules:
     return DataRules.model_validate_json(table_metadata(frozen.vocab)["rules"])
 
 
-def table_of(card: StepCard) -> str:
+def format_counts(card: StepCard) -> str:
     """Return the counts of a seqset card as a small table."""
     lines = [f"{'kind':<6}{'source rows':>14}{'tokens':>12}{'dropped':>12}"]
     for kind, flow in card.flows.items():
@@ -134,15 +134,15 @@ def main(arguments: list[str] | None = None) -> int:
         "--frozen", type=Path, required=True, help="data folder of the fitted run, e.g. data/mimic"
     )
     command.add_argument("--out", type=Path, required=True, help="where the new shards go: <out>/seqset")
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        card = tokenize(given.hosp, given.crosswalks, Layout(given.frozen), Layout(given.out))
+        card = tokenize(args.hosp, args.crosswalks, Layout(args.frozen), Layout(args.out))
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(table_of(card))
-    print(f"shards: {Layout(given.out).seqset}")
+    print(format_counts(card))
+    print(f"shards: {Layout(args.out).seqset}")
     return 0
 
 

@@ -26,7 +26,7 @@ def mimic_demo_files(workspace: Workspace) -> dg.MaterializeResult:
     from pipelines.fetch.physionet import fetch_mimic_demo  # the HTTP library: only where it fetches
 
     fetched = fetch_mimic_demo(workspace.fetching.mimic_demo_url, workspace.downloads / "mimic-iv-demo")
-    return _fetched(fetched.folder, fetched.sums, "NEST_MIMIC_DIR", files_fetched=fetched.arrived)
+    return _fetched(fetched.folder, fetched.sums, "NEST_MIMIC_DIR", files_fetched=fetched.new_files)
 
 
 @dg.asset(

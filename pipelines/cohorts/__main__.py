@@ -22,7 +22,7 @@ def check(files: list[Path], data: Path) -> int:
     worst = 0
     for file in files:
         try:
-            lines, is_trainable = _checked(file, data)
+            lines, is_trainable = _check_file(file, data)
             print("\n".join(lines), end="\n\n")
             worst = max(worst, int(not is_trainable))
         except CohortError as error:
@@ -34,25 +34,25 @@ def check(files: list[Path], data: Path) -> int:
     return worst
 
 
-def _checked(file: Path, data: Path) -> tuple[list[str], bool]:
+def _check_file(file: Path, data: Path) -> tuple[list[str], bool]:
     """Return what is to say of a file without faults, and whether a model can learn from its labels, if counted."""
     cohort = parse_cohort(file)
-    lines, misnamed = in_english(cohort), _misnamed(file, cohort)
+    lines, name_warnings = in_english(cohort), _name_warnings(file, cohort)
     layout = Layout(data / cohort.source)
     from pipelines.cohorts import sample  # polars: not for a file that is faulty
 
     if not sample.has_tables(layout):
         nothing = f"No tables of {cohort.source} in {data} yet: nothing is counted."
-        return [*lines, *_as_warnings([*cohort.warnings(), *misnamed]), nothing], True
+        return [*lines, *_as_warnings([*cohort.warnings(), *name_warnings]), nothing], True
     with disclosing(are_synthetic(layout.cards)):
-        found = sample.derive_sample(cohort, layout, Settings().rules)
-        table = sample.attrition_lines(cohort, found.labels)
-    who = "all patients" if found.is_everyone else f"a sample of {sample.PATIENTS:,} patients"
-    counts = [f"In {layout.root}, {who}:", *table]
-    return [*lines, *_as_warnings([*found.warnings, *misnamed]), *counts], not found.not_trainable
+        result = sample.derive_sample(cohort, layout, Settings().rules)
+        table = sample.attrition_lines(cohort, result.labels)
+    population = "all patients" if result.is_everyone else f"a sample of {sample.PATIENTS:,} patients"
+    counts = [f"In {layout.root}, {population}:", *table]
+    return [*lines, *_as_warnings([*result.warnings, *name_warnings]), *counts], not result.not_trainable
 
 
-def _misnamed(file: Path, cohort: Cohort) -> list[str]:
+def _name_warnings(file: Path, cohort: Cohort) -> list[str]:
     if file.stem == cohort.cohort:
         return []
     name = cohort.cohort
@@ -75,16 +75,16 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--source", choices=SOURCES, default="mimic", help="whose tables (mimic)")
     command.add_argument("--folder", type=Path, default=Path("assets/cohorts"), help="where (assets/cohorts)")
     commands.add_parser("schema", help="print the JSON Schema of the language, for editors")
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     try:
-        if given.command == "check":
-            return check(given.files, given.data or Settings().data_folder)
-        if given.command == "schema":
+        if args.command == "check":
+            return check(args.files, args.data or Settings().data_folder)
+        if args.command == "schema":
             print(_schema_text(), end="")
         else:
             from pipelines.cohorts.template import write_template
 
-            print(write_template(given.name, given.source, given.folder))
+            print(write_template(args.name, args.source, args.folder))
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

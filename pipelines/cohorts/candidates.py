@@ -28,10 +28,10 @@ def time_of(point: TimePoint) -> pl.Expr:
 
     Months are calendar ones: 31 January + 1 month = 28 (29) February.
     """
-    return moved(pl.col(_ANCHORS[point.anchor]), point.offset, point.sign)
+    return shift_time(pl.col(_ANCHORS[point.anchor]), point.offset, point.sign)
 
 
-def moved(times: pl.Expr, length: Duration, sign: int = 1) -> pl.Expr:
+def shift_time(times: pl.Expr, length: Duration, sign: int = 1) -> pl.Expr:
     """Return times a length later (`sign` -1: earlier); a day the month has not becomes its last."""
     if length.months:
         return times.dt.offset_by(f"{sign * length.months}mo")
@@ -60,7 +60,7 @@ def candidates(
     return (
         encounters.rename({"encounter_id": "index_encounter"})
         .join(subjects.select("subject_id", "birth_date", "death_date", "split"), on="subject_id", how="left")
-        .join(_observed(encounters, end_of_data), on="subject_id", how="left")
+        .join(_last_times(encounters, end_of_data), on="subject_id", how="left")
         .with_columns(death=pl.coalesce("died_in_hospital", pl.col("death_date").dt.offset_by("1d")))
         .with_columns(predict_at=time_of(predict_at))
     )
@@ -72,14 +72,14 @@ def with_follow_up(rows: pl.DataFrame) -> pl.DataFrame:
     A death known only as a date counts as the end of that day. The division is numpy's: polars multiplies a column
     by the divisor's reciprocal but divides a single row, and the last bit of a label would depend on its neighbours.
     """
-    followed = pl.min_horizontal("end_of_data", "death") - pl.col("predict_at")
-    microseconds = rows.select(followed.dt.total_microseconds().clip(lower_bound=0)).to_series()
+    follow_up = pl.min_horizontal("end_of_data", "death") - pl.col("predict_at")
+    microseconds = rows.select(follow_up.dt.total_microseconds().clip(lower_bound=0)).to_series()
     return rows.with_columns(
         follow_up_days=pl.Series(microseconds.to_numpy() / MICROSECONDS_PER_DAY, dtype=pl.Float64)
     )
 
 
-def _observed(encounters: pl.LazyFrame, end_of_data: datetime | None) -> pl.LazyFrame:
+def _last_times(encounters: pl.LazyFrame, end_of_data: datetime | None) -> pl.LazyFrame:
     """Return per subject the end of their data, and their latest death in a stay."""
     last = pl.col("end").max() if end_of_data is None else pl.lit(end_of_data).cast(pl.Datetime("us"))
     return encounters.group_by("subject_id").agg(

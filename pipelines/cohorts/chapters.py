@@ -39,8 +39,8 @@ def icd10_3char() -> pl.Expr:
 
 def icd10_chapter() -> pl.Expr:
     """The chapter of a DX event: of its ICD-10-CM code, else of its ICD-9-CM range; null outside both."""
-    recorded = pl.when(pl.col("vocab") == "icd9cm").then(pl.col("code").str.slice(0, 3))
-    return pl.coalesce(_in_ranges(icd10_3char(), CHAPTER_RANGES), _in_ranges(recorded, ICD9_RANGES))
+    icd9_category = pl.when(pl.col("vocab") == "icd9cm").then(pl.col("code").str.slice(0, 3))
+    return pl.coalesce(_in_ranges(icd10_3char(), CHAPTER_RANGES), _in_ranges(icd9_category, ICD9_RANGES))
 
 
 CLASS_MAPS = {"icd10_chapter": icd10_chapter, "icd10_3char": icd10_3char}

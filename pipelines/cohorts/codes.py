@@ -6,7 +6,7 @@ from functools import partial
 
 import polars as pl
 
-from pipelines.cohorts.read import codes_within
+from pipelines.cohorts.read import codes_in_bucket
 from pipelines.cohorts.tables import Tables, matches
 from pipelines.engine.buckets import Buckets
 from pipelines.engine.executor import each_bucket
@@ -21,8 +21,8 @@ _COUNTS = {"list": pl.String(), "vocab": pl.String(), "code": pl.String(), "even
 
 def count_codes(cohort: Cohort, tables: Tables) -> pl.DataFrame:
     """Return list, vocab, code, events: the codes of each list of the file among some patients' events."""
-    found = [_count(name, codes, tables.events) for name, codes in cohort.codes.items()]
-    return pl.concat([pl.DataFrame(schema=_COUNTS), *pl.collect_all(found)])
+    counts = [_count(name, codes, tables.events) for name, codes in cohort.codes.items()]
+    return pl.concat([pl.DataFrame(schema=_COUNTS), *pl.collect_all(counts)])
 
 
 def _count(name: str, codes: CodeList, events: pl.LazyFrame) -> pl.LazyFrame:
@@ -41,18 +41,18 @@ def _count(name: str, codes: CodeList, events: pl.LazyFrame) -> pl.LazyFrame:
 
 def resolved_codes(cohort: Cohort, counts: Iterable[pl.DataFrame]) -> ResolvedCodes:
     """Return the codes each list of the file stands for, with the sum of their events over all `counts`."""
-    resolved: ResolvedCodes = {
+    code_lists: ResolvedCodes = {
         name: {vocab: {} for vocab in codes.patterns} for name, codes in cohort.codes.items()
     }
     total = pl.concat(counts).group_by("list", "vocab", "code").agg(pl.col("events").sum())
     for name, vocab, code, events in total.sort("list", "vocab", "code").iter_rows():
-        resolved[name].setdefault(vocab, {})[code] = events
-    return resolved
+        code_lists[name].setdefault(vocab, {})[code] = events
+    return code_lists
 
 
-def codes_that_exist(layout: Layout, kinds: tuple[str, ...], vocab: str) -> dict[str, int]:
+def existing_codes(layout: Layout, kinds: tuple[str, ...], vocab: str) -> dict[str, int]:
     """Return all codes of a vocabulary in the data, sorted, each with the number of patients who have it."""
-    work = partial(codes_within, layout, kinds, vocab)
+    work = partial(codes_in_bucket, layout, kinds, vocab)
     total = Counter[str]()
     for counts in each_bucket(f"{vocab} codes", work, len(Buckets.read(layout))):
         total.update(counts)

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.cohorts.candidates import KEY, time_of
-from pipelines.cohorts.tables import Tables, event_times, other_starts, within_window
+from pipelines.cohorts.tables import Tables, encounter_starts, event_times, within_window
 from schemas.cohort import (
     DataUntil,
     EncounterSeen,
@@ -19,66 +19,66 @@ from schemas.cohort import (
     TimePoint,
 )
 
-Flagged = pl.LazyFrame
+Candidates = pl.LazyFrame
 
 
-def add_condition(rows: pl.LazyFrame, condition: Any, tables: Tables, column: str) -> Flagged:
+def add_condition(rows: pl.LazyFrame, condition: Any, tables: Tables, column: str) -> Candidates:
     """Add whether each candidate fulfils a condition; what cannot be known is not fulfilled."""
-    flagged = _HANDLERS[type(condition)](rows, condition, tables, column)
-    return flagged.with_columns(pl.col(column).fill_null(False))
+    result = _HANDLERS[type(condition)](rows, condition, tables, column)
+    return result.with_columns(pl.col(column).fill_null(False))
 
 
-def stayed_longer_than(length: Any) -> pl.Expr:
+def is_longer_than(length: Any) -> pl.Expr:
     """Whether the stay ends later than `length` after its start; at exactly `length` it does not."""
     return pl.col("end") > time_of(TimePoint("index.start", 1, length))
 
 
-def mark(rows: pl.LazyFrame, found: pl.LazyFrame, column: str) -> pl.LazyFrame:
-    """Add whether a candidate is among `found`."""
-    seen = found.select(*KEY).unique().with_columns(pl.lit(True).alias(column))
-    return rows.join(seen, on=KEY, how="left").with_columns(pl.col(column).fill_null(False))
+def mark(rows: pl.LazyFrame, matches: pl.LazyFrame, column: str) -> pl.LazyFrame:
+    """Add whether a candidate is among `matches`."""
+    flags = matches.select(*KEY).unique().with_columns(pl.lit(True).alias(column))
+    return rows.join(flags, on=KEY, how="left").with_columns(pl.col(column).fill_null(False))
 
 
-def _index_has(rows: pl.LazyFrame, condition: IndexHas, tables: Tables, column: str) -> Flagged:
+def _index_has(rows: pl.LazyFrame, condition: IndexHas, tables: Tables, column: str) -> Candidates:
     if condition.index_has == "end":
         return rows.with_columns(pl.col("end").is_not_null().alias(column))
     principal = tables.events.filter((pl.col("kind") == "DX") & (pl.col("rank") == 1))
     return mark(rows, in_stay(principal), column)
 
 
-def _index_without(rows: pl.LazyFrame, condition: IndexWithout, tables: Tables, column: str) -> Flagged:
+def _index_without(rows: pl.LazyFrame, condition: IndexWithout, tables: Tables, column: str) -> Candidates:
     return mark(rows, in_stay(tables.events_of(condition.index_without)), column).with_columns(
         ~pl.col(column)
     )
 
 
-def _index_longer_than(rows: pl.LazyFrame, condition: IndexLongerThan, _: Tables, column: str) -> Flagged:
-    return rows.with_columns(stayed_longer_than(condition.index_longer_than).alias(column))
+def _index_longer_than(rows: pl.LazyFrame, condition: IndexLongerThan, _: Tables, column: str) -> Candidates:
+    return rows.with_columns(is_longer_than(condition.index_longer_than).alias(column))
 
 
-def _index_alive(rows: pl.LazyFrame, _: IndexAlive, __: Tables, column: str) -> Flagged:
+def _index_alive(rows: pl.LazyFrame, _: IndexAlive, __: Tables, column: str) -> Candidates:
     return rows.with_columns((~pl.col("died")).alias(column))
 
 
-def _data_until(rows: pl.LazyFrame, condition: DataUntil, _: Tables, column: str) -> Flagged:
+def _data_until(rows: pl.LazyFrame, condition: DataUntil, _: Tables, column: str) -> Candidates:
     return rows.with_columns((pl.col("end_of_data") >= time_of(condition.data_until)).alias(column))
 
 
-def _event(rows: pl.LazyFrame, condition: EventSeen, tables: Tables, column: str) -> Flagged:
+def _event(rows: pl.LazyFrame, condition: EventSeen, tables: Tables, column: str) -> Candidates:
     moments = event_times(tables.events_of(condition.event))
     return mark(rows, within_window(rows, moments, *_span(condition)), column)
 
 
-def _no_event(rows: pl.LazyFrame, condition: EventNotSeen, tables: Tables, column: str) -> Flagged:
+def _no_event(rows: pl.LazyFrame, condition: EventNotSeen, tables: Tables, column: str) -> Candidates:
     moments = event_times(tables.events_of(condition.no_event))
-    seen = within_window(rows, moments, None, time_of(condition.before))
-    return mark(rows, seen, column).with_columns(~pl.col(column))
+    matches = within_window(rows, moments, None, time_of(condition.before))
+    return mark(rows, matches, column).with_columns(~pl.col(column))
 
 
-def _any_encounter(rows: pl.LazyFrame, condition: EncounterSeen, tables: Tables, column: str) -> Flagged:
-    moments = other_starts(tables.encounters_of(condition.any_encounter))
-    found = within_window(rows, moments, *_span(condition))
-    return mark(rows, found.filter(pl.col("encounter_id") != pl.col("index_encounter")), column)
+def _any_encounter(rows: pl.LazyFrame, condition: EncounterSeen, tables: Tables, column: str) -> Candidates:
+    moments = encounter_starts(tables.encounters_of(condition.any_encounter))
+    matches = within_window(rows, moments, *_span(condition))
+    return mark(rows, matches.filter(pl.col("encounter_id") != pl.col("index_encounter")), column)
 
 
 def in_stay(events: pl.LazyFrame) -> pl.LazyFrame:
@@ -93,7 +93,7 @@ def _span(condition: EventSeen | EncounterSeen) -> tuple[pl.Expr | None, pl.Expr
     )
 
 
-_HANDLERS: dict[type, Callable[[pl.LazyFrame, Any, Tables, str], Flagged]] = {
+_HANDLERS: dict[type, Callable[[pl.LazyFrame, Any, Tables, str], Candidates]] = {
     IndexHas: _index_has,
     IndexWithout: _index_without,
     IndexLongerThan: _index_longer_than,

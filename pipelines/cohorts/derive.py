@@ -20,36 +20,36 @@ COLUMNS = (*KEY, "index_start", "predict_at", "label", "outcome_time", "follow_u
 
 
 @dataclass(frozen=True)
-class Labels:
+class CohortLabels:
     """A cohort's labels with the counts that go beside them."""
 
     rows: pl.DataFrame  # COLUMNS, sorted by subject_id, index_start, index_encounter
     label_type: LabelType
     classes: tuple[str, ...]
     steps: list[Step]
-    noted: dict[str, int]  # rows kept under clock "time" that a step would have dropped
-    unfollowed: int = 0  # rows without the outcome whose window reaches past the data
+    lenient_counts: dict[str, int]  # rows kept under clock "time" that a step would have dropped
+    short_follow_up: int = 0  # rows without the outcome whose window reaches past the data
     windowless: int = 0  # rows whose window ends by the prediction
 
 
 @dataclass(frozen=True)
-class Part:
+class LabelsPart:
     """What some patients add to a cohort."""
 
-    rows: pl.DataFrame  # as of `Labels`, but under `labels_of` with every class, rare ones too
+    rows: pl.DataFrame  # as of `CohortLabels`, but under `labels_of` with every class, rare ones too
     class_rows: pl.DataFrame  # label, rows: of the fitted-on subjects, each class under `labels_of`
     steps: list[Step]
-    noted: dict[str, int]
-    unfollowed: int
+    lenient_counts: dict[str, int]
+    short_follow_up: int
     windowless: int
 
 
-def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> Labels:
+def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> CohortLabels:
     """Return the labels of a cohort, one row per index encounter."""
     return add_up(cohort, [derive_part(cohort, tables, rules)])
 
 
-def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> Part:
+def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> LabelsPart:
     """Return what the patients of `tables` add to a cohort.
 
     Under `rules.clock == "time"` (preset paper) `index_longer_than` and an outcome at or before the prediction drop
@@ -61,14 +61,20 @@ def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> Part:
     add_requirements(steps, cohort, tables, lenient=lenient)
     _add_outcome(steps, cohort.outcome, tables, lenient=lenient)
     rows = steps.rows.with_columns(index_start="start").collect()
-    kept = with_follow_up(rows.filter(steps.passed))
-    labelled = _label(kept, cohort.outcome, tables)
-    sorted_rows = labelled.select(COLUMNS).sort("subject_id", "index_start", "index_encounter")
-    class_rows = _class_rows(labelled, rules)
-    return Part(sorted_rows, class_rows, steps.count(rows), steps.count_lenient(kept), *_poor_windows(kept))
+    index_rows = with_follow_up(rows.filter(steps.passed))
+    label_rows = _label(index_rows, cohort.outcome, tables)
+    sorted_rows = label_rows.select(COLUMNS).sort("subject_id", "index_start", "index_encounter")
+    class_rows = _class_rows(label_rows, rules)
+    return LabelsPart(
+        sorted_rows,
+        class_rows,
+        steps.count(rows),
+        steps.count_lenient(index_rows),
+        *_poor_windows(index_rows),
+    )
 
 
-def add_up(cohort: Cohort, parts: Sequence[Part]) -> Labels:
+def add_up(cohort: Cohort, parts: Sequence[LabelsPart]) -> CohortLabels:
     """Return the labels of all parts' patients, who are others in each, in the order of the parts.
 
     What is fitted over all of them is fitted here: which classes of `labels_of` are common enough to be asked for.
@@ -78,28 +84,30 @@ def add_up(cohort: Cohort, parts: Sequence[Part]) -> Labels:
     if isinstance(cohort.outcome, LabelsOf):
         common = pl.element().filter(pl.element().is_in(classes))
         rows = rows.with_columns(pl.col("label").list.eval(common))
-    noted = {name: sum(part.noted[name] for part in parts) for name in parts[0].noted}
+    lenient_counts = {
+        name: sum(part.lenient_counts[name] for part in parts) for name in parts[0].lenient_counts
+    }
     steps = [sum(step[1:], step[0]) for step in zip(*(part.steps for part in parts), strict=True)]
-    unfollowed, windowless = (
-        sum(getattr(part, name) for part in parts) for name in ("unfollowed", "windowless")
+    short_follow_up, windowless = (
+        sum(getattr(part, name) for part in parts) for name in ("short_follow_up", "windowless")
     )
-    return Labels(rows, label_type, classes, steps, noted, unfollowed, windowless)
+    return CohortLabels(rows, label_type, classes, steps, lenient_counts, short_follow_up, windowless)
 
 
-def _poor_windows(kept: pl.DataFrame) -> tuple[int, int]:
+def _poor_windows(rows: pl.DataFrame) -> tuple[int, int]:
     """Count the rows that show no outcome though their window reaches past the data, and those without a window."""
     end = pl.col("window_end")
-    unfollowed = pl.col("outcome_time").is_null() & (end > pl.col("end_of_data"))
+    short_follow_up = pl.col("outcome_time").is_null() & (end > pl.col("end_of_data"))
     windowless = end <= pl.col("predict_at")
-    return kept.select(unfollowed.sum(), windowless.sum()).row(0)
+    return rows.select(short_follow_up.sum(), windowless.sum()).row(0)
 
 
 def _add_outcome(steps: Steps, outcome: Any, tables: Tables, *, lenient: bool) -> None:
     """Add the outcome's time or class, and the step it makes: none by the prediction, or a class at all."""
     steps.rows = add_outcome_time(steps.rows, outcome, tables).with_columns(window_end=window_end(outcome))
     if isinstance(outcome, ClassOf):
-        found = classes_of(outcome, tables).rename({"label": "found"})
-        steps.rows = steps.rows.join(found, on=KEY, how="left")
+        classes = classes_of(outcome, tables).rename({"label": "found"})
+        steps.rows = steps.rows.join(classes, on=KEY, how="left")
         steps.add_expr("its diagnosis has a class", pl.col("found").is_not_null())
     elif not isinstance(outcome, LabelsOf):
         early = (pl.col("outcome_time") <= pl.col("predict_at")).fill_null(False)
@@ -110,20 +118,20 @@ def _label(rows: pl.DataFrame, outcome: Any, tables: Tables) -> pl.DataFrame:
     if isinstance(outcome, ClassOf):
         return rows.with_columns(label="found")
     if isinstance(outcome, LabelsOf):
-        found = rows.lazy().select(KEY).join(classes_of(outcome, tables), on=KEY, how="inner")
-        lists = found.group_by(KEY).agg(pl.col("label").sort()).collect()
-        none = pl.lit([], dtype=pl.List(pl.String))
-        return rows.join(lists, on=KEY, how="left").with_columns(pl.col("label").fill_null(none))
+        classes = rows.lazy().select(KEY).join(classes_of(outcome, tables), on=KEY, how="inner")
+        lists = classes.group_by(KEY).agg(pl.col("label").sort()).collect()
+        no_classes = pl.lit([], dtype=pl.List(pl.String))
+        return rows.join(lists, on=KEY, how="left").with_columns(pl.col("label").fill_null(no_classes))
     return rows.with_columns(label=pl.col("outcome_time").is_not_null())
 
 
-def _class_rows(labelled: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
+def _class_rows(label_rows: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
     """Return label, rows: how many rows of the fitted-on subjects have each class of a list; empty without lists."""
-    if not isinstance(labelled.schema["label"], pl.List):
+    if not isinstance(label_rows.schema["label"], pl.List):
         return pl.DataFrame(schema={"label": pl.String, "rows": pl.Int64})
-    fitted_on = labelled if rules.fit_on == "all" else labelled.filter(pl.col("split") == "train")
-    each = fitted_on.select(pl.col("label").explode()).drop_nulls()
-    return each.group_by("label").agg(rows=pl.len().cast(pl.Int64))
+    training_rows = label_rows if rules.fit_on == "all" else label_rows.filter(pl.col("split") == "train")
+    classes = training_rows.select(pl.col("label").explode()).drop_nulls()
+    return classes.group_by("label").agg(rows=pl.len().cast(pl.Int64))
 
 
 def _classes(outcome: Any, class_rows: Sequence[pl.DataFrame]) -> tuple[LabelType, tuple[str, ...]]:

@@ -9,34 +9,34 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from pipelines.cohorts.candidates import KEY, moved
+from pipelines.cohorts.candidates import KEY, shift_time
 from schemas.cohort import Duration, Rate
 
 _DAY = pl.col("day")
 
 
-def episode_starts(found: pl.LazyFrame, new_episode_after: Duration) -> pl.LazyFrame:
+def episode_starts(visits: pl.LazyFrame, new_episode_after: Duration) -> pl.LazyFrame:
     """Return the first moment of every episode, per candidate in order.
 
     Args:
-        found: subject_id, index_encounter, moment: the visits a candidate's episodes are made of.
+        visits: subject_id, index_encounter, moment: the visits a candidate's episodes are made of.
 
     Returns:
         subject_id, index_encounter, day, moment, sorted.
     """
-    days = found.group_by(*KEY, day=pl.col("moment").dt.truncate("1d")).agg(pl.col("moment").min())
-    before = _DAY.shift(1).over(KEY)
-    opens = before.is_null() | (moved(before, new_episode_after) < _DAY)
+    days = visits.group_by(*KEY, day=pl.col("moment").dt.truncate("1d")).agg(pl.col("moment").min())
+    previous_day = _DAY.shift(1).over(KEY)
+    opens = previous_day.is_null() | (shift_time(previous_day, new_episode_after) < _DAY)
     return days.sort(*KEY, "day").filter(opens)
 
 
-def often_enough(episodes: pl.LazyFrame, rates: Sequence[Rate]) -> pl.LazyFrame:
+def reaching_rate(episodes: pl.LazyFrame, rates: Sequence[Rate]) -> pl.LazyFrame:
     """Return the episodes that complete one of the rates: `3 in 6 months` has its third within 6 months of its first.
 
     The last day counts: from 31 August six months reach up to and with 28 February.
     """
     completes = [
-        moved(_DAY.shift(rate.count - 1).over(KEY), rate.within) >= _DAY  # null where there are fewer
+        shift_time(_DAY.shift(rate.count - 1).over(KEY), rate.within) >= _DAY  # null where there are fewer
         for rate in rates
     ]
     return episodes.filter(pl.any_horizontal(completes))

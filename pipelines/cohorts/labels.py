@@ -6,10 +6,10 @@ from pathlib import Path
 import polars as pl
 import yaml
 
-from pipelines.cohorts.codes import codes_that_exist, count_codes, resolved_codes
-from pipelines.cohorts.derive import Labels, Part, add_up, derive_part
+from pipelines.cohorts.codes import count_codes, existing_codes, resolved_codes
+from pipelines.cohorts.derive import CohortLabels, LabelsPart, add_up, derive_part
 from pipelines.cohorts.lock_file import card_of, lock_of, task_of
-from pipelines.cohorts.read import everyone, kinds_read, read_bucket
+from pipelines.cohorts.read import kinds_to_read, read_bucket, read_patients
 from pipelines.cohorts.unanswerable import refuse_unanswerable
 from pipelines.cohorts.warnings import warnings_of
 from pipelines.engine.buckets import Buckets
@@ -32,26 +32,26 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
         ContractError: an input table is missing or of another contract.
         WriteError: a file cannot be written.
     """
-    kinds = kinds_read(cohort, layout)
-    refuse_unanswerable(cohort, everyone(cohort, layout))
+    kinds = kinds_to_read(cohort, layout)
+    refuse_unanswerable(cohort, read_patients(cohort, layout))
     work = partial(derive_bucket, cohort, layout, rules, kinds)
     parts, counts = zip(*each_bucket(f"{cohort.cohort}_labels", work, len(Buckets.read(layout))), strict=True)
     labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
-    existing = partial(codes_that_exist, layout, kinds)
+    existing = partial(existing_codes, layout, kinds)
     warnings = warnings_of(cohort, labels, codes, existing, rules)
     lock = lock_of(cohort, labels, rules, codes, layout, kinds)
     return _write(cohort, layout, rules, labels, lock, warnings)
 
 
-def write_no_labels(cohort: Cohort, layout: Layout, rules: DataRules, fault: CohortError) -> StepCard:
+def write_empty_labels(cohort: Cohort, layout: Layout, rules: DataRules, fault: CohortError) -> StepCard:
     """Write the files of a cohort nobody is in, with a warning that says which of its file's faults it is for.
 
     What hangs below says "not trainable" instead of showing what an earlier file gave.
     """
-    kinds = kinds_read(cohort, layout)
-    nobody = read_bucket(cohort, layout, kinds, 0).of_subjects(pl.lit(False))
-    labels = add_up(cohort, [derive_part(cohort, nobody, rules)])
-    codes = resolved_codes(cohort, [count_codes(cohort, nobody)])
+    kinds = kinds_to_read(cohort, layout)
+    no_patients = read_bucket(cohort, layout, kinds, 0).of_subjects(pl.lit(False))
+    labels = add_up(cohort, [derive_part(cohort, no_patients, rules)])
+    codes = resolved_codes(cohort, [count_codes(cohort, no_patients)])
     lock = lock_of(cohort, labels, rules, codes, layout, kinds)
     return _write(
         cohort, layout, rules, labels, lock, [f"{CANNOT_ANSWER}: {line}" for line in str(fault).splitlines()]
@@ -62,7 +62,7 @@ def _write(
     cohort: Cohort,
     layout: Layout,
     rules: DataRules,
-    labels: Labels,
+    labels: CohortLabels,
     lock: dict[str, object],
     warnings: list[str],
 ) -> StepCard:
@@ -74,14 +74,14 @@ def _write(
 
 def derive_bucket(
     cohort: Cohort, layout: Layout, rules: DataRules, kinds: tuple[str, ...], bucket: int
-) -> tuple[Part, pl.DataFrame]:
+) -> tuple[LabelsPart, pl.DataFrame]:
     """Return what one bucket's patients add to a cohort, and how often each code of its lists is there."""
     tables = read_bucket(cohort, layout, kinds, bucket)
     return derive_part(cohort, tables, rules), count_codes(cohort, tables)
 
 
 def _write_together(
-    folder: Path, cohort: Cohort, labels: Labels, rules: DataRules, lock: dict[str, object]
+    folder: Path, cohort: Cohort, labels: CohortLabels, rules: DataRules, lock: dict[str, object]
 ) -> None:
     """Write the three files; a full disk leaves the earlier three as they were."""
     names = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")

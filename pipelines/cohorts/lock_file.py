@@ -7,7 +7,7 @@ from typing import Any, cast
 import polars as pl
 
 from pipelines.cohorts.codes import ResolvedCodes
-from pipelines.cohorts.derive import Labels
+from pipelines.cohorts.derive import CohortLabels
 from schemas.cards import Flow, StepCard
 from schemas.cohort import Cohort, TimePoint
 from schemas.io.hashing import file_sha256
@@ -18,7 +18,7 @@ from schemas.tables.events import SPLITS
 from schemas.tables.labels import Features, Task
 
 
-def task_of(cohort: Cohort, labels: Labels, rules: DataRules) -> Task:
+def task_of(cohort: Cohort, labels: CohortLabels, rules: DataRules) -> Task:
     """Return what a model needs to know of a cohort."""
     rule = cohort.features
     return Task(
@@ -40,22 +40,27 @@ def task_of(cohort: Cohort, labels: Labels, rules: DataRules) -> Task:
     )
 
 
-def _since(since: TimePoint | None) -> dict[str, Any]:
+def _since(point: TimePoint | None) -> dict[str, Any]:
     """Return where features begin, as so much before an anchor."""
-    if since is None:
+    if point is None:
         return {}
     return {
-        "since_us": -since.sign * since.offset.microseconds,
-        "since_months": -since.sign * since.offset.months,
-        "since_anchor": since.anchor,
+        "since_us": -point.sign * point.offset.microseconds,
+        "since_months": -point.sign * point.offset.months,
+        "since_anchor": point.anchor,
     }
 
 
-def card_of(cohort: Cohort, labels: Labels, contract: str, warnings: list[str]) -> StepCard:
+def card_of(cohort: Cohort, labels: CohortLabels, contract: str, warnings: list[str]) -> StepCard:
     """Return the counts of the step: attrition as one flow, rows and labels per split."""
     first, last = labels.steps[0], labels.steps[-1]
-    dropped = {step.step: step.dropped for step in labels.steps[1:]}
-    flow = Flow(source_rows=first.index_rows, kept_rows=last.index_rows, dropped=dropped, noted=labels.noted)
+    drop_counts = {step.step: step.dropped for step in labels.steps[1:]}
+    flow = Flow(
+        source_rows=first.index_rows,
+        kept_rows=last.index_rows,
+        dropped=drop_counts,
+        noted=labels.lenient_counts,
+    )
     return StepCard(
         step=f"{cohort.cohort}_labels",
         contract=contract,
@@ -66,7 +71,7 @@ def card_of(cohort: Cohort, labels: Labels, contract: str, warnings: list[str]) 
     )
 
 
-def _counts(labels: Labels) -> dict[str, int]:
+def _counts(labels: CohortLabels) -> dict[str, int]:
     """Return rows and patients per split, and each class per split; of a list of classes only how many there are."""
     rows = labels.rows
     counts = {"rows": rows.height, "subjects": rows["subject_id"].n_unique()}
@@ -78,21 +83,21 @@ def _counts(labels: Labels) -> dict[str, int]:
         if labels.label_type == "bool":
             counts[f"positives_{split}"] = int(part["label"].sum())
         elif labels.label_type == "class":
-            found = _per_class(part)
-            counts |= {f"class_{name}_{split}": found.get(name, 0) for name in labels.classes}
+            class_counts = _per_class(part)
+            counts |= {f"class_{name}_{split}": class_counts.get(name, 0) for name in labels.classes}
     return counts
 
 
 def _per_class(rows: pl.DataFrame) -> dict[Any, int]:
     """Return the rows of every class, one after the other in the classes' order."""
     label = rows["label"]
-    each = label.explode() if label.dtype == pl.List else label
-    return dict(sorted(each.drop_nulls().value_counts().iter_rows()))
+    classes = label.explode() if label.dtype == pl.List else label
+    return dict(sorted(classes.drop_nulls().value_counts().iter_rows()))
 
 
 def lock_of(
     cohort: Cohort,
-    labels: Labels,
+    labels: CohortLabels,
     rules: DataRules,
     codes: ResolvedCodes,
     layout: Layout,
@@ -116,7 +121,7 @@ def lock_of(
         "classes": list(labels.classes),
         "counts": _counts(labels),
         "rows_per_class": _per_class(labels.rows),
-        "noted": labels.noted,
+        "noted": labels.lenient_counts,
     }
 
 

@@ -7,9 +7,9 @@ import polars as pl
 
 from pipelines.cohorts.candidates import KEY, death_in_stay, time_of
 from pipelines.cohorts.chapters import CLASS_MAPS
-from pipelines.cohorts.conditions import in_stay, stayed_longer_than
-from pipelines.cohorts.episodes import episode_starts, often_enough
-from pipelines.cohorts.tables import Tables, event_times, other_starts, within_window
+from pipelines.cohorts.conditions import in_stay, is_longer_than
+from pipelines.cohorts.episodes import episode_starts, reaching_rate
+from pipelines.cohorts.tables import Tables, encounter_starts, event_times, within_window
 from schemas.cohort import (
     AnyEncounter,
     AnyEvent,
@@ -42,8 +42,8 @@ def classes_of(outcome: ClassOf | LabelsOf, tables: Tables) -> pl.LazyFrame:
     if isinstance(outcome, ClassOf):
         diagnoses = diagnoses.filter(pl.col("rank") == outcome.rank)
         diagnoses = diagnoses.sort(*KEY, "vocab", "code").unique(KEY, keep="first")
-    found = diagnoses.select(*KEY, label=CLASS_MAPS[outcome.map]())
-    return found.filter(pl.col("label").is_not_null()).unique().sort(*KEY, "label")
+    labels = diagnoses.select(*KEY, label=CLASS_MAPS[outcome.map]())
+    return labels.filter(pl.col("label").is_not_null()).unique().sort(*KEY, "label")
 
 
 def _index_died(rows: pl.LazyFrame, _: IndexDied, __: Tables) -> pl.LazyFrame:
@@ -51,15 +51,15 @@ def _index_died(rows: pl.LazyFrame, _: IndexDied, __: Tables) -> pl.LazyFrame:
 
 
 def _index_longer_than(rows: pl.LazyFrame, outcome: IndexLongerThan, _: Tables) -> pl.LazyFrame:
-    reached = time_of(TimePoint("index.start", 1, outcome.index_longer_than))
-    longer = stayed_longer_than(outcome.index_longer_than)
-    return rows.with_columns(outcome_time=pl.when(longer).then(reached).otherwise(_NO_TIME))
+    threshold = time_of(TimePoint("index.start", 1, outcome.index_longer_than))
+    longer = is_longer_than(outcome.index_longer_than)
+    return rows.with_columns(outcome_time=pl.when(longer).then(threshold).otherwise(_NO_TIME))
 
 
 def _any_encounter(rows: pl.LazyFrame, outcome: AnyEncounter, tables: Tables) -> pl.LazyFrame:
-    moments = other_starts(tables.encounters_of(outcome.any_encounter))
-    found = within_window(rows, moments, pl.col("predict_at"), window_end(outcome))
-    return _nth(rows, found, 1)
+    moments = encounter_starts(tables.encounters_of(outcome.any_encounter))
+    matches = within_window(rows, moments, pl.col("predict_at"), window_end(outcome))
+    return _nth(rows, matches, 1)
 
 
 def _any_event(rows: pl.LazyFrame, outcome: AnyEvent, tables: Tables) -> pl.LazyFrame:
@@ -68,42 +68,42 @@ def _any_event(rows: pl.LazyFrame, outcome: AnyEvent, tables: Tables) -> pl.Lazy
 
 
 def _encounters_with(rows: pl.LazyFrame, outcome: EncountersWith, tables: Tables) -> pl.LazyFrame:
-    moments = other_starts(tables.encounters_of(EncounterFilter(with_=outcome.encounters_with)))
-    found = within_window(rows, moments, pl.col("predict_at"), window_end(outcome))
+    moments = encounter_starts(tables.encounters_of(EncounterFilter(with_=outcome.encounters_with)))
+    matches = within_window(rows, moments, pl.col("predict_at"), window_end(outcome))
     if outcome.on_distinct_days:
         day = pl.col("moment").dt.truncate("1d")
-        found = found.group_by(*KEY, day.alias("day")).agg(pl.col("moment").min())
-    return _nth(rows, found, outcome.at_least)
+        matches = matches.group_by(*KEY, day.alias("day")).agg(pl.col("moment").min())
+    return _nth(rows, matches, outcome.at_least)
 
 
 def _episodes_of(rows: pl.LazyFrame, outcome: EpisodesOf, tables: Tables) -> pl.LazyFrame:
     """Add when an episode was the last one needed; the index is the first, and what came before it counts for none."""
-    moments = other_starts(tables.encounters_of(EncounterFilter(with_=outcome.episodes_of)))
-    found = within_window(rows, moments, None, window_end(outcome)).join(
+    moments = encounter_starts(tables.encounters_of(EncounterFilter(with_=outcome.episodes_of)))
+    visits = within_window(rows, moments, None, window_end(outcome)).join(
         rows.select(*KEY, "start"), on=KEY, how="left"
     )
-    since_index = found.filter(pl.col("moment") >= pl.col("start"))
+    since_index = visits.filter(pl.col("moment") >= pl.col("start"))
     episodes = episode_starts(since_index, outcome.new_episode_after)
-    reached = often_enough(episodes, outcome.at_least)
-    return rows.join(reached.group_by(KEY).agg(outcome_time=pl.col("moment").min()), on=KEY, how="left")
+    completions = reaching_rate(episodes, outcome.at_least)
+    return rows.join(completions.group_by(KEY).agg(outcome_time=pl.col("moment").min()), on=KEY, how="left")
 
 
 def window_end(outcome: Any) -> pl.Expr:
     """Return when a candidate's window closes; null for an outcome without one."""
-    within, until = getattr(outcome, "within", None), getattr(outcome, "until", None)
-    if until is not None:
-        return time_of(until)
-    if within is None:
+    length, end = getattr(outcome, "within", None), getattr(outcome, "until", None)
+    if end is not None:
+        return time_of(end)
+    if length is None:
         return _NO_TIME
     return time_of(
-        TimePoint("end_of_data") if within == "end_of_data" else TimePoint("predict_at", 1, within)
+        TimePoint("end_of_data") if length == "end_of_data" else TimePoint("predict_at", 1, length)
     )
 
 
-def _nth(rows: pl.LazyFrame, found: pl.LazyFrame, count: int) -> pl.LazyFrame:
+def _nth(rows: pl.LazyFrame, matches: pl.LazyFrame, count: int) -> pl.LazyFrame:
     """Add the time of the `count`-th moment found; null where there are fewer."""
     nth = pl.col("moment").sort().get(count - 1, null_on_oob=True)
-    return rows.join(found.group_by(KEY).agg(outcome_time=nth), on=KEY, how="left")
+    return rows.join(matches.group_by(KEY).agg(outcome_time=nth), on=KEY, how="left")
 
 
 _TIMED: dict[type, Callable[[pl.LazyFrame, Any, Tables], pl.LazyFrame]] = {

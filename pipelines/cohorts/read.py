@@ -35,19 +35,19 @@ def reads_diagnoses(cohort: Cohort) -> bool:
     return principal or isinstance(cohort.outcome, ClassOf | LabelsOf)
 
 
-def kinds_read(cohort: Cohort, layout: Layout) -> tuple[str, ...]:
+def kinds_to_read(cohort: Cohort, layout: Layout) -> tuple[str, ...]:
     """Return the kinds of events a cohort asks for that are there: these are read, and no others.
 
     Raises:
         ContractError: there are no events, or they are of another contract.
     """
     vocabs = {vocab for codes in cohort.codes.values() for vocab in codes.patterns}
-    wanted = {"DX"} if reads_diagnoses(cohort) else set()
-    wanted |= {"MED"} if "atc" in vocabs else set()
+    kinds = {"DX"} if reads_diagnoses(cohort) else set()
+    kinds |= {"MED"} if "atc" in vocabs else set()
     return tuple(
         kind
         for kind in kinds_of(layout.events)
-        if kind in wanted or any(not vocabs.isdisjoint(_vocabs_of(file)) for file in _files(layout, kind))
+        if kind in kinds or any(not vocabs.isdisjoint(_vocabs_of(file)) for file in _files(layout, kind))
     )
 
 
@@ -61,7 +61,7 @@ def _vocabs_of(file: Path) -> set[str]:
     return {word for chunk in words.chunks for word in chunk.dictionary.to_pylist()}
 
 
-def everyone(cohort: Cohort, layout: Layout) -> Tables:
+def read_patients(cohort: Cohort, layout: Layout) -> Tables:
     """Return the subjects and encounters of all patients, to ask what they can answer, and no events."""
     return Tables(
         subjects=scan_table(layout.subjects, SUBJECTS),
@@ -75,9 +75,9 @@ def everyone(cohort: Cohort, layout: Layout) -> Tables:
 def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: int) -> Tables:
     """Return the tables of one bucket's patients; of the events of these kinds those a cohort asks for."""
     inside = Buckets.read(layout).within(bucket)
-    asked = [pl.lit(False), *map(matches, cohort.codes.values())]
+    filters = [pl.lit(False), *map(matches, cohort.codes.values())]
     if reads_diagnoses(cohort):
-        asked.append(pl.col("kind") == "DX")
+        filters.append(pl.col("kind") == "DX")
     return Tables(
         subjects=scan_table(layout.subjects, SUBJECTS).select(_SUBJECT).filter(inside).collect().lazy(),
         encounters=scan_table(layout.encounters, ENCOUNTERS)
@@ -85,19 +85,19 @@ def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: 
         .filter(inside)
         .collect()
         .lazy(),
-        events=_events(layout, kinds, bucket).filter(pl.any_horizontal(asked)).collect().lazy(),
+        events=_events(layout, kinds, bucket).filter(pl.any_horizontal(filters)).collect().lazy(),
         codes=cohort.codes,
         end_of_data=_end_of_data(layout.encounters),
     )
 
 
-def codes_within(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: int) -> dict[str, int]:
+def codes_in_bucket(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: int) -> dict[str, int]:
     """Return a vocabulary's codes (ATC: what is mapped) among a bucket's events of these kinds, with their patients."""
     of_vocab, code = pl.col("vocab") == vocab, "code"
     if vocab == "atc":
         of_vocab, code = pl.col("kind") == "MED", "mapped"
-    found = _events(layout, kinds, bucket).filter(of_vocab & pl.col(code).is_not_null())
-    counts = found.group_by(pl.col(code).alias("of")).agg(pl.col("subject_id").n_unique())
+    events = _events(layout, kinds, bucket).filter(of_vocab & pl.col(code).is_not_null())
+    counts = events.group_by(pl.col(code).alias("of")).agg(pl.col("subject_id").n_unique())
     return dict(counts.collect().iter_rows())
 
 
@@ -116,8 +116,8 @@ def _events(layout: Layout, kinds: tuple[str, ...], bucket: int) -> pl.LazyFrame
 
 def _end_of_data(encounters: Path) -> datetime | None:
     """Return when the whole source's data end, where its encounters say so in their metadata."""
-    said = table_metadata(encounters).get("end_of_data")
-    return None if said is None else datetime.fromisoformat(said)
+    timestamp = table_metadata(encounters).get("end_of_data")
+    return None if timestamp is None else datetime.fromisoformat(timestamp)
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:

@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from pipelines.cohorts.codes import codes_that_exist, count_codes, resolved_codes
-from pipelines.cohorts.derive import Labels, add_up, derive_part
+from pipelines.cohorts.codes import count_codes, existing_codes, resolved_codes
+from pipelines.cohorts.derive import CohortLabels, add_up, derive_part
 from pipelines.cohorts.lock_file import card_of
-from pipelines.cohorts.read import everyone, kinds_read, read_bucket
+from pipelines.cohorts.read import kinds_to_read, read_bucket, read_patients
 from pipelines.cohorts.unanswerable import refuse_unanswerable
 from pipelines.cohorts.warnings import not_trainable, warnings_of
 from pipelines.engine.buckets import Buckets
@@ -32,7 +32,7 @@ def has_tables(layout: Layout) -> bool:
 class Sample:
     """The labels of some patients, and what is odd about them."""
 
-    labels: Labels
+    labels: CohortLabels
     is_everyone: bool
     warnings: list[str]
     not_trainable: list[str]  # those of the warnings with which no model can learn
@@ -46,7 +46,7 @@ def derive_sample(cohort: Cohort, layout: Layout, rules: DataRules, patients: in
     Raises:
         CohortError, ContractError: as `write_labels`.
     """
-    tables = everyone(cohort, layout)
+    tables = read_patients(cohort, layout)
     refuse_unanswerable(cohort, tables)
     subject_ids = tables.subjects.select(pl.col("subject_id").sort()).collect().to_series()
     is_everyone = len(subject_ids) <= 2 * patients  # what is left of more could be counted by subtraction
@@ -57,7 +57,7 @@ def derive_sample(cohort: Cohort, layout: Layout, rules: DataRules, patients: in
 
 
 def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Series) -> Sample:
-    kinds, parts, counts = kinds_read(cohort, layout), [], []
+    kinds, parts, counts = kinds_to_read(cohort, layout), [], []
     last = subject_ids[-1] if len(subject_ids) else 0
     buckets = np.unique(Buckets.read(layout).of(subject_ids)) if len(subject_ids) else [0]
     for bucket in buckets:
@@ -65,19 +65,17 @@ def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Se
         parts.append(derive_part(cohort, tables, rules))
         counts.append(count_codes(cohort, tables))
     labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)
-    existing = partial(
-        codes_that_exist, layout, kinds
-    )  # of all patients: one of the sample may lack the code
+    existing = partial(existing_codes, layout, kinds)  # of all patients: one of the sample may lack the code
     warnings = warnings_of(cohort, labels, codes, existing, rules)
     return Sample(labels, False, warnings, not_trainable(cohort, labels))
 
 
-def attrition_lines(cohort: Cohort, labels: Labels) -> list[str]:
+def attrition_lines(cohort: Cohort, labels: CohortLabels) -> list[str]:
     """Return attrition and label counts as they may leave the data folder, in columns."""
     table = [list(HEADER), *(list(row.values()) for row in shown_attrition(labels.steps))]
     counts = shown_label_counts(card_of(cohort, labels, "", []).counts, labels.steps)
-    shown = [name for name in counts if name.startswith(("rows", "positives"))]
-    return [*_columns(table), ", ".join(f"{name}: {counts[name]}" for name in shown)]
+    names = [name for name in counts if name.startswith(("rows", "positives"))]
+    return [*_columns(table), ", ".join(f"{name}: {counts[name]}" for name in names)]
 
 
 def _columns(table: Sequence[Sequence[str]]) -> list[str]:

@@ -49,24 +49,31 @@ class Steps:
 
     def count(self, rows: pl.DataFrame) -> list[Step]:
         """Return the attrition table of the collected rows."""
-        found = [Step(START, rows.height, rows["subject_id"].n_unique(), 0)]
+        steps = [Step(START, rows.height, rows["subject_id"].n_unique(), 0)]
         for name, column in self._columns.items():
-            left = rows.filter(pl.col(column))
-            found.append(Step(name, left.height, left["subject_id"].n_unique(), rows.height - left.height))
-            rows = left
-        return found
+            passing_rows = rows.filter(pl.col(column))
+            steps.append(
+                Step(
+                    name,
+                    passing_rows.height,
+                    passing_rows["subject_id"].n_unique(),
+                    rows.height - passing_rows.height,
+                )
+            )
+            rows = passing_rows
+        return steps
 
-    def count_lenient(self, kept: pl.DataFrame) -> dict[str, int]:
+    def count_lenient(self, rows: pl.DataFrame) -> dict[str, int]:
         """Return how many of the kept rows each step that does not drop would have dropped."""
-        return {name: int(kept[column].sum()) for name, column in self._lenient.items()}
+        return {name: int(rows[column].sum()) for name, column in self._lenient.items()}
 
 
 def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
     """Filter, open stays, dates, age, then keep: in that order."""
     index = cohort.index
     if index.encounter != EncounterFilter():
-        wanted = in_stay(tables.encounters_of(index.encounter))
-        steps.add("matches the index filter", mark(steps.rows, wanted, steps.next_column))
+        matches = in_stay(tables.encounters_of(index.encounter))
+        steps.add("matches the index filter", mark(steps.rows, matches, steps.next_column))
     steps.add_expr("has an end after its start", pl.col("end").is_not_null())
     if index.from_ is not None:
         steps.add_expr(f"from {index.from_}", pl.col("start") >= pl.lit(index.from_).cast(pl.Datetime("us")))
@@ -75,8 +82,8 @@ def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
         steps.add_expr(f"to {index.to}", pl.col("start") < next_day)
     if index.age is not None:
         youngest, oldest = (time_of(TimePoint("birth", 1, age)) for age in index.age)
-        aged = (pl.col("start") >= youngest) & (pl.col("start") < oldest)
-        steps.add_expr(f"age {index.age[0]} to {index.age[1]}", aged)
+        in_age_range = (pl.col("start") >= youngest) & (pl.col("start") < oldest)
+        steps.add_expr(f"age {index.age[0]} to {index.age[1]}", in_age_range)
     if index.keep.which != "every":
         steps.add(f"keep {index.keep}", _keep_one(steps, index.keep))
 
@@ -84,20 +91,20 @@ def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
 def add_requirements(steps: Steps, cohort: Cohort, tables: Tables, *, lenient: bool) -> None:
     """Add the requirements in order; `lenient`: `index_longer_than` drops nothing."""
     for name, condition in cohort.requirements:
-        flagged = add_condition(steps.rows, condition, tables, steps.next_column)
-        steps.add(name, flagged, drops=not (lenient and isinstance(condition, IndexLongerThan)))
+        rows = add_condition(steps.rows, condition, tables, steps.next_column)
+        steps.add(name, rows, drops=not (lenient and isinstance(condition, IndexLongerThan)))
 
 
 def _keep_one(steps: Steps, keep: Keep) -> pl.LazyFrame:
     """Flag a subject's first candidate so far, or the one nearest to an age; the earlier of two as near."""
-    near = pl.lit(0)
+    distance = pl.lit(0)
     if keep.age is not None:
-        near = (pl.col("start") - time_of(TimePoint("birth", 1, keep.age))).abs()
-    chosen = (
+        distance = (pl.col("start") - time_of(TimePoint("birth", 1, keep.age))).abs()
+    choices = (
         steps.rows.filter(steps.passed)
-        .with_columns(near=near)
+        .with_columns(near=distance)
         .filter(pl.col("near").is_not_null())
         .sort("near", "start", "index_encounter")
         .unique("subject_id", keep="first", maintain_order=True)
     )
-    return mark(steps.rows, chosen, steps.next_column)
+    return mark(steps.rows, choices, steps.next_column)

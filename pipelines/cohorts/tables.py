@@ -20,39 +20,43 @@ class Tables:
     codes: Mapping[str, CodeList]
     end_of_data: datetime | None = None  # of everyone; None: each patient's last discharge
 
-    def of_subjects(self, wanted: pl.Expr) -> "Tables":
+    def of_subjects(self, is_included: pl.Expr) -> "Tables":
         """Return the tables of some subjects alone."""
         return replace(
             self,
-            subjects=self.subjects.filter(wanted),
-            encounters=self.encounters.filter(wanted),
-            events=self.events.filter(wanted),
+            subjects=self.subjects.filter(is_included),
+            encounters=self.encounters.filter(is_included),
+            events=self.events.filter(is_included),
         )
 
     def events_of(self, name: str) -> pl.LazyFrame:
         """Return the events a code list names."""
         return self.events.filter(matches(self.codes[name]))
 
-    def encounters_of(self, wanted: EncounterFilter) -> pl.LazyFrame:
+    def encounters_of(self, encounter_filter: EncounterFilter) -> pl.LazyFrame:
         """Return the encounters a filter lets through."""
-        found = self.encounters
-        if wanted.type is not None:
-            found = found.filter(pl.col("type").is_in(wanted.type))
-        if wanted.discharge_status is not None:
-            found = found.filter(pl.col("discharge_status").is_in(wanted.discharge_status))
-        if wanted.with_ is not None:
-            found = found.join(self.events_of(wanted.with_), on=["subject_id", "encounter_id"], how="semi")
-        return found
+        encounters = self.encounters
+        if encounter_filter.type is not None:
+            encounters = encounters.filter(pl.col("type").is_in(encounter_filter.type))
+        if encounter_filter.discharge_status is not None:
+            encounters = encounters.filter(
+                pl.col("discharge_status").is_in(encounter_filter.discharge_status)
+            )
+        if encounter_filter.with_ is not None:
+            encounters = encounters.join(
+                self.events_of(encounter_filter.with_), on=["subject_id", "encounter_id"], how="semi"
+            )
+        return encounters
 
 
 def matches(codes: CodeList) -> pl.Expr:
     """Return whether an event's code fits a pattern of its vocabulary; ATC is looked up in `mapped`."""
-    found = []
+    conditions = []
     for vocab, patterns in codes.patterns.items():
         column = pl.col("mapped") if vocab == "atc" else pl.col("code")
         kind = pl.col("kind") == "MED" if vocab == "atc" else pl.col("vocab") == vocab
-        found += [kind & pattern_expr(column, pattern) for pattern in patterns]
-    return pl.any_horizontal(found).fill_null(False)
+        conditions += [kind & pattern_expr(column, pattern) for pattern in patterns]
+    return pl.any_horizontal(conditions).fill_null(False)
 
 
 def pattern_expr(column: pl.Expr, pattern: str) -> pl.Expr:
@@ -61,7 +65,7 @@ def pattern_expr(column: pl.Expr, pattern: str) -> pl.Expr:
 
 
 def within_window(
-    rows: pl.LazyFrame, moments: pl.LazyFrame, after: pl.Expr | None, until: pl.Expr | None
+    rows: pl.LazyFrame, moments: pl.LazyFrame, start: pl.Expr | None, end: pl.Expr | None
 ) -> pl.LazyFrame:
     """Return the (candidate, moment) pairs of one subject with after < moment <= until.
 
@@ -70,16 +74,16 @@ def within_window(
         moments: subject_id, encounter_id, moment.
         after, until: over candidates; None leaves that side open.
     """
-    bounds = rows.select(*KEY, after=after, until=until)
-    found = bounds.join(moments, on="subject_id", how="inner")
-    if after is not None:
-        found = found.filter(pl.col("moment") > pl.col("after"))
-    if until is not None:
-        found = found.filter(pl.col("moment") <= pl.col("until"))
-    return found
+    bounds = rows.select(*KEY, after=start, until=end)
+    pairs = bounds.join(moments, on="subject_id", how="inner")
+    if start is not None:
+        pairs = pairs.filter(pl.col("moment") > pl.col("after"))
+    if end is not None:
+        pairs = pairs.filter(pl.col("moment") <= pl.col("until"))
+    return pairs
 
 
-def other_starts(encounters: pl.LazyFrame) -> pl.LazyFrame:
+def encounter_starts(encounters: pl.LazyFrame) -> pl.LazyFrame:
     """Return encounters as moments: their starts."""
     return encounters.select("subject_id", "encounter_id", moment="start")
 

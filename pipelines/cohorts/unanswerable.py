@@ -11,29 +11,33 @@ from schemas.sources import sources
 from schemas.suppress import shown_count
 
 Path = tuple[str | int, ...]
-Found = Iterator[tuple[Path, str]]
+Faults = Iterator[tuple[Path, str]]
 
 
 def refuse_unanswerable(cohort: Cohort, tables: Tables) -> None:
     """Raise CohortError with all that a file asks of columns that are empty, or of patients split otherwise."""
-    found = [*_empty_filters(cohort, tables), *_unknown_births(cohort, tables), *_other_split(cohort, tables)]
-    if found:
-        raise cohort.faults(found)
+    faults = [
+        *_empty_filters(cohort, tables),
+        *_unknown_births(cohort, tables),
+        *_other_split(cohort, tables),
+    ]
+    if faults:
+        raise cohort.faults(faults)
 
 
-def _empty_filters(cohort: Cohort, tables: Tables) -> Found:
+def _empty_filters(cohort: Cohort, tables: Tables) -> Faults:
     """Find the filters that look at a column that holds nothing at all."""
     empty = _empty_columns(tables.encounters)
-    for path, wanted in _filters(cohort):
+    for path, encounter_filter in _filters(cohort):
         for column in ("type", "discharge_status"):
-            if getattr(wanted, column) is not None and column in empty:
+            if getattr(encounter_filter, column) is not None and column in empty:
                 yield (
                     (*path, column),
                     f"every encounter's {column} is empty in these data; take this filter out",
                 )
 
 
-def _unknown_births(cohort: Cohort, tables: Tables) -> Found:
+def _unknown_births(cohort: Cohort, tables: Tables) -> Faults:
     """Find what counts from birth where no birth is known."""
     if "birth_date" not in _empty_columns(tables.subjects):
         return
@@ -44,7 +48,7 @@ def _unknown_births(cohort: Cohort, tables: Tables) -> Found:
             yield path, "no birth date is known in these data; count from index.start or index.end"
 
 
-def _other_split(cohort: Cohort, tables: Tables) -> Found:
+def _other_split(cohort: Cohort, tables: Tables) -> Faults:
     """Find a split by days of birth that is not the patients' own.
 
     A patient has one split for every task and the pretraining; the file says which it is, it does not make it.
@@ -57,13 +61,17 @@ def _other_split(cohort: Cohort, tables: Tables) -> Found:
     counts = tables.subjects.select(
         known=pl.col("birth_date").count(), other=(by_birth != (pl.col("split") == "test")).sum()
     )
-    known, other = counts.collect().row(0)
-    if days is None and known and not other:
+    num_births, num_mismatches = counts.collect().row(0)
+    if days is None and num_births and not num_mismatches:
         days_of_test = f"test_if_birth_day: [{first}, {last}]"
         yield ("split",), f"these children are tested on by their day of birth; write '{days_of_test}'"
-    if days is not None and (other or not known):
-        many = f"{shown_count(other, known)} of {shown_count(known)} patients with a date of birth are split otherwise"
-        yield ("split",), f"the patients of these data are not split so ({many}); write 'hash: [70, 15, 15]'"
+    if days is not None and (num_mismatches or not num_births):
+        share = f"{shown_count(num_mismatches, num_births)} of {shown_count(num_births)} patients with a date of birth"
+        yield (
+            ("split",),
+            f"the patients of these data are not split this way ({share} are in another split); "
+            "write 'hash: [70, 15, 15]'",
+        )
 
 
 def _filters(cohort: Cohort) -> Iterator[tuple[Path, EncounterFilter]]:

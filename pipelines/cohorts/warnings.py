@@ -7,7 +7,7 @@ from functools import cache
 import polars as pl
 
 from pipelines.cohorts.codes import ResolvedCodes
-from pipelines.cohorts.derive import Labels
+from pipelines.cohorts.derive import CohortLabels
 from pipelines.cohorts.tables import pattern_expr
 from schemas.cohort import AnyEncounter, ClassOf, Cohort, EncounterFilter, LabelsOf
 from schemas.cohort.look_ahead import ONE_END_OF_DATA, look_aheads
@@ -18,7 +18,7 @@ from schemas.tables.events import SPLITS
 
 def warnings_of(
     cohort: Cohort,
-    labels: Labels,
+    labels: CohortLabels,
     codes: ResolvedCodes,
     existing: Callable[[str], Mapping[str, int]],
     rules: DataRules,
@@ -42,8 +42,8 @@ def warnings_of(
 
 def _diagnoses_before_discharge(cohort: Cohort, rules: DataRules) -> list[str]:
     """Say where a cut on when things happened shows what is coded after the stay and dated with its start."""
-    dropped = cohort.features.drop_from_index + cohort.features.drop_types
-    if rules.clock != "time" or cohort.predict_at.anchor != "index.start" or "DX" in dropped:
+    drops = cohort.features.drop_from_index + cohort.features.drop_types
+    if rules.clock != "time" or cohort.predict_at.anchor != "index.start" or "DX" in drops:
         return []
     return [
         "features: under the preset paper a stay's diagnoses, coded after its end, count as known from its start; "
@@ -54,15 +54,15 @@ def _diagnoses_before_discharge(cohort: Cohort, rules: DataRules) -> list[str]:
 def _unmatched_patterns(
     cohort: Cohort, codes: ResolvedCodes, existing: Callable[[str], Mapping[str, int]]
 ) -> list[str]:
-    found, known = [], cache(existing)
+    sentences, codes_in_data = [], cache(existing)
     for name, code_list in cohort.codes.items():
         for vocab, patterns in code_list.patterns.items():
             present = codes[name].get(vocab, {})
             for pattern in patterns:
-                if not _is_matched(pattern, present) and not _is_matched(pattern, known(vocab)):
-                    near = _nearest(pattern, vocab, known(vocab))
-                    found.append(f"codes.{name}.{vocab}: '{pattern}' matches no event{near}")
-    return found
+                if not _is_matched(pattern, present) and not _is_matched(pattern, codes_in_data(vocab)):
+                    near = _nearest(pattern, vocab, codes_in_data(vocab))
+                    sentences.append(f"codes.{name}.{vocab}: '{pattern}' matches no event{near}")
+    return sentences
 
 
 def _is_matched(pattern: str, codes: Mapping[str, int]) -> bool:
@@ -79,20 +79,20 @@ def _nearest(pattern: str, vocab: str, patients: Mapping[str, int]) -> str:
     return f"; the data hold no {vocab} code like it that {SMALLEST_SHOWN} patients have"
 
 
-def _uncovered_windows(cohort: Cohort, labels: Labels) -> list[str]:
+def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:
     """Count the negative rows whose window reaches past the patient's data, and the rows that have no window."""
-    within, until = getattr(cohort.outcome, "within", None), getattr(cohort.outcome, "until", None)
-    rows, found = labels.rows, []
-    if labels.unfollowed and not _is_followed_by_definition(cohort):
-        many = some_of(labels.unfollowed, rows.filter(~pl.col("label")).height)
-        length = f"for less than {within}" if until is None else f"to an earlier time than {until}"
-        found.append(f"{many} negative rows are followed {length}")
+    length, end = getattr(cohort.outcome, "within", None), getattr(cohort.outcome, "until", None)
+    rows, sentences = labels.rows, []
+    if labels.short_follow_up and not _is_followed_by_definition(cohort):
+        share = some_of(labels.short_follow_up, rows.filter(~pl.col("label")).height)
+        period = f"for less than {length}" if end is None else f"to an earlier time than {end}"
+        sentences.append(f"{share} negative rows are followed {period}")
     if labels.windowless:
-        many = some_of(labels.windowless, rows.height)
-        found.append(
-            f"{many} rows have no window: they are predicted at or after {until}, and count as negative"
+        share = some_of(labels.windowless, rows.height)
+        sentences.append(
+            f"{share} rows have no window: they are predicted at or after {end}, and count as negative"
         )
-    return found
+    return sentences
 
 
 def _is_followed_by_definition(cohort: Cohort) -> bool:
@@ -103,7 +103,7 @@ def _is_followed_by_definition(cohort: Cohort) -> bool:
     return outcome.any_encounter == EncounterFilter() and not look_aheads(cohort)
 
 
-def not_trainable(cohort: Cohort, labels: Labels) -> list[str]:
+def not_trainable(cohort: Cohort, labels: CohortLabels) -> list[str]:
     """Return why no model can learn from the labels, or nothing: there is no row, or one outcome only."""
     if labels.rows.is_empty():
         return ["not trainable: the cohort is empty; see where its rows go in the attrition table"]
@@ -115,18 +115,18 @@ def not_trainable(cohort: Cohort, labels: Labels) -> list[str]:
     return [f"not trainable: {fault}" for fault in faults]
 
 
-def _poor_splits(cohort: Cohort, labels: Labels) -> list[str]:
+def _poor_splits(cohort: Cohort, labels: CohortLabels) -> list[str]:
     """Say which splits nothing can be chosen or tested on, and how many classes no row has."""
     if labels.rows.is_empty() or isinstance(cohort.outcome, LabelsOf):
         return []
-    found = [fault for split in SPLITS if split != "train" for fault in _few_classes(labels, split)]
+    sentences = [fault for split in SPLITS if split != "train" for fault in _few_classes(labels, split)]
     if isinstance(cohort.outcome, ClassOf):
         absent = len(set(labels.classes) - set(labels.rows["label"]))
         if absent:
-            found.append(f"{absent} of {len(labels.classes)} classes have no row")
-    return found
+            sentences.append(f"{absent} of {len(labels.classes)} classes have no row")
+    return sentences
 
 
-def _few_classes(labels: Labels, split: str) -> list[str]:
+def _few_classes(labels: CohortLabels, split: str) -> list[str]:
     classes = labels.rows.filter(pl.col("split") == split)["label"].n_unique()
     return [] if classes > 1 else [f"the {split} split {'has one class only' if classes else 'has no rows'}"]

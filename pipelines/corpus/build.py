@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pipelines.corpus import data_card, deciles_by_unit, seqsets, shards, tokens
 from pipelines.corpus.deciles import count_other_units, fit_cuts, refuse_numeric_units
-from pipelines.corpus.training_subjects import fitted_on
+from pipelines.corpus.training_subjects import training_subjects
 from pipelines.engine.buckets import Buckets
 from pipelines.engine.executor import each_bucket
 from pipelines.engine.runs import Runs
@@ -44,7 +44,7 @@ def fit_vocab(
     rules: DataRules,
     *,
     subjects: pl.Series | None = None,
-    held_back: pl.Series | None = None,
+    excluded_encounters: pl.Series | None = None,
     by_unit: bool = False,
 ) -> StepCard:
     """Write vocab/1: laboratory items and cuts over all valued rows, counts over what lies in sets.
@@ -53,45 +53,45 @@ def fit_vocab(
         layout: of the events, and where the vocabulary goes.
         rules: whom to fit on, how much, from which count on.
         subjects: ids of those to fit on; None: as the rules have it.
-        held_back: encounter_id of what is not fitted on, whoever's it is.
+        excluded_encounters: encounter_id of what is not fitted on, whoever's it is.
         by_unit: fit cuts to each item in each of its units, and write them all as cuts/1.
     """
-    ids = fitted_on(layout, rules)["subject_id"] if subjects is None else subjects
-    apart = pl.Series(dtype=pl.Int64) if held_back is None else held_back
-    count = partial(count_bucket, layout, ids.to_arrow(), apart.to_arrow(), by_unit, rules.min_count)
-    counted = _Counts(rules.min_count)
+    ids = training_subjects(layout, rules)["subject_id"] if subjects is None else subjects
+    no_fit = pl.Series(dtype=pl.Int64) if excluded_encounters is None else excluded_encounters
+    count = partial(count_bucket, layout, ids.to_arrow(), no_fit.to_arrow(), by_unit, rules.min_count)
+    counts = _CountSum(rules.min_count)
     for part in each_bucket("vocabulary", count, len(Buckets.read(layout))):
-        counted.add(part)
-    values, units, codes, patients = counted.compact()
+        counts.add(part)
+    values, units, codes, patients = counts.compact()
     if by_unit:
         cuts, deciles, units = deciles_by_unit.fit(values, top=rules.top_labs)
         write_table(cuts.to_arrow(), layout.cuts, CUTS, made_by="fit_vocab")
-        values, cuts = values.filter(deciles_by_unit.IS_LAB), deciles_by_unit.commonest(cuts)
+        values, cuts = values.filter(deciles_by_unit.IS_LAB), deciles_by_unit.commonest_units(cuts)
     else:
         cuts = fit_cuts(values, units, top=rules.top_labs)
         deciles = _count_deciles(values, cuts)
     refuse_numeric_units(units)
-    own = pl.concat([codes, deciles])
-    vocab = tokens.fit_vocab(own, patients, cuts, min_count=rules.min_count)
+    token_counts = pl.concat([codes, deciles])
+    vocab = tokens.fit_vocab(token_counts, patients, cuts, min_count=rules.min_count)
     table = vocab.to_arrow()
     write_table(table, layout.vocab, VOCAB, made_by="fit_vocab", metadata={"rules": rules.model_dump_json()})
     lab_rows = int(values["rows"].sum())
     labs = cuts.filter(pl.col("kind") == "LAB") if by_unit else cuts
     other_units = count_other_units(units.join(labs.select("code"), on="code", how="semi"))
-    of_labs = {"lab_rows": lab_rows, "lab_items": labs.height, "lab_rows_in_other_units": other_units}
+    lab_counts = {"lab_rows": lab_rows, "lab_items": labs.height, "lab_rows_in_other_units": other_units}
     card = StepCard(
         step="vocab",
         contract=contract_name(VOCAB),
-        counts=tokens.vocab_counts(vocab) | (of_labs if lab_rows else {}),
+        counts=tokens.vocab_counts(vocab) | (lab_counts if lab_rows else {}),
         shares={"lab_rows_in_top_items": labs["rows"].sum() / lab_rows} if lab_rows else {},
         hashes={"vocab": content_sha256(table), "config": _sha256(rules)},
-        warnings=[] if by_unit else data_card.odd_units(other_units, lab_rows),
+        warnings=[] if by_unit else data_card.unit_warnings(other_units, lab_rows),
     )
     return shards.write_card(card, layout)
 
 
 @dataclass(frozen=True)
-class Counted:
+class BucketCounts:
     """What the vocabulary is fitted on, of some of the fitted-on subjects; parts add up."""
 
     values: pl.DataFrame  # code, value, rows, in_sets
@@ -102,17 +102,17 @@ class Counted:
     )  # token, subject_id, of those events; of laboratory values <kind>:<item>; not all of many
 
 
-class _Counts:
+class _CountSum:
     """Adds parts up, and now and then folds them, so that memory holds little more than what is distinct."""
 
     def __init__(self, most_patients: int) -> None:
-        self._parts: list[Counted] = []
+        self._parts: list[BucketCounts] = []
         self._most_patients = most_patients
 
-    def add(self, part: Counted) -> None:
+    def add(self, part: BucketCounts) -> None:
         self._parts.append(part)
         if sum(part.values.height + part.patients.height for part in self._parts) > _ROWS_TO_COMPACT:
-            self._parts = [Counted(*self.compact())]
+            self._parts = [BucketCounts(*self.compact())]
 
     def compact(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Return values, units and codes of all parts, each key once and sorted, and enough patients of each token."""
@@ -120,7 +120,7 @@ class _Counts:
             _add_up([part.values for part in self._parts], "code", "value"),
             _add_up([part.units for part in self._parts], "code", "unit"),
             _add_up([part.codes for part in self._parts], "token"),
-            tokens.fewer_patients(pl.concat(part.patients for part in self._parts), most=self._most_patients),
+            tokens.cap_patients(pl.concat(part.patients for part in self._parts), most=self._most_patients),
         )
 
 
@@ -129,8 +129,13 @@ def _add_up(parts: list[pl.DataFrame], *key: str) -> pl.DataFrame:
 
 
 def count_bucket(
-    layout: Layout, subject_ids: pa.Array, held_back: pa.Array, by_unit: bool, most_patients: int, bucket: int
-) -> Counted:
+    layout: Layout,
+    subject_ids: pa.Array,
+    excluded_encounters: pa.Array,
+    by_unit: bool,
+    most_patients: int,
+    bucket: int,
+) -> BucketCounts:
     """Return the counts of one bucket's subjects that are fitted on, less the encounters held back.
 
     Of each token's patients there are `most_patients` at most. With `by_unit` an item's `code` is the one of
@@ -149,36 +154,36 @@ def count_bucket(
         )
         events = read_events(layout.events, kind, bucket, "subject_id", "encounter_id", *columns)
         events = events.filter(pc.is_in(events["subject_id"], subject_ids))
-        if len(held_back):
-            events = events.filter(pc.invert(pc.is_in(events["encounter_id"], held_back)))
+        if len(excluded_encounters):
+            events = events.filter(pc.invert(pc.is_in(events["encounter_id"], excluded_encounters)))
         in_set = pc.is_valid(events["encounter_id"])
         if kind in tokens.VALUED:
             labs = pl.DataFrame(events.append_column("in_set", in_set)).drop_nulls("value")
             if by_unit:
-                labs = deciles_by_unit.keyed(labs, kind)
+                labs = deciles_by_unit.with_item_keys(labs, kind)
             else:
                 units = labs.group_by("code", "unit").agg(rows=pl.len().cast(pl.Int64))
-            counted = labs.group_by(pl.col("code").cast(pl.String), "value").agg(
+            value_counts = labs.group_by(pl.col("code").cast(pl.String), "value").agg(
                 rows=pl.len().cast(pl.Int64), in_sets=pl.col("in_set").sum().cast(pl.Int64)
             )
-            values = pl.concat([values, counted])
-            words = events.select(["mapped", "subject_id"]).filter(in_set)
+            values = pl.concat([values, value_counts])
+            word_events = events.select(["mapped", "subject_id"]).filter(in_set)
             is_valued = pc.and_(in_set, pc.is_valid(events["value"]))
-            valued = events.select(["code", "subject_id"]).filter(is_valued)
+            value_events = events.select(["code", "subject_id"]).filter(is_valued)
             texts = [
-                (tokens.tokens_of_words(kind, valued["code"].combine_chunks()), valued),
-                (tokens.tokens_of_words(kind, words["mapped"].combine_chunks()), words),
+                (tokens.tokens_of_words(kind, value_events["code"].combine_chunks()), value_events),
+                (tokens.tokens_of_words(kind, word_events["mapped"].combine_chunks()), word_events),
             ]
         else:
             in_sets = events.filter(in_set)
             texts = [(tokens.write_tokens(kind, in_sets, NO_CUTS, lookup), in_sets)]
         codes.append(tokens.count_tokens(texts[-1][0]))
         patients += [
-            tokens.patients_of(written, rows["subject_id"].combine_chunks(), most=most_patients)
-            for written, rows in texts
+            tokens.patients_of(row_tokens, rows["subject_id"].combine_chunks(), most=most_patients)
+            for row_tokens, rows in texts
         ]
     text = pl.col("code", "unit").cast(pl.String)
-    return Counted(values, units.with_columns(text), pl.concat(codes), pl.concat(patients))
+    return BucketCounts(values, units.with_columns(text), pl.concat(codes), pl.concat(patients))
 
 
 NO_CUTS = pl.DataFrame(schema={"code": pl.String})
@@ -187,12 +192,12 @@ NO_CUTS = pl.DataFrame(schema={"code": pl.String})
 def _count_deciles(values: pl.DataFrame, cuts: pl.DataFrame) -> pl.DataFrame:
     """Return token, count of the laboratory values in sets."""
     code = values["code"].to_arrow().cast(pa.string()).dictionary_encode()
-    written = tokens.tokens_of_values(code, values["value"].to_numpy(), cuts)
+    row_tokens = tokens.tokens_of_values(code, values["value"].to_numpy(), cuts)
     rows = pl.DataFrame(
-        {"token": pl.Series(written.cast(pa.string()), dtype=pl.String), "count": values["in_sets"]}
+        {"token": pl.Series(row_tokens.cast(pa.string()), dtype=pl.String), "count": values["in_sets"]}
     )
-    counted = rows.drop_nulls("token").group_by("token").agg(pl.col("count").sum())
-    return counted.filter(pl.col("count") > 0)
+    counts = rows.drop_nulls("token").group_by("token").agg(pl.col("count").sum())
+    return counts.filter(pl.col("count") > 0)
 
 
 def write_seqset(
@@ -216,24 +221,24 @@ def write_seqset(
     Raises:
         InputError: not one set holds a token; the earlier shards are untouched.
     """
-    fitted = frozen or layout
+    vocab_layout = frozen or layout
     hashes = {
-        "vocab": content_sha256(read_table(fitted.vocab, VOCAB)),
+        "vocab": content_sha256(read_table(vocab_layout.vocab, VOCAB)),
         "config": _sha256(rules),
     }
     with replace_folder(layout.seqset) as aside:
-        work = partial(write_bucket, layout, fitted, sets, aside, hashes)
+        work = partial(write_bucket, layout, vocab_layout, sets, aside, hashes)
         parts = list(each_bucket("seqset", work, len(Buckets.read(layout))))
-        written = {
+        token_flows = {
             kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind])
             for kind in parts[0].flows
         }
-        data_card.refuse_no_token(written, sum(part.sets.height for part in parts))
+        data_card.refuse_no_token(token_flows, sum(part.sets.height for part in parts))
         shards.require_written(aside, [part.card for part in parts])
-    extracted = StepCard.read(layout.cards, "events").flows
+    source_flows = StepCard.read(layout.cards, "events").flows
     flows = {
-        kind: data_card.tokenized_flow(_flow_of(extracted, (tables or {}).get(kind, kind)), flow)
-        for kind, flow in written.items()
+        kind: data_card.tokenized_flow(_flow_of(source_flows, (tables or {}).get(kind, kind)), flow)
+        for kind, flow in token_flows.items()
     }
     counts = data_card.shard_counts(
         pl.concat(part.sets for part in parts), pl.concat(part.used for part in parts)
@@ -246,15 +251,15 @@ def write_seqset(
         counts={"shards": len(parts), **counts},
         shares=shares,
         hashes=hashes,
-        warnings=data_card.odd_shares(flows, shares),
+        warnings=data_card.share_warnings(flows, shares),
     )
     return shards.write_card(card, layout)
 
 
-def _flow_of(extracted: Mapping[str, Flow], tables: str | Sequence[str]) -> Flow:
+def _flow_of(source_flows: Mapping[str, Flow], tables: str | Sequence[str]) -> Flow:
     """Return the flow of one table, or of several together."""
-    first, *others = [tables] if isinstance(tables, str) else tables
-    return sum((extracted[table] for table in others), extracted[first])
+    first, *more_tables = [tables] if isinstance(tables, str) else tables
+    return sum((source_flows[table] for table in more_tables), source_flows[first])
 
 
 @dataclass(frozen=True)
@@ -269,47 +274,49 @@ class WrittenBucket:
 
 def write_bucket(
     layout: Layout,
-    fitted: Layout,
+    vocab_layout: Layout,
     rules: SetRules,
     folder: Path,
     hashes: Mapping[str, str],
     bucket: int,
 ) -> WrittenBucket:
     """Write the shard of one bucket into `folder`."""
-    vocab = pl.DataFrame(read_table(fitted.vocab, VOCAB))
-    by_unit = is_written(fitted.cuts)
-    cuts = pl.DataFrame(read_table(fitted.cuts, CUTS)) if by_unit else tokens.cuts_of(vocab)
-    lookup, inside = _drug_lookup(fitted), Buckets.read(layout).within(bucket)
+    vocab = pl.DataFrame(read_table(vocab_layout.vocab, VOCAB))
+    by_unit = is_written(vocab_layout.cuts)
+    cuts = pl.DataFrame(read_table(vocab_layout.cuts, CUTS)) if by_unit else tokens.cuts_of(vocab)
+    lookup, inside = _drug_lookup(vocab_layout), Buckets.read(layout).within(bucket)
     if rules.below_age is not None:
         inside &= pl.col("age_years") < rules.below_age
     sets = seqsets.number_sets(scan_table(layout.encounters, ENCOUNTERS).filter(inside)).collect()
     set_of = sets.select("encounter_id", set=pl.int_range(pl.len(), dtype=pl.Int64))
-    flows, encoded, used = {}, [], []
+    flows, token_parts, usage_parts = {}, [], []
     for kind in kinds_of(layout.events):
         columns = ("encounter_id", "time", "available_at", "value", *CODES, *(("unit",) if by_unit else ()))
         events = read_events(layout.events, kind, bucket, *columns)
-        written = tokens.write_tokens(kind, events, cuts, lookup)
+        row_tokens = tokens.write_tokens(kind, events, cuts, lookup)
         encounter = events["encounter_id"].combine_chunks()
-        grown = (
+        above_age_limit = (
             None
             if rules.below_age is None
             else pc.invert(pc.is_in(encounter, sets["encounter_id"].to_arrow()))
         )
-        kept, flows[kind] = _sift(kind, written, encounter, grown)
-        ids, usage = tokens.encode(written.filter(kept), vocab)
-        used.append(usage.with_columns(kind=pl.lit(kind)))
-        placed = pl.DataFrame(events.select(["encounter_id", "time", "available_at"]).filter(kept))
-        encoded.append(
-            placed.with_columns(
+        is_kept, flows[kind] = _keep_tokens_in_sets(kind, row_tokens, encounter, above_age_limit)
+        ids, usage = tokens.encode(row_tokens.filter(is_kept), vocab)
+        usage_parts.append(usage.with_columns(kind=pl.lit(kind)))
+        events_in_sets = pl.DataFrame(events.select(["encounter_id", "time", "available_at"]).filter(is_kept))
+        token_parts.append(
+            events_in_sets.with_columns(
                 token_id=pl.Series(ids),
                 kind=pl.lit(KINDS.index(kind), pl.UInt8),
-                set=_sets_of(placed["encounter_id"], set_of),
+                set=_sets_of(events_in_sets["encounter_id"], set_of),
             )
         )
-    gathered = seqsets.gather_sets(sets, pl.concat(encoded), by_code=rules.by_code)
-    card = shards.write_shard(gathered, folder, bucket, hashes)
-    sizes = pl.Series("size", pc.list_value_length(gathered["tokens"]), dtype=pl.Int64)
-    return WrittenBucket(card, flows, sets.select("subject_id", "flags").with_columns(sizes), pl.concat(used))
+    seqset_rows = seqsets.gather_sets(sets, pl.concat(token_parts), by_code=rules.by_code)
+    card = shards.write_shard(seqset_rows, folder, bucket, hashes)
+    sizes = pl.Series("size", pc.list_value_length(seqset_rows["tokens"]), dtype=pl.Int64)
+    return WrittenBucket(
+        card, flows, sets.select("subject_id", "flags").with_columns(sizes), pl.concat(usage_parts)
+    )
 
 
 def _sets_of(encounter_ids: pl.Series, set_of: pl.DataFrame) -> pl.Series:
@@ -320,33 +327,33 @@ def _sets_of(encounter_ids: pl.Series, set_of: pl.DataFrame) -> pl.Series:
         set_of: encounter_id, set; each encounter once.
     """
     stays = Runs([encounter_ids])
-    named = encounter_ids[stays.heads].to_frame()
+    stay_ids = encounter_ids[stays.heads].to_frame()
     return stays.spread(
-        named.join(set_of, "encounter_id", "left", validate="m:1", maintain_order="left")["set"]
+        stay_ids.join(set_of, "encounter_id", "left", validate="m:1", maintain_order="left")["set"]
     )
 
 
 CODES = ("code", "vocab", "mapped")
 
 
-def _sift(
-    kind: str, written: pa.DictionaryArray, encounter: pa.Array, grown: pa.Array | None
+def _keep_tokens_in_sets(
+    kind: str, row_tokens: pa.DictionaryArray, encounter: pa.Array, above_age_limit: pa.Array | None
 ) -> tuple[pa.Array, Flow]:
     """Return which events are a token in a set, and the flow.
 
     Args:
-        grown: of each event whether its encounter, if any, is none of the sets: begun too late in life; None: none is.
+        above_age_limit: True where the event's encounter starts after the age limit; None: no limit.
     """
-    is_token, in_set = pc.is_valid(written), pc.is_valid(encounter)
-    kept = pc.and_(is_token, in_set)
-    rows, no_token, placed = len(written), written.null_count, pc.sum(kept).as_py() or 0
-    dropped = {WHY_NO_TOKEN.get(kind, "unmapped"): no_token, "no_stay": rows - no_token - placed}
-    kept_rows = placed
-    if grown is not None:
-        kept = pc.and_(kept, pc.invert(grown))
-        kept_rows = pc.sum(kept).as_py() or 0
-        dropped["grown_up"] = placed - kept_rows
-    return kept, Flow(source_rows=rows, kept_rows=kept_rows, dropped=dropped)
+    is_token, in_set = pc.is_valid(row_tokens), pc.is_valid(encounter)
+    is_kept = pc.and_(is_token, in_set)
+    rows, no_token, num_in_sets = len(row_tokens), row_tokens.null_count, pc.sum(is_kept).as_py() or 0
+    drop_counts = {WHY_NO_TOKEN.get(kind, "unmapped"): no_token, "no_stay": rows - no_token - num_in_sets}
+    kept_rows = num_in_sets
+    if above_age_limit is not None:
+        is_kept = pc.and_(is_kept, pc.invert(above_age_limit))
+        kept_rows = pc.sum(is_kept).as_py() or 0
+        drop_counts["grown_up"] = num_in_sets - kept_rows
+    return is_kept, Flow(source_rows=rows, kept_rows=kept_rows, dropped=drop_counts)
 
 
 def _drug_lookup(layout: Layout) -> dict[str, str]:

@@ -23,40 +23,40 @@ HOW_TO_MEND = {
 }
 
 
-def tokenized_flow(extracted: Flow, written: Flow) -> Flow:
+def tokenized_flow(source_flow: Flow, token_flow: Flow) -> Flow:
     """Chain two flows: from the source table's rows to tokens, each reason counted once.
 
     `unmapped` of the second is told apart by what the first noted: NoDx, NoPCS or not in the table at all.
     """
-    reasons = dict(written.dropped)
-    told = {name: rows for name, rows in extracted.noted.items() if name in UNMAPPED}
-    if sum(told.values()) == reasons.get("unmapped", -1):
-        reasons = {**told, **{name: rows for name, rows in reasons.items() if name != "unmapped"}}
+    reasons = dict(token_flow.dropped)
+    unmapped_rows = {name: rows for name, rows in source_flow.noted.items() if name in UNMAPPED}
+    if sum(unmapped_rows.values()) == reasons.get("unmapped", -1):
+        reasons = {**unmapped_rows, **{name: rows for name, rows in reasons.items() if name != "unmapped"}}
     return Flow(
-        source_rows=extracted.source_rows,
-        kept_rows=written.kept_rows,
-        dropped={**extracted.dropped, **reasons},
+        source_rows=source_flow.source_rows,
+        kept_rows=token_flow.kept_rows,
+        dropped={**source_flow.dropped, **reasons},
     )
 
 
-def refuse_no_token(written: Mapping[str, Flow], sets: int) -> None:
+def refuse_no_token(token_flows: Mapping[str, Flow], sets: int) -> None:
     """Raise InputError where not one set holds a token: how many events there were, and why most were dropped.
 
     Args:
-        written: kind -> from events to tokens.
+        token_flows: kind -> from events to tokens.
         sets: how many there are.
     """
-    whole = sum(written.values(), Flow(source_rows=0, kept_rows=0))
+    whole = sum(token_flows.values(), Flow(source_rows=0, kept_rows=0))
     if whole.kept_rows:
         return
-    said = f"seqset: not one token in any of {shown(sets)} sets: "
+    problem = f"seqset: not one token in any of {shown(sets)} sets: "
     if not whole.source_rows:
         raise InputError(
-            f"{said}there are no events. The card of events says what was dropped; give what it lacks."
+            f"{problem}there are no events. The card of events says what was dropped; give what it lacks."
         )
     reason = max(whole.dropped, key=lambda name: whole.dropped[name])
-    some = f"{shown_count(whole.dropped[reason], whole.source_rows)} of {shown(whole.source_rows)} events"
-    raise InputError(f"{said}{some} were dropped as {reason}, {HOW_TO_MEND[reason]}")
+    share = f"{shown_count(whole.dropped[reason], whole.source_rows)} of {shown(whole.source_rows)} events"
+    raise InputError(f"{problem}{share} were dropped as {reason}, {HOW_TO_MEND[reason]}")
 
 
 def histogram(name: str, sizes: pl.Series) -> dict[str, int]:
@@ -69,18 +69,18 @@ def histogram(name: str, sizes: pl.Series) -> dict[str, int]:
     return {label: int(inside.sum()) for label, inside in bins.items()}
 
 
-def shard_counts(sets: pl.DataFrame, used: pl.DataFrame) -> dict[str, int]:
+def shard_counts(sets: pl.DataFrame, usage: pl.DataFrame) -> dict[str, int]:
     """Return the counts of the data card; a set whose content is hidden is counted apart, and nowhere else.
 
     Args:
         sets: subject_id, flags, size (tokens) of every set.
-        used: kind, token (as written), token_id, backed_off, count; in any number of parts.
+        usage: kind, token (as written), token_id, backed_off, count; in any number of parts.
     """
-    hidden = sets["flags"] & TARGET_HIDDEN != 0
-    subjects, hidden_sets, sets = sets["subject_id"].n_unique(), int(hidden.sum()), sets.filter(~hidden)
-    used = used.group_by("kind", "token", "token_id", "backed_off").agg(pl.col("count").sum())
+    is_hidden = sets["flags"] & TARGET_HIDDEN != 0
+    subjects, hidden_sets, sets = sets["subject_id"].n_unique(), int(is_hidden.sum()), sets.filter(~is_hidden)
+    usage = usage.group_by("kind", "token", "token_id", "backed_off").agg(pl.col("count").sum())
     unk = pl.col("token_id") == UNK
-    of_tokens = {
+    token_counts = {
         "tokens": pl.col("count").sum(),
         "distinct_tokens": pl.col("token_id").n_unique(),
         "unk_tokens": pl.col("count").filter(unk).sum(),
@@ -92,14 +92,14 @@ def shard_counts(sets: pl.DataFrame, used: pl.DataFrame) -> dict[str, int]:
         **({"hidden_sets": hidden_sets} if hidden_sets else {}),
         "empty_sets": int((sets["size"] == 0).sum()),
         "sets_without_end": int((sets["flags"] & NO_END != 0).sum()),
-        **used.select(**of_tokens).row(0, named=True),
+        **usage.select(**token_counts).row(0, named=True),
     }
-    by_kind = used.group_by("kind").agg(
-        tokens=of_tokens["tokens"],
+    by_kind = usage.group_by("kind").agg(
+        tokens=token_counts["tokens"],
         distinct_codes=pl.col("token").n_unique(),
         distinct_tokens=pl.col("token_id").filter(~unk).n_unique(),
-        unk_tokens=of_tokens["unk_tokens"],
-        backed_off_tokens=of_tokens["backed_off_tokens"],
+        unk_tokens=token_counts["unk_tokens"],
+        backed_off_tokens=token_counts["backed_off_tokens"],
     )
     for row in by_kind.sort("kind").iter_rows(named=True):
         kind = row.pop("kind")
@@ -122,37 +122,37 @@ def shard_shares(counts: dict[str, int], flows: dict[str, Flow]) -> dict[str, fl
         "empty_sets": counts["empty_sets"] / max(counts["sets"], 1),
     }
     if labs := flows.get("LAB"):
-        valued = labs.kept_rows + labs.dropped["not_top_lab"] + labs.dropped["no_stay"]
-        shares["lab_rows_in_vocabulary"] = 1 - labs.dropped["not_top_lab"] / max(valued, 1)
+        num_values = labs.kept_rows + labs.dropped["not_top_lab"] + labs.dropped["no_stay"]
+        shares["lab_rows_in_vocabulary"] = 1 - labs.dropped["not_top_lab"] / max(num_values, 1)
     return shares
 
 
-def odd_units(other: int, lab_rows: int) -> list[str]:
+def unit_warnings(in_other_units: int, lab_rows: int) -> list[str]:
     """Return a sentence where many values are in another unit than most of their item: one cut is over them all."""
-    if other <= MOST_OTHER_UNITS_SHARE * lab_rows:
+    if in_other_units <= MOST_OTHER_UNITS_SHARE * lab_rows:
         return []
-    some = f"{_share_or_count(other, lab_rows)} of {shown_count(lab_rows)} laboratory values"
+    share = f"{_share_or_count(in_other_units, lab_rows)} of {shown_count(lab_rows)} laboratory values"
     usual = f"usual: below {MOST_OTHER_UNITS_SHARE:.0%}"
-    return [f"LAB: {some} are in another unit than most of their item ({usual})."]
+    return [f"LAB: {share} are in another unit than most of their item ({usual})."]
 
 
-def odd_shares(flows: dict[str, Flow], shares: dict[str, float]) -> list[str]:
+def share_warnings(flows: dict[str, Flow], shares: dict[str, float]) -> list[str]:
     """Return a sentence for each share that is merely odd: nothing need be wrong, but someone should look."""
-    said = []
+    sentences = []
     for kind, flow in flows.items():
-        reached = flow.kept_rows + sum(
+        num_rows = flow.kept_rows + sum(
             flow.dropped.get(reason, 0) for reason in (*MOST_SHARE_OF_SOURCE, "no_stay")
         )
         for reason, most in MOST_SHARE_OF_SOURCE.items():
             count = flow.dropped.get(reason, 0)
-            if count > most * reached:
-                some = f"{_share_or_count(count, reached)} of {shown_count(reached)} rows"
-                said.append(f"{kind}: {some} dropped as {reason} (usual: below {most:.0%}).")
+            if count > most * num_rows:
+                share = f"{_share_or_count(count, num_rows)} of {shown_count(num_rows)} rows"
+                sentences.append(f"{kind}: {share} dropped as {reason} (usual: below {most:.0%}).")
     if shares["unk"] > MOST_UNK_SHARE:
-        said.append(f"{shares['unk']:.1%} of all tokens are [UNK] (usual: below {MOST_UNK_SHARE:.0%}).")
+        sentences.append(f"{shares['unk']:.1%} of all tokens are [UNK] (usual: below {MOST_UNK_SHARE:.0%}).")
     if shares["empty_sets"] > 0.5:
-        said.append(f"{shares['empty_sets']:.1%} of all sets hold no token.")
-    return said
+        sentences.append(f"{shares['empty_sets']:.1%} of all sets hold no token.")
+    return sentences
 
 
 def _share_or_count(count: int, of: int) -> str:

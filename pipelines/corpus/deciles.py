@@ -34,15 +34,15 @@ def fit_cuts(values: pl.DataFrame, units: pl.DataFrame, *, top: int) -> pl.DataF
         .sort(["rows", "code"], descending=[True, False])
         .head(top)
     )
-    fitted = frequent.join(_commonest_unit(units), on="code", how="left", maintain_order="left")
+    items = frequent.join(_commonest_unit(units), on="code", how="left", maintain_order="left")
     by_item = (
         values.join(frequent.select("code"), on="code", how="semi")
         .sort("code", "value")
         .partition_by("code", as_dict=True, include_key=False)
     )
-    cuts = [_cuts_of(by_item[code,]["value"], by_item[code,]["rows"]) for code in fitted["code"]]
+    cuts = [_cuts_of(by_item[code,]["value"], by_item[code,]["rows"]) for code in items["code"]]
     table = np.array(cuts, dtype=np.float64).reshape(len(cuts), len(CUTS))
-    return fitted.select("code", "rows", "unit").with_columns(
+    return items.select("code", "rows", "unit").with_columns(
         pl.Series(name, table[:, k], dtype=pl.Float64) for k, name in enumerate(CUTS)
     )
 
@@ -51,10 +51,10 @@ def _cuts_of(values: pl.Series, rows: pl.Series) -> np.ndarray:
     """Return the nine cuts of one item from its distinct values, rising, and how often each was seen."""
     ends = rows.cum_sum().to_numpy()  # value i fills the sorted places ends[i-1] … ends[i]-1
     place, remainder = np.divmod(np.arange(1, 10, dtype=np.int64) * (ends[-1] - 1), 10)
-    seen = values.to_numpy()
-    low = seen[np.searchsorted(ends, place, side="right")]
+    distinct = values.to_numpy()
+    low = distinct[np.searchsorted(ends, place, side="right")]
     # past the last value the remainder is 0, and any value does
-    high = seen[np.minimum(np.searchsorted(ends, place + 1, side="right"), len(seen) - 1)]
+    high = distinct[np.minimum(np.searchsorted(ends, place + 1, side="right"), len(distinct) - 1)]
     return np.asarray(np.where(remainder == 0, low, low + (high - low) * remainder / 10))
 
 
@@ -64,19 +64,19 @@ def count_other_units(units: pl.DataFrame) -> int:
     Args:
         units: code, unit, rows, each pair once.
     """
-    named = units.drop_nulls("unit")
-    common = named.group_by("code").agg(pl.col("rows").max())
-    return int(named["rows"].sum()) - int(common["rows"].sum())
+    with_unit = units.drop_nulls("unit")
+    common = with_unit.group_by("code").agg(pl.col("rows").max())
+    return int(with_unit["rows"].sum()) - int(common["rows"].sum())
 
 
 def refuse_numeric_units(units: pl.DataFrame) -> None:
     """Raise InputError where more than 1 % of the units given are numbers: a decimal comma moved them there."""
-    named = units.drop_nulls("unit")
-    given = int(named["rows"].sum())
-    numeric = int(named.filter(pl.col("unit").cast(pl.Float64, strict=False).is_not_null())["rows"].sum())
-    if numeric > MOST_NUMERIC_UNITS_SHARE * given:
+    with_unit = units.drop_nulls("unit")
+    num_rows = int(with_unit["rows"].sum())
+    numeric = int(with_unit.filter(pl.col("unit").cast(pl.Float64, strict=False).is_not_null())["rows"].sum())
+    if numeric > MOST_NUMERIC_UNITS_SHARE * num_rows:
         raise InputError(
-            f"events: column unit: {numeric:,} of {given:,} laboratory rows hold a number, as where decimal commas "
+            f"events: column unit: {numeric:,} of {num_rows:,} laboratory rows hold a number, as where decimal commas "
             "are not quoted. Write decimal points, or quote every field that holds a comma."
         )
 
@@ -100,7 +100,7 @@ def deciles(items: np.ndarray, values: np.ndarray, cuts: pl.DataFrame) -> np.nda
         values: f64 [values].
         cuts: cut_1 … cut_9.
     """
-    found = np.ones(len(values), dtype=np.uint8)
+    ranks = np.ones(len(values), dtype=np.uint8)
     for name in CUTS if cuts.height else ():
-        found += np.take(cuts[name].to_numpy(), items) < values
-    return found
+        ranks += np.take(cuts[name].to_numpy(), items) < values
+    return ranks

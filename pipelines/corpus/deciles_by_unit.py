@@ -13,7 +13,7 @@ _SEPARATOR = "\x1f"  # ASCII's own unit separator: in no code
 IS_LAB = pl.col("code").str.starts_with(f"LAB{_SEPARATOR}")
 
 
-def keyed(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
+def with_item_keys(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
     """Return valued rows of one kind with kind, code and unit as their `code`."""
     unit = pl.col("unit").cast(pl.String).fill_null("")
     parts = [pl.lit(kind), pl.col("code").cast(pl.String), unit]
@@ -34,25 +34,27 @@ def fit(values: pl.DataFrame, *, top: int) -> tuple[pl.DataFrame, pl.DataFrame, 
         code, unit?, rows.
     """
     nothing = pl.DataFrame(schema={"code": pl.String, "unit": pl.String, "rows": pl.Int64})
-    fitted = pl.concat(
+    all_cuts = pl.concat(
         [
             fit_cuts(values.filter(IS_LAB), nothing, top=top),
             fit_cuts(values.filter(~IS_LAB), nothing, top=values.height),
         ]
     )
-    cuts = _parted(fitted.drop("unit")).select("kind", "code", "unit", pl.col("rows").cast(pl.Int64), *CUTS)
-    units = _parted(values.filter(IS_LAB)).group_by("code", "unit").agg(pl.col("rows").sum())
-    return cuts, _count(_parted(values), cuts), units
+    cuts = _split_keys(all_cuts.drop("unit")).select(
+        "kind", "code", "unit", pl.col("rows").cast(pl.Int64), *CUTS
+    )
+    units = _split_keys(values.filter(IS_LAB)).group_by("code", "unit").agg(pl.col("rows").sum())
+    return cuts, _count(_split_keys(values), cuts), units
 
 
-def commonest(cuts: pl.DataFrame) -> pl.DataFrame:
+def commonest_units(cuts: pl.DataFrame) -> pl.DataFrame:
     """Return each item once: in its commonest unit, `rows` in all its units."""
     whole = cuts.group_by("kind", "code").agg(pl.col("rows").sum())
     first = cuts.drop("rows").unique(["kind", "code"], keep="first", maintain_order=True)
     return first.join(whole, on=["kind", "code"], how="left", maintain_order="left")
 
 
-def _parted(rows: pl.DataFrame) -> pl.DataFrame:
+def _split_keys(rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows with kind, code and unit as columns of their own again."""
     parts = pl.col("code").str.splitn(_SEPARATOR, 3)
     unit = parts.struct[2]
@@ -60,14 +62,16 @@ def _parted(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _count(values: pl.DataFrame, cuts: pl.DataFrame) -> pl.DataFrame:
-    counted = [pl.DataFrame(schema={"token": pl.String, "count": pl.Int64})]
+    counts = [pl.DataFrame(schema={"token": pl.String, "count": pl.Int64})]
     for kind in VALUED:
-        own = values.filter(pl.col("kind") == kind)
-        code, unit = (own[name].to_arrow().cast("string").dictionary_encode() for name in ("code", "unit"))
-        written = tokens_of_values(
-            code, own["value"].to_numpy(), cuts.filter(pl.col("kind") == kind), kind=kind, unit=unit
+        kind_values = values.filter(pl.col("kind") == kind)
+        code, unit = (
+            kind_values[name].to_arrow().cast("string").dictionary_encode() for name in ("code", "unit")
         )
-        texts = pl.Series("token", written.cast("string"), dtype=pl.String)
-        counted.append(pl.DataFrame({"token": texts, "count": own["in_sets"]}))
-    whole = pl.concat(counted).drop_nulls("token").group_by("token").agg(pl.col("count").sum())
+        row_tokens = tokens_of_values(
+            code, kind_values["value"].to_numpy(), cuts.filter(pl.col("kind") == kind), kind=kind, unit=unit
+        )
+        texts = pl.Series("token", row_tokens.cast("string"), dtype=pl.String)
+        counts.append(pl.DataFrame({"token": texts, "count": kind_values["in_sets"]}))
+    whole = pl.concat(counts).drop_nulls("token").group_by("token").agg(pl.col("count").sum())
     return whole.filter(pl.col("count") > 0)

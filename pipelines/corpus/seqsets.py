@@ -73,7 +73,7 @@ def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame, *, by_code: bool = Fal
     }
     sizes = np.bincount(of_set, minlength=sets.height)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-    gathered = sets.to_arrow()
+    rows = sets.to_arrow()
     for name, values in lists.items():
-        gathered = gathered.append_column(name, pa.ListArray.from_arrays(offsets, values))
-    return gathered
+        rows = rows.append_column(name, pa.ListArray.from_arrays(offsets, values))
+    return rows

@@ -23,12 +23,14 @@ def require_written(folder: Path, cards: Iterable[ShardCard]) -> None:
     Raises:
         ContractError: one is not there, is not what its card says, or nobody returned a card of it.
     """
-    told = {card.file: card.file_sha256 for card in cards}
-    found = {path.name: file_sha256(path) for path in folder.glob("*.parquet")}
-    if wrong := sum(told.get(name) != found.get(name) for name in told.keys() | found.keys()):
+    card_hashes = {card.file: card.file_sha256 for card in cards}
+    file_hashes = {path.name: file_sha256(path) for path in folder.glob("*.parquet")}
+    if wrong := sum(
+        card_hashes.get(name) != file_hashes.get(name) for name in card_hashes.keys() | file_hashes.keys()
+    ):
         raise ContractError(
-            f"{folder}: {wrong:,} of {len(told):,} shards are not here as their workers wrote them. All workers must "
-            "see the data folder under the same path, on one file system; mend that and run again."
+            f"{folder}: {wrong:,} of {len(card_hashes):,} shards are not here as their workers wrote them. All workers "
+            "must see the data folder under the same path, on one file system. Fix that and run again."
         )
 
 

@@ -38,26 +38,28 @@ def write_tokens(
         cuts: code, cut_1 … cut_9 of the laboratory items that are tokens; or cuts/1, with kind and unit.
         drug_lookup: drug name -> ATC, for medications that extraction did not map.
     """
-    code, vocab, mapped = (events[name].combine_chunks() for name in ("code", "vocab", "mapped"))
+    code, vocab, target = (events[name].combine_chunks() for name in ("code", "vocab", "mapped"))
     if kind in VALUED:
         by_unit = "kind" in cuts.columns
-        own = cuts.filter(pl.col("kind") == kind) if by_unit else cuts
+        kind_cuts = cuts.filter(pl.col("kind") == kind) if by_unit else cuts
         unit = events["unit"].combine_chunks() if by_unit else None
-        valued = tokens_of_values(code, events["value"].to_numpy(), own, kind=kind, unit=unit)
+        value_tokens = tokens_of_values(code, events["value"].to_numpy(), kind_cuts, kind=kind, unit=unit)
         return (
-            _first_given(valued, tokens_of_words(kind, mapped)) if mapped.null_count < len(mapped) else valued
+            _coalesce(value_tokens, tokens_of_words(kind, target))
+            if target.null_count < len(target)
+            else value_tokens
         )
     if kind == "MED":
-        mapped = _first_given(mapped, _look_up(code, vocab, drug_lookup))
-        if mapped.null_count and RXNORM in vocab.dictionary.to_pylist():
-            mapped = _first_given(mapped, _rxnorm(code, vocab))
-    return tokens_of_words(kind, mapped)
+        target = _coalesce(target, _atc_of_names(code, vocab, drug_lookup))
+        if target.null_count and RXNORM in vocab.dictionary.to_pylist():
+            target = _coalesce(target, _rxnorm(code, vocab))
+    return tokens_of_words(kind, target)
 
 
-def tokens_of_words(kind: str, mapped: pa.DictionaryArray) -> pa.DictionaryArray:
+def tokens_of_words(kind: str, target: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return <kind>:<what a code is mapped to>; null where it is to nothing."""
-    texts = pc.binary_join_element_wise(pa.scalar(f"{kind}:"), mapped.dictionary.cast(pa.string()), "")
-    return pa.DictionaryArray.from_arrays(mapped.indices, texts)
+    texts = pc.binary_join_element_wise(pa.scalar(f"{kind}:"), target.dictionary.cast(pa.string()), "")
+    return pa.DictionaryArray.from_arrays(target.indices, texts)
 
 
 def tokens_of_values(
@@ -78,10 +80,12 @@ def tokens_of_values(
         unit: of each value; None: an item's cuts hold whatever the unit.
     """
     item = _rows_of(code, cuts) if unit is None else _rows_by_unit(code, unit, cuts)
-    known = (item >= 0) & ~np.isnan(values)
+    has_decile = (item >= 0) & ~np.isnan(values)
     decile = deciles(np.maximum(item, 0), values, cuts)
     texts = [f"{kind}:{item}_Q{decile}" for item in cuts["code"] for decile in DECILES]
-    indices = pa.array(np.where(known, item * len(DECILES) + decile - 1, 0), pa.int32(), mask=~known)
+    indices = pa.array(
+        np.where(has_decile, item * len(DECILES) + decile - 1, 0), pa.int32(), mask=~has_decile
+    )
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
 
 
@@ -100,8 +104,8 @@ def _rows_by_unit(code: pa.DictionaryArray, unit: pa.DictionaryArray, cuts: pl.D
     units = [*unit.dictionary.to_pylist(), None]
     table = [[row_of.get((item, name), -1) for name in units] for item in code.dictionary.to_pylist()]
     of_unit = pc.fill_null(unit.indices, len(units) - 1).to_numpy()
-    found: np.ndarray = np.array(table, dtype=np.int64)[code.indices.to_numpy(), of_unit]
-    return found
+    rows: np.ndarray = np.array(table, dtype=np.int64)[code.indices.to_numpy(), of_unit]
+    return rows
 
 
 def _rxnorm(code: pa.DictionaryArray, vocab: pa.DictionaryArray) -> pa.DictionaryArray:
@@ -111,33 +115,33 @@ def _rxnorm(code: pa.DictionaryArray, vocab: pa.DictionaryArray) -> pa.Dictionar
     return pa.DictionaryArray.from_arrays(indices, texts)
 
 
-def _look_up(
+def _atc_of_names(
     code: pa.DictionaryArray, vocab: pa.DictionaryArray, drug_lookup: Mapping[str, str]
 ) -> pa.DictionaryArray:
     """Return the ATC of each event whose code is a drug name."""
-    found = pa.array(
+    atc = pa.array(
         [drug_lookup.get(name) for name in code.dictionary.to_pylist()], pa.string()
     ).dictionary_encode()
     is_name = pc.equal(vocab, "name") if len(vocab) else pa.array([], pa.bool_())
     return pa.DictionaryArray.from_arrays(
-        pc.if_else(is_name, found.indices.take(code.indices), pa.scalar(None, pa.int32())), found.dictionary
+        pc.if_else(is_name, atc.indices.take(code.indices), pa.scalar(None, pa.int32())), atc.dictionary
     )
 
 
-def _first_given(first: pa.DictionaryArray, second: pa.DictionaryArray) -> pa.DictionaryArray:
+def _coalesce(first: pa.DictionaryArray, second: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return `first` where it is not null, else `second`."""
-    both = pa.concat_arrays([first.dictionary.cast(pa.string()), second.dictionary]).dictionary_encode()
-    renumbered = [
-        both.indices[: len(first.dictionary)].take(first.indices),
-        both.indices[len(first.dictionary) :].take(second.indices),
+    merged = pa.concat_arrays([first.dictionary.cast(pa.string()), second.dictionary]).dictionary_encode()
+    indices = [
+        merged.indices[: len(first.dictionary)].take(first.indices),
+        merged.indices[len(first.dictionary) :].take(second.indices),
     ]
-    return pa.DictionaryArray.from_arrays(pc.coalesce(*renumbered), both.dictionary)
+    return pa.DictionaryArray.from_arrays(pc.coalesce(*indices), merged.dictionary)
 
 
 def count_tokens(tokens: pa.DictionaryArray) -> pl.DataFrame:
     """Return token, count of the tokens that are not null, in no order."""
-    given = tokens.indices.drop_null().to_numpy()
-    counts = np.bincount(given, minlength=len(tokens.dictionary))
+    indices = tokens.indices.drop_null().to_numpy()
+    counts = np.bincount(indices, minlength=len(tokens.dictionary))
     table = pl.DataFrame(
         {"token": pl.Series(tokens.dictionary, dtype=pl.String), "count": counts.astype(np.int64)}
     )
@@ -152,10 +156,10 @@ def patients_of(tokens: pa.DictionaryArray, subject_ids: pa.Array, *, most: int)
         most: of one token; so many are enough to know that they are no fewer.
     """
     if tokens.indices.null_count:
-        is_given = tokens.indices.is_valid()
-        tokens, subject_ids = tokens.filter(is_given), subject_ids.filter(is_given)
+        is_token = tokens.indices.is_valid()
+        tokens, subject_ids = tokens.filter(is_token), subject_ids.filter(is_token)
     place = tokens.indices.to_numpy().astype(np.int64)
-    ids, subject = _numbered(subject_ids.to_numpy())
+    ids, subject = _dense_ids(subject_ids.to_numpy())
     if len(ids) * len(tokens.dictionary) <= _MOST_CELLS:
         has = np.zeros((len(tokens.dictionary), len(ids)), dtype=bool)  # no sort: a mark for every event
         place *= len(ids)
@@ -166,8 +170,8 @@ def patients_of(tokens: pa.DictionaryArray, subject_ids: pa.Array, *, most: int)
         subject = np.concatenate([np.empty(0, dtype=np.int64), *patients])
     else:
         pairs = pl.DataFrame({"place": place, "subject": subject}).unique().sort("place", "subject")
-        few = pairs.group_by("place", maintain_order=True).head(most)
-        place, subject = few["place"].to_numpy(), few["subject"].to_numpy()
+        sample = pairs.group_by("place", maintain_order=True).head(most)
+        place, subject = sample["place"].to_numpy(), sample["subject"].to_numpy()
     texts = pl.Series("token", tokens.dictionary, dtype=pl.String)
     return pl.DataFrame({"token": texts.gather(place), "subject_id": ids[subject]})
 
@@ -175,7 +179,7 @@ def patients_of(tokens: pa.DictionaryArray, subject_ids: pa.Array, *, most: int)
 _MOST_CELLS = 100_000_000
 
 
-def _numbered(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _dense_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct ids, and of each id its place among them; events come patient by patient as a rule."""
     if not len(ids):
         return ids, np.empty(0, dtype=np.int64)
@@ -184,15 +188,15 @@ def _numbered(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return distinct, place_of_run.repeat(np.diff(heads, append=len(ids)))
 
 
-def fewer_patients(patients: pl.DataFrame, *, most: int) -> pl.DataFrame:
+def cap_patients(patients: pl.DataFrame, *, most: int) -> pl.DataFrame:
     """Return token, subject_id, each pair once and of a token `most` at most."""
     return patients.unique().group_by("token").head(most)
 
 
 def common_tokens(patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
     """Return token: those that `min_count` patients or more have, of token, subject_id in any number of copies."""
-    counted = patients.unique().group_by("token").len()
-    return counted.filter(pl.col("len") >= min_count).select("token")
+    num_patients = patients.unique().group_by("token").len()
+    return num_patients.filter(pl.col("len") >= min_count).select("token")
 
 
 def parent_token(token: pl.Expr) -> pl.Expr:
@@ -200,11 +204,11 @@ def parent_token(token: pl.Expr) -> pl.Expr:
 
     A code that names its vocabulary (`DX:SNOMED/38341003`) is of neither.
     """
-    named = token.str.contains("/", literal=True)
+    names_vocabulary = token.str.contains("/", literal=True)
     length = token.str.len_chars().cast(pl.Int64)
-    is_dx = token.str.starts_with("DX:") & ~named
+    is_dx = token.str.starts_with("DX:") & ~names_vocabulary
     # no ATC code has two letters first
-    is_med = token.str.starts_with("MED:") & ~token.str.starts_with("MED:RX") & ~named
+    is_med = token.str.starts_with("MED:") & ~token.str.starts_with("MED:RX") & ~names_vocabulary
     category = pl.when(is_dx & (length > len("DX:") + ICD_CATEGORY_LENGTH)).then(token.str.head(length - 1))
     levels = [
         pl.when(is_med & (length > len("MED:") + level)).then(token.str.head(len("MED:") + level))
@@ -213,17 +217,17 @@ def parent_token(token: pl.Expr) -> pl.Expr:
     return pl.coalesce(category, *levels)
 
 
-def roll_up(own: pl.DataFrame, patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
+def roll_up(counts: pl.DataFrame, patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
     """Return token, count, is_common where a token of fewer than `min_count` patients adds all it has to its parent.
 
     From the longest to the shortest, so that a parent's count and patients are its own and all that back off to it.
 
     Args:
-        own: token, count as written.
+        counts: token, count as written.
         patients: token, subject_id; of a token all its patients, or `min_count` of them.
     """
-    done: list[pl.DataFrame] = []
-    waiting = own.select("token", pl.col("count").cast(pl.Int64))
+    levels: list[pl.DataFrame] = []
+    waiting = counts.select("token", pl.col("count").cast(pl.Int64))
     up = parent_token(pl.col("token")).alias("token")
     while waiting.height:
         length = pl.col("token").str.len_chars()
@@ -232,64 +236,68 @@ def roll_up(own: pl.DataFrame, patients: pl.DataFrame, *, min_count: int) -> pl.
         is_common = pl.col("token").is_in(
             common_tokens(patients_of_longest, min_count=min_count)["token"].implode()
         )
-        done.append(longest.with_columns(is_common=is_common))
+        levels.append(longest.with_columns(is_common=is_common))
         backing_off = longest.filter(~is_common).select(up, "count").drop_nulls("token")
-        moved = patients_of_longest.filter(~is_common).select(up, "subject_id").drop_nulls("token")
+        patients_of_parents = (
+            patients_of_longest.filter(~is_common).select(up, "subject_id").drop_nulls("token")
+        )
         waiting = (
             pl.concat([waiting.filter(~is_longest), backing_off]).group_by("token").agg(pl.col("count").sum())
         )
-        patients = pl.concat([patients.filter(~is_longest), moved])
-    return pl.concat(done) if done else waiting.with_columns(is_common=pl.lit(False))
+        patients = pl.concat([patients.filter(~is_longest), patients_of_parents])
+    return pl.concat(levels) if levels else waiting.with_columns(is_common=pl.lit(False))
 
 
-def nearest_token(tokens: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
-    """Return token, nearest: the token itself, else its closest ancestor that is in `kept`, else null.
+def nearest_token(tokens: pl.DataFrame, vocabulary: pl.DataFrame) -> pl.DataFrame:
+    """Return token, nearest: the token itself, else its closest ancestor that is in `vocabulary`, else null.
 
     Args:
         tokens: token, each once.
-        kept: token, the ones with an id.
+        vocabulary: token, the ones with an id.
     """
-    known = kept.select("token", found="token")
-    walked = tokens.select("token", at="token", nearest=pl.lit(None, pl.String))
-    while walked.select((pl.col("nearest").is_null() & pl.col("at").is_not_null()).any()).item():
-        walked = (
-            walked.join(known, left_on="at", right_on="token", how="left")
+    with_id = vocabulary.select("token", found="token")
+    ancestors = tokens.select("token", at="token", nearest=pl.lit(None, pl.String))
+    while ancestors.select((pl.col("nearest").is_null() & pl.col("at").is_not_null()).any()).item():
+        ancestors = (
+            ancestors.join(with_id, left_on="at", right_on="token", how="left")
             .with_columns(nearest=pl.coalesce("nearest", "found"), at=parent_token(pl.col("at")))
             .drop("found")
         )
-    return walked.select("token", "nearest")
+    return ancestors.select("token", "nearest")
 
 
 def fit_vocab(
-    own: pl.DataFrame, patients: pl.DataFrame, cuts: pl.DataFrame, *, min_count: int
+    counts: pl.DataFrame, patients: pl.DataFrame, cuts: pl.DataFrame, *, min_count: int
 ) -> pl.DataFrame:
     """Return vocab/1: specials, then kind by kind in the order of codes, ten rows for each laboratory item.
 
     A code of fewer than `min_count` patients is not in it: it is counted in its parent, or is [UNK].
 
     Args:
-        own: token, count, each token once, of the events that lie in sets of the fitted-on subjects.
+        counts: token, count, each token once, of the events that lie in sets of the fitted-on subjects.
         patients: token, subject_id; of a token all its patients, or `min_count` of them. A decile's are its item's,
             whose token is <kind>:<item>.
         cuts: code, unit, cut_1 … cut_9, each item once; with kind where not all are LAB.
     """
     is_decile = pl.col("token").str.contains(_IS_DECILE)
-    coded = roll_up(own.filter(~is_decile), patients, min_count=min_count)
+    code_counts = roll_up(counts.filter(~is_decile), patients, min_count=min_count)
     rows = pl.concat(
         [
-            _code_rows(coded.filter("is_common")),
-            _lab_rows(cuts, own.filter(is_decile), common_tokens(patients, min_count=min_count), min_count),
+            _code_rows(code_counts.filter("is_common")),
+            _lab_rows(
+                cuts, counts.filter(is_decile), common_tokens(patients, min_count=min_count), min_count
+            ),
         ]
     )
-    ordered = rows.sort(
+    sorted_rows = rows.sort(
         pl.col("kind").replace_strict({kind: place for place, kind in enumerate(KINDS)}), "code", "decile"
     )
-    kept = pl.col("is_common")
-    numbered = ordered.with_columns(
-        token_id=pl.when(kept).then(kept.cum_sum() + len(SPECIALS) - 1).cast(pl.UInt32),
+    has_id = pl.col("is_common")
+    vocab_rows = sorted_rows.with_columns(
+        token_id=pl.when(has_id).then(has_id.cum_sum() + len(SPECIALS) - 1).cast(pl.UInt32),
         parent=pl.lit(None, pl.String),
     )
-    return pl.concat([_special_rows(), numbered], how="diagonal").select(
+    return pl.concat([_special_rows(), vocab_rows], how="diagonal").select(
         "token_id", "token", "kind", "code", "unit", "low", "high", "parent", "count_train"
     )
 
@@ -312,9 +320,9 @@ def _special_rows() -> pl.DataFrame:
     )
 
 
-def _code_rows(counted: pl.DataFrame) -> pl.DataFrame:
+def _code_rows(counts: pl.DataFrame) -> pl.DataFrame:
     parts = pl.col("token").str.splitn(":", 2)
-    return counted.select(
+    return counts.select(
         "token",
         kind=parts.struct[0],
         code=parts.struct[1],
@@ -327,9 +335,7 @@ def _code_rows(counted: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _lab_rows(
-    cuts: pl.DataFrame, counted: pl.DataFrame, common: pl.DataFrame, min_count: int
-) -> pl.DataFrame:
+def _lab_rows(cuts: pl.DataFrame, counts: pl.DataFrame, common: pl.DataFrame, min_count: int) -> pl.DataFrame:
     """Return ten rows for each item; common are the deciles with `min_count` values of an item that is."""
     kind = pl.col("kind") if "kind" in cuts.columns else pl.lit("LAB")
     deciles = pl.concat(
@@ -346,7 +352,7 @@ def _lab_rows(
     )
     item = pl.concat_str("kind", pl.lit(":"), "code")
     return (
-        deciles.join(counted, on="token", how="left")
+        deciles.join(counts, on="token", how="left")
         .with_columns(count_train=pl.col("count").fill_null(0).cast(pl.Int64))
         .with_columns(is_common=(pl.col("count_train") >= min_count) & item.is_in(common["token"].implode()))
         .drop("count")
@@ -377,16 +383,20 @@ def encode(tokens: pa.DictionaryArray, vocab: pl.DataFrame) -> tuple[np.ndarray,
         token, token_id, backed_off, count of each token that occurs.
     """
     texts = pl.DataFrame({"token": pl.Series(tokens.dictionary, dtype=pl.String)})
-    kept = vocab.drop_nulls("token_id").select("token", "token_id")
-    nearest = nearest_token(texts.unique(), kept)
-    found = (
+    with_id = vocab.drop_nulls("token_id").select("token", "token_id")
+    nearest = nearest_token(texts.unique(), with_id)
+    id_of_text = (
         texts.join(nearest, on="token", how="left", maintain_order="left")
-        .join(kept, left_on="nearest", right_on="token", how="left", maintain_order="left")
+        .join(with_id, left_on="nearest", right_on="token", how="left", maintain_order="left")
         .select(
             "token",
             token_id=pl.col("token_id").fill_null(UNK).cast(pl.UInt32),
             backed_off=(pl.col("nearest") != pl.col("token")).fill_null(False),
         )
     )
-    ids = found["token_id"].to_numpy()[tokens.indices.to_numpy()] if len(tokens) else np.empty(0, np.uint32)
-    return ids, found.unique().join(count_tokens(tokens), on="token")
+    ids = (
+        id_of_text["token_id"].to_numpy()[tokens.indices.to_numpy()]
+        if len(tokens)
+        else np.empty(0, np.uint32)
+    )
+    return ids, id_of_text.unique().join(count_tokens(tokens), on="token")

@@ -9,13 +9,13 @@ from schemas.rules import DataRules
 from schemas.tables.events import SUBJECTS
 
 
-def fitted_on(layout: Layout, rules: DataRules) -> pl.DataFrame:
+def training_subjects(layout: Layout, rules: DataRules) -> pl.DataFrame:
     """Return the subject_id of the subjects whatever is fitted may see."""
-    known = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
-    fitted = known if rules.fit_on == "all" else known.filter(pl.col("split") == "train")
-    if not fitted.height:
+    subjects = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
+    training = subjects if rules.fit_on == "all" else subjects.filter(pl.col("split") == "train")
+    if not training.height:
         raise InputError(
-            f"subjects: none of {known.height:,} is in the training split, which everything is fitted on. "
+            f"subjects: none of {subjects.height:,} is in the training split, which everything is fitted on. "
             "Give more patients, or tokenize these by a fitted vocabulary."
         )
-    return fitted.select("subject_id")
+    return training.select("subject_id")

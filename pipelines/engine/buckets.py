@@ -64,10 +64,10 @@ class Buckets:
     def of(self, subject_ids: pl.Series) -> np.ndarray:
         """Return each subject's bucket, u8 to u64 [rows]; an id below the first range counts to the first."""
         ids = subject_ids.to_numpy()
-        of_one = Runs([ids])
-        found = np.searchsorted(self._firsts, ids[of_one.heads], side="right") - 1
+        runs = Runs([ids])
+        bucket = np.searchsorted(self._firsts, ids[runs.heads], side="right") - 1
         # of few bits, which numpy sorts by counting
-        return of_one.spread(np.maximum(found, 0).astype(np.min_scalar_type(len(self))))
+        return runs.spread(np.maximum(bucket, 0).astype(np.min_scalar_type(len(self))))
 
     def within(self, bucket: int) -> pl.Expr:
         """Return whether a row's subject_id lies in the bucket's range."""
@@ -92,10 +92,10 @@ class Buckets:
 
     def split(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """Yield the rows of each bucket that has some, in the order they came in."""
-        ordered, begins = self.in_order(rows)
+        rows_by_bucket, begins = self.in_order(rows)
         for start, end in pairwise(begins.tolist()):
             if end > start:
-                yield ordered[start:end]
+                yield rows_by_bucket[start:end]
 
 
 class Spill:

@@ -93,17 +93,19 @@ def _results(
             threads = max(sum(client.nthreads().values()), 1)
             room = BUCKETS_PER_THREAD * threads - sum(not future.done() for future in on_their_way)
             for bucket in islice(ahead, max(room, 0)):
-                on_their_way.append(client.submit(_done, work, bucket, pure=False, retries=TIMES_TRIED - 1))
+                on_their_way.append(
+                    client.submit(_run_bucket, work, bucket, pure=False, retries=TIMES_TRIED - 1)
+                )
             if not on_their_way:
                 return
-            done = _wait_for(on_their_way[0], client, address, step)
+            result = _wait_for(on_their_way[0], client, address, step)
             on_their_way.popleft()
-            if isinstance(done, _Fault):
-                raise done.fault
-            yield done
+            if isinstance(result, _Fault):
+                raise result.fault
+            yield result
             progress.advance(1)
     finally:
-        _let_end(client, step, [future for future in on_their_way if not future.done()])
+        _wait_for_rest(client, step, [future for future in on_their_way if not future.done()])
 
 
 def _wait_for(future: "Future[Any]", client: Client, address: str, step: str) -> Any:
@@ -119,7 +121,7 @@ def _wait_for(future: "Future[Any]", client: Client, address: str, step: str) ->
             _require_workers(client, address, step)
 
 
-def _let_end(client: Client, step: str, futures: list["Future[Any]"]) -> None:
+def _wait_for_rest(client: Client, step: str, futures: list["Future[Any]"]) -> None:
     """Wait for what workers are at, ten minutes at most; not where nobody is left to be at it."""
     try:
         if not futures or not client.nthreads():
@@ -140,19 +142,19 @@ class _Fault:
     fault: NestError
 
 
-def _done(work: Callable[[int], Result], bucket: int) -> Result | _Fault:
+def _run_bucket(work: Callable[[int], Result], bucket: int) -> Result | _Fault:
     try:
         return work(bucket)
     except NestError as error:
         return _Fault(error)
     except OSError as error:  # raised on, it would pass for the scheduler's
-        why = (
+        reason = (
             "no such file" if isinstance(error, FileNotFoundError) else error.strerror or type(error).__name__
         )
         return _Fault(
             NestError(
                 f"{_file_of(error)}: cannot be used on the Dask worker at {socket.gethostname()} "
-                f"({why}). All workers must see the data folder under the same "
+                f"({reason}). All workers must see the data folder under the same "
                 "path and have the right to write there; mend that and run again."
             )
         )
@@ -162,5 +164,5 @@ def _file_of(error: OSError) -> str:
     """Return the file an error is about: polars and Arrow name it in their sentence alone."""
     if error.filename is not None:
         return str(error.filename)
-    named = re.search(r"'(/[^']+)'|: (/.+)$", str(error), re.MULTILINE)
-    return next(filter(None, named.groups())) if named else "a file"
+    match = re.search(r"'(/[^']+)'|: (/.+)$", str(error), re.MULTILINE)
+    return next(filter(None, match.groups())) if match else "a file"

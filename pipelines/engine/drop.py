@@ -5,19 +5,19 @@ import polars as pl
 from schemas.cards import Flow
 
 
-def sift(rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> tuple[pl.DataFrame, Flow]:
+def drop_rows(rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> tuple[pl.DataFrame, Flow]:
     """Keep the rows no reason holds for; the first reason that holds is the one that counts.
 
     Args:
         rows: any table.
         reasons: reason -> boolean expression, in order of precedence; null counts as false.
     """
-    judged = rows.select(holds.fill_null(False).alias(reason) for reason, holds in reasons.items())
-    kept = pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True)
-    dropped = {}
+    reason_flags = rows.select(holds.fill_null(False).alias(reason) for reason, holds in reasons.items())
+    keep = pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True)
+    drop_counts = {}
     for reason in reasons:
-        hit = judged[reason] & kept
-        dropped[reason] = int(hit.sum())
-        kept &= ~hit
-    left = rows.filter(kept) if any(dropped.values()) else rows
-    return left, Flow(source_rows=rows.height, kept_rows=left.height, dropped=dropped)
+        hit = reason_flags[reason] & keep
+        drop_counts[reason] = int(hit.sum())
+        keep &= ~hit
+    kept_rows = rows.filter(keep) if any(drop_counts.values()) else rows
+    return kept_rows, Flow(source_rows=rows.height, kept_rows=kept_rows.height, dropped=drop_counts)

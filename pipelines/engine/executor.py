@@ -22,7 +22,7 @@ class Workers(Protocol):
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalWorkers:
     """One bucket after the other in this process; polars and Arrow use its cores."""
 
     def each(self, step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
@@ -32,7 +32,7 @@ class Here:
             progress.advance(1)
 
 
-_workers: Workers = Here()
+_workers: Workers = LocalWorkers()
 
 
 def use(scheduler: str | None) -> None:
@@ -43,7 +43,7 @@ def use(scheduler: str | None) -> None:
     """
     global _workers
     if scheduler is None:
-        _workers = Here()
+        _workers = LocalWorkers()
         return
     try:
         from pipelines.engine.dask import Cluster

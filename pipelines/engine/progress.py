@@ -17,13 +17,13 @@ class StepProgress:
         self._step, self._unit, self._total, self._done = step, unit, total, 0
         self._started = self._said = time.monotonic()
 
-    def advance(self, done: int) -> None:
-        self._done += done
+    def advance(self, count: int) -> None:
+        self._done += count
         now = time.monotonic()
         if now - self._said < SECONDS_BETWEEN_LINES:
             return
         self._said = now
         rate = self._done / (now - self._started)
         total = max(self._total, self._done)  # of a file's rows an estimate
-        left = (total - self._done) / rate if rate else None
-        log.info("%s", progress_line(self._step, self._done, total, self._unit, rate, left))
+        seconds_left = (total - self._done) / rate if rate else None
+        log.info("%s", progress_line(self._step, self._done, total, self._unit, rate, seconds_left))

@@ -10,16 +10,16 @@ Column = np.ndarray | pl.Series
 Values = TypeVar("Values", np.ndarray, pl.Series)
 
 
-def once_each(values: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
+def map_distinct(values: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
     """Return `change(values)`, computed from each distinct value once; null stays null, and `change` sees none.
 
     Args:
         values: of any type Arrow keeps in a dictionary.
         change: looks at every value alone.
     """
-    coded = values.to_arrow(compat_level=pl.CompatLevel.oldest()).dictionary_encode()
-    return change(pl.Series(values.name, coded.dictionary, dtype=values.dtype)).gather(
-        pl.Series(coded.indices)
+    dictionary = values.to_arrow(compat_level=pl.CompatLevel.oldest()).dictionary_encode()
+    return change(pl.Series(values.name, dictionary.dictionary, dtype=values.dtype)).gather(
+        pl.Series(dictionary.indices)
     )
 
 

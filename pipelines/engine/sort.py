@@ -44,19 +44,19 @@ def _order_by_group(keys: Sequence[np.ndarray]) -> np.ndarray | None:
         return None
     firsts = [key[groups.heads] for key in foremost]
     order = order_of(firsts)
-    alike = Runs([key[order] for key in firsts])  # groups that lay apart are one
-    least = np.minimum.reduceat(least[order], alike.heads)
-    most = np.maximum.reduceat(most[order], alike.heads)
+    merged_groups = Runs([key[order] for key in firsts])  # groups that lay apart are one
+    least = np.minimum.reduceat(least[order], merged_groups.heads)
+    most = np.maximum.reduceat(most[order], merged_groups.heads)
     places = _places(least, most, len(numbers))
     if places is None:
         return None
     ends = places.cumsum()
     to_place = np.empty_like(order)
-    to_place[order] = alike.spread(ends - places - least)
+    to_place[order] = merged_groups.spread(ends - places - least)
     row_at = np.full(ends[-1], -1)
     row_at[numbers + groups.spread(to_place)] = np.arange(len(numbers))
-    found = row_at[row_at >= 0]
-    return found if len(found) == len(numbers) else None
+    order_by_place = row_at[row_at >= 0]
+    return order_by_place if len(order_by_place) == len(numbers) else None
 
 
 def _places(least: np.ndarray, most: np.ndarray, rows: int) -> np.ndarray | None:
@@ -87,16 +87,16 @@ def _is_few_runs(word: np.ndarray) -> bool:
 
 def _words(keys: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, int]]:
     """Yield the bits of all keys in a row as u64 [rows] and how many there are, the least significant first."""
-    word, filled = np.zeros(len(keys[0]), dtype=np.uint64), 0
+    word, num_bits = np.zeros(len(keys[0]), dtype=np.uint64), 0
     for key in reversed(keys):
         steps = _steps(key)
         bits = int(steps.max(initial=0)).bit_length()
-        word |= steps << np.uint64(filled)
-        if filled + bits > _WORD_BITS:
+        word |= steps << np.uint64(num_bits)
+        if num_bits + bits > _WORD_BITS:
             yield word, _WORD_BITS
-            word, filled = steps >> np.uint64(_WORD_BITS - filled), filled - _WORD_BITS
-        filled += bits
-    yield word, filled
+            word, num_bits = steps >> np.uint64(_WORD_BITS - num_bits), num_bits - _WORD_BITS
+        num_bits += bits
+    yield word, num_bits
 
 
 def _steps(key: np.ndarray) -> np.ndarray:

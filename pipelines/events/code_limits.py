@@ -14,7 +14,7 @@ CODE_FAULTS = {
 """Of `codes.code_faults`, those that say by themselves what happened to a column."""
 
 
-def above(flow: Flow, reason: str, most: float = 0, rows: int | None = None) -> str | None:
+def count_above(flow: Flow, reason: str, most: float = 0, rows: int | None = None) -> str | None:
     """Return how many rows are dropped or noted for a reason, where they are above a share of all; else None.
 
     Args:
@@ -30,20 +30,20 @@ def above(flow: Flow, reason: str, most: float = 0, rows: int | None = None) -> 
 
 def damaged_codes(flow: Flow, column: str, rows: int | None = None) -> str | None:
     """Return what happened to a column of codes, by the codes that are none any more; None where nothing did."""
-    for reason, what in CODE_FAULTS.items():
-        if count := above(flow, reason, MOST_MALFORMED_SHARE, rows):
-            return f"column {column}: {count} {what}"
+    for reason, problem in CODE_FAULTS.items():
+        if count := count_above(flow, reason, MOST_MALFORMED_SHARE, rows):
+            return f"column {column}: {count} {problem}"
     return None
 
 
 def lost_zeros(flow: Flow, column: str, rows: int | None = None) -> str | None:
     """Return which zeros a column of codes has lost, by the ICD-9 codes no crosswalk knows; None where none."""
-    if count := above(flow, "zeros_lost", MOST_MALFORMED_SHARE, rows):
+    if count := count_above(flow, "zeros_lost", MOST_MALFORMED_SHARE, rows):
         return (
             f"column {column}: {count} hold an ICD-9 code that exists only with zeros before it: the column has lost "
             f"them, and others of its codes have become other diseases. {_ZEROS}"
         )
-    if count := above(flow, "last_zeros_lost", MOST_LAST_ZEROS_SHARE, rows):
+    if count := count_above(flow, "last_zeros_lost", MOST_LAST_ZEROS_SHARE, rows):
         return (
             f"column {column}: {count} hold an ICD-9 code that exists only with zeros behind it, or with one less: the "
             f"column went through decimal numbers. {_ZEROS}"

@@ -61,8 +61,8 @@ def code_faults(column: str, system: Icd, *, is_nine: pl.Expr) -> dict[str, pl.E
         system: what it is held against.
         is_nine: whether a row's code is of ICD-9; the others are of ICD-10.
     """
-    recorded, code = pl.col(column).str.strip_chars(), pl.col("code")
-    has_dot_in_place = recorded.str.contains(rf"^[0-9]{{{system.dot_after}}}\.[0-9]{{1,2}}$")
+    raw_code, code = pl.col(column).str.strip_chars(), pl.col("code")
+    has_dot_in_place = raw_code.str.contains(rf"^[0-9]{{{system.dot_after}}}\.[0-9]{{1,2}}$")
     return {
         "code_as_float": is_nine & is_decimal(column) & ~has_dot_in_place,
         "code_in_other_letters": is_in_other_letters("code"),
@@ -73,7 +73,7 @@ def code_faults(column: str, system: Icd, *, is_nine: pl.Expr) -> dict[str, pl.E
     }
 
 
-def zeros_lost(rows: pl.DataFrame, known: pl.Series) -> dict[str, int]:
+def zeros_lost(rows: pl.DataFrame, crosswalk_codes: pl.Series) -> dict[str, int]:
     """Return how many codes no crosswalk knows are known with zeros before them, and with zeros behind or less a zero.
 
     A spreadsheet and a table of numbers make 4111 of 04111, and 250 of 250.00; some such codes become other diseases,
@@ -81,14 +81,17 @@ def zeros_lost(rows: pl.DataFrame, known: pl.Series) -> dict[str, int]:
 
     Args:
         rows: code (cleaned), of ICD-9, that are in no crosswalk.
-        known: the codes of the crosswalk.
+        crosswalk_codes: the codes of the crosswalk.
     """
     codes = rows.group_by("code").len()
     code = pl.col("code")
-    before, behind = ("0" + code, "00" + code), (code + "0", code + "00", code.str.strip_suffix("0"))
+    with_leading, with_trailing = (
+        ("0" + code, "00" + code),
+        (code + "0", code + "00", code.str.strip_suffix("0")),
+    )
     counts = codes.with_columns(
-        before=pl.any_horizontal(one.is_in(known.implode()) for one in before),
-        behind=pl.any_horizontal(one.is_in(known.implode()) for one in behind),
+        before=pl.any_horizontal(candidate.is_in(crosswalk_codes.implode()) for candidate in with_leading),
+        behind=pl.any_horizontal(candidate.is_in(crosswalk_codes.implode()) for candidate in with_trailing),
     )
     return {
         "zeros_lost": int(counts.filter("before")["len"].sum()),
@@ -110,10 +113,10 @@ def shortest_target(crosswalk: pl.DataFrame) -> pl.DataFrame:
     Returns:
         code, mapped; `mapped` is null where the table says NoDx / NoPCS and nothing else.
     """
-    cleaned = crosswalk.select(code=clean_code("icd_9"), mapped=clean_code("icd_10"))
+    pairs = crosswalk.select(code=clean_code("icd_9"), mapped=clean_code("icd_10"))
     no_target = pl.col("mapped").is_in(NO_TARGET)
     return (
-        cleaned.with_columns(mapped=pl.when(~no_target).then("mapped"))
+        pairs.with_columns(mapped=pl.when(~no_target).then("mapped"))
         .sort("code", pl.col("mapped").str.len_chars(), "mapped", nulls_last=True)
         .group_by("code", maintain_order=True)
         .first()
@@ -127,9 +130,9 @@ def to_icd10(rows: pl.DataFrame, targets: pl.DataFrame) -> pl.DataFrame:
         rows: code (cleaned), icd_version 9 or 10, anything else.
         targets: code, mapped, from `shortest_target`.
     """
-    known = targets.with_columns(in_crosswalk=pl.lit(True))
+    crosswalk = targets.with_columns(in_crosswalk=pl.lit(True))
     is_ten = pl.col("icd_version") == 10
-    return rows.join(known, on="code", how="left", maintain_order="left").with_columns(
+    return rows.join(crosswalk, on="code", how="left", maintain_order="left").with_columns(
         mapped=pl.when(is_ten).then("code").otherwise("mapped"),
         in_crosswalk=is_ten | pl.col("in_crosswalk").fill_null(False),
     )

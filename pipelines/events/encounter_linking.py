@@ -37,7 +37,7 @@ def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.Laz
             reaches.select("subject_id", at=pl.col("until") + ONE_MICROSECOND),
         ]
     ).unique()
-    chosen = (
+    stay_at_edge = (
         edges.join(reaches, on="subject_id")
         .filter(pl.col("at").is_between("since", "until"))
         .sort("start", "encounter_id")
@@ -45,7 +45,7 @@ def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.Laz
         .agg(pl.col("encounter_id").first())
     )
     return (
-        edges.join(chosen, on=["subject_id", "at"], how="left")
+        edges.join(stay_at_edge, on=["subject_id", "at"], how="left")
         .select("subject_id", since="at", attached="encounter_id")
         .sort("subject_id", "since")
     )
@@ -58,11 +58,11 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         rows: subject_id, encounter_id?, time, anything else; the order is kept.
         spans: from `attachment_spans`.
     """
-    unnamed = rows["encounter_id"].is_null().arg_true()
-    wanted = rows.select("subject_id", "time")[unnamed]
-    moments = Runs(wanted.get_columns())
-    found = (
-        wanted[moments.heads]
+    unlinked = rows["encounter_id"].is_null().arg_true()
+    query_rows = rows.select("subject_id", "time")[unlinked]
+    moments = Runs(query_rows.get_columns())
+    matches = (
+        query_rows[moments.heads]
         .with_columns(place=pl.int_range(pl.len()))
         .sort("time")
         .join_asof(
@@ -75,7 +75,7 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("place")
     )
-    return rows.with_columns(rows["encounter_id"].scatter(unnamed, moments.spread(found["attached"])))
+    return rows.with_columns(rows["encounter_id"].scatter(unlinked, moments.spread(matches["attached"])))
 
 
 class StayOwners:
@@ -101,19 +101,19 @@ class StayOwners:
         Args:
             rows: subject_id, encounter_id?.
         """
-        named = rows["encounter_id"].is_not_null()
+        has_stay = rows["encounter_id"].is_not_null()
         if not len(self._ids):
-            return named
-        subjects, wanted = rows["subject_id"].to_numpy(), rows["encounter_id"].fill_null(0).to_numpy()
-        alike = Runs([subjects, wanted])
-        subjects, wanted = subjects[alike.heads], wanted[alike.heads]
-        place = self._places(wanted)
-        own = (self._ids[place] == wanted) & (self._subjects[place] == subjects)
-        return named & ~pl.Series(alike.spread(own))
+            return has_stay
+        subjects, stay_ids = rows["subject_id"].to_numpy(), rows["encounter_id"].fill_null(0).to_numpy()
+        runs = Runs([subjects, stay_ids])
+        subjects, stay_ids = subjects[runs.heads], stay_ids[runs.heads]
+        place = self._places(stay_ids)
+        is_owner = (self._ids[place] == stay_ids) & (self._subjects[place] == subjects)
+        return has_stay & ~pl.Series(runs.spread(is_owner))
 
-    def _places(self, wanted: np.ndarray) -> np.ndarray:
+    def _places(self, stay_ids: np.ndarray) -> np.ndarray:
         """Return where each id stands among the stays', and any place for one that does not."""
         if self._place_of is None:
-            return np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
-        near: np.ndarray = np.clip(wanted, self._ids[0], self._ids[-1]) - self._ids[0]
+            return np.searchsorted(self._ids, stay_ids).clip(max=len(self._ids) - 1)
+        near: np.ndarray = np.clip(stay_ids, self._ids[0], self._ids[-1]) - self._ids[0]
         return np.take(self._place_of, near)

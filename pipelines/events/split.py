@@ -17,10 +17,10 @@ def unit_interval(subject_id: int) -> float:
 
 def assign_split(subject_ids: pl.Series, low: float, high: float) -> pl.Series:
     """Return train where u < low, val where low <= u < high, test from high on; one text per subject."""
-    hashed = pl.Series([unit_interval(subject) for subject in subject_ids], dtype=pl.Float64)
-    by_interval = pl.when(hashed < low).then(pl.lit("train"))
+    position = pl.Series([unit_interval(subject) for subject in subject_ids], dtype=pl.Float64)
+    by_interval = pl.when(position < low).then(pl.lit("train"))
     return pl.select(
-        by_interval.when(hashed < high).then(pl.lit("val")).otherwise(pl.lit("test"))
+        by_interval.when(position < high).then(pl.lit("val")).otherwise(pl.lit("test"))
     ).to_series()
 
 
@@ -31,12 +31,12 @@ def split_by_birth_day(
 
     The hash parts the others as `assign_split` parts those below `high`: train where u < low / high.
     """
-    others = assign_split(subject_ids, low / high, 1.0)
-    born = birth_dates.dt.day().is_between(days[0], days[1])
-    return pl.select(pl.when(born).then(pl.lit("test")).otherwise(others)).to_series()
+    by_hash = assign_split(subject_ids, low / high, 1.0)
+    is_test = birth_dates.dt.day().is_between(days[0], days[1])
+    return pl.select(pl.when(is_test).then(pl.lit("test")).otherwise(by_hash)).to_series()
 
 
-def sha256_of_people(people: pl.DataFrame, *, subjects_per_bucket: int) -> str:
+def subjects_sha256(subjects: pl.DataFrame, *, subjects_per_bucket: int) -> str:
     """Return the hash of subjects/1 less its splits, and of its buckets: all that events are extracted by."""
-    said = people.sort("subject_id").write_csv(datetime_format="%Y-%m-%d %H:%M:%S")
-    return sha256(f"{subjects_per_bucket}\n{said}".encode()).hexdigest()
+    csv_text = subjects.sort("subject_id").write_csv(datetime_format="%Y-%m-%d %H:%M:%S")
+    return sha256(f"{subjects_per_bucket}\n{csv_text}".encode()).hexdigest()

@@ -27,11 +27,11 @@ def _in_order(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
         # of -0.0, which equals it, the same bytes; `+ 0.0` would not do: polars skips it
         value = pl.col("value")
         events = events.with_columns(value=pl.when(value == 0.0).then(0.0).otherwise(value))
-    falls, tied = _compare(_keys(events))
+    falls, has_ties = _compare(_keys(events))
     if falls:  # some providers' files lie in order
         events = events[order_of(_keys(events))]
-        _, tied = _compare(_keys(events))
-    if tied:  # comparing texts is slow, and hardly ever needed
+        _, has_ties = _compare(_keys(events))
+    if has_ties:  # comparing texts is slow, and hardly ever needed
         return events.sort(*_FIRST, *_REST, "available_at", nulls_last=True), True
     return events, False
 
@@ -70,23 +70,23 @@ def write_numbered(
     events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str
 ) -> pl.DataFrame:
     """Write events whose `rank` is the source's own number; return what was written: in order, no copy left."""
-    ordered, tied = _in_order(events)
-    if tied:
+    rows, has_ties = _in_order(events)
+    if has_ties:
         first = pl.struct(pl.all()).is_first_distinct()
-        ordered = ordered.filter(pl.col("rank").is_null() | first)
+        rows = rows.filter(pl.col("rank").is_null() | first)
     file = events_file(folder, kind, bucket)
-    write_table(ordered.to_arrow(), file, EVENTS, made_by=made_by, by_worker=True)
-    return ordered
+    write_table(rows.to_arrow(), file, EVENTS, made_by=made_by, by_worker=True)
+    return rows
 
 
-def used_before(events: pl.DataFrame) -> int:
+def count_repeated_ranks(events: pl.DataFrame) -> int:
     """Return how many of a source's own numbers, `rank`, were there before in the same subject's events.
 
     Two subjects' are not compared: they may lie in two buckets, and what is refused must not hang on their size. Events
     in order are asked fastest: the numbers of a draw rise, and only their first and last are held against other draws'.
     """
-    numbered = events.select("subject_id", "rank").drop_nulls("rank")
-    subject, number = (numbered[name].to_numpy() for name in numbered.columns)
+    ranks = events.select("subject_id", "rank").drop_nulls("rank")
+    subject, number = (ranks[name].to_numpy() for name in ranks.columns)
     rising = (subject[1:] == subject[:-1]) & (number[1:] > number[:-1])
     firsts = np.flatnonzero(np.append(True, ~rising)[: len(number)])
     lasts = np.append(firsts[1:], len(number))[: len(firsts)] - 1
@@ -95,8 +95,8 @@ def used_before(events: pl.DataFrame) -> int:
     if not ((subject[firsts[1:]] == subject[lasts[:-1]]) & (number[firsts[1:]] <= number[lasts[:-1]])).any():
         return 0
     order = order_of([subject, number])
-    same = (np.diff(subject[order]) == 0) & (np.diff(number[order]) == 0)
-    return int(same.sum())
+    is_repeat = (np.diff(subject[order]) == 0) & (np.diff(number[order]) == 0)
+    return int(is_repeat.sum())
 
 
 def events_file(folder: Path, kind: str, bucket: int) -> Path:
@@ -110,8 +110,8 @@ def kinds_of(folder: Path) -> tuple[str, ...]:
     Raises:
         ContractError: there are no events.
     """
-    found = {file.name.split("-")[0] for file in listed_files(folder, EVENTS)}
-    return tuple(kind for kind in KINDS if kind in found)
+    kinds = {file.name.split("-")[0] for file in listed_files(folder, EVENTS)}
+    return tuple(kind for kind in KINDS if kind in kinds)
 
 
 def read_events(folder: Path, kind: str, bucket: int, *columns: str) -> pa.Table:

@@ -16,11 +16,11 @@ MEND = {
 }
 
 
-class BrokenError(Exception):
+class RetryableError(Exception):
     """A try that failed in a way the next one may not."""
 
-    def __init__(self, why: str, pause_seconds: float = 0.0) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, pause_seconds: float = 0.0) -> None:
+        super().__init__(reason)
         self.pause_seconds = pause_seconds
 
 
@@ -30,15 +30,15 @@ def refuse(response: requests.Response, address: str) -> None:
     if status in (200, 206):
         return
     if status in WORTH_ANOTHER_TRY:
-        asked = response.headers.get("Retry-After", "")
-        raise BrokenError(f"the server answers {status}", float(asked) if asked.isdecimal() else 0.0)
+        pause = response.headers.get("Retry-After", "")
+        raise RetryableError(f"the server answers {status}", float(pause) if pause.isdecimal() else 0.0)
     raise InputError(f"{address}: the server answers {status}. {MEND.get(status, 'Check the address.')}")
 
 
 def first_byte(response: requests.Response) -> int | None:
     """Return where in the file a 206 begins, if it says so."""
-    told = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return int(told[1]) if told else None
+    match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    return int(match[1]) if match else None
 
 
 def whole_size(response: requests.Response) -> int | None:
@@ -46,8 +46,8 @@ def whole_size(response: requests.Response) -> int | None:
     if response.status_code == 200:
         length = response.headers.get("Content-Length", "")
         return int(length) if length.isdecimal() else None
-    told = re.search(r"/(\d+)$", response.headers.get("Content-Range", ""))
-    return int(told[1]) if told else None
+    match = re.search(r"/(\d+)$", response.headers.get("Content-Range", ""))
+    return int(match[1]) if match else None
 
 
 def version_of(response: requests.Response) -> str | None:
@@ -56,7 +56,7 @@ def version_of(response: requests.Response) -> str | None:
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
 
 
-def what_broke(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
     """Say what happened on the wire in a few words; the library's own quote addresses and objects."""
     if isinstance(error, requests.ConnectTimeout | requests.ReadTimeout | urllib3.exceptions.TimeoutError):
         return "the server keeps silent"

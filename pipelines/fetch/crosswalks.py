@@ -14,7 +14,7 @@ import polars as pl
 import requests
 
 from pipelines.fetch.download import Patience, discard, download, keep
-from pipelines.fetch.files import address, alone_in
+from pipelines.fetch.files import address, exclusive_folder
 from pipelines.reading.crosswalks import CROSSWALKS
 from pipelines.reading.files import refuse_cut_text
 from pipelines.reading.gem import NATIVE, read_gem
@@ -40,7 +40,7 @@ log = logging.getLogger("nest")
 
 
 @dataclass(frozen=True)
-class Crosswalks:
+class FetchedCrosswalks:
     """What lies in the folder now."""
 
     folder: Path
@@ -63,7 +63,7 @@ class Crosswalks:
 
 def fetch_crosswalks(
     gem_url: str, gsn_url: str | None, folder: Path, patience: Patience | None = None
-) -> Crosswalks:
+) -> FetchedCrosswalks:
     """Bring the two mappings of CMS into `folder` as its own text, and GSN → ATC from `gsn_url` if there is one.
 
     CMS's files of 2018 are final: those that are there are kept, as its text or as a table laid there by hand. GSN →
@@ -74,16 +74,16 @@ def fetch_crosswalks(
             is full; another run fetches into the folder. What can be fetched is, before that is told.
     """
     patience = patience or Patience()
-    with alone_in(folder), requests.Session() as session:
+    with exclusive_folder(folder), requests.Session() as session:
         fetches = [partial(_fetch_mapping, session, gem_url, name, folder, patience) for name in ARCHIVES]
         if gsn_url is not None:
             fetches.append(partial(_fetch_gsn, session, gsn_url, folder / f"{GSN}.csv.gz", patience))
-        _each_of(fetches)
-        found = {name: find_file(folder, name) for name in CROSSWALKS}
-    return Crosswalks(folder, {name: path for name, path in found.items() if path is not None})
+        _run_all(fetches)
+        files = {name: find_file(folder, name) for name in CROSSWALKS}
+    return FetchedCrosswalks(folder, {name: path for name, path in files.items() if path is not None})
 
 
-def _each_of(fetches: Iterable[Callable[[], None]]) -> None:
+def _run_all(fetches: Iterable[Callable[[], None]]) -> None:
     """Do each, though another fails; then raise what all of them had to say as one message."""
     faults = []
     for fetch in fetches:
@@ -100,9 +100,9 @@ def _fetch_mapping(
 ) -> None:
     """Have a mapping of CMS's lie in the folder, as its text or as the table that was laid there by hand."""
     text, archive = folder / NATIVE[crosswalk], ARCHIVES[crosswalk]
-    if (found := find_file(folder, crosswalk)) is None:
+    if (existing := find_file(folder, crosswalk)) is None:
         _fetch_gem(session, address(gem_url, archive), folder / archive, text, patience)
-    if found in (None, text):
+    if existing in (None, text):
         log.info("%s: %s rows", text.name, f"{read_gem(text).height:,}")
 
 
@@ -125,12 +125,12 @@ def _member(archive: Path, name: str) -> bytes:
     """Return a file of a zip archive, wherever in it it lies; its CRC is checked."""
     try:
         with zipfile.ZipFile(archive) as files:
-            found = [file for file in files.namelist() if Path(file).name.lower() == name.lower()]
-            if len(found) != 1:
+            members = [file for file in files.namelist() if Path(file).name.lower() == name.lower()]
+            if len(members) != 1:
                 raise InputError(
-                    f"the archive holds {len(found)} files {name}, and one is needed. Check the address."
+                    f"the archive holds {len(members)} files {name}, and one is needed. Check the address."
                 )
-            with files.open(found[0]) as text:
+            with files.open(members[0]) as text:
                 content = text.read(MOST_BYTES_INSIDE + 1)
             if len(content) > MOST_BYTES_INSIDE:
                 raise InputError(f"{name} in it is larger than {TOO_LARGE_INSIDE}")
@@ -151,23 +151,25 @@ def _fetch_gsn(session: requests.Session, url: str, target: Path, patience: Pati
     refuse_foreign_files([target])
     aside = download(session, url, target, patience, most_bytes=MOST_BYTES)
     try:
-        held = aside.read_bytes()
-        log.info("%s: %s rows", target.name, f"{_count_gsn(held, url):,}")
-        if not held.startswith(b"\x1f\x8b"):
+        content = aside.read_bytes()
+        log.info("%s: %s rows", target.name, f"{_count_gsn(content, url):,}")
+        if not content.startswith(b"\x1f\x8b"):
             # a server may tell no length: then a connection cut short looks like the end
-            refuse_cut_text(aside, held.split(b"\n", 1)[0].count(b",") + 1)
+            refuse_cut_text(aside, content.split(b"\n", 1)[0].count(b",") + 1)
             with writing(target):
-                aside.write_bytes(gzip.compress(held, mtime=0))
+                aside.write_bytes(gzip.compress(content, mtime=0))
         keep(target)
     finally:
         discard(target)
 
 
-def _count_gsn(held: bytes, url: str) -> int:
+def _count_gsn(content: bytes, url: str) -> int:
     """Return the rows of the table, or say that it is none."""
     try:
-        with gzip.open(io.BytesIO(held)) if held.startswith(b"\x1f\x8b") else io.BytesIO(held) as opened:
-            table = opened.read(MOST_BYTES_INSIDE + 1)
+        with (
+            gzip.open(io.BytesIO(content)) if content.startswith(b"\x1f\x8b") else io.BytesIO(content) as file
+        ):
+            table = file.read(MOST_BYTES_INSIDE + 1)
         if len(table) > MOST_BYTES_INSIDE:
             raise InputError(f"{shown_url(url)}: the table in it is larger than {TOO_LARGE_INSIDE}")
         return pl.read_csv(io.BytesIO(table), columns=["gsn", "atc"], infer_schema=False).height

@@ -10,7 +10,14 @@ from pathlib import Path
 import requests
 import urllib3
 
-from pipelines.fetch.answer import BrokenError, first_byte, refuse, version_of, what_broke, whole_size
+from pipelines.fetch.answer import (
+    RetryableError,
+    describe_failure,
+    first_byte,
+    refuse,
+    version_of,
+    whole_size,
+)
 from schemas.errors import InputError
 from schemas.io.atomic import part_of, put_in_place, writing
 from schemas.io.outputs import mark_placed
@@ -73,7 +80,7 @@ def download(
                 f"{shown_url(url)}: sends more than the {most_bytes / 1e6:,.0f} MB such a file may have; what arrived "
                 "was deleted. Check the address."
             ) from None
-        except BrokenError as broken:
+        except RetryableError as broken:
             failures = 0 if _size(aside) > furthest else failures + 1
             furthest = max(furthest, _size(aside))
             if failures >= patience.tries:
@@ -81,8 +88,8 @@ def download(
                     f"{shown_url(url)}: {broken}, {failures} times in a row. Run again later: what has arrived is "
                     "kept. Behind a proxy, set HTTPS_PROXY; for a mirror, set its NEST_…_URL."
                 ) from None
-            doubled = patience.pause_seconds * 2 ** max(failures - 1, 0)
-            pause = min(max(doubled, broken.pause_seconds), LONGEST_PAUSE_SECONDS)
+            backoff = patience.pause_seconds * 2 ** max(failures - 1, 0)
+            pause = min(max(backoff, broken.pause_seconds), LONGEST_PAUSE_SECONDS)
             log.info("%s: %s; again in %.0f s", target.name, broken, pause)
             time.sleep(pause)
 
@@ -93,7 +100,7 @@ class _TooLargeError(Exception):
 
 def _receive(session: requests.Session, url: str, aside: Path, patience: Patience, most_bytes: int) -> None:
     """Make one request and append what it brings to `aside`, or begin it anew."""
-    have, version = _held(aside)
+    have, version = _partial_state(aside)
     # identity: the sums are of the bytes as they lie on the server
     headers = {"Accept-Encoding": "identity"}
     if have and version:
@@ -105,7 +112,7 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
                 if whole_size(response) == have:
                     return  # nothing was missing but the name
                 _version_file(aside).unlink(missing_ok=True)
-                raise BrokenError("the server has less of the file than lies here")
+                raise RetryableError("the server has less of the file than lies here")
             refuse(response, shown_url(url))
             if (whole_size(response) or 0) > most_bytes:
                 raise _TooLargeError
@@ -119,7 +126,7 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects):
         raise InputError(f"{shown_url(url)}: is no address a file can be fetched from. Check it.") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        raise BrokenError(what_broke(error)) from None
+        raise RetryableError(describe_failure(error)) from None
     except OSError as error:  # the net's own are all of the families above
         raise InputError(
             f"{aside.parent}: cannot be written ({error.strerror or type(error).__name__}). Free space or mend the "
@@ -130,11 +137,13 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
 def _begin(response: requests.Response, have: int, version: str | None, aside: Path) -> int:
     """Return the byte the answer begins at: where we are, or 0, and then note which version of the file it is."""
     if response.status_code == 206:
-        same = version_of(response) in (None, version)
-        if same and first_byte(response) == have:
+        is_same_version = version_of(response) in (None, version)
+        if is_same_version and first_byte(response) == have:
             return have
         _version_file(aside).unlink(missing_ok=True)  # else every further try would ask for the same
-        raise BrokenError("the server went on elsewhere" if same else "the server went on with another file")
+        raise RetryableError(
+            "the server went on elsewhere" if is_same_version else "the server went on with another file"
+        )
     aside.parent.mkdir(parents=True, exist_ok=True)
     aside.write_bytes(b"")  # before its version: bytes of another one are never taken for it
     _version_file(aside).write_text(version_of(response) or "")
@@ -144,29 +153,36 @@ def _begin(response: requests.Response, have: int, version: str | None, aside: P
 def _write(response: requests.Response, aside: Path, start: int, most_bytes: int) -> None:
     whole, size = whole_size(response), start
     with aside.open("ab") as file:
-        for chunk in _told(response.raw.stream(CHUNK_BYTES, decode_content=False), aside, start, whole):
+        for chunk in _log_progress(
+            response.raw.stream(CHUNK_BYTES, decode_content=False), aside, start, whole
+        ):
             size += len(chunk)
             if size > most_bytes:
                 raise _TooLargeError
             file.write(chunk)
     if whole is not None and _size(aside) != whole:
-        raise BrokenError("the connection ended before the file did")
+        raise RetryableError("the connection ended before the file did")
 
 
-def _told(chunks: Iterator[bytes], aside: Path, start: int, whole: int | None) -> Iterator[bytes]:
+def _log_progress(chunks: Iterator[bytes], aside: Path, start: int, whole: int | None) -> Iterator[bytes]:
     """Pass the chunks on, and every few seconds log how far they are, their rate and the time the rest will take."""
     name, began = aside.name.removeprefix(".").removesuffix(".part"), time.monotonic()
-    arrived, last = 0, began
+    num_bytes, last = 0, began
     for chunk in chunks:
         yield chunk
-        arrived += len(chunk)
+        num_bytes += len(chunk)
         now = time.monotonic()
         if now - last >= PROGRESS_SECONDS:
-            last, rate = now, arrived / (now - began)
-            left = "?" if whole is None else f"{(whole - start - arrived) / rate:,.0f}"
+            last, rate = now, num_bytes / (now - began)
+            seconds_left = "?" if whole is None else f"{(whole - start - num_bytes) / rate:,.0f}"
             size = "" if whole is None else f" of {whole / 1e6:,.1f}"
             log.info(
-                "%s: %.1f%s MB, %.2f MB/s, %s s left", name, (start + arrived) / 1e6, size, rate / 1e6, left
+                "%s: %.1f%s MB, %.2f MB/s, %s s left",
+                name,
+                (start + num_bytes) / 1e6,
+                size,
+                rate / 1e6,
+                seconds_left,
             )
 
 
@@ -174,7 +190,7 @@ def _version_file(aside: Path) -> Path:
     return aside.with_name(aside.name + ".version")
 
 
-def _held(aside: Path) -> tuple[int, str | None]:
+def _partial_state(aside: Path) -> tuple[int, str | None]:
     """Return how many bytes lie aside, and of which version."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return _size(aside), _version_file(aside).read_text() or None

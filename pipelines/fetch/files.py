@@ -16,7 +16,7 @@ from schemas.io.urls import shown_url
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def exclusive_folder(folder: Path) -> Iterator[None]:
     """Make `folder` and let no other run fetch into it meanwhile; a killed run holds nothing.
 
     What lies aside when the block ends well is of no use to anyone, and is removed.
@@ -25,16 +25,16 @@ def alone_in(folder: Path) -> Iterator[None]:
         NestError: another run fetches into it.
         InputError: it cannot be made.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            held.enter_context(sole_writer(folder))
+            stack.enter_context(sole_writer(folder))
         except OSError as error:
             raise InputError(
                 f"{folder}: cannot be made ({error.strerror}); set NEST_DATA_DIR to a folder you may write to."
             ) from None
         yield
-        for left in folder.rglob(".*.part*"):
-            left.unlink()
+        for leftover in folder.rglob(".*.part*"):
+            leftover.unlink()
 
 
 def address(base: str, name: str) -> str:

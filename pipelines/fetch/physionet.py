@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import requests
 
 from pipelines.fetch.download import Patience, discard, download, keep
-from pipelines.fetch.files import MOST_BYTES, address, alone_in, fetch_verified
+from pipelines.fetch.files import MOST_BYTES, address, exclusive_folder, fetch_verified
 from pipelines.sources.mimic.checksums import SUMS, read_sums
 from pipelines.sources.mimic.tables import TABLES
 from schemas.errors import InputError
@@ -36,15 +36,15 @@ log = logging.getLogger("nest")
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedDemo:
     """What lies in the folder now."""
 
     folder: Path
     sums: dict[str, str]  # file name -> SHA-256, of the files that were wanted
-    arrived: int  # files that had to be fetched; the others were there
+    new_files: int  # files that had to be fetched; the others were there
 
 
-def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = None) -> Fetched:
+def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = None) -> FetchedDemo:
     """Bring the tables we read and their licence into `folder`, each file verified; what is there and right is kept.
 
     SHA256SUMS.txt gets its name last: where it lies, all it was asked for lies beside it.
@@ -54,42 +54,46 @@ def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = No
             is full; another run fetches into the folder.
     """
     patience = patience or Patience()
-    with alone_in(folder), requests.Session() as session:
-        wanted = _wanted(session, base_url, folder / SUMS, patience)
-        arrived, most_bytes = 0, MOST_BYTES_OF_DEMO if _final(base_url) else MOST_BYTES
-        for number, (name, sha256) in enumerate(wanted.items(), start=1):
+    with exclusive_folder(folder), requests.Session() as session:
+        sums = _read_sums(session, base_url, folder / SUMS, patience)
+        new_files, most_bytes = 0, MOST_BYTES_OF_DEMO if _final_sums(base_url) else MOST_BYTES
+        for number, (name, sha256) in enumerate(sums.items(), start=1):
             fresh = fetch_verified(
                 session, address(base_url, name), folder / name, sha256, patience, most_bytes=most_bytes
             )
-            arrived += fresh
+            new_files += fresh
             size = (folder / name).stat().st_size
             state = "fetched and verified" if fresh else "is there"
-            log.info("%s: %s bytes, %s (%d of %d files)", name, f"{size:,}", state, number, len(wanted))
+            log.info("%s: %s bytes, %s (%d of %d files)", name, f"{size:,}", state, number, len(sums))
         keep(folder / SUMS)
-    return Fetched(folder, wanted, arrived)
+    return FetchedDemo(folder, sums, new_files)
 
 
-def _wanted(session: requests.Session, base_url: str, sums: Path, patience: Patience) -> dict[str, str]:
+def _read_sums(session: requests.Session, base_url: str, sums: Path, patience: Patience) -> dict[str, str]:
     """Return the files to fetch and their sums."""
-    where = address(base_url, SUMS)
-    text = download(session, where, sums, patience, most_bytes=MOST_BYTES_OF_SUMS).read_text(errors="replace")
-    listed = read_sums(text)
-    if missing := [table for table, name in TABLE_FILES.items() if name not in listed]:
+    sums_url = address(base_url, SUMS)
+    text = download(session, sums_url, sums, patience, most_bytes=MOST_BYTES_OF_SUMS).read_text(
+        errors="replace"
+    )
+    hashes = read_sums(text)
+    if missing := [table for table, name in TABLE_FILES.items() if name not in hashes]:
         discard(sums)
         raise InputError(
             f"{shown_url(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the "
             "folder that holds hosp."
         )
-    if other := [name for name, sha256 in _final(base_url).items() if listed.get(name, sha256) != sha256]:
+    if changed_files := [
+        name for name, sha256 in _final_sums(base_url).items() if hashes.get(name, sha256) != sha256
+    ]:
         discard(sums)
         raise InputError(
-            f"{shown_url(base_url)}: its {SUMS} promises another {', '.join(other)} than this version has, which is "
-            "final. Fetch it from PhysioNet, or check the mirror."
+            f"{shown_url(base_url)}: its {SUMS} lists other hashes for {', '.join(changed_files)} than this "
+            "version has, which is final. Fetch it from PhysioNet, or check the mirror."
         )
-    return {name: listed[name] for name in (LICENSE, *TABLE_FILES.values()) if name in listed}
+    return {name: hashes[name] for name in (LICENSE, *TABLE_FILES.values()) if name in hashes}
 
 
-def _final(base_url: str) -> dict[str, str]:
+def _final_sums(base_url: str) -> dict[str, str]:
     """Return the sums of a version that changes no more; nothing where the address names none."""
     path = urlsplit(base_url).path.rstrip("/")
     return next((sums for end, sums in FINAL.items() if path.endswith(f"/{end}")), {})

@@ -36,22 +36,22 @@ def find_file(folder: Path, table: str) -> Path | None:
         InputError: there are several, or it is a folder, a pipe, or a link that leads nowhere.
     """
     names_of = [f"{table}{suffix}" for suffix in SUFFIXES] + ([NATIVE[table]] if table in NATIVE else [])
-    found = [path for name in names_of if os.path.lexists(path := folder / name)]
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise InputError(f"{table}: is there {len(found)} times, as {names} ({folder}). Keep one of them.")
-    for path in found:
-        refuse_what_is_no_file(path, path.name)
-    return next(iter(found), None)
+    paths = [path for name in names_of if os.path.lexists(path := folder / name)]
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
+        raise InputError(f"{table}: is there {len(paths)} times, as {names} ({folder}). Keep one of them.")
+    for path in paths:
+        require_file(path, path.name)
+    return next(iter(paths), None)
 
 
-def refuse_what_is_no_file(path: Path, name: str) -> None:
+def require_file(path: Path, name: str) -> None:
     """Raise InputError where something else stands at `path`, which messages call `name`."""
-    if what := what_instead(path):
-        raise InputError(f"{name}: {what.format(path)}")
+    if problem := problem_at(path):
+        raise InputError(f"{name}: {problem.format(path)}")
 
 
-def what_instead(path: Path) -> str | None:
+def problem_at(path: Path) -> str | None:
     """Return what stands at a path instead of a file, and what to do; None where it is a file."""
     if os.path.isfile(path):
         return None
@@ -91,7 +91,7 @@ def is_plain(path: Path) -> bool:
         return not file.read(2).startswith(_GZIP)
 
 
-def what_it_is(path: Path) -> str | None:
+def format_problem(path: Path) -> str | None:
     """Return what a file is instead of comma-separated UTF-8 text, and what to do; None if that is not known."""
     if path.suffix == ".parquet":
         return None
@@ -112,7 +112,7 @@ def what_it_is(path: Path) -> str | None:
 
 
 @contextmanager
-def rewording(path: Path, text: str = "comma-separated UTF-8 text") -> Iterator[None]:
+def translate_errors(path: Path, text: str = "comma-separated UTF-8 text") -> Iterator[None]:
     """Turn what polars raises while reading `path` into an InputError without the row it quotes.
 
     Args:
@@ -122,13 +122,13 @@ def rewording(path: Path, text: str = "comma-separated UTF-8 text") -> Iterator[
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path.name}: {_why_unreadable(error)}".format(path)) from None
+        raise InputError(f"{path.name}: {_unreadable_reason(error)}".format(path)) from None
     except pl.exceptions.NoDataError:
         raise InputError(f"{path.name}: the file is empty ({path}). Copy or download it again.") from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         kind = "Parquet" if path.suffix == ".parquet" else text
         quote = ", or a quote is never closed" if kind.startswith("comma") else ""
-        reason = what_it_is(path) or (
+        reason = format_problem(path) or (
             "is not UTF-8 text throughout ({}). Write it as UTF-8."
             if "utf-8" in str(error)
             else f"cannot be parsed as {kind} ({{}}): it may be damaged{quote}. "
@@ -137,32 +137,32 @@ def rewording(path: Path, text: str = "comma-separated UTF-8 text") -> Iterator[
         raise InputError(f"{path.name}: {reason}".format(path)) from None
 
 
-def _why_unreadable(error: OSError) -> str:
-    said = str(error)
-    if "ermission denied" in said:
+def _unreadable_reason(error: OSError) -> str:
+    text = str(error)
+    if "ermission denied" in text:
         return MAY_NOT_BE_READ
-    if "end of file" in said:
+    if "end of file" in text:
         return "the gzip ends too early: the file is truncated ({}). Copy or download it again."
-    if any(word in said for word in ("corrupt", "gzip header", "deflate")):
+    if any(word in text for word in ("corrupt", "gzip header", "deflate")):
         return "the gzip is damaged ({}). Copy or download it again."
     return "cannot be read ({}). Copy or download the file again."
 
 
 @contextmanager
-def unchanged(path: Path) -> Iterator[None]:
+def require_unchanged(path: Path) -> Iterator[None]:
     """Raise InputError if the file is another at the end of the block, whatever else was wrong with it then."""
 
     def look() -> tuple[int, int, int]:
-        found = path.stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        stat = path.stat()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def refuse() -> None:
-        if look() != before:
+        if look() != stamp:
             raise InputError(
                 f"{path.name}: changed while it was being read ({path}). Run again when its copy has ended."
             ) from None
 
-    before = look()
+    stamp = look()
     try:
         yield
     except InputError:

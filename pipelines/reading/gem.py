@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.events.code_mapping import NO_TARGET
-from pipelines.reading.files import NATIVE, rewording
+from pipelines.reading.files import NATIVE, translate_errors
 from schemas.errors import InputError
 from schemas.io.paths import scan_lines
 
@@ -28,7 +28,7 @@ def read_gem(path: Path) -> pl.DataFrame:
     Raises:
         InputError: the file is empty or unreadable, or a line is no such line; it counts them and quotes none.
     """
-    with rewording(path, "CMS's fixed-width text"):
+    with translate_errors(path, "CMS's fixed-width text"):
         lines = scan_lines(path, "line").filter(pl.col("line").str.contains(r"\S"))
         fields = lines.select(
             pl.col("line").str.extract(LINE, group).alias(name)

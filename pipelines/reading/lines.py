@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.reading.files import head, rewording, unchanged
+from pipelines.reading.files import head, require_unchanged, translate_errors
 from schemas.errors import InputError
 from schemas.io.paths import scan_csv, scan_lines
 
@@ -30,10 +30,10 @@ def count_rows(path: Path, numbers: Collection[str] = (), *, with_blank: bool = 
     Raises:
         InputError: a quote is not closed, or stands within a cell and is not doubled; a cell holds whole rows.
     """
-    with unchanged(path), rewording(path):
+    with require_unchanged(path), translate_errors(path):
         names = scan_csv(path, infer_schema=False).collect_schema().names()
-        like_a_row = _row_pattern(names, numbers)
-        lines = blank = within = misquoted = swallowing = 0
+        row_pattern = _row_pattern(names, numbers)
+        lines = blank = in_cells = quote_faults = row_faults = 0
         is_open = False
         for batch in scan_lines(path, name="line").collect_batches(
             chunk_size=LINES_PER_BATCH, engine="streaming"
@@ -41,17 +41,17 @@ def count_rows(path: Path, numbers: Collection[str] = (), *, with_blank: bool = 
             has_quote = batch["line"].str.contains('"', literal=True)
             blank += 0 if with_blank else _count_blank(batch, is_open=is_open)
             if has_quote.any():
-                quoted = batch.with_row_index("at", offset=lines).filter(has_quote)
-                judgements = _judge(quoted, like_a_row, is_open=is_open)
+                quote_lines = batch.with_row_index("at", offset=lines).filter(has_quote)
+                judgements = _judge(quote_lines, row_pattern, is_open=is_open)
                 is_open = bool(judgements["ends_inside"][-1])
-                within += int(
+                in_cells += int(
                     (judgements["at"] * (judgements["begins_inside"] - judgements["ends_inside"])).sum()
                 )
-                misquoted += int(judgements["is_misquoted"].sum())
-                swallowing += int(judgements["is_row"].sum())
+                quote_faults += int(judgements["is_misquoted"].sum())
+                row_faults += int(judgements["is_row"].sum())
             lines += batch.height
-    _refuse(path, lines, is_open=is_open, misquoted=misquoted, swallowing=swallowing)
-    return lines - within - 1 - (_blank_lines_above(path) if with_blank else blank)
+    _refuse(path, lines, is_open=is_open, quote_faults=quote_faults, row_faults=row_faults)
+    return lines - in_cells - 1 - (_blank_lines_above(path) if with_blank else blank)
 
 
 def _count_blank(batch: pl.DataFrame, *, is_open: bool) -> int:
@@ -75,10 +75,10 @@ def _row_pattern(names: list[str], numbers: Collection[str]) -> str | None:
     return f'^[^,"]*,{",".join(fields[1:])}' if names[0] not in whole else f"^{','.join(fields)}"
 
 
-def _judge(quoted: pl.DataFrame, like_a_row: str | None, *, is_open: bool) -> pl.DataFrame:
+def _judge(lines: pl.DataFrame, row_pattern: str | None, *, is_open: bool) -> pl.DataFrame:
     """Add to lines that hold a quote whether they begin and end within a cell (0, 1), and what is wrong with them."""
     inside = (pl.col("line").str.count_matches('"', literal=True).cum_sum() + int(is_open)) % 2
-    parted = quoted.with_columns(
+    sections = lines.with_columns(
         pl.col("at").cast(pl.Int64),
         pl.col("line").str.strip_suffix("\r"),
         ends_inside=inside.cast(pl.Int64),
@@ -90,23 +90,23 @@ def _judge(quoted: pl.DataFrame, like_a_row: str | None, *, is_open: bool) -> pl
         "line",
         pl.when(ends).then(pl.lit('x"')).otherwise(pl.lit("")),
     )
-    return parted.with_columns(
+    return sections.with_columns(
         is_misquoted=~whole.str.contains(_WELL_QUOTED),
-        is_row=begins & (pl.col("line").str.contains(like_a_row) if like_a_row else pl.lit(False)),
+        is_row=begins & (pl.col("line").str.contains(row_pattern) if row_pattern else pl.lit(False)),
     )
 
 
-def _refuse(path: Path, lines: int, *, is_open: bool, misquoted: int, swallowing: int) -> None:
-    again = "Export it with every quote within a cell doubled, or copy or download it again."
-    if misquoted:
+def _refuse(path: Path, lines: int, *, is_open: bool, quote_faults: int, row_faults: int) -> None:
+    remedy = "Export it with every quote within a cell doubled, or copy or download it again."
+    if quote_faults:
         raise InputError(
-            f"{path.name}: {misquoted:,} of {lines:,} lines have a quote within a cell that is not doubled, as where "
-            f"it is escaped by a backslash ({path}): rows could vanish in such a cell. {again}"
+            f"{path.name}: {quote_faults:,} of {lines:,} lines have a quote within a cell that is not doubled, "
+            f"perhaps escaped by a backslash ({path}): rows could vanish in such a cell. {remedy}"
         )
-    if is_open or swallowing:
-        what = "a quote is never closed" if is_open else f"{swallowing:,} quoted cells hold whole rows"
+    if is_open or row_faults:
+        problem = "a quote is never closed" if is_open else f"{row_faults:,} quoted cells hold whole rows"
         raise InputError(
-            f"{path.name}: cannot be parsed as comma-separated UTF-8 text ({path}): {what}. {again}"
+            f"{path.name}: cannot be parsed as comma-separated UTF-8 text ({path}): {problem}. {remedy}"
         )
 
 

@@ -13,58 +13,60 @@ _NOTHING = ["", *_NOTHING_IN_TEXT, "null", "NA", "N/A", "None", "NaN", "nan", "N
 _EXACT_IN_A_FLOAT = 2**53
 
 
-def usual(column: pl.Expr, stored: pl.DataType, wanted: pl.DataType, *, repeats: bool = False) -> pl.Expr:
+def parse_usual(
+    column: pl.Expr, source: pl.DataType, target: pl.DataType, *, repeats: bool = False
+) -> pl.Expr:
     """Return the column in the wanted type, read the usual way; null where that does not go.
 
     Args:
         column: as found.
-        stored: its type.
-        wanted: the declared one.
+        source: its type.
+        target: the declared one.
         repeats: whether its values do, so that times are best looked up (18 ns, and one that never repeats 57) and not
             read each (40 ns).
     """
-    if stored != pl.String:
-        number = column.fill_nan(None) if stored.is_float() and wanted == INTEGER else column
-        return number.cast(wanted, strict=False)
-    if wanted == TEXT:
+    if source != pl.String:
+        number = column.fill_nan(None) if source.is_float() and target == INTEGER else column
+        return number.cast(target, strict=False)
+    if target == TEXT:
         return pl.when(column != "", *(column != word for word in _NOTHING_IN_TEXT)).then(column)
-    if wanted == TIME:
+    if target == TIME:
         return column.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False, cache=repeats)
-    if wanted == DATE:
+    if target == DATE:
         return column.str.to_date("%Y-%m-%d", strict=False)
-    return column.cast(wanted, strict=False)
+    return column.cast(target, strict=False)
 
 
-def other(column: pl.Expr, stored: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+def parse_lenient(column: pl.Expr, source: pl.DataType, target: pl.DataType) -> pl.Expr:
     """Return the column in the wanted type, every spelling read that can mean one thing only."""
-    if stored != pl.String or wanted == TEXT:
-        return usual(column, stored, wanted)
+    if source != pl.String or target == TEXT:
+        return parse_usual(column, source, target)
     text = _trimmed(column)
-    if wanted == INTEGER:
+    if target == INTEGER:
         return text.str.replace(r"^([+-]?\d+)\.0*$", "${1}").cast(INTEGER, strict=False)
-    if wanted == NUMBER:
+    if target == NUMBER:
         return pl.coalesce(column.cast(NUMBER, strict=False), text.cast(NUMBER, strict=False))
     with_seconds = text.str.replace(r"^(\d{4}-\d\d-\d\d)T", "${1} ").str.replace(r"( \d\d:\d\d)$", "${1}:00")
     time = with_seconds.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", strict=False)
-    return time if wanted == TIME else pl.coalesce(text.str.to_date("%Y-%m-%d", strict=False), time.dt.date())
+    return time if target == TIME else pl.coalesce(text.str.to_date("%Y-%m-%d", strict=False), time.dt.date())
 
 
-def is_fault(column: pl.Expr, stored: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+def is_fault(column: pl.Expr, source: pl.DataType, target: pl.DataType) -> pl.Expr:
     """Return whether there is something that is not of the wanted type, however spelt."""
-    if stored == pl.String:
-        present = _trimmed(column).is_not_null() if wanted != TEXT else pl.lit(False)
-        return present & other(column, stored, wanted).is_null()
-    if wanted == INTEGER and (stored.is_float() or stored.is_decimal()):
+    if source == pl.String:
+        present = _trimmed(column).is_not_null() if target != TEXT else pl.lit(False)
+        return present & parse_lenient(column, source, target).is_null()
+    if target == INTEGER and (source.is_float() or source.is_decimal()):
         number = column.cast(NUMBER).fill_nan(None)
         fault = (number != number.floor()) | (number.abs() >= _EXACT_IN_A_FLOAT)
         return fault.fill_null(False)
-    return column.is_not_null() & column.cast(wanted, strict=False).is_null()
+    return column.is_not_null() & column.cast(target, strict=False).is_null()
 
 
-def is_suspect(found: pl.Series, read: pl.Series, wanted: pl.DataType) -> bool:
+def is_suspect(raw: pl.Series, parsed_values: pl.Series, target: pl.DataType) -> bool:
     """Say whether the usual way gave less than there was, or may have cut something short."""
-    is_cut = wanted == INTEGER and (found.dtype.is_float() or found.dtype.is_decimal())
-    return is_cut or (wanted != TEXT and read.null_count() > found.null_count())
+    is_cut = target == INTEGER and (raw.dtype.is_float() or raw.dtype.is_decimal())
+    return is_cut or (target != TEXT and parsed_values.null_count() > raw.null_count())
 
 
 def _trimmed(column: pl.Expr) -> pl.Expr:

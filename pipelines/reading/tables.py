@@ -19,12 +19,12 @@ from pipelines.reading import parsing
 from pipelines.reading.files import (
     SUFFIXES,
     find_file,
+    format_problem,
     head,
     is_plain,
     refuse_cut_text,
-    rewording,
-    unchanged,
-    what_it_is,
+    require_unchanged,
+    translate_errors,
 )
 from pipelines.reading.lines import count_rows
 from pipelines.reading.parsing import DATE, INTEGER, NUMBER, TEXT, TIME
@@ -45,7 +45,7 @@ __all__ = [
     "find_file",
     "read",
     "require_columns",
-    "rewording",
+    "translate_errors",
 ]
 
 ROWS_PER_BATCH = 500_000
@@ -81,24 +81,24 @@ def find_columns(path: Path, table: Table) -> dict[str, str]:
     Raises:
         InputError: the file is empty or unreadable, lacks a column we read, or has it twice.
     """
-    with rewording(path):
+    with translate_errors(path):
         names = _scan(path).collect_schema().names()
-    found = defaultdict(list)
+    names_in_file = defaultdict(list)
     for name in names:
-        found[re.sub(r"_duplicated_\d+$", "", name).strip().lower()].append(name)
-    missing = [name for name in table.columns if name not in found]
+        names_in_file[re.sub(r"_duplicated_\d+$", "", name).strip().lower()].append(name)
+    missing = [name for name in table.columns if name not in names_in_file]
     if missing:
-        _refuse_missing(path, missing, [name for name in table.columns if name in found])
-    twice = [name for name in table.columns if len(found[name]) > 1]
-    if twice:
+        _refuse_missing(path, missing, [name for name in table.columns if name in names_in_file])
+    repeats = [name for name in table.columns if len(names_in_file[name]) > 1]
+    if repeats:
         raise InputError(
-            f"{path.name}: column {', '.join(twice)} stands there twice, whatever its case ({path}). Keep one."
+            f"{path.name}: column {', '.join(repeats)} stands there twice, whatever its case ({path}). Keep one."
         )
-    return {name: found[name][0] for name in table.columns}
+    return {name: names_in_file[name][0] for name in table.columns}
 
 
 def _refuse_missing(path: Path, missing: list[str], present: list[str]) -> None:
-    if not present and (instead := what_it_is(path)):
+    if not present and (instead := format_problem(path)):
         raise InputError(f"{path.name}: {instead}".format(path))
     # only names we expect are said: the first line of a file without a header is a row
     raise InputError(
@@ -115,9 +115,9 @@ def require_columns(path: Path, table: Table) -> None:
 def estimate_rows(path: Path) -> int:
     """Return about how many rows a file has, to say how long it will take: by the lines in its first bytes."""
     if path.suffix == ".parquet":
-        with rewording(path):
+        with translate_errors(path):
             return int(scan_parquet(path).select(pl.len()).collect().item())
-    with rewording(path):
+    with translate_errors(path):
         sample, read = head(path)
         return int(sample.count(b"\n") * path.stat().st_size / max(read, 1))
 
@@ -149,54 +149,54 @@ def batches(path: Path, table: Table, *, rows: int | None = None) -> Iterator[pl
             the table has no rows, or other than `rows`; the file is damaged. It names file, column and count, never a
             value. Faults in values are raised after the last batch, when they have all been counted.
     """
-    with unchanged(path):
+    with require_unchanged(path):
         names = find_columns(path, table)
         tally = _Tally(path, table)
-        with rewording(path):
-            scanned = _scan(path)
+        with translate_errors(path):
+            frame = _scan(path)
             if is_plain(path):
-                refuse_cut_text(path, len(scanned.collect_schema()))
-            _refuse_types(path, table, _select(scanned, names).collect_schema())
-        found_batches = _found(path, table, names)
+                refuse_cut_text(path, len(frame.collect_schema()))
+            _refuse_types(path, table, _select(frame, names).collect_schema())
+        raw_batches = _raw_batches(path, table, names)
         while True:
-            with rewording(path):
-                found = next(found_batches, None)
-            if found is None:
+            with translate_errors(path):
+                raw_batch = next(raw_batches, None)
+            if raw_batch is None:
                 break
-            with rewording(path):
-                batch = tally.typed(found)
+            with translate_errors(path):
+                batch = tally.typed(raw_batch)
             if batch.height:
                 yield batch
         tally.refuse(rows)
 
 
-def _found(path: Path, table: Table, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+def _raw_batches(path: Path, table: Table, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
     """Yield the columns as found: numbers as such, a fifth faster, while all are spelt as usual; else as text.
 
     Both ways agree on every number the first can read; the second then says what is wrong with the others.
     """
-    done = 0
+    num_rows = 0
     if path.suffix != ".parquet":
         numbers = {names[name]: kind for name, kind in table.columns.items() if kind in (INTEGER, NUMBER)}
         with contextlib.suppress(pl.exceptions.ComputeError):
             for batch in _collect(scan_csv(path, infer_schema=False, schema_overrides=numbers), names):
                 yield batch
-                done += batch.height
+                num_rows += batch.height
             return
     for batch in _collect(_scan(path), names):
-        if done < batch.height:
-            yield batch[done:]
-        done = max(done - batch.height, 0)
+        if num_rows < batch.height:
+            yield batch[num_rows:]
+        num_rows = max(num_rows - batch.height, 0)
 
 
-def _collect(scanned: pl.LazyFrame, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    yield from _select(scanned, names).collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming")
+def _collect(frame: pl.LazyFrame, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    yield from _select(frame, names).collect_batches(chunk_size=ROWS_PER_BATCH, engine="streaming")
 
 
-def _select(scanned: pl.LazyFrame, names: Mapping[str, str]) -> pl.LazyFrame:
+def _select(frame: pl.LazyFrame, names: Mapping[str, str]) -> pl.LazyFrame:
     """Return the columns under our names; one stored as a dictionary of texts is text."""
     dictionaries = cs.by_dtype(pl.Categorical, pl.Enum)
-    return scanned.select(pl.col(name).alias(ours) for ours, name in names.items()).with_columns(
+    return frame.select(pl.col(name).alias(ours) for ours, name in names.items()).with_columns(
         dictionaries.cast(pl.String)
     )
 
@@ -205,22 +205,22 @@ def _scan(path: Path) -> pl.LazyFrame:
     return scan_parquet(path) if path.suffix == ".parquet" else scan_csv(path, infer_schema=False)
 
 
-def _refuse_types(path: Path, table: Table, stored: Mapping[str, pl.DataType]) -> None:
-    for name, wanted in table.columns.items():
-        found = stored[name]
-        if not (found in (pl.String, pl.Null) or _same_family(found, wanted)):
+def _refuse_types(path: Path, table: Table, source_types: Mapping[str, pl.DataType]) -> None:
+    for name, target in table.columns.items():
+        source = source_types[name]
+        if not (source in (pl.String, pl.Null) or _same_family(source, target)):
             raise InputError(
-                f"{path.name}: column {name} is stored as {found}, but {_WORDS[wanted]} is needed. "
+                f"{path.name}: column {name} is stored as {source}, but {_WORDS[target]} is needed. "
                 "Write it again in that type."
             )
 
 
-def _same_family(stored: pl.DataType, wanted: pl.DataType) -> bool:
-    if wanted in (INTEGER, NUMBER):
-        return stored.is_numeric() or stored == pl.Boolean
-    if isinstance(stored, pl.Datetime):
-        return wanted in (TIME, DATE) and stored.time_zone is None
-    return wanted == DATE and stored == pl.Date
+def _same_family(source: pl.DataType, target: pl.DataType) -> bool:
+    if target in (INTEGER, NUMBER):
+        return source.is_numeric() or source == pl.Boolean
+    if isinstance(source, pl.Datetime):
+        return target in (TIME, DATE) and source.time_zone is None
+    return target == DATE and source == pl.Date
 
 
 class _Tally:
@@ -232,33 +232,34 @@ class _Tally:
         self._faults, self._empty, self._years = Counter[str](), Counter[str](), Counter[str]()
         self._single_quotes = Counter[str]()
 
-    def typed(self, found: pl.DataFrame) -> pl.DataFrame:
+    def typed(self, raw: pl.DataFrame) -> pl.DataFrame:
         """Return a batch in the declared types, without blank lines."""
-        columns, stored = self._table.columns, found.schema
-        self._parsed += found.height
-        batch = found.select(
-            parsing.usual(
-                pl.col(name), stored[name], wanted, repeats=wanted == TIME and _repeats(found[name])
+        columns, source_types = self._table.columns, raw.schema
+        self._parsed += raw.height
+        batch = raw.select(
+            parsing.parse_usual(
+                pl.col(name), source_types[name], target, repeats=target == TIME and _repeats(raw[name])
             )
-            for name, wanted in columns.items()
+            for name, target in columns.items()
         )
-        suspects = {
-            name: wanted
-            for name, wanted in columns.items()
-            if parsing.is_suspect(found[name], batch[name], wanted)
+        suspect_columns = {
+            name: target
+            for name, target in columns.items()
+            if parsing.is_suspect(raw[name], batch[name], target)
         }
-        if suspects:
-            judged = found.select(
-                parsing.is_fault(pl.col(name), stored[name], wanted).sum()
-                for name, wanted in suspects.items()
+        if suspect_columns:
+            fault_counts = raw.select(
+                parsing.is_fault(pl.col(name), source_types[name], target).sum()
+                for name, target in suspect_columns.items()
             )
-            self._faults.update(dict(zip(suspects, judged.row(0), strict=True)))
-            again = found.select(
-                parsing.other(pl.col(name), stored[name], wanted) for name, wanted in suspects.items()
+            self._faults.update(dict(zip(suspect_columns, fault_counts.row(0), strict=True)))
+            reparsed = raw.select(
+                parsing.parse_lenient(pl.col(name), source_types[name], target)
+                for name, target in suspect_columns.items()
             )
-            batch = batch.with_columns(again)
+            batch = batch.with_columns(reparsed)
         if any(batch[name].null_count() for name in self._table.required):
-            without_ours = found.select(pl.all_horizontal(pl.all().is_null())).to_series()
+            without_ours = raw.select(pl.all_horizontal(pl.all().is_null())).to_series()
             batch = batch.filter(~without_ours)  # a blank line is no row; `refuse` sees whether all were such
             self._without_ours += int(without_ours.sum())
         self._rows += batch.height
@@ -278,13 +279,13 @@ class _Tally:
             self._rows += of_others
             self._empty.update(dict.fromkeys(self._table.required, of_others))
         if not self._rows:
-            reason = what_it_is(self._path) or "the table has no rows ({}). Give the whole table."
+            reason = format_problem(self._path) or "the table has no rows ({}). Give the whole table."
             raise InputError(f"{self._path.name}: {reason}".format(self._path))
-        said = [
-            f"column {name}: {count:,} of {self._rows:,} {what}"
-            for name, wanted in self._table.columns.items()
-            for count, what in (
-                (self._faults[name], f"values are not {_WORDS[wanted]}"),
+        problems = [
+            f"column {name}: {count:,} of {self._rows:,} {problem}"
+            for name, target in self._table.columns.items()
+            for count, problem in (
+                (self._faults[name], f"values are not {_WORDS[target]}"),
                 (self._years[name], f"values lie outside the years {FIRST_YEAR} to {LAST_YEAR}"),
                 (self._empty[name] - self._faults[name], "rows have none"),
                 (
@@ -294,37 +295,37 @@ class _Tally:
             )
             if count > 0
         ]
-        if said:
+        if problems:
             raise InputError(
-                f"{self._path.name}: {'; '.join(said)}. Mend or re-export the table ({self._path})."
+                f"{self._path.name}: {'; '.join(problems)}. Mend or re-export the table ({self._path})."
             )
 
 
 def _rows_of_nothing(path: Path) -> int:
     """Return how many rows hold nothing in any column, read by us or not: lines that are blank or commas alone."""
-    with rewording(path):
+    with translate_errors(path):
         nothing = _scan(path).select(pl.all_horizontal(pl.all().is_null()).sum())
         return int(nothing.collect(engine="streaming").item())
 
 
 def _repeats(values: pl.Series) -> bool:
     """Return whether most values, by the first some, are as the one before."""
-    some = values[:_ROWS_LOOKED_AT]
-    return 2 * len(Runs([some])) < len(some)
+    sample = values[:_ROWS_LOOKED_AT]
+    return 2 * len(Runs([sample])) < len(sample)
 
 
 def _count_single_quotes(batch: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> dict[str, int]:
     """Return how many texts of each column begin with a single quote and something behind it."""
-    texts = [name for name, wanted in columns.items() if wanted == TEXT]
+    texts = [name for name, target in columns.items() if target == TEXT]
     if not texts:
         return {}
-    begins = (pl.col(name).str.starts_with("'") & (pl.col(name) != "'") for name in texts)
-    counts = batch.select(one.sum() for one in begins)
+    quote_flags = (pl.col(name).str.starts_with("'") & (pl.col(name) != "'") for name in texts)
+    counts = batch.select(is_quoted.sum() for is_quoted in quote_flags)
     return dict(zip(texts, counts.row(0), strict=True))
 
 
 def _times(columns: Mapping[str, pl.DataType]) -> list[str]:
-    return [name for name, wanted in columns.items() if wanted in (TIME, DATE)]
+    return [name for name, target in columns.items() if target in (TIME, DATE)]
 
 
 def count_outside(times: pl.Series) -> int:

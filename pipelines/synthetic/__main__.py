@@ -12,7 +12,7 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
 def main() -> int:
-    asked = _parser().parse_args()
+    args = _parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for name in ONE_THREAD:  # read at import, below and in the workers; more threads only wait for each other
         os.environ.setdefault(name, "1")
@@ -20,13 +20,13 @@ def main() -> int:
 
     try:
         card = write_mimic(
-            asked.out,
-            asked.out / "planted.parquet",
-            patients=asked.patients,
-            seed=asked.seed,
-            tokens_per_set_median=asked.tokens_per_set,
-            full=asked.full,
-            workers=asked.workers,
+            args.out,
+            args.out / "planted.parquet",
+            patients=args.patients,
+            seed=args.seed,
+            tokens_per_set_median=args.tokens_per_set,
+            full=args.full,
+            workers=args.workers,
         )
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)

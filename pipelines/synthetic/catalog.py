@@ -53,7 +53,7 @@ class CodeBook:
 
     codes: Texts  # [K]
     weights: Floats  # [C + 1, K]; the last row is of every stay
-    mapped: Bools  # [K] has a target in the crosswalk (always true in version 10)
+    has_target: Bools  # [K] has a target in the crosswalk (always true in version 10)
     at_least_hours: Floats  # [K] how long what the code says was done took, of one that says it; else NaN
     under_hours: Floats  # [K] infinite where the code has no upper bound; else NaN
     of_men: Bools  # [K] only men have it
@@ -144,13 +144,15 @@ def _weights(table: pl.DataFrame, columns: list[str], of: str, conditions: list[
 def _code_books(name: str, crosswalk: str, conditions: list[str]) -> dict[int, CodeBook]:
     table, targets = read(name), read(crosswalk)
     durations = read("durations")
-    known = set(targets.filter(~pl.col("icd_10").is_in(["NoDx", "NoPCS"]))["icd_9"])
+    codes_with_target = set(targets.filter(~pl.col("icd_10").is_in(["NoDx", "NoPCS"]))["icd_9"])
     books = {}
     for version in (9, 10):
         part = table.filter(pl.col("icd_version") == str(version))
         codes = part["icd_code"].unique(maintain_order=True).to_list()
-        own = durations.filter(pl.col("icd_version") == str(version))
-        hours = pl.DataFrame({"icd_code": codes}).join(own, on="icd_code", how="left", maintain_order="left")
+        version_durations = durations.filter(pl.col("icd_version") == str(version))
+        hours = pl.DataFrame({"icd_code": codes}).join(
+            version_durations, on="icd_code", how="left", maintain_order="left"
+        )
         at_least, under = (
             hours[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
             for name in ("at_least_hours", "under_hours")
@@ -158,7 +160,7 @@ def _code_books(name: str, crosswalk: str, conditions: list[str]) -> dict[int, C
         books[version] = CodeBook(
             codes=np.array(codes, dtype=object),
             weights=_weights(part, codes, "icd_code", conditions),
-            mapped=np.array([version == 10 or code in known for code in codes]),
+            has_target=np.array([version == 10 or code in codes_with_target for code in codes]),
             at_least_hours=at_least,
             under_hours=np.where(np.isnan(at_least), np.nan, np.nan_to_num(under, nan=np.inf)),
             of_men=np.array([name == "diagnoses" and code.startswith(OF_MEN) for code in codes]),

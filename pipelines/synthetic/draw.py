@@ -33,7 +33,7 @@ def running_sum(values: Floats, ordinal: Ints) -> Floats:
     return np.asarray(total - total[first] + values[first])
 
 
-def shifted(values: Floats, ordinal: Ints, by: int) -> Floats:
+def shift_rows(values: Floats, ordinal: Ints, by: int) -> Floats:
     """Return the value `by` rows earlier in the same run, NaN where there is none."""
     earlier = np.full_like(values, np.nan)
     has = ordinal >= by
@@ -41,7 +41,7 @@ def shifted(values: Floats, ordinal: Ints, by: int) -> Floats:
     return earlier
 
 
-def seen_before(flags: Bools, ordinal: Ints) -> Bools:
+def any_before(flags: Bools, ordinal: Ints) -> Bools:
     """Return whether the flag was up in any earlier row of the same run; flags [rows] or [rows, columns]."""
     counts = flags.astype(np.float64)
     return np.asarray(running_sum(counts, ordinal) - counts > 0)

@@ -14,21 +14,21 @@ from schemas.errors import InputError
 Made = TypeVar("Made")
 
 
-def made_in_order(
-    what: str, make: Callable[..., Made], asked: Sequence[tuple[object, ...]], workers: int
+def map_in_order(
+    title: str, make: Callable[..., Made], calls: Sequence[tuple[object, ...]], workers: int
 ) -> Iterator[Made]:
-    """Yield `make(*arguments)` for each of `asked`, in that order; with one worker in this process itself.
+    """Yield `make(*arguments)` for each of `calls`, in that order; with one worker in this process itself.
 
     Raises:
         InputError: a worker was killed.
     """
     if workers == 1:
-        yield from (make(*block) for block in asked)
+        yield from (make(*block) for block in calls)
         return
-    pool = ProcessPoolExecutor(min(workers, len(asked)), get_context("spawn"), _die_with_parent)
+    pool = ProcessPoolExecutor(min(workers, len(calls)), get_context("spawn"), _die_with_parent)
     waiting: deque[Future[Made]] = deque()
     try:
-        for block in asked:
+        for block in calls:
             waiting.append(pool.submit(make, *block))
             if len(waiting) > workers:
                 yield waiting.popleft().result()
@@ -36,7 +36,7 @@ def made_in_order(
             yield waiting.popleft().result()
     except BrokenProcessPool:
         raise InputError(
-            f"{what}: one of the {workers} workers was killed, for want of memory perhaps "
+            f"{title}: one of the {workers} workers was killed, for want of memory perhaps "
             "(each takes about 1 GiB). Run again with fewer workers; earlier files are untouched."
         ) from None
     finally:

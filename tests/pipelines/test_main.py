@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.__main__ import main, table_of
+from pipelines.__main__ import format_counts, main
 from pipelines.sources.mimic.steps import find_source
 from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
@@ -49,7 +49,7 @@ def test_no_small_count_is_printed_nor_follows_from_the_others():
     flow = Flow(source_rows=400, kept_rows=393, dropped={"no_time": 4, "no_hadm_id": 3})
     counts = {"subjects": 9, "sets": 60, "tokens": 393}
     shares = {"unk": 0.0, "backed_off": 0.0}
-    printed = table_of(
+    printed = format_counts(
         StepCard(step="seqset", contract="seqset/1", flows={"DX": flow}, counts=counts, shares=shares)
     )
     assert "DX               400    withheld    withheld" in printed

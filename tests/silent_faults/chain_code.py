@@ -137,7 +137,7 @@ FAULTS = [
     ),
     in_code(
         "vocabulary: fitted on all patients",
-        replaced(corpus, "fitted_on", fitted_on_all),
+        replaced(corpus, "training_subjects", fitted_on_all),
         "mimic_vocab",
         "procedure_is_counted_in_the_fitted_on_patients_alone",
     ),

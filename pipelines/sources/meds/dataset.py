@@ -17,9 +17,9 @@ from pipelines.reading.files import (
     LEADS_BACK,
     LEADS_NOWHERE,
     MAY_NOT_BE_READ,
-    refuse_what_is_no_file,
-    rewording,
-    what_instead,
+    problem_at,
+    require_file,
+    translate_errors,
 )
 from pipelines.sources.meds.codes import with_table_prefix
 from schemas.errors import InputError
@@ -178,7 +178,7 @@ def _find_splits(root: Path) -> Path | None:
     file = root / subject_splits_filepath
     if not os.path.lexists(file):
         return None
-    refuse_what_is_no_file(file, subject_splits_filepath)
+    require_file(file, subject_splits_filepath)
     return file
 
 
@@ -204,7 +204,7 @@ def _find_shards(folder: Path) -> tuple[Path, ...]:
 
 def _hides_rows(path: Path, folder: Path) -> str | None:
     """Return what is wrong with what would be read, were it what its name says; None where nothing is."""
-    is_shard, fault = path.suffix == ".parquet", what_instead(path)
+    is_shard, fault = path.suffix == ".parquet", problem_at(path)
     if any(part.startswith(".") for part in path.relative_to(folder).parts):
         return TEMPORARY_NAME if is_shard else None
     return fault if is_shard or fault in (LEADS_NOWHERE, LEADS_BACK, MAY_NOT_BE_READ) else None
@@ -217,7 +217,7 @@ def _require_metadata(folder: Path) -> None:
             f"{dataset_metadata_filepath}: no such file in {folder}. Name the root of a MEDS dataset; one without it "
             'needs a file that holds at least {"meds_version": "0.4.0"}.'
         )
-    with rewording(file):
+    with translate_errors(file):
         text = file.read_bytes()
     try:
         metadata = json.loads(text)

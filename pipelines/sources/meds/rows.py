@@ -6,7 +6,7 @@ numeric_value and perhaps an encounter are known; docs/meds.md says what is made
 
 import polars as pl
 
-from pipelines.engine.drop import sift
+from pipelines.engine.drop import drop_rows
 from pipelines.events import clock
 from pipelines.events.code_limits import CODE_FAULTS, damaged_codes
 from pipelines.events.encounter_linking import attach, attachment_spans
@@ -155,7 +155,7 @@ def nest_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.Da
             it names, and in none where it names none.
     """
     no_value = (pl.col("kind") == "LAB") & ~pl.col("value").is_finite().fill_null(False)
-    event_rows, flow = sift(rows, {**_drop_reasons(pl.col("kind").is_null()), "no_finite_value": no_value})
+    event_rows, flow = drop_rows(rows, {**_drop_reasons(pl.col("kind").is_null()), "no_finite_value": no_value})
     with_stays = event_rows if by_gaps is None else attach(event_rows, _spans(by_gaps))
     # what a gap forms may be longer than the stay in it
     stay_end = [] if by_gaps is None else [pl.when(clock.is_coded_at_the_end()).then("coded_at")]
@@ -183,7 +183,7 @@ def classified_events(
     """
     ends = {"end_of_condition": codes.has_prefix(codes.CONDITION_END)}
     damage = {fault: _has_code_of(code_table.filter(pl.col("fault") == fault)) for fault in CODE_FAULTS}
-    event_rows, flow = sift(rows, _drop_reasons(pl.lit(False)) | ends | damage)
+    event_rows, flow = drop_rows(rows, _drop_reasons(pl.lit(False)) | ends | damage)
     numeric_value = pl.col("numeric_value")
     is_finite = numeric_value.is_finite().fill_null(False)
     with_codes = (

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.corpus import shards
-from pipelines.corpus.training_subjects import fitted_on
+from pipelines.corpus.training_subjects import training_subjects
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
 from pipelines.engine.executor import each_bucket
 from pipelines.events.store import events_file, write_events
@@ -183,7 +183,7 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
         spill = _spill(dataset, layout, aside / "spill", *columns)
         count = len(spill.buckets)
         code_table = (
-            None if dataset.is_nest_export else _classify_codes(spill, fitted_on(layout, rules), rules)
+            None if dataset.is_nest_export else _classify_codes(spill, training_subjects(layout, rules), rules)
         )
         for part, part_kinds in each_bucket(
             "meds_events", partial(extract_bucket_events, dataset, layout, spill, code_table, aside), count

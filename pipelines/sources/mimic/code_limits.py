@@ -1,6 +1,6 @@
 """How much of a table of MIMIC-IV may be lost on the way to events, and for which reason, before the run is refused."""
 
-from pipelines.events.code_limits import MOST_MALFORMED_SHARE, above, damaged_codes, lost_zeros
+from pipelines.events.code_limits import MOST_MALFORMED_SHARE, count_above, damaged_codes, lost_zeros
 from pipelines.sources.mimic.drug_lookup import GsnCount
 from schemas.cards import Flow
 from schemas.errors import InputError
@@ -33,11 +33,11 @@ def refuse(table: str, flow: Flow) -> None:
 
 
 def _codes_fault(table: str, flow: Flow) -> str | None:
-    if count := above(flow, "icd_version"):
+    if count := count_above(flow, "icd_version"):
         return f"column icd_version: {count} hold neither 9 nor 10. Mend those rows or leave them out."
     if fault := damaged_codes(flow, "icd_code"):
         return fault
-    if count := above(flow, "malformed_code", MOST_MALFORMED_SHARE):
+    if count := count_above(flow, "malformed_code", MOST_MALFORMED_SHARE):
         return (
             f"column icd_code: {count} hold no {SYSTEM_OF_TABLE.get(table, 'ICD-10')} code where the version is 10, or "
             f"none of ICD-9 where it is 9 (more than {MOST_MALFORMED_SHARE:.1%}). Mend those rows, or give the file "
@@ -48,12 +48,12 @@ def _codes_fault(table: str, flow: Flow) -> str | None:
 
 def _rows_fault(table: str, flow: Flow) -> str | None:
     release = f"(more than {MAX_FOREIGN_SHARE:.1%}). Give all tables of one release, whole."
-    if above(flow, "foreign_hadm_id", MAX_FOREIGN_SHARE):
+    if count_above(flow, "foreign_hadm_id", MAX_FOREIGN_SHARE):
         foreign = foreign_sentence(table, f"{flow.dropped['foreign_hadm_id']:,}", flow.source_rows)
         return f"{foreign.removeprefix(f'{table}: ')} {release}"
-    if count := above(flow, "unknown_subject", MAX_FOREIGN_SHARE):
+    if count := count_above(flow, "unknown_subject", MAX_FOREIGN_SHARE):
         return f"column subject_id: {count} name no known patient {release}"
-    if count := above(flow, "conflicting"):
+    if count := count_above(flow, "conflicting"):
         return f"column labevent_id: {count} repeat another row's and differ from it. Keep one row per measurement."
     return None
 
@@ -67,7 +67,7 @@ def _loss(flow: Flow) -> str | None:
         return f"none of {rows:,} rows can be used: {counts[reason]:,} are dropped as {reason}. {columns}"
     if rows < MIN_ROWS:
         return None
-    if count := above(flow, "event_txt", MAX_NOT_GIVEN_SHARE):
+    if count := count_above(flow, "event_txt", MAX_NOT_GIVEN_SHARE):
         return (
             f"column event_txt: {count} are not Administered (more than {MAX_NOT_GIVEN_SHARE:.0%}). {columns}"
         )

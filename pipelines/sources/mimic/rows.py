@@ -11,8 +11,8 @@ from functools import cached_property
 
 import polars as pl
 
-from pipelines.engine.drop import sift
-from pipelines.engine.runs import Runs, once_each
+from pipelines.engine.drop import drop_rows
+from pipelines.engine.runs import Runs, map_distinct
 from pipelines.events import clock
 from pipelines.events.code_mapping import (
     DIAGNOSIS_CODES,
@@ -183,14 +183,14 @@ def laboratory_rows(rows: pl.DataFrame) -> RowsAndFlow:
         "not_finite": ~value.is_finite(),
         "no_time": pl.col("time").is_null(),
     }
-    return sift(with_times, reasons)
+    return drop_rows(with_times, reasons)
 
 
 def laboratory(rows: pl.DataFrame, bucket: MimicBucket) -> RowsAndFlow:
     """Return LAB events, in their own stay, the one around them, or one that starts within a day."""
     event_rows, flow = _drop_foreign_stays(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
     with_stay = bucket.attach(event_rows, lookback_hours=LAB_LOOKBACK_HOURS)
-    with_code = with_stay.with_columns(code=once_each(with_stay["itemid"], _as_codes))
+    with_code = with_stay.with_columns(code=map_distinct(with_stay["itemid"], _as_codes))
     return _events(with_code, kind="LAB", vocab=_constant("itemid")), flow
 
 
@@ -205,11 +205,11 @@ def medication_rows(rows: pl.DataFrame) -> RowsAndFlow:
         pharmacy_id="pharmacy_id",
         rank="emar_seq",
     )
-    administered_rows, flow = sift(with_times, {"event_txt": pl.col("event_txt").ne_missing("Administered")})
+    administered_rows, flow = drop_rows(with_times, {"event_txt": pl.col("event_txt").ne_missing("Administered")})
     with_name = administered_rows.drop("event_txt").with_columns(
-        code=once_each(administered_rows["medication"], _clean_names)
+        code=map_distinct(administered_rows["medication"], _clean_names)
     )
-    event_rows, later_flow = sift(
+    event_rows, later_flow = drop_rows(
         with_name, {"no_name": pl.col("code").is_null(), "no_time": pl.col("time").is_null()}
     )
     return event_rows.drop("medication"), flow.then(later_flow)
@@ -235,12 +235,12 @@ def medications(
 
 def prescription_rows(rows: pl.DataFrame) -> RowsAndFlow:
     """Return what a row of prescriptions says by itself."""
-    return sift(rows.select("subject_id", "pharmacy_id", "drug", "gsn", encounter_id="hadm_id"), {})
+    return drop_rows(rows.select("subject_id", "pharmacy_id", "drug", "gsn", encounter_id="hadm_id"), {})
 
 
 def prescriptions(rows: pl.DataFrame, owners: StayOwners) -> RowsAndFlow:
     """Return the prescriptions of known stays; those of another patient's admission are dropped."""
-    return sift(rows, {"foreign_hadm_id": pl.lit(owners.foreign(rows))})
+    return drop_rows(rows, {"foreign_hadm_id": pl.lit(owners.foreign(rows))})
 
 
 def pharmacy_atc(pharmacy_rows: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> pl.DataFrame:
@@ -276,13 +276,13 @@ def _drop_foreign_stays(
     rows: pl.DataFrame, bucket: MimicBucket, reasons: dict[str, pl.Expr] | None = None
 ) -> RowsAndFlow:
     """Drop rows that name a stay which is none of their subject's, then by `reasons`."""
-    return sift(rows, {"foreign_hadm_id": pl.lit(bucket.owners.foreign(rows)), **(reasons or {})})
+    return drop_rows(rows, {"foreign_hadm_id": pl.lit(bucket.owners.foreign(rows)), **(reasons or {})})
 
 
 def _icd_rows(rows: pl.DataFrame, system: Icd, reasons: dict[str, pl.Expr]) -> RowsAndFlow:
     plain_codes = plain(rows["icd_code"])
     num_mended = int((plain_codes != rows["icd_code"]).sum())
-    event_rows, flow = sift(
+    event_rows, flow = drop_rows(
         rows.with_columns(plain_codes).with_columns(code=clean_code("icd_code")),
         {
             "icd_version": ~pl.col("icd_version").is_in([9, 10]),

@@ -13,14 +13,14 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.corpus import shards
-from pipelines.corpus.training_subjects import fitted_on
+from pipelines.corpus.training_subjects import training_subjects
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
 from pipelines.engine.executor import each_bucket
 from pipelines.engine.progress import StepProgress
 from pipelines.events.code_mapping import shortest_target
 from pipelines.events.encounter_linking import StayOwners
-from pipelines.events.split import TASK_SPLIT, assign_split, sha256_of_people
-from pipelines.events.store import scan_table, used_before, write_numbered
+from pipelines.events.split import TASK_SPLIT, assign_split, subjects_sha256
+from pipelines.events.store import count_repeated_ranks, scan_table, write_numbered
 from pipelines.reading.tables import batches, estimate_rows
 from pipelines.sources.mimic import code_limits as limits
 from pipelines.sources.mimic import drug_lookup as drugs
@@ -102,7 +102,7 @@ def extract_subjects(
                 for name, count in sorted(with_splits[column].value_counts().iter_rows())
             },
         },
-        hashes={"people": sha256_of_people(subjects, subjects_per_bucket=subjects_per_bucket)},
+        hashes={"people": subjects_sha256(subjects, subjects_per_bucket=subjects_per_bucket)},
         warnings=[
             f"patients: column dod: {shown_count(num_early_deaths, subjects.height)} of {subjects.height:,} patients die before birth."
         ]
@@ -216,7 +216,7 @@ def _write_kind(events: pl.DataFrame, flow: Flow, folder: Path, kind: str, bucke
     """Write one kind's events of one bucket; return their flow, less what was there before."""
     numbered_events = write_numbered(events, folder, kind, bucket, made_by="extract_events")
     # one labevent_id is one measurement, at whatever time
-    conflicting = used_before(numbered_events) if kind == "LAB" else 0
+    conflicting = count_repeated_ranks(numbered_events) if kind == "LAB" else 0
     return transforms.add_repeats(flow, events.height - numbered_events.height, conflicting)
 
 
@@ -248,7 +248,7 @@ def _spill_table(source: MimicSource, kind: str, spill: Spill, raw_counts: Mappi
 def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write drug_lookup/1 from the prescriptions of the fitted-on subjects."""
     owners = StayOwners(pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)))
-    training_subjects = fitted_on(layout, rules)
+    training_subjects = training_subjects(layout, rules)
     path = source.path(PRESCRIPTIONS)
     progress = StepProgress(PRESCRIPTIONS, "rows", estimate_rows(path))
     flow, count_parts = Flow(source_rows=0, kept_rows=0), []

@@ -19,7 +19,7 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
         .select("encounter_id")
         .collect()["encounter_id"]
     )
-    return corpus.fit_vocab(layout, rules, held_back=grown_up, by_unit=True)
+    return corpus.fit_vocab(layout, rules, excluded_encounters=grown_up, by_unit=True)
 
 
 def write_seqset(layout: Layout, rules: DataRules, frozen: Layout | None = None) -> StepCard:

@@ -4,7 +4,7 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.engine.drop import sift
+from pipelines.engine.drop import drop_rows
 from pipelines.sources.pcornet.encounters import out_of_range, with_contract_columns
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.linking import DAY_TYPE, covering_encounters
@@ -37,7 +37,7 @@ def day_encounters(
     """
     uncovered_days = days.join(covering_encounters(days, encounters), on=["subject_id", "day"], how="anti")
     with_people = uncovered_days.join(people, on="subject_id").with_columns(start=first_moment("day"))
-    possible_days, _ = sift(with_people, out_of_range("start", end_of_data))
+    possible_days, _ = drop_rows(with_people, out_of_range("start", end_of_data))
     names = possible_days.select(pl.format("{}:{}", "subject_id", "day")).to_series()
     stays = possible_days.with_columns(
         encounter_id=ids.of(names, DAY_TYPE),

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 import polars as pl
 
-from pipelines.engine.drop import sift
+from pipelines.engine.drop import drop_rows
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.times import (
     first_moment,
@@ -57,7 +57,7 @@ def encounter_rows(raw: pl.DataFrame, ids: Ids) -> RowsAndFlow:
         died=(status == "EX").fill_null(False)
         | (coded_value("DISCHARGE_DISPOSITION") == "E").fill_null(False),
     )
-    usable_rows, flow = sift(
+    usable_rows, flow = drop_rows(
         parsed_rows,
         {
             "no_patid": pl.col("subject_id").is_null(),
@@ -81,11 +81,11 @@ def encounters(
     """
     drop_reasons, distinct_parts = _drop_reasons(all_subject_ids, end_of_data), []
     for rows in parts:
-        population_rows, flow = sift(rows.join(people, on="subject_id", how="left"), drop_reasons)
+        population_rows, flow = drop_rows(rows.join(people, on="subject_id", how="left"), drop_reasons)
         sorted_rows = population_rows.sort(
             "subject_id", "start", "encounter_id", "discharge", "type", "discharge_status", "died"
         )
-        single, repeats = sift(sorted_rows, {"repeated": ~pl.struct(pl.all()).is_first_distinct()})
+        single, repeats = drop_rows(sorted_rows, {"repeated": ~pl.struct(pl.all()).is_first_distinct()})
         distinct_parts.append((single, flow.then(repeats)))
     # of an id that two patients have, who may lie in two parts, the first row counts
     first = pl.concat([single["encounter_id"] for single, _ in distinct_parts]).is_first_distinct()
@@ -99,7 +99,7 @@ def encounters(
 
 def _merge_part(rows: pl.DataFrame, is_first: pl.Series, end_of_data: date) -> RowsAndFlow:
     """Return the encounters of sorted rows: of an id the first row, and stays that overlap as one."""
-    single, conflicts = sift(rows, {"conflicting": ~pl.lit(is_first)})
+    single, conflicts = drop_rows(rows, {"conflicting": ~pl.lit(is_first)})
     with_end, notes = _with_end(single, end_of_data)
     stays = merge_overlapping(with_end)
     merge_flow = Flow(

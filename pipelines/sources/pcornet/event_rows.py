@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from pipelines.engine.drop import sift
+from pipelines.engine.drop import drop_rows
 from pipelines.sources.pcornet import codes
 from pipelines.sources.pcornet.site import Site
 from pipelines.sources.pcornet.times import (
@@ -65,7 +65,7 @@ def event_rows(table: str, raw: pl.DataFrame, site: Site) -> RowsAndFlow:
     parsed_rows = definition.transform(site.with_ids(without_sentinels(legible, *definition.dates)))
     id_notes = {name: pl.col(name) for name in ("no_encounterid", "foreign_encounterid")}
     notes |= count_notes(parsed_rows, definition.notes | id_notes)
-    usable_rows, flow = sift(parsed_rows, definition.reasons | site.drop_reasons())
+    usable_rows, flow = drop_rows(parsed_rows, definition.reasons | site.drop_reasons())
     missing = [
         pl.lit(None, dtype).alias(name) for name, dtype in ROWS.items() if name not in usable_rows.columns
     ]

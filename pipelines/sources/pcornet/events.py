@@ -5,7 +5,7 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.engine.drop import sift
+from pipelines.engine.drop import drop_rows
 from pipelines.events import clock
 from pipelines.events.code_mapping import to_icd10, zeros_lost
 from pipelines.sources.pcornet.encounters import out_of_range
@@ -91,11 +91,11 @@ def _link_encounters(rows: pl.DataFrame, bucket: PcornetBucket) -> RowsAndFlow:
         "start", "end", "known", "named"
     )
     lives = own_stays.join(bucket.people, on="subject_id", how="left", maintain_order="left")
-    possible_rows, flow = sift(
+    possible_rows, flow = drop_rows(
         lives, {"no_date": pl.col("time").is_null(), **out_of_range("time", bucket.end_of_data)}
     )
     linked_rows = link_by_day(possible_rows.with_columns(day=pl.col("time").dt.date()), bucket.encounters)
-    usable_rows, link_flow = sift(linked_rows, {"no_encounter": pl.col("encounter_id").is_null()})
+    usable_rows, link_flow = drop_rows(linked_rows, {"no_encounter": pl.col("encounter_id").is_null()})
     notes |= count_notes(
         usable_rows,
         {"linked_by_date": pl.col("covering") > 0, "linked_among_several": pl.col("covering") > 1},

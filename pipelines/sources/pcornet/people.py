@@ -4,7 +4,7 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.engine.drop import sift
+from pipelines.engine.drop import drop_rows
 from pipelines.sources.pcornet.ids import Ids
 from pipelines.sources.pcornet.times import first_moment, has_sentinel, without_sentinels
 from pipelines.sources.pcornet.words import NO_INFORMATION, RACES, coded_value, count_notes, strip_text
@@ -38,7 +38,7 @@ def people(demographic: pl.DataFrame, ids: Ids) -> RowsAndFlow:
         sex=coded_value("SEX"),
         race=coded_value("RACE").replace(RACES),
     )
-    population, flow = sift(
+    population, flow = drop_rows(
         parsed_rows,
         {
             "no_patid": pl.col("subject_id").is_null(),
@@ -58,7 +58,7 @@ def deaths(death: pl.DataFrame, ids: Ids) -> RowsAndFlow:
     parsed_rows = without_sentinels(rows, "DEATH_DATE").select(
         subject_id=ids.of(rows["PATID"], "PATID"), death_date=first_moment("DEATH_DATE")
     )
-    death_rows, flow = sift(
+    death_rows, flow = drop_rows(
         parsed_rows.sort("subject_id", "death_date", nulls_last=True),
         {
             "no_patid": pl.col("subject_id").is_null(),

@@ -16,10 +16,10 @@ import polars as pl
 
 from pipelines.corpus import shards
 from pipelines.engine.buckets import Buckets, Spill, write_buckets
-from pipelines.engine.drop import sift
+from pipelines.engine.drop import drop_rows
 from pipelines.engine.executor import each_bucket
 from pipelines.engine.progress import StepProgress
-from pipelines.events.split import BIRTH_DAYS_OF_TEST, TASK_SPLIT, sha256_of_people, split_by_birth_day
+from pipelines.events.split import BIRTH_DAYS_OF_TEST, TASK_SPLIT, split_by_birth_day, subjects_sha256
 from pipelines.events.store import scan_table, write_events
 from pipelines.sources.pcornet import people
 from pipelines.sources.pcornet.codes import refuse_lost_codes, refuse_lost_zeros
@@ -156,7 +156,7 @@ def extract_subjects(
             },
         },
         shares={"tested": float((with_splits["split"] == "test").mean() or 0.0)},  # type: ignore[arg-type]
-        hashes={"people": sha256_of_people(subjects, subjects_per_bucket=subjects_per_bucket)},
+        hashes={"people": subjects_sha256(subjects, subjects_per_bucket=subjects_per_bucket)},
         warnings=[
             f"DEATH: {shown_count(num_early_deaths, subjects.height)} of {subjects.height:,} children die before birth."
         ]
@@ -288,7 +288,7 @@ def _population(source: PcornetSource) -> tuple[pl.DataFrame, dict[str, Flow]]:
     ids = source.ids
     subjects, flow = people.people(source.read("DEMOGRAPHIC"), ids)
     deaths, death_flow = people.deaths(source.read("DEATH"), ids)
-    population_deaths, population_flow = sift(
+    population_deaths, population_flow = drop_rows(
         deaths, {"not_in_population": ~pl.col("subject_id").is_in(subjects["subject_id"].implode())}
     )
     flows = {"DEMOGRAPHIC": flow, "DEATH": death_flow.then(population_flow)}

@@ -18,12 +18,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, required=True, help="orders, order_products__*, … are written there"
     )
-    asked = parser.parse_args(arguments)
-    if asked.users < 1:
+    args = parser.parse_args(arguments)
+    if args.users < 1:
         parser.error("--users must be at least 1.")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        rows = write_instacart(asked.out, users=asked.users, seed=asked.seed, gzipped=asked.gzip)
+        rows = write_instacart(args.out, users=args.users, seed=args.seed, gzip_files=args.gzip)
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.synthetic.instacart.catalog import TASTES, Catalog
-from pipelines.synthetic.instacart.people import Orders
+from pipelines.synthetic.instacart.catalog import TASTES, ProductCatalog
+from pipelines.synthetic.instacart.people import UserOrders
 
 FIRST_FAVOURITES, FAVOURITES_PER_ORDER = 14, 1.25
 STAPLE_SHARE = 0.35  # of the favourites; the others are habits
@@ -18,16 +18,16 @@ LARGEST_BASKET = 145
 
 
 @dataclass(frozen=True)
-class Lines:
+class OrderLines:
     """Order lines by (order, product_id): `order` is the order's place in its block."""
 
     order: NDArray[np.int64]
     product_id: NDArray[np.int64]
     add_to_cart_order: NDArray[np.int64]
-    reordered: NDArray[np.bool_]
+    is_reorder: NDArray[np.bool_]
 
 
-def draw_lines(orders: Orders, catalog: Catalog, rng: np.random.Generator) -> Lines:
+def draw_lines(orders: UserOrders, catalog: ProductCatalog, rng: np.random.Generator) -> OrderLines:
     """Return what every order of the block holds; each product once, no order empty."""
     taste = rng.integers(0, TASTES, orders.users)
     usual = _favourites(orders, taste, catalog, rng)
@@ -35,23 +35,23 @@ def draw_lines(orders: Orders, catalog: Catalog, rng: np.random.Generator) -> Li
     width = catalog.products + 1
     keys = np.unique(np.concatenate([usual, new]))
     order, product = keys // width, keys % width
-    reordered = _bought_before(orders.user[order], product, width)
-    return _in_carts(order, product, reordered, rng)
+    is_reorder = _is_reorder(orders.user[order], product, width)
+    return _in_carts(order, product, is_reorder, rng)
 
 
 def _favourites(
-    orders: Orders, taste: NDArray[np.int64], catalog: Catalog, rng: np.random.Generator
+    orders: UserOrders, taste: NDArray[np.int64], catalog: ProductCatalog, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Return order · (products + 1) + product of every favourite that is bought."""
     counts = FIRST_FAVOURITES + rng.poisson(FAVOURITES_PER_ORDER * orders.per_user * orders.appetite)
     user = np.repeat(np.arange(orders.users), counts)
     place = np.arange(len(user)) - np.repeat(np.cumsum(counts) - counts, counts)
     product = catalog.draw(taste[user], rng)
-    since = np.where(place < FIRST_FAVOURITES, 0, rng.random(len(user)) * orders.per_user[user]).astype(
+    first_order = np.where(place < FIRST_FAVOURITES, 0, rng.random(len(user)) * orders.per_user[user]).astype(
         np.int64
     )
     life = 1 + rng.exponential(MEAN_LIFE_ORDERS, len(user)).astype(np.int64)
-    orders_long = np.minimum(since + life, orders.per_user[user]) - since
+    orders_long = np.minimum(first_order + life, orders.per_user[user]) - first_order
     is_staple = rng.random(len(user)) < STAPLE_SHARE
     chance = rng.uniform(0.3, 0.9, len(user))
     period = rng.integers(*HABIT_PERIODS, len(user))
@@ -63,39 +63,39 @@ def _favourites(
     likely = np.where(is_staple, chance, HABIT_KEPT)[favourite]
     bought = due & (rng.random(len(favourite), dtype=np.float32) < likely)
     favourite, number = favourite[bought], number[bought]
-    order = orders.first[user[favourite]] + since[favourite] + number
+    order = orders.first[user[favourite]] + first_order[favourite] + number
     return np.asarray(order * (catalog.products + 1) + product[favourite])
 
 
 def _new_items(
-    orders: Orders, taste: NDArray[np.int64], catalog: Catalog, rng: np.random.Generator
+    orders: UserOrders, taste: NDArray[np.int64], catalog: ProductCatalog, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     counts = 1 + rng.poisson((MEAN_NEW_ITEMS - 1) * orders.appetite[orders.user])
     order = np.repeat(np.arange(len(orders.user)), counts)
     return order * (catalog.products + 1) + catalog.draw(taste[orders.user[order]], rng)
 
 
-def _bought_before(user: NDArray[np.int64], product: NDArray[np.int64], width: int) -> NDArray[np.bool_]:
+def _is_reorder(user: NDArray[np.int64], product: NDArray[np.int64], width: int) -> NDArray[np.bool_]:
     """Return whether an earlier line of the same user has the product; lines are in order of time."""
     pair = user * width + product
     by_pair = np.argsort(pair, kind="stable")
-    again = np.concatenate([[False], np.diff(pair[by_pair]) == 0])
-    before = np.empty(len(pair), dtype=bool)
-    before[by_pair] = again
-    return before
+    is_repeat = np.concatenate([[False], np.diff(pair[by_pair]) == 0])
+    is_reorder = np.empty(len(pair), dtype=bool)
+    is_reorder[by_pair] = is_repeat
+    return is_reorder
 
 
 def _in_carts(
     order: NDArray[np.int64],
     product: NDArray[np.int64],
-    reordered: NDArray[np.bool_],
+    is_reorder: NDArray[np.bool_],
     rng: np.random.Generator,
-) -> Lines:
+) -> OrderLines:
     """Number the lines of each order as they went into the cart, known products rather first; cut the largest."""
-    hurry = rng.random(len(order)) + ~reordered * 0.5
+    hurry = rng.random(len(order)) + ~is_reorder * 0.5
     by_cart = np.argsort(order + hurry / 2, kind="stable")
     counts = np.bincount(order)
     number = np.empty(len(order), dtype=np.int64)
     number[by_cart] = 1 + np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    kept = number <= LARGEST_BASKET
-    return Lines(order[kept], product[kept], number[kept], reordered[kept])
+    in_cart = number <= LARGEST_BASKET
+    return OrderLines(order[in_cart], product[in_cart], number[in_cart], is_reorder[in_cart])

@@ -16,7 +16,7 @@ _TASTE_SIGMA = 1.6
 
 
 @dataclass(frozen=True)
-class Catalog:
+class ProductCatalog:
     """Products 1 … P; `cumulative` holds one rising run per taste, taste t between t and t + 1."""
 
     aisle: NDArray[np.int64]  # [products], from 1
@@ -56,7 +56,7 @@ class Catalog:
         }
 
 
-def make_catalog(users: int, rng: np.random.Generator) -> Catalog:
+def make_catalog(users: int, rng: np.random.Generator) -> ProductCatalog:
     """Make a catalog whose size grows with the root of the users, up to Instacart's 49,688 products."""
     products = min(
         KAGGLE_PRODUCTS, max(SMALLEST_CATALOG, KAGGLE_PRODUCTS * isqrt(users) // isqrt(KAGGLE_USERS))
@@ -66,7 +66,7 @@ def make_catalog(users: int, rng: np.random.Generator) -> Catalog:
     liking = popularity * np.exp(_TASTE_SIGMA * rng.standard_normal((TASTES, products)))
     cumulative = np.cumsum(liking, axis=1)
     cumulative /= cumulative[:, -1:]
-    return Catalog(
+    return ProductCatalog(
         aisle=rng.integers(1, aisles + 1, products),
         department_of_aisle=rng.integers(1, min(DEPARTMENTS_AT_MOST, aisles) + 1, aisles),
         cumulative=(cumulative + np.arange(TASTES)[:, None]).ravel(),

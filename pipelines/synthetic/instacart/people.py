@@ -14,7 +14,7 @@ _HOUR_WEIGHTS = np.array(
 
 
 @dataclass(frozen=True)
-class Orders:
+class UserOrders:
     """The orders of a block, user by user, in order of time."""
 
     user: NDArray[np.int64]  # [orders] place of the user in the block
@@ -33,22 +33,22 @@ class Orders:
 
 def orders_per_user(users: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return how many orders each user places, the last included: 4 … 100, about 16 in the mean."""
-    more = rng.exponential(MEAN_MORE_ORDERS, users).astype(np.int64)
-    return np.minimum(FEWEST_ORDERS + more, MOST_ORDERS)
+    extra_orders = rng.exponential(MEAN_MORE_ORDERS, users).astype(np.int64)
+    return np.minimum(FEWEST_ORDERS + extra_orders, MOST_ORDERS)
 
 
-def draw_orders(per_user: NDArray[np.int64], rng: np.random.Generator) -> Orders:
+def draw_orders(per_user: NDArray[np.int64], rng: np.random.Generator) -> UserOrders:
     """Return the orders of users who place so many each: weekly rhythms are common, few wait a month."""
     users, first = len(per_user), np.cumsum(per_user) - per_user
     user = np.repeat(np.arange(users), per_user)
     rhythm = np.where(rng.random(users) < 0.4, 7.0, rng.uniform(2, 25, users))
-    waited = rng.gamma(9.0, rhythm[user] / 9.0)
+    wait_days = rng.gamma(9.0, rhythm[user] / 9.0)
     on_the_day = rng.random(len(user)) < 0.3
-    days = np.where(on_the_day, rhythm[user], waited).round().astype(np.int64)
+    days = np.where(on_the_day, rhythm[user], wait_days).round().astype(np.int64)
     hours = rng.choice(len(_HOUR_WEIGHTS), len(user), p=_HOUR_WEIGHTS / _HOUR_WEIGHTS.sum())
     days = np.minimum(days, LONGEST_GAP_DAYS)
     since_first = np.cumsum(days) - np.repeat(np.cumsum(days)[first], per_user)
-    return Orders(
+    return UserOrders(
         user=user,
         number=np.arange(len(user)) - first[user] + 1,
         first=first,

@@ -13,9 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.synthetic.draw import stream
-from pipelines.synthetic.instacart.baskets import Lines, draw_lines
-from pipelines.synthetic.instacart.catalog import Catalog, make_catalog
-from pipelines.synthetic.instacart.people import TEST_SHARE, Orders, draw_orders, orders_per_user
+from pipelines.synthetic.instacart.baskets import OrderLines, draw_lines
+from pipelines.synthetic.instacart.catalog import ProductCatalog, make_catalog
+from pipelines.synthetic.instacart.people import TEST_SHARE, UserOrders, draw_orders, orders_per_user
 from schemas.io.atomic import part_of, remove_files
 from schemas.io.outputs import refuse_foreign, remove_outputs, replace_outputs
 
@@ -28,7 +28,7 @@ SECONDS_BETWEEN_LINES = 10.0
 log = logging.getLogger("nest")
 
 
-def write_instacart(folder: Path, *, users: int, seed: int, gzipped: bool = False) -> dict[str, int]:
+def write_instacart(folder: Path, *, users: int, seed: int, gzip_files: bool = False) -> dict[str, int]:
     """Write the raw files of a synthetic Instacart, and `held_out`, which the download lacks; return their rows.
 
     The same users and seed give the same bytes. Nothing under its final name is touched before all is written; what
@@ -44,27 +44,27 @@ def write_instacart(folder: Path, *, users: int, seed: int, gzipped: bool = Fals
     is_test = stream(seed, 0, "instacart split").random(users) < TEST_SHARE
     order_ids = (stream(seed, 0, "instacart ids").permutation(per_user.sum()) + 1).astype(np.int32)
     orders, lines = [], []
-    began = told = time.monotonic()
+    start_time = last_log = time.monotonic()
     for block, start in enumerate(range(0, users, USERS_PER_BLOCK)):
-        mine = slice(start, min(start + USERS_PER_BLOCK, users))
-        made = draw_orders(per_user[mine], stream(seed, block, "instacart rhythm"))
+        users_of_block = slice(start, min(start + USERS_PER_BLOCK, users))
+        block_orders = draw_orders(per_user[users_of_block], stream(seed, block, "instacart rhythm"))
         first = int(per_user[:start].sum())
-        ids = order_ids[first : first + len(made.user)]
-        bought = draw_lines(made, catalog, stream(seed, block, "instacart baskets"))
-        orders.append(_orders_table(made, ids, is_test[mine], first_user=start + 1))
-        lines.append(_lines_table(bought, ids))
-        if time.monotonic() - told > SECONDS_BETWEEN_LINES:
-            told = time.monotonic()
-            rate = mine.stop / (told - began)
+        ids = order_ids[first : first + len(block_orders.user)]
+        block_lines = draw_lines(block_orders, catalog, stream(seed, block, "instacart baskets"))
+        orders.append(_orders_table(block_orders, ids, is_test[users_of_block], first_user=start + 1))
+        lines.append(_lines_table(block_lines, ids))
+        if time.monotonic() - last_log > SECONDS_BETWEEN_LINES:
+            last_log = time.monotonic()
+            rate = users_of_block.stop / (last_log - start_time)
             log.info(
                 "synthetic Instacart: %s of %s users, %s users/s, %.0f s left",
-                f"{mine.stop:,}", f"{users:,}", f"{rate:,.0f}", (users - mine.stop) / rate,
+                f"{users_of_block.stop:,}", f"{users:,}", f"{rate:,.0f}", (users - users_of_block.stop) / rate,
             )  # fmt: skip
-    return _write(folder, catalog, pl.concat(orders), pl.concat(lines, rechunk=True), gzipped=gzipped)
+    return _write(folder, catalog, pl.concat(orders), pl.concat(lines, rechunk=True), gzip_files=gzip_files)
 
 
 def _orders_table(
-    orders: Orders, ids: NDArray[np.int32], is_test: NDArray[np.bool_], *, first_user: int
+    orders: UserOrders, ids: NDArray[np.int32], is_test: NDArray[np.bool_], *, first_user: int
 ) -> pl.DataFrame:
     is_last = orders.number == orders.per_user[orders.user]
     eval_set = np.where(is_last, np.where(is_test, 2, 1)[orders.user], 0)
@@ -81,29 +81,31 @@ def _orders_table(
     )
 
 
-def _lines_table(lines: Lines, ids: NDArray[np.int32]) -> pl.DataFrame:
+def _lines_table(lines: OrderLines, ids: NDArray[np.int32]) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "order_id": ids[lines.order],
             "product_id": lines.product_id.astype(np.int32),
             "add_to_cart_order": lines.add_to_cart_order.astype(np.uint8),
-            "reordered": lines.reordered.astype(np.uint8),
+            "reordered": lines.is_reorder.astype(np.uint8),
         }
     )
 
 
 def _write(
-    folder: Path, catalog: Catalog, orders: pl.DataFrame, lines: pl.DataFrame, *, gzipped: bool
+    folder: Path, catalog: ProductCatalog, orders: pl.DataFrame, lines: pl.DataFrame, *, gzip_files: bool
 ) -> dict[str, int]:
-    tables: dict[str, pl.DataFrame] = {**catalog.tables(), "orders": _as_published(orders)}
+    tables: dict[str, pl.DataFrame] = {**catalog.tables(), "orders": _publish_columns(orders)}
     names = [*tables, *PRODUCT_FILES.values()]
-    ours, other = (".csv.gz", ".csv") if gzipped else (".csv", ".csv.gz")
-    with replace_outputs([folder / f"{name}{ours}" for name in names]) as written:
-        parts = dict(zip(names, written, strict=True))
-        rows = {name: _write_table(parts[name], [table], gzipped=gzipped) for name, table in tables.items()}
+    suffix, other_suffix = (".csv.gz", ".csv") if gzip_files else (".csv", ".csv.gz")
+    with replace_outputs([folder / f"{name}{suffix}" for name in names]) as part_files:
+        parts = dict(zip(names, part_files, strict=True))
+        rows = {
+            name: _write_table(parts[name], [table], gzip_file=gzip_files) for name, table in tables.items()
+        }
         for name, slices in _carts(orders, lines):
-            rows[name] = _write_table(parts[name], slices, gzipped=gzipped)
-    in_other_form = [folder / f"{name}{other}" for name in names]  # what an earlier run left
+            rows[name] = _write_table(parts[name], slices, gzip_file=gzip_files)
+    in_other_form = [folder / f"{name}{other_suffix}" for name in names]  # what an earlier run left
     remove_outputs(*in_other_form)
     remove_files(*map(part_of, in_other_form))
     return rows
@@ -126,7 +128,7 @@ def _slices(table: pl.DataFrame) -> Iterator[pl.DataFrame]:
         yield table[by_cart[at : at + ROWS_PER_WRITE]]
 
 
-def _as_published(orders: pl.DataFrame) -> pl.DataFrame:
+def _publish_columns(orders: pl.DataFrame) -> pl.DataFrame:
     """Write the columns as the download does: eval_set by name, hours of two digits, 15.0 days, none for a first."""
     names = dict(enumerate(EVAL_SETS))
     is_first = pl.col("order_number") == 1
@@ -137,15 +139,15 @@ def _as_published(orders: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _write_table(part_file: Path, slices: Iterable[pl.DataFrame], *, gzipped: bool) -> int:
+def _write_table(part_file: Path, slices: Iterable[pl.DataFrame], *, gzip_file: bool) -> int:
     rows = 0
-    with part_file.open("wb") as raw, _compressing(raw) if gzipped else nullcontext(raw) as stream:
-        for each in slices:
-            text = each.write_csv(
+    with part_file.open("wb") as raw, _compressing(raw) if gzip_file else nullcontext(raw) as stream:
+        for rows_slice in slices:
+            text = rows_slice.write_csv(
                 include_header=rows == 0
             )  # polars' own error would not say why a disk refuses
             stream.write(text.encode())
-            rows += each.height
+            rows += rows_slice.height
     return rows
 
 

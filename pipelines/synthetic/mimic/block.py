@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 
 from pipelines.synthetic.catalog import Bools, Catalog, Floats, Ints
-from pipelines.synthetic.draw import shifted, stream
+from pipelines.synthetic.draw import shift_rows, stream
 from pipelines.synthetic.mimic.codes import Codes, draw_diagnoses, draw_procedures, draw_ventilated_hours
 from pipelines.synthetic.mimic.drugs import (
     Administrations,
-    Orders,
+    DrugOrders,
     draw_orders,
     draw_renewals,
     early_administrations,
@@ -49,7 +49,7 @@ from schemas.tables.planted import PARTS
 
 
 @dataclass(frozen=True)
-class Block:
+class PatientBlock:
     """S planned stays of N patients; `deaths.happens` says which of them are written."""
 
     index: int
@@ -58,9 +58,9 @@ class Block:
     diagnoses: Codes
     procedures: Codes
     labs: Labs
-    orders: Orders
+    orders: DrugOrders
     renewals: Ints  # [orders] further rows of prescriptions
-    given: Administrations
+    administrations: Administrations
     deaths: Deaths
     lengths: Lengths
     calendar: Calendar
@@ -74,37 +74,45 @@ class Block:
         return np.asarray(self.deaths.happens & ~self.deaths.died & ~is_last)
 
 
-def draw_block(catalog: Catalog, index: int, patients_count: int, volume: Volume, seed: int) -> Block:
+def draw_block(catalog: Catalog, index: int, patients_count: int, volume: Volume, seed: int) -> PatientBlock:
     """Draw in the order of time: what a task may see is drawn before its outcome, and never touched after."""
     patients = draw_patients(catalog, patients_count, seed, index)
     stays = draw_stays(catalog, patients, seed, index)
     female = patients.female[stays.patient]
-    diagnoses, told = draw_diagnoses(
+    diagnoses, readable_conditions = draw_diagnoses(
         catalog, stays, female, volume.diagnoses, stream(seed, index, "diagnoses")
     )
     labs = early_labs(catalog, stays, volume.labs, stream(seed, index, "early labs"))
     orders = draw_orders(catalog, stays, volume.doses, stream(seed, index, "orders"))
-    given = early_administrations(orders, stays, stream(seed, index, "early drugs"))
-    record = Record(catalog, stays, labs, given, told)
+    administrations = early_administrations(orders, stays, stream(seed, index, "early drugs"))
+    record = Record(catalog, stays, labs, administrations, readable_conditions)
     parts = {cohort: parts_at_hour(record, hour) for cohort, hour in PREDICT_HOURS.items()}
     deaths = draw_deaths(stays, parts["mimic_mortality"], stream(seed, index, "deaths"))
     lengths = draw_lengths(stays, parts["mimic_long_stay"], stream(seed, index, "lengths"))
     hours = lengths.hours
     labs = join_labs([labs, late_labs(catalog, stays, hours, volume.labs, stream(seed, index, "late labs"))])
     late = late_administrations(orders, stays, hours, stream(seed, index, "late drugs"))
-    given = join_administrations([given, late])
-    parts["mimic_readmission"] = parts_at_discharge(Record(catalog, stays, labs, given, told), hours)
+    administrations = join_administrations([administrations, late])
+    parts["mimic_readmission"] = parts_at_discharge(
+        Record(catalog, stays, labs, administrations, readable_conditions), hours
+    )
     calendar = draw_calendar(
         patients, stays, lengths, deaths, parts["mimic_readmission"], stream(seed, index, "calendar")
     )
     free = _free_hours_before(stays, calendar, hours)
     outside = outside_labs(catalog, stays, hours, free, deaths.died, stream(seed, index, "outside labs"))
     visits = outpatient_labs(catalog, stays, free, volume.visits, stream(seed, index, "outpatient labs"))
-    ventilated = draw_ventilated_hours(hours, deaths.died, stream(seed, index, "ventilation"))
+    ventilated_hours = draw_ventilated_hours(hours, deaths.died, stream(seed, index, "ventilation"))
     procedures = draw_procedures(
-        catalog, stays, hours, ventilated, deaths.died, volume.procedures, stream(seed, index, "procedures")
+        catalog,
+        stays,
+        hours,
+        ventilated_hours,
+        deaths.died,
+        volume.procedures,
+        stream(seed, index, "procedures"),
     )
-    return Block(
+    return PatientBlock(
         index=index,
         patients=patients,
         stays=stays,
@@ -113,7 +121,7 @@ def draw_block(catalog: Catalog, index: int, patients_count: int, volume: Volume
         labs=join_labs([labs, outside, visits]),
         orders=orders,
         renewals=draw_renewals(orders, volume.renewals, stream(seed, index, "renewals")),
-        given=given,
+        administrations=administrations,
         deaths=deaths,
         lengths=lengths,
         calendar=calendar,
@@ -123,11 +131,11 @@ def draw_block(catalog: Catalog, index: int, patients_count: int, volume: Volume
 
 def _free_hours_before(stays: Stays, calendar: Calendar, hours: Floats) -> Floats:
     admit = calendar.admit_minute / 60
-    end_before = shifted(admit + hours, stays.ordinal, 1)
+    end_before = shift_rows(admit + hours, stays.ordinal, 1)
     return np.where(np.isnan(end_before), np.inf, admit - end_before)
 
 
-def planted_rows(block: Block) -> pl.DataFrame:
+def planted_rows(block: PatientBlock) -> pl.DataFrame:
     """Return the columns of planted/3, one row per index encounter of each cohort."""
     odd = block.calendar.is_odd
     indexes = {

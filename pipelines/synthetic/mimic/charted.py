@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 
 from pipelines.synthetic.catalog import Catalog, Ints
-from pipelines.synthetic.columns import either, masked, pick, providers, times
-from pipelines.synthetic.mimic.block import Block
-from pipelines.synthetic.mimic.drugs import EVENT_TEXTS, prescribed
+from pipelines.synthetic.columns import choose, mask_values, pick, providers, times
+from pipelines.synthetic.mimic.block import PatientBlock
+from pipelines.synthetic.mimic.drugs import EVENT_TEXTS, prescription_rows
 from pipelines.synthetic.mimic.ids import hadm_ids, row_ids, subject_ids
 from pipelines.synthetic.mimic.labs import NOT_STORED
 
@@ -21,7 +21,7 @@ COMMENTS = (
 VALUE_TEXTS = ("___", "NEG", "HOLD.  DISCARD GREATER THAN 4 HOURS OLD.", "VEN.", None)
 
 
-def labevents_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def labevents_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generator) -> pl.DataFrame:
     labs = block.labs.take(block.deaths.happens[block.labs.stay])
     patient = block.stays.patient[labs.stay]
     minute = block.calendar.admit_minute[labs.stay] + labs.minute
@@ -30,20 +30,20 @@ def labevents_table(catalog: Catalog, block: Block, rng: np.random.Generator) ->
     count, item = len(minute), labs.item
     rows = _lab_columns(catalog)[item]
     low, high = rows["ref_range_lower"], rows["ref_range_upper"]
-    written = pl.Series(labs.value + 0.0).cast(pl.String).str.strip_suffix(".0")
+    number_texts = pl.Series(labs.value + 0.0).cast(pl.String).str.strip_suffix(".0")
     value = pl.Series(labs.value)
     is_abnormal = ((value < low) | (value > high)).fill_null(False).to_numpy()
     nothing = pl.Series([None] * count, dtype=pl.String)
     comment = pl.Series([*COMMENTS, None], dtype=pl.String)[
         np.minimum(rng.integers(0, 36, count), len(COMMENTS))
     ]
-    said = pl.Series(VALUE_TEXTS, dtype=pl.String)[rng.integers(0, len(VALUE_TEXTS), count)]
+    words = pl.Series(VALUE_TEXTS, dtype=pl.String)[rng.integers(0, len(VALUE_TEXTS), count)]
     in_odd_stay = block.calendar.is_odd[labs.stay] & (labs.minute > -24 * 60)
     return pl.DataFrame(
         {
             "labevent_id": row_ids(block.index, np.arange(count)),
             "subject_id": subject_ids(block.index, patient),
-            "hadm_id": masked(hadm_ids(block.index, labs.stay), labs.linked | in_odd_stay),
+            "hadm_id": mask_values(hadm_ids(block.index, labs.stay), labs.has_hadm_id | in_odd_stay),
             "specimen_id": row_ids(block.index, labs.specimen),
             "itemid": rows["itemid"],
             "order_provider_id": providers(count, rng, 0.8),
@@ -51,12 +51,12 @@ def labevents_table(catalog: Catalog, block: Block, rng: np.random.Generator) ->
             "storetime": times(
                 block.calendar.admit_minute[labs.stay] + labs.stored_minute, labs.stored_minute != NOT_STORED
             ),
-            "value": either(labs.has_number, written, said),
-            "valuenum": masked(written, labs.has_number),
+            "value": choose(labs.has_number, number_texts, words),
+            "valuenum": mask_values(number_texts, labs.has_number),
             "valueuom": rows["valueuom"],
             "ref_range_lower": low,
             "ref_range_upper": high,
-            "flag": either(is_abnormal, "abnormal", nothing),
+            "flag": choose(is_abnormal, "abnormal", nothing),
             "priority": pick({"STAT": 53, "ROUTINE": 38, None: 9}, count, rng),
             "comments": comment,
         }
@@ -69,40 +69,40 @@ def _lab_columns(catalog: Catalog) -> pl.DataFrame:
     return catalog.labs.rows.select(pl.col("itemid").cast(pl.Int64), "valueuom", limits)
 
 
-def emar_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
-    given = block.given.take(block.deaths.happens[block.given.stay])
-    patient = block.stays.patient[given.stay]
-    minute = block.calendar.admit_minute[given.stay] + given.minute
-    order = np.argsort(patient << 50 | minute << 12 | given.drug, kind="stable")
-    given, patient, minute = given.take(order), patient[order], minute[order]
+def emar_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generator) -> pl.DataFrame:
+    doses = block.administrations.take(block.deaths.happens[block.administrations.stay])
+    patient = block.stays.patient[doses.stay]
+    minute = block.calendar.admit_minute[doses.stay] + doses.minute
+    order = np.argsort(patient << 50 | minute << 12 | doses.drug, kind="stable")
+    doses, patient, minute = doses.take(order), patient[order], minute[order]
     count, subject = len(minute), subject_ids(block.index, patient)
     sequence = np.arange(count) - np.searchsorted(patient, patient) + 1
     identifiers = pl.select(emar_id=pl.format("{}-{}", pl.Series(subject), pl.Series(sequence))).to_series()
-    orders = pl.select(poe_id=pl.format("{}-{}", pl.Series(subject), pl.Series(given.order))).to_series()
-    spelling = block.orders.spelling[given.order]
-    is_odd = block.calendar.is_odd[given.stay]
+    orders = pl.select(poe_id=pl.format("{}-{}", pl.Series(subject), pl.Series(doses.order))).to_series()
+    spelling = block.orders.spelling[doses.order]
+    is_odd = block.calendar.is_odd[doses.stay]
     return pl.DataFrame(
         {
             "subject_id": subject,
-            "hadm_id": masked(hadm_ids(block.index, given.stay), given.linked | is_odd),
+            "hadm_id": mask_values(hadm_ids(block.index, doses.stay), doses.has_hadm_id | is_odd),
             "emar_id": identifiers,
             "emar_seq": sequence,
             "poe_id": orders,
-            "pharmacy_id": masked(row_ids(block.index, given.order), rng.random(count) > 0.12),
+            "pharmacy_id": mask_values(row_ids(block.index, doses.order), rng.random(count) > 0.12),
             "enter_provider_id": providers(count, rng, 0.9),
             "charttime": times(minute),
-            "medication": masked(_spelled(catalog, given.drug, spelling), given.named),
-            "event_txt": pl.Series(EVENT_TEXTS, dtype=pl.String)[given.text],
+            "medication": mask_values(_spell_names(catalog, doses.drug, spelling), doses.has_name),
+            "event_txt": pl.Series(EVENT_TEXTS, dtype=pl.String)[doses.text],
             "scheduletime": times(minute - minute % 30),
             "storetime": times(minute + rng.integers(0, 20, count), rng.random(count) > 0.005),
         }
     )
 
 
-def prescriptions_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
-    every, hours = block.orders, block.lengths.hours[block.orders.stay]
-    kept = np.flatnonzero(block.deaths.happens[every.stay] & (every.start_minute < hours * 60))
-    orders, number = prescribed(every, block.renewals, kept, (hours * 60).astype(np.int64))
+def prescriptions_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generator) -> pl.DataFrame:
+    all_orders, hours = block.orders, block.lengths.hours[block.orders.stay]
+    rows = np.flatnonzero(block.deaths.happens[all_orders.stay] & (all_orders.start_minute < hours * 60))
+    orders, number = prescription_rows(all_orders, block.renewals, rows, (hours * 60).astype(np.int64))
     stay, drug, count = orders.stay, orders.drug, len(number)
     patient = block.stays.patient[stay]
     subject = subject_ids(block.index, patient)
@@ -126,25 +126,25 @@ def prescriptions_table(catalog: Catalog, block: Block, rng: np.random.Generator
             "starttime": times(admit + orders.start_minute // 60 * 60),
             "stoptime": times(admit + orders.stop_minute // 60 * 60, rng.random(count) > 0.01),
             "drug_type": pick({"MAIN": 97, "BASE": 2.5, "ADDITIVE": 0.5}, count, rng),
-            "drug": _spelled(catalog, drug, orders.spelling),
+            "drug": _spell_names(catalog, drug, orders.spelling),
             "formulary_drug_cd": pl.Series([name[:6].upper().strip() for name in catalog.drugs.names])[drug],
             "gsn": gsn,
             "ndc": pl.Series(["0"] * count),
             "prod_strength": pl.select(
                 pl.format("{} {} {}", details["dose_val_rx"], details["dose_unit_rx"], details["form_rx"])
             ).to_series(),
-            "form_rx": masked(details["form_rx"], rng.random(count) > 0.9),
+            "form_rx": mask_values(details["form_rx"], rng.random(count) > 0.9),
             "dose_val_rx": details["dose_val_rx"],
             "dose_unit_rx": details["dose_unit_rx"],
             "form_val_disp": pl.Series(["1"] * count),
             "form_unit_disp": details["form_rx"].str.slice(0, 3).str.to_uppercase(),
-            "doses_per_24_hrs": masked(per_day, rng.random(count) > 0.3),
+            "doses_per_24_hrs": mask_values(per_day, rng.random(count) > 0.3),
             "route": details["route"],
         }
     )
 
 
-def _spelled(catalog: Catalog, drug: Ints, spelling: Ints) -> pl.Series:
+def _spell_names(catalog: Catalog, drug: Ints, spelling: Ints) -> pl.Series:
     """Return the drug's name as somebody typed it."""
     names = catalog.drugs.names
     styles = [names, [n.upper() for n in names], [n.lower() for n in names], [f" {n}  " for n in names]]

@@ -33,18 +33,20 @@ def draw_diagnoses(
         The rows, and [S, C]: which conditions a reader of the mapped codes can tell from them.
     """
     count, conditions = len(stays.patient), len(catalog.conditions.names)
-    parts, told = [], np.zeros((count, conditions), dtype=bool)
+    parts, readable_conditions = [], np.zeros((count, conditions), dtype=bool)
     for version, book in catalog.diagnoses.items():
         rows = np.flatnonzero(stays.icd_version == version)
         can_have = ~(female[rows, None] & book.of_men)
         weights = stays.active[rows] @ (0.5 * volume * book.weights) * can_have
-        chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
+        has_code = rng.random(weights.shape) < np.minimum(weights, 0.9)
         principal = one_of(book.weights[stays.acute[rows]] * can_have, rng)
-        chosen[np.arange(len(rows)), principal] = ~stays.is_blank[rows]
-        readable = (chosen & book.mapped).astype(np.float64) @ (book.weights[:-1] > 0).T.astype(np.float64)
-        told[rows] = readable > 0
-        parts.append(_ranked(rows, chosen, principal, book, rng))
-    return _together(parts), told
+        has_code[np.arange(len(rows)), principal] = ~stays.is_blank[rows]
+        readable = (has_code & book.has_target).astype(np.float64) @ (book.weights[:-1] > 0).T.astype(
+            np.float64
+        )
+        readable_conditions[rows] = readable > 0
+        parts.append(_rank_codes(rows, has_code, principal, book, rng))
+    return _concat(parts), readable_conditions
 
 
 def draw_ventilated_hours(hours: Floats, died: Bools, rng: np.random.Generator) -> Floats:
@@ -72,38 +74,38 @@ def draw_procedures(
         weights = stays.active[rows] @ (0.06 * volume * book.weights)
         weights += 0.22 * volume * book.weights[stays.acute[rows]] * ~stays.is_blank[rows, None]
         weights *= _fits_duration(book, ventilated_hours[rows], died[rows])
-        chosen = rng.random(weights.shape) < np.minimum(weights, 0.9)
-        parts.append(_ranked(rows, chosen, None, book, rng))
-    codes = _together(parts)
+        has_code = rng.random(weights.shape) < np.minimum(weights, 0.9)
+        parts.append(_rank_codes(rows, has_code, None, book, rng))
+    codes = _concat(parts)
     last_day = (stays.admit_minute[codes.stay] + np.maximum(hours[codes.stay], 0) * 60) // 1440
     day = np.minimum(rng.geometric(0.5, len(codes.stay)) - 1, last_day).astype(np.int64)
     return Codes(stay=codes.stay, rank=codes.rank, code=codes.code, day=day)
 
 
-def _fits_duration(book: CodeBook, lasted: Floats, died: Bools) -> Floats:
+def _fits_duration(book: CodeBook, hours: Floats, died: Bools) -> Floats:
     """Return [S, K]: 0 where a code says another duration; the dying are ventilated more often."""
     says_duration = ~np.isnan(book.at_least_hours)
-    fits = (lasted[:, None] >= book.at_least_hours) & (lasted[:, None] < book.under_hours)
+    fits = (hours[:, None] >= book.at_least_hours) & (hours[:, None] < book.under_hours)
     return np.where(says_duration, fits * np.where(died, VENTILATED_OF_THE_DYING, 1.0)[:, None], 1.0)
 
 
-def _ranked(
-    rows: Ints, chosen: Bools, principal: Ints | None, book: CodeBook, rng: np.random.Generator
+def _rank_codes(
+    rows: Ints, has_code: Bools, principal: Ints | None, book: CodeBook, rng: np.random.Generator
 ) -> Codes:
     """Number the chosen codes of each stay in random order, the principal first."""
-    index, column = np.nonzero(chosen)
+    index, column = np.nonzero(has_code)
     key = rng.random(len(index))
     if principal is not None:
         key[column == principal[index]] = -1
     order = np.lexsort((key, index))
-    _, rank = spread(chosen.sum(axis=1))
+    _, rank = spread(has_code.sum(axis=1))
     stay = rows[index[order]]
     return Codes(
         stay=stay, rank=rank + 1, code=book.codes[column[order]], day=np.zeros(len(stay), dtype=np.int64)
     )
 
 
-def _together(parts: list[Codes]) -> Codes:
+def _concat(parts: list[Codes]) -> Codes:
     return Codes(
         stay=np.concatenate([part.stay for part in parts]),
         rank=np.concatenate([part.rank for part in parts]),

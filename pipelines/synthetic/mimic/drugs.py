@@ -26,7 +26,7 @@ ADMINISTERED = 0
 
 
 @dataclass(frozen=True)
-class Orders:
+class DrugOrders:
     """Rows of prescriptions, before their columns. Times are minutes since admission."""
 
     stay: Ints
@@ -47,8 +47,8 @@ class Administrations:
     drug: Ints
     minute: Ints
     text: Ints  # index into EVENT_TEXTS
-    named: Bools  # False: medication is missing
-    linked: Bools  # carries its hadm_id
+    has_name: Bools  # False: medication is missing
+    has_hadm_id: Bools  # carries its hadm_id
 
     def take(self, rows: Bools | Ints) -> "Administrations":
         return Administrations(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
@@ -63,11 +63,11 @@ def join_administrations(parts: list[Administrations]) -> Administrations:
     )
 
 
-def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.Generator) -> Orders:
+def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.Generator) -> DrugOrders:
     """Draw what is ordered in each stay from the conditions at work in it."""
-    wanted = stays.active @ catalog.drugs.weights
-    wanted *= 0.36 * np.minimum(stays.intensity, 2.5)[:, None]
-    stay, drug = np.nonzero(_lots(stays, wanted.shape[1], rng) < 1 - np.exp(-wanted))
+    rates = stays.active @ catalog.drugs.weights
+    rates *= 0.36 * np.minimum(stays.intensity, 2.5)[:, None]
+    stay, drug = np.nonzero(_lots(stays, rates.shape[1], rng) < 1 - np.exp(-rates))
     count = len(stay)
     later = rng.random(count) < 0.3
     start = np.where(later, rng.uniform(6, 110, count), rng.exponential(5, count))
@@ -76,7 +76,7 @@ def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.G
     groups = np.array([len(of_drug) for of_drug in catalog.drugs.gsn_groups])[drug]
     second = (rng.random(count) < 0.2) & (groups > 1)
     missing = (rng.random(count) < 0.08) | (groups == 0)
-    return Orders(
+    return DrugOrders(
         stay=stay,
         drug=drug,
         start_minute=(start * 60).astype(np.int64) + 5,
@@ -87,12 +87,14 @@ def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.G
     )
 
 
-def draw_renewals(orders: Orders, mean: float, rng: np.random.Generator) -> Ints:
+def draw_renewals(orders: DrugOrders, mean: float, rng: np.random.Generator) -> Ints:
     """Draw how often each order was written anew under another pharmacy_id, [orders]."""
     return rng.poisson(mean, len(orders.stay))
 
 
-def prescribed(orders: Orders, renewals: Ints, rows: Ints, end_minute: Ints) -> tuple[Orders, Ints]:
+def prescription_rows(
+    orders: DrugOrders, renewals: Ints, rows: Ints, end_minute: Ints
+) -> tuple[DrugOrders, Ints]:
     """Write the orders `rows` down, each as often as it is renewed, the renewals sharing its time out.
 
     Args:
@@ -105,22 +107,22 @@ def prescribed(orders: Orders, renewals: Ints, rows: Ints, end_minute: Ints) -> 
     row, is_new = rows[owner], piece > 0
     start, stop, times = orders.start_minute[row], orders.stop_minute[row], 1 + renewals[row]
     share = (np.minimum(stop, end_minute[row]) - start) // times
-    written = {field.name: getattr(orders, field.name)[row] for field in fields(Orders)}
-    written["start_minute"] = start + piece * share
-    written["stop_minute"] = np.where(piece + 1 < times, start + (piece + 1) * share, stop)
+    columns = {field.name: getattr(orders, field.name)[row] for field in fields(DrugOrders)}
+    columns["start_minute"] = start + piece * share
+    columns["stop_minute"] = np.where(piece + 1 < times, start + (piece + 1) * share, stop)
     number = np.where(is_new, len(orders.stay) + np.cumsum(is_new) - 1, row)
-    return Orders(**written), number
+    return DrugOrders(**columns), number
 
 
-def early_administrations(orders: Orders, stays: Stays, rng: np.random.Generator) -> Administrations:
+def early_administrations(orders: DrugOrders, stays: Stays, rng: np.random.Generator) -> Administrations:
     """Give what is due in the first 48 hours of the stay."""
     end = (stays.first_hours[orders.stay] * 60).astype(np.int64)
-    none = np.zeros(len(orders.stay), dtype=np.int64)
-    return _give(orders, none, _doses(orders, end), none, rng)
+    zeros = np.zeros(len(orders.stay), dtype=np.int64)
+    return _give(orders, zeros, _doses(orders, end), zeros, rng)
 
 
 def late_administrations(
-    orders: Orders, stays: Stays, hours: Floats, rng: np.random.Generator
+    orders: DrugOrders, stays: Stays, hours: Floats, rng: np.random.Generator
 ) -> Administrations:
     """Give what is due from 48 hours to the end of the stay; `hours` is its length."""
     begin = (stays.first_hours[orders.stay] * 60).astype(np.int64)
@@ -130,14 +132,14 @@ def late_administrations(
     return _give(orders, early, np.where(stays_on, np.maximum(total, early), early), begin, rng)
 
 
-def _doses(orders: Orders, end_minute: Ints) -> Ints:
+def _doses(orders: DrugOrders, end_minute: Ints) -> Ints:
     """Return how many doses fall before `end_minute`."""
     end = np.minimum(end_minute, orders.stop_minute)
     return np.asarray(np.maximum((end - orders.start_minute - 1) // orders.interval_minutes + 1, 0))
 
 
 def _give(
-    orders: Orders, first: Ints, last: Ints, after_minute: Ints, rng: np.random.Generator
+    orders: DrugOrders, first: Ints, last: Ints, after_minute: Ints, rng: np.random.Generator
 ) -> Administrations:
     """Make the doses first, …, last − 1 of each order: a little early, and after `after_minute`."""
     order, index = spread(last - first)
@@ -151,13 +153,13 @@ def _give(
         drug=orders.drug[order],
         minute=minute,
         text=np.searchsorted(np.cumsum(_EVENT_SHARES)[:-1], rng.random(count), side="right"),
-        named=rng.random(count) > 0.03,
-        linked=rng.random(count) > 0.01,
+        has_name=rng.random(count) > 0.03,
+        has_hadm_id=rng.random(count) > 0.01,
     )
 
 
 def _lots(stays: Stays, drugs: int, rng: np.random.Generator) -> Floats:
     """Return [S, D], uniform: the lot of a patient's former stays in most cases, so that drugs are kept."""
-    own = rng.random((int(stays.patient[-1]) + 1, drugs))[stays.patient]
-    fresh = rng.random(own.shape)
-    return np.asarray(np.where(rng.random(own.shape) < 0.65, own, fresh))
+    patient_lots = rng.random((int(stays.patient[-1]) + 1, drugs))[stays.patient]
+    stay_lots = rng.random(patient_lots.shape)
+    return np.asarray(np.where(rng.random(patient_lots.shape) < 0.65, patient_lots, stay_lots))

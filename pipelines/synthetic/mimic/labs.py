@@ -23,7 +23,7 @@ class Labs:
     value: Floats
     has_number: Bools  # False: the value is text and valuenum null
     specimen: Ints  # rows of one draw share it
-    linked: Bools  # carries its hadm_id
+    has_hadm_id: Bools  # carries its hadm_id
 
     @property
     def available_minute(self) -> Ints:
@@ -51,26 +51,26 @@ def early_labs(catalog: Catalog, stays: Stays, density: float, rng: np.random.Ge
     draws = np.where(stays.is_blank | (rng.random(count) < 0.04), 0, 1 + rng.poisson(mean_draws))
     stay, index = spread(draws)
     hour = np.where(index == 0, rng.uniform(0, 2, len(stay)), rng.uniform(0.5, stays.first_hours[stay]))
-    before = np.flatnonzero((rng.random(count) < 0.4) & ~stays.is_blank)
+    emergency_stays = np.flatnonzero((rng.random(count) < 0.4) & ~stays.is_blank)
     inside = rows_of_draws(
         catalog,
         stays,
         stay,
         hour,
-        linked=rng.random(len(stay)) > 0.06,
+        has_hadm_id=rng.random(len(stay)) > 0.06,
         is_first=index == 0,
         density=density,
         rng=rng,
     )
-    emergency_hour = -rng.uniform(0.2, 8, len(before))
-    unlinked = np.zeros(len(before), dtype=bool)
+    emergency_hour = -rng.uniform(0.2, 8, len(emergency_stays))
+    no_hadm_id = np.zeros(len(emergency_stays), dtype=bool)
     emergency = rows_of_draws(
         catalog,
         stays,
-        before,
+        emergency_stays,
         emergency_hour,
-        linked=unlinked,
-        is_first=~unlinked,
+        has_hadm_id=no_hadm_id,
+        is_first=~no_hadm_id,
         density=density * 0.5,
         rng=rng,
     )
@@ -84,10 +84,10 @@ def late_labs(
     span = np.where(stays.length == LONG, hours - 48, 0.0)
     stay, _ = spread(rng.poisson(0.46 * density * stays.intensity * span / 24))
     hour = 48 + rng.random(len(stay)) * span[stay]
-    linked = rng.random(len(stay)) > 0.06
+    has_hadm_id = rng.random(len(stay)) > 0.06
     is_first = np.zeros(len(stay), dtype=bool)
     return rows_of_draws(
-        catalog, stays, stay, hour, linked=linked, is_first=is_first, density=density, rng=rng
+        catalog, stays, stay, hour, has_hadm_id=has_hadm_id, is_first=is_first, density=density, rng=rng
     )
 
 
@@ -105,14 +105,16 @@ def outside_labs(
         free_hours_before: from the end of the stay before, [S]; infinite for the first.
     """
     count = len(stays.patient)
-    before = np.flatnonzero((rng.random(count) < 0.3) & (free_hours_before > 30))
-    span = np.minimum(free_hours_before[before] - 2, 60 * 24) - 25
-    weeks_before = -(25 + rng.random(len(before)) * span)
-    after = np.flatnonzero((rng.random(count) < 0.02) & ~died)
-    stay = np.concatenate([before, after])
-    hour = np.concatenate([weeks_before, hours[after] + rng.uniform(0.1, 6, len(after))])
-    linked = np.arange(len(stay)) >= len(before)
-    return rows_of_draws(catalog, stays, stay, hour, linked=linked, is_first=~linked, density=0.6, rng=rng)
+    stays_before = np.flatnonzero((rng.random(count) < 0.3) & (free_hours_before > 30))
+    span = np.minimum(free_hours_before[stays_before] - 2, 60 * 24) - 25
+    weeks_before = -(25 + rng.random(len(stays_before)) * span)
+    stays_after = np.flatnonzero((rng.random(count) < 0.02) & ~died)
+    stay = np.concatenate([stays_before, stays_after])
+    hour = np.concatenate([weeks_before, hours[stays_after] + rng.uniform(0.1, 6, len(stays_after))])
+    has_hadm_id = np.arange(len(stay)) >= len(stays_before)
+    return rows_of_draws(
+        catalog, stays, stay, hour, has_hadm_id=has_hadm_id, is_first=~has_hadm_id, density=0.6, rng=rng
+    )
 
 
 def outpatient_labs(
@@ -123,9 +125,9 @@ def outpatient_labs(
     stay, _ = spread(rng.poisson(np.where(has_room, visits, 0.0)))
     span = np.minimum(free_hours_before[stay] - 2, 365 * 24) - 25
     hour = -(25 + rng.random(len(stay)) * span)
-    unlinked = np.zeros(len(stay), dtype=bool)
+    no_hadm_id = np.zeros(len(stay), dtype=bool)
     return rows_of_draws(
-        catalog, stays, stay, hour, linked=unlinked, is_first=~unlinked, density=1.0, rng=rng
+        catalog, stays, stay, hour, has_hadm_id=no_hadm_id, is_first=~no_hadm_id, density=1.0, rng=rng
     )
 
 
@@ -135,7 +137,7 @@ def rows_of_draws(
     stay: Ints,
     hour: Floats,
     *,
-    linked: Bools,
+    has_hadm_id: Bools,
     is_first: Bools,
     density: float,
     rng: np.random.Generator,
@@ -151,9 +153,9 @@ def rows_of_draws(
     item = labs.first_item[panel[owner]] + index
     is_rare = panel[owner] == rare
     item[is_rare] += np.minimum(rng.zipf(1.25, int(is_rare.sum())) - 1, sizes[rare] - 1)
-    measured = rng.random(len(item)) < 0.95
-    draw, item = draw[owner][measured], item[measured]
-    return _measure(catalog, stays, stay[draw], item, hour[draw], linked[draw], draw, rng)
+    is_measured = rng.random(len(item)) < 0.95
+    draw, item = draw[owner][is_measured], item[is_measured]
+    return _measure(catalog, stays, stay[draw], item, hour[draw], has_hadm_id[draw], draw, rng)
 
 
 def _measure(
@@ -162,14 +164,14 @@ def _measure(
     stay: Ints,
     item: Ints,
     hour: Floats,
-    linked: Bools,
+    has_hadm_id: Bools,
     specimen: Ints,
     rng: np.random.Generator,
 ) -> Labs:
     minute = np.floor(hour * 60).astype(np.int64)
     delay = np.exp(rng.normal(np.log(70), 0.5, len(item)))
     delay = np.where(rng.random(len(item)) < 0.02, delay * 30, delay).astype(np.int64)
-    stored = np.where(rng.random(len(item)) < 0.01, NOT_STORED, minute + delay)
+    store_minute = np.where(rng.random(len(item)) < 0.01, NOT_STORED, minute + delay)
     rise = stays.slope[stay] * np.clip((hour - 20) / 24, -0.8, 1.2)
     level = _expected(catalog, stays, stay, item)
     level += 0.75 * rise * catalog.labs.loadings[:, _RISING].sum(axis=1)[item]
@@ -178,11 +180,11 @@ def _measure(
         stay=stay,
         item=item,
         minute=minute,
-        stored_minute=stored,
+        stored_minute=store_minute,
         value=_in_units(catalog, item, level),
         has_number=rng.random(len(item)) > 0.05,
         specimen=specimen,
-        linked=linked,
+        has_hadm_id=has_hadm_id,
     )
 
 
@@ -207,7 +209,7 @@ def _in_units(catalog: Catalog, item: Ints, level: Floats) -> Floats:
     return np.round(value * scale) / scale
 
 
-def standardized(catalog: Catalog, item: Ints, value: Floats) -> Floats:
+def standardize(catalog: Catalog, item: Ints, value: Floats) -> Floats:
     """Return how far the written values lie from their items' means, in standard deviations."""
     labs = catalog.labs
     is_log = np.flatnonzero(labs.is_log[item])

@@ -26,12 +26,12 @@ class Deaths:
 
 def draw_deaths(stays: Stays, at_24_hours: Parts, rng: np.random.Generator) -> Deaths:
     chance = probability(at_24_hours, EFFECTS["mimic_mortality"])
-    drawn = rng.random(len(chance)) < np.where(stays.length == SHORT, 0.01, chance)
-    so_far = np.cumsum(drawn)
-    first = np.arange(len(drawn)) - stays.ordinal
-    before: Ints = so_far - drawn
-    earlier_deaths = before - before[first]
-    return Deaths(probability=chance, died=drawn & (earlier_deaths == 0), happens=earlier_deaths == 0)
+    dies = rng.random(len(chance)) < np.where(stays.length == SHORT, 0.01, chance)
+    so_far = np.cumsum(dies)
+    first = np.arange(len(dies)) - stays.ordinal
+    deaths_before: Ints = so_far - dies
+    earlier_deaths = deaths_before - deaths_before[first]
+    return Deaths(probability=chance, died=dies & (earlier_deaths == 0), happens=earlier_deaths == 0)
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ def draw_calendar(
     draw = rng.random(count)
     recent = np.zeros(count)
     for ordinal in range(int(stays.ordinal.max()) + 1):
-        here = np.flatnonzero(stays.ordinal == ordinal)
-        chance[here] = sigmoid(base[here] + RECENT_EFFECT * (recent[here] - 0.3 * (ordinal > 0)))
-        goes_on = here[patients.planned_stays[stays.patient[here]] > ordinal + 1]
+        rows = np.flatnonzero(stays.ordinal == ordinal)
+        chance[rows] = sigmoid(base[rows] + RECENT_EFFECT * (recent[rows] - 0.3 * (ordinal > 0)))
+        goes_on = rows[patients.planned_stays[stays.patient[rows]] > ordinal + 1]
         soon = draw[goes_on] < chance[goes_on]
         gap = np.where(soon, soon_hours[goes_on], np.minimum(later_hours[goes_on], 1200 * 24))
         end = admit[goes_on] + np.floor(lengths.hours[goes_on] * 60).astype(np.int64)
@@ -98,8 +98,8 @@ def _at_time_of_day(end: Ints, gap_hours: Floats, minute_of_day: Ints, soon: Boo
 
     The time of day moves it by less than a day, and gaps that are not soon are drawn from 31 days on.
     """
-    wanted = end + (gap_hours * 60).astype(np.int64)
-    admit = wanted // 1440 * 1440 + minute_of_day
+    target = end + (gap_hours * 60).astype(np.int64)
+    admit = target // 1440 * 1440 + minute_of_day
     admit = np.where(admit < end + 12 * 60, admit + 1440, admit)
     return np.where(soon & (admit > end + 30 * 1440), admit - 1440, admit)
 

@@ -139,9 +139,9 @@ def _factors(
     loadings = catalog.conditions.loadings
     count, patients = len(acute), int(patient[-1]) + 1
     factors = 0.55 * (active @ loadings) + 0.5 * loadings[acute]
-    own = rng.normal(0, 0.35, (patients, len(FACTORS)))
-    own[:, _COURSE] *= 3.5
-    factors += own[patient] + rng.normal(0, 0.45, (count, len(FACTORS)))
+    patient_levels = rng.normal(0, 0.35, (patients, len(FACTORS)))
+    patient_levels[:, _COURSE] *= 3.5
+    factors += patient_levels[patient] + rng.normal(0, 0.45, (count, len(FACTORS)))
     drift = rng.normal(0, 0.5, patients)[patient]
     steps = np.where(ordinal == 0, 0.0, drift + rng.normal(0, 0.8, count))
     course = 2.2 * np.tanh(running_sum(steps, ordinal) / 2.2)
@@ -151,5 +151,5 @@ def _factors(
 
 def _item_levels(items: int, patient: Ints, rng: np.random.Generator) -> Floats:
     """Return [S, I]: a patient's own level of an item stays with them; a stay shifts it a little."""
-    own = rng.normal(0, 0.45, (int(patient[-1]) + 1, items))
-    return np.asarray(own[patient] + rng.normal(0, 0.2, (len(patient), items)))
+    patient_levels = rng.normal(0, 0.45, (int(patient[-1]) + 1, items))
+    return np.asarray(patient_levels[patient] + rng.normal(0, 0.2, (len(patient), items)))

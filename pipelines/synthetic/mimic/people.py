@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 
 from pipelines.synthetic.catalog import Catalog, Ints
-from pipelines.synthetic.columns import dates, either, masked, pick, providers, texts, times, years
-from pipelines.synthetic.mimic.block import Block
+from pipelines.synthetic.columns import choose, dates, mask_values, pick, providers, texts, times, years
+from pipelines.synthetic.mimic.block import PatientBlock
 from pipelines.synthetic.mimic.ids import hadm_ids, subject_ids
 from pipelines.synthetic.mimic.patients import MAX_STAYS
 
@@ -56,7 +56,7 @@ MARITAL: dict[str | None, float] = {"MARRIED": 44, "SINGLE": 36, "WIDOWED": 11, 
 YEAR_GROUPS = ("2008 - 2010", "2011 - 2013", "2014 - 2016", "2017 - 2019", "2020 - 2022")
 
 
-def patients_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def patients_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generator) -> pl.DataFrame:
     patients, count = block.patients, len(block.patients.age_years)
     first = np.flatnonzero(block.stays.ordinal == 0)
     first_year = years(block.calendar.admit_minute[first])
@@ -82,13 +82,13 @@ def patients_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> 
     )
 
 
-def _end_minute(block: Block) -> Ints:
+def _end_minute(block: PatientBlock) -> Ints:
     """Return [S]: the recorded discharge, before the admission in an odd stay."""
     length = np.floor(block.lengths.hours * 60).astype(np.int64)
     return np.asarray(block.calendar.admit_minute + np.where(block.calendar.is_odd, -(length % 180), length))
 
 
-def admissions_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def admissions_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generator) -> pl.DataFrame:
     stays, calendar = block.stays, block.calendar
     keep = np.flatnonzero(block.deaths.happens)
     patient, count, people = stays.patient[keep], len(keep), len(block.patients.age_years)
@@ -97,9 +97,9 @@ def admissions_table(catalog: Catalog, block: Block, rng: np.random.Generator) -
     emergency = rng.random(count) < 0.62
     kind, emergency_kind = pick(PLANNED, count, rng), pick(EMERGENCY, count, rng)
     old = block.patients.age_years >= 65
-    other = pick(INSURANCE_UNDER_65, people, rng)
-    insurance = either(old & (rng.random(people) < 0.85), "Medicare", other)
-    language, married, race = (pick(of, people, rng) for of in (LANGUAGES, MARITAL, RACES))
+    under_65 = pick(INSURANCE_UNDER_65, people, rng)
+    insurance = choose(old & (rng.random(people) < 0.85), "Medicare", under_65)
+    language, marital_status, race = (pick(of, people, rng) for of in (LANGUAGES, MARITAL, RACES))
     place, goes_to = pick(FROM, count, rng), pick(HOME, count, rng)
     wait = rng.integers(90, 600, count)
     return pl.DataFrame(
@@ -109,13 +109,13 @@ def admissions_table(catalog: Catalog, block: Block, rng: np.random.Generator) -
             "admittime": times(admit),
             "dischtime": times(end),
             "deathtime": times(end, died),
-            "admission_type": either(emergency, emergency_kind, kind),
+            "admission_type": choose(emergency, emergency_kind, kind),
             "admit_provider_id": providers(count, rng, 0.01),
             "admission_location": place,
-            "discharge_location": either(died, "DIED", goes_to),
-            "insurance": masked(insurance[patient], rng.random(count) > 0.01),
+            "discharge_location": choose(died, "DIED", goes_to),
+            "insurance": mask_values(insurance[patient], rng.random(count) > 0.01),
             "language": language[patient],
-            "marital_status": married[patient],
+            "marital_status": marital_status[patient],
             "race": race[patient],
             "edregtime": times(admit - wait, emergency),
             "edouttime": times(admit + 75, emergency),

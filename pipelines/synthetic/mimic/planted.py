@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from pipelines.synthetic.catalog import FACTORS, Bools, Catalog, Floats, Ints
-from pipelines.synthetic.draw import seen_before, shifted, sigmoid
+from pipelines.synthetic.draw import any_before, shift_rows, sigmoid
 from pipelines.synthetic.mimic.drugs import ADMINISTERED, Administrations
-from pipelines.synthetic.mimic.labs import Labs, standardized
+from pipelines.synthetic.mimic.labs import Labs, standardize
 from pipelines.synthetic.mimic.patients import Stays
 
 COHORTS = ("mimic_mortality", "mimic_long_stay", "mimic_readmission")
@@ -86,8 +86,8 @@ class Record:
     catalog: Catalog
     stays: Stays
     labs: Labs
-    given: Administrations
-    told: Bools  # [S, C] conditions that the stay's mapped diagnoses tell
+    administrations: Administrations
+    readable_conditions: Bools  # [S, C] conditions that the stay's mapped diagnoses tell
 
     @cached_property
     def values(self) -> "Values":
@@ -100,7 +100,7 @@ class Record:
             item=item,
             minute=labs.minute[rows],
             available_minute=labs.available_minute[rows],
-            level=standardized(self.catalog, item, labs.value[rows]),
+            level=standardize(self.catalog, item, labs.value[rows]),
         )
 
     @cached_property
@@ -126,42 +126,46 @@ class Values:
 def parts_at_hour(record: Record, hour: int) -> Parts:
     """Return the parts as they are `hour` hours after admission, the stay's own diagnoses left out."""
     limit = np.full(len(record.stays.patient), hour * 60, dtype=np.int64)
-    values, given = _known(record, limit)
+    values, doses = _visible_rows(record, limit)
     acute = _panel(record, values, ("inflammation", "acidosis"))
-    support = _given(record, given, "pressor") + _given(record, given, "sedation")
+    support = _has_drug(record, doses, "pressor") + _has_drug(record, doses, "sedation")
     return Parts(
         main=1.3 * acute + 0.5 * support,
-        within=_within(record, values, given, split_minute=limit // 3, acute=acute),
+        within=_set_effects(record, values, doses, split_minute=limit // 3, acute=acute),
         trend=record.trend,
-        history=_history(record, given),
+        history=_history(record, doses),
     )
 
 
 def parts_at_discharge(record: Record, hours: Floats) -> Parts:
     """Return the parts as they are at discharge, own diagnoses included; `hours` is the stays' length."""
     limit = np.floor(hours * 60).astype(np.int64)
-    values, given = _known(record, limit)
+    values, doses = _visible_rows(record, limit)
     names = record.catalog.conditions.names
-    more = record.told[:, [names.index(name) for name in READMITTED_MORE]].sum(axis=1)
-    less = record.told[:, [names.index(name) for name in READMITTED_LESS]].sum(axis=1)
+    risk_conditions = record.readable_conditions[:, [names.index(name) for name in READMITTED_MORE]].sum(
+        axis=1
+    )
+    safe_conditions = record.readable_conditions[:, [names.index(name) for name in READMITTED_LESS]].sum(
+        axis=1
+    )
     acute = _panel(record, values, ("inflammation", "acidosis"))
     chronic = _panel(record, values, ("hepatic", "cardiac", "clotting"))
     return Parts(
-        main=1.2 * chronic + 0.6 * more - 0.5 * less,
-        within=_within(record, values, given, split_minute=limit // 2, acute=acute),
+        main=1.2 * chronic + 0.6 * risk_conditions - 0.5 * safe_conditions,
+        within=_set_effects(record, values, doses, split_minute=limit // 2, acute=acute),
         trend=record.trend,
-        history=_history(record, given),
+        history=_history(record, doses),
     )
 
 
-def _known(record: Record, limit_minute: Ints) -> tuple[Values, Administrations]:
+def _visible_rows(record: Record, limit_minute: Ints) -> tuple[Values, Administrations]:
     """Keep what a model may see at the limit: available, numeric; administered, named."""
-    given = record.given
-    is_given = (given.text == ADMINISTERED) & given.named & (given.minute <= limit_minute[given.stay])
-    return _known_values(record, limit_minute), given.take(is_given)
+    doses = record.administrations
+    is_visible = (doses.text == ADMINISTERED) & doses.has_name & (doses.minute <= limit_minute[doses.stay])
+    return _visible_values(record, limit_minute), doses.take(is_visible)
 
 
-def _known_values(record: Record, limit_minute: Ints) -> Values:
+def _visible_values(record: Record, limit_minute: Ints) -> Values:
     values = record.values
     return values.take(values.available_minute <= limit_minute[values.stay])
 
@@ -185,30 +189,30 @@ def _class_drugs(catalog: Catalog, name: str) -> Bools:
     )
 
 
-def _given(record: Record, given: Administrations, name: str) -> Floats:
+def _has_drug(record: Record, doses: Administrations, name: str) -> Floats:
     """Return [S]: 1 where a drug of the class was given."""
-    of_class = _class_drugs(record.catalog, name)[given.drug]
-    return (np.bincount(given.stay[of_class], minlength=len(record.stays.patient)) > 0).astype(np.float64)
+    of_class = _class_drugs(record.catalog, name)[doses.drug]
+    return (np.bincount(doses.stay[of_class], minlength=len(record.stays.patient)) > 0).astype(np.float64)
 
 
-def _within(
-    record: Record, values: Values, given: Administrations, *, split_minute: Ints, acute: Floats
+def _set_effects(
+    record: Record, values: Values, doses: Administrations, *, split_minute: Ints, acute: Floats
 ) -> Floats:
     """Return what only the set's inside tells: rising values, a drug beside a value, a late drug."""
     late = values.minute > split_minute[values.stay]
-    after = _panel(record, values.take(late), ("inflammation", "acidosis"), least=0.0)
-    before = _panel(record, values.take(~late), ("inflammation", "acidosis"), least=0.0)
-    rise = np.nan_to_num(after - before)
+    late_level = _panel(record, values.take(late), ("inflammation", "acidosis"), least=0.0)
+    early_level = _panel(record, values.take(~late), ("inflammation", "acidosis"), least=0.0)
+    rise = np.nan_to_num(late_level - early_level)
     renal = np.tanh(1.5 * _panel(record, values, ("renal",)))
-    diuretic = _given(record, given, "loop_diuretic") * renal
-    waiting = _first_minute(record, given, "antibiotic")
+    diuretic = _has_drug(record, doses, "loop_diuretic") * renal
+    waiting = _first_minute(record, doses, "antibiotic")
     has_waited = np.where(np.isnan(waiting), 0.0, np.where(waiting > 6 * 60, 1.0, -1.0))
     return np.asarray(1.1 * np.clip(rise, -2, 2) + 1.2 * diuretic + 0.8 * has_waited * (acute > 0.2))
 
 
-def _first_minute(record: Record, given: Administrations, name: str) -> Floats:
+def _first_minute(record: Record, doses: Administrations, name: str) -> Floats:
     """Return [S]: when the first drug of the class was given, NaN where none was."""
-    rows = given.take(_class_drugs(record.catalog, name)[given.drug])
+    rows = doses.take(_class_drugs(record.catalog, name)[doses.drug])
     first = np.full(len(record.stays.patient), np.inf)
     np.minimum.at(first, rows.stay, rows.minute)
     return np.where(np.isinf(first), np.nan, first)
@@ -217,22 +221,24 @@ def _first_minute(record: Record, given: Administrations, name: str) -> Floats:
 def _trend(record: Record) -> Floats:
     """Return how first-day renal, anaemia and nutrition values rise from stay to stay."""
     first_day = np.full(len(record.stays.patient), 24 * 60, dtype=np.int64)
-    values = _known_values(record, first_day)
+    values = _visible_values(record, first_day)
     level = _panel(record, values, ("renal", "anemia", "nutrition"), least=0.0)
-    before = shifted(level, record.stays.ordinal, 1)
-    long_before = shifted(level, record.stays.ordinal, 2)
-    rise = 0.65 * np.nan_to_num(level - before) + 0.35 * np.nan_to_num(before - long_before)
+    previous_level = shift_rows(level, record.stays.ordinal, 1)
+    level_two_back = shift_rows(level, record.stays.ordinal, 2)
+    rise = 0.65 * np.nan_to_num(level - previous_level) + 0.35 * np.nan_to_num(
+        previous_level - level_two_back
+    )
     return np.asarray(np.clip(1.6 * rise, -3, 3))
 
 
-def _history(record: Record, given: Administrations) -> Floats:
+def _history(record: Record, doses: Administrations) -> Floats:
     """Return the drugs now that a diagnosis of a former stay makes dangerous, less those that it does not."""
     ordinal, names = record.stays.ordinal, record.catalog.conditions.names
-    before = seen_before(record.told, ordinal)
+    past_conditions = any_before(record.readable_conditions, ordinal)
     total = np.zeros(len(ordinal))
     for drug_class, conditions in INTERACTIONS_WITH_HISTORY:
-        had = before[:, [names.index(name) for name in conditions]].any(axis=1)
-        total += _given(record, given, drug_class) * np.where(had, 1.0, -0.5)
+        has_condition = past_conditions[:, [names.index(name) for name in conditions]].any(axis=1)
+        total += _has_drug(record, doses, drug_class) * np.where(has_condition, 1.0, -0.5)
     return np.where(ordinal > 0, total, 0.0)
 
 

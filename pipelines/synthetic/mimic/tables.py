@@ -9,7 +9,7 @@ from pipelines.engine.sort import order_of
 from pipelines.synthetic.catalog import Catalog
 from pipelines.synthetic.columns import dates, texts, with_texts
 from pipelines.synthetic.draw import stream
-from pipelines.synthetic.mimic.block import Block
+from pipelines.synthetic.mimic.block import PatientBlock
 from pipelines.synthetic.mimic.charted import emar_table, labevents_table, prescriptions_table
 from pipelines.synthetic.mimic.codes import Codes
 from pipelines.synthetic.mimic.ids import hadm_ids, subject_ids
@@ -17,7 +17,7 @@ from pipelines.synthetic.mimic.people import admissions_table, patients_table
 
 FOREIGN_SHARE = 0.0003  # rows whose hadm_id is another patient's; the bound of the checks is 0.001
 OWNERS = ("patients", "admissions")
-TOGETHER = {
+GROUP_COLUMNS = {
     "diagnoses_icd": ("hadm_id",),
     "procedures_icd": ("hadm_id",),
     "labevents": ("subject_id", "charttime"),
@@ -26,20 +26,20 @@ TOGETHER = {
 """In the open demo all rows alike in these columns lie together, and the groups, as other tables' rows, in no order."""
 
 
-def hosp_tables(catalog: Catalog, block: Block, seed: int) -> Iterator[tuple[str, pl.DataFrame]]:
+def hosp_tables(catalog: Catalog, block: PatientBlock, seed: int) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield the seven tables with their names, one at a time, each in a disorder of its own."""
     order = stream(seed, block.index, "order of rows")
     for name, make in TABLES.items():
         table = make(catalog, block, stream(seed, block.index, f"{name} table"))
         if name not in OWNERS:
             table = _with_strays(table, order)
-        yield name, with_texts(table[_disorder(table, TOGETHER.get(name, ()), order)])
+        yield name, with_texts(table[_disorder(table, GROUP_COLUMNS.get(name, ()), order)])
 
 
-def _disorder(table: pl.DataFrame, together: tuple[str, ...], rng: np.random.Generator) -> np.ndarray:
-    """Return the rows in no order, those alike in all columns of `together`, if any, one after another."""
+def _disorder(table: pl.DataFrame, group_columns: tuple[str, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return the rows in no order, those alike in all columns of `group_columns`, if any, one after another."""
     rows: np.ndarray = rng.permutation(table.height)
-    keys = [_numbers(table[column]) for column in together]
+    keys = [_numbers(table[column]) for column in group_columns]
     if not keys:
         return rows
     rows = rows[order_of([key[rows] for key in keys])]
@@ -52,31 +52,31 @@ def _disorder(table: pl.DataFrame, together: tuple[str, ...], rng: np.random.Gen
 
 
 def _numbers(column: pl.Series) -> np.ndarray:
-    found = column.rank("dense") if column.dtype == pl.String else column.to_physical()
-    return np.asarray(found.cast(pl.Int64).fill_null(-1).to_numpy(), dtype=np.int64)
+    ranks = column.rank("dense") if column.dtype == pl.String else column.to_physical()
+    return np.asarray(ranks.cast(pl.Int64).fill_null(-1).to_numpy(), dtype=np.int64)
 
 
 def _with_strays(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     """Add a few rows under another patient's hadm_id; the right rows stay, so nothing true is lost."""
-    linked = np.flatnonzero(table["hadm_id"].is_not_null())
-    mine = rng.permutation(len(linked))[: int(FOREIGN_SHARE * table.height)]
-    other = linked[(mine + len(linked) // 2) % max(len(linked), 1)]
-    mine, subject = linked[mine], table["subject_id"].to_numpy()
-    is_foreign = subject[mine] != subject[other]
-    itself = np.arange(table.height)
-    row, admission = (np.append(itself, strays[is_foreign]) for strays in (mine, other))
+    rows_with_stay = np.flatnonzero(table["hadm_id"].is_not_null())
+    stray_rows = rng.permutation(len(rows_with_stay))[: int(FOREIGN_SHARE * table.height)]
+    other_rows = rows_with_stay[(stray_rows + len(rows_with_stay) // 2) % max(len(rows_with_stay), 1)]
+    stray_rows, subject = rows_with_stay[stray_rows], table["subject_id"].to_numpy()
+    is_foreign = subject[stray_rows] != subject[other_rows]
+    all_rows = np.arange(table.height)
+    row, admission = (np.append(all_rows, strays[is_foreign]) for strays in (stray_rows, other_rows))
     return table[row].with_columns(table["hadm_id"][admission])
 
 
-def _diagnoses_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def _diagnoses_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generator) -> pl.DataFrame:
     return _codes(block, block.diagnoses).drop("chartdate")
 
 
-def _procedures_table(catalog: Catalog, block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def _procedures_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generator) -> pl.DataFrame:
     return _codes(block, block.procedures)
 
 
-def _codes(block: Block, codes: Codes) -> pl.DataFrame:
+def _codes(block: PatientBlock, codes: Codes) -> pl.DataFrame:
     keep = np.flatnonzero(block.deaths.happens[codes.stay])
     stay = codes.stay[keep]
     day = block.calendar.admit_minute[stay] + codes.day[keep] * 1440
@@ -92,7 +92,7 @@ def _codes(block: Block, codes: Codes) -> pl.DataFrame:
     )
 
 
-TABLES: dict[str, Callable[[Catalog, Block, np.random.Generator], pl.DataFrame]] = {
+TABLES: dict[str, Callable[[Catalog, PatientBlock, np.random.Generator], pl.DataFrame]] = {
     "patients": patients_table,
     "admissions": admissions_table,
     "diagnoses_icd": _diagnoses_table,

@@ -9,7 +9,7 @@ import polars as pl
 
 from pipelines.sources.mimic.checksums import ROWS, write_rows
 from pipelines.synthetic.catalog import CROSSWALKS, read
-from pipelines.synthetic.mimic.made import compressed, made_blocks
+from pipelines.synthetic.mimic.compress import compress_csv, compressed_blocks
 from pipelines.synthetic.mimic.tables import TABLES
 from pipelines.synthetic.mimic.volume import DEFAULT_TOKENS_PER_SET, FULL, Volume, volume_of
 from schemas.cards import StepCard
@@ -25,7 +25,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 def write_mimic(
     out: Path,
-    planted: Path,
+    truth_file: Path,
     *,
     patients: int,
     seed: int,
@@ -33,13 +33,13 @@ def write_mimic(
     full: bool = False,
     workers: int = 1,
 ) -> StepCard:
-    """Write `out`/hosp and `out`/vocab in the real layouts, and the true outcome probabilities to `planted`.
+    """Write `out`/hosp and `out`/vocab in the real layouts, and the true outcome probabilities to `truth_file`.
 
     The same arguments give the same bytes, whatever `workers`. Nothing under its final name is touched before all is
     written; what a killed run leaves aside, the next one replaces.
 
     Args:
-        planted: Parquet, contract planted/3; kept out of `out` so that no model can read it by accident.
+        truth_file: Parquet, contract planted/3; kept out of `out` so that no model can read it by accident.
         patients: those with at least one stay.
         tokens_per_set_median: how much is measured and given; real MIMIC-IV has about 228.
         full: as many rows of each table per patient as the real MIMIC-IV v3.1 has, instead of a median.
@@ -54,10 +54,10 @@ def write_mimic(
             "synthetic MIMIC-IV: patients, tokens per set and workers are whole numbers from 1 on."
         )
     volume = FULL if full else volume_of(tokens_per_set_median)
-    return _write(out, planted, patients, volume, seed, workers)
+    return _write(out, truth_file, patients, volume, seed, workers)
 
 
-def _write(out: Path, planted: Path, patients: int, volume: Volume, seed: int, workers: int) -> StepCard:
+def _write(out: Path, truth_file: Path, patients: int, volume: Volume, seed: int, workers: int) -> StepCard:
     paths = {name: out / "hosp" / f"{name}.csv.gz" for name in TABLES}
     paths |= {name: out / "vocab" / f"{name}.csv.gz" for name in CROSSWALKS}
     rows: Counter[str] = Counter()
@@ -65,34 +65,34 @@ def _write(out: Path, planted: Path, patients: int, volume: Volume, seed: int, w
     for folder in (out / "hosp", out / "vocab"):
         refuse_foreign(folder)
     refuse_foreign_files([out / ROWS])
-    refuse_other_table(planted, contract_name(PLANTED))
-    with replace_outputs(list(paths.values())) as written:
-        parts = dict(zip(paths, written, strict=True))
+    refuse_other_table(truth_file, contract_name(PLANTED))
+    with replace_outputs(list(paths.values())) as part_files:
+        parts = dict(zip(paths, part_files, strict=True))
         for name in TABLES:
             parts[name].write_bytes(b"")
-        for block in made_blocks(patients, volume, seed, workers):
+        for block in compressed_blocks(patients, volume, seed, workers):
             for name, member in block.members.items():
                 with parts[name].open("ab") as file:
                     file.write(member)
             rows.update(block.rows)
-            truths.append(block.planted)
+            truths.append(block.planted_rows)
             progress.report(block.patients, rows.total())
         for name in CROSSWALKS:
             table = read(name)
-            parts[name].write_bytes(compressed(table, header=True))
+            parts[name].write_bytes(compress_csv(table, header=True))
             rows[name] = table.height
     write_rows(out, {path: rows[name] for name, path in paths.items()})
-    _write_planted(truths, planted)
+    _write_planted(truths, truth_file)
     return StepCard(
         step="mimic_synthetic", contract=contract_name(PLANTED), counts={"patients_asked": patients, **rows}
     )
 
 
-def _write_planted(truths: list[pl.DataFrame], planted: Path) -> None:
+def _write_planted(truths: list[pl.DataFrame], truth_file: Path) -> None:
     """Write them in order; 60 bytes a row are kept until here, 70 MB at the real MIMIC-IV's size."""
     truth = pl.concat(truths).sort("cohort", "subject_id", "encounter_id")
     as_text = truth.with_columns(pl.col("cohort").cast(pl.String))
-    write_table(as_text.to_arrow(), planted, PLANTED, made_by="synthetic MIMIC-IV")
+    write_table(as_text.to_arrow(), truth_file, PLANTED, made_by="synthetic MIMIC-IV")
 
 
 class _Progress:
@@ -105,15 +105,15 @@ class _Progress:
     def report(self, patients: int, rows: int) -> None:
         self._done += patients
         now = time.monotonic()
-        elapsed = now - self._began
-        left = elapsed / self._done * (self._patients - self._done)
-        if elapsed + left > 10 and (now - self._said > SECONDS_BETWEEN_LINES or not left):
+        seconds = now - self._began
+        seconds_left = seconds / self._done * (self._patients - self._done)
+        if seconds + seconds_left > 10 and (now - self._said > SECONDS_BETWEEN_LINES or not seconds_left):
             self._said = now
             log.info(
                 "synthetic MIMIC-IV: %s of %s patients, %s rows, %s rows/s, %.0f s left",
                 f"{self._done:,}",
                 f"{self._patients:,}",
                 f"{rows:,}",
-                f"{rows / elapsed:,.0f}",
-                left,
+                f"{rows / seconds:,.0f}",
+                seconds_left,
             )

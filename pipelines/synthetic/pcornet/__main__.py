@@ -18,14 +18,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--out", type=Path, required=True, help="demographic.parquet, … are written there")
     parser.add_argument("--workers", type=int, default=1, help="processes; the bytes are the same")
-    asked = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for name in ONE_THREAD:  # read at import, below and in the workers; more threads only wait for each other
         os.environ.setdefault(name, "1")
     from pipelines.synthetic.pcornet.write import write_pcornet
 
     try:
-        rows = write_pcornet(asked.out, children=asked.children, seed=asked.seed, workers=asked.workers)
+        rows = write_pcornet(args.out, children=args.children, seed=args.seed, workers=args.workers)
     except NestError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -53,8 +53,8 @@ def draw_children(count: int, condition_weights: Floats, rng: np.random.Generato
     traits["delay"] = rng.random(count) < sigmoid(likely + 1.6)
     asd = sigmoid(likely - 2.2 + 3.4 * traits["delay"] + 0.4 * traits["complex"])
     enter = np.where(rng.random(count) < 0.62, 0, (rng.beta(0.8, 1.8, count) * 15 * YEAR)).astype(np.int64)
-    seen = (rng.gamma(1.3, _STAY_YEARS / 1.3 * YEAR, count)).astype(np.int64)
-    leave = np.minimum.reduce([enter + seen, end - birth, np.full(count, int(_LONGEST_YEARS * YEAR))])
+    days_seen = (rng.gamma(1.3, _STAY_YEARS / 1.3 * YEAR, count)).astype(np.int64)
+    leave = np.minimum.reduce([enter + days_seen, end - birth, np.full(count, int(_LONGEST_YEARS * YEAR))])
     dies = rng.random(count) < np.where(traits["complex"], 0.025, 0.002)
     death = np.where(dies, enter + (rng.beta(0.7, 1.5, count) * np.maximum(leave - enter, 1)), NEVER)
     return Children(

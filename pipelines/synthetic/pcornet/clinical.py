@@ -7,13 +7,13 @@ import polars as pl
 
 from pipelines.synthetic.catalog import Floats, Ints
 from pipelines.synthetic.columns import pick
-from pipelines.synthetic.pcornet.coded import minute_within, numbered, place_of
+from pipelines.synthetic.pcornet.coded import minute_within, place_of, with_ids
 from pipelines.synthetic.pcornet.menu import draw_panels, draw_vaccines, table
-from pipelines.synthetic.pcornet.spoil import clocks, hit, replaced, rounded, spoken
+from pipelines.synthetic.pcornet.spoil import clocks, draw_faults, replace_where, round_to, without_some
 from pipelines.synthetic.pcornet.visits import REASON
 
 if TYPE_CHECKING:
-    from pipelines.synthetic.pcornet.tables import Block
+    from pipelines.synthetic.pcornet.tables import ChildBlock
 
 _MEASURED = {"WELL": 0.97, "SICK": 0.8, "AOM": 0.8, "CHRONIC": 0.8, "STAY": 0.9, "ED": 0.6, "BIRTH": 0.95}
 _AGE_YEARS = np.array([0, 0.25, 0.5, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 22])
@@ -22,15 +22,15 @@ _WEIGHT_POUNDS = np.array([7.5, 13, 17, 21.5, 27.5, 31.5, 36, 46, 57, 71, 90, 11
 _UNKNOWN_UNIT = "NI"
 
 
-def lab_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
-    drawn, items = draw_panels(block.visits, rng), table("labs")
-    count, place = len(drawn.visit), place_of(block, drawn.visit)
-    minute = minute_within(block, drawn.visit, rng)
+def lab_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+    draws, items = draw_panels(block.visits, rng), table("labs")
+    count, place = len(draws.visit), place_of(block, draws.visit)
+    minute = minute_within(block, draws.visit, rng)
     result = minute + rng.integers(30, 900, count)
-    value, unit = _values(drawn.line, rng)
+    value, unit = _values(draws.line, rng)
     is_text = np.isnan(value)
-    positive = items["result"].str.split(":").list.get(1).cast(pl.Float64).fill_null(0).to_numpy()[drawn.line]
-    text = replaced(
+    positive = items["result"].str.split(":").list.get(1).cast(pl.Float64).fill_null(0).to_numpy()[draws.line]
+    text = replace_where(
         pick({"NEGATIVE": 96, "BORDERLINE": 1, "INDETERMINATE": 3}, count, rng),
         rng.random(count) < positive,
         "POSITIVE",
@@ -39,21 +39,21 @@ def lab_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
         {
             "PATID": block.patids[place.child],
             "ENCOUNTERID": place.ids(rng),
-            "LAB_LOINC": items["loinc"][drawn.line],
+            "LAB_LOINC": items["loinc"][draws.line],
             "SPECIMEN_DATE": place.dates(minute // 1440, rng),
             "SPECIMEN_TIME": clocks(minute, rng),
             "LAB_ORDER_DATE": place.dates(minute // 1440, rng),
             "RESULT_DATE": place.dates(result // 1440, rng),
             "RESULT_TIME": clocks(result, rng),
             "RESULT_NUM": pl.Series(value, nan_to_null=True),
-            "RESULT_MODIFIER": replaced(
+            "RESULT_MODIFIER": replace_where(
                 pick({"EQ": 97, "LT": 1, "GT": 1, "NI": 1}, count, rng), is_text, "TX"
             ),
-            "RESULT_UNIT": replaced(unit, is_text, None),
-            "RESULT_QUAL": replaced(spoken(text, rng), ~is_text, None),
+            "RESULT_UNIT": replace_where(unit, is_text, None),
+            "RESULT_QUAL": replace_where(without_some(text, rng), ~is_text, None),
         }
     )
-    return numbered("LAB_RESULT_CM_ID", "L", block.index, rows)
+    return with_ids("LAB_RESULT_CM_ID", "L", block.index, rows)
 
 
 def _values(line: Ints, rng: np.random.Generator) -> tuple[Floats, pl.Series]:
@@ -62,13 +62,15 @@ def _values(line: Ints, rng: np.random.Generator) -> tuple[Floats, pl.Series]:
     mean, spread = items["mean"].to_numpy()[line], items["sd"].to_numpy()[line]
     value = np.maximum(mean + spread * rng.standard_normal(len(line)), mean * 0.05)
     factor = items["factor"].to_numpy()[line]
-    other = hit("unit_other", len(line), rng) & ~np.isnan(factor)
-    value = rounded(np.where(other, value * factor, value), items["decimals"].fill_null(0).to_numpy()[line])
-    unit = replaced(items["unit"][line], other, items["other_unit"][line])
-    return value, replaced(unit, hit("unit_unknown", len(line), rng), _UNKNOWN_UNIT)
+    in_other_unit = draw_faults("unit_other", len(line), rng) & ~np.isnan(factor)
+    value = round_to(
+        np.where(in_other_unit, value * factor, value), items["decimals"].fill_null(0).to_numpy()[line]
+    )
+    unit = replace_where(items["unit"][line], in_other_unit, items["other_unit"][line])
+    return value, replace_where(unit, draw_faults("unit_unknown", len(line), rng), _UNKNOWN_UNIT)
 
 
-def vital_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
+def vital_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
     visits, children = block.visits, block.children
     shares = np.zeros(len(REASON))
     for reason, share in _MEASURED.items():
@@ -100,7 +102,7 @@ def vital_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
             "ORIGINAL_BMI": _measured(703 * weight / height**2, 1, has_bmi),
         }
     )
-    return numbered("VITALID", "V", block.index, rows)
+    return with_ids("VITALID", "V", block.index, rows)
 
 
 def _measured(
@@ -109,25 +111,25 @@ def _measured(
     return pl.Series(np.where(present, np.round(values, decimals), np.nan), nan_to_null=True)
 
 
-def imm_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
-    drawn = draw_vaccines(block.visits, rng)
-    count, place = len(drawn.visit), place_of(block, drawn.visit)
-    day = minute_within(block, drawn.visit, rng) // 1440
+def imm_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+    draws = draw_vaccines(block.visits, rng)
+    count, place = len(draws.visit), place_of(block, draws.visit)
+    day = minute_within(block, draws.visit, rng) // 1440
     late = np.where(rng.random(count) < 0.1, rng.integers(1, 60, count), 0)  # told later, by a registry
-    not_given = hit("vaccine_not_given", count, rng)
+    not_given = draw_faults("vaccine_not_given", count, rng)
     rows = pl.DataFrame(
         {
             "PATID": block.patids[place.child],
             "ENCOUNTERID": place.ids(rng),
             "VX_RECORD_DATE": place.dates(day + late, rng),
-            "VX_ADMIN_DATE": replaced(place.dates(day, rng), rng.random(count) < 0.05, None),
+            "VX_ADMIN_DATE": replace_where(place.dates(day, rng), rng.random(count) < 0.05, None),
             "VX_CODE_TYPE": pl.Series(["CX"]).new_from_index(0, count),
-            "VX_CODE": spoken(table("vaccines")["cvx"][drawn.line], rng),
-            "VX_STATUS": replaced(
+            "VX_CODE": without_some(table("vaccines")["cvx"][draws.line], rng),
+            "VX_STATUS": replace_where(
                 pl.Series(["CP"]).new_from_index(0, count),
                 not_given,
                 pick({"ER": 1, "IC": 1, "ND": 1}, count, rng),
             ),
         }
     )
-    return numbered("IMMUNIZATIONID", "I", block.index, rows)
+    return with_ids("IMMUNIZATIONID", "I", block.index, rows)

@@ -7,132 +7,132 @@ import polars as pl
 
 from pipelines.synthetic.catalog import Bools, Ints
 from pipelines.synthetic.columns import pick
-from pipelines.synthetic.pcornet.menu import Drawn, codes, draw_codes
+from pipelines.synthetic.pcornet.menu import CodeDraws, codes, draw_codes
 from pipelines.synthetic.pcornet.spoil import (
     Place,
     clocks,
     day_of,
     diagnosis_codes,
-    hit,
-    padded,
+    draw_faults,
+    pad_some,
     procedure_codes,
-    replaced,
-    spoken,
+    replace_where,
+    without_some,
 )
 from pipelines.synthetic.pcornet.visits import REASON
 
 if TYPE_CHECKING:
-    from pipelines.synthetic.pcornet.tables import Block
+    from pipelines.synthetic.pcornet.tables import ChildBlock
 
 ICD10_FROM = day_of("2015-10-01")
 _ROW_ROOM = 8_000_000  # of each table's rows in a block
 
 
-def place_of(block: "Block", visit: Ints) -> Place:
+def place_of(block: "ChildBlock", visit: Ints) -> Place:
     """Return where the rows of these encounters stand."""
     return Place(block.children, block.visits.child[visit], visit, block.encounter_ids)
 
 
-def minute_within(block: "Block", visit: Ints, rng: np.random.Generator) -> Ints:
+def minute_within(block: "ChildBlock", visit: Ints, rng: np.random.Generator) -> Ints:
     """Return a minute of the encounter, from its start on, in minutes from the child's birth day."""
     start, end = block.visits.start[visit], block.visits.end[visit]
     return start + (rng.random(len(visit)) * (end - start)).astype(np.int64)
 
 
-def _era(block: "Block", drawn: Drawn) -> Bools:
+def _era(block: "ChildBlock", draws: CodeDraws) -> Bools:
     """Return which rows are coded in ICD-10."""
     visits = block.visits
-    admit = block.children.birth_day[visits.child[drawn.visit]] + visits.start[drawn.visit] // 1440
+    admit = block.children.birth_day[visits.child[draws.visit]] + visits.start[draws.visit] // 1440
     return admit >= ICD10_FROM
 
 
-def _coded(kind: str, block: "Block", drawn: Drawn) -> tuple[pl.Series, pl.Series]:
+def _coded(kind: str, block: "ChildBlock", draws: CodeDraws) -> tuple[pl.Series, pl.Series]:
     """Return the codes and their types, each in its era."""
-    lines, new = codes(kind), _era(block, drawn)
-    code = replaced(lines["code9"][drawn.line], new, lines["code10"][drawn.line])
-    return code, replaced(lines["type9"][drawn.line], new, lines["type10"][drawn.line])
+    lines, new = codes(kind), _era(block, draws)
+    code = replace_where(lines["code9"][draws.line], new, lines["code10"][draws.line])
+    return code, replace_where(lines["type9"][draws.line], new, lines["type10"][draws.line])
 
 
-def diagnosis_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
-    drawn = draw_codes("DX", block.children, block.visits, rng)
-    code, kind = _coded("DX", block, drawn)
-    kind = replaced(kind, hit("icd10_as_09", len(code), rng), "09")
-    place, visits = place_of(block, drawn.visit), block.visits
-    admit_age = visits.start[drawn.visit] // 1440
-    is_stay = np.isin(visits.reason[drawn.visit], [REASON["STAY"], REASON["BIRTH"], REASON["ED"]])
-    is_first = np.diff(drawn.visit, prepend=-1) != 0
+def diagnosis_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+    draws = draw_codes("DX", block.children, block.visits, rng)
+    code, kind = _coded("DX", block, draws)
+    kind = replace_where(kind, draw_faults("icd10_as_09", len(code), rng), "09")
+    place, visits = place_of(block, draws.visit), block.visits
+    admit_age = visits.start[draws.visit] // 1440
+    is_stay = np.isin(visits.reason[draws.visit], [REASON["STAY"], REASON["BIRTH"], REASON["ED"]])
+    is_first = np.diff(draws.visit, prepend=-1) != 0
     principal = pl.Series(np.where(is_stay & is_first, "P", np.where(is_stay, "S", "X")))
-    day = minute_within(block, drawn.visit, rng) // 1440
+    day = minute_within(block, draws.visit, rng) // 1440
     table = pl.DataFrame(
         {
             "PATID": block.patids[place.child],
             "ENCOUNTERID": place.ids(rng),
             "DX": diagnosis_codes(code, rng),
-            "DX_TYPE": padded(kind, rng),
+            "DX_TYPE": pad_some(kind, rng),
             "DX_SOURCE": pick({"FI": 92, "AD": 4, "DI": 3, "NI": 1}, len(code), rng),
             "DX_ORIGIN": pick({"OD": 80, "BI": 15, "CL": 5}, len(code), rng),
-            "PDX": spoken(principal, rng),
-            "DX_POA": replaced(pick({"Y": 85, "N": 10, "NI": 5}, len(code), rng), ~is_stay, None),
-            "DX_DATE": replaced(place.dates(day, rng), rng.random(len(code)) < 0.3, None),
+            "PDX": without_some(principal, rng),
+            "DX_POA": replace_where(pick({"Y": 85, "N": 10, "NI": 5}, len(code), rng), ~is_stay, None),
+            "DX_DATE": replace_where(place.dates(day, rng), rng.random(len(code)) < 0.3, None),
             "ADMIT_DATE": place.dates(admit_age, rng),
         }
     )
-    return numbered("DIAGNOSISID", "D", block.index, _with_copies(table, rng))
+    return with_ids("DIAGNOSISID", "D", block.index, _with_copies(table, rng))
 
 
 def _with_copies(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     """Add, for some diagnoses, the same again from billing and from the claim."""
-    again = table.filter(pl.Series(hit("copied", table.height, rng)))
-    copies = [again.with_columns(DX_ORIGIN=pl.lit(origin)) for origin in ("BI", "CL")]
+    originals = table.filter(pl.Series(draw_faults("copied", table.height, rng)))
+    copies = [originals.with_columns(DX_ORIGIN=pl.lit(origin)) for origin in ("BI", "CL")]
     return pl.concat([table, *copies])
 
 
-def numbered(key: str, letter: str, block: int, table: pl.DataFrame) -> pl.DataFrame:
+def with_ids(key: str, letter: str, block: int, table: pl.DataFrame) -> pl.DataFrame:
     """Give a table's rows their ids, rising."""
     ids = letter + pl.Series(block * _ROW_ROOM + np.arange(table.height)).cast(pl.String)
     return table.with_columns(ids.alias(key))
 
 
-def procedure_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
-    drawn = draw_codes("PR", block.children, block.visits, rng)
-    code, kind = _coded("PR", block, drawn)
-    place = place_of(block, drawn.visit)
-    day = minute_within(block, drawn.visit, rng) // 1440
+def procedure_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+    draws = draw_codes("PR", block.children, block.visits, rng)
+    code, kind = _coded("PR", block, draws)
+    place = place_of(block, draws.visit)
+    day = minute_within(block, draws.visit, rng) // 1440
     table = pl.DataFrame(
         {
             "PATID": block.patids[place.child],
             "ENCOUNTERID": place.ids(rng),
             "PX": procedure_codes(code, kind, rng),
-            "PX_TYPE": padded(kind, rng),
-            "PX_DATE": replaced(place.dates(day, rng), rng.random(len(code)) < 0.1, None),
-            "PPX": spoken(pick({"P": 30, "S": 50, "NI": 20}, len(code), rng), rng),
-            "ADMIT_DATE": place.dates(block.visits.start[drawn.visit] // 1440, rng),
+            "PX_TYPE": pad_some(kind, rng),
+            "PX_DATE": replace_where(place.dates(day, rng), rng.random(len(code)) < 0.1, None),
+            "PPX": without_some(pick({"P": 30, "S": 50, "NI": 20}, len(code), rng), rng),
+            "ADMIT_DATE": place.dates(block.visits.start[draws.visit] // 1440, rng),
         }
     )
-    return numbered("PROCEDURESID", "R", block.index, table)
+    return with_ids("PROCEDURESID", "R", block.index, table)
 
 
-def given_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
-    drawn = draw_codes("MA", block.children, block.visits, rng)
-    code, kind = _coded("MA", block, drawn)
-    place, minute = place_of(block, drawn.visit), minute_within(block, drawn.visit, rng)
+def administration_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+    draws = draw_codes("MA", block.children, block.visits, rng)
+    code, kind = _coded("MA", block, draws)
+    place, minute = place_of(block, draws.visit), minute_within(block, draws.visit, rng)
     table = pl.DataFrame(
         {
             "PATID": block.patids[place.child],
             "ENCOUNTERID": place.ids(rng),
             "MEDADMIN_START_DATE": place.dates(minute // 1440, rng),
             "MEDADMIN_START_TIME": clocks(minute, rng),
-            "MEDADMIN_TYPE": padded(kind, rng),
-            "MEDADMIN_CODE": spoken(code, rng),
+            "MEDADMIN_TYPE": pad_some(kind, rng),
+            "MEDADMIN_CODE": without_some(code, rng),
         }
     )
-    return numbered("MEDADMINID", "M", block.index, table)
+    return with_ids("MEDADMINID", "M", block.index, table)
 
 
-def ordered_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
-    drawn = draw_codes("RX", block.children, block.visits, rng)
-    code, _ = _coded("RX", block, drawn)
-    place, minute = place_of(block, drawn.visit), minute_within(block, drawn.visit, rng)
+def prescribing_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+    draws = draw_codes("RX", block.children, block.visits, rng)
+    code, _ = _coded("RX", block, draws)
+    place, minute = place_of(block, draws.visit), minute_within(block, draws.visit, rng)
     begins = minute + 1440 * (rng.random(len(code)) < 0.2)
     table = pl.DataFrame(
         {
@@ -141,7 +141,7 @@ def ordered_table(block: "Block", rng: np.random.Generator) -> pl.DataFrame:
             "RX_ORDER_DATE": place.dates(minute // 1440, rng),
             "RX_ORDER_TIME": clocks(minute, rng),
             "RX_START_DATE": place.dates(begins // 1440, rng),
-            "RXNORM_CUI": spoken(code, rng),
+            "RXNORM_CUI": without_some(code, rng),
         }
     )
-    return numbered("PRESCRIBINGID", "O", block.index, table)
+    return with_ids("PRESCRIBINGID", "O", block.index, table)

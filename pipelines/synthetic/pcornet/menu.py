@@ -22,7 +22,7 @@ CONDITION_SHARE = {"CHRONIC": 0.95, "STAY": 0.9, "ED": 0.4, "SICK": 0.3, "WELL":
 
 
 @dataclass(frozen=True)
-class Drawn:
+class CodeDraws:
     """Rows of one kind: the encounter each belongs to and its line in a table of the menu."""
 
     visit: Ints
@@ -43,30 +43,32 @@ def codes(kind: str) -> pl.DataFrame:
     lines = table("menu").filter(kind=kind)
     if kind != "DX":
         return lines
-    own = table("conditions").select("code10", "code9", type10=pl.lit("10"), type9=pl.lit("09"))
-    return pl.concat([lines, own], how="diagonal")
+    condition_codes = table("conditions").select("code10", "code9", type10=pl.lit("10"), type9=pl.lit("09"))
+    return pl.concat([lines, condition_codes], how="diagonal")
 
 
-def draw_codes(kind: str, children: Children, visits: Visits, rng: np.random.Generator) -> Drawn:
+def draw_codes(kind: str, children: Children, visits: Visits, rng: np.random.Generator) -> CodeDraws:
     """Draw the codes of one kind at every encounter, in order of encounter."""
     months = visits.start / 1440 / MONTH
     at: list[Ints] = []
     lines: list[Ints] = []
     for number, line in enumerate(table("menu").filter(kind=kind).iter_rows(named=True)):
-        chosen = _chosen(line, children, visits, months, rng)
-        at.append(chosen)
-        lines.append(np.full(len(chosen), number))
+        draws = _draw_line(line, children, visits, months, rng)
+        at.append(draws)
+        lines.append(np.full(len(draws), number))
     if kind == "DX":
         conditions = _conditions(children, visits, rng)
         at.append(conditions)
-        own = table("menu").filter(kind=kind).height + children.condition[visits.child[conditions]]
-        lines.append(own)
+        condition_lines = (
+            table("menu").filter(kind=kind).height + children.condition[visits.child[conditions]]
+        )
+        lines.append(condition_lines)
     visit, line_of = np.concatenate(at), np.concatenate(lines)
     order = np.lexsort((line_of, visit))
-    return Drawn(visit[order], line_of[order])
+    return CodeDraws(visit[order], line_of[order])
 
 
-def _chosen(
+def _draw_line(
     line: dict[str, Any],
     children: Children,
     visits: Visits,
@@ -74,8 +76,8 @@ def _chosen(
     rng: np.random.Generator,
 ) -> Ints:
     candidates = visits.of(line["reason"])
-    taken: Bools = rng.random(len(candidates)) < line["share"]
-    candidates = candidates[taken]
+    is_drawn: Bools = rng.random(len(candidates)) < line["share"]
+    candidates = candidates[is_drawn]
     first, last = line["from_month"], line["to_month"]
     if first is not None:
         candidates = candidates[(months[candidates] >= first) & (months[candidates] < last)]
@@ -92,7 +94,7 @@ def _conditions(children: Children, visits: Visits, rng: np.random.Generator) ->
     return np.flatnonzero(has)
 
 
-def draw_panels(visits: Visits, rng: np.random.Generator) -> Drawn:
+def draw_panels(visits: Visits, rng: np.random.Generator) -> CodeDraws:
     """Draw laboratory rows: every item of the panels that are ordered; a long stay has them every other day."""
     months = visits.start / 1440 / MONTH
     at: list[Ints] = []
@@ -111,10 +113,10 @@ def draw_panels(visits: Visits, rng: np.random.Generator) -> Drawn:
         lines.append(np.tile(items, len(draws)))
     visit, line_of = np.concatenate(at), np.concatenate(lines)
     order = np.argsort(visit, kind="stable")
-    return Drawn(visit[order], line_of[order])
+    return CodeDraws(visit[order], line_of[order])
 
 
-def draw_vaccines(visits: Visits, rng: np.random.Generator) -> Drawn:
+def draw_vaccines(visits: Visits, rng: np.random.Generator) -> CodeDraws:
     """Draw vaccines: each line at the well-child visit (or the birth) next to its month of age."""
     months = visits.start / 1440 / MONTH
     well = np.union1d(visits.of("WELL"), visits.of("BIRTH"))
@@ -131,4 +133,4 @@ def draw_vaccines(visits: Visits, rng: np.random.Generator) -> Drawn:
         lines.append(np.full(len(candidates), number))
     visit, line_of = np.concatenate(at), np.concatenate(lines)
     order = np.lexsort((line_of, visit))
-    return Drawn(visit[order], line_of[order])
+    return CodeDraws(visit[order], line_of[order])

@@ -34,14 +34,14 @@ def draw_otitis(
         1 + np.where(prone, 2 + rng.poisson(2.2, len(child)), rng.poisson(0.5, len(child)))
     )
     gap = np.where(number == 0, 0, 15 + rng.exponential(np.where(prone, *_GAP_DAYS)[owner]))
-    since = np.cumsum(gap)
-    day = first[owner] + since - since[np.flatnonzero(number == 0)][owner]
-    again = rng.random(len(owner)) < _SECOND_VISIT
-    follow_up = day[again] + rng.uniform(2, 12, int(again.sum()))
+    days_since = np.cumsum(gap)
+    day = first[owner] + days_since - days_since[np.flatnonzero(number == 0)][owner]
+    has_follow_up = rng.random(len(owner)) < _SECOND_VISIT
+    follow_up = day[has_follow_up] + rng.uniform(2, 12, int(has_follow_up.sum()))
     days = np.concatenate([day, follow_up])
     probability = np.where(number == 0, chance[owner], np.nan)
     return (
-        np.concatenate([child[owner], child[owner][again]]),
+        np.concatenate([child[owner], child[owner][has_follow_up]]),
         days.astype(np.int64) * 1440 + rng.integers(8 * 60, 18 * 60, len(days)),
         np.concatenate([probability, np.full(len(follow_up), np.nan)]),
     )
@@ -50,5 +50,5 @@ def draw_otitis(
 def _colds_before(count: int, child: Ints, first_day: Floats, sick_child: Ints, sick_minute: Ints) -> Floats:
     limit = np.zeros(count)
     limit[child] = first_day
-    before = sick_minute < limit[sick_child] * 1440
-    return np.bincount(sick_child[before], minlength=count)[child].astype(np.float64)
+    is_before = sick_minute < limit[sick_child] * 1440
+    return np.bincount(sick_child[is_before], minlength=count)[child].astype(np.float64)

@@ -22,16 +22,16 @@ def day_of(text: str | np.datetime64) -> int:
     return int((np.datetime64(str(text), "D") - EPOCH).astype(np.int64))
 
 
-def hit(name: str, count: int, rng: np.random.Generator) -> Bools:
+def draw_faults(name: str, count: int, rng: np.random.Generator) -> Bools:
     """Draw which of `count` rows have the named fault."""
     return rng.random(count, dtype=np.float32) < RATES[name]
 
 
-def replaced(values: pl.Series, where: Bools, by: pl.Series | str | None) -> pl.Series:
+def replace_where(values: pl.Series, mask: Bools, by: pl.Series | str | None) -> pl.Series:
     """Return the values, others where the flag is up."""
-    other = by if isinstance(by, pl.Series) else pl.lit(by, dtype=values.dtype)
-    made = pl.select(pl.when(pl.Series(where)).then(other).otherwise(values))
-    return made.to_series().alias(values.name)
+    replacement = by if isinstance(by, pl.Series) else pl.lit(by, dtype=values.dtype)
+    result = pl.select(pl.when(pl.Series(mask)).then(replacement).otherwise(values))
+    return result.to_series().alias(values.name)
 
 
 @dataclass(frozen=True)
@@ -45,73 +45,77 @@ class Place:
 
     def ids(self, rng: np.random.Generator) -> pl.Series:
         """Return ENCOUNTERID: most right, some null, unknown or of another patient."""
-        count, known = len(self.child), len(self.encounter_ids)
-        of_another = (self.encounter + known // 2) % max(known, 1)
-        foreign = hit("encounterid_of_another", count, rng)
+        count, num_encounters = len(self.child), len(self.encounter_ids)
+        of_another = (self.encounter + num_encounters // 2) % max(num_encounters, 1)
+        foreign = draw_faults("encounterid_of_another", count, rng)
         ids = self.encounter_ids[np.where(foreign, of_another, self.encounter)]
-        ids = replaced(ids, hit("encounterid_unknown", count, rng), "X" + ids)
-        return replaced(ids, hit("encounterid_null", count, rng), None)
+        ids = replace_where(ids, draw_faults("encounterid_unknown", count, rng), "X" + ids)
+        return replace_where(ids, draw_faults("encounterid_null", count, rng), None)
 
     def dates(self, day: Ints, rng: np.random.Generator) -> pl.Series:
         """Return dates from ages in days: most right, some a sentinel or out of the child's life or the data."""
-        count, born = len(day), self.children.birth_day[self.child]
+        count, birth_day = len(day), self.children.birth_day[self.child]
         death = self.children.death_age[self.child]
-        day = born + day
-        before = born - 2 - rng.integers(0, _LONGEST_BEFORE_BIRTH, count)
-        day = np.where(hit("date_before_birth", count, rng), before, day)
-        after = day_of(END_OF_DATA) + 1 + rng.integers(0, _LONGEST_AFTER, count)
-        day = np.where(hit("date_after_end", count, rng), after, day)
-        dead = hit("date_long_after_death", count, rng) & (death < NEVER)
-        day = np.where(dead, born + death + 31 + rng.integers(0, 60, count), day)
+        day = birth_day + day
+        before_birth = birth_day - 2 - rng.integers(0, _LONGEST_BEFORE_BIRTH, count)
+        day = np.where(draw_faults("date_before_birth", count, rng), before_birth, day)
+        after_end = day_of(END_OF_DATA) + 1 + rng.integers(0, _LONGEST_AFTER, count)
+        day = np.where(draw_faults("date_after_end", count, rng), after_end, day)
+        after_death = draw_faults("date_long_after_death", count, rng) & (death < NEVER)
+        day = np.where(after_death, birth_day + death + 31 + rng.integers(0, 60, count), day)
         for name, sentinel in SENTINELS.items():
-            day = np.where(hit(name, count, rng), day_of(sentinel), day)
+            day = np.where(draw_faults(name, count, rng), day_of(sentinel), day)
         return as_dates(day)
 
 
 def as_dates(day: Ints, present: Bools | None = None) -> pl.Series:
     """Return dates from days since 1970; null where not present."""
     dates = pl.Series(day.astype(np.int32)).cast(pl.Date)
-    return dates if present is None else replaced(dates, ~present, None)
+    return dates if present is None else replace_where(dates, ~present, None)
 
 
 def clocks(minute: Ints, rng: np.random.Generator) -> pl.Series:
     """Return `HH:MI`: some 24:00, some no time at all, some null."""
     count = len(minute)
     text = _CLOCKS[minute % 1440]
-    text = replaced(text, hit("time_24", count, rng), "24:00")
-    text = replaced(text, hit("time_bad", count, rng), _BAD_TIMES[rng.integers(0, len(_BAD_TIMES), count)])
-    return replaced(text, hit("time_null", count, rng), None)
+    text = replace_where(text, draw_faults("time_24", count, rng), "24:00")
+    text = replace_where(
+        text, draw_faults("time_bad", count, rng), _BAD_TIMES[rng.integers(0, len(_BAD_TIMES), count)]
+    )
+    return replace_where(text, draw_faults("time_null", count, rng), None)
 
 
 def diagnosis_codes(code: pl.Series, rng: np.random.Generator) -> pl.Series:
     """Return codes as sites write them: dots left out, lower case, blanks, and some that are none."""
     count = len(code)
-    code = replaced(code, hit("code_dotless", count, rng), code.str.replace(".", "", literal=True))
-    code = replaced(code, hit("code_lower", count, rng), code.str.to_lowercase())
-    code = replaced(code, hit("code_blanks", count, rng), " " + code + " ")
-    return replaced(code, hit("code_malformed", count, rng), "?" + code + "-1")
+    code = replace_where(
+        code, draw_faults("code_dotless", count, rng), code.str.replace(".", "", literal=True)
+    )
+    code = replace_where(code, draw_faults("code_lower", count, rng), code.str.to_lowercase())
+    code = replace_where(code, draw_faults("code_blanks", count, rng), " " + code + " ")
+    return replace_where(code, draw_faults("code_malformed", count, rng), "?" + code + "-1")
 
 
 def procedure_codes(code: pl.Series, kind: pl.Series, rng: np.random.Generator) -> pl.Series:
     """Return codes, some CPT codes with a modifier."""
-    modified = hit("cpt_modifier", len(code), rng) & (kind == "CH").to_numpy()
-    return replaced(code, modified, code + "-25")
+    has_modifier = draw_faults("cpt_modifier", len(code), rng) & (kind == "CH").to_numpy()
+    return replace_where(code, has_modifier, code + "-25")
 
 
-def padded(text: pl.Series, rng: np.random.Generator) -> pl.Series:
+def pad_some(text: pl.Series, rng: np.random.Generator) -> pl.Series:
     """Return the text, some of it as a CHAR(4) column would have it."""
-    return replaced(text, hit("padded", len(text), rng), text.str.pad_end(4))
+    return replace_where(text, draw_faults("padded", len(text), rng), text.str.pad_end(4))
 
 
-def spoken(text: pl.Series, rng: np.random.Generator) -> pl.Series:
+def without_some(text: pl.Series, rng: np.random.Generator) -> pl.Series:
     """Return the text, some of it empty, some of it `no information`."""
     count = len(text)
     words = _NO_INFORMATION[rng.integers(0, len(_NO_INFORMATION), count)]
-    text = replaced(text, hit("no_information", count, rng), words)
-    return replaced(text, hit("empty_text", count, rng), "")
+    text = replace_where(text, draw_faults("no_information", count, rng), words)
+    return replace_where(text, draw_faults("empty_text", count, rng), "")
 
 
-def rounded(values: Floats, decimals: Ints | Floats) -> Floats:
+def round_to(values: Floats, decimals: Ints | Floats) -> Floats:
     """Return values rounded to so many decimals each."""
     scale = 10.0**decimals
     return np.asarray(np.round(values * scale) / scale)

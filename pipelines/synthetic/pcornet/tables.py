@@ -15,13 +15,21 @@ from pipelines.synthetic.draw import stream
 from pipelines.synthetic.pcornet.children import END_OF_DATA, NEVER, Children, draw_children
 from pipelines.synthetic.pcornet.clinical import imm_table, lab_table, vital_table
 from pipelines.synthetic.pcornet.coded import (
+    administration_table,
     diagnosis_table,
-    given_table,
-    ordered_table,
+    prescribing_table,
     procedure_table,
 )
 from pipelines.synthetic.pcornet.menu import table as menu_table
-from pipelines.synthetic.pcornet.spoil import as_dates, clocks, day_of, hit, padded, replaced, spoken
+from pipelines.synthetic.pcornet.spoil import (
+    as_dates,
+    clocks,
+    day_of,
+    draw_faults,
+    pad_some,
+    replace_where,
+    without_some,
+)
 from pipelines.synthetic.pcornet.visits import REASON, Visits, draw_visits
 
 UNREAD: dict[str, dict[str, str | None]] = {  # columns of a real CDM that nobody reads
@@ -68,7 +76,7 @@ _CHILD_PRIME, _VISIT_PRIME = 9_999_991, 999_999_937
 
 
 @dataclass(frozen=True)
-class Block:
+class ChildBlock:
     """A block of children with everything that happened to them."""
 
     index: int
@@ -84,11 +92,11 @@ class Block:
         return _ids("E", self.index * _VISIT_ROOM, _VISIT_PRIME, self.visits.count)
 
 
-def draw_block(index: int, count: int, seed: int) -> Block:
+def draw_block(index: int, count: int, seed: int) -> ChildBlock:
     """Draw children and their encounters."""
     weights = menu_table("conditions")["weight"].to_numpy()
     children = draw_children(count, weights, stream(seed, index, "pcornet children"))
-    return Block(index, children, draw_visits(children, stream(seed, index, "pcornet visits")))
+    return ChildBlock(index, children, draw_visits(children, stream(seed, index, "pcornet visits")))
 
 
 def _ids(letter: str, first: int, prime: int, count: int) -> pl.Series:
@@ -108,16 +116,16 @@ def harvest() -> pa.Table:
     return as_written("HARVEST", pl.DataFrame({**row, **days}))
 
 
-def cdm_tables(block: Block, seed: int) -> dict[str, pa.Table]:
+def cdm_tables(block: ChildBlock, seed: int) -> dict[str, pa.Table]:
     """Return the block's rows of every table but HARVEST."""
-    makers: dict[str, Callable[[Block, np.random.Generator], pl.DataFrame]] = {
+    makers: dict[str, Callable[[ChildBlock, np.random.Generator], pl.DataFrame]] = {
         "DEMOGRAPHIC": _demographic,
         "ENCOUNTER": _encounter,
         "DIAGNOSIS": diagnosis_table,
         "PROCEDURES": procedure_table,
         "LAB_RESULT_CM": lab_table,
-        "MED_ADMIN": given_table,
-        "PRESCRIBING": ordered_table,
+        "MED_ADMIN": administration_table,
+        "PRESCRIBING": prescribing_table,
         "VITAL": vital_table,
         "IMMUNIZATION": imm_table,
         "DEATH": _death,
@@ -142,7 +150,7 @@ def as_written(name: str, rows: pl.DataFrame) -> pa.Table:
     return table.cast(schema)
 
 
-def _demographic(block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def _demographic(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     children = block.children
     odd_sex = pick(_SEXES, children.count, rng)
     sex = pl.Series(np.where(children.is_male, "M", "F"))
@@ -151,24 +159,24 @@ def _demographic(block: Block, rng: np.random.Generator) -> pl.DataFrame:
             "PATID": block.patids,
             "BIRTH_DATE": as_dates(children.birth_day),
             "BIRTH_TIME": clocks(children.birth_clock, rng),
-            "SEX": replaced(sex, odd_sex.is_not_null().to_numpy(), odd_sex),
+            "SEX": replace_where(sex, odd_sex.is_not_null().to_numpy(), odd_sex),
             "HISPANIC": pick(_HISPANIC, children.count, rng),
             "RACE": pick(_RACES, children.count, rng),
         }
     )
 
 
-def _death(block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def _death(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     dead = np.flatnonzero(block.children.death_age < NEVER)
     day = block.children.birth_day[dead] + block.children.death_age[dead]
     return pl.DataFrame({"PATID": block.patids[dead], "DEATH_DATE": as_dates(day)})
 
 
-def _encounter(block: Block, rng: np.random.Generator) -> pl.DataFrame:
+def _encounter(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     visits, children = block.visits, block.children
     is_stay = np.isin(visits.reason, [REASON["STAY"], REASON["BIRTH"]])
     twice = np.flatnonzero(is_stay)
-    twice = twice[hit("stay_twice", len(twice), rng)]
+    twice = twice[draw_faults("stay_twice", len(twice), rng)]
     row = np.concatenate([np.arange(visits.count), twice])
     ids = pl.concat([block.encounter_ids, block.encounter_ids[twice].str.replace("E", "D")])
     start, end = visits.start[row], visits.end[row]
@@ -177,26 +185,26 @@ def _encounter(block: Block, rng: np.random.Generator) -> pl.DataFrame:
     start = np.where(
         np.arange(len(row)) >= visits.count, start + days * 360, start
     )  # the second row overlaps
-    back = hit("discharge_before_admit", len(row), rng)
+    back = draw_faults("discharge_before_admit", len(row), rng)
     end = np.where(back, start - 1440 * (1 + days), np.maximum(end, start))
-    is_open = is_stay & hit("stay_open", len(row), rng)
+    is_open = is_stay & draw_faults("stay_open", len(row), rng)
     office = ~is_stay & (visits.reason[row] != REASON["ED"]) & (rng.random(len(row)) < 0.5)
     has_end = ~is_open & ~office
-    born, death = children.birth_day[child], children.death_age[child]
+    birth_day, death = children.birth_day[child], children.death_age[child]
     died = is_stay & (end // 1440 >= death)
-    status = replaced(pick(_STATUS, len(row), rng), died, "EX")
-    disposition = replaced(spoken(pl.Series(np.where(died, "E", "A")), rng), ~has_end, None)
+    status = replace_where(pick(_STATUS, len(row), rng), died, "EX")
+    disposition = replace_where(without_some(pl.Series(np.where(died, "E", "A")), rng), ~has_end, None)
     return pl.DataFrame(
         {
             "ENCOUNTERID": ids,
             "PATID": block.patids[child],
-            "ADMIT_DATE": as_dates(born + start // 1440),
+            "ADMIT_DATE": as_dates(birth_day + start // 1440),
             "ADMIT_TIME": clocks(start, rng),
-            "DISCHARGE_DATE": as_dates(born + end // 1440, has_end),
-            "DISCHARGE_TIME": replaced(clocks(end, rng), ~has_end, None),
-            "ENC_TYPE": padded(_types(visits.reason, rng)[row], rng),
+            "DISCHARGE_DATE": as_dates(birth_day + end // 1440, has_end),
+            "DISCHARGE_TIME": replace_where(clocks(end, rng), ~has_end, None),
+            "ENC_TYPE": pad_some(_types(visits.reason, rng)[row], rng),
             "DISCHARGE_DISPOSITION": disposition,
-            "DISCHARGE_STATUS": replaced(status, ~(has_end & is_stay) & ~died, None),
+            "DISCHARGE_STATUS": replace_where(status, ~(has_end & is_stay) & ~died, None),
         }
     )
 
@@ -204,21 +212,21 @@ def _encounter(block: Block, rng: np.random.Generator) -> pl.DataFrame:
 def _types(reason: Ints, rng: np.random.Generator) -> pl.Series:
     types = pl.Series([None], dtype=pl.String).new_from_index(0, len(reason))
     for name, shares in _TYPES.items():
-        types = replaced(types, reason == REASON[name], pick(shares, len(reason), rng))
+        types = replace_where(types, reason == REASON[name], pick(shares, len(reason), rng))
     return types
 
 
-def planted(block: Block) -> pl.DataFrame:
+def planted_risks(block: ChildBlock) -> pl.DataFrame:
     """Return PATID, ENCOUNTERID?, outcome, probability: what the record says of each risk, as it was drawn."""
     visits, children = block.visits, block.children
-    known = np.flatnonzero(~np.isnan(visits.probability))
-    outcome = np.where(visits.reason[known] == REASON["AOM"], "recurrent_aom", "return_30d")
+    risk_visits = np.flatnonzero(~np.isnan(visits.probability))
+    outcome = np.where(visits.reason[risk_visits] == REASON["AOM"], "recurrent_aom", "return_30d")
     by_visit = pl.DataFrame(
         {
-            "PATID": block.patids[visits.child[known]],
-            "ENCOUNTERID": block.encounter_ids[known],
+            "PATID": block.patids[visits.child[risk_visits]],
+            "ENCOUNTERID": block.encounter_ids[risk_visits],
             "outcome": pl.Series(outcome, dtype=pl.String),
-            "probability": visits.probability[known],
+            "probability": visits.probability[risk_visits],
         }
     )
     chance: Floats = children.asd_probability

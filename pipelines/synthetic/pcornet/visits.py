@@ -49,7 +49,7 @@ def draw_visits(children: Children, rng: np.random.Generator) -> Visits:
     stays = _in_order(_stays(children, rng))
     chance = _return_probability(children, stays)
     parts += [_with(stays, chance), _returns(children, stays, chance, rng)]
-    return _in_order(_seen(children, _joined(parts)))
+    return _in_order(_clip_to_record(children, _concat(parts)))
 
 
 def _visits(
@@ -69,9 +69,9 @@ def _well(children: Children, rng: np.random.Generator) -> Visits:
     shape = (children.count, len(WELL_MONTHS))
     keeps = sigmoid(np.log(_KEPT / (1 - _KEPT)) + 0.4 * children.frailty + 0.5)
     due = rng.random(shape) < keeps[:, None] * np.where(WELL_MONTHS < 31, 1.0, 0.6)
-    child, which = np.nonzero(due)
-    late = rng.gamma(1.5, np.minimum(WELL_MONTHS[which], 3) * 4)
-    return _visits("WELL", child, _office_minute(WELL_MONTHS[which] * MONTH + late, rng), rng=rng)
+    child, month_index = np.nonzero(due)
+    late = rng.gamma(1.5, np.minimum(WELL_MONTHS[month_index], 3) * 4)
+    return _visits("WELL", child, _office_minute(WELL_MONTHS[month_index] * MONTH + late, rng), rng=rng)
 
 
 def _births(children: Children, rng: np.random.Generator) -> Visits:
@@ -100,10 +100,10 @@ def _doubts(children: Children, rng: np.random.Generator) -> Visits:
 
 
 def _at_random(children: Children, reason: str, rng: np.random.Generator) -> Visits:
-    often, seldom = (rate * np.exp(0.45 * children.frailty - 0.1) for rate in _PER_YEAR[reason])
-    small = _poisson_days(often, np.zeros(children.count), np.full(children.count, 3 * YEAR), rng)
-    older = _poisson_days(seldom, np.full(children.count, 3 * YEAR), children.leave_age, rng)
-    child, day = (np.concatenate(both) for both in zip(small, older, strict=True))
+    rate_under_3, rate_later = (rate * np.exp(0.45 * children.frailty - 0.1) for rate in _PER_YEAR[reason])
+    small = _poisson_days(rate_under_3, np.zeros(children.count), np.full(children.count, 3 * YEAR), rng)
+    older = _poisson_days(rate_later, np.full(children.count, 3 * YEAR), children.leave_age, rng)
+    child, day = (np.concatenate(arrays) for arrays in zip(small, older, strict=True))
     minute = _office_minute(day, rng)
     if reason == "ED":
         minute = day.astype(np.int64) * 1440 + rng.integers(0, 1440, len(day))
@@ -155,17 +155,17 @@ def _returns(children: Children, stays: Visits, chance: Floats, rng: np.random.G
     back = np.flatnonzero(rng.random(stays.count) < chance)
     start = stays.end[back] + rng.integers(600, (_RETURN_DAYS - 1) * 1440, len(back))
     as_stay = rng.random(len(back)) < 0.5
-    again = _stay(stays.child[back][as_stay], start[as_stay], rng)
-    chance_again = _return_probability(children, again)
+    readmissions = _stay(stays.child[back][as_stay], start[as_stay], rng)
+    readmission_chance = _return_probability(children, readmissions)
     ed = _visits("ED", stays.child[back][~as_stay], start[~as_stay], rng=rng)
-    return _joined([_with(again, chance_again), ed])
+    return _concat([_with(readmissions, readmission_chance), ed])
 
 
 def _with(visits: Visits, probability: Floats) -> Visits:
     return Visits(visits.child, visits.reason, visits.start, visits.end, probability)
 
 
-def _joined(parts: list[Visits]) -> Visits:
+def _concat(parts: list[Visits]) -> Visits:
     names = ("child", "reason", "start", "end", "probability")
     return Visits(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
@@ -175,14 +175,14 @@ def _take(visits: Visits, rows: Ints | Bools) -> Visits:
     return Visits(**{name: getattr(visits, name)[rows] for name in names})
 
 
-def _seen(children: Children, visits: Visits) -> Visits:
+def _clip_to_record(children: Children, visits: Visits) -> Visits:
     """Keep what lies in the time a child is seen; a stay still going at death ends then."""
     first, last = children.enter_age[visits.child], children.leave_age[visits.child]
     death = children.death_age[visits.child]
     day, end_day = visits.start // 1440, visits.end // 1440
-    kept = (day >= first) & (end_day <= last) & (day < death)
+    is_seen = (day >= first) & (end_day <= last) & (day < death)
     ends = np.where(death < NEVER, np.minimum(visits.end, death * 1440 + 720), visits.end)
-    return _take(Visits(visits.child, visits.reason, visits.start, ends, visits.probability), kept)
+    return _take(Visits(visits.child, visits.reason, visits.start, ends, visits.probability), is_seen)
 
 
 def _in_order(visits: Visits) -> Visits:

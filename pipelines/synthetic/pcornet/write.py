@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pipelines.engine.progress import StepProgress
 from pipelines.sources.pcornet.tables import TABLES
 from pipelines.synthetic.pcornet.children import CHILDREN_PER_BLOCK
-from pipelines.synthetic.pcornet.tables import cdm_tables, draw_block, harvest, planted
-from pipelines.synthetic.processes import made_in_order
+from pipelines.synthetic.pcornet.tables import cdm_tables, draw_block, harvest, planted_risks
+from pipelines.synthetic.processes import map_in_order
 from schemas.errors import InputError
 from schemas.io.atomic import make_folder, writing
 from schemas.io.outputs import refuse_foreign, replace_outputs
@@ -28,7 +28,7 @@ log = logging.getLogger("nest")
 
 
 @dataclass(frozen=True)
-class MadeBlock:
+class BlockTables:
     """What one block adds to the files."""
 
     children: int
@@ -48,14 +48,14 @@ def write_pcornet(folder: Path, *, children: int, seed: int, workers: int = 1) -
     if min(children, workers) < 1:
         raise InputError("synthetic PCORnet CDM: children and workers are whole numbers from 1 on.")
     refuse_foreign(folder)
-    asked = [
+    blocks = [
         (index, min(CHILDREN_PER_BLOCK, children - first), seed)
         for index, first in enumerate(range(0, children, CHILDREN_PER_BLOCK))
     ]
     progress, rows = StepProgress("synthetic PCORnet CDM", "children", children), Counter[str]()
     with writing(folder), _tables(folder) as write:
         write("HARVEST", harvest())
-        for block in made_in_order("synthetic PCORnet CDM", make_block, asked, workers):
+        for block in map_in_order("synthetic PCORnet CDM", make_block, blocks, workers):
             for name, table in block.tables.items():
                 write(name, table)
                 rows[name] += table.num_rows
@@ -63,10 +63,10 @@ def write_pcornet(folder: Path, *, children: int, seed: int, workers: int = 1) -
     return {"HARVEST": 1, **rows}
 
 
-def make_block(index: int, children: int, seed: int) -> MadeBlock:
+def make_block(index: int, children: int, seed: int) -> BlockTables:
     """Make one block of children as the rows it adds to each file."""
     block = draw_block(index, children, seed)
-    return MadeBlock(children, {**cdm_tables(block, seed), PLANTED: _arrow(planted(block))})
+    return BlockTables(children, {**cdm_tables(block, seed), PLANTED: _arrow(planted_risks(block))})
 
 
 def _arrow(rows: pl.DataFrame) -> pa.Table:

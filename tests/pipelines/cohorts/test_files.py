@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.cohorts import write_labels, write_no_labels
+from pipelines.cohorts import write_empty_labels, write_labels
 from pipelines.cohorts.labels import derive_bucket
-from pipelines.cohorts.read import kinds_read
+from pipelines.cohorts.read import kinds_to_read
 from schemas.cards import StepCard
 from schemas.cohort import CANNOT_ANSWER, CohortError, parse_text
 from schemas.contract import read_table, write_table
@@ -138,10 +138,12 @@ def test_no_events_are_read_that_a_cohort_does_not_name(tmp_path):
 
     def read_by(codes):
         with_codes = ("index: {encounter: {}", f"codes: {{a: {codes}}}\nindex: {{encounter: {{with: a}}")
-        return kinds_read(mimic("mortality", with_codes), layout)
+        return kinds_to_read(mimic("mortality", with_codes), layout)
 
-    assert kinds_read(mimic("mortality"), layout) == ()
-    assert kinds_read(mimic("icd_chapter"), layout) == kinds_read(mimic("icd_category"), layout) == ("DX",)
+    assert kinds_to_read(mimic("mortality"), layout) == ()
+    assert (
+        kinds_to_read(mimic("icd_chapter"), layout) == kinds_to_read(mimic("icd_category"), layout) == ("DX",)
+    )
     assert read_by("{itemid: ['50912']}") == ("LAB",)
     assert read_by("{icd9cm: [401*], atc: [A10*]}") == ("DX", "MED")
     assert read_by("{cvx: ['08']}") == ()
@@ -215,7 +217,7 @@ def test_labels_of_a_file_the_data_cannot_answer_are_empty_and_say_why(layout):
     cohort = mimic("readmission", ("{any_encounter: {}, within", "{any_encounter: {type: IP}, within"))
     with pytest.raises(CohortError) as caught:
         write_labels(cohort, layout, RULES)
-    card = write_no_labels(cohort, layout, RULES, caught.value)
+    card = write_empty_labels(cohort, layout, RULES, caught.value)
     assert card.warnings == [f"{CANNOT_ANSWER}: {caught.value}"]
     assert len(read_table(layout.labels("mimic_readmission"), labels_schema("bool"))) == 0
     assert {
@@ -318,8 +320,8 @@ def test_a_split_by_birth_day_is_the_patients_own_or_refused_where_it_stands(lay
     with pytest.raises(CohortError) as caught:
         write_labels(cohort, layout, RULES)
     assert str(caught.value) == (
-        "mimic_readmission.yaml:11: split: the patients of these data are not split so "
-        "(< 11 of 12 patients with a date of birth are split otherwise); write 'hash: [70, 15, 15]'"
+        "mimic_readmission.yaml:11: split: the patients of these data are not split this way "
+        "(< 11 of 12 patients with a date of birth are in another split); write 'hash: [70, 15, 15]'"
     )
     by_birth = Layout(tmp_path / "by_birth")
     subjects, encounters, events = people()

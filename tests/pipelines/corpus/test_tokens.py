@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from pipelines.corpus.deciles import CUTS
 from pipelines.corpus.tokens import (
+    cap_patients,
     count_tokens,
     cuts_of,
     encode,
-    fewer_patients,
     fit_vocab,
     nearest_token,
     parent_token,
@@ -119,7 +119,7 @@ def test_patients_are_counted_alike_in_one_part_or_several(tokens, whose, min_co
         mine = [k for k, subject in enumerate(whose) if subject % parts == part]
         texts, ids = [tokens[k] for k in mine], [whose[k] for k in mine]
         found.append(patients_of(dictionary(texts), pa.array(ids, pa.int64()), most=min_count))
-    patients = fewer_patients(pl.concat(found), most=min_count)
+    patients = cap_patients(pl.concat(found), most=min_count)
     again = fit_vocab(count_tokens(dictionary(tokens)), patients, NO_CUTS, min_count=min_count)
     assert again.equals(whole)
 

@@ -315,7 +315,7 @@ def test_a_file_a_worker_does_not_see_is_named_and_not_said_of_the_scheduler(clu
 def test_the_file_a_worker_does_not_see_is_named_whoever_reads_it(reader, tmp_path):
     file = tmp_path / "a folder" / "rows"
     file.parent.mkdir()
-    done = cluster_of_dask._done(partial(read_by, reader, file), 0)
+    done = cluster_of_dask._run_bucket(partial(read_by, reader, file), 0)
     assert str(done.fault).startswith(f"{file}: cannot be used on the Dask worker at ")
     assert "(no such file)" in str(done.fault)
 

@@ -5,7 +5,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.engine.runs import Runs, once_each
+from pipelines.engine.runs import Runs, map_distinct
 
 few = st.one_of(st.none(), st.integers(-1, 1))
 
@@ -40,7 +40,7 @@ def test_a_value_that_repeats_is_changed_once_and_none_is_left_out(drawn):
         return texts.str.strip_chars().str.to_uppercase()
 
     texts = pl.Series("text", drawn, dtype=pl.String)
-    assert once_each(texts, change).to_list() == [text and text.strip().upper() for text in drawn]
+    assert map_distinct(texts, change).to_list() == [text and text.strip().upper() for text in drawn]
     assert [sorted(filter(None, one)) for one in asked] == [sorted({text for text in drawn if text})]
 
 
@@ -48,7 +48,7 @@ def test_columns_in_pieces_are_looked_through_as_one():
     pieces = pl.concat([pl.Series("a", [1, 1]), pl.Series("a", [1, 2])], rechunk=False)
     assert pieces.n_chunks() == 2
     assert Runs([pieces]).heads.tolist() == [0, 3]
-    assert once_each(pieces, lambda values: values.cast(pl.String)).to_list() == ["1", "1", "1", "2"]
+    assert map_distinct(pieces, lambda values: values.cast(pl.String)).to_list() == ["1", "1", "1", "2"]
 
 
 def test_no_rows_are_no_runs():

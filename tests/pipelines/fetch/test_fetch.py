@@ -16,7 +16,7 @@ import pytest
 from pipelines.fetch import crosswalks
 from pipelines.fetch.crosswalks import ARCHIVES, fetch_crosswalks
 from pipelines.fetch.download import Patience
-from pipelines.fetch.files import alone_in
+from pipelines.fetch.files import exclusive_folder
 from pipelines.fetch.physionet import (
     FINAL,
     LICENSE,
@@ -98,18 +98,18 @@ def test_the_demo_is_the_tables_we_read_and_their_licence_each_as_the_list_promi
 ):
     fetched = demo_of(site, tmp_path / "demo")
     assert lying_in(tmp_path / "demo") == WANTED | {SUMS: sums_of(DEMO_FILES)}
-    assert fetched.arrived == len(WANTED)
+    assert fetched.new_files == len(WANTED)
 
 
 def test_a_file_that_nothing_reads_is_missed_by_nobody(site: Site, tmp_path: Path):
     site.always["/demo/hosp/d_labitems.csv.gz"] = Answers(404)
-    assert demo_of(site, tmp_path).arrived == len(WANTED)
+    assert demo_of(site, tmp_path).new_files == len(WANTED)
 
 
 def test_a_second_run_asks_for_the_list_alone(site: Site, tmp_path: Path):
     demo_of(site, tmp_path)
     site.seen.clear()
-    assert demo_of(site, tmp_path).arrived == 0
+    assert demo_of(site, tmp_path).new_files == 0
     assert {path for path, _ in site.seen} == {f"/demo/{SUMS}"}
 
 
@@ -119,7 +119,7 @@ def test_a_file_changed_here_is_refused_and_fetched_again_alone_when_it_is_gone(
     with pytest.raises(InputError, match=r"emar\.csv\.gz: was not made here, or was changed since"):
         demo_of(site, tmp_path)
     (tmp_path / "hosp" / "emar.csv.gz").unlink()
-    assert demo_of(site, tmp_path).arrived == 1
+    assert demo_of(site, tmp_path).new_files == 1
     assert (tmp_path / "hosp" / "emar.csv.gz").read_bytes() == DEMO_FILES["hosp/emar.csv.gz"]
 
 
@@ -217,14 +217,14 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with (
         pytest.raises(InputError, match=r"cannot be made .*set NEST_DATA_DIR"),
-        alone_in(tmp_path / "file" / "demo"),
+        exclusive_folder(tmp_path / "file" / "demo"),
     ):
         pass
 
 
 def test_a_mirror_of_a_final_version_that_promises_another_file_is_refused(site: Site, tmp_path: Path):
     site.files = {f"/mirror/mimic-iv-demo/2.2{path[5:]}": held for path, held in site.files.items()}
-    with pytest.raises(InputError, match=r"promises another LICENSE\.txt, hosp/.* which is final"):
+    with pytest.raises(InputError, match=r"lists other hashes for LICENSE\.txt, hosp/.* which is final"):
         fetch_mimic_demo(f"{site.url}/mirror/mimic-iv-demo/2.2/", tmp_path, HASTE)
     assert lying_in(tmp_path) == {}
 

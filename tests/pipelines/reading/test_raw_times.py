@@ -28,14 +28,14 @@ def of_draws(odd: dict[int, str]) -> list[tuple[int, str]]:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether times were read as ones that repeat, batch by batch."""
-    usual, ways = parsing.usual, list[bool]()
+    usual, ways = parsing.parse_usual, list[bool]()
 
-    def listened(column: pl.Expr, stored: pl.DataType, wanted: pl.DataType, *, repeats: bool) -> pl.Expr:
-        if wanted == TIME:
+    def listened(column: pl.Expr, source: pl.DataType, target: pl.DataType, *, repeats: bool) -> pl.Expr:
+        if target == TIME:
             ways.append(repeats)
-        return usual(column, stored, wanted, repeats=repeats)
+        return usual(column, source, target, repeats=repeats)
 
-    monkeypatch.setattr(parsing, "usual", listened)
+    monkeypatch.setattr(parsing, "parse_usual", listened)
     return ways
 
 

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus.build import SetRules, fit_vocab, write_bucket
-from pipelines.events.store import events_file, kinds_of, used_before, write_events, write_numbered
+from pipelines.events.store import count_repeated_ranks, events_file, kinds_of, write_events, write_numbered
 from schemas.layout import Layout
 from schemas.rules import PRESETS
 from tests.support.meds_tables import make_layout
@@ -53,7 +53,7 @@ def tied(events: pl.DataFrame, minutes: int, ranks: int | None) -> pl.DataFrame:
 def test_a_number_counts_as_used_before_among_the_events_of_one_subject(numbers: list[int | None]):
     of_two = pl.DataFrame({"subject_id": [1, 2, 2, 2], "rank": numbers}, schema_overrides={"rank": pl.Int64})
     pairs = [(1, numbers[0]), *((2, number) for number in numbers[1:] if number is not None)]
-    assert used_before(of_two) == len(pairs) - len(set(pairs))
+    assert count_repeated_ranks(of_two) == len(pairs) - len(set(pairs))
 
 
 @given(st.lists(st.tuples(st.integers(1, 2), st.one_of(st.none(), st.integers(0, 12))), max_size=20))
@@ -61,7 +61,7 @@ def test_numbers_used_before_are_found_in_whatever_order_they_rise(drawn: list[t
     events = pl.DataFrame(drawn, schema={"subject_id": pl.Int64, "rank": pl.Int64}, orient="row")
     pairs = [pair for pair in drawn if pair[1] is not None]
     for rows in (events, events.sort("subject_id"), events.sort("subject_id", "rank")):
-        assert used_before(rows) == len(pairs) - len(set(pairs))
+        assert count_repeated_ranks(rows) == len(pairs) - len(set(pairs))
 
 
 @settings(max_examples=15, phases=[Phase.generate])  # no shuffle is simpler than another

@@ -110,14 +110,14 @@ def test_tastes_drift_so_that_the_recent_past_says_more_than_the_far_one(raw: Pa
 def test_the_same_users_and_seed_give_the_same_bytes_zipped_or_not(tmp_path: Path):
     runs = [(tmp_path / "a", 7, True), (tmp_path / "b", 7, True), (tmp_path / "c", 8, True)]
     for folder, seed, gzipped in runs:
-        write_instacart(folder, users=40, seed=seed, gzipped=gzipped)
+        write_instacart(folder, users=40, seed=seed, gzip_files=gzipped)
     same, again, other = (hashes(folder) for folder, *_ in runs)
     assert same == again
     assert same["orders.csv.gz"] != other["orders.csv.gz"]
 
 
 def test_writing_plain_files_over_zipped_ones_leaves_one_of_each(tmp_path: Path):
-    write_instacart(tmp_path, users=10, seed=1, gzipped=True)
+    write_instacart(tmp_path, users=10, seed=1, gzip_files=True)
     assert main(["--users", "10", "--seed", "1", "--out", str(tmp_path)]) == 0
     assert {path.suffix for path in tmp_path.glob("[!.]*")} == {".csv"}
 

@@ -24,10 +24,10 @@ from sklearn.metrics import roc_auc_score
 from pipelines.synthetic import processes
 from pipelines.synthetic.__main__ import main
 from pipelines.synthetic.catalog import CROSSWALKS, catalog, read
-from pipelines.synthetic.draw import running_sum, seen_before, shifted, spread
+from pipelines.synthetic.draw import any_before, running_sum, shift_rows, spread
 from pipelines.synthetic.mimic import made
-from pipelines.synthetic.mimic.block import Block, draw_block, planted_rows
-from pipelines.synthetic.mimic.drugs import prescribed
+from pipelines.synthetic.mimic.block import PatientBlock, draw_block, planted_rows
+from pipelines.synthetic.mimic.drugs import prescription_rows
 from pipelines.synthetic.mimic.ids import hadm_ids, subject_ids
 from pipelines.synthetic.mimic.outcomes import RECENT_EFFECT
 from pipelines.synthetic.mimic.patients import LONG, SHORT
@@ -40,7 +40,7 @@ from pipelines.synthetic.mimic.planted import (
     parts_at_discharge,
     parts_at_hour,
 )
-from pipelines.synthetic.mimic.tables import TOGETHER, hosp_tables
+from pipelines.synthetic.mimic.tables import GROUP_COLUMNS, hosp_tables
 from pipelines.synthetic.mimic.volume import FULL, REAL_ROWS_PER_PATIENT, Volume, volume_of
 from pipelines.synthetic.mimic.write import write_mimic
 from schemas.errors import InputError, WriteError
@@ -94,7 +94,7 @@ def tables(written: Path) -> dict[str, pl.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def block() -> Block:
+def block() -> PatientBlock:
     return draw_block(catalog(), 0, 2_000, Volume(), 11)
 
 
@@ -136,7 +136,7 @@ def test_rows_lie_as_the_demos_do_alike_ones_together_and_else_in_no_order(
     name: str, tables: dict[str, pl.DataFrame]
 ):
     table = tables[name]
-    alike = table.select(pl.struct(TOGETHER.get(name, table.columns)).alias("alike"))["alike"]
+    alike = table.select(pl.struct(GROUP_COLUMNS.get(name, table.columns)).alias("alike"))["alike"]
     runs = alike.rle_id()
     assert runs.n_unique() == alike.n_unique()
     first_of_run = table.filter(runs != runs.shift(1, fill_value=-1))["subject_id"]
@@ -168,7 +168,7 @@ def test_the_oddities_a_reader_must_bear_are_there_and_stay_below_the_bounds(tab
         assert (linked["owner"] != linked["subject_id"]).sum() <= 0.0005 * tables[name].height
 
 
-def test_stays_that_end_before_they_begin_are_few_and_never_in_a_small_set(block: Block):
+def test_stays_that_end_before_they_begin_are_few_and_never_in_a_small_set(block: PatientBlock):
     assert 0 < block.calendar.is_odd.sum() <= 0.003 * len(block.calendar.is_odd)
     assert not draw_block(catalog(), 0, 60, volume_of(35), 5).calendar.is_odd.any()
 
@@ -192,14 +192,16 @@ def test_every_gsn_prescribed_has_an_atc_code_and_some_names_have_several_or_non
 ):
     mapping = pl.read_csv(written / "vocab" / "gsn_atc_ndc_mapping.csv.gz", infer_schema=False)
     names = pl.read_csv(written / "vocab" / "atc_coding.csv.gz", infer_schema=False)
-    prescribed = tables["prescriptions"]["gsn"].cast(pl.String).drop_nulls().str.split(" ").explode().unique()
-    assert prescribed.is_in(mapping["gsn"].to_list()).all()
+    prescription_rows = (
+        tables["prescriptions"]["gsn"].cast(pl.String).drop_nulls().str.split(" ").explode().unique()
+    )
+    assert prescription_rows.is_in(mapping["gsn"].to_list()).all()
     assert mapping["atc"].is_in(names["atc_code"].to_list()).all()
     atc_per_name = [len(set(atc)) for atc in catalog().drugs.atc]
     assert {0, 1, 2} <= set(atc_per_name)
 
 
-def test_more_laboratory_items_are_measured_than_the_top_200_keep(block: Block):
+def test_more_laboratory_items_are_measured_than_the_top_200_keep(block: PatientBlock):
     assert len(np.unique(block.labs.item)) > 205
 
 
@@ -325,40 +327,42 @@ def test_every_reader_takes_a_table_of_several_gzip_members(tmp_path: Path, monk
 
 
 @pytest.fixture(scope="module")
-def full_block() -> Block:
+def full_block() -> PatientBlock:
     return draw_block(catalog(), 1, 1_000, FULL, 42)
 
 
-def test_the_full_volume_has_the_real_rows_per_patient(full_block: Block):
+def test_the_full_volume_has_the_real_rows_per_patient(full_block: PatientBlock):
     """A thousand patients: their number of stays alone moves a table by a few hundredths."""
     heights = {name: table.height for name, table in hosp_tables(catalog(), full_block, 42)}
     for name, rows in REAL_ROWS_PER_PATIENT.items():
         assert heights[name] / 1_000 == pytest.approx(rows, rel=0.12), name
 
 
-def test_the_full_volume_has_the_real_median_set_and_a_third_of_its_labs_outside_hospital(full_block: Block):
+def test_the_full_volume_has_the_real_median_set_and_a_third_of_its_labs_outside_hospital(
+    full_block: PatientBlock,
+):
     sizes = _tokens_per_set(full_block)[full_block.deaths.happens]
     assert np.median(sizes) == pytest.approx(228, rel=0.08)
-    assert 0.25 < 1 - full_block.labs.linked.mean() < 0.4
+    assert 0.25 < 1 - full_block.labs.has_hadm_id.mean() < 0.4
 
 
-def test_the_full_volume_leaves_the_outcomes_as_common_as_they_were(full_block: Block):
+def test_the_full_volume_leaves_the_outcomes_as_common_as_they_were(full_block: PatientBlock):
     for cohort, low, high in COMMON:
         is_index, chance, _ = _outcomes(full_block)[cohort]
         assert low < chance[is_index].mean() < high
 
 
-def test_renewed_orders_share_the_time_of_the_first_under_numbers_of_their_own(full_block: Block):
+def test_renewed_orders_share_the_time_of_the_first_under_numbers_of_their_own(full_block: PatientBlock):
     orders = full_block.orders
     rows = np.arange(0, len(orders.stay), 7)
     end = np.full(len(orders.stay), 10_000)
-    written, number = prescribed(orders, full_block.renewals, rows, end)
+    written, number = prescription_rows(orders, full_block.renewals, rows, end)
     assert len(np.unique(number)) == len(number) == (1 + full_block.renewals[rows]).sum()
     first = number < len(orders.stay)
     assert np.array_equal(number[first], rows)
     assert np.array_equal(written.start_minute[first], orders.start_minute[rows])
     assert written.stop_minute.max() == orders.stop_minute[rows].max()
-    alone, own = prescribed(orders, np.zeros_like(full_block.renewals), rows, end)
+    alone, own = prescription_rows(orders, np.zeros_like(full_block.renewals), rows, end)
     assert np.array_equal(own, rows)
     assert np.array_equal(alone.stop_minute, orders.stop_minute[rows])
 
@@ -374,16 +378,20 @@ def test_the_set_sizes_are_heavy_tailed_about_the_asked_median():
         assert np.quantile(sizes, 0.99) > 3 * np.median(sizes)
 
 
-def _tokens_per_set(drawn: Block) -> np.ndarray:
+def _tokens_per_set(drawn: PatientBlock) -> np.ndarray:
     """Return [S]: about the tokens of each stay; what lies in no stay or has no code is left out."""
     has_atc = np.array([bool(atc) for atc in catalog().drugs.atc])
-    labs = drawn.labs.take(drawn.labs.has_number & (drawn.labs.linked | (drawn.labs.minute > -1440)))
-    given = drawn.given.take((drawn.given.text == 0) & drawn.given.named & has_atc[drawn.given.drug])
+    labs = drawn.labs.take(drawn.labs.has_number & (drawn.labs.has_hadm_id | (drawn.labs.minute > -1440)))
+    given = drawn.administrations.take(
+        (drawn.administrations.text == 0)
+        & drawn.administrations.has_name
+        & has_atc[drawn.administrations.drug]
+    )
     owners = (labs.stay, given.stay, drawn.diagnoses.stay, drawn.procedures.stay)
     return np.asarray(sum(np.bincount(owner, minlength=len(drawn.stays.patient)) for owner in owners))
 
 
-def test_over_half_of_the_patients_come_once_and_a_few_very_often(block: Block):
+def test_over_half_of_the_patients_come_once_and_a_few_very_often(block: PatientBlock):
     stays = np.bincount(block.stays.patient[block.deaths.happens])
     assert 0.5 < (stays == 1).mean() < 0.65
     assert 2.1 < stays.mean() < 2.7
@@ -424,7 +432,7 @@ def test_laboratory_values_follow_the_diagnoses(tables: dict[str, pl.DataFrame])
 # ---- the planted outcomes
 
 
-def _outcomes(drawn: Block) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _outcomes(drawn: PatientBlock) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Return by cohort: which stays are indexes, their probability, their outcome as the files tell it."""
     admit, hours = drawn.calendar.admit_minute, drawn.lengths.hours
     gap = np.roll(admit, -1) - admit - np.floor(hours * 60)
@@ -441,7 +449,7 @@ def _outcomes(drawn: Block) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 @pytest.mark.parametrize("cohort", COHORTS)
-def test_outcomes_are_drawn_with_the_planted_probability(cohort: str, block: Block):
+def test_outcomes_are_drawn_with_the_planted_probability(cohort: str, block: PatientBlock):
     is_index, chance, outcome = (values for values in _outcomes(block)[cohort])
     chance, outcome = chance[is_index], outcome[is_index]
     for part in np.array_split(np.argsort(chance), 5):
@@ -451,7 +459,7 @@ def test_outcomes_are_drawn_with_the_planted_probability(cohort: str, block: Blo
 
 @pytest.mark.parametrize(("cohort", "low", "high"), COMMON)
 def test_outcomes_are_as_common_as_in_a_hospital_and_can_be_foretold(
-    cohort: str, low: float, high: float, block: Block
+    cohort: str, low: float, high: float, block: PatientBlock
 ):
     is_index, chance, outcome = _outcomes(block)[cohort]
     assert low < outcome[is_index].mean() < high
@@ -460,7 +468,7 @@ def test_outcomes_are_as_common_as_in_a_hospital_and_can_be_foretold(
 
 @pytest.mark.parametrize("cohort", COHORTS)
 @pytest.mark.parametrize("part", ["main", "within", "trend", "history"])
-def test_every_part_of_the_planted_model_matters(cohort: str, part: str, block: Block):
+def test_every_part_of_the_planted_model_matters(cohort: str, part: str, block: PatientBlock):
     is_index, chance, outcome = _outcomes(block)[cohort]
     log_odds = np.log(chance / (1 - chance))
     without = log_odds - getattr(EFFECTS[cohort], part) * getattr(block.parts[cohort], part)
@@ -484,13 +492,13 @@ def test_the_planted_rows_are_the_cohorts_index_encounters(written: Path, tables
         assert sorted(found["encounter_id"]) == sorted(indexes["hadm_id"])
 
 
-def test_the_planted_table_has_one_row_an_index_and_a_probability_in_it(block: Block):
+def test_the_planted_table_has_one_row_an_index_and_a_probability_in_it(block: PatientBlock):
     rows = planted_rows(block)
     assert not rows.select("cohort", "encounter_id").is_duplicated().any()
     assert rows["probability"].is_between(0, 1).all()
 
 
-def test_the_planted_parts_add_up_to_the_planted_risk(block: Block):
+def test_the_planted_parts_add_up_to_the_planted_risk(block: PatientBlock):
     """Of a readmission, but for what the time since the last stay adds."""
     rows = planted_rows(block).with_columns(
         rest=(pl.col("probability") / (1 - pl.col("probability"))).log() - pl.sum_horizontal(*PARTS)
@@ -501,9 +509,9 @@ def test_the_planted_parts_add_up_to_the_planted_risk(block: Block):
         assert rest.abs().max() <= most
 
 
-def _record(drawn: Block) -> Record:
+def _record(drawn: PatientBlock) -> Record:
     told = np.zeros((len(drawn.stays.patient), len(catalog().conditions.names)), dtype=bool)
-    return Record(catalog(), drawn.stays, drawn.labs, drawn.given, told)
+    return Record(catalog(), drawn.stays, drawn.labs, drawn.administrations, told)
 
 
 def _equal(one: Parts, other: Parts) -> bool:
@@ -511,22 +519,22 @@ def _equal(one: Parts, other: Parts) -> bool:
 
 
 @pytest.fixture(scope="module")
-def small() -> Block:
+def small() -> PatientBlock:
     return draw_block(catalog(), 0, 120, volume_of(56), 3)
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(PREDICT_HOURS.values())))
-def test_noise_after_the_prediction_leaves_the_planted_probability(small: Block, seed: int, hour: int):
+def test_noise_after_the_prediction_leaves_the_planted_probability(small: PatientBlock, seed: int, hour: int):
     rng, record = np.random.default_rng(seed), _record(small)
-    labs, given = record.labs, record.given
+    labs, given = record.labs, record.administrations
     noisy_labs = replace(
         labs,
         value=np.where(labs.available_minute > hour * 60, rng.uniform(0, 1e3, len(labs.value)), labs.value),
     )
     drugs = rng.integers(0, len(catalog().drugs.names), len(given.drug))
     noisy_given = replace(given, drug=np.where(given.minute > hour * 60, drugs, given.drug))
-    told = record.told.copy()
+    told = record.readable_conditions.copy()
     told[np.append(np.diff(record.stays.patient) > 0, True)] = (
         rng.random(told.shape[1]) < 0.5
     )  # last stays' own
@@ -534,13 +542,13 @@ def test_noise_after_the_prediction_leaves_the_planted_probability(small: Block,
     assert _equal(parts_at_hour(record, hour), parts_at_hour(noisy, hour))
 
 
-def test_a_later_stay_has_no_part_in_what_was_planted_before_it(small: Block):
+def test_a_later_stay_has_no_part_in_what_was_planted_before_it(small: PatientBlock):
     record = _record(small)
     last = np.append(np.diff(record.stays.patient) > 0, True)
     fewer = replace(
         record,
         labs=record.labs.take(~last[record.labs.stay]),
-        given=record.given.take(~last[record.given.stay]),
+        given=record.administrations.take(~last[record.administrations.stay]),
     )
     whole, cut = (parts_at_discharge(each, small.lengths.hours) for each in (record, fewer))
     for part in vars(whole):
@@ -548,17 +556,17 @@ def test_a_later_stay_has_no_part_in_what_was_planted_before_it(small: Block):
     assert not np.array_equal(whole.within, cut.within)
 
 
-def test_the_order_of_stays_matters_to_the_trend(small: Block):
+def test_the_order_of_stays_matters_to_the_trend(small: PatientBlock):
     """The same values in reverse order of stays: the trend turns, a bag of counts of all stays would not."""
     trend = small.parts["mimic_readmission"].trend
     assert (trend[small.stays.ordinal == 0] == 0).all()
     assert (trend[small.stays.ordinal > 0] != 0).mean() > 0.8
 
 
-def test_a_recent_admission_makes_the_next_one_likelier(block: Block):
+def test_a_recent_admission_makes_the_next_one_likelier(block: PatientBlock):
     assert RECENT_EFFECT > 0
     later = block.stays.ordinal > 0
-    before = shifted(block.calendar.admit_minute.astype(float), block.stays.ordinal, 1)
+    before = shift_rows(block.calendar.admit_minute.astype(float), block.stays.ordinal, 1)
     days = (block.calendar.admit_minute - before) / 1440
     base = block.parts["mimic_readmission"].log_odds(EFFECTS["mimic_readmission"])
     chance = block.calendar.probability
@@ -578,9 +586,9 @@ def test_helpers_over_runs_agree_with_plain_loops(runs: list[list[int]]):
         float(sum(run[: k + 1])) for run in runs for k in range(len(run))
     ]
     expected = [run[k - 1] if k else None for run in runs for k in range(len(run))]
-    assert [None if np.isnan(value) else value for value in shifted(values, ordinal, 1)] == expected
+    assert [None if np.isnan(value) else value for value in shift_rows(values, ordinal, 1)] == expected
     seen = [any(value > 0 for value in run[:k]) for run in runs for k in range(len(run))]
-    assert seen_before(values > 0, ordinal).tolist() == seen
+    assert any_before(values > 0, ordinal).tolist() == seen
 
 
 def test_a_gzip_member_carries_no_time(written: Path):
@@ -591,7 +599,7 @@ def test_a_gzip_member_carries_no_time(written: Path):
 # ---- codes that tell how long a stay lasted
 
 
-def test_a_ventilation_code_is_dated_early_and_tells_what_came_later(block: Block):
+def test_a_ventilation_code_is_dated_early_and_tells_what_came_later(block: PatientBlock):
     """As on a bill: whoever read it on the day it is dated would know that the stay goes on for days."""
     codes, hours, died = block.procedures, block.lengths.hours, block.deaths.died
     is_long = np.isin(codes.code.astype(str), ["5A1955Z", "9672"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from pipelines.reading.files import find_file, rewording, unchanged
+from pipelines.reading.files import find_file, require_unchanged, translate_errors
 from pipelines.reading.lines import count_rows
 from pipelines.sources.pcornet.databases.statements import Dialect, select_no_rows
 from pipelines.sources.pcornet.tables import TABLES
@@ -45,7 +45,7 @@ class Dump:
         with ExitStack() as stack:
             for path in paths.values():
                 if path is not None:
-                    stack.enter_context(unchanged(path))
+                    stack.enter_context(require_unchanged(path))
             lines = {
                 name: count_rows(path, with_blank=False)
                 for name, path in paths.items()
@@ -79,7 +79,7 @@ class DuckDBFile:
         Raises:
             InputError: it is no DuckDB database, may not be read, or somebody writes in it.
         """
-        with rewording(self.file), self.file.open("rb"):
+        with translate_errors(self.file), self.file.open("rb"):
             pass
         with (
             DuckDBPaths() as paths,

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from pipelines.sources.mimic import steps as mimic
-from pipelines.synthetic.mimic.tables import TOGETHER
+from pipelines.synthetic.mimic.tables import GROUP_COLUMNS
 from schemas.cards import StepCard
 from schemas.layout import Layout
 from schemas.rules import PRESETS
@@ -66,5 +66,5 @@ def test_a_value_equal_to_the_seventh_point_one_cut_of_item_50976_stays_in_the_l
 @pytest.mark.parametrize("table", ["diagnoses_icd", "procedures_icd", "labevents", "emar"])
 def test_rows_that_lie_together_in_made_up_tables_do_so_here(table: str):
     rows = pl.read_csv(DEMO / "hosp" / f"{table}.csv.gz", infer_schema=False)
-    alike = rows.select(pl.struct(TOGETHER[table]).alias("alike"))["alike"]
+    alike = rows.select(pl.struct(GROUP_COLUMNS[table]).alias("alike"))["alike"]
     assert alike.rle_id().n_unique() == alike.n_unique() < rows.height

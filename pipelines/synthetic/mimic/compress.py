@@ -11,42 +11,42 @@ from pipelines.synthetic.mimic.block import draw_block, planted_rows
 from pipelines.synthetic.mimic.ids import BLOCK_PATIENTS
 from pipelines.synthetic.mimic.tables import hosp_tables
 from pipelines.synthetic.mimic.volume import Volume
-from pipelines.synthetic.processes import made_in_order
+from pipelines.synthetic.processes import map_in_order
 
 
 @dataclass(frozen=True)
-class MadeBlock:
+class BlockFiles:
     """What one block adds to the files."""
 
     patients: int
     rows: dict[str, int]
     members: dict[str, bytes]  # by table: a gzip member of its own
-    planted: pl.DataFrame
+    planted_rows: pl.DataFrame
 
 
-def made_blocks(patients: int, volume: Volume, seed: int, workers: int) -> Iterator[MadeBlock]:
+def compressed_blocks(patients: int, volume: Volume, seed: int, workers: int) -> Iterator[BlockFiles]:
     """Return the blocks in order; the bytes do not depend on `workers`, of which 1 is this process itself.
 
     Raises:
         InputError: a worker was killed.
     """
-    asked = [
+    blocks = [
         (index, min(BLOCK_PATIENTS, patients - first), volume, seed)
         for index, first in enumerate(range(0, patients, BLOCK_PATIENTS))
     ]
-    return made_in_order("synthetic MIMIC-IV", make_block, asked, workers)
+    return map_in_order("synthetic MIMIC-IV", make_block, blocks, workers)
 
 
-def make_block(index: int, patients: int, volume: Volume, seed: int) -> MadeBlock:
+def make_block(index: int, patients: int, volume: Volume, seed: int) -> BlockFiles:
     block = draw_block(catalog(), index, patients, volume, seed)
     rows, members = {}, {}
     for name, table in hosp_tables(catalog(), block, seed):
         rows[name] = table.height
-        members[name] = compressed(table, header=index == 0)
-    return MadeBlock(patients, rows, members, planted_rows(block))
+        members[name] = compress_csv(table, header=index == 0)
+    return BlockFiles(patients, rows, members, planted_rows(block))
 
 
-def compressed(table: pl.DataFrame, *, header: bool) -> bytes:
+def compress_csv(table: pl.DataFrame, *, header: bool) -> bytes:
     """Return the table as CSV in a gzip member; zlib's header carries no time."""
     member = _Member()
     table.write_csv(member, include_header=header)  # type: ignore[call-overload]  # it needs `write` alone
