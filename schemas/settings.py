@@ -28,60 +28,172 @@ ELSEWHERE = (  # a database's credentials, which no settings object holds: whate
 
 
 class Settings(BaseSettings):
-    """Where the input lies and which rules apply; every field is an environment variable `NEST_<FIELD>`.
+    """Settings of a run; every field is an environment variable `NEST_<FIELD>`. docs/settings.md is made from them.
 
     Raises:
-        NestError: an environment variable starts with NEST_ and is none of ours, or a value is none it may have.
+        NestError: an environment variable that starts with NEST_ is unknown, or a value is not allowed.
     """
 
     model_config = SettingsConfigDict(env_prefix="NEST_", env_ignore_empty=True, extra="forbid", frozen=True)
 
-    data_dir: str = "data"  # a folder, or the URL of one in an object store, e.g. s3://bucket/nest
-    scratch_dir: Path | None = None  # where an object store's files are worked on; None: ~/.cache/nest
-    mimic_dir: Path | None = None  # the folder that holds `hosp`, or `hosp` itself; None: synthetic
-    vocab_dir: Path | None = None  # the crosswalks; None: those of the synthetic input
-    # where the fetch jobs fetch from, or a mirror of it
-    mimic_demo_url: str = Field("https://physionet.org/files/mimic-iv-demo/2.2/", pattern=WEB)
-    gem_url: str = Field("https://www.cms.gov/medicare/coding/icd10/downloads/", pattern=WEB)
-    gsn_atc_url: str | None = Field(None, pattern=WEB)  # a table with the columns gsn and atc
-    meds_dir: Path | None = None  # the root of a MEDS dataset; None: the one `mimic_meds` writes
-    meds_encounter_column: str | None = None  # None: the first known name it has; `none`: sets by gaps
-    meds_gap_hours: float = Field(default=24.0, gt=0.0)  # between two sets, where no column tells them apart
-    instacart_dir: Path | None = None  # the folder of the Kaggle download; None: synthetic
-    instacart_target: Literal["last_visible", "held_out"] = (
-        "last_visible"  # the basket asked for of a test user
+    data_dir: str = Field(
+        "data",
+        description="Folder where data, models and reports are written, or a URL in an object store such as "
+        "`s3://bucket/nest`. Each data folder has its own run history, in `.dagster/` of the checkout; `make ui` shows "
+        "the history of the folder it is started with.",
     )
-    pcornet_dir: Path | None = None  # the extracted tables of a CDM, a Parquet file each; None: synthetic
-    pcornet_database: Literal["postgres", "oracle"] | Path | None = (
-        None  # whose CDM is extracted: a server's, which NEST_DB_… name, a DuckDB file's or that of a folder of files
+    scratch_dir: Path | None = Field(
+        None,
+        description="Local folder where the files of an object store are worked on. Unset: `~/.cache/nest`.",
     )
-    db_allow_plaintext: bool = False  # no TLS to another host: the net between is one's own
-    pcornet_birth_dates: str = (
-        ""  # values of HARVEST.BIRTH_DATE_MGMT beside 01 to go on with, with commas between
+    mimic_dir: Path | None = Field(
+        None,
+        description="Folder that holds MIMIC-IV's `hosp`, or `hosp` itself: `*.csv.gz`, `*.csv` or `*.parquet`. "
+        "Unset: a synthetic MIMIC-IV is made.",
     )
-    pcornet_unlinked: Literal["drop", "day"] = (
-        "drop"  # events no encounter covers: gone, or a set for each day
+    vocab_dir: Path | None = Field(
+        None,
+        description="Folder with the crosswalks: `icd_cm_9_to_10_mapping`, `icd_pcs_9_to_10_mapping` (CMS GEM, as "
+        "CMS's own text or as CSV with `icd_9,icd_10`) and `gsn_atc_ndc_mapping` (`gsn,atc`). Required with "
+        "`NEST_MIMIC_DIR`. Unset: those of the synthetic input.",
     )
-    site_salt: SecretStr | None = None  # of the ids of a CDM; from the environment alone
-    preset: Literal["default", "paper"] = "default"
-    med_link: Literal["name", "pharmacy"] | None = None  # None: as the preset has it
-    model: Literal["auto", "tiny", "small", "paper"] = "auto"
-    pretraining: str = ""  # options of the model's preset, `name=value` with spaces between
-    finetuning: str = ""
-    seed: int = Field(DEFAULT, ge=0, le=LARGEST)
-    seeds: str = ""  # of the trainings, with commas between; the first is the seed of all else
-    pretraining_seeds: bool = False  # a pretraining for each of the seeds too
-    yardsticks: Literal["default", "all"] = (
-        # all: LightGBM under NEST's context and on roll-ups too, NEST without pretraining, and what NEST loses
-        # without events
-        "default"
+    mimic_demo_url: str = Field(
+        "https://physionet.org/files/mimic-iv-demo/2.2/",
+        pattern=WEB,
+        description="Address, or a mirror, that the job `fetch_mimic_demo` fetches from.",
     )
-    dask_scheduler: str | None = None  # tcp://host:port, whose workers see the data folder too; None: here
-    subjects_per_bucket: int = Field(default=4000, ge=1)  # worked on at a time; memory grows with it
-    synthetic_patients: int = Field(default=2000, ge=1)
-    synthetic_tokens_per_set: int = Field(default=120, ge=1)  # median
-    synthetic_users: int = Field(default=2000, ge=1)  # of Instacart
-    synthetic_children: int = Field(default=5000, ge=1)  # of PCORnet
+    gem_url: str = Field(
+        "https://www.cms.gov/medicare/coding/icd10/downloads/",
+        pattern=WEB,
+        description="Address, or a mirror, that the job `fetch_crosswalks` fetches CMS's mappings from.",
+    )
+    gsn_atc_url: str | None = Field(
+        None,
+        pattern=WEB,
+        description="Address of a table with the columns `gsn` and `atc`, for the job `fetch_crosswalks`. Unset: "
+        "the job says how to add the table yourself.",
+    )
+    meds_dir: Path | None = Field(
+        None,
+        description="Root of a MEDS dataset for `meds_full`. Unset: the dataset that `mimic_meds` writes.",
+    )
+    meds_encounter_column: str | None = Field(
+        None,
+        description="Column of a MEDS dataset that names a row's encounter. Unset: the first known name the dataset "
+        "has. `none`: sets are formed by time gaps.",
+    )
+    meds_gap_hours: float = Field(
+        default=24.0,
+        gt=0.0,
+        description="Hours without an event after which a new set starts, where a MEDS dataset has no encounter "
+        "column.",
+    )
+    instacart_dir: Path | None = Field(
+        None,
+        description="Folder of Instacart's Kaggle download, for `instacart_full`. Unset: a synthetic Instacart is "
+        "made.",
+    )
+    instacart_target: Literal["last_visible", "held_out"] = Field(
+        "last_visible",
+        description="Which basket of a test user is predicted: the last one whose products are known, or the hidden "
+        "one (for files that come with a `held_out` table).",
+    )
+    pcornet_dir: Path | None = Field(
+        None,
+        description="Folder with the extracted tables of a PCORnet CDM, one Parquet file each, for `pcornet_full`. "
+        "Unset: a synthetic CDM is made.",
+    )
+    pcornet_database: Literal["postgres", "oracle"] | Path | None = Field(
+        None,
+        description="Database that `pcornet_full` extracts its CDM from, in place of `NEST_PCORNET_DIR`: a PostgreSQL "
+        "or Oracle server (see `NEST_DB_DSN`), or the path of a DuckDB file or of a folder of Parquet or CSV files.",
+    )
+    db_allow_plaintext: bool = Field(
+        False,
+        description="Allows a database connection to another host without TLS, for a network of your own.",
+    )
+    pcornet_birth_dates: str = Field(
+        "",
+        description="Values of `HARVEST.BIRTH_DATE_MGMT` beside 01 to accept, separated by commas. Imputed or shifted "
+        "birth dates make ages and the split wrong, so by default they stop the run.",
+    )
+    pcornet_unlinked: Literal["drop", "day"] = Field(
+        "drop",
+        description="What becomes of events that no encounter covers: they are dropped, or each day of them is a set "
+        "of its own.",
+    )
+    site_salt: SecretStr | None = Field(
+        None,
+        description="Secret of at least 16 characters under which the ids of a PCORnet CDM are hashed; required with "
+        "tables of your own. It is read from the environment only and recorded nowhere. Keep it: another salt makes "
+        "other ids.",
+    )
+    preset: Literal["default", "paper"] = Field(
+        "default",
+        description="Rules of the data. `default`: fitted on training patients, and a feature counts from when it was "
+        "known. `paper`: every data rule as the paper reads.",
+    )
+    med_link: Literal["name", "pharmacy"] | None = Field(
+        None,
+        description="How an administered drug gets its ATC code. `name`: the commonest code among prescriptions of "
+        "that name. `pharmacy`: the code of its own prescription, else by name. Unset: as the preset says (`name` in "
+        "both).",
+    )
+    model: Literal["auto", "tiny", "small", "paper"] = Field(
+        "auto",
+        description="Model size and recipe. `auto`: `tiny` on a CPU, `paper` on a GPU. With `NEST_PRESET=paper`, "
+        "`paper` is the paper's NEST.",
+    )
+    pretraining: str = Field(
+        "",
+        description="Pretraining options that differ from the model's preset, as `name=value` separated by spaces, "
+        "e.g. `time2vec=days msm_weight=0.5`.",
+    )
+    finetuning: str = Field(
+        "",
+        description="Fine-tuning options that differ from the model's preset, as `name=value` separated by spaces, "
+        "e.g. `freeze=swe,cse readout=cls`.",
+    )
+    seed: int = Field(
+        DEFAULT,
+        ge=0,
+        le=LARGEST,
+        description="Seed of everything random. On a CPU the same seed gives the same weights, bit for bit.",
+    )
+    seeds: str = Field(
+        "",
+        description="Seeds separated by commas, e.g. `42,123,456,2025,3407`: every task is fine-tuned with each, and "
+        "pages show mean ± standard deviation and differences of the means. The first is the seed of all else.",
+    )
+    pretraining_seeds: bool = Field(
+        False,
+        description="Pretrains once with each of `NEST_SEEDS` too.",
+    )
+    yardsticks: Literal["default", "all"] = Field(
+        "default",
+        description="Models that NEST is compared with. `default`: LightGBM, and a logistic regression with the "
+        "previous stay (seconds a task). `all`: also LightGBM on NEST's context and on roll-ups in time windows, what "
+        "NEST loses without each kind of event (together some five CPU minutes more for six tasks), and NEST without "
+        "pretraining, which takes as long as each fine-tuning.",
+    )
+    dask_scheduler: str | None = Field(
+        None,
+        description="Address of a Dask scheduler, `tcp://host:port`, whose workers see the data folder too. Unset: "
+        "the work is done on this machine.",
+    )
+    subjects_per_bucket: int = Field(
+        default=4000,
+        ge=1,
+        description="Patients worked on at a time. Memory grows with it.",
+    )
+    synthetic_patients: int = Field(default=2000, ge=1, description="Patients of the synthetic MIMIC-IV.")
+    synthetic_tokens_per_set: int = Field(
+        default=120,
+        ge=1,
+        description="Median number of tokens in a set of the synthetic MIMIC-IV.",
+    )
+    synthetic_users: int = Field(default=2000, ge=1, description="Users of the synthetic Instacart.")
+    synthetic_children: int = Field(default=5000, ge=1, description="Children of the synthetic PCORnet CDM.")
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -100,7 +212,7 @@ class Settings(BaseSettings):
 
     @property
     def data_folder(self) -> Path:
-        """The local folder everything is written in: the data folder, or where a copy of an object store's lies."""
+        """The local folder everything is written in: the data folder, or the local copy of an object store's."""
         if self.store_url is None:
             return Path(self.data_dir).expanduser().resolve()
         below = self.scratch_dir or Path.home() / ".cache" / "nest"
@@ -108,7 +220,7 @@ class Settings(BaseSettings):
 
     @property
     def allowed_birth_dates(self) -> tuple[str, ...]:
-        """The values of HARVEST.BIRTH_DATE_MGMT that may be gone on with beside 01."""
+        """The values of HARVEST.BIRTH_DATE_MGMT that are accepted beside 01."""
         return tuple(value.strip() for value in self.pcornet_birth_dates.split(",") if value.strip())
 
     @property
@@ -118,7 +230,7 @@ class Settings(BaseSettings):
 
     @property
     def rules(self) -> DataRules:
-        """The preset's rules, with what is set apart from it."""
+        """The preset's rules, with the settings that override it."""
         preset = PRESETS[self.preset]
         return preset if self.med_link is None else preset.model_copy(update={"med_link": self.med_link})
 
@@ -181,7 +293,7 @@ class Settings(BaseSettings):
 
 
 def _nearest(fault: dict[str, Any]) -> str:
-    """Return what a word that is none of the choices was probably meant to be."""
+    """Return a hint at the choice that a wrong word is closest to."""
     if fault["type"] != "literal_error" or not isinstance(fault["input"], str):
         return ""
     choices = re.findall("'([^']*)'", fault["ctx"]["expected"])
