@@ -1,9 +1,10 @@
-"""Where a model looks, beside where it would look if it had learnt nothing of it: two nulls on the same examples.
+"""Where a model looks, compared with two null models on the same examples.
 
-Counting alone: those who ask keep for themselves what they do, and share the rest evenly among the others, whatever
-these are. Untrained: the same model with weights as they are drawn at the start, five draws of them, as one may by
-chance prefer what another does not. A third is what all is measured from: an even share, which looks at every row
-alike. Intervals are of resampled patients, the same for the model and both nulls; each takes one of the five draws.
+Counting alone: each query row keeps the attention it pays to its own class and shares the rest evenly among all other
+rows, whatever they are. Untrained: the same architecture with freshly initialized weights, in five draws, since one
+draw may by chance prefer what another does not. All three are measured as the difference to an even share, which looks
+equally at every row. Intervals resample patients, the same ones for the model and both nulls; each resample takes one
+of the five draws.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from nest_model.model.encoder import NestModel
 from schemas.suppress import SMALLEST_SHOWN
 
 DRAWS = 5
-"""Of untrained weights."""
+"""How many times untrained weights are drawn."""
 
 NULLS = ("by_count", "untrained")
 
@@ -29,15 +30,16 @@ NULLS = ("by_count", "untrained")
 def attention_beside_nulls(
     model: NestModel, seqsets: SeqSets, selection: Selection, *, row_budget: int
 ) -> dict[str, Any]:
-    """Return what `attended` measures of a model beside both nulls, of classes that eleven patients have a row of.
+    """Return the attention profile of a model and of both nulls, for classes that at least eleven patients have.
 
     Returns:
-        `kinds` and `sets_back`, each with `layers`: of the model (`observed`) and of each null, by class, layer by
-        layer, in shares of 1 beyond an even share; and `means` over layers, by class, of each and of the model less
-        each null. Of `sets_back` also `distance`, the same of how many sets farther back than an even share it looks.
+        `kinds` and `sets_back`, each with `layers` and `means`. `layers`: for the model (`observed`) and each null, by
+        class, the share per layer as the difference to an even share (1 is all attention). `means`: by class, the mean
+        over layers of the model, of each null, and of the model minus each null. `sets_back` also has `distance`: the
+        same means of how many sets farther back the last set looks than an even share.
     """
     profiles = attended(model, seqsets, selection, row_budget=row_budget)
-    untrained = [
+    untrained_draws = [
         attended(untrained_like(model, seed), seqsets, selection, row_budget=row_budget)
         for seed in range(DRAWS)
     ]
@@ -45,73 +47,80 @@ def attention_beside_nulls(
         {
             "observed": profile.observed[None],
             "by_count": profile.by_count[None],
-            "untrained": np.stack([draw[place].observed for draw in untrained]),
+            "untrained": np.stack([draw[place].observed for draw in untrained_draws]),
         }
         for place, profile in enumerate(profiles)
     )
     of_kinds, of_sets = (profile.asking for profile in profiles)
     return {
-        "kinds": _beside(kinds, of_kinds, CLASSES),
-        "sets_back": _beside(back, of_sets, SETS_BACK) | {"distance": _distance(back, of_sets[:, 0])},
+        "kinds": _layers_and_means(kinds, of_kinds, CLASSES),
+        "sets_back": _layers_and_means(back, of_sets, SETS_BACK)
+        | {"distance": _distance(back, of_sets[:, 0])},
     }
 
 
 def untrained_like(model: NestModel, seed: int) -> NestModel:
-    """Return a model of the same config with weights as drawn at the start; torch's own generator is left alone."""
+    """Return a freshly initialized model of the same config, without touching torch's global random generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return NestModel(model.config).to(model.embedding.weight.device)
 
 
-def _beside(ways: Mapping[str, np.ndarray], asking: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-    """Return `layers` and `means`, see `attention_beside_nulls`.
+def _layers_and_means(
+    sums_by_model: Mapping[str, np.ndarray], query_counts: np.ndarray, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return `layers` and `means` as `attention_beside_nulls` describes them.
 
     Args:
-        ways: f64 [draws, patients, layers, classes] each, sums over those who ask.
-        asking: [patients, classes], how many do.
+        sums_by_model: by model or null, f64 [draws, patients, layers, classes], summed over each patient's query rows.
+        query_counts: [patients, classes], the number of query rows.
     """
-    shown = [k for k in range(len(names)) if np.count_nonzero(asking[:, k]) >= SMALLEST_SHOWN]
+    disclosable = [k for k in range(len(names)) if np.count_nonzero(query_counts[:, k]) >= SMALLEST_SHOWN]
     return {
         "layers": {
-            way: {names[k]: _by_layer(sums[..., k], asking[:, k]) for k in shown}
-            for way, sums in ways.items()
+            name: {names[k]: _by_layer(sums[..., k], query_counts[:, k]) for k in disclosable}
+            for name, sums in sums_by_model.items()
         },
         "means": {
-            names[k]: _less_nulls({way: sums[..., k] for way, sums in ways.items()}, asking[:, k])
-            for k in shown
+            names[k]: _differences_to_nulls(
+                {name: sums[..., k] for name, sums in sums_by_model.items()}, query_counts[:, k]
+            )
+            for k in disclosable
         },
     }
 
 
-def _by_layer(sums: np.ndarray, asking: np.ndarray) -> list[float]:
-    """Return the mean over draws and those who ask, layer by layer, of sums [draws, patients, layers]."""
-    return [round(float(value), 6) for value in sums.mean(axis=0).sum(axis=0) / asking.sum()]
+def _by_layer(sums: np.ndarray, query_counts: np.ndarray) -> list[float]:
+    """Return per layer the mean over draws and query rows of sums [draws, patients, layers]."""
+    return [round(float(value), 6) for value in sums.mean(axis=0).sum(axis=0) / query_counts.sum()]
 
 
-def _distance(ways: Mapping[str, np.ndarray], asking: np.ndarray) -> dict[str, Any] | None:
-    """Return how many sets farther back than an even share, beside the nulls; None of under eleven patients."""
-    if np.count_nonzero(asking) < SMALLEST_SHOWN:
+def _distance(sums_by_model: Mapping[str, np.ndarray], query_counts: np.ndarray) -> dict[str, Any] | None:
+    """Return how many sets farther back than an even share each looks; None with under eleven patients."""
+    if np.count_nonzero(query_counts) < SMALLEST_SHOWN:
         return None
     sets = np.arange(len(SETS_BACK))
-    return _less_nulls({way: sums @ sets for way, sums in ways.items()}, asking)
+    return _differences_to_nulls({name: sums @ sets for name, sums in sums_by_model.items()}, query_counts)
 
 
-def _less_nulls(ways: Mapping[str, np.ndarray], asking: np.ndarray) -> dict[str, Any]:
-    """Return the mean over layers and over those who ask: of each way, and of the model less each null.
+def _differences_to_nulls(
+    sums_by_model: Mapping[str, np.ndarray], query_counts: np.ndarray
+) -> dict[str, Any]:
+    """Return the mean over layers and query rows of the model, of each null, and of the model minus each null.
 
     Args:
-        ways: [draws, patients, layers] each, sums over those who ask.
-        asking: [patients], how many do.
+        sums_by_model: by model or null, [draws, patients, layers], summed over each patient's query rows.
+        query_counts: [patients], the number of query rows.
     """
-    means = {way: sums.mean(axis=2) for way, sums in ways.items()}
-    less = {f"less_{null}": means["observed"] - means[null] for null in NULLS}
-    return {name: _mean(sums, asking).json() for name, sums in (means | less).items()}
+    means = {label: sums.mean(axis=2) for label, sums in sums_by_model.items()}
+    differences = {f"less_{null}": means["observed"] - means[null] for null in NULLS}
+    return {name: _mean(sums, query_counts).json() for name, sums in (means | differences).items()}
 
 
-def _mean(sums: np.ndarray, asking: np.ndarray) -> Score:
-    """Return the mean of sums [draws, patients] over those who ask; a resample takes one of the draws, in turn."""
-    weights = Resamples.of(np.arange(len(asking))).draws.astype(float)
-    asked = weights @ asking
-    drawn = (weights @ sums.T)[np.arange(len(weights)), np.arange(len(weights)) % len(sums)]
-    samples = np.divide(drawn, asked, out=np.full(len(drawn), np.nan), where=asked > 0)
-    return Score(float(sums.mean(axis=0).sum() / asking.sum()), samples)
+def _mean(sums: np.ndarray, query_counts: np.ndarray) -> Score:
+    """Return the mean of sums [draws, patients] over query rows; each resample takes one of the draws in turn."""
+    weights = Resamples.of(np.arange(len(query_counts))).draws.astype(float)
+    queries = weights @ query_counts
+    totals = (weights @ sums.T)[np.arange(len(weights)), np.arange(len(weights)) % len(sums)]
+    samples = np.divide(totals, queries, out=np.full(len(totals), np.nan), where=queries > 0)
+    return Score(float(sums.mean(axis=0).sum() / query_counts.sum()), samples)

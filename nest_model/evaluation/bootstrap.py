@@ -1,7 +1,7 @@
 """Intervals by resampling patients, not rows: the stays of one patient are not independent.
 
-AUROC and AP of many resamples come at once from one sort of the scores; a resample is a vector of row
-weights, how often the row's patient was drawn. The tests hold both equal to scikit-learn's.
+One sort of the scores gives AUROC and AP of many resamples at once; a resample is a vector of row weights:
+how often the row's patient was drawn. The tests check that both equal scikit-learn's.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ import numpy as np
 RESAMPLES = 1_000
 
 SEED = 42
-"""Of the resamples, whatever seed a model had: the same patients are drawn for every model and in every report."""
+"""Seed of the resamples, whatever a model's seed: the same patients are drawn for every model and report."""
 
-_BLOCK_CELLS = 2_000_000  # weights held at once: 16 MB
+_BLOCK_CELLS = 2_000_000  # weights in memory at a time: 16 MB
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Resamples:
         """Draw `count` resamples of the distinct subjects among `subject_id` [rows]."""
         subjects = np.unique(subject_id)
         rng = np.random.default_rng(seed)
-        drawn = (rng.integers(0, len(subjects), len(subjects)) for _ in range(count))
-        counts = [np.bincount(columns, minlength=len(subjects)) for columns in drawn]
+        samples = (rng.integers(0, len(subjects), len(subjects)) for _ in range(count))
+        counts = [np.bincount(columns, minlength=len(subjects)) for columns in samples]
         return cls(subjects, np.array(counts, dtype=np.uint16).reshape(count, len(subjects)))
 
     def apply(self, metric: Callable[[np.ndarray], np.ndarray], subject_id: np.ndarray) -> np.ndarray:
-        """Return metric(weights [block, rows]) -> [block] of every resample, block by block."""
+        """Return metric(weights [block, rows]) -> [block] for every resample, computed in blocks."""
         columns = np.searchsorted(self.subjects, subject_id)
         block = max(1, _BLOCK_CELLS // max(1, len(columns)))
         starts = range(0, len(self.draws), block)
@@ -42,12 +42,12 @@ class Resamples:
 
 
 def weighted_auroc(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """AUROC [resamples] under weights [resamples, rows]; NaN where one lacks a class."""
+    """Return AUROC [resamples] under weights [resamples, rows]; NaN where a resample lacks a class."""
     return auroc_of(*weight_at_or_above(truth, score, weights))
 
 
 def auroc_of(true_weight: np.ndarray, false_weight: np.ndarray) -> np.ndarray:
-    """AUROC [resamples] of what `weight_at_or_above` returns."""
+    """Return AUROC [resamples] from the weights that `weight_at_or_above` returns."""
     width = np.diff(false_weight, axis=1, prepend=0.0)
     height = true_weight - np.diff(true_weight, axis=1, prepend=0.0) / 2  # ties count one half
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -55,26 +55,26 @@ def auroc_of(true_weight: np.ndarray, false_weight: np.ndarray) -> np.ndarray:
 
 
 def weighted_average_precision(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """AP [resamples] without interpolation; NaN where a resample lacks one of the two classes."""
+    """Return AP [resamples] without interpolation; NaN where a resample lacks one of the two classes."""
     return average_precision_of(*weight_at_or_above(truth, score, weights))
 
 
 def average_precision_of(true_weight: np.ndarray, false_weight: np.ndarray) -> np.ndarray:
-    """AP [resamples] of what `weight_at_or_above` returns."""
-    flagged = true_weight + false_weight
-    precision = np.divide(true_weight, flagged, out=np.zeros_like(flagged), where=flagged > 0)
-    gained = np.diff(true_weight, axis=1, prepend=0.0)
+    """Return AP [resamples] from the weights that `weight_at_or_above` returns."""
+    alarm_weight = true_weight + false_weight
+    precision = np.divide(true_weight, alarm_weight, out=np.zeros_like(alarm_weight), where=alarm_weight > 0)
+    recall_steps = np.diff(true_weight, axis=1, prepend=0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        value = (gained * precision).sum(axis=1) / true_weight[:, -1]
+        value = (recall_steps * precision).sum(axis=1) / true_weight[:, -1]
     return np.where(false_weight[:, -1] > 0, value, np.nan)
 
 
 def weight_at_or_above(
     truth: np.ndarray, score: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weight of positives and negatives at or above each distinct score, highest first."""
+    """Return the weight of positives and of negatives at or above each distinct score, highest first."""
     order = np.argsort(-score, kind="stable")
     last_of_ties = np.append(np.flatnonzero(np.diff(score[order])), len(score) - 1)
-    ordered = weights[:, order]
-    positive = np.cumsum(ordered * truth[order], axis=1)[:, last_of_ties]
-    return positive, np.cumsum(ordered, axis=1)[:, last_of_ties] - positive
+    sorted_weights = weights[:, order]
+    positive = np.cumsum(sorted_weights * truth[order], axis=1)[:, last_of_ties]
+    return positive, np.cumsum(sorted_weights, axis=1)[:, last_of_ties] - positive

@@ -1,6 +1,6 @@
-"""The probe: what a pretrained encoder knows of a task already, read off its frozen rows by a straight line.
+"""A linear probe: how well a logistic regression on the frozen pretrained encoder solves a task.
 
-Beside the fine-tuned model it says what training the encoder on the task adds.
+Compared with the fine-tuned model, it shows what training the encoder on the task adds.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from schemas.io.outputs import write_bytes
 from schemas.tables.labels import LabelType
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
-"""scikit-learn's C, of which validation chooses; the smaller, the nearer to no weights at all."""
+"""Candidates for scikit-learn's C, chosen on validation; the smaller, the stronger the shrinkage."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A logistic regression for each column of a task's truth, on rows standardized as the training rows are."""
+    """One logistic regression per column of a task's truth, on rows standardized by the training rows."""
 
     mean: np.ndarray  # f32 [width]
     deviation: np.ndarray  # f32 [width]
@@ -32,7 +32,7 @@ class Probe:
     strength: float
 
     def probabilities(self, rows: np.ndarray, label_type: LabelType) -> np.ndarray:
-        """Return f32 [rows, columns]; of one class of many they sum to one."""
+        """Return f32 [rows, columns]; the columns of a class task sum to one."""
         standard = (rows - self.mean) / self.deviation
         logits = torch.from_numpy(standard @ self.weights.T + self.bias)
         return (logits.softmax(dim=1) if label_type == "class" else logits.sigmoid()).numpy()
@@ -43,26 +43,28 @@ class Probe:
 
 
 def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[Probe, Mapping[str, float]]:
-    """Return the probe whose strength validation prefers by AP, of equals the weakest, and what may be told of it.
+    """Return the probe with the best validation AP, the smallest C on ties, and its disclosable validation metrics.
 
-    Of a list task the strength is chosen on its `TUNING_LABELS` commonest labels: hundreds of labels at every strength
+    A list task's strength is chosen on its `TUNING_LABELS` commonest labels: hundreds of labels at every strength
     would take longer than the fine-tuning.
 
     Args:
-        rows: f32 [rows of the labels, width], what is read of the frozen encoder.
+        rows: f32 [rows of the labels, width], the outputs of the frozen encoder.
     """
     kind = labels.task.label_type
     truth = labels.truth(classes_of(labels.task))
-    learnt = truth.any(axis=1) | (kind != "class")  # of none of the task's classes: nothing to learn
-    train, val = (np.flatnonzero((labels.split == split) & learnt) for split in ("train", "val"))
-    tuned = _commonest(truth[train]) if kind == "list" else np.arange(truth.shape[1])
+    trainable = truth.any(axis=1) | (kind != "class")  # a class task's row without a class
+    train, val = (np.flatnonzero((labels.split == split) & trainable) for split in ("train", "val"))
+    tuning_columns = _commonest(truth[train]) if kind == "list" else np.arange(truth.shape[1])
     trials = [
-        _fit(rows[train], truth[np.ix_(train, tuned)], kind, strength=strength, seed=seed)
+        _fit(rows[train], truth[np.ix_(train, tuning_columns)], kind, strength=strength, seed=seed)
         for strength in STRENGTHS
     ]
-    merits = [_merit(truth[np.ix_(val, tuned)], probe.probabilities(rows[val], kind)) for probe in trials]
-    best = trials[max(range(len(trials)), key=merits.__getitem__)]  # the first of equals
-    if len(tuned) < truth.shape[1]:
+    merits = [
+        _merit(truth[np.ix_(val, tuning_columns)], probe.probabilities(rows[val], kind)) for probe in trials
+    ]
+    best = trials[max(range(len(trials)), key=merits.__getitem__)]  # the first on ties
+    if len(tuning_columns) < truth.shape[1]:
         best = _fit(rows[train], truth[train], kind, strength=best.strength, seed=seed)
     precision, _ = _merit(truth[val], best.probabilities(rows[val], kind))
     metrics = {"average_precision": precision} if len(scorable(truth[val], labels.subject_id[val])) else {}
@@ -70,7 +72,7 @@ def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[Probe, Ma
 
 
 def _commonest(truth: np.ndarray) -> np.ndarray:
-    """Return the `TUNING_LABELS` columns with most rows, ascending; of equals the first."""
+    """Return the `TUNING_LABELS` columns with most rows, in ascending order; the first on ties."""
     commonest = np.argsort(-truth.sum(axis=0), kind="stable")[:TUNING_LABELS]
     return np.sort(commonest)
 
@@ -84,14 +86,16 @@ def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: floa
     standard = (rows - mean) / deviation
     model = LogisticRegression(C=strength, max_iter=500, random_state=seed)
     weights = np.zeros((truth.shape[1], rows.shape[1]), np.float32)
-    # where nothing is to be told apart: as sure as half a row of the other kind leaves one
+    # columns with one outcome only: as certain as half a row with the other outcome would allow
     bias = np.where(truth.any(axis=0), 1, -1).astype(np.float32) * np.log(2 * len(rows) + 1, dtype=np.float32)
-    with threadpool_limits(1):  # more would spin against a neighbour's: 100 s where one takes 5
+    with threadpool_limits(1):  # several threads spin on a busy machine: 100 s where one takes 5
         if kind == "class" and truth.any(axis=0).sum() > 1:
             model.fit(standard, truth.argmax(axis=1))
-            known = model.classes_[-len(model.coef_) :]  # of two classes the first has no weights of its own
+            class_columns = model.classes_[
+                -len(model.coef_) :
+            ]  # with two classes scikit-learn has weights for the second alone
             bias[model.classes_] = 0
-            weights[known], bias[known] = model.coef_, model.intercept_
+            weights[class_columns], bias[class_columns] = model.coef_, model.intercept_
         elif kind != "class":
             for column in np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0)):
                 model.fit(standard, truth[:, column])
@@ -100,7 +104,7 @@ def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: floa
 
 
 def _merit(truth: np.ndarray, probability: np.ndarray) -> tuple[float, float]:
-    """Return AP (-1: nothing to tell apart), then the negative squared error: the larger the better."""
+    """Return AP (-1 if undefined), then the negative squared error; larger is better."""
     precision = macro_average_precision(truth, probability) if len(truth) else None
     error = float(np.mean((truth - probability) ** 2)) if len(truth) else 0.0
     return -1.0 if precision is None else precision, -error

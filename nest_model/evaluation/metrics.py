@@ -1,12 +1,12 @@
 """How good predictions are: discrimination and calibration, each with a patient-bootstrap 95 % interval.
 
-Points come from scikit-learn. AUROC and AP of class and list tasks are macro averages, one class against the
-rest; a class with under eleven positive (or negative) patients is left out and counted: a score of six gives the
-six away. A bool task with so few has no score at all; who may see the rows finds them in `predictions.parquet`.
-Brier is the mean squared error of the probability (bool, list: over rows and classes, 0 to 1; class: summed
-over the classes, 0 to 2, as scikit-learn does). ECE has ten bins of equal mass; it reads the probability of
-true (bool), of the likeliest class (class), of every row and class (list); its bins stay fixed while patients
-are resampled.
+Point estimates come from scikit-learn. AUROC and AP of class and list tasks are macro averages, one class against the
+rest; a class with under eleven positive (or negative) patients is left out and counted: a score of six patients
+discloses them. A bool task with so few has no score at all; those allowed to see rows find them in
+`predictions.parquet`. Brier is the mean squared error of the probability (bool, list: over rows and classes, 0 to 1;
+class: summed over the classes, 0 to 2, as in scikit-learn). ECE has ten bins of equal mass; it uses the probability of
+true (bool), of the likeliest class (class), of every row and class (list); its bins stay fixed while patients are
+resampled.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from schemas.suppress import SMALL, SMALLEST_SHOWN, is_small
 METRICS = ("auroc", "average_precision", "brier", "ece")
 
 MIN_PATIENTS = SMALLEST_SHOWN
-"""With fewer positive (or negative) patients a percentile interval means little, and none is given."""
+"""Fewest positive (or negative) patients for an interval; with fewer a percentile interval means little."""
 
 TOO_FEW = f"withheld: under {SMALLEST_SHOWN} patients with, or without, the outcome"
 
@@ -35,15 +35,15 @@ SPLIT = "test"
 
 @dataclass(frozen=True)
 class Score:
-    """One metric: its value, its values over the resamples, and why one of them may be missing."""
+    """One metric: its value, its values over the resamples, and a note why either is missing."""
 
     value: float | None
-    samples: np.ndarray  # [resamples], NaN where the metric is not defined; empty: no interval
+    samples: np.ndarray  # [resamples], NaN where the metric is undefined; empty: no interval
     note: str = ""
-    by_seed: tuple[float, ...] = ()  # the scores of a model's seeds, if several, of which `value` is the mean
+    by_seed: tuple[float, ...] = ()  # if a model has several seeds; `value` is their mean
 
     def interval(self) -> tuple[float, float] | None:
-        """The central 95 % of the resamples."""
+        """Return the central 95 % of the resamples; None if there is no value or no resample."""
         if self.value is None or not np.isfinite(self.samples).any():
             return None
         low, high = np.nanpercentile(self.samples, [2.5, 97.5])
@@ -51,8 +51,8 @@ class Score:
 
     def json(self) -> dict[str, Any]:
         low, high = self.interval() or (None, None)
-        rounded = [None if x is None else round(x, 6) for x in (self.value, low, high)]
-        content = dict(zip(("value", "low", "high"), rounded, strict=True)) | {"note": self.note}
+        limits = [None if x is None else round(x, 6) for x in (self.value, low, high)]
+        content = dict(zip(("value", "low", "high"), limits, strict=True)) | {"note": self.note}
         if not self.by_seed:
             return content
         return content | {"sd": round(float(np.std(self.by_seed, ddof=1)), 6), "seeds": len(self.by_seed)}
@@ -62,28 +62,34 @@ def missing(note: str) -> Score:
     return Score(None, np.empty(0), note)
 
 
-def combine(scores: Sequence[Score], how: Callable[[Sequence[Any]], Any]) -> Score:
-    """Mean, difference … of scores whose resamples drew the same patients; missing if one of them is."""
+def combine(scores: Sequence[Score], statistic: Callable[[Sequence[Any]], Any]) -> Score:
+    """Return a statistic (mean, difference …) of scores on the same resamples; missing if a score is missing."""
     absent = [score.note for score in scores if score.value is None]
     if absent or not scores:
         return missing(absent[0] if absent else "nothing to score")
     if any(len(score.samples) == 0 for score in scores):
         return Score(
-            float(how([s.value for s in scores])), np.empty(0), "; ".join({s.note for s in scores if s.note})
+            float(statistic([s.value for s in scores])),
+            np.empty(0),
+            "; ".join({s.note for s in scores if s.note}),
         )
-    return Score(float(how([s.value for s in scores])), np.asarray(how([s.samples for s in scores])))
+    return Score(
+        float(statistic([s.value for s in scores])), np.asarray(statistic([s.samples for s in scores]))
+    )
 
 
 def over_seeds(scores: Sequence[Score]) -> Score:
-    """Return the mean of one score over the seeds of a model, on the same resampled patients."""
+    """Return the mean score over the seeds of a model, on the same resampled patients."""
     mean = combine(scores, _mean)
     if mean.value is None or len(scores) == 1:
         return scores[0]
-    return replace(mean, by_seed=tuple(one.value for one in scores if one.value is not None))
+    return replace(
+        mean, by_seed=tuple(seed_score.value for seed_score in scores if seed_score.value is not None)
+    )
 
 
 def mean_over(scores: Sequence[Score]) -> Score:
-    """Return the mean of several scores of one model, such as those of its tasks, and the same of each of its seeds."""
+    """Return the mean of several scores of one model, such as its tasks', overall and for each of its seeds."""
     mean = combine(scores, _mean)
     if mean.value is None or len({len(score.by_seed) for score in scores}) != 1:
         return mean
@@ -99,18 +105,21 @@ def score(
     predictions: Predictions,
     resamples: Resamples,
     *,
-    least: int = SMALLEST_SHOWN,
+    min_patients: int = SMALLEST_SHOWN,
     metrics: Sequence[str] = METRICS,
 ) -> dict[str, Score]:
-    """Return a Score for each of `metrics`, which may be told to anyone; of several seeds their mean.
+    """Return a disclosable Score for each of `metrics`; with several seeds the mean over them.
 
     Args:
-        least: patients with, and patients without, that a class needs to be scored.
+        min_patients: how many patients with the outcome, and without, a class needs to be scored.
     """
     if predictions.further:
-        each = [score(one, resamples, least=least, metrics=metrics) for one in predictions.by_seed()]
-        return {name: over_seeds([one[name] for one in each]) for name in metrics}
-    scorable = predictions.scorable(least)
+        each = [
+            score(seed_predictions, resamples, min_patients=min_patients, metrics=metrics)
+            for seed_predictions in predictions.by_seed()
+        ]
+        return {name: over_seeds([seed_predictions[name] for seed_predictions in each]) for name in metrics}
+    scorable = predictions.scorable(min_patients)
     if len(predictions) == 0:
         return dict.fromkeys(metrics, missing("no rows to score"))
     if len(scorable) == 0:
@@ -119,32 +128,37 @@ def score(
         "brier": lambda: _brier(predictions, resamples),
         "ece": lambda: _calibration_error(predictions, resamples),
     }
-    ranked = _ranking(predictions, scorable, resamples, [name for name in metrics if name not in measures])
-    scores = {name: measures[name]() if name in measures else ranked[name] for name in metrics}
+    ranking_scores = _ranking(
+        predictions, scorable, resamples, [name for name in metrics if name not in measures]
+    )
+    scores = {name: measures[name]() if name in measures else ranking_scores[name] for name in metrics}
     if _fewest_patients(predictions, scorable) < MIN_PATIENTS:
         note = "too few patients with (or without) the outcome for an interval"
-        scores = {name: Score(one.value, np.empty(0), note) for name, one in scores.items()}
+        scores = {
+            name: Score(seed_predictions.value, np.empty(0), note)
+            for name, seed_predictions in scores.items()
+        }
     return scores
 
 
 def _fewest_patients(predictions: Predictions, scorable: np.ndarray) -> int:
-    """Patients on the thinner side of the class that has most of them there."""
+    """Return the patients in the rarer outcome of the class where that number is largest."""
     return max(min(patients_of(truth, predictions.subject_id)) for truth in predictions.truth[:, scorable].T)
 
 
 def _ranking(
     predictions: Predictions, scorable: np.ndarray, resamples: Resamples, names: Sequence[str]
 ) -> dict[str, Score]:
-    """Return AUROC, AP or both: of one sort of the rows, and one sum over it, a class."""
+    """Return AUROC, AP or both, with one sort of the rows and one cumulative sum per class."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     points = {"auroc": roc_auc_score, "average_precision": average_precision_score}
-    weighted = {"auroc": auroc_of, "average_precision": average_precision_of}
+    weighted_metrics = {"auroc": auroc_of, "average_precision": average_precision_of}
     pairs = [(predictions.truth[:, k], predictions.probability[:, k]) for k in scorable]
 
     def macro(weights: np.ndarray) -> np.ndarray:
         above = (weight_at_or_above(*pair, weights) for pair in pairs)
-        of_classes = [[weighted[name](*sides) for name in names] for sides in above]
+        of_classes = [[weighted_metrics[name](*sides) for name in names] for sides in above]
         return _mean_of_defined(np.array(of_classes)).T
 
     if not names:
@@ -155,13 +169,13 @@ def _ranking(
 
 
 def _mean_of_defined(values: np.ndarray) -> np.ndarray:
-    """Mean over the first axis of what is not NaN; NaN where nothing is."""
-    defined = np.isfinite(values)
-    return _share(np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0))
+    """Return the mean over the first axis, ignoring NaN; NaN where all values are NaN."""
+    finite = np.isfinite(values)
+    return _share(np.where(finite, values, 0.0).sum(axis=0), finite.sum(axis=0))
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole; NaN where whole is 0: a resample that drew none of these patients."""
+    """Return part / whole; NaN where whole is 0: a resample that drew none of these patients."""
     return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0)
 
 
@@ -176,9 +190,9 @@ def _brier(predictions: Predictions, resamples: Resamples) -> Score:
 
 
 def confidence(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
-    """Return the probability and truth [rows, pairs] calibration looks at.
+    """Return the probability and truth [rows, columns] used for calibration.
 
-    Pairs: one (bool), the likeliest class (class), every class (list).
+    Columns: one (bool), the likeliest class (class), every class (list).
     """
     if predictions.task.label_type != "class":
         return predictions.probability, predictions.truth
@@ -187,7 +201,7 @@ def confidence(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bins_of_equal_mass(probability: np.ndarray) -> np.ndarray:
-    """Bin 0 to 9 of each probability, equal mass, ties together: scikit-learn's `strategy="quantile"`."""
+    """Return the bin 0 to 9 of each probability: equal mass, ties together, like scikit-learn's `quantile` strategy."""
     edges = np.percentile(probability, np.linspace(0, 100, BINS + 1))
     return np.searchsorted(edges[1:-1], probability)
 
@@ -206,11 +220,11 @@ def _calibration_error(predictions: Predictions, resamples: Resamples) -> Score:
 
 
 def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:
-    """Return the resamples moved so that their median is the value, none below 0.
+    """Return the resamples shifted so that their median is the value, and clipped at 0.
 
-    A mean of absolute gaps grows with noise, and a resample has the noise of its draw on top of the data's: most lie
-    above the value, and their percentiles can leave it out. The bias is estimated as in Efron and Tibshirani, An
-    Introduction to the Bootstrap (1993), chapter 10, by the median in place of the mean.
+    A mean of absolute gaps grows with noise, and a resample adds the noise of its draw to that of the data: most lie
+    above the value, and their percentiles may not contain it. The bias is estimated as in Efron and Tibshirani, An
+    Introduction to the Bootstrap (1993), chapter 10, with the median in place of the mean.
     """
     if not np.isfinite(samples).any():
         return samples
@@ -218,40 +232,43 @@ def _without_bias(value: float, samples: np.ndarray) -> np.ndarray:
 
 
 def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
-    """Mean probability and observed share per bin; None (withheld) under 11 patients with, or without, the outcome.
+    """Return mean probability and observed share per bin; None under 11 patients with, or without, the outcome.
 
-    Bins of equal mass, as for ECE, joined from the lowest up until each holds eleven patients with the outcome and
-    eleven without: the share of a bin times its rows, which can be guessed, is a count of people.
+    Bins of equal mass, as for ECE, merged from the lowest up until each holds eleven patients with the outcome and
+    eleven without: the share of a bin times its rows, which can be guessed, is a count of patients.
     """
     table, pairs = confidence(predictions)
     probability, truth = table.ravel(), pairs.ravel()
     subject_id = np.repeat(predictions.subject_id, pairs.shape[1])
-    if not curve_allowed(truth, subject_id):
+    if not is_curve_disclosable(truth, subject_id):
         return None
-    bins = joined_bins(bins_of_equal_mass(probability), truth, subject_id)
+    bins = merged_bins(bins_of_equal_mass(probability), truth, subject_id)
     rows = np.bincount(bins)
-    expected, observed = (np.bincount(bins, weights=column) / rows for column in (probability, truth))
-    return {"expected": [round(x, 4) for x in expected], "observed": [round(x, 4) for x in observed]}
+    expected, observed_share = (np.bincount(bins, weights=column) / rows for column in (probability, truth))
+    return {"expected": [round(x, 4) for x in expected], "observed": [round(x, 4) for x in observed_share]}
 
 
-def joined_bins(bins: np.ndarray, truth: np.ndarray, subject_id: np.ndarray) -> np.ndarray:
-    """Return bins 0, 1, … joined with the next ones up to eleven patients of either outcome, the rest with the last."""
+def merged_bins(bins: np.ndarray, truth: np.ndarray, subject_id: np.ndarray) -> np.ndarray:
+    """Return bins merged upwards until each holds eleven patients of either outcome; the rest joins the last."""
     subjects, place = np.unique(subject_id, return_inverse=True)
-    has = np.zeros((2, len(subjects), BINS), dtype=bool)  # a patient with a row of this outcome in this bin
-    has[truth.astype(int), place, bins] = True
-    new, begin = np.zeros(BINS, dtype=int), 0
+    has_outcome = np.zeros(
+        (2, len(subjects), BINS), dtype=bool
+    )  # a row of the patient has this outcome in this bin
+    has_outcome[truth.astype(int), place, bins] = True
+    new_bins, begin = np.zeros(BINS, dtype=int), 0
     for end in range(1, BINS):
-        within, beyond = (
-            has[..., part].any(axis=2).sum(axis=1).min() for part in (slice(begin, end), slice(end, None))
+        inside, remaining = (
+            has_outcome[..., part].any(axis=2).sum(axis=1).min()
+            for part in (slice(begin, end), slice(end, None))
         )
-        closed = min(within, beyond) >= SMALLEST_SHOWN
-        new[end] = new[end - 1] + closed
-        begin = end if closed else begin
-    return new[bins]
+        is_closed = min(inside, remaining) >= SMALLEST_SHOWN
+        new_bins[end] = new_bins[end - 1] + is_closed
+        begin = end if is_closed else begin
+    return new_bins[bins]
 
 
 def evaluate(path: Path) -> dict[str, Any]:
-    """Score a predictions file on its test rows, as JSON without NaN, id or count under 11."""
+    """Score the test rows of a predictions file; the result is JSON without NaN, ids, or counts under 11."""
     predictions = read_predictions(path).of(SPLIT)
     return summary(predictions, score(predictions, Resamples.of(predictions.subject_id)))
 
@@ -262,37 +279,40 @@ def summary(predictions: Predictions, scores: dict[str, Score]) -> dict[str, Any
         "model": predictions.model,
         "split": SPLIT,
         **counts(predictions),
-        **{name: one.json() for name, one in scores.items()},
+        **{name: metric_score.json() for name, metric_score in scores.items()},
         "reliability": reliability(predictions),
     }
 
 
 def counts(predictions: Predictions) -> dict[str, int | float | str | None]:
-    """Return rows, patients and, of a bool task, positives and prevalence; of others, classes. Suppressed."""
-    rows, scored = len(predictions), len(predictions.scorable())
-    found: dict[str, int | float | str | None] = {
+    """Return suppressed counts: rows, patients, and positives and prevalence (bool) or classes (class, list)."""
+    rows, num_scored = len(predictions), len(predictions.scorable())
+    row_counts: dict[str, int | float | str | None] = {
         "rows": countable(rows),
         "patients": countable(predictions.patients),
     }
     if predictions.task.label_type != "bool":
-        return found | {"classes_scored": scored, "classes_left_out": len(predictions.classes) - scored}
+        return row_counts | {
+            "classes_scored": num_scored,
+            "classes_left_out": len(predictions.classes) - num_scored,
+        }
     count = int(predictions.positives[0])
     text = shown_positives(count, rows)
     if text != f"{count:,}":
-        return found | {"positives": text, "prevalence": None}
-    return found | {"positives": count, "prevalence": round(count / rows, 4) if rows else None}
+        return row_counts | {"positives": text, "prevalence": None}
+    return row_counts | {"positives": count, "prevalence": round(count / rows, 4) if rows else None}
 
 
 def countable(count: int) -> int | str:
-    """Return the count itself where it may be shown, else what stands for it (`< 11`)."""
+    """Return the count itself where it may be shown, else its placeholder (`< 11`)."""
     return SMALL if is_small(count) else count
 
 
 def headline(metrics: dict[str, Any]) -> dict[str, float]:
-    """Return the flat numbers of a summary: what a progress line or an asset's metadata shows."""
+    """Return the metric values of a summary, for a progress line or an asset's metadata."""
     return {name: metrics[name]["value"] for name in METRICS if metrics[name]["value"] is not None}
 
 
-def curve_allowed(truth: np.ndarray, subject_id: np.ndarray) -> bool:
-    """Whether there are the eleven patients with (and without) the outcome under whom no curve is drawn."""
+def is_curve_disclosable(truth: np.ndarray, subject_id: np.ndarray) -> bool:
+    """Return whether eleven patients have the outcome and eleven do not, as drawing a curve needs."""
     return min(patients_of(truth, subject_id)) >= SMALLEST_SHOWN

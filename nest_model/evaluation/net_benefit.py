@@ -1,7 +1,7 @@
-"""Decision curves: what acting on a prediction is worth, at every threshold a person might act from.
+"""Decision curves: the net benefit of acting on a prediction, at every threshold a clinician might choose.
 
 Net benefit at threshold t is (true positives − false positives · t / (1 − t)) / rows: false alarms are weighed by the
-odds at which a person is as willing to act as not (Vickers and Elkin, Decision curve analysis, 2006).
+odds at which a person is equally willing to act or not (Vickers and Elkin, Decision curve analysis, 2006).
 """
 
 import numpy as np
@@ -22,11 +22,11 @@ def net_benefit(truth: np.ndarray, probability: np.ndarray, thresholds: np.ndarr
     return (true - false * thresholds / (1 - thresholds)) / len(truth)
 
 
-def of_treating_all(truth: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Return the net benefit [thresholds] of acting on every row; of acting on none it is 0."""
+def net_benefit_of_all(truth: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Return the net benefit [thresholds] of acting on every row; acting on none has net benefit 0."""
     return net_benefit(truth, np.ones(len(truth)), thresholds)
 
 
-def shown_thresholds(truth: np.ndarray) -> np.ndarray:
-    """Return the thresholds a curve is worth a look at: up to three times the prevalence, at least to 0.1."""
+def plot_thresholds(truth: np.ndarray) -> np.ndarray:
+    """Return the thresholds to plot: up to three times the prevalence, and at least up to 0.1."""
     return THRESHOLDS[max(0.1, min(0.99, 3 * float(truth.mean()))) >= THRESHOLDS]

@@ -1,8 +1,8 @@
-"""Probabilities made to mean what they say: a map fitted on the validation patients, and never on a test patient.
+"""Recalibration: maps of the predicted probabilities, fitted on validation patients and never on test patients.
 
 Two maps are tried. Temperature scaling divides the log-odds by one number (Guo et al., On Calibration of Modern Neural
-Networks, 2017); isotonic regression is any rising step function (Zadrozny and Elkan, 2002). The validation patients
-choose: the one with the lower Brier score on patients it was not fitted on, in five folds of whole patients.
+Networks, 2017); isotonic regression fits a non-decreasing step function (Zadrozny and Elkan, 2002). The map with the
+lower cross-validated Brier score is chosen, in five folds of validation patients.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ Method = Literal["temperature", "isotonic"]
 Map = Callable[[np.ndarray], np.ndarray]  # probability [rows] → probability [rows]
 
 FOLDS = 5
-_COLDEST, _HOTTEST = 1 / 20, 20.0  # temperatures looked among
+_COLDEST, _HOTTEST = 1 / 20, 20.0  # bounds of the temperature search
 _EDGE = 1e-6  # log-odds of a probability of 0 or 1 are infinite
 
 
 @dataclass(frozen=True)
 class Recalibration:
-    """The chosen map, and what each map's Brier score was on validation patients it was not fitted on."""
+    """The chosen map, and each map's cross-validated Brier score on validation patients."""
 
     method: Method
     map: Map
@@ -40,10 +40,10 @@ class Recalibration:
 
 
 def recalibrate(validation: Predictions) -> Recalibration | None:
-    """Fit both maps on the validation rows of a bool task and return the one they prefer.
+    """Fit both maps on the validation rows of a bool task and return the one with the lower Brier score.
 
-    None: they have under eleven patients with the outcome, or without; a map of so few says little, and might
-    give one of them away.
+    Returns None with under eleven patients with the outcome, or without: a map fitted on so few is unreliable and
+    could disclose a patient.
     """
     truth, probability = validation.truth[:, 0], validation.probability[:, 0]
     if not len(validation.scorable()):
@@ -55,18 +55,18 @@ def recalibrate(validation: Predictions) -> Recalibration | None:
 
 
 def fit_temperature(truth: np.ndarray, probability: np.ndarray) -> Map:
-    """Return p → σ(logit(p) / T), the T with the least log loss of these rows."""
+    """Return p → σ(logit(p) / T) with the T of least log loss on these rows."""
 
     def loss(log_temperature: float) -> float:
         return log_loss(truth, _tempered(probability, np.exp(log_temperature)), labels=[False, True])
 
-    found = minimize_scalar(loss, bounds=(np.log(_COLDEST), np.log(_HOTTEST)), method="bounded")
-    temperature = float(np.exp(found.x))
+    optimum = minimize_scalar(loss, bounds=(np.log(_COLDEST), np.log(_HOTTEST)), method="bounded")
+    temperature = float(np.exp(optimum.x))
     return lambda later: _tempered(later, temperature)
 
 
 def fit_isotonic(truth: np.ndarray, probability: np.ndarray) -> Map:
-    """Return the rising step function with the least squared error of these rows; straight lines between its steps."""
+    """Return the non-decreasing function with least squared error on these rows, linear between its steps."""
     return IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(probability, truth).predict
 
 
@@ -84,6 +84,6 @@ def _held_out_brier(
     fit: Callable[[np.ndarray, np.ndarray], Map], truth: np.ndarray, probability: np.ndarray, folds: list
 ) -> float:
     held_out = np.empty(len(truth))
-    for fitted_on, rest in folds:
-        held_out[rest] = fit(truth[fitted_on], probability[fitted_on])(probability[rest])
+    for fit_rows, held_out_rows in folds:
+        held_out[held_out_rows] = fit(truth[fit_rows], probability[fit_rows])(probability[held_out_rows])
     return float(brier_score_loss(truth, held_out))

@@ -1,4 +1,4 @@
-"""Whom the model serves better or worse: the binary tasks by sex, age, race, insurance, and the gaps between groups."""
+"""Scores of binary tasks by sex, age, race and insurance, and the gaps between groups."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from schemas.tables.events import ENCOUNTERS, SUBJECTS
 METRICS = ("auroc", "average_precision")
 
 LEAST_POSITIVES = 20
-"""Patients with the outcome; with fewer a group's score says more of chance than of the group."""
+"""Fewest patients with the outcome; with fewer a group's score is mostly chance."""
 
 TOO_FEW = f"withheld: under {LEAST_POSITIVES} patients with the outcome, or under {SMALLEST_SHOWN} without"
 
@@ -35,7 +35,7 @@ _AGES = (
     (80, "65–79"),
     (float("inf"), "80 and over"),
 )
-_RACES = (  # the first word of MIMIC-IV's 33 values that decides
+_RACES = (  # by how MIMIC-IV's 33 values start
     ("WHITE", "White"),
     ("BLACK", "Black"),
     ("HISPANIC", "Hispanic"),
@@ -50,19 +50,19 @@ _RACES = (  # the first word of MIMIC-IV's 33 values that decides
 def attributes(
     subjects: Path, encounters: Path, subject_id: np.ndarray, encounter_id: np.ndarray
 ) -> dict[str, list[str]]:
-    """Return for each row the group it belongs to, by attribute."""
-    wanted = pa.table(
+    """Return by attribute the group of each row."""
+    rows = pa.table(
         {"subject_id": subject_id, "encounter_id": encounter_id, "row": np.arange(len(subject_id))}
     )
     people = read_table(subjects, SUBJECTS).select(["subject_id", "sex"])
     stays = read_table(encounters, ENCOUNTERS)
     stays = stays.select(["subject_id", "encounter_id", "age_years", "race", "insurance"])
-    joined = wanted.join(stays, ["subject_id", "encounter_id"]).join(people, "subject_id").sort_by("row")
+    stay_rows = rows.join(stays, ["subject_id", "encounter_id"]).join(people, "subject_id").sort_by("row")
     return {
-        "Sex": [sex or "not known" for sex in joined["sex"].to_pylist()],
-        "Age": [age_band(age) for age in joined["age_years"].to_pylist()],
-        "Race": [race_group(race) for race in joined["race"].to_pylist()],
-        "Insurance": [insurance or "not known" for insurance in joined["insurance"].to_pylist()],
+        "Sex": [sex or "not known" for sex in stay_rows["sex"].to_pylist()],
+        "Age": [age_band(age) for age in stay_rows["age_years"].to_pylist()],
+        "Race": [race_group(race) for race in stay_rows["race"].to_pylist()],
+        "Insurance": [insurance or "not known" for insurance in stay_rows["insurance"].to_pylist()],
     }
 
 
@@ -81,40 +81,40 @@ def race_group(race: str | None) -> str:
 def score_groups(
     predictions: Predictions, groups: Mapping[str, Sequence[str]], *, seed: int
 ) -> list[dict[str, Any]]:
-    """Score each group of each attribute on its own rows, and how far it lies from the attribute's largest group.
+    """Score each group of each attribute on its own rows, with the gap to the attribute's largest group.
 
-    One draw of patients scores all groups: a gap knows of the patients that are in both, at two ages say.
+    All groups share the same resamples, so a gap accounts for patients in both groups (at two ages, say).
 
     Returns:
-        attribute, group, rows, positives (as shown), auroc, average_precision (value None: withheld), gap (in AUROC),
-        reference (the group it is to; None: none can be one).
+        One dict per group: attribute, group, rows, positives (suppressed), auroc, average_precision (value None:
+        withheld), gap (in AUROC), reference (the group compared with; None: no group qualifies).
     """
-    resamples, found = Resamples.of(predictions.subject_id, seed=seed), []
+    resamples, group_scores = Resamples.of(predictions.subject_id, seed=seed), []
     for attribute, group_of_row in groups.items():
         group_of_row = np.array(group_of_row, dtype=object)
         names = sorted(set(group_of_row), key=_place)
         parts = {name: predictions.rows(group_of_row == name) for name in names}
-        hidden = _hidden(predictions, parts)
-        scores = _scores(parts, hidden, resamples)
+        withheld = _withheld_groups(predictions, parts)
+        scores = _scores(parts, withheld, resamples)
         reference = _reference(parts, scores)
         for name in names:
             gap = _gap(scores, name, reference)
-            found.append(
-                {"attribute": attribute, "group": name, **_counts(parts[name], name in hidden)}
+            group_scores.append(
+                {"attribute": attribute, "group": name, **_counts(parts[name], name in withheld)}
                 | {metric: scores[name][metric].json() for metric in METRICS}
                 | {"gap": gap.json(), "reference": reference}
             )
-    return found
+    return group_scores
 
 
 def _reference(parts: Mapping[str, Predictions], scores: Mapping[str, Mapping[str, Score]]) -> str | None:
-    """Return the group with the most rows among those that are scored and say who is in them."""
-    named = [name for name in parts if name not in _VAGUE and scores[name]["auroc"].value is not None]
-    return max(named, key=lambda name: len(parts[name]), default=None)
+    """Return the group with the most rows among scored groups, except `other` and `not known`."""
+    candidates = [name for name in parts if name not in _VAGUE and scores[name]["auroc"].value is not None]
+    return max(candidates, key=lambda name: len(parts[name]), default=None)
 
 
 def _gap(scores: Mapping[str, Mapping[str, Score]], name: str, reference: str | None) -> Score:
-    """Return a group's AUROC less the reference's."""
+    """Return a group's AUROC minus the reference's."""
     if reference is None:
         return missing("no group to compare with")
     if name == reference:
@@ -122,32 +122,34 @@ def _gap(scores: Mapping[str, Mapping[str, Score]], name: str, reference: str | 
     return combine([scores[name]["auroc"], scores[reference]["auroc"]], lambda pair: pair[0] - pair[1])
 
 
-def _hidden(predictions: Predictions, parts: Mapping[str, Predictions]) -> set[str]:
-    """Return the groups whose rows and positives are withheld; both, for each gives the other away.
+def _withheld_groups(predictions: Predictions, parts: Mapping[str, Predictions]) -> set[str]:
+    """Return the groups whose rows and positives are withheld; both, since each could be derived from the other.
 
-    Patients decide, with the outcome and without: many rows can be those of few. Rows are what is shown and can be
-    subtracted, so what is hidden together has room in them too.
+    Counts of patients with and without the outcome decide, since many rows can belong to few patients. Rows are shown
+    and can be subtracted, so the groups withheld together must be large enough in rows too.
     """
     if any(map(is_small, _patients(predictions))):
         return set(parts)
     positives = {name: int(part.positives[0]) for name, part in parts.items()}
     negatives = {name: len(part) - positives[name] for name, part in parts.items()}
-    with_it, without = ({name: _patients(part)[side] for name, part in parts.items()} for side in (0, 1))
-    return hidden_together(positives, negatives, with_it, without)
+    positive_patients, negative_patients = (
+        {name: _patients(part)[side] for name, part in parts.items()} for side in (0, 1)
+    )
+    return hidden_together(positives, negatives, positive_patients, negative_patients)
 
 
 def _patients(part: Predictions) -> tuple[int, int]:
-    """Return the patients with the outcome, and those without it, in some row."""
+    """Return how many patients have a row with the outcome, and how many a row without."""
     return patients_of(part.truth[:, 0], part.subject_id)
 
 
-def _may_be_scored(hidden: set[str], parts: Mapping[str, Predictions]) -> bool:
-    """Whether hidden groups may have scores, each of which says that its group has enough patients of both kinds."""
-    scored = [name for name in hidden if _has_enough(parts[name])]
-    positives, negatives = (sum(_patients(parts[name])[side] for name in hidden) for side in (0, 1))
+def _may_score_withheld(withheld: set[str], parts: Mapping[str, Predictions]) -> bool:
+    """Return whether withheld groups may have scores: a score reveals that its group has enough of both outcomes."""
+    eligible = [name for name in withheld if _has_enough(parts[name])]
+    positives, negatives = (sum(_patients(parts[name])[side] for name in withheld) for side in (0, 1))
     room = SMALLEST_SHOWN - 1
-    return positives >= room + LEAST_POSITIVES * len(scored) and negatives >= room + SMALLEST_SHOWN * len(
-        scored
+    return positives >= room + LEAST_POSITIVES * len(eligible) and negatives >= room + SMALLEST_SHOWN * len(
+        eligible
     )
 
 
@@ -157,12 +159,12 @@ def _has_enough(part: Predictions) -> bool:
 
 
 def _scores(
-    parts: Mapping[str, Predictions], hidden: set[str], resamples: Resamples
+    parts: Mapping[str, Predictions], withheld: set[str], resamples: Resamples
 ) -> dict[str, dict[str, Score]]:
-    is_allowed = _may_be_scored(hidden, parts)
+    is_allowed = _may_score_withheld(withheld, parts)
     return {
         name: dict.fromkeys(METRICS, missing(BESIDE_FEW))
-        if name in hidden and not is_allowed
+        if name in withheld and not is_allowed
         else score(part, resamples)
         if _has_enough(part)
         else dict.fromkeys(METRICS, missing(TOO_FEW))
@@ -176,6 +178,6 @@ def _counts(part: Predictions, is_hidden: bool) -> dict[str, str]:
 
 
 def _place(name: str) -> tuple[bool, int, str]:
-    """Ages from young to old, the rest by name, the unknown last."""
+    """Return a sort key: ages from young to old, other groups by name, unknown groups last."""
     ages = [band for _, band in _AGES]
     return name in _VAGUE, ages.index(name) if name in ages else 0, name

@@ -1,15 +1,15 @@
-"""What a choice is made by on the validation rows, whatever the model."""
+"""The validation score by which every model's settings are chosen."""
 
 import numpy as np
 
 from nest_model.data.predictions import varying
 
 TUNING_LABELS = 8
-"""On this many of a list task's labels together, the commonest, a setting is chosen for all of them."""
+"""How many of a list task's commonest labels choose a setting for all its labels."""
 
 
 def macro_average_precision(truth: np.ndarray, probability: np.ndarray) -> float | None:
-    """Return AP, the mean over the classes these rows [rows, classes] can tell apart; None where they can none."""
+    """Return the mean AP over classes with both outcomes in these rows [rows, classes]; None without such a class."""
     from sklearn.metrics import average_precision_score
 
     scores = [average_precision_score(truth[:, k], probability[:, k]) for k in varying(truth)]

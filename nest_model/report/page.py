@@ -252,12 +252,12 @@ def decision_figure(results: TaskResults) -> Figure | None:
     if not shown:
         return None
     truth = next(iter(shown.values())).truth[:, 0]
-    thresholds = net_benefit.shown_thresholds(truth)
+    thresholds = net_benefit.plot_thresholds(truth)
     lines = {
         name: net_benefit.net_benefit(one.truth[:, 0], one.probability[:, 0], thresholds)
         for name, one in shown.items()
     }
-    return figures.decision_curve(thresholds, lines, net_benefit.of_treating_all(truth, thresholds))
+    return figures.decision_curve(thresholds, lines, net_benefit.net_benefit_of_all(truth, thresholds))
 
 
 def _forest(found: Mapping[str, Any]) -> Figure | None:

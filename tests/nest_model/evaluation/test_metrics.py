@@ -16,7 +16,7 @@ from nest_model.evaluation.metrics import (
     confidence,
     evaluate,
     headline,
-    joined_bins,
+    merged_bins,
     reliability,
     score,
     summary,
@@ -42,7 +42,7 @@ def predictions(truth, probability, *, label_type="bool", subject_id=None, class
 
 def scored(one: Predictions, *, least: int = 1, **options):
     """Score rows so few that one can follow them by hand: `least` of a class is what may be told elsewhere."""
-    return score(one, Resamples.of(one.subject_id, **options), least=least)
+    return score(one, Resamples.of(one.subject_id, **options), min_patients=least)
 
 
 def test_auroc_counts_the_pairs_put_in_order_and_half_of_the_ties():
@@ -174,7 +174,7 @@ def test_every_bin_of_the_reliability_curve_holds_eleven_patients_of_either_outc
     if reliability(predictions(truth, probability, subject_id=subject)) is None:
         assert min(len(set(subject[side])) for side in sides) < 11
         return
-    bins = joined_bins(bins_of_equal_mass(probability), truth, subject)
+    bins = merged_bins(bins_of_equal_mass(probability), truth, subject)
     for side in sides:
         assert min(len(set(subject[side & (bins == k)])) for k in range(bins.max() + 1)) >= 11
     assert (np.diff(bins) >= 0).all()

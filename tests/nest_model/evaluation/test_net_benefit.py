@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix
 
-from nest_model.evaluation.net_benefit import net_benefit, of_treating_all, shown_thresholds
+from nest_model.evaluation.net_benefit import net_benefit, net_benefit_of_all, plot_thresholds
 
 
 def test_a_case_worked_by_hand():
@@ -27,9 +27,9 @@ def test_it_is_the_true_and_false_positives_of_scikit_learn_at_every_threshold()
 def test_acting_on_all_is_worth_the_prevalence_at_no_threshold_and_nothing_at_the_prevalence():
     truth = np.arange(100) < 20
 
-    assert of_treating_all(truth, np.array([1e-9, 0.2])) == pytest.approx([0.2, 0.0])
+    assert net_benefit_of_all(truth, np.array([1e-9, 0.2])) == pytest.approx([0.2, 0.0])
 
 
 @pytest.mark.parametrize(("ill", "last"), [(1, 0.1), (20, 0.6), (90, 0.99)])
 def test_thresholds_are_shown_as_far_as_they_may_matter(ill, last):
-    assert shown_thresholds(np.arange(100) < ill)[-1] == pytest.approx(last)
+    assert plot_thresholds(np.arange(100) < ill)[-1] == pytest.approx(last)
