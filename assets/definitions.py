@@ -28,7 +28,7 @@ from assets.sources.common import source_assets
 from assets.sources.fetch import FETCHED_ASSETS, as_published
 from assets.sources.mimic_meds import mimic_meds
 from pipelines.events.split import TASK_SPLIT
-from schemas.cohort import Cohort, meant_for, read_folder
+from schemas.cohort import Cohort, read_folder, source_of_bad_file
 from schemas.sources import SourceSpec, cohort_sources, sources
 
 
@@ -71,7 +71,7 @@ def build(folder: Path) -> dg.Definitions:
         assets=[
             *(asset for source in own for asset in (*own[source], *_models(source, cohorts))),
             *(
-                unreadable(meant_for(error, tuple(cohort_sources())), name, error)
+                unreadable(source_of_bad_file(error, tuple(cohort_sources())), name, error)
                 for name, error in unreadable_files.items()
             ),
             *FETCHED_ASSETS,

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from schemas.cards import OF_A_COHORT
+from schemas.cards import COHORT_STEPS
 from schemas.sources import SourceSpec, sources
 
 CONSOLE = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}  # Dagster's own events stay in the UI
@@ -35,7 +35,7 @@ def of_cohort(cohort: str):
     """Return `cohort_<cohort>`: all that is made from one cohort's file."""
     return dg.define_asset_job(
         f"cohort_{cohort}",
-        dg.AssetSelection.assets(*(f"{cohort}_{suffix}" for suffix in OF_A_COHORT)),
+        dg.AssetSelection.assets(*(f"{cohort}_{suffix}" for suffix in COHORT_STEPS)),
         description=f"Labels, checks, models and page of {cohort}, on shards and a pretrained NEST that are there.",
         config=CONSOLE,
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.cohort_files import COHORT_FILES
-from schemas.cards import OF_A_COHORT
-from schemas.cohort import CANNOT_ANSWER, meant_for, read_folder
+from schemas.cards import COHORT_STEPS
+from schemas.cohort import CANNOT_ANSWER, read_folder, source_of_bad_file
 from schemas.errors import NestError
 from schemas.io.urls import shown_url
 from schemas.io.verify import verified
@@ -56,9 +56,9 @@ def results(source: str) -> str:
 
 def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHORT_FILES) -> list[str]:
     """Return the faults of the cohort files for a source that cannot be read, and of those its data cannot answer."""
-    taken = {f"{name}_{suffix}" for name in sources() for suffix in OF_A_COHORT}
+    taken = {f"{name}_{suffix}" for name in sources() for suffix in COHORT_STEPS}
     _, unread = read_folder(folder, taken, tuple(cohort_sources()))
-    lines = [str(error) for error in unread.values() if meant_for(error, tuple(cohort_sources())) == source]
+    lines = [str(error) for error in unread.values() if source_of_bad_file(error, tuple(cohort_sources())) == source]
     for task in metrics["tasks"].values():
         lines += [warning for warning in task.get("warnings", []) if warning.startswith(CANNOT_ANSWER)]
     return lines

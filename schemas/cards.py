@@ -55,22 +55,22 @@ class Flow(BaseModel):
         return self.source_rows == self.kept_rows + sum(self.dropped.values())
 
 
-def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in one | other}
+def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+    return {reason: first.get(reason, 0) + second.get(reason, 0) for reason in first | second}
 
 
 _HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content", "files", "stamps"}
 
-OF_A_COHORT = ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
+COHORT_STEPS = ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
 """What a cohort becomes: `<cohort>_labels`, `<cohort>_leak_audit`, `<cohort>_nest` …"""
 
-_ENDINGS = tuple(f"_{step}" for step in OF_A_COHORT)
+_ENDINGS = tuple(f"_{step}" for step in COHORT_STEPS)
 
 
 def step_of(asset: str, source: str) -> str:
     """Return the step an asset is: `mimic_events` is events; what a cohort names (`mimic_mortality_nest`) stays."""
-    own = asset.removeprefix(f"{source}_")
-    return asset if own.endswith(_ENDINGS) else own
+    step = asset.removeprefix(f"{source}_")
+    return asset if step.endswith(_ENDINGS) else step
 
 
 def is_of(asset: str, source: str) -> bool:
@@ -165,12 +165,12 @@ def files_of(outputs: Iterable[Path], root: Path) -> dict[str, str]:
     Logs and temporary files are no content. A file is named by its place below `root`, so that the data folder can be
     moved; a user's own by its name, and a number where another has the same.
     """
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for name, file in _files(outputs):
         below = file.absolute().is_relative_to(root.absolute())
         place = file.absolute().relative_to(root.absolute()).as_posix() if below else name
-        found[f"{place} {len(found)}" if place in found else place] = file_sha256(file)
-    return found
+        hashes[f"{place} {len(hashes)}" if place in hashes else place] = file_sha256(file)
+    return hashes
 
 
 def are_synthetic(folder: Path) -> bool:
@@ -198,10 +198,10 @@ def stamps_of(paths: Iterable[Path]) -> dict[str, tuple[int, ...]]:
 
     That is size in bytes, mtime in ns, inode, and ctime in ns, which no editor can set back.
     """
-    found = {str(file.absolute()): file.stat() for _, file in _files(paths)}
+    stats = {str(file.absolute()): file.stat() for _, file in _files(paths)}
     return {
         place: (stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns)
-        for place, stat in found.items()
+        for place, stat in stats.items()
     }
 
 
@@ -211,10 +211,10 @@ def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:
         if not output.is_dir():
             yield from [(output.name, output)] if output.exists() else []
             continue
-        found = {file.relative_to(output).as_posix(): file for file in leaves(output) if os.path.isfile(file)}
-        for name in sorted(found):
+        paths = {file.relative_to(output).as_posix(): file for file in leaves(output) if os.path.isfile(file)}
+        for name in sorted(paths):
             if is_content(name):
-                yield f"{output.name}/{name}", found[name]
+                yield f"{output.name}/{name}", paths[name]
 
 
 def is_content(name: str) -> bool:

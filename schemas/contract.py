@@ -45,10 +45,10 @@ def conform(table: pa.Table, schema: pa.Schema, *, made_by: str) -> pa.Table:
                 f"{made_by}. Drop them there, or make the field nullable in schemas and raise the version."
             )
         is_text = pa.types.is_string(field.type) and pa.types.is_dictionary(column.type)
-        wanted = pa.dictionary(pa.int32(), pa.string()) if is_text else field.type
-        fields.append(field.with_type(wanted))
+        target_type = pa.dictionary(pa.int32(), pa.string()) if is_text else field.type
+        fields.append(field.with_type(target_type))
         try:
-            columns.append(column.cast(wanted))
+            columns.append(column.cast(target_type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # Arrow's own message quotes the value
             raise ContractError(
                 f"{name}.{field.name}: {made_by} wrote {column.type}, which will not cast to {field.type}. "
@@ -91,8 +91,8 @@ def write_part(
         ContractError: see `conform`.
         OSError: it cannot be written.
     """
-    conformed = conform(table, schema, made_by=made_by)
-    _write_parquet(conformed, part, {"contract": contract_name(schema), **(metadata or {})})
+    output = conform(table, schema, made_by=made_by)
+    _write_parquet(output, part, {"contract": contract_name(schema), **(metadata or {})})
 
 
 def _write_parquet(table: pa.Table, path: Path, metadata: Mapping[str, str]) -> None:
@@ -135,10 +135,10 @@ def _repeats(values: pa.ChunkedArray) -> bool:
     """Return whether most values are as the one before, by some all over the column."""
     if len(values) < 2:
         return False
-    some = pa.array(range(1, len(values), -(-len(values) // _VALUES_LOOKED_AT)))
-    same = pc.equal(values.take(some), values.take(pc.subtract(some, 1)))
-    given = len(same) - same.null_count
-    return bool(2 * (pc.sum(same).as_py() or 0) > given)
+    positions = pa.array(range(1, len(values), -(-len(values) // _VALUES_LOOKED_AT)))
+    is_equal = pc.equal(values.take(positions), values.take(pc.subtract(positions, 1)))
+    num_valid = len(is_equal) - is_equal.null_count
+    return bool(2 * (pc.sum(is_equal).as_py() or 0) > num_valid)
 
 
 def contract_files(path: Path, schema: pa.Schema) -> list[Path]:
@@ -166,11 +166,13 @@ def listed_files(path: Path, schema: pa.Schema) -> list[Path]:
         require_all(path, files)
     for file in files:
         try:
-            found = (pq.read_schema(file).metadata or {}).get(b"contract", b"none").decode()
+            contract = (pq.read_schema(file).metadata or {}).get(b"contract", b"none").decode()
         except (pa.ArrowException, OSError, ValueError):
             raise ContractError(f"{file}: is no whole Parquet file; materialize its asset again.") from None
-        if found != name:
-            raise ContractError(f"{file}: contract is {found}, expected {name}; materialize its asset again.")
+        if contract != name:
+            raise ContractError(
+                f"{file}: contract is {contract}, expected {name}; materialize its asset again."
+            )
     return files
 
 

@@ -19,24 +19,26 @@ def shown_label_counts(counts: Mapping[str, int], steps: Sequence[Step]) -> dict
     """
     last = shown_attrition(steps)[-1]
     table = {"rows": last["index_rows"], "subjects": last["patients"]}
-    hidden = _hidden_splits(counts) if _is_shown(table["rows"]) else set(SPLITS)
+    withheld_splits = _hidden_splits(counts) if _is_shown(table["rows"]) else set(SPLITS)
     for split in SPLITS:
         table |= {
-            name: WITHHELD if split in hidden else f"{counts[name]:,}"
+            name: WITHHELD if split in withheld_splits else f"{counts[name]:,}"
             for name in (f"rows_{split}", f"subjects_{split}")
         }
     for split in SPLITS:
         classes = {name: count for name, count in counts.items() if _is_class(name, split)}
-        table |= dict.fromkeys(classes, WITHHELD) if split in hidden else shown_parts(classes)
+        table |= dict.fromkeys(classes, WITHHELD) if split in withheld_splits else shown_parts(classes)
         if f"positives_{split}" in counts:
             rows, positives = counts[f"rows_{split}"], counts[f"positives_{split}"]
-            table[f"positives_{split}"] = WITHHELD if split in hidden else shown_positives(positives, rows)
+            table[f"positives_{split}"] = (
+                WITHHELD if split in withheld_splits else shown_positives(positives, rows)
+            )
     return table | {name: f"{count:,}" for name, count in counts.items() if name == "classes"}
 
 
 def _hidden_splits(counts: Mapping[str, int]) -> set[str]:
     """Return the splits whose rows and patients are withheld: both, for no split has more patients than rows."""
-    rows, subjects = ({split: counts[f"{what}_{split}"] for split in SPLITS} for what in ("rows", "subjects"))
+    rows, subjects = ({split: counts[f"{unit}_{split}"] for split in SPLITS} for unit in ("rows", "subjects"))
     return hidden_together(rows, subjects)
 
 

@@ -68,30 +68,30 @@ def hidden_together(*tables: Mapping[str, int]) -> set[str]:
     whose sum leaves each of them every value from 1 to 10; where no sum does, all names.
     """
     first = tables[0]
-    hidden = {name for name in first if any(is_small(table[name]) for table in tables)}
-    if not hidden:
-        return hidden
-    large = sorted(first.keys() - hidden, key=lambda name: (first[name], name))
+    names = {name for name in first if any(is_small(table[name]) for table in tables)}
+    if not names:
+        return names
+    large = sorted(first.keys() - names, key=lambda name: (first[name], name))
     for name in large:
-        if all(_has_room(hidden, table) for table in tables):
+        if all(_has_room(names, table) for table in tables):
             break
         if any(table[name] for table in tables):
-            hidden.add(name)
-    return hidden if all(_has_room(hidden, table) for table in tables) else set(first)
+            names.add(name)
+    return names if all(_has_room(names, table) for table in tables) else set(first)
 
 
-def _has_room(hidden: Collection[str], table: Mapping[str, int]) -> bool:
-    total = sum(table[name] for name in hidden)
-    return not total or (len(hidden) > 1 and total >= SMALLEST_SHOWN - 2 + len(hidden))
+def _has_room(names: Collection[str], table: Mapping[str, int]) -> bool:
+    total = sum(table[name] for name in names)
+    return not total or (len(names) > 1 and total >= SMALLEST_SHOWN - 2 + len(names))
 
 
 def shown_parts(parts: Mapping[str, int]) -> dict[str, str]:
     """Return the parts of a total that is shown beside them, so that none under 11 follows by subtraction."""
-    some = [name for name, count in parts.items() if count]
-    if len(some) == 1:  # it is the total
+    nonzero = [name for name, count in parts.items() if count]
+    if len(nonzero) == 1:  # it is the total
         return {name: shown(count) for name, count in parts.items()}
-    hidden = hidden_together(parts)
-    return {name: WITHHELD if name in hidden else f"{count:,}" for name, count in parts.items()}
+    to_withhold = hidden_together(parts)
+    return {name: WITHHELD if name in to_withhold else f"{count:,}" for name, count in parts.items()}
 
 
 def shown_share(count: int, of: int) -> str:

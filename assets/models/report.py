@@ -12,7 +12,7 @@ from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import plainly
 from assets.runtime.step_cache import once
-from schemas.cards import OF_A_COHORT, StepCard
+from schemas.cards import COHORT_STEPS, StepCard
 from schemas.errors import ContractError
 from schemas.layout import Layout
 from schemas.sources import sources
@@ -42,7 +42,7 @@ def _page(
         name=f"{name}_report",
         deps=[
             f"{source}_nest",  # what it says of the tables is in `options`: the graph stays one that can be read
-            *(f"{cohort}_{what}" for cohort in cohorts for what in OF_A_COHORT if what != "report"),
+            *(f"{cohort}_{what}" for cohort in cohorts for what in COHORT_STEPS if what != "report"),
         ],
         group_name=f"{source}_report",
         kinds={"html"},

@@ -36,7 +36,7 @@ def reaching_rate(episodes: pl.LazyFrame, rates: Sequence[Rate]) -> pl.LazyFrame
     The last day counts: from 31 August six months reach up to and with 28 February.
     """
     completes = [
-        shift_time(_DAY.shift(rate.count - 1).over(KEY), rate.within) >= _DAY  # null where there are fewer
+        shift_time(_DAY.shift(rate.count - 1).over(KEY), rate.period) >= _DAY  # null where there are fewer
         for rate in rates
     ]
     return episodes.filter(pl.any_horizontal(completes))

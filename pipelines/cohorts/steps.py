@@ -84,7 +84,7 @@ def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
         youngest, oldest = (time_of(TimePoint("birth", 1, age)) for age in index.age)
         in_age_range = (pl.col("start") >= youngest) & (pl.col("start") < oldest)
         steps.add_expr(f"age {index.age[0]} to {index.age[1]}", in_age_range)
-    if index.keep.which != "every":
+    if index.keep.rule != "every":
         steps.add(f"keep {index.keep}", _keep_one(steps, index.keep))
 
 

@@ -70,6 +70,6 @@ def input_sha256(step: str, files: Mapping[str, Path]) -> dict[str, str]:
     """Return the hash of each file's bytes, telling how far it is: an input may be many gigabytes."""
     progress = StepProgress(step, "MiB", sum(path.stat().st_size for path in files.values()) >> 20)
     return {
-        name: file_sha256(path, told=lambda size: progress.advance(size >> 20))
+        name: file_sha256(path, on_bytes=lambda size: progress.advance(size >> 20))
         for name, path in files.items()
     }

@@ -1,4 +1,4 @@
-"""The cohort language: one small YAML file, read into its meaning or refused with every fault at once."""
+"""The cohort language: parse one small YAML file into a `Cohort`, or report every fault in it at once."""
 
 from schemas.cohort.conditions import (
     Condition,
@@ -13,7 +13,7 @@ from schemas.cohort.conditions import (
     IndexWithout,
 )
 from schemas.cohort.faults import CANNOT_ANSWER, CohortError, Fault
-from schemas.cohort.folder import meant_for, read_folder
+from schemas.cohort.folder import read_folder, source_of_bad_file
 from schemas.cohort.model import CodeList, Cohort, Keep
 from schemas.cohort.outcomes import (
     AnyEncounter,
@@ -56,8 +56,8 @@ __all__ = [
     "Outcome",
     "Rate",
     "TimePoint",
-    "meant_for",
     "parse_cohort",
     "parse_text",
     "read_folder",
+    "source_of_bad_file",
 ]

@@ -1,8 +1,8 @@
-"""Code patterns: what each vocabulary's codes look like, dots optional, `*` only at the end."""
+"""Check code patterns against the format of each vocabulary: dots are optional, `*` is allowed at the end only."""
 
 import re
 
-# 9 a digit, A a letter, X either; beside it the least length without dots
+# (shape, minimum length without dots); in a shape 9 is a digit, A a letter, X either
 _SHAPES: dict[str, tuple[tuple[str, int], ...]] = {
     "icd10cm": (("A9X.XXXX", 3),),
     "icd9cm": (("999.99", 3), ("V99.99", 3), ("E999.9", 4)),
@@ -14,16 +14,16 @@ _SHAPES: dict[str, tuple[tuple[str, int], ...]] = {
     "atc": (("A99AA99", 1),),
     "cvx": (("999", 1),),
 }
-_LOINC = (re.compile(r"\d{1,7}-\d"), re.compile(r"\d{1,7}(-\d?)?"))  # whole, and before a `*`
+_LOINC = (re.compile(r"\d{1,7}-\d"), re.compile(r"\d{1,7}(-\d?)?"))  # a full code; the part before a `*`
 
 VOCAB_NAMES = {
     "icd10cm": "ICD-10-CM",
     "icd9cm": "ICD-9-CM",
     "icd10pcs": "ICD-10-PCS",
-    "icd9pcs": "an ICD-9 procedure",
+    "icd9pcs": "ICD-9 procedure",
     "cpt": "CPT",
     "loinc": "LOINC",
-    "itemid": "a MIMIC itemid",
+    "itemid": "MIMIC item",
     "rxnorm": "RxNorm",
     "atc": "ATC",
     "cvx": "CVX",
@@ -31,18 +31,18 @@ VOCAB_NAMES = {
 
 
 def clean_pattern(pattern: str) -> str:
-    """Return a pattern as the events hold codes: upper case, no dots or blanks; a `*` at the end stays."""
+    """Return a pattern in the form of the codes in the events: upper case, no dots or blanks; a final `*` stays."""
     return pattern.upper().replace(".", "").replace(" ", "")
 
 
 def pattern_fault(vocab: str, pattern: str) -> str | None:
-    """Return what is wrong with a code pattern, or None."""
+    """Return a sentence that says what is wrong with a code pattern, or None if it is valid."""
     stem, star = (pattern[:-1], True) if pattern.endswith("*") else (pattern, False)
     if "*" in stem:
-        return f"'{pattern}': '*' may stand only at the end"
+        return f"'{pattern}': '*' is allowed only at the end of a code"
     stem = stem.strip().upper()
     fits = _fits_loinc(stem, star) if vocab == "loinc" else _fits_a_shape(vocab, stem, star)
-    return None if fits else f"'{pattern}' does not look like {VOCAB_NAMES[vocab]}"
+    return None if fits else f"'{pattern}' is not a valid {VOCAB_NAMES[vocab]} code"
 
 
 def _fits_loinc(stem: str, star: bool) -> bool:
@@ -51,9 +51,9 @@ def _fits_loinc(stem: str, star: bool) -> bool:
 
 def _fits_a_shape(vocab: str, stem: str, star: bool) -> bool:
     length = len(stem.replace(".", ""))
-    for shape, least in _SHAPES[vocab]:
-        enough = length >= (1 if star else least)
-        if enough and (_fits(stem, shape) or _fits(stem, shape.replace(".", ""))):
+    for shape, min_length in _SHAPES[vocab]:
+        is_long_enough = length >= (1 if star else min_length)
+        if is_long_enough and (_fits(stem, shape) or _fits(stem, shape.replace(".", ""))):
             return True
     return False
 
@@ -62,11 +62,11 @@ def _fits(stem: str, shape: str) -> bool:
     return len(stem) <= len(shape) and all(map(_fits_symbol, stem, shape))
 
 
-def _fits_symbol(letter: str, symbol: str) -> bool:
+def _fits_symbol(character: str, symbol: str) -> bool:
     if symbol == "9":
-        return letter.isascii() and letter.isdigit()
+        return character.isascii() and character.isdigit()
     if symbol == "A":
-        return letter.isascii() and letter.isalpha()
+        return character.isascii() and character.isalpha()
     if symbol == "X":
-        return letter.isascii() and letter.isalnum()
-    return letter == symbol
+        return character.isascii() and character.isalnum()
+    return character == symbol

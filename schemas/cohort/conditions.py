@@ -1,4 +1,4 @@
-"""What an index must fulfil, one row of the attrition table each."""
+"""The conditions of `require`: each one an index must meet, and each a row of the attrition table."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -14,40 +14,39 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from schemas.cohort.choice import TAG, key_of, one_of
-from schemas.cohort.parts import Known, ListName, Part, one_or_more
+from schemas.cohort.parts import FileContext, ListName, Section, one_or_more
 from schemas.cohort.times import DurationField, TimeField
 
 PCORNET_TYPES = ("AV", "ED", "EI", "IP", "IS", "OS", "IC", "OA", "TH", "NI", "UN", "OT")
-
-
 PCORNET_STATUSES = tuple("AF AL AM AW EX HH HO HS IP NH RH RS SH SN NI UN OT".split())  # noqa: SIM905
 
 
-def _words_of(column: str, values: tuple[str, ...]) -> Any:
-    """Words of a column; on PCORnet only those of its value set."""
+def _column_values(column: str, values: tuple[str, ...]) -> Any:
+    """Return the type of one or more values of a column; on PCORnet only those of its value set are valid."""
 
     def check(value: str, info: ValidationInfo) -> str:
-        known = info.context
-        if isinstance(known, Known) and known.source == "pcornet" and value not in values:
-            message = "'{value}' is not a PCORnet {column} ({values})"
-            told = {"value": value, "column": column, "values": ", ".join(values)}
-            raise PydanticCustomError("value_set", message, told)
+        context = info.context
+        if isinstance(context, FileContext) and context.source == "pcornet" and value not in values:
+            message = "'{value}' is not a value of PCORnet's {column}; the values are {values}"
+            details = {"value": value, "column": column, "values": ", ".join(values)}
+            raise PydanticCustomError("value_set", message, details)
         return value
 
     word = Annotated[str, AfterValidator(check)]
     return Annotated[tuple[word, ...], BeforeValidator(one_or_more), Field(min_length=1)]
 
 
-class EncounterFilter(Part):
-    """Which encounters are meant; an empty filter means all."""
+class EncounterFilter(Section):
+    """A filter on encounters; an empty filter matches all of them."""
 
-    type: _words_of("ENC_TYPE", PCORNET_TYPES) | None = None  # type: ignore[valid-type]
-    discharge_status: _words_of("DISCHARGE_STATUS", PCORNET_STATUSES) | None = None  # type: ignore[valid-type]
-    with_: ListName | None = Field(default=None, alias="with")  # an event of the list within the encounter
+    type: _column_values("ENC_TYPE", PCORNET_TYPES) | None = None  # type: ignore[valid-type]
+    discharge_status: _column_values("DISCHARGE_STATUS", PCORNET_STATUSES) | None = None  # type: ignore[valid-type]
+    # the encounter has an event with a code of this list
+    with_: ListName | None = Field(default=None, alias="with")
 
 
-class _Spanned(Part):
-    """Something searched for in (after, before]; at least one of the two is given."""
+class _TimeSpan(Section):
+    """A condition on what happens in (after, before]; at least one of the two bounds is given."""
 
     after: TimeField | None = None
     before: TimeField | None = None
@@ -56,41 +55,41 @@ class _Spanned(Part):
     def _bounded(self) -> Self:
         if self.after is None and self.before is None:
             raise PydanticCustomError(
-                "span", "say when: add 'after:' or 'before:' and a time, e.g. 'before: predict_at'"
+                "span", "no time is given; add 'after:' or 'before:' with a time, e.g. 'before: predict_at'"
             )
         return self
 
 
-class IndexHas(Part):
+class IndexHas(Section):
     index_has: Literal["end", "principal_dx"]
 
 
-class IndexWithout(Part):
+class IndexWithout(Section):
     index_without: ListName
 
 
-class IndexLongerThan(Part):
+class IndexLongerThan(Section):
     index_longer_than: DurationField
 
 
-class IndexAlive(Part):
+class IndexAlive(Section):
     index_alive: Literal[True]
 
 
-class DataUntil(Part):
+class DataUntil(Section):
     data_until: TimeField
 
 
-class EventSeen(_Spanned):
+class EventSeen(_TimeSpan):
     event: ListName
 
 
-class EventNotSeen(Part):
+class EventNotSeen(Section):
     no_event: ListName
     before: TimeField
 
 
-class EncounterSeen(_Spanned):
+class EncounterSeen(_TimeSpan):
     any_encounter: EncounterFilter
 
 

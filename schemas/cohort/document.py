@@ -1,4 +1,4 @@
-"""YAML read with its lines kept, so that every fault can say where it stands."""
+"""Read YAML together with its line numbers, so that every fault can name its line."""
 
 import re
 from dataclasses import dataclass, field
@@ -14,36 +14,36 @@ Path = tuple[str | int, ...]
 
 @dataclass
 class Document:
-    """A YAML file as plain data, the line of every key, and the text of every scalar not read as text."""
+    """A YAML file as plain data, with the line of every key and the text of every scalar that is not a string."""
 
     data: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
-    written: dict[Path, str] = field(default_factory=dict)
+    raw_text: dict[Path, str] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
-        """Return the line of a path, or of the nearest part of it that stands in the file."""
+        """Return the line of a path, or of its longest prefix that is in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
-def where(path: Path) -> str:
-    """Return the keys of a path with dots, positions in lists left out: `codes.aom.icd9cm`."""
+def dotted(path: Path) -> str:
+    """Return the keys of a path joined by dots, without positions in lists: `codes.aom.icd9cm`."""
     return ".".join(key for key in path if isinstance(key, str))
 
 
-MOST_DEEP = 32
-"""Lists and mappings inside one another; the language needs 6."""
+MAX_DEPTH = 32
+"""Maximum nesting of lists and mappings; the language needs 6."""
 
-_MOST = 2**63
-"""No number of the language is near it; a longer one cannot even be written out."""
+_MAX = 2**63
+"""Numbers of the language are far smaller; a longer one may not even be convertible to text."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes up to `MOST_DEEP` and without tags: a tag chooses how its value is read, safely or not."""
+    """A loader that refuses nesting beyond `MAX_DEPTH` and all tags, some of which are unsafe to read."""
 
     depth = 0
 
@@ -51,7 +51,7 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) is not None:
             raise yaml.MarkedYAMLError(problem="found a tag", problem_mark=event.start_mark)
-        if self.depth > MOST_DEEP:
+        if self.depth > MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem="too deep", problem_mark=event.start_mark)
         self.depth += 1
         node = super().compose_node(parent, index)
@@ -60,7 +60,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_document(text: str) -> Document:
-    """Read one YAML document; syntax errors, tags, repeated keys and aliases become faults."""
+    """Read one YAML document; syntax errors, tags, duplicate keys and aliases become faults."""
     document = Document()
     try:
         node = yaml.compose(text, Loader=_Loader)
@@ -68,93 +68,101 @@ def read_document(text: str) -> Document:
         document.faults.append(_syntax_fault(error))
         return document
     except yaml.YAMLError:
-        document.faults.append(Fault(1, "", "not readable: is it a plain text file in UTF-8?"))
+        document.faults.append(Fault(1, "", "not valid YAML: is it a plain text file in UTF-8?"))
         return document
     if node is not None:
         document.data = _read(node, (), document, set())
     return document
 
 
-_SYNTAX = {  # what YAML says is wrong, and what it is
-    "expected <block end>": "begins in another column than the lines it belongs to; indent them alike",
-    "character '\\t'": "is indented with a tab; use spaces",
-    "mapping values are not allowed": "has one ':' too many, or is indented too much; a text with ': ' in it "
-    "belongs in quotes",
-    "could not find expected ':'": "has no ':' after its key",
+# part of the YAML library's message -> what to tell the author of the file
+_SYNTAX = {
+    "expected <block end>": "this line is not indented like the lines it belongs to; indent them alike",
+    "character '\\t'": "this line is indented with a tab; use spaces",
+    "mapping values are not allowed": "there is one ':' too many, or this line is indented too far; "
+    "put text that contains ': ' in quotes",
+    "could not find expected ':'": "there is no ':' after the key",
     "expected ',' or": "a comma or a closing bracket is missing",
-    "expected the node content": "something is missing, or stands too much",
-    "unexpected end of stream": "a quote is never closed",
-    "undefined alias": "a text that begins with * or & belongs in quotes",
-    "alphabetic or numeric character": "a text that begins with * or & belongs in quotes",
-    "unknown escape character": "has a \\ in double quotes; take single quotes",
-    "found a tag": "tags (!…) are not read; a text that begins with ! belongs in quotes",
-    "too deep": f"more than {MOST_DEEP} lists or mappings stand inside one another",
-    "found another document": "holds two documents; give each cohort a file of its own",
-    "cannot start any token": "a text that begins with a sign belongs in quotes",
+    "expected the node content": "a value is missing, or there is an extra character",
+    "unexpected end of stream": "a quotation mark is never closed",
+    "undefined alias": "put text that begins with * or & in quotes",
+    "alphabetic or numeric character": "put text that begins with * or & in quotes",
+    "unknown escape character": "text in double quotes contains a \\; use single quotes",
+    "found a tag": "tags (!…) are not supported; put text that begins with ! in quotes",
+    "too deep": f"lists and mappings are nested more than {MAX_DEPTH} levels deep",
+    "found another document": "the file contains two documents; write each cohort to a file of its own",
+    "cannot start any token": "put text that begins with a special character in quotes",
 }
 
 
 def _syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
-    """Say in a writer's words where the text stops being YAML; of what is left open, where it was begun."""
+    """Return a fault that says in plain words where the text stops being YAML.
+
+    For a bracket or quotation mark that is never closed, that is the line where it opens.
+    """
     problem = error.problem or ""
-    sentence = next((words for part, words in _SYNTAX.items() if part in problem), f"is not YAML: {problem}")
-    begun = any(part in (error.context or "") for part in ("flow", "simple key", "quoted"))
-    mark = error.context_mark if begun and error.context_mark else error.problem_mark
-    return Fault(mark.line + 1 if mark else 1, "", f"not readable: {sentence}")
+    sentence = next((words for part, words in _SYNTAX.items() if part in problem), problem)
+    is_unclosed = any(part in (error.context or "") for part in ("flow", "simple key", "quoted"))
+    mark = error.context_mark if is_unclosed and error.context_mark else error.problem_mark
+    return Fault(mark.line + 1 if mark else 1, "", f"not valid YAML: {sentence}")
 
 
-def _read(node: yaml.Node, path: Path, document: Document, seen: set[int]) -> Any:
+def _read(node: yaml.Node, path: Path, document: Document, node_ids: set[int]) -> Any:
     line = node.start_mark.line + 1
     document.lines.setdefault(path, line)
-    if id(node) in seen:
+    if id(node) in node_ids:
         document.faults.append(
-            Fault(line, where(path), "anchors and aliases (&, *) are not read; write it out")
+            Fault(line, dotted(path), "anchors and aliases (&, *) are not supported; write the value out")
         )
         return None
-    seen.add(id(node))
+    node_ids.add(id(node))
     if isinstance(node, yaml.MappingNode):
-        return _read_mapping(node, path, document, seen)
+        return _read_mapping(node, path, document, node_ids)
     if isinstance(node, yaml.SequenceNode):
-        return [_read(item, (*path, place), document, seen) for place, item in enumerate(node.value)]
+        return [_read(item, (*path, place), document, node_ids) for place, item in enumerate(node.value)]
     return _read_scalar(node, path, document)
 
 
-def _read_mapping(node: yaml.MappingNode, path: Path, document: Document, seen: set[int]) -> dict[str, Any]:
+def _read_mapping(
+    node: yaml.MappingNode, path: Path, document: Document, node_ids: set[int]
+) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            document.faults.append(Fault(line, where(path), "a key must be a word, not a list or a mapping"))
+            document.faults.append(Fault(line, dotted(path), "a key must be a word, not a list or a mapping"))
             continue
         key = key_node.value
         _refuse_control(key, key_node, path, document)
         if key in data:
             first = document.lines[(*path, key)]
-            document.faults.append(Fault(line, where(path), f"'{key}' stands twice, first in line {first}"))
+            document.faults.append(
+                Fault(line, dotted(path), f"'{key}' appears twice; the first is in line {first}")
+            )
             continue
         document.lines[(*path, key)] = line
-        data[key] = _read(value_node, (*path, key), document, seen)
+        data[key] = _read(value_node, (*path, key), document, node_ids)
     return data
 
 
 def _read_scalar(node: yaml.Node, path: Path, document: Document) -> Any:
     try:
         value = SafeConstructor().construct_object(node)
-    except ValueError:  # like a date and none, 2016-13-01: a text, which will not do where a date belongs
+    except ValueError:  # it looks like a date but is not one, e.g. 2016-13-01: keep it as text
         return node.value
-    except (yaml.YAMLError, ArithmeticError):  # OverflowError is one
+    except (yaml.YAMLError, ArithmeticError):  # includes OverflowError
         message = f"'{node.value}' cannot be read; put it in quotes"
-        document.faults.append(Fault(node.start_mark.line + 1, where(path), message))
+        document.faults.append(Fault(node.start_mark.line + 1, dotted(path), message))
         return node.value
     if isinstance(value, str):
         _refuse_control(value, node, path, document)
         return value
-    document.written[path] = node.value
-    return value if not isinstance(value, int) or abs(value) < _MOST else node.value
+    document.raw_text[path] = node.value
+    return value if not isinstance(value, int) or abs(value) < _MAX else node.value
 
 
 def _refuse_control(text: str, node: yaml.Node, path: Path, document: Document) -> None:
-    r"""Add a fault for a letter that no page can show, as "\0" in double quotes writes one."""
+    r"""Add a fault for a character that cannot be displayed, such as "\0" in double quotes."""
     if _CONTROL.search(text):
-        message = "holds a control character; take it out, or take single quotes"
-        document.faults.append(Fault(node.start_mark.line + 1, where(path), message))
+        message = "contains a control character; remove it, or use single quotes"
+        document.faults.append(Fault(node.start_mark.line + 1, dotted(path), message))

@@ -1,4 +1,4 @@
-"""A cohort file said again in plain English, so that whoever wrote it sees what it means before anything runs."""
+"""Describe a cohort in plain English, so that its author can check the meaning before anything runs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,13 +38,16 @@ _ANCHORS = {
 
 
 def in_english(cohort: Cohort) -> list[str]:
-    """Return what a cohort file means, a sentence for each of its parts, the code lists last."""
-    excluded = [f"  - {name}: unless {_CONDITIONS[type(part)](part)}" for name, part in cohort.requirements]
+    """Return the meaning of a cohort file, one sentence per section, the code lists last."""
+    exclusions = [f"  - {name}: unless {_CONDITIONS[type(part)](part)}" for name, part in cohort.requirements]
     return [
         f"{cohort.cohort}: {cohort.about}",
         f"For: {_index(cohort)}.",
-        *(["Excluded, in this order:", *excluded] if excluded else []),
-        *(f"Known only after the prediction: {name}, as {why}." for name, why in look_aheads(cohort).items()),
+        *(["Excluded, in this order:", *exclusions] if exclusions else []),
+        *(
+            f"FileContext only after the prediction: {name}, as {reason}."
+            for name, reason in look_aheads(cohort).items()
+        ),
         f"Predicted at: {_time(cohort.predict_at)}.",
         f"From: {_features(cohort)}.",
         f"Outcome: {_OUTCOMES[type(cohort.outcome)](cohort.outcome)}.",
@@ -55,44 +58,45 @@ def in_english(cohort: Cohort) -> list[str]:
 
 def _index(cohort: Cohort) -> str:
     index = cohort.index
-    found = [f"{_encounter(index.encounter)} that has ended"]
-    found += [f"from {index.from_} on"] if index.from_ else []
-    found += [f"until {index.to}"] if index.to else []
+    phrases = [f"{_encounter(index.encounter)} that has ended"]
+    phrases += [f"from {index.from_} on"] if index.from_ else []
+    phrases += [f"until {index.to}"] if index.to else []
     if index.age:
-        found.append(f"at an age from {index.age[0]} to under {index.age[1]}")
-    which = {"every": "every ", "first": "each patient's first "}.get(index.keep.which, "each patient's ")
-    near = f", the one nearest to the age of {index.keep.age}" if index.keep.age else ""
-    return which + ", ".join(found) + near
+        phrases.append(f"at an age from {index.age[0]} to under {index.age[1]}")
+    determiner = {"every": "every ", "first": "each patient's first "}.get(index.keep.rule, "each patient's ")
+    near = f", the one closest to the age of {index.keep.age}" if index.keep.age else ""
+    return determiner + ", ".join(phrases) + near
 
 
 def _features(cohort: Cohort) -> str:
     rule = cohort.features
-    said = "everything known by the prediction"
-    said += f", but nothing up to {_time(rule.since)}" if rule.since else ""
-    said += f", without {_or(rule.drop_types)} of any encounter" if rule.drop_types else ""
-    return said + (
-        f", without the index encounter's own {_or(rule.drop_from_index)}" if rule.drop_from_index else ""
+    sentence = "everything known by the prediction"
+    sentence += f", starting after {_time(rule.since)}" if rule.since else ""
+    sentence += f", except {_or(rule.drop_types)} of any encounter" if rule.drop_types else ""
+    return sentence + (
+        f", except the index encounter's own {_or(rule.drop_from_index)}" if rule.drop_from_index else ""
     )
 
 
 def _split(cohort: Cohort) -> str:
     days = cohort.split.test_if_birth_day
     if days:
-        return f"patients born on days {days[0]} to {days[1]} of a month are tested on"
+        return f"patients born on days {days[0]} to {days[1]} of a month are the test set"
     train, val, test = HASH_SPLIT
-    return f"{train} % of the patients to learn from, {val} % to choose by, {test} % to test on, alike for every task"
+    shares = f"{train} % of the patients for training, {val} % for validation, {test} % for testing"
+    return f"{shares}, the same for every task"
 
 
 def _codes(cohort: Cohort, name: str) -> str:
     patterns = cohort.codes[name].patterns
-    return "; ".join(f"{VOCAB_NAMES[vocab]} {', '.join(found)}" for vocab, found in patterns.items())
+    return "; ".join(f"{VOCAB_NAMES[vocab]} {', '.join(codes)}" for vocab, codes in patterns.items())
 
 
-def _encounter(wanted: EncounterFilter) -> str:
-    said = "encounter"
-    said += f" of type {_or(wanted.type)}" if wanted.type else ""
-    said += f" discharged to {_or(wanted.discharge_status)}" if wanted.discharge_status else ""
-    return said + (f" with a code of {wanted.with_}" if wanted.with_ else "")
+def _encounter(encounter: EncounterFilter) -> str:
+    phrase = "encounter"
+    phrase += f" of type {_or(encounter.type)}" if encounter.type else ""
+    phrase += f" discharged to {_or(encounter.discharge_status)}" if encounter.discharge_status else ""
+    return phrase + (f" with a code of {encounter.with_}" if encounter.with_ else "")
 
 
 def _time(time: TimePoint) -> str:
@@ -102,9 +106,9 @@ def _time(time: TimePoint) -> str:
 
 
 def _span(part: EventSeen | EncounterSeen) -> str:
-    after = f" after {_time(part.after)}" if part.after else ""
-    before = f" by {_time(part.before)}" if part.before else ""
-    return f"{after}{' and' if after and before else ''}{before}"
+    lower = f" after {_time(part.after)}" if part.after else ""
+    upper = f" by {_time(part.before)}" if part.before else ""
+    return f"{lower}{' and' if lower and upper else ''}{upper}"
 
 
 def _window(outcome: AnyEncounter | AnyEvent | EncountersWith | EpisodesOf) -> str:
@@ -116,25 +120,25 @@ def _window(outcome: AnyEncounter | AnyEvent | EncountersWith | EpisodesOf) -> s
 
 
 def _encounters_with(outcome: EncountersWith) -> str:
-    days = ", each on another day" if outcome.on_distinct_days else ""
-    many = "one encounter or more" if outcome.at_least == 1 else f"{outcome.at_least} encounters or more"
-    return f"{many} with a code of {outcome.encounters_with}{days}, {_window(outcome)}"
+    days = ", on different days" if outcome.on_distinct_days else ""
+    count = "at least one encounter" if outcome.at_least == 1 else f"at least {outcome.at_least} encounters"
+    return f"{count} with a code of {outcome.encounters_with}{days}, {_window(outcome)}"
 
 
 def _episodes_of(outcome: EpisodesOf) -> str:
-    rates = " or ".join(f"{rate.count} within {rate.within}" for rate in outcome.at_least)
-    new = f"a day more than {outcome.new_episode_after} after the last one with a code begins a new one"
+    rates = " or ".join(f"{rate.count} within {rate.period}" for rate in outcome.at_least)
+    new = f"an encounter more than {outcome.new_episode_after} after the previous one with a code starts a new one"
     first = f"the index encounter is the first episode, and {new}"
     return f"episodes of {outcome.episodes_of}, {rates}, the last of them {_window(outcome)}; {first}"
 
 
 def _class_of(outcome: ClassOf) -> str:
-    return f"which {outcome.map} the index encounter's diagnosis of rank {outcome.rank} is of"
+    return f"the {outcome.map} of the index encounter's diagnosis of rank {outcome.rank}"
 
 
 def _labels_of(outcome: LabelsOf) -> str:
-    common = f"that {outcome.min_index} training index encounters or more have"
-    return f"each {outcome.map} of the index encounter's diagnoses {common}"
+    frequency = f"that at least {outcome.min_index} training index encounters have"
+    return f"every {outcome.map} of the index encounter's diagnoses {frequency}"
 
 
 def _or(words: Sequence[str]) -> str:

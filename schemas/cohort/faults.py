@@ -1,4 +1,4 @@
-"""A fault of a cohort file: where it stands and how to mend it. All are collected, then shown together."""
+"""Faults of a cohort file: each says where it is and how to fix it; all are collected and reported together."""
 
 import difflib
 from collections.abc import Iterable
@@ -10,52 +10,54 @@ from schemas.errors import NestError
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One thing to mend: the line (from 1), the dotted path of keys ('' for the file) and the sentence."""
+    """One thing to fix: its line (from 1), the dotted path of keys ('' for the whole file) and a message."""
 
     line: int
-    where: str
+    key_path: str
     message: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.message}" if self.where else self.message
+        return f"{self.key_path}: {self.message}" if self.key_path else self.message
 
 
-CANNOT_ANSWER = "these data cannot answer the cohort's file"
-"""How a warning begins that is a fault of the file, found only with its data."""
+CANNOT_ANSWER = "the data cannot answer this cohort file"
+"""The start of a warning about a fault that shows only when the file is run on the data."""
 
-MOST_LINES, MOST_LETTERS = 100, 500
-"""What is printed of a file's faults, and of one: the rest of a file of 10,000 is not read either."""
+MAX_LINES, MAX_CHARACTERS = 100, 500
+"""Limits on the printed faults of a file, and on the length of each: nobody reads 10,000 of them."""
 
-MOST_CHOICES = 100
-"""Words a misspelt one is compared with: each takes time, and a file may have thousands."""
+MAX_CHOICES = 100
+"""Maximum number of words a misspelt one is compared with: a file may have thousands, and each takes time."""
 
 
 class CohortError(NestError):
-    """Every fault of one cohort file, one `file:line: key: what to do` each."""
+    """All faults of one cohort file, one line `file:line: key: message` each."""
 
     def __init__(self, file: str, faults: Iterable[Fault]) -> None:
         self.file = _printable(file)
         self.faults = tuple(sorted(set(faults)))
-        lines = [f"{self.file}:{fault.line}: {_short(str(fault))}" for fault in self.faults[:MOST_LINES]]
-        more = len(self.faults) - len(lines)
-        super().__init__("\n".join([*lines, *([f"{self.file}: and {more:,} faults more"] if more else [])]))
+        lines = [f"{self.file}:{fault.line}: {_short(str(fault))}" for fault in self.faults[:MAX_LINES]]
+        num_omitted = len(self.faults) - len(lines)
+        super().__init__(
+            "\n".join([*lines, *([f"{self.file}: and {num_omitted:,} more faults"] if num_omitted else [])])
+        )
 
 
 def _printable(text: str) -> str:
-    """Write what UTF-8 cannot hold, like half a surrogate pair, as an escape."""
+    """Return a text in which characters that UTF-8 cannot encode, such as lone surrogates, are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _short(text: str) -> str:
     text = _printable(text)
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} …"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} …"
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'keep'?`, or `; known are …` where nothing is near. A part of a word is near."""
-    choices = list(islice(known, MOST_CHOICES))
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return `; did you mean 'keep'?`, or `; choose from …` if nothing is close. A part of a word counts as close."""
+    choices = list(islice(words, MAX_CHOICES))
     near = difflib.get_close_matches(word, choices, n=1)
     near = near or [choice for choice in choices if len(word) > 2 and word in choice]
     if near:
         return f"; did you mean '{near[0]}'?"
-    return f"; known are {', '.join(choices)}" if choices else ""
+    return f"; choose from {', '.join(choices)}" if choices else ""

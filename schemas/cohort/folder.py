@@ -1,10 +1,10 @@
-"""A folder of cohort files, the good and the bad: one bad file must not take the others down."""
+"""Read a folder of cohort files: a bad file does not keep the others from being used."""
 
 import re
 from collections.abc import Collection
 from pathlib import Path
 
-from schemas.cards import OF_A_COHORT
+from schemas.cards import COHORT_STEPS
 from schemas.cohort.faults import CohortError
 from schemas.cohort.model import SOURCES, Cohort
 from schemas.cohort.read import parse_cohort
@@ -12,23 +12,23 @@ from schemas.cohort.text import read_text
 
 
 def read_folder(
-    folder: Path, taken: Collection[str] = (), sources: Collection[str] = SOURCES
+    folder: Path, used_names: Collection[str] = (), sources: Collection[str] = SOURCES
 ) -> tuple[list[Cohort], dict[str, CohortError]]:
-    """Return the good cohort files of a folder by name, and what is wrong with the others.
+    """Return the cohorts of the good files of a folder, and the faults of the bad ones.
 
-    Of several files with one `cohort:` the one of that name is the cohort, and the others are bad; where none has it,
-    all are. Files are called by their path from the working directory, if they lie below it.
+    If several files have the same `cohort:`, the file of that name is the cohort and the others are bad; if none is,
+    all are bad. Messages name files by their path relative to the working directory if they are below it.
 
     Args:
-        taken: names that exist already, which none of `<cohort>_<suffix>` may be.
-        sources: whose tables there are; a cohort on another is bad.
+        used_names: names in use, which no `<cohort>_<suffix>` may have.
+        sources: the sources that have tables; a cohort on any other is bad.
 
     Returns:
-        The cohorts, and by a name made from the file's the faults of each bad file.
+        The cohorts, and the faults of each bad file by a name made from its file name.
     """
-    here = Path.cwd()
-    files = sorted((folder.relative_to(here) if folder.is_relative_to(here) else folder).glob("*.y*ml"))
-    read = {file: _read(file, taken, sources) for file in files}
+    cwd = Path.cwd()
+    files = sorted((folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder).glob("*.y*ml"))
+    read = {file: _read(file, used_names, sources) for file in files}
     owners: dict[str, list[Path]] = {}
     for file, cohort in read.items():
         if isinstance(cohort, Cohort):
@@ -45,42 +45,46 @@ def read_folder(
     return good, bad
 
 
-def meant_for(error: CohortError, sources: Collection[str]) -> str:
-    """Return the source a broken file is for: the one it names, or its own name begins with; else the first."""
+def source_of_bad_file(error: CohortError, sources: Collection[str]) -> str:
+    """Return the source of a bad file: the one it names, or else the prefix of its file name, or else the first."""
     file = Path(error.file)
     try:
         text = read_text(file)
     except CohortError:
         text = ""
-    said = re.search(r"^source:\s*[\"']?(\w+)", text, flags=re.MULTILINE)
-    wanted = (said[1] if said else "", file.stem.partition("_")[0])
-    return next((source for source in wanted if source in sources), next(iter(sources)))
+    match = re.search(r"^source:\s*[\"']?(\w+)", text, flags=re.MULTILINE)
+    candidates = (match[1] if match else "", file.stem.partition("_")[0])
+    return next((source for source in candidates if source in sources), next(iter(sources)))
 
 
-def _read(file: Path, taken: Collection[str], sources: Collection[str]) -> Cohort | CohortError:
+def _read(file: Path, used_names: Collection[str], sources: Collection[str]) -> Cohort | CohortError:
     try:
         cohort = parse_cohort(file)
     except CohortError as error:
         return error
     if cohort.source not in sources:
-        message = f"'{cohort.source}' has no tables here yet; there are those of {', '.join(sources)}"
+        message = f"there are no tables of '{cohort.source}' here yet, only of {', '.join(sources)}"
         return cohort.fault(("source",), message)
-    clash = [f"{cohort.cohort}_{suffix}" for suffix in OF_A_COHORT if f"{cohort.cohort}_{suffix}" in taken]
+    clash = [
+        f"{cohort.cohort}_{suffix}" for suffix in COHORT_STEPS if f"{cohort.cohort}_{suffix}" in used_names
+    ]
     if clash:
-        message = f"'{cohort.cohort}' would become {clash[0]}, which exists already; choose another name"
+        message = f"'{cohort.cohort}' would create {clash[0]}, which already exists; choose another name"
         return cohort.fault(("cohort",), message)
-    ending = next((suffix for suffix in OF_A_COHORT if cohort.cohort.endswith(f"_{suffix}")), None)
-    if ending:  # the folders of `stroke_nest` would be those of a cohort `stroke`
+    ending = next((suffix for suffix in COHORT_STEPS if cohort.cohort.endswith(f"_{suffix}")), None)
+    if ending:  # a cohort `stroke_nest` would use folders of a cohort `stroke`
         message = (
-            f"'{cohort.cohort}' ends as what is made from a cohort does (_{ending}); choose another name"
+            f"'{cohort.cohort}' ends in _{ending}, like an output of another cohort; choose another name"
         )
         return cohort.fault(("cohort",), message)
     return cohort
 
 
 def _shared(file: Path, cohort: Cohort, rivals: Collection[Path]) -> CohortError:
-    others = ", ".join(str(rival) for rival in rivals if rival != file)
-    message = f"'{cohort.cohort}' is the cohort of {others} too; give each file a cohort of its own, named as the file"
+    other_files = ", ".join(str(rival) for rival in rivals if rival != file)
+    message = (
+        f"'{cohort.cohort}' is also the cohort of {other_files}; give each file its own name as its cohort"
+    )
     return cohort.fault(("cohort",), message)
 
 
@@ -89,7 +93,7 @@ def _stems(files: Collection[Path]) -> list[str]:
 
 
 def _free_name(file: Path, used: Collection[str]) -> str:
-    """Return a file's name as letters, digits and _, made different from those in use."""
+    """Return a file's name in letters, digits and _, extended until it differs from those in use."""
     name = re.sub(r"\W", "_", file.stem, flags=re.ASCII)
     while name in used:
         name += "_file"

@@ -1,8 +1,8 @@
-"""The cohort language as a JSON Schema, made from the models: an editor completes keys and underlines faults.
+"""Generate a JSON Schema of the cohort language from the models, for completion and error marks in editors.
 
-`cohort.schema.json` beside this file is what `json_schema` gives; a cohort file names it in its first line. It knows
-keys, values and shapes, not what hangs on the rest of the file: `python -m pipelines.cohorts check` knows all.
-Draft 7, which is what editors' YAML servers read.
+`cohort.schema.json` beside this file is the output of `json_schema`; a cohort file names it in its first line. The
+schema covers keys, values and shapes, but not rules across sections: `python -m pipelines.cohorts check` covers all.
+It is draft 7, which editors' YAML servers read.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name("cohort.schema.json")
 
 _LENGTH = r"[0-9]{1,6} +(hour|day|month|year)s?"
 _ANCHOR = "|".join(anchor.replace(".", r"\.") for anchor in ANCHORS)
-_WRITTEN = {  # of what is a word in the file and an object in the models
+_TEXT_FORMS = {  # types that are a text in the file and an object in the models: pattern, description
     "Duration": (f"^ *{_LENGTH} *$", "a length of time: 24 hours, 30 days, 18 months, 4 years"),
     "TimePoint": (
         f"^ *({_ANCHOR})( *[+-] *{_LENGTH})? *$",
@@ -23,33 +23,33 @@ _WRITTEN = {  # of what is a word in the file and an object in the models
     ),
     "Keep": (
         f"^(every|first|nearest +{_LENGTH})$",
-        "every, first, or the one nearest to an age: nearest 18 months",
+        "every, first, or the encounter nearest to an age: nearest 18 months",
     ),
-    "Rate": (r"^ *[0-9]{1,3} +in +[0-9]{1,6} +(day|month|year)s? *$", "so many in so long: 3 in 6 months"),
+    "Rate": (r"^ *[0-9]{1,3} +in +[0-9]{1,6} +(day|month|year)s? *$", "a rate: 3 in 6 months"),
 }
 _PREDICT_AT = rf"^ *index\.(start|end)( *\+ *{_LENGTH})? *$"
 _KEYS = {
     "cohort": "the name of everything made from this file: lower-case letters, digits and _",
     "about": "one sentence: what is predicted, and for whom",
-    "source": "whose tables",
+    "source": "the source whose tables are used",
     "codes": "lists of codes by vocabulary; * at the end stands for any ending",
     "index": "the encounters a prediction is made for",
-    "require": "what an index must fulfil; each '- name: condition' is a row of the attrition table",
-    "looks_ahead": "what is known only after the prediction and is meant so: names of requirements, index, keep",
-    "predict_at": "the moment of prediction: index.start or index.end, or so long after it",
+    "require": "what an index must meet; each '- name: condition' is a row of the attrition table",
+    "looks_ahead": "what is known only after the prediction, on purpose: names of requirements, index, keep",
+    "predict_at": "the moment of prediction: index.start or index.end, optionally plus a length of time",
     "features": "what the model may see",
-    "outcome": "what is predicted: exactly one",
-    "split": "how patients are parted into train, val and test",
+    "outcome": "what is predicted: exactly one outcome",
+    "split": "how patients are split into train, val and test",
 }
 
 
 def json_schema() -> dict[str, Any]:
     """Return the schema of a cohort file."""
-    made = Cohort.model_json_schema()
-    parts = {name: _part(name, part) for name, part in made.pop("$defs").items()}
-    body: dict[str, Any] = _plain(made)
-    for key, said in _KEYS.items():
-        body["properties"][key] = _with(body["properties"][key], description=said)
+    model_schema = Cohort.model_json_schema()
+    parts = {name: _part(name, part) for name, part in model_schema.pop("$defs").items()}
+    body: dict[str, Any] = _plain(model_schema)
+    for key, description in _KEYS.items():
+        body["properties"][key] = _with(body["properties"][key], description=description)
     body["properties"]["predict_at"] = {
         "type": "string",
         "pattern": _PREDICT_AT,
@@ -64,9 +64,9 @@ def json_schema() -> dict[str, Any]:
 
 
 def _part(name: str, part: dict[str, Any]) -> dict[str, Any]:
-    if name in _WRITTEN:
-        pattern, said = _WRITTEN[name]
-        return {"type": "string", "pattern": pattern, "description": said}
+    if name in _TEXT_FORMS:
+        pattern, description = _TEXT_FORMS[name]
+        return {"type": "string", "pattern": pattern, "description": description}
     plain: dict[str, Any] = _plain(part)
     keys = plain["properties"]
     if name == "Split":
@@ -80,7 +80,7 @@ def _part(name: str, part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """Return a node in draft 7, without what no writer needs: titles, defaults, null."""
+    """Return a node in draft 7, without titles, defaults and null, which are of no use in an editor."""
     if isinstance(node, list):
         return [_plain(item) for item in node]
     if not isinstance(node, dict):
@@ -92,14 +92,15 @@ def _plain(node: Any) -> Any:
         return {"$ref": node["$ref"].replace("#/$defs/", "#/definitions/")}
     plain = {
         key: {name: _plain(value) for name, value in inner.items()} if key == "properties" else _plain(inner)
-        for key, inner in node.items()  # below `properties` a key is a name of ours: `title` is none there
+        # below `properties` a key is the name of a field, so `title` there is not a title
+        for key, inner in node.items()
         if key not in ("title", "default")
     }
     return _array(plain) if plain.get("type") == "array" else plain
 
 
 def _array(node: dict[str, Any]) -> dict[str, Any]:
-    """Return an array in draft 7; where a list of words is meant, one word may stand alone."""
+    """Return an array in draft 7; a single word may stand for a list of words."""
     if "prefixItems" in node:
         shape = {"items": node["prefixItems"], "additionalItems": False}
         return {"type": "array", **shape, "minItems": node["minItems"], "maxItems": node["maxItems"]}
@@ -108,6 +109,6 @@ def _array(node: dict[str, Any]) -> dict[str, Any]:
     return array if items.get("type") == "object" else {"anyOf": [items, array]}
 
 
-def _with(node: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Add to a node; draft 7 reads nothing that stands beside a `$ref`."""
-    return ({"allOf": [node]} if "$ref" in node else node) | more
+def _with(node: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return a node with more fields; draft 7 ignores everything beside a `$ref`, so wrap that."""
+    return ({"allOf": [node]} if "$ref" in node else node) | fields

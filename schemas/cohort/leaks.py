@@ -1,4 +1,4 @@
-"""The first layer of the leak guard: specs that can only be answered by looking past the prediction time."""
+"""The first layer of the leak guard: refuse cohorts whose features or prediction time reveal the outcome."""
 
 from typing import Any
 
@@ -10,17 +10,19 @@ from schemas.cohort.times import TimePoint
 
 
 def leaks(predict_at: TimePoint, features: FeatureRule, outcome: Any) -> list[tuple[Path, str]]:
-    """Return where the outcome can be read off the features, and how to mend it."""
-    found: list[tuple[Path, str]] = []
+    """Return the places where the features reveal the outcome, each with a message that says how to fix it."""
+    messages: list[tuple[Path, str]] = []
     if isinstance(outcome, ClassOf | LabelsOf):
         kind = outcome.class_of if isinstance(outcome, ClassOf) else outcome.labels_of
         if kind not in features.drop_from_index + features.drop_types:
-            mend = f"add 'drop_from_index: [{kind}]'"
-            message = f"the outcome is read from the index stay's {kind}, but features keep them; {mend}"
-            found.append((("features",), message))
+            fix = f"add 'drop_from_index: [{kind}]'"
+            message = f"the outcome is derived from the index stay's {kind} codes, which the features include; {fix}"
+            messages.append((("features",), message))
     if isinstance(outcome, IndexDied | IndexLongerThan) and predict_at.anchor == "index.end":
-        message = "the outcome is a property of the index stay, but predict_at is its end"
-        found.append((("predict_at",), message))
+        message = (
+            "the outcome is known at the end of the index stay, which is predict_at; predict from index.start"
+        )
+        messages.append((("predict_at",), message))
     elif isinstance(outcome, IndexLongerThan) and predict_at.offset.is_at_least(outcome.index_longer_than):
-        found.append((("predict_at",), "the outcome is known by predict_at; predict earlier"))
-    return found
+        messages.append((("predict_at",), "the outcome is already known at predict_at; predict earlier"))
+    return messages

@@ -1,7 +1,7 @@
-"""Eligibility that looks past the prediction: conditions nobody can check at the moment the model would be used.
+"""Find eligibility criteria that look past the prediction: nobody can check them when the model is used.
 
-A model judged on such a choice of stays is judged on patients picked with the future in view. Where that is meant, as
-in the paper's readmission, the file says so by `looks_ahead`.
+A model evaluated on such a cohort is evaluated on patients selected with knowledge of the future. If that is intended,
+as for the paper's readmission, the file declares it in `looks_ahead`.
 """
 
 from typing import Any
@@ -19,43 +19,43 @@ from schemas.cohort.conditions import (
 from schemas.cohort.times import TimePoint
 
 ONE_END_OF_DATA = ("pcornet",)
-"""Sources whose data end on one day for everyone, known beforehand; elsewhere they end with a patient's last stay."""
+"""Sources whose data end on one known day for all patients; elsewhere data end with each patient's last stay."""
 
 
 def look_aheads(cohort: Any) -> dict[str, str]:
-    """Return what of a cohort's choice is known only later, by name (`index`, `keep`, a requirement), and why."""
-    found = {"index": _index(cohort), "keep": _keep(cohort)}
-    found |= {name: _condition(cohort, condition) for name, condition in cohort.requirements}
-    return {name: why for name, why in found.items() if why}
+    """Return the criteria known only after the prediction, by name (`index`, `keep`, a requirement), and the reason."""
+    reasons = {"index": _index(cohort), "keep": _keep(cohort)}
+    reasons |= {name: _condition(cohort, condition) for name, condition in cohort.requirements}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _index(cohort: Any) -> str:
-    wanted = cohort.index.encounter
-    if _sees_the_end(cohort) or not (wanted.with_ or wanted.discharge_status):
+    encounter = cohort.index.encounter
+    if _sees_the_end(cohort) or not (encounter.with_ or encounter.discharge_status):
         return ""
-    return "the codes and the discharge of a stay are known at its end"
+    return "the codes and the discharge of a stay are known only when it ends"
 
 
 def _keep(cohort: Any) -> str:
-    return "whether a visit is the nearest shows when the next one comes" if cohort.index.keep.age else ""
+    return "which visit is the nearest is known only when the next one comes" if cohort.index.keep.age else ""
 
 
 def _condition(cohort: Any, condition: Any) -> str:
     match condition:
         case EncounterSeen() | EventSeen() if condition.before is None or _is_later(condition.before, cohort):
-            return "it is looked for until after the prediction"
+            return "it depends on what happens after the prediction"
         case EventNotSeen() if _is_later(condition.before, cohort):
-            return "it is looked for until after the prediction"
+            return "it depends on what happens after the prediction"
         case DataUntil() if cohort.source not in ONE_END_OF_DATA and _is_later(condition.data_until, cohort):
-            return "a patient's data end with the last stay, so it asks for a later one"
+            return "a patient's data end with the last stay, so this requires a later stay"
         case IndexAlive() | IndexWithout() if not _sees_the_end(cohort):
-            return "it is known at the end of the stay"
+            return "it is known only at the end of the stay"
         case IndexHas(index_has="principal_dx") if not _sees_the_end(cohort):
             return "it is coded after the stay"
         case IndexLongerThan() if not (
             _sees_the_end(cohort) or cohort.predict_at.offset.is_at_least(condition.index_longer_than)
         ):
-            return "how long the stay lasts is not known yet"
+            return "the length of the stay is not known yet"
     return ""
 
 
@@ -64,15 +64,15 @@ def _sees_the_end(cohort: Any) -> bool:
 
 
 def _is_later(point: TimePoint, cohort: Any) -> bool:
-    """Return whether a time may lie after the prediction."""
-    at, is_shifted_on = cohort.predict_at, point.sign > 0 and point.offset.count > 0
+    """Return whether a time can be after the prediction."""
+    predict_at, is_shifted_on = cohort.predict_at, point.sign > 0 and point.offset.count > 0
     if point.anchor == "end_of_data":
         return True
-    if point.anchor == at.anchor:
-        return is_shifted_on and not at.offset.is_at_least(point.offset)
-    if point.anchor == "index.end":  # and the prediction is counted from the start
+    if point.anchor == predict_at.anchor:
+        return is_shifted_on and not predict_at.offset.is_at_least(point.offset)
+    if point.anchor == "index.end":  # the prediction is counted from the start
         return True
     if point.anchor == "birth":
         youngest = cohort.index.age
         return is_shifted_on and not (youngest and youngest[0].is_at_least(point.offset))
-    return is_shifted_on  # from the prediction, or from the start where it is made at the end
+    return is_shifted_on  # counted from the prediction, or from the start with a prediction at the end

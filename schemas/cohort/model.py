@@ -1,4 +1,4 @@
-"""The meaning of a cohort file: one pydantic model, hashed in a form that comments do not change."""
+"""The pydantic model of a cohort file; its hash does not depend on comments or layout."""
 
 import hashlib
 import json
@@ -21,11 +21,11 @@ from pydantic_core import PydanticCustomError
 
 from schemas.cohort.codes import VOCAB_NAMES, clean_pattern, pattern_fault
 from schemas.cohort.conditions import Condition, EncounterFilter
-from schemas.cohort.document import Document, Path, where
+from schemas.cohort.document import Document, Path, dotted
 from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.look_ahead import look_aheads
 from schemas.cohort.outcomes import Outcome
-from schemas.cohort.parts import Known, Part, one_or_more
+from schemas.cohort.parts import FileContext, Section, one_or_more
 from schemas.cohort.times import Duration, DurationField, PredictAtField, TimeField, duration
 from schemas.sources import SourceSpec, cohort_sources, sources
 
@@ -48,12 +48,12 @@ def _patterns(vocab: str) -> Any:
             raise PydanticCustomError("code", "{fault}", {"fault": fault})
         return clean_pattern(pattern)
 
-    one = Annotated[str, Field(min_length=1), AfterValidator(check)]
-    return Annotated[tuple[one, ...], BeforeValidator(one_or_more), Field(min_length=1)]
+    field_type = Annotated[str, Field(min_length=1), AfterValidator(check)]
+    return Annotated[tuple[field_type, ...], BeforeValidator(one_or_more), Field(min_length=1)]
 
 
-class CodeList(Part):
-    """Patterns by vocabulary, cleaned: upper case, no dots, `*` for a prefix."""
+class CodeList(Section):
+    """Code patterns by vocabulary, cleaned: upper case, no dots, a final `*` for a prefix."""
 
     icd10cm: _patterns("icd10cm") | None = None  # type: ignore[valid-type]
     icd9cm: _patterns("icd9cm") | None = None  # type: ignore[valid-type]
@@ -68,20 +68,20 @@ class CodeList(Part):
 
     @property
     def patterns(self) -> dict[str, tuple[str, ...]]:
-        """Return the patterns of every vocabulary the list names."""
-        named = {vocab: getattr(self, vocab) for vocab in VOCAB_NAMES}
-        return {vocab: found for vocab, found in named.items() if found}
+        """Return the patterns by vocabulary, for the vocabularies that have any."""
+        by_vocab = {vocab: getattr(self, vocab) for vocab in VOCAB_NAMES}
+        return {vocab: codes for vocab, codes in by_vocab.items() if codes}
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Which of a subject's matching encounters are index: all, the first, or the one nearest to an age."""
+    """Which of a patient's matching encounters are index: all, the first, or the one nearest to an age."""
 
-    which: Literal["every", "first", "nearest"]
+    rule: Literal["every", "first", "nearest"]
     age: Duration | None = None
 
     def __str__(self) -> str:
-        return f"nearest {self.age}" if self.age else self.which
+        return f"nearest {self.age}" if self.age else self.rule
 
 
 def _keep(value: Any) -> Keep:
@@ -91,12 +91,14 @@ def _keep(value: Any) -> Keep:
         return Keep(value)
     match = re.fullmatch(r"nearest +(\d.*)", value) if isinstance(value, str) else None
     if match is None:
-        raise PydanticCustomError("keep", "'{written}' is none of 'every', 'first', 'nearest 4 months'")
+        raise PydanticCustomError(
+            "keep", "'{value}' is not valid; write 'every', 'first' or e.g. 'nearest 4 months'"
+        )
     return Keep("nearest", duration(match[1]))
 
 
 def _day(value: Any) -> Any:
-    """Take no number for a date: YAML reads 20160101 as one."""
+    """Refuse a number as a date: YAML reads 20160101 as a number."""
     if isinstance(value, int | float):
         raise PydanticCustomError("date_type", "")
     return value
@@ -107,38 +109,38 @@ Day = Annotated[date, BeforeValidator(_day)]
 
 def _source(info: ValidationInfo) -> SourceSpec | None:
     """Return the source a cohort file names; None where it names none that there is."""
-    return sources().get(info.context.source or "") if isinstance(info.context, Known) else None
+    return sources().get(info.context.source or "") if isinstance(info.context, FileContext) else None
 
 
-class Index(Part):
+class Index(Section):
     """The encounters a prediction is made for."""
 
     encounter: EncounterFilter
     from_: Day | None = Field(default=None, alias="from")
     to: Day | None = None
-    age: tuple[DurationField, DurationField] | None = None  # closed at the first, open at the second
+    age: tuple[DurationField, DurationField] | None = None  # first <= age < second
     keep: Annotated[Keep, BeforeValidator(_keep), PlainSerializer(str)] = Keep("every")
 
     @model_validator(mode="after")
-    def _dates_mean_something(self, info: ValidationInfo) -> Self:
+    def _check_dates_and_ages(self, info: ValidationInfo) -> Self:
         source = _source(info)
         if source and source.has_shifted_dates and (self.from_ or self.to):
             raise PydanticCustomError(
                 "shifted",
-                "'from' and 'to' mean nothing in {title}, where dates are shifted",
+                "'from' and 'to' cannot be used on {title}, where dates are shifted",
                 {"title": source.title},
             )
         if self.from_ and self.to and self.to < self.from_:
-            raise PydanticCustomError("dates", "'to' is before 'from', so no encounter is meant")
+            raise PydanticCustomError("dates", "'to' is before 'from', so no encounter matches")
         if self.age and self.age[0].is_at_least(self.age[1]):
             raise PydanticCustomError(
-                "ages", "'age' holds none: it runs from the first up to and without the second"
+                "ages", "'age' is empty: it runs from the first age up to, but not including, the second"
             )
         return self
 
 
-class FeatureRule(Part):
-    """What a model may see: events known by `predict_at`, less the dropped kinds."""
+class FeatureRule(Section):
+    """What a model may see: events known by `predict_at`, without the dropped kinds."""
 
     until: Literal["predict_at"]
     since: TimeField | None = None
@@ -147,45 +149,45 @@ class FeatureRule(Part):
 
     @model_validator(mode="after")
     def _since_is_before_the_prediction(self) -> Self:
-        since = self.since
-        late = since and since.anchor == "predict_at" and (since.sign > 0 or not since.offset.count)
-        if since and (late or since.anchor not in ("predict_at", "index.start")):
+        start = self.since
+        late = start and start.anchor == "predict_at" and (start.sign > 0 or not start.offset.count)
+        if start and (late or start.anchor not in ("predict_at", "index.start")):
             message = (
-                "features cannot begin at '{since}'; write e.g. 'predict_at - 365 days' or 'index.start'"
+                "features cannot start at '{since}'; write e.g. 'predict_at - 365 days' or 'index.start'"
             )
-            raise PydanticCustomError("since", f"since: {message}", {"since": str(since)})
+            raise PydanticCustomError("since", f"since: {message}", {"since": str(start)})
         return self
 
 
 DayOfMonth = Annotated[int, Field(ge=1, le=31, strict=True)]
 
 
-class Split(Part):
-    """How subjects are parted: by the one hash every task shares, or by the day of birth."""
+class Split(Section):
+    """How patients are split: by the one hash that all tasks share, or by the day of birth."""
 
     hash: tuple[int, int, int] | None = None
-    test_if_birth_day: tuple[DayOfMonth, DayOfMonth] | None = None  # both in it
+    test_if_birth_day: tuple[DayOfMonth, DayOfMonth] | None = None  # first and last day, inclusive
 
     @model_validator(mode="after")
     def _one_rule(self, info: ValidationInfo) -> Self:
         if (self.hash is None) == (self.test_if_birth_day is None):
             raise PydanticCustomError(
-                "split", "write one of 'hash: [70, 15, 15]' and 'test_if_birth_day: [17, 24]'"
+                "split", "write either 'hash: [70, 15, 15]' or 'test_if_birth_day: [17, 24]'"
             )
         if self.hash not in (None, HASH_SPLIT):
             raise PydanticCustomError(
-                "split", "every task shares one split per patient; write 'hash: [70, 15, 15]'"
+                "split", "all tasks share one split of the patients; write 'hash: [70, 15, 15]'"
             )
         source = _source(info)
         if source and not source.has_birth_days and self.test_if_birth_day:
             raise PydanticCustomError(
-                "split", "{title} has no days of birth; write 'hash: [70, 15, 15]'", {"title": source.title}
+                "split", "{title} has no dates of birth; write 'hash: [70, 15, 15]'", {"title": source.title}
             )
         return self
 
 
-class Cohort(Part):
-    """One cohort file, valid; docs/cohorts.md says what its words mean."""
+class Cohort(Section):
+    """One valid cohort file; docs/cohorts.md defines its terms."""
 
     cohort: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)]
     about: Annotated[str, Field(min_length=1)]
@@ -208,25 +210,25 @@ class Cohort(Part):
         return [pair for item in self.require for pair in item.items()]
 
     def warnings(self) -> list[str]:
-        """Return what is odd in the file but does no harm."""
+        """Return a message for everything in the file that is odd but harmless."""
         used = _list_names(self.index) | _list_names(self.outcome)
         for _, condition in self.requirements:
             used |= _list_names(condition)
-        unused = [f"codes.{name}: this code list is never used" for name in self.codes if name not in used]
-        return unused + self._look_ahead_warnings()
+        messages = [f"codes.{name}: this code list is never used" for name in self.codes if name not in used]
+        return messages + self._look_ahead_warnings()
 
     def _look_ahead_warnings(self) -> list[str]:
-        """Return what of the choice is known only after the prediction and is not said to be meant."""
-        meant = self.looks_ahead or ()
+        """Return a message for each criterion known only after the prediction and not declared in `looks_ahead`."""
+        intentional = self.looks_ahead or ()
         return [
-            f"'{name}' looks past the prediction: {why}; nobody can ask for it when the model is used. "
-            f"Leave it out, or if it is meant say so by 'looks_ahead: [{name}]'"
-            for name, why in look_aheads(self).items()
-            if name not in meant
+            f"'{name}' looks past the prediction: {reason}, so it cannot be checked when the model is used. "
+            f"Remove it, or add 'looks_ahead: [{name}]' if it is intended"
+            for name, reason in look_aheads(self).items()
+            if name not in intentional
         ]
 
     def normalized(self) -> dict[str, Any]:
-        """Return the spec as plain data, defaults written out, codes cleaned."""
+        """Return the cohort as plain data, with defaults filled in and codes cleaned."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @property
@@ -235,22 +237,22 @@ class Cohort(Part):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def fault(self, path: Path, message: str) -> CohortError:
-        """Return an error with the file and line of `path`, for what shows only when the file is run."""
+        """Return an error with the file and line of `path`, for a fault that shows only when the file is run."""
         return self.faults([(path, message)])
 
-    def faults(self, found: Iterable[tuple[Path, str]]) -> CohortError:
-        """Return one error for several."""
-        told = [Fault(self._document.line(path), where(path), message) for path, message in found]
-        return CohortError(self._file, told)
+    def faults(self, messages: Iterable[tuple[Path, str]]) -> CohortError:
+        """Return one error for several faults."""
+        faults = [Fault(self._document.line(path), dotted(path), message) for path, message in messages]
+        return CohortError(self._file, faults)
 
 
-def _list_names(part: Part) -> set[str]:
-    """Return the code lists a part of the file refers to."""
+def _list_names(section: Section) -> set[str]:
+    """Return the names of the code lists a section of the file uses."""
     names: set[str] = set()
     for key in LIST_KEYS:
-        name = getattr(part, key, None)
+        name = getattr(section, key, None)
         names |= {name} if isinstance(name, str) else set()
     for key in ("encounter", "any_encounter"):
-        inner = getattr(part, key, None)
-        names |= _list_names(inner) if isinstance(inner, Part) else set()
+        inner = getattr(section, key, None)
+        names |= _list_names(inner) if isinstance(inner, Section) else set()
     return names

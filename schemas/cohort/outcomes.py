@@ -1,4 +1,4 @@
-"""What counts as the outcome, and in which window after the prediction it is looked for."""
+"""The outcomes a cohort can predict, and the time window after the prediction in which each is counted."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -7,12 +7,12 @@ from pydantic_core import PydanticCustomError
 
 from schemas.cohort.choice import TAG, key_of, one_of
 from schemas.cohort.conditions import EncounterFilter, IndexLongerThan
-from schemas.cohort.parts import ListName, Part, one_or_more
+from schemas.cohort.parts import ListName, Section, one_or_more
 from schemas.cohort.times import DaysField, RateField, TimeField, WindowField
 
 
-class _Windowed(Part):
-    """An outcome looked for in (predict_at, predict_at + within] or (predict_at, until]."""
+class _WindowOutcome(Section):
+    """An outcome in the window (predict_at, predict_at + within] or (predict_at, until]."""
 
     within: WindowField | None = None
     until: TimeField | None = None
@@ -21,54 +21,54 @@ class _Windowed(Part):
     def _one_window(self) -> Self:
         if (self.within is None) == (self.until is None):
             raise PydanticCustomError(
-                "window", "say how long: write one of 'within: 30 days' and 'until: index.end + 30 days'"
+                "window",
+                "one time window is needed; write either 'within: 30 days' or 'until: index.end + 30 days'",
             )
         return self
 
 
-class IndexDied(Part):
+class IndexDied(Section):
     index_died: Literal[True]
 
-    _not_here: ClassVar[dict[str, str]] = dict.fromkeys(
+    _misplaced_keys: ClassVar[dict[str, str]] = dict.fromkeys(
         ("within", "until"),
-        "index_died takes no length of time: it is death in the index stay, whenever; no later death is asked for",
+        "index_died takes no time window: it is death at any time in the index stay, and not after it",
     )
 
 
-class AnyEncounter(_Windowed):
+class AnyEncounter(_WindowOutcome):
     any_encounter: EncounterFilter
 
 
-class EncountersWith(_Windowed):
+class EncountersWith(_WindowOutcome):
     encounters_with: ListName
     at_least: int = Field(default=1, ge=1, le=1_000_000, strict=True)
     on_distinct_days: bool = False
 
 
-class AnyEvent(_Windowed):
+class AnyEvent(_WindowOutcome):
     any_event: ListName
 
 
-class EpisodesOf(_Windowed):
-    """Encounters with the codes, on days further apart than `new_episode_after`; the index's own is the first."""
+class EpisodesOf(_WindowOutcome):
+    """Episodes: encounters with the codes, more than `new_episode_after` apart; the index encounter is the first."""
 
     episodes_of: ListName
     new_episode_after: DaysField
     at_least: Annotated[tuple[RateField, ...], BeforeValidator(one_or_more), Field(min_length=1)]
 
 
-class ClassOf(Part):
+class ClassOf(Section):
     class_of: Literal["DX"]
     rank: int = Field(default=1, ge=1, le=1_000_000, strict=True)
     map: Literal["icd10_chapter"]
 
 
-class LabelsOf(Part):
+class LabelsOf(Section):
     labels_of: Literal["DX"]
     map: Literal["icd10_3char", "icd10_chapter"]
-    min_index: int = Field(
-        default=1, ge=1, le=1_000_000_000, strict=True
-    )  # index rows a label needs to be kept
+    # a label is kept if at least this many index rows have it
+    min_index: int = Field(default=1, ge=1, le=1_000_000_000, strict=True)
 
 
 OUTCOME_KEYS = (

@@ -1,4 +1,4 @@
-"""A cohort file read whole: its faults, all at once, or its meaning."""
+"""Parse a cohort file into a `Cohort`, or raise all of its faults at once."""
 
 from pathlib import Path as FilePath
 from typing import Any
@@ -11,14 +11,14 @@ from schemas.cohort.faults import CohortError, Fault
 from schemas.cohort.leaks import leaks
 from schemas.cohort.model import Cohort, FeatureRule
 from schemas.cohort.outcomes import Outcome
-from schemas.cohort.parts import Known
+from schemas.cohort.parts import FileContext
 from schemas.cohort.text import read_text
 from schemas.cohort.times import PredictAtField
-from schemas.cohort.wording import ITEM, fault_of
+from schemas.cohort.wording import ITEM, as_fault
 
 
 class _Clock(BaseModel):
-    """The sections the leak rules look at, read for themselves so that other faults do not hide a leak."""
+    """The sections the leak rules need, parsed on their own so that other faults do not hide a leak."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -37,17 +37,18 @@ def parse_cohort(path: FilePath) -> Cohort:
 
 
 def parse_text(text: str, *, file: str) -> Cohort:
-    """Return the cohort a YAML text defines; `file` is what faults call it.
+    """Return the cohort a YAML text defines; `file` is its name in messages.
 
     Raises:
-        CohortError: every fault of the text at once. An error nobody foresaw is one: it must not take other files down.
+        CohortError: every fault of the text at once. Unexpected errors are faults too, so that other files still load.
     """
     try:
         return _parse(text, file)
     except CohortError:
         raise
     except Exception as error:
-        message = f"cannot be understood ({type(error).__name__}); begin with a file that works and change it in steps"
+        name = type(error).__name__
+        message = f"cannot be understood ({name}); start from a file that works and change it step by step"
         raise CohortError(file, [Fault(1, "", message)]) from None
 
 
@@ -55,38 +56,40 @@ def _parse(text: str, file: str) -> Cohort:
     document = read_document(text)
     data = document.data
     if not isinstance(data, dict):
-        empty = Fault(1, "", "is not a cohort: no keys; start with 'cohort:' and a name")
+        empty = Fault(1, "", "this is not a cohort: it has no keys; start with 'cohort:' and a name")
         raise CohortError(file, document.faults or [empty])
-    known = Known(source=str(data.get("source", "")), code_lists=tuple(_mapping(data.get("codes"))))
-    cohort, faults = _validate(data, known, document)
-    faults += document.faults + _leak_faults(data, known, document)
+    context = FileContext(source=str(data.get("source", "")), code_lists=tuple(_mapping(data.get("codes"))))
+    cohort, faults = _validate(data, context, document)
+    faults += document.faults + _leak_faults(data, context, document)
     faults += _requirement_faults(data, document)
     if cohort is not None:
-        faults += _late_predictions(cohort, document) + _empty_window(cohort, document)
+        faults += _late_prediction_faults(cohort, document) + _empty_window_faults(cohort, document)
     if cohort is None or faults:
         raise CohortError(file, faults)
     cohort._file, cohort._document = file, document
     return cohort
 
 
-def _validate(data: dict[str, Any], known: Known, document: Document) -> tuple[Cohort | None, list[Fault]]:
+def _validate(
+    data: dict[str, Any], context: FileContext, document: Document
+) -> tuple[Cohort | None, list[Fault]]:
     try:
-        return Cohort.model_validate(data, context=known), []
+        return Cohort.model_validate(data, context=context), []
     except ValidationError as error:
-        return None, [fault_of(detail, document) for detail in error.errors(include_url=False)]
+        return None, [as_fault(detail, document) for detail in error.errors(include_url=False)]
 
 
-def _leak_faults(data: dict[str, Any], known: Known, document: Document) -> list[Fault]:
+def _leak_faults(data: dict[str, Any], context: FileContext, document: Document) -> list[Fault]:
     try:
-        clock = _Clock.model_validate(data, context=known)
+        clock = _Clock.model_validate(data, context=context)
     except ValidationError:
         return []
-    found = leaks(clock.predict_at, clock.features, clock.outcome)
-    return [Fault(document.line(path), "", f"LEAK: {message}") for path, message in found]
+    messages = leaks(clock.predict_at, clock.features, clock.outcome)
+    return [Fault(document.line(path), "", f"LEAK: {message}") for path, message in messages]
 
 
-def _late_predictions(cohort: Cohort, document: Document) -> list[Fault]:
-    """Ask for a stay that lasts until its prediction: one after discharge or death is no prediction."""
+def _late_prediction_faults(cohort: Cohort, document: Document) -> list[Fault]:
+    """Require that the stay lasts until its prediction: after discharge or death there is nothing to predict."""
     offset = cohort.predict_at.offset
     if cohort.predict_at.anchor == "index.end" or not offset.count:
         return []
@@ -94,30 +97,30 @@ def _late_predictions(cohort: Cohort, document: Document) -> list[Fault]:
     if any(length.index_longer_than.is_at_least(offset) for length in lengths):
         return []
     message = (
-        f"{cohort.predict_at} can fall after the stay; "
+        f"{cohort.predict_at} can be after the end of the stay; "
         f"add '- still in the stay: {{index_longer_than: {offset}}}' to require"
     )
     return [Fault(document.line(("predict_at",)), "predict_at", message)]
 
 
-def _empty_window(cohort: Cohort, document: Document) -> list[Fault]:
-    """Refuse an outcome looked for until a time that the prediction is never before."""
-    until, predict_at = getattr(cohort.outcome, "until", None), cohort.predict_at
-    if until is None:
+def _empty_window_faults(cohort: Cohort, document: Document) -> list[Fault]:
+    """Refuse an outcome whose `until` is never after the prediction."""
+    deadline, predict_at = getattr(cohort.outcome, "until", None), cohort.predict_at
+    if deadline is None:
         return []
-    is_early = until.sign < 0 or not until.offset.count
-    if until.anchor == predict_at.anchor:
-        never = is_early or predict_at.offset.is_at_least(until.offset)
+    is_early = deadline.sign < 0 or not deadline.offset.count
+    if deadline.anchor == predict_at.anchor:
+        is_empty = is_early or predict_at.offset.is_at_least(deadline.offset)
     else:
-        never = is_early and until.anchor in ("predict_at", "birth", "index.start")
+        is_empty = is_early and deadline.anchor in ("predict_at", "birth", "index.start")
     message = (
-        f"'{until}' is never after predict_at, so the window is empty; write e.g. 'predict_at + 30 days'"
+        f"'{deadline}' is never after predict_at, so the window is empty; write e.g. 'predict_at + 30 days'"
     )
-    return [Fault(document.line(("outcome", "until")), "outcome.until", message)] if never else []
+    return [Fault(document.line(("outcome", "until")), "outcome.until", message)] if is_empty else []
 
 
 def _requirement_faults(data: dict[str, Any], document: Document) -> list[Fault]:
-    """Hold requirements to `- name: condition`, every name once: each is a row of the attrition table."""
+    """Require `- name: condition` with unique names: each requirement is a row of the attrition table."""
     faults, names = [], set[str]()
     items = data.get("require")
     for place, item in enumerate(items if isinstance(items, list) else []):
@@ -127,11 +130,11 @@ def _requirement_faults(data: dict[str, Any], document: Document) -> list[Fault]
         for name in _mapping(item):
             if name in names:
                 faults.append(
-                    Fault(line, "require", f"two requirements are named '{name}'; name each differently")
+                    Fault(line, "require", f"two requirements are named '{name}'; give each its own name")
                 )
             if name in CONDITION_KEYS:
                 faults.append(
-                    Fault(line, "require", f"'{name}' stands where the requirement's name belongs; {ITEM}")
+                    Fault(line, "require", f"'{name}' is where the name of the requirement belongs; {ITEM}")
                 )
             names.add(name)
     return faults

@@ -1,4 +1,4 @@
-"""Lengths of time and points in time as a cohort file writes them: `18 months`, `index.end + 30 days`."""
+"""Lengths of time, rates and points in time in a cohort file: `18 months`, `3 in 6 months`, `index.end + 30 days`."""
 
 import re
 from dataclasses import dataclass
@@ -14,12 +14,13 @@ Anchor = Literal["index.start", "index.end", "predict_at", "birth", "end_of_data
 ANCHORS: tuple[str, ...] = get_args(Anchor)
 
 _UNITS = {"hour": "hours", "day": "days", "month": "months", "year": "years"}
-_MOST = {
+# the longest lengths of time: a date plus a longer one may be out of range
+_MAX = {
     "hours": 150 * 366 * 24,
     "days": 150 * 366,
     "months": 150 * 12,
     "years": 150,
-}  # a date plus more may be none
+}
 _DURATION = re.compile(r"(\d{1,6}) +(hour|day|month|year)s?")
 _RATE = re.compile(r"(\d{1,3}) +in +(.+)")
 _TIME = re.compile(r"([a-z_.]+)(?: *([+-]) *(.+))?")
@@ -28,7 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Duration:
-    """A length of time: calendar months, then exact microseconds. Years are twelve months."""
+    """A length of time, in calendar months or exact microseconds; a year is twelve months."""
 
     count: int
     unit: Literal["hours", "days", "months", "years"]
@@ -42,12 +43,12 @@ class Duration:
         exact = {"hours": timedelta(hours=1), "days": timedelta(days=1)}.get(self.unit, timedelta())
         return self.count * (exact // _MICROSECOND)
 
-    def is_at_least(self, other: "Duration") -> bool:
-        """Whether this is surely as long: a month counts as 28 days here and as 31 in `other`."""
+    def is_at_least(self, minimum: "Duration") -> bool:
+        """Return whether this is certainly as long as `minimum`: months count as 28 days here, as 31 in `minimum`."""
         day = timedelta(days=1) // _MICROSECOND
         shortest = self.microseconds + 28 * day * self.months
-        longest = other.microseconds + 31 * day * other.months
-        is_same = (self.months, self.microseconds) == (other.months, other.microseconds)
+        longest = minimum.microseconds + 31 * day * minimum.months
+        is_same = (self.months, self.microseconds) == (minimum.months, minimum.microseconds)
         return is_same or shortest >= longest
 
     def __str__(self) -> str:
@@ -56,7 +57,7 @@ class Duration:
 
 @dataclass(frozen=True)
 class TimePoint:
-    """An anchor, and a length of time after (sign 1) or before (sign -1) it."""
+    """An anchor and a length of time after it (sign 1) or before it (sign -1)."""
 
     anchor: Anchor
     sign: Literal[1, -1] = 1
@@ -70,34 +71,32 @@ class TimePoint:
 
 @dataclass(frozen=True)
 class Rate:
-    """So many within a length of time, both ends in it: `3 in 6 months`."""
+    """A number of times within a period, both ends included: `3 in 6 months`."""
 
     count: int
-    within: Duration
+    period: Duration
 
     def __str__(self) -> str:
-        return f"{self.count} in {self.within}"
+        return f"{self.count} in {self.period}"
 
 
 def duration(value: Any) -> Duration:
-    """Return the length of time a text says: `18 months`."""
+    """Parse a length of time such as `18 months`."""
     if isinstance(value, Duration):
         return value
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise PydanticCustomError("duration", "'{written}' is not a length of time; write e.g. '30 days'")
+        raise PydanticCustomError("duration", "'{value}' is not a length of time; write e.g. '30 days'")
     length = Duration(int(match[1]), cast(Any, _UNITS[match[2]]))
-    if length.count > _MOST[length.unit]:
-        raise PydanticCustomError(
-            "duration", "'{written}' is longer than any life; write at most '150 years'"
-        )
+    if length.count > _MAX[length.unit]:
+        raise PydanticCustomError("duration", "'{value}' is too long; write at most '150 years'")
     return length
 
 
 def _days(value: Any) -> Duration:
     length = duration(value)
     if length.unit == "hours":
-        raise PydanticCustomError("days", "'{written}' is counted in days here; write e.g. '14 days'")
+        raise PydanticCustomError("days", "'{value}' is not in days, months or years; write e.g. '14 days'")
     return length
 
 
@@ -106,9 +105,11 @@ def _rate(value: Any) -> Rate:
         return value
     match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise PydanticCustomError("rate", "'{written}' is not so many in so long; write e.g. '3 in 6 months'")
+        raise PydanticCustomError("rate", "'{value}' is not a rate; write e.g. '3 in 6 months'")
     if int(match[1]) < 2:
-        raise PydanticCustomError("rate", "'{written}': the index is the first episode; ask for 2 or more")
+        raise PydanticCustomError(
+            "rate", "'{value}': the index is the first episode, so the rate must be 2 or more"
+        )
     return Rate(int(match[1]), _days(match[2]))
 
 
@@ -117,7 +118,7 @@ def _window(value: Any) -> Duration | Literal["end_of_data"]:
         return "end_of_data"
     length = duration(value)
     if not length.count:
-        raise PydanticCustomError("window", "'{written}' is an empty window; write e.g. '30 days'")
+        raise PydanticCustomError("window", "'{value}' is an empty window; write e.g. '30 days'")
     return length
 
 
@@ -126,7 +127,7 @@ def _time(value: Any) -> TimePoint:
         return value
     match = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise PydanticCustomError("time", "'{written}' is not a time; write e.g. 'index.end + 30 days'")
+        raise PydanticCustomError("time", "'{value}' is not a time; write e.g. 'index.end + 30 days'")
     if match[1] not in ANCHORS:
         raise PydanticCustomError("time", f"'{match[1]}' is not a time{did_you_mean(match[1], ANCHORS)}")
     sign: Literal[1, -1] = -1 if match[2] == "-" else 1
@@ -143,7 +144,7 @@ def _predict_at(value: Any) -> TimePoint:
     if time.anchor not in ("index.start", "index.end") or time.sign < 0:
         raise PydanticCustomError(
             "time",
-            "'{written}' is not a prediction time; write index.start or index.end, optionally + a length",
+            "'{value}' is not a prediction time; write index.start or index.end, optionally followed by '+ 24 hours'",
         )
     return time
 

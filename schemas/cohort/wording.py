@@ -1,15 +1,16 @@
-"""Pydantic's errors as sentences for the one who wrote the file."""
+"""Word pydantic's errors as sentences for the author of the cohort file."""
 
 from typing import Any
 
 from schemas.cohort.choice import TAG
-from schemas.cohort.document import Document, Path, where
+from schemas.cohort.document import Document, Path, dotted
 from schemas.cohort.faults import Fault
 
-ITEM = "each item is one '- name: condition'"
-MOST_QUOTED = 200  # letters of what the file says: after them comes what is wrong with it
-_WHOLE = {  # what is not one of the usual shapes, or has too few or too many entries
-    "index.age": "needs two ages, e.g. [18 years, 90 years]: from the first on, and under the second",
+ITEM = "write each requirement as '- name: condition'"
+MAX_QUOTED = 200  # characters quoted from the file, so that the message after them is still read
+# messages for sections that are missing, of the wrong shape, or have too few or too many entries
+_WHOLE = {
+    "index.age": "needs two ages, e.g. [18 years, 90 years]: from the first, and under the second",
     "split": "write '{hash: [70, 15, 15]}'",
     "split.hash": "write 'hash: [70, 15, 15]'",
     "split.test_if_birth_day": "needs two days of the month, e.g. [17, 24]",
@@ -24,7 +25,7 @@ _SHAPES = {
     "model_attributes_type": "a mapping, e.g. {key: value}",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number of usual size",
+    "int_parsing_size": "a whole number of reasonable size",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "date_type": "a date, e.g. 2016-01-01",
@@ -33,64 +34,64 @@ _SHAPES = {
 }
 
 
-def fault_of(detail: Any, document: Document) -> Fault:
-    """Turn one of pydantic's errors into a sentence for the one who wrote the file."""
+def as_fault(detail: Any, document: Document) -> Fault:
+    """Return one of pydantic's errors as a fault, worded for the author of the file."""
     path: Path = tuple(key for key in detail["loc"] if not str(key).startswith(TAG))
     kind = detail["type"]
-    if (whole := where(path)) in _WHOLE and kind in _NOT_WHOLE:
+    if (whole := dotted(path)) in _WHOLE and kind in _NOT_WHOLE:
         return Fault(document.line(path), whole, _WHOLE[whole])
     if kind == "missing":
-        return Fault(document.line(path[:-1]), where(path[:-1]), f"key '{path[-1]}' is missing")
+        return Fault(document.line(path[:-1]), dotted(path[:-1]), f"key '{path[-1]}' is missing")
     line = document.line(path)
     if kind == "unknown_key":
-        return Fault(line, where(path[:-1]), detail["msg"])
-    written = _short(document.written.get(path, str(detail["input"])))
+        return Fault(line, dotted(path[:-1]), detail["msg"])
+    text = _short(document.raw_text.get(path, str(detail["input"])))
     if detail["input"] is None:
-        return Fault(line, where(path), "is empty")
-    if kind in ("string_type", "literal_error") and path in document.written:
-        return Fault(line, where(path), _misread(detail["input"], written))
+        return Fault(line, dotted(path), "is empty")
+    if kind in ("string_type", "literal_error") and path in document.raw_text:
+        return Fault(line, dotted(path), _misread(detail["input"], text))
     if kind == "dict_type" and path[0] == "require" and len(path) == 2:
         return Fault(line, "require", ITEM)
-    return Fault(line, where(path), _sentence(detail, kind, written))
+    return Fault(line, dotted(path), _sentence(detail, kind, text))
 
 
-def _short(written: str) -> str:
-    return written if len(written) <= MOST_QUOTED else f"{written[:MOST_QUOTED]}…"
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
 
 
-def _sentence(detail: Any, kind: str, written: str) -> str:
+def _sentence(detail: Any, kind: str, text: str) -> str:
     if kind in _SHAPES:
-        shown = f"'{written}'" if not isinstance(detail["input"], dict | list) else "this"
-        return f"{shown} is not {_SHAPES[kind]}"
+        value = f"'{text}'" if not isinstance(detail["input"], dict | list) else "this"
+        return f"{value} is not {_SHAPES[kind]}"
     if kind in ("greater_than_equal", "less_than_equal"):
         if "test_if_birth_day" in detail["loc"]:
-            return f"'{written}' is not a day of the month"
+            return f"'{text}' is not a day of the month"
         bound = (
             f"{detail['ctx']['ge']:,} or more"
             if "ge" in detail["ctx"]
             else f"{detail['ctx']['le']:,} or less"
         )
-        return f"'{written}' will not do; write {bound}"
+        return f"'{text}' is out of range; write {bound}"
     if kind == "string_too_long":
-        return f"is too long a name; it has at most {detail['ctx']['max_length']}"
+        return f"the name is too long; write at most {detail['ctx']['max_length']} characters"
     if kind == "string_type":
-        return "is not a word or text"
+        return "must be a text"
     if kind == "literal_error" and detail["ctx"]["expected"] == "True":
         word = str(detail["loc"][-1])
-        return f"nothing stands after it; write '{'outcome' if word == 'index_died' else '- name'}: {word}'"
+        return f"takes no value; write '{'outcome' if word == 'index_died' else '- name'}: {word}'"
     if kind == "literal_error":
-        return f"'{written}' is not {detail['ctx']['expected'].replace(chr(39), '')}"
+        return f"'{text}' is not valid; write {detail['ctx']['expected'].replace(chr(39), '')}"
     if kind == "string_pattern_mismatch":
-        return f"'{written}' is not a name: lower-case letters, digits and _, a letter first"
+        return f"'{text}' is not a valid name; use lower-case letters, digits and _, starting with a letter"
     message: str = detail["msg"]
-    return message.replace("{written}", written)
+    return message.replace("{value}", text)
 
 
-def _misread(value: Any, written: str) -> str:
-    """Say how YAML read an unquoted word."""
+def _misread(value: Any, text: str) -> str:
+    """Return a sentence that says how YAML read an unquoted word."""
     if isinstance(value, bool):
-        return f"{written} was read as {str(value).lower()}; put it in quotes"
+        return f"{text} was read as {str(value).lower()}; put it in quotes"
     if isinstance(value, int | float):
-        lost = ", or a trailing zero is lost" if "." in written else ""
-        return f"{written} was read as a number; put it in quotes{lost}"
-    return f"{written} was read as a date; put it in quotes"
+        hint = " to keep trailing zeros" if "." in text else ""
+        return f"{text} was read as a number; put it in quotes{hint}"
+    return f"{text} was read as a date; put it in quotes"

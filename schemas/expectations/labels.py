@@ -86,8 +86,10 @@ def _label_rules(task: Task) -> tuple[Rule, ...]:
 
 def _splits(task: Task) -> View:
     """One row per split; a model needs at least two classes (of a list: one) in each."""
-    label, needed = ("unnest(label)", 1) if task.label_type == "list" else ("label", 2)
-    rule = holds("split_has_classes_to_tell_apart", f"classes >= {needed}", "label", "split", severity="WARN")
+    label, min_classes = ("unnest(label)", 1) if task.label_type == "list" else ("label", 2)
+    rule = holds(
+        "split_has_classes_to_tell_apart", f"classes >= {min_classes}", "label", "split", severity="WARN"
+    )
     query = f"""
         SELECT split, count(DISTINCT label) AS classes
         FROM (SELECT unnest({list(SPLITS)}) AS split) LEFT JOIN (SELECT split, {label} AS label FROM labels)

@@ -67,29 +67,29 @@ def of_kinds(bounds: Mapping[str, Bounds], claim: str, broken: str, of: str, *co
 
 def _known() -> list[Rule]:
     """Return the rules no row may break: subjects and stays are there, what is coded at the end is known then."""
-    none = (None, 0.0)
+    never = (None, 0.0)
     stay = "encounter_is_known_and_of_its_subject"
     return [
-        *counted("subject_is_known", "of_nobody", "events", "subject_id", bounds=none),
-        *counted(stay, "of_no_such_stay", "with_stay", "encounter_id", "subject_id", bounds=none),
+        *counted("subject_is_known", "of_nobody", "events", "subject_id", bounds=never),
+        *counted(stay, "of_no_such_stay", "with_stay", "encounter_id", "subject_id", bounds=never),
         *(rule for kind in CODED_AT_THE_END for rule in _known_from_the_end_on(kind)),
     ]
 
 
 def _known_from_the_end_on(kind: str) -> list[Rule]:
-    before, of = (
+    broken, of = (
         f"CASE kind WHEN '{kind}' THEN {count} END" for count in ("known_before_the_end", "with_stay")
     )
     name = f"{CODES_OF[kind]}_is_known_from_the_end_on"
-    return counted(name, before, of, "available_at", "encounter_id", bounds=(None, 0.0))
+    return counted(name, broken, of, "available_at", "encounter_id", bounds=(None, 0.0))
 
 
 def _sound() -> list[Rule]:
     """Return the rules on all kinds alike: within a life, and no value that nothing measures."""
-    within = (0.001, 0.05)
+    bounds = (0.001, 0.05)
     return [
-        *counted("events_precede_death", "after_death", "of_the_dead", "time", bounds=within),
-        *counted("events_follow_birth", "before_birth", "events", "time", bounds=within),
+        *counted("events_precede_death", "after_death", "of_the_dead", "time", bounds=bounds),
+        *counted("events_follow_birth", "before_birth", "events", "time", bounds=bounds),
         *counted("value_is_of_a_usual_size", "large", "with_value", "value", bounds=(0, None)),
         *counted("value_is_of_a_possible_size", "impossible", "with_value", "value", bounds=(None, 0.001)),
     ]

@@ -56,13 +56,15 @@ _COVERED = f"""
 
 def sampled_events(usual: Usual) -> list[View]:
     """Return the views on a sample of the subjects: it, then what is counted in it."""
-    repeated = of_kinds(usual.repeated, "{}_are_recorded_once", "repeated", "events", "time", "code", "value")
+    duplicates = of_kinds(
+        usual.repeated, "{}_are_recorded_once", "repeated", "events", "time", "code", "value"
+    )
     of_one_sex = counted(
         "codes_of_one_sex_fit_the_subject", "contradicted", "codes", "code", "sex", bounds=(0.02, 0.50)
     )
     return [
         View("events_sampled", _SAMPLE, is_stored=True),
-        View("events_repeated", _REPEATS, tuple(repeated), is_stored=True),
+        View("events_repeated", _REPEATS, tuple(duplicates), is_stored=True),
         View("codes_of_one_sex", _SEX_CODES, tuple(of_one_sex), is_stored=True),
         View("stays_with_events", _COVERED, tuple(_covered(usual)), is_stored=True, label="kind"),
         measured_items(),

@@ -76,7 +76,12 @@ def counted_lives() -> View:
     """Return the rules on subjects, counted."""
     rules = (
         *counted(
-            "birth_dates_differ", "born_together", "births", "birth_date", bounds=(0.50, None), few=ALIKE
+            "birth_dates_differ",
+            "born_together",
+            "births",
+            "birth_date",
+            bounds=(0.50, None),
+            tolerance=ALIKE,
         ),
         *counted("subjects_are_mostly_alive", "deaths", "subjects", "death_date", bounds=(0.90, None)),
     )
@@ -107,20 +112,24 @@ def _times_of_day(usual: UsualStays) -> list[Rule]:
 
 
 def _deaths(usual: UsualStays) -> list[Rule]:
-    rarely, apart = (0.001, 0.05), (0.05, 0.50)
+    rarely, seldom = (0.001, 0.05), (0.05, 0.50)
     last, inside, agree = (
         "deaths_end_the_last_stay",
         "deaths_lie_in_their_stays",
         "death_times_agree_with_death_dates",
     )
-    some = f"stays < {FEWEST_STAYS_WITHOUT_DEATH} OR deaths > 0"
+    has_enough_deaths = f"stays < {FEWEST_STAYS_WITHOUT_DEATH} OR deaths > 0"
     return [
         *counted("stays_are_mostly_survived", "deaths", "stays", "died", bounds=usual.died),
-        *counted(last, "deaths_before_another", "deaths", "died", "start", bounds=apart),
-        *counted(inside, "deaths_outside", "death_times", "death_time", "start", "end", bounds=apart),
-        *counted(agree, "deaths_apart", "deaths_dated_twice", "death_time", "death_date", bounds=apart),
+        *counted(last, "deaths_before_another", "deaths", "died", "start", bounds=seldom),
+        *counted(inside, "deaths_outside", "death_times", "death_time", "start", "end", bounds=seldom),
+        *counted(agree, "deaths_apart", "deaths_dated_twice", "death_time", "death_date", bounds=seldom),
         *counted("stays_precede_death", "after_death", "of_the_dead", "start", "death_date", bounds=rarely),
-        *([holds("some_stays_end_in_death", some, "died", severity="WARN")] if usual.has_deaths else []),
+        *(
+            [holds("some_stays_end_in_death", has_enough_deaths, "died", severity="WARN")]
+            if usual.has_deaths
+            else []
+        ),
     ]
 
 
@@ -129,6 +138,6 @@ def _ages(usual: UsualStays) -> list[Rule]:
     return [
         *counted("stays_are_of_adults", "of_minors", "with_age", age, bounds=usual.of_minors),
         *counted("stays_are_of_the_under_100", "of_the_oldest", "with_age", age, bounds=(0.01, None)),
-        *counted("ages_differ", "of_one_age", "with_age", age, bounds=usual.of_one_age, few=ALIKE),
+        *counted("ages_differ", "of_one_age", "with_age", age, bounds=usual.of_one_age, tolerance=ALIKE),
         *counted(fit, "with_unlike_ages", "with_two_ages", age, "birth_date", bounds=(0.001, 0.05)),
     ]

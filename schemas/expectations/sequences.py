@@ -190,19 +190,19 @@ def _tokens() -> View:
 
 
 def _encounters() -> View:
-    both = "start IS NOT NULL AND set_start IS NOT NULL"
+    is_matched = "start IS NOT NULL AND set_start IS NOT NULL"
     rules = (
         holds("set_is_an_encounter", "start IS NOT NULL", "encounter_id"),
         holds("encounter_has_a_set", "set_start IS NOT NULL", "encounter_id"),
-        holds("set_starts_with_its_encounter", f"CASE WHEN {both} THEN start = set_start END", "start"),
+        holds("set_starts_with_its_encounter", f"CASE WHEN {is_matched} THEN start = set_start END", "start"),
         holds(
             "set_ends_with_its_encounter",
-            f'CASE WHEN {both} THEN "end" IS NOT DISTINCT FROM set_end END',
+            f'CASE WHEN {is_matched} THEN "end" IS NOT DISTINCT FROM set_end END',
             "end",
         ),
         holds(
             "set_is_hidden_with_its_encounter",
-            f"CASE WHEN {both} THEN (flags & {TARGET_HIDDEN} <> 0) = (type IS NOT DISTINCT FROM '{HIDDEN}') END",
+            f"CASE WHEN {is_matched} THEN (flags & {TARGET_HIDDEN} <> 0) = (type IS NOT DISTINCT FROM '{HIDDEN}') END",
             "flags",
         ),
     )

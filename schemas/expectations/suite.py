@@ -108,8 +108,8 @@ class View:
     @property
     def sql(self) -> str:
         """The query with one boolean column for each rule that is written in SQL."""
-        written = [f'({rule.sql}) AS "{rule.name}"' for rule in self.sql_rules]
-        return f"SELECT {', '.join(['*', *written])} FROM ({self.query})"
+        checks = [f'({rule.sql}) AS "{rule.name}"' for rule in self.sql_rules]
+        return f"SELECT {', '.join(['*', *checks])} FROM ({self.query})"
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ class Suite:
 
 def each_once(table: str, key: str, *columns: str) -> str:
     """Return SQL for a table to look up by a key: where the rows are only counted, DuckDB then leaves the join out."""
-    chosen = ", ".join([key, *(f'any_value("{column}") AS "{column}"' for column in columns)])
-    return f"(SELECT {chosen} FROM {table} GROUP BY {key})"
+    selection = ", ".join([key, *(f'any_value("{column}") AS "{column}"' for column in columns)])
+    return f"(SELECT {selection} FROM {table} GROUP BY {key})"
 
 
 def holds(name: str, sql: str, *columns: str, severity: Severity = "ERROR", at_least: float = 1.0) -> Rule:
@@ -155,12 +155,12 @@ def holds(name: str, sql: str, *columns: str, severity: Severity = "ERROR", at_l
 
 
 def counted(
-    name: str, broken: str, of: str, *columns: str, bounds: Bounds | None, few: int = FEW
+    name: str, broken: str, of: str, *columns: str, bounds: Bounds | None, tolerance: int = FEW
 ) -> list[Rule]:
     """Return the rules that bound the share of broken rows: above the first bound `name` warns, above the second
     `most_name` stops.
 
-    Up to `few` rows break neither; where the bound is 0, one row does.
+    Up to `tolerance` rows break neither; where the bound is 0, one row does.
     """
     warn, error = bounds or (None, None)
     levels: list[tuple[str, Severity, float | None]] = [
@@ -175,7 +175,7 @@ def counted(
             at_least=1 - share,
             broken=broken,
             of=of,
-            few=few if share else 0,
+            few=tolerance if share else 0,
         )
         for each, severity, share in levels
         if share is not None

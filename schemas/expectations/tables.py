@@ -91,7 +91,7 @@ def events(layout: Layout, usual: Usual = HOSPITAL) -> Suite:
     `available_at` is never before `time`, odd stays included: their diagnoses count as known at their start.
     """
     kinds = " ".join(f"WHEN '{kind}' THEN vocab IN {vocabs}" for kind, vocabs in VOCABS_OF_KIND.items())
-    own = (
+    row_rules = (
         *not_null_as_in(EVENTS),
         one_of("kind", KINDS),
         holds("vocab_fits_kind", f"CASE kind {kinds} END", "kind", "vocab"),
@@ -118,7 +118,7 @@ def events(layout: Layout, usual: Usual = HOSPITAL) -> Suite:
         Table("subjects", layout.subjects, SUBJECTS),
         Table("encounters", layout.encounters, ENCOUNTERS),
     )
-    views = (View("events_rules", "FROM events", own), counted_events(usual), *sampled_events(usual))
+    views = (View("events_rules", "FROM events", row_rules), counted_events(usual), *sampled_events(usual))
     return Suite("events", tables, views)
 
 
@@ -135,10 +135,10 @@ def drug_lookup(layout: Layout) -> Suite:
         ),
         between("rows", 1),
     )
-    mapped = holds(
+    most_mapped = holds(
         "drug_given_has_an_atc", "coalesce(mapped, atc) IS NOT NULL", "atc", severity="WARN", at_least=0.60
     )
-    half = replace(mapped, name="half_of_the_drugs_given_have_an_atc", severity="ERROR", at_least=0.50)
+    half = replace(most_mapped, name="half_of_the_drugs_given_have_an_atc", severity="ERROR", at_least=0.50)
     drugs = each_once("drug_lookup", "name", "atc")
     query = f"SELECT mapped, atc FROM events v LEFT JOIN {drugs} d ON v.code = d.name WHERE kind = 'MED'"
     tables = (
@@ -147,7 +147,7 @@ def drug_lookup(layout: Layout) -> Suite:
     )
     views = (
         View("drug_lookup_rules", "FROM drug_lookup", rules, private=False),
-        View("drugs_given", query, (mapped, half)),
+        View("drugs_given", query, (most_mapped, half)),
     )
     return Suite("drug_lookup", tables, views, no_rows="WARN")
 

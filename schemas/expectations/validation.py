@@ -120,7 +120,7 @@ class Outcome:
 
     def line(self) -> str:
         """Return the outcome as a row of the table in `Validation.markdown`."""
-        allowed = f"{100 * (1 - self.rule.at_least):.3g}%" if self.rule.at_least < 1 else "none"
+        allowance = f"{100 * (1 - self.rule.at_least):.3g}%" if self.rule.at_least < 1 else "none"
         cells = (
             "✓" if self.passed else "✗",
             self.rule.severity,
@@ -128,7 +128,7 @@ class Outcome:
             ", ".join(self.rule.columns),
             self.rule.expectation,
             *self.shown,
-            allowed,
+            allowance,
         )
         return f"| {' | '.join(cells)} |"
 
@@ -153,23 +153,21 @@ class Validation:
 
     def markdown(self, severity: Severity | None = None) -> str:
         """Return the outcomes as a table, the failed ones first."""
-        chosen = self.outcomes if severity is None else self.of(severity)
+        outcomes = self.outcomes if severity is None else self.of(severity)
         head = "| | severity | what must hold | columns | expectation | against it | share | allowed |"
-        lines = [outcome.line() for outcome in sorted(chosen, key=lambda outcome: outcome.passed)]
+        lines = [outcome.line() for outcome in sorted(outcomes, key=lambda outcome: outcome.passed)]
         return "\n".join([head, "|---|---|---|---|---|--:|--:|--:|", *lines])
 
     def message(self, severity: Severity) -> str:
         """Return one line: how many expectations of this severity fail, which, and on how many rows."""
-        failed, all_ = self.failed(severity), self.of(severity)
+        failures, all_ = self.failed(severity), self.of(severity)
         rows = f"{shown_count(self.rows)} rows" if self.tells_rows else ""
-        if not failed:
+        if not failures:
             on = f" on {rows}" if rows else ""
             return f"{self.suite}: all {len(all_)} {severity} expectations hold{on}."
-        which = "; ".join(outcome.fault for outcome in failed)
-        fail = (
-            f"of {len(all_)} {severity} expectations {len(failed)} {'fails' if len(failed) == 1 else 'fail'}"
-        )
-        return f"{', '.join(filter(None, (self.suite, rows)))}: {fail}: {which}."
+        messages = "; ".join(outcome.fault for outcome in failures)
+        fail = f"of {len(all_)} {severity} expectations {len(failures)} {'fails' if len(failures) == 1 else 'fail'}"
+        return f"{', '.join(filter(None, (self.suite, rows)))}: {fail}: {messages}."
 
 
 def validate(suite: Suite) -> Validation:
@@ -198,7 +196,7 @@ def shape(suite: Suite) -> tuple[View, View]:
         expectation="expect_table_columns_to_match_ordered_list",
         arguments={"column_list": list(columns)},
     )
-    some = Rule(
+    has_rows = Rule(
         "there_are_rows",
         (),
         expectation="expect_table_row_count_to_be_between",
@@ -209,12 +207,12 @@ def shape(suite: Suite) -> tuple[View, View]:
         holds(f"{column}_is_{kind}", f"coalesce(\"{column}\" = '{kind}', false)", column)
         for column, kind in _duckdb_types(contract).items()
     )
-    found = ", ".join(
+    type_columns = ", ".join(
         f"max(data_type) FILTER (column_name = '{column}') AS \"{column}\"" for column in columns
     )
-    types_query = f"SELECT {found} FROM duckdb_columns() WHERE table_name = '{name}'"
+    types_query = f"SELECT {type_columns} FROM duckdb_columns() WHERE table_name = '{name}'"
     return (
-        View(f"{name}_columns", f"FROM {name}", (order, some)),
+        View(f"{name}_columns", f"FROM {name}", (order, has_rows)),
         View(f"{name}_types", types_query, types, private=False),
     )
 
@@ -261,10 +259,10 @@ class _Database:
     def run(self, views: Sequence[View]) -> list[Outcome]:
         """Return how the rules of views come out: those of Great Expectations first."""
         of_sql = [outcome for view in views for outcome in _count(self.connection, view)]
-        others = [view for view in views if view.expectations]
-        for view in others:
+        gx_views = [view for view in views if view.expectations]
+        for view in gx_views:
             self.connection.execute(f"CREATE VIEW {view.name} AS FROM ({view.query})")
-        outcomes = [outcome for view in others for outcome in _run_view(*self.context_and_source, view)]
+        outcomes = [outcome for view in gx_views for outcome in _run_view(*self.context_and_source, view)]
         return [
             replace(outcome, tells_rows=self.suite.tells_rows or not outcome.private)
             for outcome in [*outcomes, *of_sql]
@@ -297,9 +295,9 @@ def _create_tables(connection: duckdb.DuckDBPyConnection, suite: Suite, paths: D
         if table != suite.table:  # of which missing columns are an outcome, not a fault
             _require_columns(files, table.contract)
         rows = paths.parquet(*files)
-        numbered = paths.parquet(*files, options="filename = true, file_row_number = true")
+        with_positions = paths.parquet(*files, options="filename = true, file_row_number = true")
         connection.execute(f"CREATE VIEW {table.name} AS FROM {rows}")
-        connection.execute(f"CREATE VIEW {table.name}_files AS FROM {numbered}")
+        connection.execute(f"CREATE VIEW {table.name}_files AS FROM {with_positions}")
 
 
 def _require_columns(files: list[Path], contract: pa.Schema) -> None:
@@ -377,7 +375,7 @@ def expectation_suite(view: View) -> gx.ExpectationSuite:
 
 def _outcome(rule: Rule, result: Any, private: bool) -> Outcome:
     counts = result.result or {}
-    unexpected = counts.get("unexpected_count")
+    num_broken = counts.get("unexpected_count")
     rows = counts.get("element_count", 0) - (counts.get("missing_count") or 0)
-    computed = bool(counts)
-    return Outcome(rule, bool(result.success), unexpected, rows, computed, private)
+    is_computed = bool(counts)
+    return Outcome(rule, bool(result.success), num_broken, rows, is_computed, private)

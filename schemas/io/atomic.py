@@ -95,14 +95,14 @@ def part_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 
-def put_in_place(made: Path, path: Path) -> None:
+def put_in_place(part: Path, path: Path) -> None:
     """Rename a file that was written beside `path`, when it and then its new name are on the disk.
 
     Raises:
         OSError: it cannot be flushed or renamed; what stood at `path` is untouched.
     """
-    flush(made)
-    made.replace(path)
+    flush(part)
+    part.replace(path)
     flush(path.parent)
 
 

@@ -28,8 +28,8 @@ def replace_folder(target: Path) -> Iterator[Path]:
         with writing(target):
             restore(target)
             refuse_foreign(target)
-            for left in target.parent.glob(f".{escape(target.name)}.*part"):
-                _remove(left, target)
+            for leftover in target.parent.glob(f".{escape(target.name)}.*part"):
+                _remove(leftover, target)
             make_folder(aside)
             yield aside
             aside.rename(whole)  # from here on no worker finds it
@@ -38,11 +38,11 @@ def replace_folder(target: Path) -> Iterator[Path]:
             mark_all(whole)
             put_folder_in_place(whole, target)
     finally:
-        for left in (aside, whole):
-            _remove(left, target)
+        for leftover in (aside, whole):
+            _remove(leftover, target)
 
 
-def put_folder_in_place(made: Path, target: Path) -> None:
+def put_folder_in_place(part: Path, target: Path) -> None:
     """Rename a folder that was filled beside `target`, when all in it is on the disk; what stood there goes.
 
     A kill between the two renames leaves the old one beside `target`: see `restore`.
@@ -52,12 +52,12 @@ def put_folder_in_place(made: Path, target: Path) -> None:
         OSError: it cannot be flushed or renamed.
     """
     refuse_foreign(target)
-    flush_tree(made)
+    flush_tree(part)
     old = _old(target)
     if target.exists():
         shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
-    made.rename(target)
+    part.rename(target)
     flush(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
@@ -88,9 +88,9 @@ def _name_aside(target: Path) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
 
 
-def _remove(left: Path, target: Path) -> None:
+def _remove(leftover: Path, target: Path) -> None:
     """Rename a folder aside, then delete it, so that late workers cannot write to it."""
     nameless = _name_aside(target)
     with suppress(OSError):
-        left.rename(nameless)
+        leftover.rename(nameless)
     shutil.rmtree(nameless, ignore_errors=True)

@@ -110,9 +110,9 @@ def refuse_other_table(path: Path, contract: str) -> None:
         InputError: there is such a file.
     """
     if path.is_file() and (identity := fingerprint(path)) not in (contract.partition("/")[0], DAMAGED):
-        what = "is no table of ours" if _is_hash(identity) else f"is a table of another kind ({identity})"
+        problem = "is no table of ours" if _is_hash(identity) else f"is a table of another kind ({identity})"
         raise InputError(
-            f"{path}: {what}, and a table of {contract} would take its place. Move it, or name another file. It is "
+            f"{path}: {problem}, and a table of {contract} would take its place. Move it, or name another file. It is "
             "untouched."
         )
 
@@ -184,14 +184,14 @@ def adopt(folder: Path, prints: Mapping[str, str]) -> None:
         _write_mark(folder, {name: [print_] for name, print_ in prints.items()})
 
 
-def mark_placed(made: Path, path: Path) -> None:
+def mark_placed(part: Path, path: Path) -> None:
     """Mark a file that is about to take its place by `put_in_place`; raises as `refuse_foreign_files`.
 
     One that holds the same bytes already may stand there, whoever wrote it.
     """
-    if not path.is_file() or fingerprint(made) != fingerprint(path):
+    if not path.is_file() or fingerprint(part) != fingerprint(path):
         refuse_foreign_files([path])
-    _mark([made], [path])
+    _mark([part], [path])
 
 
 def _settle(parts: Sequence[Path], paths: Sequence[Path]) -> None:
@@ -245,8 +245,8 @@ def _marks_below(folder: Path) -> dict[Path, list[str]]:
 
 def _visible(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and not path.is_dir() and path.name != MANIFEST:
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not is_hidden and not path.is_dir() and path.name != MANIFEST:
             yield path
 
 

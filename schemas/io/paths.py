@@ -22,8 +22,8 @@ _NO_HIVE = "hive_partitioning = false"
 
 def scan_parquet(files: Path | Sequence[Path]) -> pl.LazyFrame:
     """Return the rows of these Parquet files, of which only what is asked for is read."""
-    listed = [files] if isinstance(files, Path) else files
-    return pl.scan_parquet([file.absolute() for file in listed], glob=False, hive_partitioning=False)
+    paths = [files] if isinstance(files, Path) else files
+    return pl.scan_parquet([file.absolute() for file in paths], glob=False, hive_partitioning=False)
 
 
 def scan_csv(file: Path, **options: Any) -> pl.LazyFrame:
@@ -55,8 +55,8 @@ class DuckDBPaths:
 
     def csv(self, file: Path, options: str) -> str:
         """Return SQL that reads one file of comma-separated text, packed if its name ends in .gz."""
-        packed = "gzip" if file.suffix == ".gz" else "none"
-        return f"read_csv({_quoted(self._name(file.absolute()))}, compression = '{packed}', {_NO_HIVE}, {options})"
+        compression = "gzip" if file.suffix == ".gz" else "none"
+        return f"read_csv({_quoted(self._name(file.absolute()))}, compression = '{compression}', {_NO_HIVE}, {options})"
 
     def database(self, file: Path) -> str:
         """Return the name to connect to a database by.

@@ -19,13 +19,13 @@ def scratch(folder: Path) -> Iterator[Path]:
         ContractError: it cannot be made.
     """
     try:
-        made = TemporaryDirectory(prefix=_PREFIX, dir=folder, ignore_cleanup_errors=True)
+        directory = TemporaryDirectory(prefix=_PREFIX, dir=folder, ignore_cleanup_errors=True)
     except OSError as error:
         raise ContractError(
             f"{folder}: a check works there, and cannot write ({error.strerror or type(error).__name__}). "
             "Free space or mend the folder's permissions and run again."
         ) from None
-    with made as place:
+    with directory as place:
         yield Path(place)
 
 
@@ -34,5 +34,5 @@ def clear_scratch(data_folder: Path) -> None:
 
     Checks of one run work side by side, so none of them can tell a dead one's folder from a living one's.
     """
-    for left in data_folder.glob(f"*/{_PREFIX}*"):
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in data_folder.glob(f"*/{_PREFIX}*"):
+        shutil.rmtree(leftover, ignore_errors=True)

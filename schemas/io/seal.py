@@ -18,10 +18,10 @@ def unsealed(text: str) -> str:
     Raises:
         ValueError: something in it was changed.
     """
-    found = _SEALED.fullmatch(text)
-    if found is None:
+    match = _SEALED.fullmatch(text)
+    if match is None:
         return text
-    body, sha256 = found.groups()
+    body, sha256 = match.groups()
     if _sha256(body) != sha256:
         raise ValueError("the seal is broken")
     return f"{body}\n}}\n"

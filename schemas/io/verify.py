@@ -70,10 +70,10 @@ def require_all(folder: Path, files: Sequence[Path]) -> None:
     if root is None:
         return
     above = folder.absolute().relative_to(root).as_posix()
-    there = {file.name for file in files}
+    names = {file.name for file in files}
     for place, (asset, _) in _record(root).files.items():
         path = Path(place)
-        if path.parent.as_posix() == above and path.suffix == ".parquet" and path.name not in there:
+        if path.parent.as_posix() == above and path.suffix == ".parquet" and path.name not in names:
             raise ContractError(
                 f"{folder / path.name}: {asset} wrote it, and it is gone; materialize {asset} again."
             )
@@ -109,20 +109,20 @@ def _stamp(path: Path) -> _Stamp:
 def _read_record(root: Path, stamps: tuple[_Stamp, ...]) -> _Record:
     files: dict[str, tuple[str, str]] = {}
     outputs: dict[str, str] = {}
-    damaged = []
+    unreadable = []
     for place, *_ in stamps:
         step = Path(place).name.removesuffix(".card.json")
         asset = asset_of(step, root.name)
         try:
             card = StepCard.read(Path(place).parent, step)
         except ContractError:
-            damaged.append(place)
+            unreadable.append(place)
             continue
         if card.files:  # a card of an earlier version has none
             outputs |= dict.fromkeys(card.outputs, asset)
             of_ours = {name: sha256 for name, sha256 in card.files.items() if _is_of(name, card.outputs)}
             files |= {name: (asset, sha256) for name, sha256 in of_ours.items()}
-    return _Record(files, outputs, tuple(damaged))
+    return _Record(files, outputs, tuple(unreadable))
 
 
 def _is_of(place: str, outputs: Iterable[str]) -> bool:

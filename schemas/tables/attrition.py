@@ -24,8 +24,8 @@ class Step:
     @property
     def percent(self) -> float:
         """Dropped, in percent of the rows before the step."""
-        before = self.index_rows + self.dropped
-        return 100 * self.dropped / before if before else 0.0
+        previous_rows = self.index_rows + self.dropped
+        return 100 * self.dropped / previous_rows if previous_rows else 0.0
 
     def __add__(self, other: "Step") -> "Step":
         """Return the same step of both's patients together, none of whom is in both."""
@@ -84,7 +84,7 @@ def _may_be_shown(row: Step, last: tuple[int, int] | None, *, first: bool) -> bo
     counts = (row.index_rows, row.patients)
     if last is None:
         return first and not any(map(is_small, counts))
-    differences = (before - now for before, now in zip(last, counts, strict=True))
+    differences = (previous - now for previous, now in zip(last, counts, strict=True))
     return not any(map(is_small, (*counts, *differences)))
 
 

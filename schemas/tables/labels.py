@@ -62,13 +62,13 @@ def read_task(path: Path) -> Task:
     if not path.is_file():
         raise ContractError(f"no file {path}; materialize the asset that writes it first.")
     try:
-        written = table_metadata(path).get("task")
+        task_json = table_metadata(path).get("task")
     except (pa.ArrowInvalid, OSError):
         raise ContractError(f"{path}: is no whole Parquet file; materialize its asset again.") from None
-    if written is None:
+    if task_json is None:
         raise ContractError(f"{path}: does not say which task it is of; materialize its asset again.")
     try:
-        return Task.model_validate_json(written)
+        return Task.model_validate_json(task_json)
     except ValidationError:  # pydantic's message quotes what it found
         raise ContractError(
             f"{path}: its task is not one we can read; materialize its asset again."

@@ -25,15 +25,15 @@ class Measure(_Part):
     high: float | None
     note: str = ""
 
-    def in_words(self, *, signed: bool = False) -> str:
+    def in_words(self, *, with_sign: bool = False) -> str:
         """Return `+0.031 (+0.012 to +0.050)`; the value alone without an interval; a dash where there is none."""
         if self.value is None:
             return "–"
-        sign = "+" if signed else ""
+        sign = "+" if with_sign else ""
         value, *ends = (
-            f"{one:{sign}.3f}".replace("-", "−")
-            for one in (self.value, self.low, self.high)
-            if one is not None
+            f"{number:{sign}.3f}".replace("-", "−")
+            for number in (self.value, self.low, self.high)
+            if number is not None
         )
         return f"{value} ({' to '.join(ends)})" if ends else value
 

@@ -33,8 +33,8 @@ class ShownSplits(BaseModel):
 
 def count_overlap(subjects: pa.Table, pretrain: str, task: str) -> int:
     """Return how many subjects are in one split of the pretraining and in one of the tasks."""
-    both = pc.and_(pc.equal(subjects["pretrain_split"], pretrain), pc.equal(subjects["split"], task))
-    return pc.sum(both).as_py() or 0
+    in_both = pc.and_(pc.equal(subjects["pretrain_split"], pretrain), pc.equal(subjects["split"], task))
+    return pc.sum(in_both).as_py() or 0
 
 
 def count_off_hash(subjects: pa.Table, column: str, low: float, high: float) -> int:

@@ -47,11 +47,13 @@ def refused(name: str, damage: Damage, pattern: str) -> Fault:
 FAULTS = [
     refused("a tag that makes a Python object", written("cohort: !!python/object:os.system x"), "tags"),
     refused("a tag whose reader crashes", written("cohort: !!timestamp no"), "tags"),
-    refused("1,200 brackets", written("[" * 1200), "more than 32 lists"),
+    refused("1,200 brackets", written("[" * 1200), "nested more than 32 levels deep"),
     refused("a pipe nobody writes into", made(os.mkfifo), "a pipe"),
     refused("a device without an end", made(lambda path: path.symlink_to("/dev/zero")), "a device"),
     refused(
-        "a number of 5,000 digits", written(GOOD.replace("hash: [70", "hash: [" + "7" * 5000)), "usual size"
+        "a number of 5,000 digits",
+        written(GOOD.replace("hash: [70", "hash: [" + "7" * 5000)),
+        "of reasonable size",
     ),
     refused("a length of 999,999 years", written(GOOD.replace("24 hours", "999999 years")), "any life"),
     refused("a list of aliases to itself", written("cohort: &a [*a]"), "aliases"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from schemas.cards import OF_A_COHORT
+from schemas.cards import COHORT_STEPS
 from schemas.layout import Layout
 from tests.support.commands import Run, run
 
@@ -59,6 +59,6 @@ def test_the_job_of_one_cohort_runs_on_what_is_there(full: Run, tmp_path: Path):
     )
     assert done.returncode == 0, done.output[-3000:]
     assert set(re.findall(r"(\w+) - unchanged: nothing to do", done.output)) == {
-        f"pcornet_autism_{what}" for what in OF_A_COHORT
+        f"pcornet_autism_{what}" for what in COHORT_STEPS
     }
     assert done.output.splitlines()[-1].endswith("reports/pcornet_autism/report.html")

@@ -64,7 +64,7 @@ def test_a_good_file_is_said_again_in_plain_english():
         "Predicted at: the end of the index encounter.",
         "From: everything known by the prediction.",
         "Outcome: another encounter of type ED, EI or IP starts within 30 days after the prediction.",
-        "Split: patients born on days 17 to 24 of a month are tested on.",
+        "Split: patients born on days 17 to 24 of a month are the test set.",
         "Codes of birth: ICD-10-CM Z38*; ICD-9-CM V30*, V31*, V32*, V33*, V34*, V35*, V36*, V37*, V38*, V39*.",
     ]
 
@@ -73,8 +73,8 @@ def test_episodes_in_english_say_what_is_the_first_and_what_a_new_one():
     text = RETURN_HOME.replace("{any_encounter: {type: [ED, EI, IP]}, within: 30 days}", EPISODES)
     assert in_english(parse_text(text, file="c.yaml"))[8] == (
         "Outcome: episodes of birth, 3 within 6 months or 4 within 12 months, the last of them within 1 year after the "
-        "prediction; the index encounter is the first episode, and a day more than 14 days after the last one with a "
-        "code begins a new one."
+        "prediction; the index encounter is the first episode, and an encounter more than 14 days after the "
+        "previous one with a code starts a new one."
     )
 
 

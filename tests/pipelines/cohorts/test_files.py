@@ -301,7 +301,7 @@ def test_all_that_the_data_cannot_answer_is_told_at_once(tmp_path):
     ]
     with pytest.raises(CohortError) as caught:
         write_labels(mimic("readmission", *changes), layout, RULES)
-    assert [(fault.line, fault.where) for fault in caught.value.faults] == [
+    assert [(fault.line, fault.key_path) for fault in caught.value.faults] == [
         (4, "index"),
         (4, "index.encounter.type"),
         (7, "require.admitted again later.after"),

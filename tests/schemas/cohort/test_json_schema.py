@@ -1,4 +1,4 @@
-"""The JSON Schema editors read: what the models give, no stricter than they are on a good file, and not blind."""
+"""Tests of the JSON Schema for editors: equal to the models' output, valid for good files, and able to find faults."""
 
 import json
 from datetime import date
@@ -21,7 +21,7 @@ def is_valid(text):
 
 
 def _dates_as_written(node):
-    """An editor's YAML knows no dates: they are text to it."""
+    """Return a document with its dates as text, as editors' YAML parsers read them."""
     if isinstance(node, dict):
         return {key: _dates_as_written(value) for key, value in node.items()}
     if isinstance(node, list):
@@ -29,14 +29,14 @@ def _dates_as_written(node):
     return node.isoformat() if isinstance(node, date) else node
 
 
-def test_the_file_in_the_repository_is_what_the_models_give():
-    """Write it again: python -m pipelines.cohorts schema > schemas/cohort/cohort.schema.json"""
+def test_schema_file_equals_the_output_of_the_models():
+    """To regenerate the file: python -m pipelines.cohorts schema > schemas/cohort/cohort.schema.json"""
     assert json.loads(FILE.read_text()) == json_schema()
     jsonschema.Draft7Validator.check_schema(json_schema())
 
 
 @pytest.mark.parametrize("path", COHORTS, ids=lambda path: path.stem)
-def test_every_cohort_file_of_ours_is_valid(path):
+def test_schema_accepts_every_cohort_file_in_the_repository(path):
     assert is_valid(path.read_text())
 
 
@@ -57,7 +57,7 @@ def test_every_cohort_file_of_ours_is_valid(path):
     ],
     ids=str,
 )
-def test_what_the_language_takes_the_schema_takes(change):
+def test_schema_accepts_a_file_that_the_parser_accepts(change):
     text = RETURN_HOME.replace(*change)
     assert text != RETURN_HOME
     parse_text(text, file="c.yaml")
@@ -89,7 +89,7 @@ def test_what_the_language_takes_the_schema_takes(change):
     ],
     ids=str,
 )
-def test_what_the_schema_refuses_the_language_refuses_too(change):
+def test_parser_refuses_a_file_that_the_schema_refuses(change):
     text = MORTALITY.replace(*change)
     assert text != MORTALITY
     assert not is_valid(text)

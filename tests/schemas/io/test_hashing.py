@@ -7,7 +7,7 @@ from schemas.io.hashing import file_sha256
 
 def read_bytes(path: Path) -> tuple[str, int]:
     told: list[int] = []
-    return file_sha256(path, told=told.append), sum(told)
+    return file_sha256(path, on_bytes=told.append), sum(told)
 
 
 def test_a_file_is_read_once_and_again_when_it_has_changed(tmp_path):
