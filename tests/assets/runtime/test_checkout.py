@@ -26,7 +26,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment in no checkout, with this checkout installed as `pip install --editable` does."""
     place = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
-    packages = place / "lib" / "python3.11" / "site-packages"
+    packages = place / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     for file in (ROOT / "assets" / "environment").glob("nest_environment.p*"):
         shutil.copy(file, packages)
     (packages / "_editable_impl_nest.pth").write_text(f"{ROOT}\n")
