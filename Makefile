@@ -1,5 +1,4 @@
 # `make mimic_full` takes a fresh checkout to a report; `make test` proves it.
-PYTHON ?= python3.11
 BIN := .venv/bin
 MIMIC ?= $(NEST_MIMIC_DIR)
 CROSSWALKS ?= $(NEST_VOCAB_DIR)
@@ -12,14 +11,27 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup mimic_full pcornet_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation bench-learning lint clean
 
+# by uv where there is one, which fetches a Python too; else by the first Python of these that starts (a shim may not) and
+# can make an environment. PYTHON=… names another. An environment that is there and fits is kept
+comma := ,
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import ensurepip, venv; $(FITS)' 2> /dev/null && echo $$python && break; done)
+UV = $(shell command -v uv 2> /dev/null)
+NAMED = $(filter command environment,$(origin PYTHON))
+HOW_TO_GET_ONE := no Python 3.11, 3.12 or 3.13 that can make an environment: apt install python3-venv (Debian, Ubuntu), \
+	or get uv (docs.astral.sh/uv), which fetches one; then make setup again
+PINNED := --quiet --constraint constraints.txt torch==2.13.0 --editable '.[dev]'
+
 setup: .venv/.installed
 
 .venv/.installed: pyproject.toml constraints.txt $(wildcard assets/environment/*)
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing the pinned packages into .venv; pip is quiet for some minutes"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	@$(BIN)/python -c 'import pip; $(FITS)' 2> /dev/null || $(if $(UV),\
+		$(UV) venv --quiet --seed --clear --python '$(if $(NAMED),$(PYTHON),>=3.11$(comma)<3.14)' .venv,\
+		$(or $(PYTHON),false) -m venv --clear .venv) || { echo "$(HOW_TO_GET_ONE)" >&2; exit 2; }
+	@echo "installing the pinned packages into .venv, by $(if $(UV),uv,pip); it is quiet for some minutes"
+	@$(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) $(PINNED)
+	@touch $@
 
 mimic_full: setup
 	$(BIN)/dagster job execute -j mimic_full
