@@ -58,7 +58,11 @@ def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHO
     """Return the faults of the cohort files for a source that cannot be read, and of those its data cannot answer."""
     taken = {f"{name}_{suffix}" for name in sources() for suffix in COHORT_STEPS}
     _, unread = read_folder(folder, taken, tuple(cohort_sources()))
-    lines = [str(error) for error in unread.values() if source_of_bad_file(error, tuple(cohort_sources())) == source]
+    lines = [
+        str(error)
+        for error in unread.values()
+        if source_of_bad_file(error, tuple(cohort_sources())) == source
+    ]
     for task in metrics["tasks"].values():
         lines += [warning for warning in task.get("warnings", []) if warning.startswith(CANNOT_ANSWER)]
     return lines

@@ -19,7 +19,9 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
     """
     users = scan_table(layout.subjects, SUBJECTS)
     train_users = users.filter(pl.col("split") != "val").select("subject_id").collect()["subject_id"]
-    return corpus.fit_vocab(layout, rules, subjects=train_users, excluded_encounters=last_visible_orders(layout))
+    return corpus.fit_vocab(
+        layout, rules, subjects=train_users, excluded_encounters=last_visible_orders(layout)
+    )
 
 
 def last_visible_orders(layout: Layout) -> pl.Series:

@@ -155,7 +155,9 @@ def nest_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.Da
             it names, and in none where it names none.
     """
     no_value = (pl.col("kind") == "LAB") & ~pl.col("value").is_finite().fill_null(False)
-    event_rows, flow = drop_rows(rows, {**_drop_reasons(pl.col("kind").is_null()), "no_finite_value": no_value})
+    event_rows, flow = drop_rows(
+        rows, {**_drop_reasons(pl.col("kind").is_null()), "no_finite_value": no_value}
+    )
     with_stays = event_rows if by_gaps is None else attach(event_rows, _spans(by_gaps))
     # what a gap forms may be longer than the stay in it
     stay_end = [] if by_gaps is None else [pl.when(clock.is_coded_at_the_end()).then("coded_at")]

@@ -183,7 +183,9 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
         spill = _spill(dataset, layout, aside / "spill", *columns)
         count = len(spill.buckets)
         code_table = (
-            None if dataset.is_nest_export else _classify_codes(spill, training_subjects(layout, rules), rules)
+            None
+            if dataset.is_nest_export
+            else _classify_codes(spill, training_subjects(layout, rules), rules)
         )
         for part, part_kinds in each_bucket(
             "meds_events", partial(extract_bucket_events, dataset, layout, spill, code_table, aside), count

@@ -205,7 +205,9 @@ def medication_rows(rows: pl.DataFrame) -> RowsAndFlow:
         pharmacy_id="pharmacy_id",
         rank="emar_seq",
     )
-    administered_rows, flow = drop_rows(with_times, {"event_txt": pl.col("event_txt").ne_missing("Administered")})
+    administered_rows, flow = drop_rows(
+        with_times, {"event_txt": pl.col("event_txt").ne_missing("Administered")}
+    )
     with_name = administered_rows.drop("event_txt").with_columns(
         code=map_distinct(administered_rows["medication"], _clean_names)
     )

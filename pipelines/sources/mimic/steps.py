@@ -248,7 +248,7 @@ def _spill_table(source: MimicSource, kind: str, spill: Spill, raw_counts: Mappi
 def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
     """Write drug_lookup/1 from the prescriptions of the fitted-on subjects."""
     owners = StayOwners(pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)))
-    training_subjects = training_subjects(layout, rules)
+    training_ids = training_subjects(layout, rules)
     path = source.path(PRESCRIPTIONS)
     progress = StepProgress(PRESCRIPTIONS, "rows", estimate_rows(path))
     flow, count_parts = Flow(source_rows=0, kept_rows=0), []
@@ -256,7 +256,7 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
         rows, row_flow = transforms.prescription_rows(batch)
         prescriptions, owner_flow = transforms.prescriptions(rows, owners)
         flow += row_flow.then(owner_flow)
-        training_rows = prescriptions.join(training_subjects, on="subject_id", how="semi")
+        training_rows = prescriptions.join(training_ids, on="subject_id", how="semi")
         count_parts.append(drugs.count_prescriptions(training_rows.lazy()).collect())
         progress.advance(batch.height)
     limits.refuse(PRESCRIPTIONS, flow)

@@ -12,7 +12,7 @@ from assets.resources import Workspace
 from assets.runtime import code_version as code
 from assets.runtime.code_version import code_version
 from assets.runtime.step_cache import once
-from assets.sources import mimic
+from assets.sources import common
 from assets.sources.fetch import FETCHED_ASSETS
 from schemas.cards import StepCard, files_of, stamps_of
 from schemas.errors import ContractError
@@ -183,11 +183,11 @@ def test_the_version_of_the_code_follows_every_import_and_data_file(
     )
 
 
-@pytest.mark.parametrize("source", ["mimic", "from_meds", "instacart", "pcornet"])
+@pytest.mark.parametrize("source", ["mimic", "meds", "instacart", "pcornet"])
 def test_no_code_of_a_vocabulary_or_a_set_redoes_an_extraction(source: str):
-    corpus = {"corpus", "data_card", "item_units", "seqsets", "tokens", "values"}
+    corpus = {"build", "data_card", "deciles_by_unit", "seqsets", "tokens", "deciles"}
     assert corpus <= {file.stem for file in code._reached(("pipelines.corpus.build",))}
-    assert not corpus & {file.stem for file in code._reached((f"pipelines.{source}",))}
+    assert not corpus & {file.stem for file in code._reached((f"pipelines.sources.{source}.steps",))}
 
 
 def test_every_asset_that_writes_has_a_version_of_its_code():
@@ -229,7 +229,7 @@ def test_no_step_reads_a_rule_its_key_does_not_hold(tmp_path: Path, monkeypatch:
         return once(layout, outputs, reads, watched, **source)
 
     monkeypatch.setattr(Settings, "rules", property(lambda _: Watched()))
-    monkeypatch.setattr(mimic, "once", watching)
+    monkeypatch.setattr(common, "once", watching)
     monkeypatch.setattr(cohort_assets, "once", watching)
     wanted = ("mimic_etl", "mimic_cohorts")
     assets = [
