@@ -403,7 +403,7 @@ FILES = [
         "patients_of_another_release",
         "admissions",
         of_another_release("patients"),
-        "name no known patient",
+        "name an unknown patient",
         "one release",
         "the ids of releases differ",
         column="subject_id",

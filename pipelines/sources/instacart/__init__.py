@@ -1,1 +1,1 @@
-"""Instacart: from its tables to events."""
+"""Instacart: from raw tables to events."""

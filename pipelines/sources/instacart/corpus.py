@@ -1,4 +1,4 @@
-"""The vocabulary and the sets of a shop: what `pipelines.corpus.build` does, with the basket asked for held back."""
+"""The vocabulary and the sets of Instacart: `pipelines.corpus.build` without the orders that are prediction targets."""
 
 import polars as pl
 
@@ -13,9 +13,9 @@ from schemas.tables.events import EVENTS, SUBJECTS
 
 
 def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
-    """Write vocab/1: of the training users' orders and of what was visible of the test users' before the last.
+    """Write vocab/1, fitted on the training users' orders and on the test users' visible orders before the last.
 
-    So under `fit_on: all`, too: what a user is asked for, or chosen by, is fitted on under no rules.
+    This also holds under `fit_on: all`: no rules fit on an order that is a prediction target or on validation users.
     """
     users = scan_table(layout.subjects, SUBJECTS)
     train_users = users.filter(pl.col("split") != "val").select("subject_id").collect()["subject_id"]
@@ -25,9 +25,10 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
 
 
 def last_visible_orders(layout: Layout) -> pl.Series:
-    """Return the encounter_id of each test user's last order that holds something visible.
+    """Return the encounter_id of each test user's last order that has visible products.
 
-    It is what one target asks for; it is fitted on under neither, so that both read the same vocabulary.
+    One of the two prediction targets is this order. It is left out of the fit for both, so that both use the same
+    vocabulary.
     """
     test_users = scan_table(layout.subjects, SUBJECTS).filter(pl.col("split") == "test").select("subject_id")
     last = (

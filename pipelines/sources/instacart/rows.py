@@ -1,7 +1,7 @@
 """Instacart's files as subjects, encounters and events: a user is a subject, an order an encounter, a product an event.
 
-Nothing in the files has a date. An order starts as many days after 2000-01-01 as the gaps up to it say, and among
-orders of one day the later one starts microseconds later: the order is that of order_number.
+The files have no dates. An order starts on 2000-01-01 plus the sum of the gaps before it; orders of the same day start
+microseconds apart, in the order of order_number.
 """
 
 from dataclasses import dataclass
@@ -16,16 +16,18 @@ from schemas.errors import InputError
 from schemas.tables.events import ENCOUNTERS, EVENTS, HIDDEN
 
 EVAL_SETS = ("prior", "train", "test")
-VALIDATION_START = 0.95  # of the users the provider trains on, by hash
+# training users whose hash is at least this are for validation
+VALIDATION_START = 0.95
 FIRST_DAY = pl.datetime(2000, 1, 1, time_unit="us")
 MICROSECONDS_PER_DAY = 86_400_000_000
 MAX_HISTORY_DAYS = 36_500
-MAX_UNKNOWN_SHARE = 0.001  # of the lines may name an order or a product that is in no table
+# the largest share of lines that may name an unknown order or product
+MAX_UNKNOWN_SHARE = 0.001
 REASONS = ("unknown_order", "hidden_order", "unknown_product")
 
 
 def refuse_invalid_orders(orders: pl.DataFrame) -> None:
-    """Raise InputError where the orders of a user cannot be put in a row, or one cannot be told to be seen or not."""
+    """Refuse orders that cannot be sorted within their user, or whose eval_set does not say if they are visible."""
     is_last = pl.col("order_number") == pl.col("order_number").max().over("user_id")
     days = pl.col("days_since_prior_order")
     faults = orders.select(
@@ -35,17 +37,17 @@ def refuse_invalid_orders(orders: pl.DataFrame) -> None:
         ),
         (~pl.col("eval_set").is_in(EVAL_SETS))
         .sum()
-        .alias("column eval_set: {} of {} rows hold no prior, train or test"),
+        .alias("column eval_set: {} of {} rows hold neither prior, train nor test"),
         ((pl.col("eval_set") != "prior") & ~is_last)
         .sum()
         .alias("column eval_set: {} of {} rows are train or test, but not the last order of their user"),
         (~days.is_between(0, MAX_HISTORY_DAYS))
         .sum()
-        .alias("column days_since_prior_order: {} of {} values are no days from 0 to 100 years"),
+        .alias("column days_since_prior_order: {} of {} values are not a number of days from 0 to 100 years"),
     ).row(0, named=True)
     messages = [text.format(f"{count:,}", f"{orders.height:,}") for text, count in faults.items() if count]
     if messages:
-        raise InputError(f"orders: {'; '.join(messages)}. Give the table as it was published, whole.")
+        raise InputError(f"orders: {'; '.join(messages)}. Give the whole table as it was published.")
 
 
 def _count_repeats(*columns: str) -> pl.Expr:
@@ -57,7 +59,10 @@ def _count_repeats(*columns: str) -> pl.Expr:
 
 
 def subjects(orders: pl.DataFrame) -> pl.DataFrame:
-    """Return subjects/1 in the provider's own split: test where the last order is, else train, some for validation."""
+    """Return subjects/1 in the provider's own split.
+
+    A user whose last order is of the test set is a test user; of the others, a share by hash is for validation.
+    """
     users = orders.group_by("user_id").agg(is_test=(pl.col("eval_set") == "test").any()).sort("user_id")
     by_hash = assign_split(users["user_id"], VALIDATION_START, 1.0)
     split = pl.when("is_test").then(pl.lit("test")).otherwise(by_hash)
@@ -66,9 +71,10 @@ def subjects(orders: pl.DataFrame) -> pl.DataFrame:
 
 
 def encounters(orders: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
-    """Return encounters/1, one per order, by (user_id, order_number); an order takes a microsecond.
+    """Return encounters/1, one per order, sorted by (user_id, order_number); an order lasts one microsecond.
 
-    A gap that is not given counts as 0 and is noted where it is not a first order's; so is one given for a first order.
+    A missing gap counts as 0 days, and is counted in the flow unless the order is a user's first. A gap given for a
+    first order is ignored and counted too.
     """
     in_order = orders.sort("user_id", "order_number")
     is_first = pl.col("user_id") != pl.col("user_id").shift(1).fill_null(pl.col("user_id") - 1)
@@ -86,7 +92,7 @@ def encounters(orders: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
         gap_before_a_first_order=(pl.col("is_first") & gap.is_not_null()).sum(),
     ).row(0, named=True)
     since_first = pl.col("gap_us").cum_sum().over("user_id")
-    # the place among the orders of one moment, so that each starts after the one before it
+    # the position among orders with the same start, so that each starts after the previous one
     place = pl.int_range(pl.len()).over("user_id", "since_first")
     start = FIRST_DAY + pl.duration(microseconds=pl.col("since_first") + place)
     stays = (
@@ -114,16 +120,16 @@ def encounters(orders: pl.DataFrame) -> tuple[pl.DataFrame, Flow]:
 
 @dataclass(frozen=True)
 class KnownIds:
-    """The orders and products there are, to look the lines up in."""
+    """The ids of all orders and products, to look up order lines in."""
 
-    order_id: NDArray[np.int64]  # rising
+    order_id: NDArray[np.int64]  # ascending
     subject_id: NDArray[np.int64]  # of each order
     is_hidden: NDArray[np.bool_]  # of each order
-    product_id: NDArray[np.int64]  # rising
+    product_id: NDArray[np.int64]  # ascending
 
     @classmethod
     def from_tables(cls, stays: pl.DataFrame, products: pl.Series) -> "KnownIds":
-        """Return what encounters/1 and the column of product ids hold."""
+        """Build the index from encounters/1 and the column of product ids."""
         by_id = stays.select("encounter_id", "subject_id", hidden=pl.col("type").eq_missing(HIDDEN)).sort(
             "encounter_id"
         )
@@ -132,10 +138,10 @@ class KnownIds:
 
 
 def select_visible_lines(lines: pl.DataFrame, ids: KnownIds) -> tuple[pl.DataFrame, Flow]:
-    """Return the lines of the visible orders and known products, and the flow.
+    """Return the lines of visible orders and known products, and the flow.
 
     Returns:
-        subject_id, encounter_id, product_id, add_to_cart_order; a line that repeats another stays.
+        subject_id, encounter_id, product_id, add_to_cart_order; repeated lines are kept.
     """
     order, has_order = _find_ids(ids.order_id, lines["order_id"])
     _, has_product = _find_ids(ids.product_id, lines["product_id"])
@@ -162,17 +168,17 @@ def _find_ids(
 
 
 def refuse_unknown_ids(table: str, flow: Flow) -> None:
-    """Raise InputError where more lines than a few name an order or a product that is in no table."""
+    """Refuse a table in which more than MAX_UNKNOWN_SHARE of the lines name an order or a product in no table."""
     for reason, column in (("unknown_order", "order_id"), ("unknown_product", "product_id")):
         if flow.dropped[reason] > MAX_UNKNOWN_SHARE * flow.source_rows:
             raise InputError(
                 f"{table}: column {column}: {dropped_sentence(reason, f'{flow.dropped[reason]:,}', flow.source_rows)} "
-                f"(more than {MAX_UNKNOWN_SHARE:.1%}). Give all tables of one release, whole."
+                f"(more than {MAX_UNKNOWN_SHARE:.1%}). Give all tables of one release, each complete."
             )
 
 
 def dropped_sentence(reason: str, count: str, rows: int) -> str:
-    """Say how many lines, exactly or as may be shown, were dropped for a reason."""
+    """Return a sentence on how many lines were dropped for a reason; `count` is exact or suppressed."""
     predicates = {
         "unknown_order": "name an order that is not in orders",
         "hidden_order": "are of a test order, whose products are withheld",
@@ -182,11 +188,11 @@ def dropped_sentence(reason: str, count: str, rows: int) -> str:
 
 
 def item_events(lines: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
-    """Return events/1 of the lines of some orders: at the order's start, ranked by product_id.
+    """Return events/1 of order lines: timed at the order's start, ranked by product_id.
 
     Args:
-        lines: subject_id, encounter_id, product_id, add_to_cart_order, which becomes the value.
-        stays: encounters/1 of at least these orders.
+        lines: subject_id, encounter_id, product_id, add_to_cart_order (which becomes the value).
+        stays: encounters/1, with at least the orders of these lines.
     """
     product = pl.col("product_id").cast(pl.String)
     lines_with_start = lines.join(

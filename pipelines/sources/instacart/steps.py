@@ -27,10 +27,10 @@ KIND = "ITEM"
 
 
 def inspect_raw(source: InstacartSource, layout: Layout) -> StepCard:
-    """Say which files there are, their sizes, hashes and rows.
+    """Write the card of the raw files: their sizes, hashes and row counts.
 
     Raises:
-        InputError: one is missing, lacks a column, or has quotes that would make rows vanish in a cell.
+        InputError: a file is missing, lacks a column, or has quotes that would swallow rows into one cell.
     """
     paths = {name: source.path(name) for name in READ}
     for name, path in paths.items():
@@ -85,7 +85,7 @@ def extract_encounters(source: InstacartSource, layout: Layout) -> StepCard:
 
 
 def extract_events(source: InstacartSource, layout: Layout) -> StepCard:
-    """Write events/1: a product in a visible order is an event of kind ITEM, at the order's start."""
+    """Write events/1: each product in a visible order is an ITEM event at the order's start."""
     orders = scan_table(layout.encounters, ENCOUNTERS).select("subject_id", "encounter_id", "type").collect()
     known_ids = transforms.KnownIds.from_tables(orders, source.read("products")["product_id"])
     buckets, raw_counts = Buckets.read(layout), StepCard.read(layout.cards, "raw").counts
@@ -108,7 +108,7 @@ def extract_events(source: InstacartSource, layout: Layout) -> StepCard:
 
 
 def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> int:
-    """Write the events of one bucket and return how many they are."""
+    """Write the events of one bucket and return their number."""
     orders = scan_table(layout.encounters, ENCOUNTERS).filter(spill.buckets.within(bucket))
     lines = pl.concat(spill.read(table, bucket) for table in ORDER_PRODUCTS)
     events = transforms.item_events(lines, orders.select("encounter_id", "start").collect())
@@ -119,10 +119,10 @@ def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> i
 def _spill_lines(
     source: InstacartSource, table: str, known_ids: transforms.KnownIds, spill: Spill, rows: int | None
 ) -> Flow:
-    """Route the lines we keep to their buckets and return how many there were; refuse more strays than a few.
+    """Route the selected lines to their buckets and return the flow; refuse a table with too many unknown ids.
 
     Args:
-        rows: how many there are, where `inspect_raw` counted them.
+        rows: the number of lines in the file, where `inspect_raw` counted them.
     """
     flow = Flow(source_rows=0, kept_rows=0, dropped=dict.fromkeys(transforms.REASONS, 0))
     progress = StepProgress(table, "rows", estimate_rows(source.path(table)))
@@ -144,8 +144,8 @@ def _capped_gap_notes(days: pl.Series) -> list[str]:
     if days.max() != CAPPED_DAYS:
         return []
     return [
-        f"No gap is longer than {CAPPED_DAYS} days: in the published files that stands for {CAPPED_DAYS} or more, and "
-        "days_since_prior and days_since_first are at least as given."
+        f"No gap is longer than {CAPPED_DAYS} days: the published files cap gaps at {CAPPED_DAYS}, so that "
+        "days_since_prior and days_since_first are at least the values given."
     ]
 
 
@@ -155,12 +155,12 @@ def _missing_gap_warnings(flow: Flow) -> list[str]:
         return []
     share = f"{shown_count(missing, flow.source_rows)} of {flow.source_rows:,} orders"
     return [
-        f"orders: {share} come after another of their user and do not say how many days after; counted as 0."
+        f"orders: {share} follow another order of their user but do not say how many days later; counted as 0."
     ]
 
 
 def _dropped_line_warnings(flows: dict[str, Flow]) -> list[str]:
-    """Return a sentence for each reason lines were dropped for, as it may be shown to anyone."""
+    """Return a sentence for each reason lines were dropped, with small counts suppressed."""
     return [
         f"{table}: {transforms.dropped_sentence(reason, shown_count(count, flow.source_rows), flow.source_rows)}; "
         "dropped."

@@ -1,4 +1,4 @@
-"""Which files and columns of Instacart are read, of what type, and where a user's copy lies."""
+"""The files and columns of Instacart that are read, their types, and the location of a user's copy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ READ: dict[str, Table] = {
     "products": Table({"product_id": INTEGER}, required=("product_id",)),
     **dict.fromkeys(ORDER_PRODUCTS, _LINES),
 }
-"""`held_out`, which some copies have beside these, is no input: a scorer alone may read it."""
+"""The input tables. Some copies also have `held_out`, which only a scorer may read."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class InstacartSource:
         """Return the file of a table.
 
         Raises:
-            InputError: there is none.
+            InputError: there is no such file.
         """
         path = find_file(self.folder, name)
         if path is None:
@@ -58,14 +58,14 @@ class InstacartSource:
 
 
 def find_source(folder: Path) -> InstacartSource:
-    """Return the source in `folder`.
+    """Return the Instacart source in `folder`.
 
     Raises:
-        InputError: the folder or a file is missing; the first one is named.
+        InputError: the folder or a file is missing; the message names the first.
     """
     if not folder.is_dir():
         raise InputError(
-            f"{folder}: no such folder. Name the one that holds Instacart's orders and order_products."
+            f"{folder}: no such folder. Name the folder that holds Instacart's orders and order_products."
         )
     source = InstacartSource(folder)
     for name in READ:

@@ -1,1 +1,1 @@
-"""MEDS: read from any dataset, and written from our events."""
+"""MEDS: any dataset read to events, and our events written as a dataset."""

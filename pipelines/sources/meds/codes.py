@@ -1,7 +1,7 @@
-"""MEDS codes to kinds, vocabularies and codes of ours, and back: the prefixes public MEDS extractions write.
+"""MEDS codes to our kinds, vocabularies and codes, and back, by the prefixes that public MEDS extractions write.
 
-A code no prefix declares stays whole, as an ITEM. Kinds decide when a code is known: what could have been coded for a
-bill counts as a diagnosis or a procedure.
+A code without a known prefix stays whole, as an ITEM. Kinds decide when a code is known: whatever could have been coded
+for billing counts as a diagnosis or a procedure.
 """
 
 from collections.abc import Mapping
@@ -17,20 +17,21 @@ from pipelines.events.code_mapping import (
     plain,
 )
 
-UNKNOWN = "UNK"  # where a part of a composite code is not known
+UNKNOWN = "UNK"  # stands for an unknown part of a composite code
 SEPARATOR = "//"
 
 BIRTH, DEATH = "MEDS_BIRTH", "MEDS_DEATH"
 GENDER, RACE, INSURANCE = "GENDER", "RACE", "INSURANCE"
 ADMISSION, DISCHARGE, STAY_DEATH = "HOSPITAL_ADMISSION", "HOSPITAL_DISCHARGE", "HOSPITAL_DEATH"
 DIED, ALIVE = "DIED", "ALIVE"
-VISIT, VISIT_END = ("VISIT", "VISIT_OCCURRENCE"), "VISIT_END"  # as converters from OMOP write a stay
+# as converters from OMOP write a stay
+VISIT, VISIT_END = ("VISIT", "VISIT_OCCURRENCE"), "VISIT_END"
 
 SUBJECT_CODES = (BIRTH, DEATH, GENDER, RACE, INSURANCE, "LANGUAGE", "MARITAL_STATUS", "ETHNICITY")
 ENCOUNTER_CODES = (ADMISSION, DISCHARGE, STAY_DEATH, *VISIT, VISIT_END)
-"""Codes that say who someone is and when a stay was: attributes and times, never tokens."""
+"""Codes of patients and stays: attributes and times, never tokens."""
 CONDITION_END = "condition_end"
-"""Says until when a diagnosis lasted, which another row is of."""
+"""The code of a row that says when a diagnosis ended; the diagnosis itself has its own row."""
 
 WRITTEN_PREFIXES = {
     ("DX", "icd9cm"): "DIAGNOSIS//ICD//9//",
@@ -59,14 +60,14 @@ CODE_PATTERNS = (
     (r"(?i)^NDC//?(\w+)$", "MED", "ndc"),
     (r"(?i)^CVX//?(\w+)$", "IMM", "cvx"),
 )
-"""Pattern of a MEDS code, its kind and vocabulary; the group is our code."""
+"""Pattern of a MEDS code, its kind and vocabulary; the pattern's group is our code."""
 
 WHOLE_CODE_PATTERNS = (
     (r"(?i)^(?:procedure_occurrence\w*|PROCEDURE//ICD|ICD9Proc|ICD10PCS|CPT4?|HCPCS)/(.+)$", "PR"),
     (r"(?i)^(?:condition_(?:occurrence|era)\w*|DIAGNOSIS|ICD(?:9|10|O3)\w*|SNOMED)/(.+)$", "DX"),
     (r"(?i)^drug_(?:exposure|era)\w*/(.+)$", "MED"),
 )
-"""Pattern and kind of what else says that it is one, in a vocabulary or by a number we do not know: it stays whole."""
+"""Pattern and kind of codes that name their kind, but in a vocabulary or by an id we do not know: they stay whole."""
 
 SELF_DESCRIBING_CODES = {
     "condition": r"(?i)^(?:condition_|SNOMED/|ICD)",
@@ -74,37 +75,37 @@ SELF_DESCRIBING_CODES = {
     "visit": r"(?i)^visit",
     "visit_detail": r"(?i)^visit_detail",
 }
-"""By OMOP table, the codes that say by themselves that they are from it; others get its name before them."""
+"""By OMOP table, the codes that show by themselves that they are from it; all others are prefixed with its name."""
 
 OMOP_NAMES = {name: f"{name}_occurrence" for name in ("condition", "procedure", "visit")}
-"""Tables that a converter calls by the first word of their name."""
+"""OMOP tables that a converter calls by the first word of their name."""
 
 NO_DIAGNOSES = ("measurement", "drug_exposure", "device_exposure", "specimen")
-"""OMOP tables whose SNOMED codes are no diagnoses: they get the table's name before them."""
+"""OMOP tables whose SNOMED codes are not diagnoses; they are prefixed with the table's name."""
 
 VALUE_PATTERNS = (
     (r"^LAB//(?:RESULT//)?(\d.*)$", "itemid"),
     (r"^LOINC//?(.+)$", "loinc"),
 )
-"""The same of codes with values; the unit stays in the code, for in another unit it is another measurement."""
+"""Pattern and vocabulary of codes with values; the unit stays in the code, as it makes another measurement."""
 
 TOKEN_PREFIX = {"rxnorm": "RX", "ndc": "NDC/", "snomed": "SNOMED/"}
-"""Before the code of a vocabulary in its token: one that has no parents looks like none that has."""
+"""The prefix of a vocabulary's codes in tokens, so that a code without parents is not taken for one with parents."""
 
 OTHER_VOCAB = "meds"
-"""The vocabulary of a code no prefix declares."""
+"""The vocabulary of a code without a known prefix."""
 
 PARENTS = {"DX": "ICD10CM", "PR": "ICD10PCS", "MED": "ATC"}
-"""The vocabulary that events of a kind are mapped to, as MEDS calls it."""
+"""The vocabulary that events of each kind are mapped to, by its name in MEDS."""
 
 
 def write_code() -> pl.Expr:
-    """Return an event's MEDS code: its prefix, its code, and the unit of a value or that a drug was given."""
+    """Return an event's MEDS code: prefix, code, and the unit of a value or the suffix of an administered drug."""
     return pl.concat_str(_prefix(), "code", _suffix())
 
 
 def read_written_code() -> pl.Expr:
-    """Return the code of an event whose MEDS code `write_code` wrote; the inverse, given kind, vocab and unit."""
+    """Return the code of an event from its MEDS code; the inverse of `write_code`, given kind, vocab and unit."""
     return pl.col("code").str.strip_prefix(_prefix()).str.strip_suffix(_suffix())
 
 
@@ -128,18 +129,18 @@ def _suffix() -> pl.Expr:
 
 
 def has_prefix(*names: str) -> pl.Expr:
-    """Return whether a MEDS code is one of `names` or begins with one and a slash, in upper or lower case."""
+    """Return whether a MEDS code is one of `names`, or one followed by a slash, in upper or lower case."""
     return pl.col("code").str.contains(rf"^(?i:{'|'.join(names)})(?:$|/)")
 
 
 def part_after(*names: str) -> pl.Expr:
-    """Return the part of a composite code after one of `names`, up to the next `//`; null where it is not known."""
+    """Return the part of a composite code after one of `names`, up to the next `//`; null where it is unknown."""
     part = pl.col("code").str.extract(rf"^(?i:{'|'.join(names)})//?(.+?)(?://|$)")
     return pl.when(part != UNKNOWN).then(part)
 
 
 def with_table_prefix(rows: pl.DataFrame) -> pl.DataFrame:
-    """Put the OMOP table a row is from before its code, where the code by itself would say something else.
+    """Prefix a code with the OMOP table of its row, where the code alone would be read as another kind.
 
     Args:
         rows: code, table.
@@ -158,17 +159,17 @@ def with_table_prefix(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def classify_codes(codes: pl.Series, numeric_codes: pl.Series) -> pl.DataFrame:
-    """Return what each code of any MEDS dataset is to us, one row each.
+    """Return the kind, vocabulary and code of each MEDS code, one row each.
 
-    ICD-9 codes stay what they are, E and V codes with a 9 before them: they would pass for ICD-10 codes.
+    ICD-9 codes stay ICD-9; E and V codes are prefixed with a 9, since they would pass for ICD-10 codes.
 
     Args:
-        codes: the codes, each once.
-        numeric_codes: those of them with values enough for deciles.
+        codes: distinct codes.
+        numeric_codes: those with enough values for deciles.
 
     Returns:
-        meds_code, kind, vocab, code, mapped, unit (null); the same as valued_kind … of a row with a value; is_valued;
-        is_mended where its letters are plain ones now; fault, one of CODE_FAULTS or null.
+        meds_code, kind, vocab, code, mapped, unit (null); valued_kind …, the same for a row with a value; is_valued;
+        is_mended where letters were replaced by plain ones; fault, one of CODE_FAULTS or null.
     """
     code, legible = pl.col("meds_code"), pl.col("legible")
     matches = pl.DataFrame({"meds_code": codes, "legible": plain(codes)}).with_columns(
@@ -205,7 +206,7 @@ def classify_codes(codes: pl.Series, numeric_codes: pl.Series) -> pl.DataFrame:
 
 
 def _fault() -> pl.Expr:
-    """Return which of CODE_FAULTS a declared code has; null where it has none."""
+    """Return which of CODE_FAULTS a code with a known prefix has; null without a fault."""
     vocab = pl.col("vocab")
     diagnosis_faults = code_faults("recorded", DIAGNOSIS_CODES, is_nine=vocab == "icd9cm")
     procedure_faults = code_faults("recorded", PROCEDURE_CODES, is_nine=vocab == "icd9pcs")
@@ -215,7 +216,7 @@ def _fault() -> pl.Expr:
 
 
 def _first_match(code: pl.Expr, names: Mapping[str, str]) -> pl.Expr:
-    """Return the name of the first pattern a code fits; null where it fits none."""
+    """Return the name of the first pattern that matches a code; null without a match."""
     return pl.coalesce(
         pl.when(code.str.contains(pattern)).then(pl.lit(name)) for pattern, name in names.items()
     )

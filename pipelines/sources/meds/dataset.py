@@ -1,4 +1,4 @@
-"""A MEDS dataset on disk: which files it has, whether they are MEDS, and its rows in batches, in our types."""
+"""A MEDS dataset on disk: its files, whether they are MEDS, and its rows in batches, in our types."""
 
 import json
 import os
@@ -28,16 +28,16 @@ from schemas.tables.meds import CORE, ENCOUNTER_COLUMNS, EXTENSIONS, MEDS_DATA, 
 
 ROWS_PER_BATCH = 500_000
 BY_GAPS = "none"
-TEMPORARY_NAME = "its name begins with a dot, as a temporary file's ({}). Rename it, or take it away."
+TEMPORARY_NAME = "its name begins with a dot, like a temporary file's ({}). Rename it, or remove it."
 
 _COLUMN_TYPES = pl.Schema(MEDS_DATA) | {
     "numeric_value": pl.Float64(),
     "end": pl.Datetime("us"),
     "table": pl.String(),
 }
-"""Our types; a value stored as double is one: a float32 would hold seven of its digits."""
+"""Our types. Values are read as doubles: a float32 would keep seven of a stored double's digits."""
 _END_COLUMN, _TABLE_COLUMNS = "end", ("table", "table_name")
-"""What converters from OMOP write beside a row: until when it lasted, and the table it is from."""
+"""Columns that converters from OMOP add: when a row ended, and the OMOP table it is from."""
 _REQUIRED_COLUMNS = ("subject_id", "time", "code")
 _ACCEPTED_TYPES = {
     pa.int64(): (pa.types.is_integer, "whole numbers"),
@@ -49,27 +49,27 @@ _ACCEPTED_TYPES = {
     pa.float32(): (lambda dtype: pa.types.is_floating(dtype) or pa.types.is_integer(dtype), "numbers"),
     pa.float64(): (pa.types.is_floating, "numbers"),
 }
-"""Of each type of MEDS_DATA: what a file may store instead, and how people call it."""
+"""For each type of MEDS_DATA, a test of the types a file may store instead, and their name in messages."""
 
 
 @dataclass(frozen=True)
 class MedsDataset:
-    """The files of a MEDS dataset, and what they have beside MEDS's own columns."""
+    """The files of a MEDS dataset, and the columns they have beside MEDS's own."""
 
     root: Path
     files: tuple[Path, ...]
-    is_nest_export: bool  # every file has our extension columns
-    encounter_column: str | None  # None: sets are formed by gaps
+    is_nest_export: bool  # written by `meds.export`: every file has our extension columns
+    encounter_column: str | None  # None: sets are formed by gaps in time
     table_column: str | None = None  # the OMOP table of a row, where every file has one
-    has_end: bool = False  # every file says until when a row lasted
+    has_end: bool = False  # every file has the end of its rows
 
     @property
     def folders(self) -> tuple[Path, Path]:
-        """The folders that are the dataset; what else lies beside them is not read."""
+        """The folders of the dataset; anything beside them is not read."""
         return self.root / data_subdirectory, (self.root / dataset_metadata_filepath).parent
 
     def name(self, file: Path) -> str:
-        """Return a file's place in the dataset, as messages say it."""
+        """Return a file's path within the dataset, for messages."""
         return file.relative_to(self.root).as_posix()
 
     def batches(self, *columns: str) -> Iterator[pl.DataFrame]:
@@ -78,13 +78,13 @@ class MedsDataset:
             yield from self.file_batches(file, *columns)
 
     def file_batches(self, file: Path, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield the rows of a file in the order stored, columns named and typed as in _COLUMN_TYPES.
+        """Yield the rows of a file in stored order, with columns named and typed as in _COLUMN_TYPES.
 
-        `encounter_id` is the dataset's encounter column; a column the file lacks is null. Where a row says what table
-        it is from, so does its code, see `with_table_prefix`.
+        `encounter_id` is the dataset's encounter column; a column that the file lacks is null. Where the dataset has
+        the OMOP table of its rows, codes are prefixed by `with_table_prefix`.
 
         Raises:
-            InputError: the file is damaged, its encounters are no whole numbers, or a value does not fit our type.
+            InputError: the file is damaged, encounter ids are not whole numbers, or a value does not fit our type.
         """
         num_rows = 0
         stored_as: dict[str, str | None] = {name: name for name in columns}
@@ -106,7 +106,7 @@ class MedsDataset:
                 yield with_table_prefix(rows).drop("table") if "table" in names else rows
 
     def splits(self) -> pl.DataFrame | None:
-        """Return subject_id, split as the dataset gives them; None where it does not."""
+        """Return subject_id, split from the dataset's metadata; None if it has no splits."""
         file = _find_splits(self.root)
         if file is None:
             return None
@@ -114,7 +114,7 @@ class MedsDataset:
         with _clear_errors(name, file), file.open("rb") as stream:
             parquet = pq.ParquetFile(stream)
             if not set(MEDS_SPLITS.names) <= set(parquet.schema_arrow.names):
-                raise InputError(f"{name}: no column subject_id or split. Write it as MEDS has it.")
+                raise InputError(f"{name}: no column subject_id or split. Write the file as MEDS specifies.")
             _require_types(name, parquet.schema_arrow, MEDS_SPLITS)
             raw = pl.DataFrame(parquet.read(MEDS_SPLITS.names))
         rows = raw.cast(pl.Schema(MEDS_SPLITS), strict=False)
@@ -128,9 +128,9 @@ class MedsDataset:
         num_lost = int((back.ne_missing(raw["encounter_id"])).sum())
         if num_lost:
             raise InputError(
-                f"{self.name(file)}: column {self.encounter_column}: {num_lost:,} of the first {rows.height:,} values are "
-                f"no whole numbers. Set NEST_MEDS_ENCOUNTER_COLUMN to a column of such, or to `{BY_GAPS}`: sets are "
-                "then formed by gaps."
+                f"{self.name(file)}: column {self.encounter_column}: {num_lost:,} of the first {rows.height:,} values "
+                "are not whole numbers. Set NEST_MEDS_ENCOUNTER_COLUMN to a column of whole numbers, or to "
+                f"`{BY_GAPS}`: sets are then formed by gaps."
             )
 
 
@@ -138,11 +138,12 @@ def find_dataset(folder: Path, encounter_column: str | None = None) -> MedsDatas
     """Return the MEDS dataset at `folder`.
 
     Args:
-        encounter_column: None: the first of ENCOUNTER_COLUMNS that a file has; `none`: sets by gaps.
+        encounter_column: The column to use; None: the first of ENCOUNTER_COLUMNS that a file has; `none`: form sets by
+            gaps.
 
     Raises:
-        InputError: there is no dataset.json, no data, or a file is none that can be read, lacks a column or has it in
-            another type; files differ in the encounter column, or in being ours.
+        InputError: dataset.json or the data are missing; a file cannot be read, lacks a column or has it in another
+            type; some files lack the encounter column or the extension columns that others have.
     """
     if not folder.is_dir():
         raise InputError(
@@ -174,7 +175,7 @@ def _is_stored(schema: pa.Schema, name: str, as_type: Callable[[pa.DataType], bo
 
 
 def _find_splits(root: Path) -> Path | None:
-    """Return the file of the splits; None where there is none."""
+    """Return the file of the splits, or None."""
     file = root / subject_splits_filepath
     if not os.path.lexists(file):
         return None
@@ -183,10 +184,11 @@ def _find_splits(root: Path) -> Path | None:
 
 
 def _find_shards(folder: Path) -> tuple[Path, ...]:
-    """Return the Parquet files in a folder and below, through links too.
+    """Return the Parquet files in a folder and below, following links.
 
     Raises:
-        InputError: there is none, or something there hides rows: no file by that name, or a folder one cannot enter.
+        InputError: there is no Parquet file, or rows are hidden by a broken link, a temporary name or an unreadable
+            folder.
     """
     paths = [path for path in leaves(folder) if path != folder or os.path.lexists(folder)]
     faults = {path: message for path in paths if (message := _hides_rows(path, folder))}
@@ -198,12 +200,12 @@ def _find_shards(folder: Path) -> tuple[Path, ...]:
         )
     files = tuple(sorted(path for path in paths if path.suffix == ".parquet"))
     if not files:
-        raise InputError(f"{folder}: no Parquet file there or below. Copy the dataset again, whole.")
+        raise InputError(f"{folder}: no Parquet file there or below. Copy the whole dataset again.")
     return files
 
 
 def _hides_rows(path: Path, folder: Path) -> str | None:
-    """Return what is wrong with what would be read, were it what its name says; None where nothing is."""
+    """Return why a path that should be read cannot be; None if it can, or need not be read."""
     is_shard, fault = path.suffix == ".parquet", problem_at(path)
     if any(part.startswith(".") for part in path.relative_to(folder).parts):
         return TEMPORARY_NAME if is_shard else None
@@ -224,7 +226,9 @@ def _require_metadata(folder: Path) -> None:
     except ValueError:
         metadata = None
     if not isinstance(metadata, dict):
-        raise InputError(f"{dataset_metadata_filepath}: is no JSON object ({file}). Write it as MEDS has it.")
+        raise InputError(
+            f"{dataset_metadata_filepath}: is not a JSON object ({file}). Write it as MEDS specifies."
+        )
 
 
 def _require_columns(name: str, schema: pa.Schema) -> None:
@@ -241,13 +245,13 @@ def _require_types(name: str, schema: pa.Schema, expected: pa.Schema) -> None:
         if field.name in schema.names and not _has_accepted_type(schema, field):
             raise InputError(
                 f"{name}: column {field.name} is stored as {schema.field(field.name).type}, but "
-                f"{_ACCEPTED_TYPES[field.type][1]} are needed. Write it again in MEDS's type (see `align` in the schemas "
-                "of the meds package)."
+                f"{_ACCEPTED_TYPES[field.type][1]} are needed. Write it again in MEDS's type, e.g. by `align` of the "
+                "meds package's schemas."
             )
 
 
 def _is_nest_export(schemas: list[pa.Schema]) -> bool:
-    """Return whether every file has our extension columns; raise InputError where only some have all of them."""
+    """Return whether every file has our extension columns; refuse a dataset in which only some files have them."""
     num_files = {
         column: sum(
             column in schema.names and _has_accepted_type(schema, MEDS_DATA.field(column))
@@ -263,7 +267,7 @@ def _is_nest_export(schemas: list[pa.Schema]) -> bool:
             for column, count in num_files.items()
             if count < len(schemas)
         )
-        raise InputError(f"data: {message}. Write it into all of them, or leave it out of all.")
+        raise InputError(f"data: {message}. Write the column into all files, or into none.")
     return False
 
 
@@ -285,21 +289,23 @@ def _is_text(dtype: pa.DataType) -> bool:
 
 
 def _encounter_column(setting: str | None, schemas: list[pa.Schema], is_nest_export: bool) -> str | None:
-    """Return the column that is set, else the first known one; raise InputError where a file lacks it."""
+    """Return the configured encounter column, else the first known one; refuse a column that some files lack."""
     if setting == BY_GAPS:
         return None
     num_files = Counter(name for schema in schemas for name in set(schema.names))
     if setting is not None and num_files[setting] < len(schemas):
         raise InputError(
-            f"NEST_MEDS_ENCOUNTER_COLUMN: not every file of the dataset has a column {setting}: {num_files[setting]:,} of "
-            f"{len(schemas):,} have. Name one that all have, or `{BY_GAPS}`: sets are then formed by gaps."
+            f"NEST_MEDS_ENCOUNTER_COLUMN: not every file of the dataset has a column {setting}: "
+            f"{num_files[setting]:,} of {len(schemas):,} have it. Name a column that all files have, or `{BY_GAPS}`: "
+            "sets are then formed by gaps."
         )
     candidates = ("encounter_id",) if is_nest_export else ENCOUNTER_COLUMNS
     column = setting or next((name for name in candidates if num_files[name]), None)
     if column is not None and num_files[column] < len(schemas):
         raise InputError(
-            f"data: column {column}: {num_files[column]:,} of {len(schemas):,} files have it. Write it into all of them, or "
-            f"set NEST_MEDS_ENCOUNTER_COLUMN to one that all have, or to `{BY_GAPS}`: sets are then formed by gaps."
+            f"data: column {column}: {num_files[column]:,} of {len(schemas):,} files have it. Write it into all files, "
+            f"or set NEST_MEDS_ENCOUNTER_COLUMN to a column that all have, or to `{BY_GAPS}`: sets are then formed by "
+            "gaps."
         )
     return column
 
@@ -314,22 +320,22 @@ def _meds_type(column: str) -> pa.DataType:
 
 
 def _refuse_overflow(name: str, raw: pl.DataFrame, rows: pl.DataFrame, num_rows: int) -> None:
-    """Raise InputError where a value is null only because it does not fit our type: what was null is another fault."""
+    """Refuse values that became null because they do not fit our type; stored nulls are checked elsewhere."""
     for column in rows.columns:
         num_lost = rows[column].null_count() - raw[column].null_count() if column in raw.columns else 0
         if num_lost:
             raise InputError(
                 f"{name}: column {column}: {num_lost:,} of the first {num_rows:,} values lie beyond what "
-                f"MEDS's {_meds_type(column)} can hold. Write them anew within it."
+                f"MEDS's {_meds_type(column)} can hold. Write values within its range."
             )
 
 
 @contextmanager
 def _clear_errors(name: str, file: Path) -> Iterator[None]:
-    """Turn what Arrow raises while reading a file into an InputError without the row it may quote."""
+    """Turn an error of Arrow while reading a file into an InputError that quotes no value."""
     try:
         yield
     except PermissionError:
         raise InputError(f"{name}: {MAY_NOT_BE_READ.format(file)}") from None
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError):
-        raise InputError(f"{name}: is no whole Parquet file. Copy or write it again.") from None
+        raise InputError(f"{name}: is not a complete Parquet file. Copy or write it again.") from None

@@ -1,7 +1,7 @@
 """Our tables as a MEDS dataset, bucket by bucket: a file holds whole subjects of one split, sorted by time.
 
-MEDS is what public EHR models and task extractors read. docs/meds.md says which row becomes which code, and what other
-tools must know of our two times.
+MEDS is the format that public EHR models and task extractors read. docs/meds.md says which row becomes which code, and
+what other tools must know about our two times.
 """
 
 import json
@@ -46,14 +46,14 @@ DATASET = {
         name for name in MEDS_DATA.names if name not in (*CORE, "encounter_id", "unit")
     ],
 }
-"""`metadata/dataset.json`; it says no time of its making, so that equal input gives equal bytes."""
+"""`metadata/dataset.json`; it has no creation time, so that equal input gives equal bytes."""
 
 REAL, SYNTHETIC = "MIMIC-IV", "MIMIC-IV (synthetic)"
 COUNT_NAMES = ("rows", "events", "values_beyond_float32")
 
 
 def write_meds(layout: Layout) -> StepCard:
-    """Write the tables of a layout as a MEDS dataset at `layout.meds`, in place of the one that stood there.
+    """Write the tables of a layout as a MEDS dataset at `layout.meds`, replacing an earlier one.
 
     Raises:
         ContractError: a table is missing or of another contract.
@@ -82,7 +82,7 @@ def write_meds(layout: Layout) -> StepCard:
 
 
 def write_bucket(layout: Layout, folder: Path, bucket: int) -> tuple[Counter[str], pl.DataFrame]:
-    """Write one bucket's shards, one for each split that has some; return counts and the parents of its codes."""
+    """Write one bucket's shards, one per split with rows; return counts and the parents of its codes."""
     rows = _bucket_rows(layout, bucket)
     for split, name in SPLIT_NAMES.items():
         shard = rows.filter(pl.col("split") == split)
@@ -97,7 +97,7 @@ def write_bucket(layout: Layout, folder: Path, bucket: int) -> tuple[Counter[str
 
 
 def _bucket_rows(layout: Layout, bucket: int) -> pl.DataFrame:
-    """Return a bucket's MEDS rows in MEDS's order, with the split of their subject."""
+    """Return a bucket's MEDS rows in MEDS order, with the split of their subject."""
     inside = Buckets.read(layout).within(bucket)
     subjects, stays = (
         pl.LazyFrame(read_table(path, schema)).filter(inside)
@@ -115,7 +115,7 @@ def _bucket_rows(layout: Layout, bucket: int) -> pl.DataFrame:
 
 
 def _write_metadata(folder: Path, subjects: pl.DataFrame, parents: pl.DataFrame, name: str) -> int:
-    """Write the three files under `metadata/`, and return how many codes there are."""
+    """Write the three files under `metadata/` and return the number of codes."""
     codes = parents.group_by("code").agg(
         parent_codes=pl.col("parent_codes").explode().drop_nulls().unique().sort()
     )

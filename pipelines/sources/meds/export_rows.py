@@ -1,4 +1,4 @@
-"""What each row of our tables becomes in MEDS: births, deaths and stays as codes, events with their columns beside."""
+"""Our tables as MEDS rows: births, deaths and stays become codes, events keep their columns as extensions."""
 
 import polars as pl
 
@@ -11,9 +11,9 @@ TIME = pl.Datetime("us")
 
 
 def subject_rows(subjects: pl.LazyFrame, encounters: pl.LazyFrame) -> pl.LazyFrame:
-    """Return MEDS rows of births, deaths and sexes; a sex has no time.
+    """Return the MEDS rows of births, deaths and sexes; a sex has no time.
 
-    A death is timed by the stay it happened in where that agrees with its date, or where there is no date.
+    A death has the time recorded in its stay where that agrees with its date, or where there is no date.
     """
     in_stay = encounters.filter("died").group_by("subject_id").agg(seen=pl.col("death_time").max())
     agrees = pl.col("death_date").is_null() | (pl.col("seen").dt.truncate("1d") == pl.col("death_date"))
@@ -31,10 +31,10 @@ def subject_rows(subjects: pl.LazyFrame, encounters: pl.LazyFrame) -> pl.LazyFra
 
 
 def encounter_rows(encounters: pl.LazyFrame) -> pl.LazyFrame:
-    """Return MEDS rows of admissions, discharges, deaths in a stay, race and insurance, with their encounter_id.
+    """Return the MEDS rows of admissions, discharges, deaths in a stay, race and insurance, with their encounter_id.
 
-    A stay without an end has no discharge, unless its patient died in it: that one stands at its start, and is no end
-    after it.
+    A stay without an end has no discharge row, unless the patient died in it: that row is at the stay's start, and
+    so is not an end after it.
     """
     status = pl.coalesce("discharge_status", pl.lit(codes.ALIVE))
     discharge = pl.when("died").then(pl.lit(codes.DIED)).otherwise(status)
@@ -59,13 +59,13 @@ def encounter_rows(encounters: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def event_rows(events: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the MEDS rows of coded events/1; a value no float32 can hold is in `value` alone."""
+    """Return the MEDS rows of coded events/1; a value beyond float32 is in `value` only."""
     float32_value = pl.when(pl.col("value").abs() <= LARGEST_FLOAT32).then(pl.col("value").cast(pl.Float32))
     return events.with_columns(code=codes.write_code(), numeric_value=float32_value)
 
 
 def sort_rows(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Sort by subject and time, what has no time first; at equal times a stay's start, its events, its end."""
+    """Sort by subject and time, rows without a time first; at equal times a stay's start, its events, its end."""
     ends = codes.has_prefix(codes.DISCHARGE, codes.STAY_DEATH, codes.DEATH)
     place = pl.when(ends).then(2).when(pl.col("kind").is_null()).then(0).otherwise(1)
     tie_breakers = ("rank", "code", "encounter_id", "value", "available_at", "mapped")
@@ -78,7 +78,7 @@ def sort_rows(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def parent_codes_by_code(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return code, parent_codes (list) of every code: the ICD-10 or ATC codes its events are mapped to."""
+    """Return code, parent_codes (list): for each code, the ICD-10 or ATC codes its events are mapped to."""
     vocab = pl.col("kind").replace_strict(codes.PARENTS, default=None, return_dtype=pl.String)
     parent = pl.concat_str(vocab, pl.lit("/"), "mapped")
     return rows.lazy().group_by("code").agg(parent_codes=parent.drop_nulls().unique()).collect()

@@ -1,4 +1,4 @@
-"""What MEDS asks of a file and a reader may trust: no gaps, times that can be, sorted, a subject's rows together."""
+"""Checks of a MEDS file: no missing values, plausible times, sorted rows, each subject in one file."""
 
 from collections import Counter
 from datetime import datetime
@@ -12,7 +12,7 @@ TIMES = ("time", "available_at")
 
 
 class FileChecks:
-    """What MEDS asks of the rows of one file, looked at batch by batch."""
+    """The checks of one MEDS file, batch by batch."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -22,10 +22,10 @@ class FileChecks:
         self._last: tuple[int, datetime | None] | None = None
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Look at the next rows.
+        """Check the next rows.
 
         Args:
-            rows: subject_id, time, code; perhaps available_at.
+            rows: subject_id, time, code, and optionally available_at.
         """
         self.rows += rows.height
         self._outside.update({name: count_outside(rows[name]) for name in TIMES if name in rows.columns})
@@ -44,25 +44,25 @@ class FileChecks:
         self._last = (subject[-1], time[-1])
 
     def refuse_missing_values(self, name: str) -> None:
-        """Raise InputError where a subject or a code is missing."""
+        """Refuse a file in which a subject or a code is missing."""
         for column, count in self._missing.items():
             if count:
                 raise InputError(
-                    f"{name}: column {column}: {count:,} of {self.rows:,} rows have none, and MEDS allows none. Leave "
+                    f"{name}: column {column}: {count:,} of {self.rows:,} rows have none; MEDS requires a value. Leave "
                     "those rows out, or write the file again."
                 )
 
     def refuse_impossible_times(self, name: str) -> None:
-        """Raise InputError where a time lies in no year a hospital's can lie in."""
+        """Refuse a file with times outside FIRST_YEAR to LAST_YEAR."""
         for column, count in self._outside.items():
             if count:
                 raise InputError(
                     f"{name}: column {column}: {count:,} of {self.rows:,} values lie outside the years {FIRST_YEAR} to "
-                    f"{LAST_YEAR}. Mend those rows or leave them out."
+                    f"{LAST_YEAR}. Correct those rows or leave them out."
                 )
 
     def subjects(self) -> pl.Series:
-        """Return the file's subjects, each once; a subject that comes back after another makes the file unsorted."""
+        """Return the file's distinct subjects; a subject that returns after another makes the file unsorted."""
         runs = pl.concat(self._runs) if self._runs else pl.Series(dtype=pl.Int64)
         distinct = runs.unique()
         self.is_sorted &= len(distinct) == len(runs)
@@ -70,22 +70,22 @@ class FileChecks:
 
 
 def refuse_split_subjects(ids: list[pl.Series]) -> int:
-    """Return how many subjects there are; raise InputError where one lies in more than one file."""
+    """Return the number of subjects; refuse a dataset in which one lies in more than one file."""
     all_ids = pl.concat(ids)
     num_shared = len(all_ids) - all_ids.n_unique()
     if num_shared:
         raise InputError(
-            f"data: {num_shared:,} subjects lie in more than one file; MEDS keeps a subject in one. Remove the file that "
-            "is there twice, or write each subject's rows together."
+            f"data: {num_shared:,} subjects lie in more than one file; MEDS keeps a subject in one. Remove the "
+            "duplicate file, or write each subject's rows together."
         )
     return len(all_ids)
 
 
 def refuse_ambiguous_encounters(stays: pl.DataFrame, column: str | None) -> None:
-    """Raise InputError where an encounter is of more than one subject."""
+    """Refuse encounters that belong to more than one subject."""
     num_shared = stays.height - stays["encounter_id"].n_unique()
     if num_shared:
         raise InputError(
-            f"data: column {column}: {num_shared:,} encounters are of more than one subject. Set "
-            "NEST_MEDS_ENCOUNTER_COLUMN to a column that names one encounter of one subject, or to `none`."
+            f"data: column {column}: {num_shared:,} encounters belong to more than one subject. Set "
+            "NEST_MEDS_ENCOUNTER_COLUMN to a column that identifies one encounter of one subject, or to `none`."
         )

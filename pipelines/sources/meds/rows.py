@@ -1,7 +1,7 @@
-"""MEDS rows to the one event schema: who, which stays, which events. Nothing here reads or writes.
+"""MEDS rows as subjects, encounters and events. Nothing here reads or writes.
 
-A dataset of ours says more than MEDS asks for and comes back as it was. Of any other only subject_id, time, code,
-numeric_value and perhaps an encounter are known; docs/meds.md says what is made of them.
+A dataset that we exported has extension columns and is restored exactly. Of any other only subject_id, time, code,
+numeric_value and perhaps an encounter are known; docs/meds.md describes how they are read.
 """
 
 import polars as pl
@@ -18,9 +18,9 @@ from schemas.tables.events import ENCOUNTERS, EVENTS
 from schemas.tables.meds import SPANS_ROWS
 
 SEXES = {"F": "F", "FEMALE": "F", "8532": "F", "M": "M", "MALE": "M", "8507": "M"}
-"""As words, letters and OMOP's concept ids."""
+"""Sexes as words, letters and OMOP's concept ids."""
 BY_GAPS = "by gaps"
-"""The encounters/1 `type` of one that gaps form."""
+"""The `type` in encounters/1 of an encounter formed by gaps."""
 ONE_SECOND = pl.duration(seconds=1)
 IS_ABOUT_SUBJECT = codes.has_prefix(*codes.SUBJECT_CODES)
 IS_ABOUT_ENCOUNTER = codes.has_prefix(*codes.ENCOUNTER_CODES)
@@ -29,10 +29,10 @@ IS_ABOUT_ENCOUNTER = codes.has_prefix(*codes.ENCOUNTER_CODES)
 def subjects(rows: pl.DataFrame) -> pl.DataFrame:
     """Return subject_id, birth_date, death (a time), sex, one row per subject, sorted.
 
-    Of several births the earliest counts, of several deaths the latest, of several sexes the first in order of codes.
+    Of several births the earliest counts, of several deaths the latest, of several sexes the first alphabetically.
 
     Args:
-        rows: subject_id, time, code; every row that is about a subject, and of the others at least one each.
+        rows: subject_id, time, code; all rows about subjects, and at least one row of each subject.
     """
     sex = codes.part_after(codes.GENDER).str.to_uppercase()
     normalized_sex = sex.replace_strict(SEXES, default="UN", return_dtype=pl.String)
@@ -49,16 +49,16 @@ def subjects(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def encounters(rows: pl.DataFrame, *, is_nest_export: bool, by_gaps: bool) -> pl.DataFrame:
-    """Return encounters/1 of the rows that carry an encounter_id.
+    """Return encounters/1 of the rows that have an encounter_id.
 
-    One with an admission or an OMOP visit lasts from it to its discharge, and has no end where there is none after its
-    start; a visit whose end is its start or a time of the same day before it, as of a date alone, ends with that day.
-    One without, or formed by gaps, lasts from its first row to its last, a second at least. Who died in it its
-    discharge says; where that is silent, whether the death lies in it.
+    An encounter with an admission or an OMOP visit lasts from there to its discharge, and has no end without a
+    discharge after its start. A visit that ends at its start or earlier on the same day, as a date without a time
+    does, ends with that day. Any other encounter, or one formed by gaps, lasts from its first row to its last, at least
+    one second. The discharge says whether the patient died in it; without a discharge status, a death within it does.
 
     Args:
-        rows: subject_id, time, code, encounter_id, end; whole subjects.
-        is_nest_export: deaths in a stay have rows of their own, so that the subject's death says nothing of it.
+        rows: subject_id, time, code, encounter_id, end; all rows of their subjects.
+        is_nest_export: Deaths in a stay have rows of their own, so that the subject's death is not used.
         by_gaps: encounter_id is from `number_by_gaps`.
     """
     is_visit = codes.has_prefix(*codes.VISIT)
@@ -119,14 +119,14 @@ def encounters(rows: pl.DataFrame, *, is_nest_export: bool, by_gaps: bool) -> pl
 
 
 def _last_moment(time: str) -> pl.Expr:
-    """Return the last microsecond of the day a time lies on."""
+    """Return the last microsecond of a time's day."""
     return pl.col(time).dt.truncate("1d") + pl.duration(days=1) - pl.duration(microseconds=1)
 
 
 def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float) -> pl.DataFrame:
-    """Fill `encounter_id`: a subject's rows that follow each other within the gap are one encounter.
+    """Fill `encounter_id`: rows of a subject that follow each other within the gap are one encounter.
 
-    Rows without a time, and what is about the subject, as births and deaths are, have none and part nothing.
+    Rows without a time and rows about the subject, such as births and deaths, get no encounter and separate none.
     Ids count from 1, by subject and time.
     """
     counts = pl.col("time").is_not_null() & ~IS_ABOUT_SUBJECT
@@ -147,19 +147,19 @@ def number_by_gaps(rows: pl.DataFrame, *, gap_hours: float) -> pl.DataFrame:
 
 
 def nest_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.DataFrame, Flow]:
-    """Return the events/1 a dataset of ours was written from.
+    """Return the events/1 that a dataset of ours was exported from.
 
     Args:
         rows: subject_id, time, code and the extension columns.
-        by_gaps: encounters/1 formed by gaps, to which the events are then attached; None: each lies in the encounter
-            it names, and in none where it names none.
+        by_gaps: encounters/1 formed by gaps, to which the events are attached; None: each event keeps its encounter_id,
+            which may be null.
     """
     no_value = (pl.col("kind") == "LAB") & ~pl.col("value").is_finite().fill_null(False)
     event_rows, flow = drop_rows(
         rows, {**_drop_reasons(pl.col("kind").is_null()), "no_finite_value": no_value}
     )
     with_stays = event_rows if by_gaps is None else attach(event_rows, _spans(by_gaps))
-    # what a gap forms may be longer than the stay in it
+    # an encounter formed by gaps may outlast the stay in it
     stay_end = [] if by_gaps is None else [pl.when(clock.is_coded_at_the_end()).then("coded_at")]
     events = (with_stays if by_gaps is None else _with_coded_at(with_stays, by_gaps)).with_columns(
         code=codes.read_written_code(),
@@ -172,15 +172,15 @@ def nest_events(rows: pl.DataFrame, by_gaps: pl.DataFrame | None) -> tuple[pl.Da
 def classified_events(
     rows: pl.DataFrame, code_table: pl.DataFrame, stays: pl.DataFrame
 ) -> tuple[pl.DataFrame, Flow]:
-    """Return events/1 of any dataset: attached to stays, kinds by declared codes.
+    """Return events/1 of any MEDS dataset, attached to stays, with kinds by their codes' prefixes.
 
-    The codes of diagnoses and procedures count as known from the end of their stay on, whenever they are dated: bills
-    are coded at discharge. Of a stay without an end they are not known at all.
+    The codes of diagnoses and procedures count as known from the end of their stay, whatever their own time: bills are
+    coded at discharge. In a stay without an end they are never known.
 
     Args:
         rows: subject_id, time, code, numeric_value, encounter_id.
-        code_table: meds_code, kind, vocab, code, mapped, unit, and value_kind, value_code, value_vocab where it is
-            valued, is_mended, fault; from `meds_codes.classify_codes`.
+        code_table: meds_code, kind, vocab, code, mapped, unit, valued_kind …, is_valued, is_mended, fault; from
+            `codes.classify_codes`.
         stays: encounters/1.
     """
     ends = {"end_of_condition": codes.has_prefix(codes.CONDITION_END)}
@@ -211,13 +211,13 @@ def classified_events(
 
 
 def refuse_damaged_codes(flow: Flow, coded_rows: int) -> None:
-    """Raise InputError where too many of the rows whose codes a prefix declares hold none that could be one."""
+    """Refuse a dataset in which too many rows with a known prefix have a damaged code."""
     if fault := damaged_codes(flow, "code", coded_rows):
         raise InputError(f"data: {fault}")
 
 
 def refuse_without_events(flow: Flow) -> None:
-    """Raise InputError where not one row of a dataset is an event."""
+    """Refuse a dataset in which no row is an event."""
     if flow.kept_rows:
         return
     reason = max(flow.dropped, key=lambda name: flow.dropped[name])
@@ -229,12 +229,12 @@ def refuse_without_events(flow: Flow) -> None:
 
 
 def _has_code_of(code_table: pl.DataFrame) -> pl.Expr:
-    """Return whether a row's code is one of these."""
+    """Return whether a row's code is in the table."""
     return pl.col("code").is_in(code_table["meds_code"].implode())
 
 
 def _with_coded_at(rows: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
-    """Add `coded_at`, from when on the codes of each row's stay are known; null where it lies in none."""
+    """Add `coded_at`, when the codes of each row's stay become known; null for a row in no stay."""
     coded_at = stays.select("encounter_id", coded_at=clock.coded_at(is_open=pl.col("end").is_null()))
     return rows.join(coded_at, on="encounter_id", how="left")
 

@@ -1,4 +1,4 @@
-"""Which split a subject of a MEDS dataset is in: the dataset's own, so that its held-out subjects stay held out."""
+"""The splits of a MEDS dataset's subjects: the dataset's own, so that its held-out subjects stay held out."""
 
 import polars as pl
 
@@ -9,17 +9,17 @@ from schemas.tables.meds import SPLIT_NAMES
 
 
 def splits(dataset_splits: pl.DataFrame | None, ids: pl.Series, rules: DataRules) -> list[pl.Series]:
-    """Return `split` and `pretrain_split` of the subjects: the dataset's own for both, or by our hash.
+    """Return `split` and `pretrain_split` of the subjects: the dataset's own split for both, or our split by hash.
 
-    Where the dataset's is our hash, as in one of ours, the rules say what to pretrain on.
+    Where the dataset's split equals our hash split, as in a dataset we exported, the rules give the pretraining split.
 
     Args:
-        dataset_splits: subject_id, split of `metadata/subject_splits.parquet`; None: there is none.
-        ids: the subjects, each once.
-        rules: with the cuts of the pretraining's split.
+        dataset_splits: subject_id, split of `metadata/subject_splits.parquet`; None: the dataset has no splits.
+        ids: distinct subjects.
+        rules: The rules with the cuts of the pretraining split.
 
     Raises:
-        InputError: a subject is in no split we know, or in two.
+        InputError: a subject is in no known split, or in two.
     """
     hash_split = assign_split(ids, *TASK_SPLIT).alias("split")
     pretrain_split = assign_split(ids, *rules.pretrain_split).alias("pretrain_split")
@@ -32,8 +32,8 @@ def splits(dataset_splits: pl.DataFrame | None, ids: pl.Series, rules: DataRules
     if split_rows.height != len(ids) or split.null_count():
         raise InputError(
             f"metadata/subject_splits.parquet: {split.null_count():,} of {len(ids):,} subjects are in none of "
-            f"{', '.join(nest_names)}, {split_rows.height - len(ids):,} in more than one. Mend it, or remove it: the split is "
-            "then by our hash."
+            f"{', '.join(nest_names)}, {split_rows.height - len(ids):,} in more than one. Correct the file, or remove "
+            "it: subjects are then split by hash."
         )
     return (
         [hash_split, pretrain_split] if split.equals(hash_split) else [split, split.alias("pretrain_split")]

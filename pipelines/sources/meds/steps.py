@@ -49,22 +49,22 @@ def ready_dataset(settings: Settings, export_folder: Path) -> MedsDataset:
     """Return the MEDS dataset the settings name, or the one `mimic_meds` wrote at `export_folder`.
 
     Raises:
-        InputError: there is neither, or it is no MEDS dataset.
+        InputError: neither exists, or it is not a MEDS dataset.
     """
     if settings.meds_dir is None and not export_folder.exists():
         raise InputError(
-            f"{export_folder}: no such folder. Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds "
-            "first."
+            f"{export_folder}: no such folder. Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize "
+            "mimic_meds first."
         )
     return find_dataset(settings.meds_dir or export_folder, settings.meds_encounter_column)
 
 
 def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
-    """Say which files there are, their rows and hashes; refuse what MEDS forbids and we cannot mend.
+    """Write the card of the files, their rows and hashes; refuse what MEDS forbids and we cannot repair.
 
     Raises:
-        InputError: there is no row, a subject or code is missing, a time lies in no year of ours, a subject lies in
-            two files, a file is damaged.
+        InputError: the dataset has no rows; a subject or code is missing; a time is outside the accepted years; a
+            subject lies in two files; a file is damaged.
     """
     counts, num_unsorted = Counter[str](files=len(dataset.files)), 0
     ids = []
@@ -80,8 +80,8 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
         ids.append(checks.subjects())
     if not counts["rows"]:
         raise InputError(
-            f"data: 0 rows in {len(dataset.files):,} files ({dataset.root}). Give a dataset with rows, or copy it "
-            "again, whole."
+            f"data: 0 rows in {len(dataset.files):,} files ({dataset.root}). Give a dataset with rows, or copy the "
+            "whole dataset again."
         )
     counts["subjects"] = refuse_split_subjects(ids)
     card = StepCard(
@@ -90,8 +90,8 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
         counts=dict(counts),
         hashes=shards.input_sha256("meds_raw", {dataset.name(file): file for file in dataset.files}),
         warnings=[
-            f"data: {num_unsorted:,} of {len(dataset.files):,} files are not sorted by subject and time, as MEDS asks; "
-            "they are sorted on the way in."
+            f"data: {num_unsorted:,} of {len(dataset.files):,} files are not sorted by subject and time, as MEDS "
+            "requires; their rows are sorted as they are read."
         ]
         if num_unsorted
         else [],
@@ -102,7 +102,7 @@ def inspect_raw(dataset: MedsDataset, layout: Layout) -> StepCard:
 def extract_subjects(
     dataset: MedsDataset, layout: Layout, rules: DataRules, *, subjects_per_bucket: int
 ) -> StepCard:
-    """Write subjects/1 and buckets/1: who, and in which split, which is the dataset's own where it has one."""
+    """Write subjects/1, split as the dataset splits them where it does, and buckets/1."""
     subject_parts, id_parts = [], []
     for rows in dataset.batches("subject_id", "time", "code"):
         subject_parts.append(rows.filter(transforms.IS_ABOUT_SUBJECT))
@@ -150,7 +150,7 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
         notes=[_set_rule(dataset, gap_hours)],
         warnings=[
             f"data: {shown_count(odd, stays.height)} of {stays.height:,} encounters have an admission and no discharge "
-            "after it; kept, never an index, and they contain no time."
+            "after it; they are kept, are never an index, and contain no time."
         ]
         if odd
         else [],
@@ -159,7 +159,7 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
 
 
 def _set_rule(dataset: MedsDataset, gap_hours: float) -> str:
-    """Say by which rule sets were made, which may be one nobody chose."""
+    """Return the rule by which sets were formed, since it may be a default."""
     if dataset.encounter_column is None:
         return f"sets are formed by gaps of more than {gap_hours:g} hours, by no column"
     return f"sets are the encounters of the column {dataset.encounter_column}, which every file has"
@@ -168,7 +168,7 @@ def _set_rule(dataset: MedsDataset, gap_hours: float) -> str:
 def extract_bucket_encounters(
     dataset: MedsDataset, spill: Spill, gap_hours: float, bucket: int
 ) -> pl.DataFrame:
-    """Return encounters/1 of one bucket; those formed by gaps are numbered from 1."""
+    """Return encounters/1 of one bucket; encounters formed by gaps are numbered from 1."""
     rows, by_gaps = spill.read(ROWS, bucket), dataset.encounter_column is None
     if by_gaps:
         rows = transforms.number_by_gaps(rows, gap_hours=gap_hours)
@@ -197,7 +197,7 @@ def extract_events(dataset: MedsDataset, layout: Layout, rules: DataRules) -> St
         transforms.refuse_without_events(flow)
         _write_missing_files(aside, kinds, count)
         shutil.rmtree(spill.folder)
-    # as they were counted file by file, before any was routed to a bucket
+    # the rows counted file by file, before they were routed to buckets
     flow = flow.model_copy(update={"source_rows": StepCard.read(layout.cards, "raw").counts["rows"]})
     kind_counts = {kind: kinds[kind] for kind in KINDS if kinds[kind]}
     card = StepCard(
@@ -237,7 +237,7 @@ def extract_bucket_events(
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """Give a folder that is gone afterwards, whatever happens; one a killed run left is removed."""
+    """Provide an empty folder and remove it afterwards, whatever happens, with what a killed run left there."""
     try:
         with writing(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -247,14 +247,14 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def _spill(dataset: MedsDataset, layout: Layout, folder: Path, *columns: str) -> Spill:
-    """Return all rows of a dataset, routed to the buckets of their subjects."""
+    """Route all rows of a dataset to the buckets of their subjects."""
     spill = Spill(folder, Buckets.read(layout))
     spill.write(ROWS, dataset.batches(*columns))
     return spill
 
 
 def _classify_codes(spill: Spill, training_subjects: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
-    """Return what each code is to us, and its rows; valued are those whose deciles can hold `min_count` values each."""
+    """Return `classify_codes` with the rows of each code; values are used where each decile can hold `min_count`."""
     is_finite = pl.col("numeric_value").is_finite().fill_null(False)
     is_training = pl.col("subject_id").is_in(training_subjects["subject_id"].implode())
     num_values = (is_finite & is_training).sum().cast(pl.Int64)
@@ -268,7 +268,7 @@ def _classify_codes(spill: Spill, training_subjects: pl.DataFrame, rules: DataRu
 
 
 def _count_codes(code_table: pl.DataFrame | None) -> dict[str, int]:
-    """Return how many codes a prefix declares, how many are valued, and how many are neither."""
+    """Return how many codes have a known prefix, how many have values, and how many neither."""
     if code_table is None:
         return {}
     is_known, is_valued = code_table["kind"] != "ITEM", code_table["is_valued"]
@@ -280,7 +280,7 @@ def _count_codes(code_table: pl.DataFrame | None) -> dict[str, int]:
 
 
 def _write_missing_files(folder: Path, kinds: Counter[str], buckets: int) -> None:
-    """Give every kind that occurs a file in every bucket."""
+    """Write an empty file for each bucket in which a kind of the dataset is missing."""
     for kind in kinds:
         for bucket in range(buckets):
             if not events_file(folder, kind, bucket).exists():

@@ -1,1 +1,1 @@
-"""MIMIC-IV: from its tables to events."""
+"""MIMIC-IV: from raw tables to events."""

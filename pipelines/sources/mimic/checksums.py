@@ -1,7 +1,6 @@
-"""What a provider says of its files beside them: SHA256SUMS.txt, and of synthetic tables how many rows each has.
+"""Checks of files against what is published beside them: SHA256SUMS.txt, and the row counts of synthetic tables.
 
-A file that is byte for byte as promised need not be looked through once more; any other has its rows counted by its
-lines before a parser sees it.
+A file that matches its checksum is trusted; for any other, rows are counted by lines before a parser reads it.
 """
 
 import json
@@ -19,46 +18,44 @@ from schemas.io.outputs import write_json
 
 SUMS = "SHA256SUMS.txt"
 ROWS = "rows.json"
-"""Beside synthetic tables: file name -> [its SHA-256, its rows], as they were written."""
+"""Beside synthetic tables: file name -> [SHA-256, rows], as they were written."""
 
 
 def read_sums(text: str) -> dict[str, str]:
-    """Return file name → SHA-256 of every line that is a sum and a name, as `sha256sum` writes them."""
+    """Return file name → SHA-256 for each line in the format of `sha256sum`."""
     lines = re.findall(r"^([0-9a-fA-F]{64})[ \t]+\*?(?:\./)?(\S.*?)\s*$", text, flags=re.MULTILINE)
     return {name: digest.lower() for digest, name in lines}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The files of a source against the sums beside them; both tuples hold file names."""
+    """The files of a source compared with their published checksums; both tuples hold file names."""
 
-    sums: Path | None  # None: there is no such list
+    sums: Path | None  # None: no checksums are published beside the tables
     matching: int = 0
     differ: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
-        """Say what was found, and what to do."""
+        """A sentence on the outcome, and what to do."""
         if self.sums is None:
             return f"There is no {SUMS} beside the tables to compare them with."
         if self.differ:
             return (
-                f"{', '.join(self.differ)}: not the file {self.sums} promises. Download it again; where it was changed "
-                "on purpose, remove the list."
+                f"{', '.join(self.differ)}: differs from its checksum in {self.sums}. Download it again; if it was "
+                "changed on purpose, remove the list."
             )
         if self.unlisted:
-            return (
-                f"{', '.join(self.unlisted)}: not in {self.sums}, so that nothing says whether it is whole."
-            )
-        return f"All {self.matching} tables are as {self.sums} promises."
+            return f"{', '.join(self.unlisted)}: not in {self.sums}, so that it cannot be checked."
+        return f"All {self.matching} tables match their checksums in {self.sums}."
 
 
 def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
-    """Hold the hashes of the tables, as `inspect_raw` took them, against SHA256SUMS.txt beside or above `hosp`.
+    """Compare the hashes that `inspect_raw` took of the tables with SHA256SUMS.txt beside or above `hosp`.
 
     Raises:
-        InputError: the list holds no sum.
+        InputError: the list cannot be read or holds no checksum.
     """
     sums = next(
         (path for folder in (source.hosp.parent, source.hosp) if (path := folder / SUMS).is_file()), None
@@ -69,7 +66,7 @@ def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
         all_sums = read_sums(sums.read_text(errors="replace"))
     except OSError as error:
         raise InputError(
-            f"{SUMS}: cannot be read ({error.strerror}; {sums}). Mend it, or remove it."
+            f"{SUMS}: cannot be read ({error.strerror}; {sums}). Make it readable, or remove it."
         ) from None
     expected = {
         Path(name).name: digest for name, digest in all_sums.items() if Path(name).parent.name in ("", "hosp")
@@ -86,18 +83,18 @@ def compare(source: MimicSource, hashes: Mapping[str, str]) -> Comparison:
 
 
 def write_rows(folder: Path, rows: Mapping[Path, int]) -> None:
-    """Write beside synthetic tables how many rows each file has, while it is the same file."""
+    """Write the row count of each synthetic table beside the tables, valid while the file's hash is the same."""
     digests = {path.name: [file_sha256(path), count] for path, count in rows.items()}
     write_json(folder / ROWS, digests)
 
 
 def count_tables(source: MimicSource, hashes: Mapping[str, str]) -> dict[str, int]:
-    """Return how many rows the tables of text have: as written where the file is still that one, else by their lines.
+    """Return the row counts of the text tables: as recorded where the file is unchanged, else by counting lines.
 
-    A table that SHA256SUMS.txt vouches for is left out: it is what its provider published, quotes and all.
+    A table that matches SHA256SUMS.txt is left out: it is exactly what its provider published.
 
     Raises:
-        InputError: the quotes of a table are such that rows could vanish in a cell.
+        InputError: a table has quotes that would swallow rows into one cell.
     """
     recorded_rows, verified_tables = _written_rows(source.hosp.parent), _verified_tables(source, hashes)
     counts = {}
@@ -113,7 +110,7 @@ def count_tables(source: MimicSource, hashes: Mapping[str, str]) -> dict[str, in
 
 
 def _written_rows(folder: Path) -> dict[str, tuple[str, int]]:
-    """Return what `write_rows` wrote; nothing where there is no such file, or it is another's."""
+    """Return what `write_rows` wrote; empty without such a file, or with one of another format."""
     try:
         digests = json.loads((folder / ROWS).read_text())
         return {str(name): (str(digest), int(rows)) for name, (digest, rows) in digests.items()}
@@ -124,7 +121,7 @@ def _written_rows(folder: Path) -> dict[str, tuple[str, int]]:
 def _verified_tables(source: MimicSource, hashes: Mapping[str, str]) -> set[str]:
     try:
         comparison = compare(source, hashes)
-    except InputError:  # the check `as_published` says so
+    except InputError:  # reported by the check `as_published`
         return set()
     unproven = {*comparison.differ, *comparison.unlisted}
     return {table for table in TABLES if comparison.sums and source.path(table).name not in unproven}

@@ -1,4 +1,4 @@
-"""How much of a table of MIMIC-IV may be lost on the way to events, and for which reason, before the run is refused."""
+"""Limits on the rows of a MIMIC-IV table that may be lost on the way to events, by reason."""
 
 from pipelines.events.code_limits import MOST_MALFORMED_SHARE, count_above, damaged_codes, lost_zeros
 from pipelines.sources.mimic.drug_lookup import GsnCount
@@ -6,27 +6,29 @@ from schemas.cards import Flow
 from schemas.errors import InputError
 
 MAX_FOREIGN_SHARE = 0.001
-MAX_NOT_GIVEN_SHARE = 0.60  # of emar; the demo has 36 %
-MAX_LOST_SHARE = 0.50  # of a kind
-MIN_ROWS = 100  # of which a share says something: a table of new patients may have a handful
+# of emar rows that are not Administered; the demo has 36 %
+MAX_NOT_GIVEN_SHARE = 0.60
+MAX_LOST_SHARE = 0.50  # of the rows of a kind
+# fewer rows are not judged by shares: a table of new patients may have a handful
+MIN_ROWS = 100
 SYSTEM_OF_TABLE = {"diagnoses_icd": "ICD-10-CM", "procedures_icd": "ICD-10-PCS"}
 
 NO_LOSS = ("repeated", "event_txt")
-"""Dropped, and nothing is lost: a copy of another row, a drug that was not given."""
+"""Reasons to drop a row that are not losses: a copy of another row, a drug that was not given."""
 
 
 def foreign_sentence(table: str, count: str, rows: int) -> str:
-    """Say how many rows, exactly or as may be shown, name an admission that is not their patient's."""
+    """Return a sentence on rows that name an admission of another patient; `count` is exact or suppressed."""
     return f"{table}: column hadm_id: {count} of {rows:,} rows name another patient's admission or none"
 
 
 def refuse(table: str, flow: Flow) -> None:
-    """Raise where a whole table's flow is out of bounds.
+    """Refuse a table whose flow exceeds the limits.
 
     Raises:
-        InputError: a code is of no known version; above 0.1 % of rows hold no code, or are of a foreign admission or
-            patient; codes have lost their zeros; one labevent_id stands for two measurements; more than half of a
-            kind is lost, or all of it.
+        InputError: a code is of no known version; above 0.1 % of rows hold a malformed code, or name another patient's
+            admission or an unknown patient; codes have lost their zeros; one labevent_id stands for two measurements;
+            more than half of a kind is lost, or all of it.
     """
     if fault := _codes_fault(table, flow) or _rows_fault(table, flow) or _loss(flow):
         raise InputError(f"{table}: {fault}")
@@ -34,34 +36,34 @@ def refuse(table: str, flow: Flow) -> None:
 
 def _codes_fault(table: str, flow: Flow) -> str | None:
     if count := count_above(flow, "icd_version"):
-        return f"column icd_version: {count} hold neither 9 nor 10. Mend those rows or leave them out."
+        return f"column icd_version: {count} hold neither 9 nor 10. Correct those rows or leave them out."
     if fault := damaged_codes(flow, "icd_code"):
         return fault
     if count := count_above(flow, "malformed_code", MOST_MALFORMED_SHARE):
         return (
             f"column icd_code: {count} hold no {SYSTEM_OF_TABLE.get(table, 'ICD-10')} code where the version is 10, or "
-            f"none of ICD-9 where it is 9 (more than {MOST_MALFORMED_SHARE:.1%}). Mend those rows, or give the file "
-            "that bears this name."
+            f"none of ICD-9 where it is 9 (more than {MOST_MALFORMED_SHARE:.1%}). Correct those rows, or give the "
+            "table of this name."
         )
     return lost_zeros(flow, "icd_code")
 
 
 def _rows_fault(table: str, flow: Flow) -> str | None:
-    release = f"(more than {MAX_FOREIGN_SHARE:.1%}). Give all tables of one release, whole."
+    release = f"(more than {MAX_FOREIGN_SHARE:.1%}). Give all tables of one release, each complete."
     if count_above(flow, "foreign_hadm_id", MAX_FOREIGN_SHARE):
         foreign = foreign_sentence(table, f"{flow.dropped['foreign_hadm_id']:,}", flow.source_rows)
         return f"{foreign.removeprefix(f'{table}: ')} {release}"
     if count := count_above(flow, "unknown_subject", MAX_FOREIGN_SHARE):
-        return f"column subject_id: {count} name no known patient {release}"
+        return f"column subject_id: {count} name an unknown patient {release}"
     if count := count_above(flow, "conflicting"):
         return f"column labevent_id: {count} repeat another row's and differ from it. Keep one row per measurement."
     return None
 
 
 def _loss(flow: Flow) -> str | None:
-    """Return what is wrong where too little of a table is left."""
+    """Return the fault of a table of which too few rows are left, or None."""
     counts, rows = flow.dropped, flow.source_rows
-    columns = "See that its columns hold what MIMIC-IV's do."
+    columns = "Check that its columns hold what MIMIC-IV's do."
     if not flow.kept_rows:
         reason = max(counts, key=lambda name: counts[name])
         return f"none of {rows:,} rows can be used: {counts[reason]:,} are dropped as {reason}. {columns}"
@@ -82,7 +84,7 @@ def _loss(flow: Flow) -> str | None:
 
 
 def refuse_unknown_gsns(gsns: GsnCount, flow: Flow) -> None:
-    """Raise InputError where fewer than half of the prescriptions that have a GSN have one that leads to a code."""
+    """Refuse a crosswalk that maps no more than half of the prescriptions with a GSN to a code."""
     if gsns.in_crosswalk <= (1 - MAX_LOST_SHARE) * gsns.with_gsn and (
         gsns.with_gsn >= MIN_ROWS or not gsns.in_crosswalk
     ):

@@ -1,4 +1,4 @@
-"""Drug names to ATC codes through the GSN of prescriptions: a fitted table that anyone can open."""
+"""Drug names to ATC codes through the GSNs of prescriptions, as a fitted table."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,16 @@ from pipelines.events.code_mapping import gsn_number
 
 
 def clean_name(column: str) -> pl.Expr:
-    """Stripped and lower-cased; null when nothing is left."""
+    """Return a name stripped and in lower case; null if empty."""
     name = pl.col(column).str.strip_chars().str.to_lowercase()
     return pl.when(name != "").then(name)
 
 
 def prescription_atc(prescriptions: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the same with one row per distinct ATC code of its GSNs, which are split on blanks.
+    """Return the prescriptions with one row per distinct ATC code of their GSNs, which are split on blanks.
 
     Args:
-        prescriptions: gsn, rows (how many such prescription rows there are), and what is to be kept beside `atc`.
+        prescriptions: gsn, rows (the number of such prescription rows), and the columns to keep beside `atc`.
         gsn_to_atc: gsn, atc; a GSN may have several.
     """
     pairs = gsn_to_atc.select(gsn=gsn_number(pl.col("gsn")), atc=pl.col("atc").str.strip_chars()).unique()
@@ -35,7 +35,7 @@ def prescription_atc(prescriptions: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> p
 
 
 def most_common_atc(atc_rows: pl.LazyFrame, key: list[str]) -> pl.LazyFrame:
-    """Return key, atc, rows: the ATC code with most prescription rows, ties by the lexicographic minimum."""
+    """Return key, atc, rows: the ATC code with the most prescription rows; of ties, the first in alphabetical order."""
     return (
         atc_rows.group_by(*key, "atc")
         .agg(pl.col("rows").sum().cast(pl.Int64))
@@ -46,14 +46,13 @@ def most_common_atc(atc_rows: pl.LazyFrame, key: list[str]) -> pl.LazyFrame:
 
 
 def count_prescriptions(prescriptions: pl.LazyFrame) -> pl.LazyFrame:
-    """Return name, gsn, rows: how many prescription rows say so; a part of a table's counts, or all of it.
+    """Return name, gsn, rows: the number of prescription rows, of a whole table or of one batch.
 
     Args:
         prescriptions: drug (as recorded), gsn.
     """
-    by_spelling = prescriptions.group_by("drug", "gsn").agg(
-        rows=pl.len().cast(pl.Int64)
-    )  # each spelling is cleaned once
+    # group by spelling first, so that each is cleaned once
+    by_spelling = prescriptions.group_by("drug", "gsn").agg(rows=pl.len().cast(pl.Int64))
     return by_spelling.group_by(clean_name("drug").alias("name"), "gsn").agg(pl.col("rows").sum())
 
 
@@ -61,16 +60,16 @@ def count_prescriptions(prescriptions: pl.LazyFrame) -> pl.LazyFrame:
 class GsnCount:
     """Prescription rows by their GSNs."""
 
-    with_gsn: int  # with at least one
-    in_crosswalk: int  # of these, with one the crosswalk has
-    reformatted: int  # of these, with one in another spelling than the published
+    with_gsn: int  # rows with at least one GSN
+    in_crosswalk: int  # of these, rows with a GSN of the crosswalk
+    reformatted: int  # of these, rows with a GSN written otherwise than published
 
 
 def count_gsns(gsn_counts: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> GsnCount:
-    """Return how many prescription rows have a GSN, one that the crosswalk knows, one that had to be mended.
+    """Count the prescription rows with a GSN, with one of the crosswalk, and with one that had to be reformatted.
 
     Args:
-        gsn_counts: gsn, rows: how many prescription rows say so.
+        gsn_counts: gsn, rows (the number of such prescription rows).
         gsn_to_atc: gsn.
     """
     known_gsns = gsn_to_atc["gsn"].to_frame().select(gsn_number(pl.col("gsn"))).to_series().unique()
@@ -87,10 +86,10 @@ def count_gsns(gsn_counts: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> GsnCount:
 
 
 def fit_lookup(name_counts: pl.LazyFrame, gsn_to_atc: pl.LazyFrame) -> pl.LazyFrame:
-    """Return drug_lookup/1 (name, atc, rows), sorted by name, from the fitted-on subjects' prescriptions.
+    """Return drug_lookup/1 (name, atc, rows), sorted by name, from the training patients' prescriptions.
 
     Args:
-        name_counts: name, gsn, rows of `count_prescriptions`, in any number of parts.
+        name_counts: name, gsn, rows of `count_prescriptions`; a pair may have several rows.
         gsn_to_atc: gsn, atc; a GSN may have several.
     """
     return most_common_atc(prescription_atc(name_counts.drop_nulls(["name", "gsn"]), gsn_to_atc), ["name"])

@@ -1,8 +1,8 @@
-"""MIMIC-IV `hosp` to the one event schema: what each row of the seven tables becomes.
+"""MIMIC-IV `hosp` as subjects, encounters and events: transforms of the rows of the seven tables.
 
-Transforms take typed tables and return rows under the contracts with a count of what was dropped; nothing
-here reads or writes. A table of events goes in two steps: what a row says by itself, batch by batch, then what it
-says beside its patient's stays, bucket by bucket.
+Transforms take typed tables and return rows under the contracts, with a flow that counts dropped rows; nothing here
+reads or writes. A table of events is transformed in two steps: each row by itself, batch by batch; then each row with
+its patient's stays, bucket by bucket.
 """
 
 from collections.abc import Callable
@@ -48,9 +48,8 @@ def subjects(patients: pl.DataFrame) -> pl.DataFrame:
     _refuse_repeats(patients, "patients", "subject_id", unit="patient")
     return patients.sort("subject_id").select(
         "subject_id",
-        birth_date=pl.datetime(
-            pl.col("anchor_year") - pl.col("anchor_age"), 7, 1
-        ),  # the year is all there is
+        # only the year of birth is known
+        birth_date=pl.datetime(pl.col("anchor_year") - pl.col("anchor_age"), 7, 1),
         death_date=pl.col("dod").cast(TIME),
         sex="gender",
     )
@@ -60,22 +59,22 @@ def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> RowsAndFlow:
     """Return encounters/1 from admissions; `end` is null where dischtime is null or not after admittime.
 
     Raises:
-        InputError: a hadm_id appears twice, a subject is not in patients, above 1 % of stays have no end.
+        InputError: a hadm_id appears twice, a subject is not in patients, or more than 1 % of stays have no end.
     """
     _refuse_repeats(admissions, "admissions", "hadm_id", unit="admission")
     with_patients = admissions.join(patients, on="subject_id", how="left")
     num_unknown = with_patients["anchor_age"].null_count()
     if num_unknown:
         raise InputError(
-            f"admissions: column subject_id: {num_unknown:,} of {with_patients.height:,} rows name no known patient. "
-            "Give both tables of one release, whole."
+            f"admissions: column subject_id: {num_unknown:,} of {with_patients.height:,} rows name an unknown patient. "
+            "Give both tables of one release, each complete."
         )
     flags = admissions["hospital_expire_flag"]
     num_invalid = int((~flags.is_in([0, 1])).sum())
     if num_invalid:
         raise InputError(
             f"admissions: column hospital_expire_flag: {num_invalid:,} of {flags.len():,} rows hold neither 0 nor 1. "
-            "Mend those rows or leave them out."
+            "Correct those rows or leave them out."
         )
     years = pl.col("anchor_age") + pl.col("admittime").dt.year() - pl.col("anchor_year")
     stays = with_patients.sort("subject_id", "admittime", "hadm_id").select(
@@ -96,78 +95,78 @@ def encounters(admissions: pl.DataFrame, patients: pl.DataFrame) -> RowsAndFlow:
     if num_open > MAX_OPEN_STAYS_SHARE * stays.height:
         raise InputError(
             f"{open_stays_sentence(f'{num_open:,}', stays.height)} (more than {MAX_OPEN_STAYS_SHARE:.0%}). "
-            "Mend or re-export the table."
+            "Correct or export the table again."
         )
     return stays, Flow(source_rows=stays.height, kept_rows=stays.height, noted={"no_end": num_open})
 
 
 def open_stays_sentence(count: str, stays: int) -> str:
-    """Say how many stays, exactly or as may be shown, have a null dischtime or one not after their admittime."""
+    """Return a sentence on stays whose dischtime is null or not after admittime; `count` is exact or suppressed."""
     return f"admissions: column dischtime: {count} of {stays:,} stays do not end after their admittime"
 
 
 @dataclass(frozen=True)
 class MimicBucket:
-    """The patients of one bucket and their stays, which rows are held against."""
+    """The patients of one bucket and their stays, to check and attach rows by."""
 
     subject_ids: pl.Series
     encounters: pl.DataFrame  # encounters/1
-    open_stays: pl.Series  # encounter_id of those without a discharge, of any bucket
+    open_stays: pl.Series  # encounter_id of stays without a discharge, of all buckets
 
     @cached_property
     def owners(self) -> StayOwners:
         return StayOwners(self.encounters)
 
-    def unknown(self, rows: pl.DataFrame) -> pl.Series:
-        """Return whether a row's subject is none of the bucket's patients."""
-        of_one = Runs([rows["subject_id"].to_numpy()])
-        return of_one.spread(~rows["subject_id"][of_one.heads].is_in(self.subject_ids.implode()))
+    def has_unknown_subject(self, rows: pl.DataFrame) -> pl.Series:
+        """Return whether a row's subject is not one of the bucket's patients."""
+        runs = Runs([rows["subject_id"].to_numpy()])
+        return runs.spread(~rows["subject_id"][runs.heads].is_in(self.subject_ids.implode()))
 
-    def coded(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add the `start` of each row's stay, and `coded_at`: from when on its ICD codes are known."""
+    def with_coded_at(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add the `start` of each row's stay, and `coded_at`: when its ICD codes become known."""
         is_open = pl.col("encounter_id").is_in(self.open_stays.implode())
         stays = self.encounters.select("encounter_id", "start", coded_at=clock.coded_at(is_open=is_open))
         return rows.join(stays, on="encounter_id")
 
     def attach(self, rows: pl.DataFrame, *, lookback_hours: int) -> pl.DataFrame:
-        """Give each row that names no stay the one it lies in, or the one that starts within the lookback."""
+        """Attach each row without a stay to the stay around it, or to one that starts within the lookback."""
         spans = attachment_spans(self.encounters.lazy(), lookback_hours=lookback_hours).collect()
         return attach(rows, spans)
 
 
 def open_stays(admissions: pl.DataFrame) -> pl.Series:
-    """Return the hadm_id of each stay that has no discharge: it is not over."""
+    """Return the hadm_id of each stay without a discharge."""
     return admissions.filter(pl.col("dischtime").is_null())["hadm_id"]
 
 
 def diagnosis_rows(rows: pl.DataFrame) -> RowsAndFlow:
-    """Return what a row of diagnoses_icd says by itself: its stay, its code, its rank seq_num."""
+    """Return the usable rows of diagnoses_icd: stay, code, and seq_num as rank."""
     return _icd_rows(rows, DIAGNOSIS_CODES, {})
 
 
 def diagnoses(rows: pl.DataFrame, bucket: MimicBucket, targets: pl.DataFrame) -> RowsAndFlow:
-    """Return DX events: time the admission, known at discharge; NoDx stays, unmapped."""
+    """Return DX events, timed at admission and known at discharge; NoDx codes are kept, unmapped."""
     event_rows, flow = _drop_foreign_stays(rows, bucket, REPEATED)
-    with_times = bucket.coded(event_rows).with_columns(**clock.DIAGNOSIS)
+    with_times = bucket.with_coded_at(event_rows).with_columns(**clock.DIAGNOSIS)
     events, notes = _icd_events(with_times, targets, kind="DX", system="cm", no_target="NoDx")
     return events, flow.model_copy(update={"noted": notes})
 
 
 def procedure_rows(rows: pl.DataFrame) -> RowsAndFlow:
-    """Return what a row of procedures_icd says by itself: its stay, its code, its chart date."""
+    """Return the usable rows of procedures_icd: stay, code, chart date."""
     return _icd_rows(rows, PROCEDURE_CODES, {"no_time": pl.col("chartdate").is_null()})
 
 
 def procedures(rows: pl.DataFrame, bucket: MimicBucket, targets: pl.DataFrame) -> RowsAndFlow:
-    """Return PR events: time the midnight of the chart date, known at discharge; NoPCS stays, unmapped."""
+    """Return PR events, timed at their chart date's midnight and known at discharge; NoPCS codes are kept, unmapped."""
     event_rows, flow = _drop_foreign_stays(rows, bucket, REPEATED)
-    with_times = bucket.coded(event_rows).with_columns(**clock.PROCEDURE)
+    with_times = bucket.with_coded_at(event_rows).with_columns(**clock.PROCEDURE)
     events, notes = _icd_events(with_times, targets, kind="PR", system="pcs", no_target="NoPCS")
     return events, flow.model_copy(update={"noted": notes})
 
 
 def laboratory_rows(rows: pl.DataFrame) -> RowsAndFlow:
-    """Return what a row of labevents says by itself; kept is every finite value with a time."""
+    """Return the rows of labevents that have a finite value and a time."""
     with_times = rows.select(
         "subject_id",
         **clock.LABORATORY,
@@ -187,15 +186,17 @@ def laboratory_rows(rows: pl.DataFrame) -> RowsAndFlow:
 
 
 def laboratory(rows: pl.DataFrame, bucket: MimicBucket) -> RowsAndFlow:
-    """Return LAB events, in their own stay, the one around them, or one that starts within a day."""
-    event_rows, flow = _drop_foreign_stays(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
+    """Return LAB events, attached to the stay they name, the one around them, or one that starts within a day."""
+    event_rows, flow = _drop_foreign_stays(
+        rows, bucket, {"unknown_subject": pl.lit(bucket.has_unknown_subject(rows))}
+    )
     with_stay = bucket.attach(event_rows, lookback_hours=LAB_LOOKBACK_HOURS)
     with_code = with_stay.with_columns(code=map_distinct(with_stay["itemid"], _as_codes))
     return _events(with_code, kind="LAB", vocab=_constant("itemid")), flow
 
 
 def medication_rows(rows: pl.DataFrame) -> RowsAndFlow:
-    """Return what a row of emar says by itself; kept is what was administered, by name, with a time."""
+    """Return the rows of emar that were administered and have a drug name and a time."""
     with_times = rows.select(
         "subject_id",
         "event_txt",
@@ -220,14 +221,16 @@ def medication_rows(rows: pl.DataFrame) -> RowsAndFlow:
 def medications(
     rows: pl.DataFrame, bucket: MimicBucket, by_pharmacy: pl.DataFrame | None = None
 ) -> RowsAndFlow:
-    """Return MED events: what was administered, in its own stay or the stay around it.
+    """Return MED events, attached to the stay they name or the one around them.
 
     Args:
         rows: from `medication_rows`.
-        bucket: whose rows they are.
+        bucket: The patients of these rows and their stays.
         by_pharmacy: subject_id, pharmacy_id, atc; fills `mapped` where a row names its prescription.
     """
-    event_rows, flow = _drop_foreign_stays(rows, bucket, {"unknown_subject": pl.lit(bucket.unknown(rows))})
+    event_rows, flow = _drop_foreign_stays(
+        rows, bucket, {"unknown_subject": pl.lit(bucket.has_unknown_subject(rows))}
+    )
     with_stay = bucket.attach(event_rows, lookback_hours=0)
     if by_pharmacy is not None:
         drug_codes = by_pharmacy.rename({"atc": "mapped"})
@@ -236,12 +239,12 @@ def medications(
 
 
 def prescription_rows(rows: pl.DataFrame) -> RowsAndFlow:
-    """Return what a row of prescriptions says by itself."""
+    """Return the rows of prescriptions with the columns that are used."""
     return drop_rows(rows.select("subject_id", "pharmacy_id", "drug", "gsn", encounter_id="hadm_id"), {})
 
 
 def prescriptions(rows: pl.DataFrame, owners: StayOwners) -> RowsAndFlow:
-    """Return the prescriptions of known stays; those of another patient's admission are dropped."""
+    """Drop prescriptions that name another patient's admission."""
     return drop_rows(rows, {"foreign_hadm_id": pl.lit(owners.foreign(rows))})
 
 
@@ -264,7 +267,7 @@ ROW_TRANSFORMS: dict[str, Callable[[pl.DataFrame], RowsAndFlow]] = {
 
 
 def add_repeats(flow: Flow, num_repeated: int, num_conflicting: int) -> Flow:
-    """Count what was left out as a copy of another row, and what shares its number with another and is none."""
+    """Add to a flow the rows that copy another row, and the rows with the id of another row but different values."""
     counts = {
         **flow.dropped,
         "repeated": flow.dropped.get("repeated", 0) + num_repeated,
@@ -277,7 +280,7 @@ def add_repeats(flow: Flow, num_repeated: int, num_conflicting: int) -> Flow:
 def _drop_foreign_stays(
     rows: pl.DataFrame, bucket: MimicBucket, reasons: dict[str, pl.Expr] | None = None
 ) -> RowsAndFlow:
-    """Drop rows that name a stay which is none of their subject's, then by `reasons`."""
+    """Drop rows that name a stay of another subject, then rows by `reasons`."""
     return drop_rows(rows, {"foreign_hadm_id": pl.lit(bucket.owners.foreign(rows)), **(reasons or {})})
 
 
@@ -312,13 +315,13 @@ def _icd_events(
 
 
 def _events(rows: pl.DataFrame, *, kind: str, vocab: pl.Expr) -> pl.DataFrame:
-    """Return events/1 in the contract's column order; what a kind lacks is null."""
+    """Return events/1 in the contract's column order; columns that a kind lacks are null."""
     nulls = [pl.lit(None).alias(name) for name in ("mapped", "value", "unit") if name not in rows.columns]
     return rows.with_columns(*nulls, kind=_constant(kind), vocab=vocab).select(EVENTS.names)
 
 
 def _constant(text: str) -> pl.Expr:
-    """Return the same text in every row, held once."""
+    """Return a constant text column that stores the text once."""
     return pl.lit(text, pl.Enum([text]))
 
 

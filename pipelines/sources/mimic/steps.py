@@ -1,7 +1,7 @@
 """The steps from raw MIMIC-IV tables to events: each reads files, calls transforms, writes files.
 
-Events go in two passes. The first reads each table once, batch by batch, and spills what a row says by itself to its
-patient's bucket; the second holds each bucket's rows against its patients' stays and writes them in order.
+Events are extracted in two passes. The first reads each table once, batch by batch, and spills its usable rows to the
+buckets of their patients; the second attaches each bucket's rows to its patients' stays and writes them in order.
 """
 
 import shutil
@@ -49,10 +49,10 @@ PRESCRIPTIONS = "prescriptions"
 
 
 def inspect_raw(source: MimicSource, layout: Layout) -> StepCard:
-    """Say which files there are, their sizes, hashes and rows.
+    """Write the card of the raw files: their sizes, hashes and row counts.
 
     Raises:
-        InputError: a table is missing, lacks a column, or has quotes that would make rows vanish in a cell.
+        InputError: a table is missing, lacks a column, or has quotes that would swallow rows into one cell.
     """
     paths = {name: source.path(name) for name in READ}
     for name in READ:
@@ -74,7 +74,7 @@ def inspect_raw(source: MimicSource, layout: Layout) -> StepCard:
 def extract_subjects(
     source: MimicSource, layout: Layout, rules: DataRules, *, subjects_per_bucket: int = 4000
 ) -> StepCard:
-    """Write subjects/1: who, and in which split; and buckets/1, the ranges in which they are worked on."""
+    """Write subjects/1, the patients with their splits, and buckets/1, the ranges in which they are processed."""
     subjects = transforms.subjects(source.read("patients"))
     num_early_deaths = int((subjects["death_date"] < subjects["birth_date"]).sum())
     ids = subjects["subject_id"]
@@ -104,7 +104,8 @@ def extract_subjects(
         },
         hashes={"people": subjects_sha256(subjects, subjects_per_bucket=subjects_per_bucket)},
         warnings=[
-            f"patients: column dod: {shown_count(num_early_deaths, subjects.height)} of {subjects.height:,} patients die before birth."
+            f"patients: column dod: {shown_count(num_early_deaths, subjects.height)} of {subjects.height:,} patients "
+            "die before birth."
         ]
         if num_early_deaths
         else [],
@@ -123,13 +124,13 @@ def extract_encounters(source: MimicSource, layout: Layout) -> StepCard:
         contract=contract_name(ENCOUNTERS),
         flows={"admissions": flow},
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
-        warnings=[f"{sentence}; kept, never an index, and they contain no time."] if num_open else [],
+        warnings=[f"{sentence}; they are kept, are never an index, and contain no time."] if num_open else [],
     )
     return shards.write_card(card, layout)
 
 
 def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
-    """Write events/1: every diagnosis and procedure, what was administered, every finite laboratory value."""
+    """Write events/1: diagnoses, procedures, administered drugs and finite laboratory values."""
     buckets, raw_counts = Buckets.read(layout), StepCard.read(layout.cards, "raw").counts
     with replace_folder(layout.events) as aside:
         spill = Spill(aside / "spill", buckets)
@@ -162,9 +163,9 @@ def extract_events(source: MimicSource, layout: Layout, rules: DataRules) -> Ste
 
 @dataclass(frozen=True)
 class MimicCrosswalks:
-    """What codes are mapped by at extraction."""
+    """The crosswalks that codes are mapped by at extraction."""
 
-    diagnoses: pl.DataFrame  # ICD-9-CM -> ICD-10-CM, of `shortest_target`
+    diagnoses: pl.DataFrame  # ICD-9-CM -> ICD-10-CM, from `shortest_target`
     procedures: pl.DataFrame  # ICD-9-PCS -> ICD-10-PCS
     drugs: pl.DataFrame | None  # gsn, atc; None: drugs are mapped by name, later
 
@@ -213,20 +214,20 @@ def extract_bucket(
 
 
 def _write_kind(events: pl.DataFrame, flow: Flow, folder: Path, kind: str, bucket: int) -> Flow:
-    """Write one kind's events of one bucket; return their flow, less what was there before."""
+    """Write one kind's events of one bucket; return their flow with repeats and conflicts counted."""
     numbered_events = write_numbered(events, folder, kind, bucket, made_by="extract_events")
-    # one labevent_id is one measurement, at whatever time
+    # a labevent_id stands for one measurement, whatever its time
     conflicting = count_repeated_ranks(numbered_events) if kind == "LAB" else 0
     return transforms.add_repeats(flow, events.height - numbered_events.height, conflicting)
 
 
 def _spill_table(source: MimicSource, kind: str, spill: Spill, raw_counts: Mapping[str, int]) -> Flow:
-    """Spill what each row of a kind's table says by itself; return what was kept and dropped.
+    """Spill the usable rows of a kind's table and return the flow.
 
     Args:
-        source: where the table lies.
-        kind: of its events, or its name.
-        spill: where to.
+        source: The source of the table.
+        kind: The kind of the table's events, or the table's name.
+        spill: The spill to write to.
         raw_counts: `rows_<table>`, where `inspect_raw` counted them.
     """
     table, total = TABLE_OF_KIND.get(kind, kind), Flow(source_rows=0, kept_rows=0)
@@ -246,7 +247,7 @@ def _spill_table(source: MimicSource, kind: str, spill: Spill, raw_counts: Mappi
 
 
 def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> StepCard:
-    """Write drug_lookup/1 from the prescriptions of the fitted-on subjects."""
+    """Write drug_lookup/1, fitted on the prescriptions of the training patients."""
     owners = StayOwners(pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)))
     training_ids = training_subjects(layout, rules)
     path = source.path(PRESCRIPTIONS)
@@ -282,7 +283,7 @@ def fit_drug_lookup(source: MimicSource, layout: Layout, rules: DataRules) -> St
 
 
 def _foreign_warnings(flows: dict[str, Flow]) -> list[str]:
-    """Return a sentence for each table with such rows, as it may be shown to anyone."""
+    """Return a sentence for each table with rows of foreign admissions, with small counts suppressed."""
     return [
         f"{limits.foreign_sentence(table, shown_count(count, flow.source_rows), flow.source_rows)}; dropped."
         for table, flow in flows.items()

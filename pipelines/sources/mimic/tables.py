@@ -1,4 +1,4 @@
-"""Which tables and columns of MIMIC-IV `hosp` are read, of what type, and where a user's copy lies."""
+"""The tables and columns of MIMIC-IV `hosp` that are read, their types, and the location of a user's copy."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,19 +103,19 @@ _TARGETS = {
 
 
 def _refuse_other_codes(crosswalk: pl.DataFrame, path: Path, system: str, shape: str) -> None:
-    """Raise InputError where a target is no code of the system: the two crosswalks differ in nothing else."""
+    """Refuse a crosswalk with targets of another code system: the two crosswalks differ in nothing else."""
     target = clean_code("icd_10")
     strange = crosswalk.filter(~target.str.contains(shape) & ~target.is_in(NO_TARGET)).height
     if strange:
         raise InputError(
             f"{path.name}: column icd_10: {strange:,} of {crosswalk.height:,} rows hold no {system} code ({path}). "
-            "Give CMS's mapping of that name."
+            "Give the CMS mapping of that name."
         )
 
 
 @dataclass(frozen=True)
 class MimicSource:
-    """Where the seven tables and the crosswalks lie."""
+    """The folders of the seven tables and of the crosswalks."""
 
     hosp: Path
     crosswalks: Path
@@ -124,7 +124,7 @@ class MimicSource:
         """Return the file of a table or crosswalk.
 
         Raises:
-            InputError: there is none.
+            InputError: there is no such file.
         """
         folder = self.crosswalks if name in CROSSWALKS else self.hosp
         path = find_file(folder, name)
@@ -139,7 +139,7 @@ class MimicSource:
         return path
 
     def require_columns(self, name: str) -> None:
-        """Raise InputError when the file lacks a column we read, or is no text of CMS where it bears its name."""
+        """Refuse a file that lacks a column we read, or that has the name of a CMS text file but not its format."""
         path = self.path(name)
         if is_gem(path):
             read_gem(path)
@@ -155,14 +155,14 @@ class MimicSource:
 
 
 def find_source(mimic_dir: Path, vocab_dir: Path) -> MimicSource:
-    """Return the source below `mimic_dir`, which is `hosp` itself or the folder that holds it.
+    """Return the source in `mimic_dir`, which is `hosp` itself or its parent.
 
     Raises:
-        InputError: a folder, a table or a crosswalk is missing; the first one is named.
+        InputError: a folder, a table or a crosswalk is missing; the message names the first.
     """
     for folder, holds in ((mimic_dir, "MIMIC-IV's hosp tables"), (vocab_dir, "the crosswalks")):
         if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder. Name the one that holds {holds}.")
+            raise InputError(f"{folder}: no such folder. Name the folder that holds {holds}.")
     source = MimicSource(mimic_dir / "hosp" if (mimic_dir / "hosp").is_dir() else mimic_dir, vocab_dir)
     for name in READ:
         source.path(name)

@@ -1,4 +1,7 @@
-"""`python -m pipelines.sources.pcornet extract | load`: a CDM out of a database or dump, or a dump into a database."""
+"""Extract a CDM from a database or a dump, or load a dump into a database.
+
+`python -m pipelines.sources.pcornet extract | load`
+"""
 
 import argparse
 import logging
@@ -16,26 +19,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipelines.sources.pcornet", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     out = commands.add_parser(
-        "extract", help="a CDM as Parquet files; run again, it goes on where it stopped"
+        "extract", help="write a CDM as Parquet files; a second run continues where the first stopped"
     )
     out.add_argument(
         "--from",
-        dest="where",
+        dest="source",
         required=True,
-        help="postgres, oracle, a DuckDB file, or a folder of Parquet or CSV",
+        help="source: postgres, oracle, a DuckDB file, or a folder of Parquet or CSV files",
     )
-    out.add_argument("--out", type=Path, required=True)
+    out.add_argument("--out", type=Path, required=True, help="folder to write the Parquet files to")
     out.add_argument(
-        "--patients", nargs=2, metavar=("FROM", "BELOW"), help="PATIDs between which to read, for a trial"
+        "--patients", nargs=2, metavar=("FROM", "BELOW"), help="range of PATIDs to read, for a trial run"
     )
-    into = commands.add_parser("load", help="a dump of Parquet files into PostgreSQL or a DuckDB file")
-    into.add_argument("--folder", type=Path, required=True)
-    into.add_argument("--into", required=True, help="postgres, or the DuckDB file to make")
+    into = commands.add_parser("load", help="load Parquet files into PostgreSQL or a new DuckDB file")
+    into.add_argument("--folder", type=Path, required=True, help="folder of the Parquet files, one per table")
+    into.add_argument("--into", required=True, help="target: postgres, or the DuckDB file to create")
     into.add_argument(
-        "--replace", action="store_true", help="of postgres: drop the CDM's tables that are there already"
+        "--replace", action="store_true", help="drop the CDM's tables that PostgreSQL already has"
     )
     for command in (out, into):
-        command.add_argument("--allow-plaintext", action="store_true", help="no TLS to another host")
+        command.add_argument(
+            "--allow-plaintext", action="store_true", help="allow connections to another host without TLS"
+        )
     args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
@@ -50,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _rows(args: argparse.Namespace) -> dict[str, int]:
     if args.command == "load" and args.into == "oracle":
         raise InputError(
-            "--into oracle: nothing is loaded into Oracle. Name postgres, or a DuckDB file to make."
+            "--into oracle: loading into Oracle is not supported. Name postgres, or a DuckDB file to create."
         )
     if args.command == "load" and args.into != "postgres":
         from pipelines.sources.pcornet.databases.load_duckdb import load_duckdb
@@ -65,7 +70,7 @@ def _rows(args: argparse.Namespace) -> dict[str, int]:
             allow_plaintext=args.allow_plaintext,
             replace=args.replace,
         )
-    source = source_named(args.where, allow_plaintext=args.allow_plaintext)
+    source = source_named(args.source, allow_plaintext=args.allow_plaintext)
     manifest = extract(source, args.out, patients=tuple(args.patients) if args.patients else None)
     return {name: line.rows for name, line in manifest.items()}
 

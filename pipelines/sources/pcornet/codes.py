@@ -1,7 +1,7 @@
-"""Codes as a CDM holds them to (vocabulary, code): cleaned, typed by what they are, of a shape they can have.
+"""Codes of a CDM as (vocabulary, code): cleaned, assigned to their vocabulary, and checked for their format.
 
-Each function takes the table's rows and adds `vocab` and `code`; why a row has none, and what was mended, are columns
-of booleans beside them.
+Each function takes a table's rows and adds `vocab` and `code`; boolean columns beside them say why a row has no usable
+code, and what was corrected.
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,10 @@ from pipelines.sources.pcornet.words import NO_INFORMATION, coded_value
 from schemas.cards import Flow
 from schemas.errors import InputError
 
-CPT = r"^([0-9]{4}[0-9A-Z]|[A-Z][0-9]{4})$"  # with HCPCS, which shares its type in the CDM
+# and HCPCS, which shares its type in the CDM
+CPT = r"^([0-9]{4}[0-9A-Z]|[A-Z][0-9]{4})$"
 LOINC, RXCUI, NDC, CVX = r"^[0-9]{1,7}-[0-9]$", r"^[0-9]{1,8}$", r"^[0-9]{9,11}$", r"^[0-9]{2,3}$"
-CPT_LENGTH = 5  # what follows is modifiers
+CPT_LENGTH = 5  # modifiers follow
 
 QUALITATIVE = {
     "POSITIVE": "POS",
@@ -34,7 +35,7 @@ QUALITATIVE = {
     "INDETERMINATE": "IND",
     "UNDETERMINED": "IND",
 }
-"""RESULT_QUAL -> the end of its token."""
+"""RESULT_QUAL -> the suffix of its token."""
 
 MEASURES = {"HT": "in", "WT": "lb", "SYSTOLIC": "mmHg", "DIASTOLIC": "mmHg", "ORIGINAL_BMI": "kg/m2"}
 """The columns of VITAL and their units."""
@@ -49,7 +50,7 @@ CODE_COLUMNS = {
     "PRESCRIBING": "RXNORM_CUI",
     "IMMUNIZATION": "VX_CODE",
 }
-"""By its table, the column of codes."""
+"""The column of codes of each table."""
 
 NO_CODE = {
     "no_code": pl.col("code").is_null(),
@@ -57,33 +58,33 @@ NO_CODE = {
     **{fault: pl.col(fault) for fault in CODE_FAULTS},
     "malformed_code": ~pl.col("well_formed"),
 }
-"""Why a row has no code that could be used, in the order the reasons count."""
+"""The reasons why a row has no usable code; the first that holds counts."""
 
 
-MIN_CODES = 100  # of which a share says something
+MIN_CODES = 100  # fewer codes are not judged by shares
 
 
 def refuse_lost_codes(table: str, flow: Flow) -> None:
-    """Raise InputError where codes are damaged, or more than half have no shape or type that codes can have."""
+    """Refuse a table whose codes are damaged, or of which more than half are malformed or of an unknown type."""
     num_lost = flow.dropped.get("malformed_code", 0) + flow.dropped.get("code_type", 0)
     num_codes = flow.source_rows - flow.dropped.get("no_code", 0)
     if fault := damaged_codes(flow, CODE_COLUMNS.get(table, ""), num_codes):
         raise InputError(f"{table}: {fault}")
     if num_codes >= MIN_CODES and 2 * num_lost > num_codes:
         raise InputError(
-            f"{table}: {num_lost:,} of {num_codes:,} codes are none of their type (more than half). See that "
-            f"{CODE_COLUMNS[table]} and its type are the CDM's, and extract them as text."
+            f"{table}: {num_lost:,} of {num_codes:,} codes do not fit their type (more than half). "
+            f"Check that {CODE_COLUMNS[table]} and its type are the CDM's, and extract them as text."
         )
 
 
 def refuse_lost_zeros(table: str, flow: Flow) -> None:
-    """Raise InputError where ICD-9 codes are known to the crosswalk only with zeros before or behind them."""
+    """Refuse a table whose ICD-9 codes are in the crosswalk only with leading or trailing zeros added."""
     if fault := lost_zeros(flow, CODE_COLUMNS.get(table, ""), flow.kept_rows):
         raise InputError(f"{table}: {fault}")
 
 
 def normalize_letters(table: str, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return a table with its codes in plain letters, and of how many rows that changed the code."""
+    """Return a table with its codes in plain letters, and the number of rows whose code changed."""
     if table not in CODE_COLUMNS:
         return rows, 0
     raw_codes = rows[CODE_COLUMNS[table]]
@@ -98,7 +99,7 @@ def diagnosis_codes(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def procedure_codes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add vocab, code, well_formed, cleaned, retyped, modifier to PROCEDURES; of CPT the first five characters."""
+    """Add vocab, code, well_formed, cleaned, retyped, modifier to PROCEDURES; CPT codes are cut to five characters."""
     with_type = _with_code(rows, "PX").with_columns(type=coded_value("PX_TYPE").str.zfill(2))
     is_long = (pl.col("type") == "CH") & (pl.col("code").str.len_chars() > CPT_LENGTH)
     without_modifier = with_type.with_columns(
@@ -115,7 +116,7 @@ def laboratory_codes(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def laboratory_values(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add value and unit where the result is a number, mapped `<LOINC>_POS` … where it is a word."""
+    """Add value and unit where the result is a number, and mapped (`<LOINC>_POS` …) where it is qualitative."""
     number = pl.col("RESULT_NUM")
     is_number = number.is_finite() & (coded_value("RESULT_MODIFIER") != "TX").fill_null(True)
     word = coded_value("RESULT_QUAL").replace_strict(QUALITATIVE, default=None, return_dtype=pl.String)
@@ -142,7 +143,7 @@ def prescribed_codes(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def vaccine_codes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add vocab, code, well_formed to IMMUNIZATION: CVX, of two digits or three."""
+    """Add vocab, code, well_formed to IMMUNIZATION: CVX codes of two or three digits."""
     vocab = _vocab(coded_value("VX_CODE_TYPE"), {"CX": "cvx"})
     return _well_formed(
         rows.with_columns(code=coded_value("VX_CODE").str.zfill(2), vocab=vocab), {"cvx": CVX}
@@ -150,7 +151,7 @@ def vaccine_codes(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def measurements(rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
-    """Return VITAL with a row for each of its five measures: code, value, unit, and the columns `columns`."""
+    """Return VITAL with a row for each of its five measures: code, value, unit, and the given columns."""
     long = rows.unpivot(on=list(MEASURES), index=list(columns), variable_name="measure", value_name="value")
     return long.with_columns(
         code=pl.col("measure").replace(VITAL_CODES),
@@ -160,9 +161,9 @@ def measurements(rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
 
 
 def _with_code(rows: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Add `code`, upper case without dots and blanks, null where nothing is left, and whether that changed it.
+    """Add `code` (upper case, without dots and blanks, null if empty) and `cleaned` (whether that changed it).
 
-    `dot_at_3` says that there was a dot behind the third character.
+    `dot_at_3` says whether a dot followed the third character.
     """
     code = clean_code(column)
     is_given = (code != "") & ~code.is_in(NO_INFORMATION)
@@ -174,10 +175,10 @@ def _with_code(rows: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def _icd(rows: pl.DataFrame, column: str, vocabs: dict[str, str], system: Icd) -> pl.DataFrame:
-    """Add vocab by `type`, and what is wrong with a code; a code typed 09 that can only be of ICD-10 is typed again.
+    """Add vocab by `type`, and the faults of a code; a code typed 09 that can only be ICD-10 is retyped.
 
-    V and E codes of ICD-9 can look like ICD-10's; they stay what they are said to be, but for an E code that has its
-    dot where only ICD-10 has it (E66.9, where ICD-9's is E849.0).
+    V and E codes of ICD-9 can look like ICD-10 codes; they keep their type, except for an E code with its dot where
+    only ICD-10 has it (E66.9; ICD-9 has E849.0).
     """
     ten, nine = vocabs["10"], vocabs["09"]
     code, shapes = pl.col("code"), {ten: system.ten, nine: system.nine, "cpt": CPT}
@@ -198,7 +199,7 @@ def _vocab(types: pl.Expr, vocabs: dict[str, str]) -> pl.Expr:
 def _well_formed(
     rows: pl.DataFrame, shapes: dict[str, str], faults: Mapping[str, pl.Expr] | None = None
 ) -> pl.DataFrame:
-    """Add whether a code has a shape that codes of its vocabulary can have, and each of CODE_FAULTS."""
+    """Add `well_formed`, whether a code has the format of its vocabulary, and a column for each of CODE_FAULTS."""
     faults = faults or {
         "code_as_float": is_decimal("code"),
         "code_in_other_letters": is_in_other_letters("code"),

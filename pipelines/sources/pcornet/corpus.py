@@ -1,4 +1,4 @@
-"""The vocabulary and the sets of children: what `pipelines.corpus.build` does, up to the 18th birthday and by unit."""
+"""The vocabulary and the sets of children: `pipelines.corpus.build` up to the 18th birthday, with cuts by unit."""
 
 import polars as pl
 
@@ -12,7 +12,7 @@ from schemas.tables.events import ENCOUNTERS, GROWN_UP_YEARS
 
 
 def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
-    """Write vocab/1 and cuts/1, fitted on what lies before the 18th birthday; see `corpus.fit_vocab`."""
+    """Write vocab/1 and cuts/1, fitted on encounters before the 18th birthday; see `corpus.fit_vocab`."""
     grown_up = (
         scan_table(layout.encounters, ENCOUNTERS)
         .filter(pl.col("age_years") >= GROWN_UP_YEARS)
@@ -23,7 +23,7 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
 
 
 def write_seqset(layout: Layout, rules: DataRules, frozen: Layout | None = None) -> StepCard:
-    """Write seqset/1 shards: sets without an order inside, up to the 18th birthday; see `corpus.write_seqset`."""
+    """Write seqset/1 shards: unordered sets up to the 18th birthday; see `corpus.write_seqset`."""
     return corpus.write_seqset(
         layout, rules, frozen, tables=TABLES_OF_KIND, sets=corpus.SetRules(GROWN_UP_YEARS, by_code=True)
     )

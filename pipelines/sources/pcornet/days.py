@@ -1,4 +1,4 @@
-"""What was done on a day that no encounter covers, as a set of its own: where a setting asks for it."""
+"""Days without an encounter as sets of their own, where a setting asks for them."""
 
 from datetime import date
 
@@ -12,7 +12,7 @@ from pipelines.sources.pcornet.times import first_moment, last_moment
 
 
 def days_without_encounter(rows: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
-    """Return subject_id, day of the rows that name no encounter that was kept, each pair once.
+    """Return the distinct subject_id, day of the rows that name no kept encounter.
 
     Args:
         rows: from `event_rows`.
@@ -26,14 +26,14 @@ def days_without_encounter(rows: pl.DataFrame, encounters: pl.DataFrame) -> pl.D
 def day_encounters(
     days: pl.DataFrame, encounters: pl.DataFrame, people: pl.DataFrame, ids: Ids, end_of_data: date
 ) -> pl.DataFrame:
-    """Return encounters/1 of type DAY, one for each day of a child's life that no encounter covers.
+    """Return encounters/1 of type DAY, one for each day with events that no encounter covers.
 
     Args:
-        days: subject_id, day, each pair once.
-        encounters: encounters/1, of all others.
+        days: subject_id, day, distinct.
+        encounters: encounters/1, without those of type DAY.
         people: subject_id, birth_date, death_date?, race?.
-        ids: of this site.
-        end_of_data: the last day on which the CDM is complete.
+        ids: The hash of this site's ids.
+        end_of_data: The last day on which the CDM is complete.
     """
     uncovered_days = days.join(covering_encounters(days, encounters), on=["subject_id", "day"], how="anti")
     with_people = uncovered_days.join(people, on="subject_id").with_columns(start=first_moment("day"))

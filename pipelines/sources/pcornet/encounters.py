@@ -1,6 +1,6 @@
-"""ENCOUNTER to encounters/1: when each began and ended, and which rows are no encounter of the population.
+"""ENCOUNTER to encounters/1: start and end of each encounter, and the reasons to drop rows.
 
-In two steps: what a row says by itself, batch by batch, then what it says beside its patient's birth and death.
+The rows are transformed in two steps: each by itself, batch by batch; then with its patient's birth and death.
 """
 
 from collections.abc import Iterable
@@ -23,20 +23,21 @@ from schemas.cards import Flow
 from schemas.tables.events import ENCOUNTERS
 
 STAY_TYPES = ("IP", "EI")
-"""The types with a bed: without a discharge they are open, where any other ends with its day."""
+"""Inpatient types: without a discharge they are open, whereas any other encounter ends with its day."""
 
 GRACE_BEFORE_BIRTH = timedelta(days=1)
 DAYS_AFTER_DEATH = timedelta(days=30)
 DATES = ("ADMIT_DATE", "DISCHARGE_DATE")
 TIMES = ("ADMIT_TIME", "DISCHARGE_TIME")
 WORDS = ("ENC_TYPE", "DISCHARGE_DISPOSITION", "DISCHARGE_STATUS")
-DAYS_OF_A_YEAR = 366  # at most, so that an age reaches a whole year on the birthday and not before
+# the longest year, so that an age reaches a whole year on the birthday and not before
+DAYS_OF_A_YEAR = 366
 
 RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 def encounter_rows(raw: pl.DataFrame, ids: Ids) -> RowsAndFlow:
-    """Return what a row of ENCOUNTER says by itself: whose, when, what kind, how it ended."""
+    """Return the usable rows of ENCOUNTER: ids, start, discharge, type, discharge status, death."""
     rows = strip_text(raw)
     note_exprs = {
         "sentinel_date": has_sentinel(DATES),
@@ -74,10 +75,10 @@ def encounters(
     """Return encounters/1 of the population, sorted by subject, start and id.
 
     Args:
-        parts: from `encounter_rows`, each with all rows of its subjects, whose ids rise from part to part.
+        parts: from `encounter_rows`, each with all rows of its subjects; subject ids ascend from part to part.
         people: subject_id, birth_date, death_date?, race? of the population.
-        all_subject_ids: subject_id of all DEMOGRAPHIC knows.
-        end_of_data: the last day on which the CDM is complete.
+        all_subject_ids: subject_id of all patients in DEMOGRAPHIC.
+        end_of_data: The last day on which the CDM is complete.
     """
     drop_reasons, distinct_parts = _drop_reasons(all_subject_ids, end_of_data), []
     for rows in parts:
@@ -87,7 +88,7 @@ def encounters(
         )
         single, repeats = drop_rows(sorted_rows, {"repeated": ~pl.struct(pl.all()).is_first_distinct()})
         distinct_parts.append((single, flow.then(repeats)))
-    # of an id that two patients have, who may lie in two parts, the first row counts
+    # where two patients share an id, perhaps across parts, the first row counts
     first = pl.concat([single["encounter_id"] for single, _ in distinct_parts]).is_first_distinct()
     stays, total, at = [], Flow(source_rows=0, kept_rows=0), 0
     for single, flow in distinct_parts:
@@ -98,7 +99,7 @@ def encounters(
 
 
 def _merge_part(rows: pl.DataFrame, is_first: pl.Series, end_of_data: date) -> RowsAndFlow:
-    """Return the encounters of sorted rows: of an id the first row, and stays that overlap as one."""
+    """Return the encounters of sorted rows: the first row of each id, with overlapping stays merged."""
     single, conflicts = drop_rows(rows, {"conflicting": ~pl.lit(is_first)})
     with_end, notes = _with_end(single, end_of_data)
     stays = merge_overlapping(with_end)
@@ -112,11 +113,11 @@ def _merge_part(rows: pl.DataFrame, is_first: pl.Series, end_of_data: date) -> R
 
 
 def out_of_range(time: str, end_of_data: date) -> dict[str, pl.Expr]:
-    """Return why a moment cannot be: before birth, after the data end, long after death.
+    """Return the reasons why a time is impossible: before birth, after the end of the data, long after death.
 
     Args:
-        time: a column, beside birth_date and death_date?.
-        end_of_data: the last day on which the CDM is complete.
+        time: The name of a column; birth_date and death_date? are beside it.
+        end_of_data: The last day on which the CDM is complete.
     """
     moment, day = pl.col(time), timedelta(days=1)
     return {
@@ -135,7 +136,7 @@ def _drop_reasons(all_subject_ids: pl.Series, end_of_data: date) -> dict[str, pl
 
 
 def _with_end(rows: pl.DataFrame, end_of_data: date) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Add `end`: the discharge where it can be one, else the end of the day, but of a stay none."""
+    """Add `end`: a plausible discharge, else the end of the day; null for a stay without a plausible discharge."""
     start, discharge = pl.col("start"), pl.col("discharge")
     is_stay = pl.col("type").is_in(STAY_TYPES).fill_null(False)
     late = discharge >= pl.lit(end_of_data + timedelta(days=1)).cast(pl.Datetime("us"))
@@ -154,14 +155,14 @@ def _with_end(rows: pl.DataFrame, end_of_data: date) -> tuple[pl.DataFrame, dict
 
 
 def merge_overlapping(encounters: pl.DataFrame) -> pl.DataFrame:
-    """Return stays that overlap as the first of them, lasting to the latest end; all else as it is.
+    """Merge overlapping stays into the first of them, lasting to the latest end; keep all other encounters.
 
-    A site tells one stay in two rows, by its two systems or as what came in by the emergency room and as inpatient.
-    What was recorded in the later rows finds the first by its date.
+    A site may record one stay in two rows, from two systems or as emergency and inpatient. Events of the later rows are
+    linked to the first by date.
 
     Args:
-        encounters: subject_id, encounter_id, type, start, end, discharge_status, died, and others, of which the
-            first row's count.
+        encounters: subject_id, encounter_id, type, start, end, discharge_status, died, and other columns, whose values
+            are those of the first row.
     """
     is_stay = (pl.col("type").is_in(STAY_TYPES) & pl.col("end").is_not_null()).fill_null(False)
     stays = encounters.filter(is_stay).sort("subject_id", "start", "encounter_id")
@@ -178,21 +179,21 @@ def merge_overlapping(encounters: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_contract_columns(stays: pl.DataFrame) -> pl.DataFrame:
-    """Return encounters/1 of rows with a birth_date; a CDM tells neither a time of death nor who pays."""
+    """Return encounters/1 of rows with a birth_date; a CDM has neither times of death nor an insurance."""
     no_text = pl.lit(None, pl.String)
     return stays.with_columns(
         age_years=age_years("start", "birth_date"),
-        death_time=pl.lit(None, pl.Datetime("us")),  # DEATH has a date, and no time
+        death_time=pl.lit(None, pl.Datetime("us")),  # DEATH has dates without times
         insurance=no_text,
         admission_type=no_text,
     ).select(ENCOUNTERS.names)
 
 
 def age_years(time: str, birth: str) -> pl.Expr:
-    """Return the age at a time: whole years by the calendar, and of the one begun its days over 366; at birth 0.
+    """Return the age in years at a time: calendar years, plus the days since the last birthday over 366; at least 0.
 
-    It reaches 18 on the 18th birthday and not before; of who was born on 29 February that is 28 February, as
-    `birth + 18 years` is.
+    It reaches 18 on the 18th birthday and not before. For births on 29 February the birthday in other years is
+    28 February, as in `birth + 18 years`.
     """
     year = pl.col(time).dt.year()
     this_year, last_year = _birthday(birth, year), _birthday(birth, year - 1)

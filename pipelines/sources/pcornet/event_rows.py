@@ -1,8 +1,8 @@
-"""What a row of the seven event tables says by itself: whose, when, which code, which value.
+"""The rows of the seven event tables, each by itself: ids, time, code, value.
 
-`time` is its first moment, of a date alone the midnight it begins with; `timed` whether its time of day is known;
-`known_at` until when it was not known, where its own columns say so. What lies beside it, its encounter and its
-patient's life, comes bucket by bucket (`events.py`).
+`time` is the start of the event, for a date without a time its midnight; `timed` says whether the time of day is known;
+`known_at` is when the event became known, where the row's own columns say so. Encounters and the patient's life are
+taken into account bucket by bucket (`events.py`).
 """
 
 from collections.abc import Callable
@@ -38,26 +38,26 @@ ROWS = {
     "unit": pl.String(),
     "rank": pl.Int64(),
 }
-"""The columns a row goes to its bucket with."""
+"""The columns of a row in its bucket."""
 
 RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 @dataclass(frozen=True)
 class EventTable:
-    """How the rows of one table are told."""
+    """How the rows of one table are transformed."""
 
     kind: str
     dates: tuple[str, ...]
     times: tuple[str, ...]
-    words: tuple[str, ...]  # that may say nothing: codes, and what is of a value set
+    words: tuple[str, ...]  # codes and columns of value sets, which may hold "no information"
     transform: Callable[[pl.DataFrame], pl.DataFrame]
     reasons: dict[str, pl.Expr] = field(default_factory=lambda: codes.NO_CODE)
     notes: dict[str, pl.Expr] = field(default_factory=dict)
 
 
 def event_rows(table: str, raw: pl.DataFrame, site: Site) -> RowsAndFlow:
-    """Return the rows of one table that are of the population and have a usable code, as `ROWS`."""
+    """Return the rows of the population that have a usable code, with the columns of `ROWS`."""
     definition = EVENT_TABLES[table]
     rows = strip_text(raw)
     notes = count_notes(rows, _notes(definition)) | {"padded": count_padded(raw, rows)}
@@ -102,7 +102,7 @@ def _procedures(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _results(rows: pl.DataFrame) -> pl.DataFrame:
-    """Time: the specimen's, else the order's, else the result's; known with the result."""
+    """Add the time (of the specimen, else the order, else the result) and `known_at` (of the result)."""
     has_specimen_date, has_no_order_date = (
         pl.col("SPECIMEN_DATE").is_not_null(),
         pl.col("LAB_ORDER_DATE").is_null(),
@@ -141,7 +141,7 @@ def _vitals(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _vaccines(rows: pl.DataFrame) -> pl.DataFrame:
-    """Known at the later of admin and record."""
+    """Add codes and times; a vaccine is known from the later of its administration and its record."""
     return codes.vaccine_codes(rows).with_columns(
         mapped="code",
         time=first_moment(pl.coalesce("VX_ADMIN_DATE", "VX_RECORD_DATE")),
@@ -155,7 +155,7 @@ def _start_columns(day: str, time: str) -> dict[str, pl.Expr]:
 
 
 def _principal(flag: str) -> pl.Expr:
-    """Return rank 1 where a code is the encounter's principal one: a CDM numbers the others not."""
+    """Return rank 1 for the encounter's principal code; a CDM does not number the others."""
     return pl.when(coded_value(flag) == "P").then(pl.lit(1, pl.Int64))
 
 
@@ -214,4 +214,4 @@ EVENT_TABLES = {
         reasons={"not_completed": coded_value("VX_STATUS").ne_missing("CP"), **codes.NO_CODE},
     ),
 }
-"""By its table, how the rows of each are told. Of VITAL a row is one of five measures, given or not."""
+"""The definition of each event table. A row of VITAL becomes five, one per measure, some without a value."""

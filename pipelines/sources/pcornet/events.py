@@ -1,4 +1,4 @@
-"""The rows of a bucket, held against its patients' lives and encounters, to events/1."""
+"""The rows of a bucket as events/1, checked against its patients' lives and linked to their encounters."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -15,14 +15,14 @@ from pipelines.sources.pcornet.words import count_notes
 from schemas.cards import Flow
 from schemas.tables.events import EVENTS
 
-_COLUMNS_OF_COPIES = ("rank", "available_at")  # copies of one row may differ in these
+_COLUMNS_OF_COPIES = ("rank", "available_at")  # columns in which copies of one event may differ
 
 RowsAndFlow = tuple[pl.DataFrame, Flow]
 
 
 @dataclass(frozen=True)
 class PcornetCrosswalks:
-    """What codes are mapped by; each may be empty."""
+    """The crosswalks that codes are mapped by; each may be empty."""
 
     diagnoses: pl.DataFrame  # code, mapped: ICD-9-CM -> ICD-10-CM
     procedures: pl.DataFrame  # ICD-9-PCS -> ICD-10-PCS
@@ -31,7 +31,7 @@ class PcornetCrosswalks:
 
 @dataclass(frozen=True)
 class PcornetBucket:
-    """The patients of one bucket, their encounters, and until when anything is complete."""
+    """The patients of one bucket, their encounters, and the end of the data."""
 
     people: pl.DataFrame  # subject_id, birth_date, death_date?
     encounters: pl.DataFrame  # encounters/1
@@ -41,13 +41,13 @@ class PcornetBucket:
 def events(
     kind: str, rows: pl.DataFrame, bucket: PcornetBucket, crosswalks: PcornetCrosswalks
 ) -> RowsAndFlow:
-    """Return the events of one table in one bucket, each once.
+    """Return the distinct events of one table in one bucket.
 
     Args:
-        kind: of all of them.
+        kind: The kind of all of the table's events.
         rows: from `event_rows`.
-        bucket: whose they are.
-        crosswalks: see there.
+        bucket: The patients of these rows and their encounters.
+        crosswalks: The crosswalks to map codes by.
     """
     linked_rows, flow = _link_encounters(rows, bucket)
     with_times = linked_rows.with_columns(time=_time(), available_at=_available(kind))
@@ -63,13 +63,13 @@ def events(
 
 
 def count_unmapped(kind: str, events: pl.DataFrame) -> dict[str, int]:
-    """Return how many codes no crosswalk leads anywhere, where that leaves an event without a token."""
+    """Return the number of events without a token because no crosswalk maps their code."""
     reasons = {"DX": "not_in_gem", "PR": "not_in_gem"}
     return {reasons[kind]: events["mapped"].null_count()} if kind in reasons else {}
 
 
 def count_lost_zeros(kind: str, events: pl.DataFrame, crosswalks: PcornetCrosswalks) -> dict[str, int]:
-    """Return how many ICD-9 codes the crosswalk knows only with zeros before them, or behind."""
+    """Return how many ICD-9 codes are in the crosswalk only with leading or trailing zeros added."""
     if kind not in ("DX", "PR"):
         return {}
     targets = crosswalks.diagnoses if kind == "DX" else crosswalks.procedures
@@ -79,7 +79,7 @@ def count_lost_zeros(kind: str, events: pl.DataFrame, crosswalks: PcornetCrosswa
 
 
 def _link_encounters(rows: pl.DataFrame, bucket: PcornetBucket) -> RowsAndFlow:
-    """Give each row its encounter, or drop it; adds the encounter's `start` and `end`."""
+    """Link each row to its encounter or drop it; add the encounter's `start` and `end`."""
     stays = bucket.encounters.select("subject_id", "encounter_id", "start", "end", known=pl.lit(True))
     key = ["subject_id", "encounter_id"]
     with_stays = rows.join(stays, on=key, how="left", maintain_order="left").with_columns(
@@ -105,17 +105,17 @@ def _link_encounters(rows: pl.DataFrame, bucket: PcornetBucket) -> RowsAndFlow:
 
 
 def _time() -> pl.Expr:
-    """Return when an event happened: of a date alone, on the day its encounter began, not before that."""
+    """Return when an event happened; with a date only, on its encounter's first day, not before that encounter."""
     time, start = pl.col("time"), pl.col("start")
     begins = ~pl.col("timed") & (time.dt.date() == start.dt.date())
     return pl.when(begins).then(pl.max_horizontal(time, start)).otherwise(time)
 
 
 def _available(kind: str) -> pl.Expr:
-    """Return when an event could be known: never before it happened, and of a date alone by the end of its day.
+    """Return when an event became known: never before it happened; for a date only, by the end of its day.
 
-    The code of a diagnosis or procedure is known when its encounter is over, whoever wrote it, and of an open encounter
-    never. A diagnosis of the last day is known with the encounter, a procedure by the end of that day.
+    The code of a diagnosis or procedure is known at the end of its encounter, whoever recorded it, and never in an open
+    encounter. A diagnosis dated on the last day is known with the encounter, a procedure by the end of that day.
     """
     event_end = pl.when(pl.col("timed")).then("time").otherwise(last_moment(pl.col("time").dt.date()))
     stay_end = clock.coded_at(is_open=pl.col("end").is_null())
@@ -140,7 +140,7 @@ def _map_codes(kind: str, rows: pl.DataFrame, crosswalks: PcornetCrosswalks) -> 
 
 
 def _drop_copies(rows: pl.DataFrame) -> RowsAndFlow:
-    """Keep each event once: of copies the principal one, and of these what was known first."""
+    """Keep one of each set of copies: the principal one, and of these the one known first."""
     key_columns = [name for name in rows.columns if name not in _COLUMNS_OF_COPIES]
     sorted_rows = rows.sort(*_COLUMNS_OF_COPIES, nulls_last=True, maintain_order=True)
     distinct_rows = sorted_rows.unique(key_columns, keep="first", maintain_order=True)

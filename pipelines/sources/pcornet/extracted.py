@@ -1,4 +1,4 @@
-"""The extracted tables of a CDM, a Parquet file each, and the crosswalks beside them, as they are read."""
+"""The extracted tables of a CDM, one Parquet file each, and their crosswalks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ READ = {
 }
 
 
-@dataclass(frozen=True, repr=False)  # it holds the salt
+@dataclass(frozen=True, repr=False)  # without a representation, since it holds the salt
 class PcornetSource:
-    """Where the eleven tables and the crosswalks lie, and the salt the site's ids are hashed under."""
+    """The folders of the eleven tables and of the crosswalks, and the salt of the site's ids."""
 
     folder: Path
     crosswalks: Path | None
@@ -43,28 +43,30 @@ class PcornetSource:
         """Return the file of a table.
 
         Raises:
-            InputError: there is none.
+            InputError: there is no such file.
         """
         path = self.folder / f"{table.lower()}.parquet"
         if not path.is_file():
             raise InputError(
-                f"{path.name}: no such file in {self.folder}. Extract all of {', '.join(TABLES)}; one that a site has "
-                "not is a file without rows."
+                f"{path.name}: no such file in {self.folder}. Extract all of {', '.join(TABLES)}; for a table that "
+                "the site lacks, write a file without rows."
             )
         return path
 
     def require_columns(self, table: str) -> None:
-        """Raise InputError when the file is no Parquet, lacks a column we read, or holds it in another type."""
+        """Refuse a file that is not Parquet, lacks a column we read, or has it in another type."""
         path, expected = self.path(table), TABLES[table]
         try:
             schema = pq.read_schema(path)
         except (pa.ArrowException, OSError):
-            raise InputError(f"{path.name}: is no whole Parquet file ({path}). Extract it again.") from None
+            raise InputError(
+                f"{path.name}: is not a complete Parquet file ({path}). Extract it again."
+            ) from None
         missing = [name for name in expected.names if name not in schema.names]
         if missing:
             raise InputError(
                 f"{path.name}: no column {', '.join(missing)} ({path}). Extract the table again, with all columns "
-                "of the CDM's 6.1 or 7.0."
+                "of CDM 6.1 or 7.0."
             )
         wrong_types = [
             name
@@ -73,13 +75,15 @@ class PcornetSource:
         ]
         if wrong_types:
             description = ", ".join(f"{name} as {schema.field(name).type}" for name in wrong_types)
-            raise InputError(f"{path.name}: holds {description} ({path}). Extract the table again.")
+            raise InputError(
+                f"{path.name}: holds {description}, which are other types than the CDM's ({path}). Extract it again."
+            )
 
     def dates_out_of_range(self) -> dict[str, int]:
-        """Return of each table how many dates the extraction made null; none where the folder is not its own."""
+        """Return the number of dates the extraction made null, by table; empty for a folder it did not write."""
         try:
             lines = read_manifest(self.folder).values()
-        except InputError:  # another tool's file of that name
+        except InputError:  # a file of this name from another tool
             return {}
         return {line.table: line.dates_out_of_range for line in lines if line.dates_out_of_range}
 
@@ -87,7 +91,7 @@ class PcornetSource:
         return int(pq.read_metadata(self.path(table)).num_rows)
 
     def batches(self, table: str, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield the table's columns, or some of them, in their types, some hundred thousand rows at a time.
+        """Yield the table, or some of its columns, in the declared types, ROWS_PER_BATCH rows at a time.
 
         Raises:
             InputError: the file is damaged.
@@ -100,21 +104,23 @@ class PcornetSource:
                 for batch in file.iter_batches(ROWS_PER_BATCH, columns=names):
                     yield pl.DataFrame(pa.Table.from_batches([batch]).select(names).cast(schema))
         except (pa.ArrowException, OSError):
-            raise InputError(f"{path.name}: is no whole Parquet file ({path}). Extract it again.") from None
+            raise InputError(
+                f"{path.name}: is not a complete Parquet file ({path}). Extract it again."
+            ) from None
 
     def read(self, table: str) -> pl.DataFrame:
-        """Return all rows of a table that is small."""
+        """Return all rows of a table, which should be small."""
         return pl.concat([pl.DataFrame(TABLES[table].empty_table()), *self.batches(table)])
 
     def gem(self, name: str) -> pl.DataFrame:
-        """Return code, mapped of a crosswalk from ICD-9; empty where there is none."""
+        """Return code, mapped of a crosswalk from ICD-9; empty without such a file."""
         path = self.crosswalk(name)
         if path is None:
             return pl.DataFrame(schema={"code": pl.String, "mapped": pl.String})
         return shortest_target(read_gem(path) if is_gem(path) else read(path, READ[name]))
 
     def drugs(self) -> pl.DataFrame:
-        """Return vocab, code, atc, of a code with several the first; empty where there is no such file."""
+        """Return vocab, code, atc, the first of several ATC codes; empty without such a file."""
         path = self.crosswalk(DRUGS)
         if path is None:
             return pl.DataFrame(schema={"vocab": pl.String, "code": pl.String, "atc": pl.String})
@@ -125,12 +131,12 @@ class PcornetSource:
         )
 
     def crosswalk(self, name: str) -> Path | None:
-        """Return the file of a crosswalk, where there is one."""
+        """Return the file of a crosswalk, or None."""
         return find_file(self.crosswalks, name) if self.crosswalks else None
 
 
 def _is_castable(dtype: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether a column's type is the wanted one but for its width."""
+    """Return whether a column's type is the declared one up to its width."""
     if pa.types.is_string(target):
         return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_null(dtype))
     if pa.types.is_floating(target):
@@ -142,11 +148,11 @@ def find_source(folder: Path, crosswalks: Path | None, salt: str) -> PcornetSour
     """Return the source in `folder`.
 
     Raises:
-        InputError: a folder is missing, or a table; the first one is named.
+        InputError: a folder or a table is missing; the message names the first.
     """
     if folder.is_file():
         raise InputError(
-            f"{folder}: is a file. Name the folder that holds a CDM's extracted tables; a DuckDB file is named by "
+            f"{folder}: is a file. Name the folder that holds a CDM's extracted tables; a DuckDB file is set by "
             "NEST_PCORNET_DATABASE."
         )
     require_folder(folder, "a CDM's extracted tables")
@@ -158,7 +164,7 @@ def find_source(folder: Path, crosswalks: Path | None, salt: str) -> PcornetSour
 
 
 def require_folder(place: Path | None, holds: str) -> None:
-    """Raise InputError where a folder is named that is none."""
+    """Refuse a path that is not a folder; None is accepted."""
     if place is not None and not place.is_dir():
         fault = "is a file" if place.is_file() else "no such folder"
         raise InputError(f"{place}: {fault}. Name the folder that holds {holds}.")

@@ -1,4 +1,4 @@
-"""A site's own ids to ours: keyed hashes, so that nobody without the site's salt can tell whose row it is."""
+"""A site's ids as keyed hashes, so that nobody without the site's salt can identify a patient."""
 
 from hashlib import blake2b
 
@@ -9,35 +9,35 @@ from schemas.errors import InputError
 
 SHORTEST_SALT = 16
 SYNTHETIC_SALT = "the synthetic CDM is nobody's"
-"""Of the CDM that is made up: its patients have nothing to hide, and its ids are the same everywhere."""
+"""The salt of the synthetic CDM: its patients need no protection, and its ids are the same everywhere."""
 
 
 class Ids:
-    """Turns texts into ids of 63 bits: BLAKE2b of 64 bits under the salt as its key, less the lowest bit.
+    """The hash from texts to 63-bit ids: BLAKE2b of 64 bits with the salt as key, without the lowest bit.
 
     Raises:
-        InputError: the salt is shorter than `SHORTEST_SALT` characters, and could be found by trying.
+        InputError: the salt has fewer than `SHORTEST_SALT` characters, and could be guessed.
     """
 
     def __init__(self, salt: str) -> None:
         if len(salt) < SHORTEST_SALT:
             raise InputError(
-                f"NEST_SITE_SALT: {len(salt)} characters are too few; give {SHORTEST_SALT} or more, e.g. what "
-                "`openssl rand -hex 32` prints, and keep them: other characters make other ids."
+                f"NEST_SITE_SALT: {len(salt)} characters are too few; give {SHORTEST_SALT} or more, e.g. the output of "
+                "`openssl rand -hex 32`, and keep them: another salt makes other ids."
             )
-        self._key = blake2b(salt.encode(), digest_size=32).digest()  # a key may have 64 bytes, a salt more
+        self._key = blake2b(salt.encode(), digest_size=32).digest()  # a key has at most 64 bytes
 
     @property
     def fingerprint(self) -> int:
-        """What tells two salts apart and says no more of one than any id does."""
+        """A number that differs between salts and reveals no more of one than any id does."""
         return self._id("salt", "")
 
     def of(self, texts: pl.Series, column: str) -> pl.Series:
-        """Return an id for each text, i64 [rows], null where there is none.
+        """Return an id for each text, i64 [rows]; null for null.
 
         Args:
             texts: PATID or ENCOUNTERID, stripped.
-            column: which of the two, so that a patient and a visit of the same name have ids of their own.
+            column: `PATID` or `ENCOUNTERID`, so that a patient and a visit of the same name get different ids.
         """
         distinct_texts = texts.unique().drop_nulls()
         hashes = np.array([self._id(column, text) for text in distinct_texts], dtype=np.int64)

@@ -1,28 +1,28 @@
-"""Which encounter does an event without one belong to? Of those that cover its date, the likeliest."""
+"""Events without an encounter are linked to the likeliest of the encounters that cover their date."""
 
 import polars as pl
 
 from pipelines.sources.pcornet.times import ONE_MICROSECOND
 
 ORDER = {"IP": 0, "EI": 0, "ED": 1, "OS": 2}
-"""By type, which encounter a date belongs to where several cover it; others after these, then made-up days."""
+"""The rank of encounter types where several cover a date; other types follow, then those of type DAY."""
 
 OTHERS, DAY_TYPE = 3, "DAY"
-"""The type of a set that is no encounter: what was done on one day, where a setting asks for such."""
+"""The type of an encounter that stands for a day of events, where a setting asks for such encounters."""
 
 
 def covering_encounters(days: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
-    """Return the encounter of each day that one covers, and how many do.
+    """Return the likeliest encounter of each covered day, and how many cover it.
 
-    The first by type (stays, emergency, observation, others), of these the latest by start, then by id. An encounter
-    covers the days from its start to its end; an open one that of its start.
+    The likeliest is the first by type (stays, emergency, observation, others), then the latest by start, then by id. An
+    encounter covers the days from its start to its end; an open one covers the day of its start.
 
     Args:
-        days: subject_id, day; each pair once.
+        days: subject_id, day; distinct.
         encounters: subject_id, encounter_id, start, end?, type?.
 
     Returns:
-        subject_id, day, linked (encounter_id), covering (how many); no row for a day that none covers.
+        subject_id, day, linked (encounter_id), covering (how many); no row for an uncovered day.
     """
     start = pl.col("start")
     last = pl.max_horizontal(start, pl.coalesce(pl.col("end") - ONE_MICROSECOND, start)).dt.date()
@@ -44,10 +44,10 @@ def covering_encounters(days: pl.DataFrame, encounters: pl.DataFrame) -> pl.Data
 
 
 def link_by_day(rows: pl.DataFrame, encounters: pl.DataFrame) -> pl.DataFrame:
-    """Fill a null `encounter_id` by the row's day; adds `covering`: how many encounters do, null for other rows.
+    """Fill a null `encounter_id` by the row's day; add `covering`, the number of candidates (null for other rows).
 
     Args:
-        rows: subject_id, encounter_id?, day; the order is kept.
+        rows: subject_id, encounter_id?, day; their order is kept.
         encounters: see `covering_encounters`.
     """
     unlinked_days = rows.filter(pl.col("encounter_id").is_null()).select("subject_id", "day").unique()

@@ -1,4 +1,4 @@
-"""DEMOGRAPHIC and DEATH to subjects/1: the children of the population, and why the others are none of them."""
+"""DEMOGRAPHIC and DEATH to subjects/1: the children of the population, and the reasons to drop other rows."""
 
 from datetime import date
 
@@ -12,7 +12,7 @@ from schemas.cards import Flow
 from schemas.errors import InputError
 
 FIRST_BIRTH, LAST_BIRTH = date(1999, 1, 1), date(2024, 12, 31)
-"""The population: whoever was born between these days, both included."""
+"""The population: patients born between these days, inclusive."""
 
 RowsAndFlow = tuple[pl.DataFrame, Flow]
 
@@ -21,8 +21,7 @@ def people(demographic: pl.DataFrame, ids: Ids) -> RowsAndFlow:
     """Return subject_id, birth_date, sex, race of the population, sorted by subject.
 
     Raises:
-        InputError: two patients have one id: either a PATID stands there with two different rows, or the hash
-            collided.
+        InputError: two patients have one id: either a PATID has two different rows, or the hash collided.
     """
     rows = strip_text(demographic)
     note_exprs = {
@@ -52,7 +51,7 @@ def people(demographic: pl.DataFrame, ids: Ids) -> RowsAndFlow:
 
 
 def deaths(death: pl.DataFrame, ids: Ids) -> RowsAndFlow:
-    """Return subject_id, death_date: each patient's earliest."""
+    """Return subject_id, death_date: the earliest death date of each patient."""
     rows = strip_text(death)
     notes = count_notes(rows, {"sentinel_date": has_sentinel(["DEATH_DATE"])})
     parsed_rows = without_sentinels(rows, "DEATH_DATE").select(
@@ -74,5 +73,5 @@ def _refuse_repeats(rows: pl.DataFrame) -> None:
     if repeats:
         raise InputError(
             f"DEMOGRAPHIC: column PATID: {repeats:,} of {rows.height:,} rows repeat another row's and differ from it. "
-            "Keep one row per patient; if none is repeated, change NEST_SITE_SALT."
+            "Keep one row per patient; if no PATID is repeated, change NEST_SITE_SALT."
         )

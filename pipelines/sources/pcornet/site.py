@@ -1,4 +1,4 @@
-"""Whose row is it? What every row of a CDM is held against: its patients, and who owns which encounter."""
+"""The patients of a site and the owners of its encounters, which every row of a CDM is checked against."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,10 +10,11 @@ from pipelines.sources.pcornet.ids import Ids
 
 
 class EncounterOwners:
-    """Who owns which encounter, of all ENCOUNTER knows, whether kept or not: 16 bytes for each.
+    """The owner of each encounter in ENCOUNTER, kept or not, in 16 bytes each.
 
     Args:
-        encounter_ids, subject_ids: i64, in parallel; of an id that is there twice the first row counts.
+        encounter_ids: i64; for an id that occurs twice, the first row counts.
+        subject_ids: i64, the owner of each.
     """
 
     def __init__(self, encounter_ids: np.ndarray, subject_ids: np.ndarray) -> None:
@@ -21,7 +22,7 @@ class EncounterOwners:
         self._subjects = subject_ids[first]
 
     def is_known(self, encounter_ids: pl.Series) -> pl.Series:
-        """Return whether an encounter is somebody's; false where a row names none."""
+        """Return whether an encounter exists; false for null."""
         return self._locate(encounter_ids)[1]
 
     def is_of_another_subject(self, rows: pl.DataFrame) -> pl.Series:
@@ -36,7 +37,7 @@ class EncounterOwners:
         return is_known & pl.Series(self._subjects[place] != rows["subject_id"].fill_null(-1).to_numpy())
 
     def _locate(self, encounter_ids: pl.Series) -> tuple[np.ndarray, pl.Series]:
-        """Return where each id stands among the known (any place for one that does not), and whether it does."""
+        """Return each id's position among the known ids (an arbitrary one if absent), and whether it is known."""
         if not len(self._ids):
             return np.zeros(len(encounter_ids), dtype=np.int64), pl.repeat(
                 False, len(encounter_ids), dtype=pl.Boolean, eager=True
@@ -48,15 +49,15 @@ class EncounterOwners:
 
 @dataclass(frozen=True)
 class Site:
-    """What a row is held against before it goes to its bucket."""
+    """The ids that a row is checked against before it goes to its bucket."""
 
     ids: Ids
-    everyone: pl.Series  # subject_id of all DEMOGRAPHIC knows
+    everyone: pl.Series  # subject_id of all patients in DEMOGRAPHIC
     population: pl.Series  # subject_id of those in subjects/1
     owners: EncounterOwners
 
     def with_ids(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add subject_id, encounter_id (null: none, or nobody's), and what is odd about them.
+        """Add subject_id, encounter_id (null if missing or unknown), and booleans for what is odd about them.
 
         Args:
             rows: PATID, ENCOUNTERID, stripped.
@@ -74,7 +75,7 @@ class Site:
         )
 
     def drop_reasons(self) -> dict[str, pl.Expr]:
-        """Return why a with_ids row is not one of the population's, in the order the reasons count."""
+        """Return the reasons why a row of `with_ids` is not of the population; the first that holds counts."""
         subject = pl.col("subject_id")
         return {
             "unknown_patient": ~subject.is_in(self.everyone.implode()).fill_null(False),
@@ -88,7 +89,7 @@ def read_owners(batches: Iterable[pl.DataFrame], ids: Ids) -> EncounterOwners:
 
     Args:
         batches: ENCOUNTERID, PATID, stripped.
-        ids: of this site.
+        ids: The hash of this site's ids.
     """
     parts = [
         pl.DataFrame(

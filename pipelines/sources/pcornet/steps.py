@@ -1,7 +1,7 @@
 """The steps from a CDM's extracted tables to events and sets: each reads files, calls transforms, writes files.
 
-As with MIMIC, events go in two passes: each table once, batch by batch, to its patients' buckets; then each bucket's
-rows against its patients' lives and encounters.
+As with MIMIC-IV, events are extracted in two passes: first each table, batch by batch, to its patients' buckets; then
+each bucket's rows, with its patients' lives and encounters.
 """
 
 import shutil
@@ -52,8 +52,8 @@ __all__ = [
 ]
 
 UnlinkedPolicy = Literal["drop", "day"]
-SALT_KEY = "salted"  # by which a card says what its ids are hashed under
-SUBJECTS_PER_PART = 25_000  # whose encounters are held against their lives together: some 400,000 rows
+SALT_KEY = "salted"  # the key of the salt's fingerprint in a card's hashes
+SUBJECTS_PER_PART = 25_000  # patients whose encounters are processed together: some 400,000 rows
 TABLES_OF_KIND = {
     kind: [table for table, definition in EVENT_TABLES.items() if definition.kind == kind]
     for kind in dict.fromkeys(definition.kind for definition in EVENT_TABLES.values())
@@ -61,16 +61,15 @@ TABLES_OF_KIND = {
 
 
 def inspect_raw(source: PcornetSource, layout: Layout, allowed_methods: tuple[str, ...] = ()) -> StepCard:
-    """Say which tables there are, their rows and hashes, and until when they go.
+    """Write the card of the raw tables: their rows, hashes and the end of the data.
 
     Args:
-        source: the extracted tables.
-        layout: where the card goes.
-        allowed_methods: values of HARVEST.BIRTH_DATE_MGMT beside 01 that may be gone on with.
+        source: The extracted tables.
+        layout: The layout to write the card to.
+        allowed_methods: values of HARVEST.BIRTH_DATE_MGMT that are accepted beside 01.
 
     Raises:
-        InputError: a table or column is missing, birth dates are not the true ones, or nobody says until when the
-            data go.
+        InputError: a table or column is missing, birth dates are not the true ones, or the end of the data is unknown.
     """
     for table in TABLES:
         source.require_columns(table)
@@ -86,13 +85,10 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed_methods: tuple[st
         },
         warnings=[
             *(
-                f"HARVEST: BIRTH_DATE_MGMT is {value}: ages and split are not of true births."
+                f"HARVEST: BIRTH_DATE_MGMT is {value}: ages and splits are not based on true birth dates."
                 for value in birth_methods
             ),
-            *(
-                f"HARVEST: CDM_VERSION is {value}, and 6.1 and 7.0 are what is read here."
-                for value in versions
-            ),
+            *(f"HARVEST: CDM_VERSION is {value}; only 6.1 and 7.0 are supported." for value in versions),
         ],
         notes=[
             f"the data end on {end_of_data(harvest)}, the earliest refresh date",
@@ -106,16 +102,16 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed_methods: tuple[st
 
 
 def refuse_other_salt(source: PcornetSource, layout: Layout) -> dict[str, str]:
-    """Return what a step whose ids are hashed depends on beside its settings.
+    """Return the fingerprint of the salt, on which a step with hashed ids depends beside its settings.
 
     Raises:
-        ContractError: the input was taken in under another salt; ids of two salts do not meet.
+        ContractError: pcornet_raw was materialized under another salt, which makes other ids.
     """
     fingerprint = _salt_fingerprint(source)
     if StepCard.read(layout.cards, "raw").hashes.get(SALT_KEY, fingerprint) != fingerprint:
         raise ContractError(
-            "NEST_SITE_SALT: is another than the one pcornet_raw was materialized under, and makes other ids. Set that "
-            "one again; or, to change it for good, materialize pcornet_raw and all that hangs on it."
+            "NEST_SITE_SALT: is not the salt under which pcornet_raw was materialized, and makes other ids. Set that "
+            "salt again; or, to change it for good, materialize pcornet_raw and all assets downstream of it."
         )
     return {SALT_KEY: fingerprint}
 
@@ -132,7 +128,7 @@ def extract_subjects(
     ids, births = subjects["subject_id"], subjects["birth_date"]
     if not subjects.height:
         raise InputError(
-            f"DEMOGRAPHIC: none of {flows['DEMOGRAPHIC'].source_rows:,} patients is born from {people.FIRST_BIRTH} to "
+            f"DEMOGRAPHIC: none of {flows['DEMOGRAPHIC'].source_rows:,} patients was born from {people.FIRST_BIRTH} to "
             f"{people.LAST_BIRTH}. Give the CDM's own table."
         )
     with_splits = subjects.with_columns(
@@ -169,12 +165,12 @@ def extract_subjects(
 def extract_encounters(
     source: PcornetSource, layout: Layout, *, unlinked: UnlinkedPolicy = "drop"
 ) -> StepCard:
-    """Write encounters/1, and in its metadata when the data of the whole source end.
+    """Write encounters/1, with the end of the source's data in its metadata.
 
     Args:
-        source: the extracted tables.
-        layout: where it goes.
-        unlinked: what becomes of events that no encounter covers: they are dropped, or each day is a set of its own.
+        source: The extracted tables.
+        layout: The layout to write to.
+        unlinked: What to do with events that no encounter covers: drop them, or make each of their days a set.
     """
     population, _ = _population(source)
     last, ids, flow = end_of_data(source.read("HARVEST")), source.ids, Flow(source_rows=0, kept_rows=0)
@@ -221,7 +217,7 @@ def extract_encounters(
         },
         warnings=[
             f"ENCOUNTER: {shown_count(num_open, stays.height)} of {stays.height:,} encounters are stays without a "
-            "usable discharge; kept, never an index, and they contain no time."
+            "usable discharge; they are kept, are never an index, and contain no time."
         ]
         if num_open
         else [],
@@ -230,7 +226,7 @@ def extract_encounters(
 
 
 def extract_events(source: PcornetSource, layout: Layout) -> StepCard:
-    """Write events/1 of the seven event tables."""
+    """Write events/1 from the seven event tables."""
     buckets, last = Buckets.read(layout), end_of_data(source.read("HARVEST"))
     with replace_folder(layout.events) as aside:
         population = scan_table(layout.subjects, SUBJECTS).select("subject_id").collect()["subject_id"]
@@ -284,7 +280,7 @@ def extract_bucket(
 
 
 def _population(source: PcornetSource) -> tuple[pl.DataFrame, dict[str, Flow]]:
-    """Return the children with their deaths, and the flows of the two tables they come from."""
+    """Return the children with their deaths, and the flows of DEMOGRAPHIC and DEATH."""
     ids = source.ids
     subjects, flow = people.people(source.read("DEMOGRAPHIC"), ids)
     deaths, death_flow = people.deaths(source.read("DEATH"), ids)
@@ -296,7 +292,7 @@ def _population(source: PcornetSource) -> tuple[pl.DataFrame, dict[str, Flow]]:
 
 
 def _all_subject_ids(source: PcornetSource) -> pl.Series:
-    """Return the subject_id of all DEMOGRAPHIC knows."""
+    """Return the subject_id of all patients in DEMOGRAPHIC."""
     batches = source.batches("DEMOGRAPHIC", "PATID")
     parts = [source.ids.of(strip_text(rows)["PATID"], "PATID") for rows in batches]
     return pl.concat([pl.Series("PATID", dtype=pl.Int64), *parts]).drop_nulls().unique().sort()
@@ -315,7 +311,7 @@ def _site(source: PcornetSource, population: pl.Series) -> Site:
 def _day_encounters(
     source: PcornetSource, stays: pl.DataFrame, population: pl.DataFrame, last: date
 ) -> pl.DataFrame:
-    """Return an encounter for each day on which events are recorded and no encounter is."""
+    """Return an encounter for each day with events that no encounter covers."""
     site = _site(source, population["subject_id"])
     parts = [
         days_without_encounter(event_rows(table, batch, site)[0], stays)
@@ -335,7 +331,7 @@ def _crosswalks(source: PcornetSource) -> PcornetCrosswalks:
 
 
 def _spill_table(source: PcornetSource, table: str, site: Site, spill: Spill) -> Flow:
-    """Spill what each row of a table says by itself; return what was kept and dropped."""
+    """Spill the usable rows of a table and return the flow."""
     total, progress = (
         Flow(source_rows=0, kept_rows=0),
         StepProgress(table.lower(), "rows", source.rows(table)),
@@ -343,7 +339,7 @@ def _spill_table(source: PcornetSource, table: str, site: Site, spill: Spill) ->
 
     def usable_rows() -> Iterator[pl.DataFrame]:
         nonlocal total
-        yield pl.DataFrame(schema=ROWS)  # so that each bucket has a file, whatever the table holds
+        yield pl.DataFrame(schema=ROWS)  # so that each bucket has a file even if the table is empty
         for batch in source.batches(table):
             rows, flow = event_rows(table, batch, site)
             total += flow
@@ -355,7 +351,7 @@ def _spill_table(source: PcornetSource, table: str, site: Site, spill: Spill) ->
 
 
 def _missing_crosswalk_warnings(source: PcornetSource, flows: dict[str, Flow]) -> list[str]:
-    """Return a sentence for each crosswalk that is not there and is needed."""
+    """Return a sentence for each crosswalk that is needed but missing."""
     crosswalks = {"DIAGNOSIS": "icd_cm_9_to_10_mapping", "PROCEDURES": "icd_pcs_9_to_10_mapping"}
     warnings = []
     for table, name in crosswalks.items():
@@ -365,7 +361,7 @@ def _missing_crosswalk_warnings(source: PcornetSource, flows: dict[str, Flow]) -
                 f"{shown_count(num_unmapped, flows[table].source_rows)} of {flows[table].source_rows:,} rows"
             )
             warnings.append(
-                f"{table}: {share} hold ICD-9 codes and have no token: there is no {name}. Set NEST_VOCAB_DIR to the "
-                "folder that holds it (docs/data.md)."
+                f"{table}: {share} hold ICD-9 codes and get no token: {name} is missing. Set NEST_VOCAB_DIR to "
+                "the folder that holds it (docs/data.md)."
             )
     return warnings

@@ -1,7 +1,7 @@
-"""Which tables and columns of a PCORnet CDM are read, and of what type; 6.1 and 7.0 have them alike.
+"""The tables and columns of a PCORnet CDM that are read, and their types; the same in 6.1 and 7.0.
 
-An extracted table is a Parquet file of this schema, `<table, lower case>.parquet`, whatever database it came from.
-Times are `HH:MI` strings as the CDM has them; RAW_* columns are never read.
+An extracted table is a Parquet file of this schema, `<table in lower case>.parquet`, whatever database it came from.
+Times are `HH:MI` strings as in the CDM; RAW_* columns are never read.
 Source: the PCORnet Common Data Model specification, versions 6.1 and 7.0.
 """
 
@@ -133,4 +133,4 @@ KEYS: dict[str, str] = {
     "VITAL": "VITALID",
     "IMMUNIZATION": "IMMUNIZATIONID",
 }
-"""The column no two rows of a table share; what a row has no other name by."""
+"""The primary key of each table that has one."""

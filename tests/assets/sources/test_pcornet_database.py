@@ -113,7 +113,7 @@ def test_another_salt_is_told_and_the_right_one_goes_on_or_the_new_one_redoes_al
     monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
     materialize(ours, "pcornet_raw", "pcornet_subjects")
     monkeypatch.setenv("NEST_SITE_SALT", "incorrect horse battery staple")
-    with pytest.raises(Exception, match="NEST_SITE_SALT: is another than the one pcornet_raw") as told:
+    with pytest.raises(Exception, match="NEST_SITE_SALT: is not the salt under which pcornet_raw") as told:
         materialize(ours, "pcornet_encounters")
     assert "horse" not in str(told.value)
     monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
@@ -198,7 +198,7 @@ def test_what_would_stop_the_run_later_stops_it_before_anything_is_read(
     refused(mistaken, r"cdm.duckdb: is a file\. .*; a DuckDB file is named by NEST_PCORNET_DATABASE")
     server.run("UPDATE harvest SET birth_date_mgmt = '02'")
     try:
-        refused(live, "BIRTH_DATE_MGMT: 02 where 01 says")
+        refused(live, "BIRTH_DATE_MGMT: 02, but only 01")
     finally:
         server.run("UPDATE harvest SET birth_date_mgmt = '01'")
     monkeypatch.setenv("NEST_SITE_SALT", "short")
@@ -230,7 +230,7 @@ def test_another_host_is_spoken_to_without_tls_only_where_the_settings_allow_it(
     asked = Workspace(data_dir=str(tmp_path), pcornet_database=kind, db_allow_plaintext=allowed)
     with pytest.raises(Exception) as told:
         materialize(asked, "pcornet_raw")
-    assert ("NEST_DB_DSN: another host without TLS" in str(told.value)) != allowed
+    assert ("NEST_DB_DSN: reaches another host without TLS" in str(told.value)) != allowed
     assert not any(secret in str(told.value) for secret in SECRETS)
 
 

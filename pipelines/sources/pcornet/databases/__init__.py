@@ -1,1 +1,1 @@
-"""PCORnet's tables from PostgreSQL, Oracle, DuckDB or a dump, to files."""
+"""PCORnet tables from PostgreSQL, Oracle, DuckDB or a dump, extracted to files."""

@@ -1,4 +1,4 @@
-"""Who may read the database: from the environment alone, never from a file, never shown."""
+"""Credentials of a database: read from the environment only, never from a file, never shown."""
 
 import os
 import re
@@ -9,16 +9,14 @@ from pipelines.sources.pcornet.databases.libpq import address_of, hosts_of, opti
 from schemas.errors import InputError
 
 NAMES = ("NEST_DB_USER", "NEST_DB_PASSWORD", "NEST_DB_DSN")
-OR_PLAINTEXT = (
-    ", or allow plain text on a net of your own: --allow-plaintext, or NEST_DB_ALLOW_PLAINTEXT=true"
-)
+OR_PLAINTEXT = ", or allow plain text on your own network: --allow-plaintext, or NEST_DB_ALLOW_PLAINTEXT=true"
 _LOCAL = re.compile(r"localhost|127(\.\d+){3}|::1|[/@].*|", re.IGNORECASE)
 _SAFE_MODES = ("require", "verify-ca", "verify-full")
 
 
 @dataclass(frozen=True)
 class Access:
-    """User, password and address; the password shows in no message and no representation."""
+    """User, password and address; the password is in no message and no representation."""
 
     user: str
     password: str = field(repr=False)
@@ -26,15 +24,15 @@ class Access:
 
     @classmethod
     def from_environment(cls) -> "Access":
-        """Read the three variables.
+        """Read user, password and address from the environment.
 
         Raises:
-            InputError: one is missing, or the address holds a password.
+            InputError: a variable is missing, or the address holds a password.
         """
         missing = [name for name in NAMES if not os.environ.get(name)]
         if missing:
             raise InputError(
-                f"{', '.join(missing)}: not set. A database's user, password and address come from the environment."
+                f"{', '.join(missing)}: not set. Set the database's user, password and address in the environment."
             )
         user, password, dsn = (os.environ[name] for name in NAMES)
         refuse_password(dsn, "NEST_DB_DSN")
@@ -42,11 +40,11 @@ class Access:
 
 
 def refuse_password(address: str, setting: str) -> None:
-    """Raise InputError when an address carries a user or a password: it stands in configs and logs."""
+    """Refuse an address with a user or a password, since addresses stand in configurations and logs."""
     try:
         parts = urlsplit(address) if "://" in address else None
     except ValueError:
-        raise InputError(f"{setting}: is no address; a bracket in it is not closed.") from None
+        raise InputError(f"{setting}: is not an address; it has an unclosed bracket.") from None
     in_url = parts and (
         "@" in parts.netloc or {"user", "password"} & {key for key, _ in parse_qsl(parts.query)}
     )
@@ -59,10 +57,10 @@ def refuse_password(address: str, setting: str) -> None:
 
 
 def postgres_address(access: Access, *, allow_plaintext: bool) -> str:
-    """Return the address libpq takes, credentials in it, TLS required where any host it may reach is not this one.
+    """Return the address for libpq with credentials; TLS is required if it may reach a host other than this one.
 
     Raises:
-        InputError: it is no postgresql:// address, or asks for no TLS of another host.
+        InputError: the address is not a postgresql:// address, or disables TLS to another host.
     """
     options = options_of(access.dsn)
     if not allow_plaintext and not all(map(_is_local, hosts_of(options))):
@@ -73,12 +71,12 @@ def postgres_address(access: Access, *, allow_plaintext: bool) -> str:
 
 
 def oracle_address(access: Access, *, allow_plaintext: bool) -> str:
-    """Return the address python-oracledb takes; which hosts and protocols it means, the driver itself says.
+    """Return the address for python-oracledb; the driver itself resolves its hosts and protocols.
 
     Raises:
-        InputError: it is no address, or asks for no TLS of a host that is not this one.
+        InputError: the address is invalid, or reaches another host without TLS.
     """
-    import oracledb  # a driver: only where it is spoken to
+    import oracledb  # the driver, imported only where it is used
 
     if allow_plaintext:
         return access.dsn
@@ -87,8 +85,8 @@ def oracle_address(access: Access, *, allow_plaintext: bool) -> str:
         address.parse_connect_string(access.dsn)
     except oracledb.Error:
         raise InputError(
-            "NEST_DB_DSN: is no address like tcps://host:2484/service, nor a name in the tnsnames.ora of TNS_ADMIN. "
-            "Write it so."
+            "NEST_DB_DSN: is neither an address like tcps://host:2484/service nor a name in the tnsnames.ora of "
+            "TNS_ADMIN. Give one of these."
         ) from None
     hosts, protocols = (
         values if isinstance(values, list) else [values] for values in (address.host, address.protocol)
@@ -105,4 +103,4 @@ def _is_local(host: str) -> bool:
 
 
 def _refuse_plaintext(safe: str) -> None:
-    raise InputError(f"NEST_DB_DSN: another host without TLS. Write {safe}{OR_PLAINTEXT}.")
+    raise InputError(f"NEST_DB_DSN: reaches another host without TLS. Write {safe}{OR_PLAINTEXT}.")

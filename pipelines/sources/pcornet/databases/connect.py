@@ -1,4 +1,4 @@
-"""The source of a CDM by its name in settings and on the command line."""
+"""The source of a CDM, by its name in settings and on the command line."""
 
 import os
 from pathlib import Path
@@ -10,17 +10,20 @@ from schemas.io.urls import is_database_address
 
 
 def source_named(name: str, *, allow_plaintext: bool) -> Source:
-    """Return what `postgres`, `oracle`, a DuckDB file or a folder names; a server's credentials are in the environment.
+    """Return the source named `postgres` or `oracle`, or by a DuckDB file or a folder.
+
+    The credentials of a server come from the environment.
 
     Raises:
-        InputError: a credential is not set, `name` is an address with one in it, or there is nothing of that name.
+        InputError: a credential is not set, `name` is an address, or there is no such file or folder.
     """
     if is_database_address(name):
-        raise InputError("a database's address goes into NEST_DB_DSN. Name it here `postgres` or `oracle`.")
-    if name == "postgres":
-        from pipelines.sources.pcornet.databases.postgres import (
-            Postgres,  # a driver: only where it is spoken to
+        raise InputError(
+            "the address of a database goes into NEST_DB_DSN. Name the database `postgres` or `oracle` here."
         )
+    if name == "postgres":
+        # the drivers are imported only where they are used
+        from pipelines.sources.pcornet.databases.postgres import Postgres
 
         return Postgres(Access.from_environment(), allow_plaintext)
     if name == "oracle":

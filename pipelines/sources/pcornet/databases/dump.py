@@ -22,7 +22,10 @@ DUCKDB = Dialect("VARCHAR", "DATE", "DOUBLE", "$")
 
 @dataclass(frozen=True)
 class Dump:
-    """One file a table, named after it in either case: .parquet, .csv or .csv.gz; '' in CSV is null unless quoted."""
+    """A folder with one file per table, named after it in upper or lower case: .parquet, .csv or .csv.gz.
+
+    An empty cell of a CSV is null unless it is quoted.
+    """
 
     folder: Path
     name: str = "dump"
@@ -34,10 +37,10 @@ class Dump:
 
     @contextmanager
     def snapshot(self) -> Iterator["DuckDBReader"]:
-        """Read the files as they are; one that changes meanwhile is refused at the end.
+        """Read the files as they are; a file that changes meanwhile is refused at the end.
 
         Raises:
-            InputError: a table is there twice, its quotes are such that rows could vanish in a cell, or a file changed.
+            InputError: a table has two files, has quotes that would swallow rows into one cell, or a file changed.
         """
         paths = {
             name: find_file(self.folder, name.lower()) or find_file(self.folder, name) for name in TABLES
@@ -62,7 +65,7 @@ class Dump:
 
 @dataclass(frozen=True)
 class DuckDBFile:
-    """A database in one file, whose tables or views bear the CDM's names."""
+    """A DuckDB database in one file, with tables or views named like the CDM's."""
 
     file: Path
     name: str = "DuckDB"
@@ -74,10 +77,10 @@ class DuckDBFile:
 
     @contextmanager
     def snapshot(self) -> Iterator["DuckDBReader"]:
-        """Open the file for reading; as long as it is, no other process can open it for writing.
+        """Open the file for reading; meanwhile no other process can open it for writing.
 
         Raises:
-            InputError: it is no DuckDB database, may not be read, or somebody writes in it.
+            InputError: the file is not a DuckDB database, may not be read, or is open for writing.
         """
         with translate_errors(self.file), self.file.open("rb"):
             pass
@@ -97,28 +100,28 @@ class DuckDBFile:
         except duckdb.Error as error:
             is_locked = "Could not set lock" in str(error)
             raise InputError(
-                f"{self.file}: somebody has it open for writing. Close it there and run again."
+                f"{self.file}: another process has it open for writing. Close it there and run again."
                 if is_locked
-                else f"{self.file}: is damaged, no DuckDB database, or a newer DuckDB's. Export its tables as Parquet, "
-                "and give that folder."
+                else f"{self.file}: is damaged, not a DuckDB database, or written by a newer DuckDB. Export its "
+                "tables as Parquet, and give that folder."
             ) from None
 
 
 def _scan(path: Path, paths: DuckDBPaths) -> str:
     if path.suffix == ".parquet":
         return paths.parquet(path)
-    # all that can be said is said: DuckDB guesses the rest by the first rows, and takes a `;` in a text for a comma
+    # set all options: DuckDB guesses the others from the first rows, and would take a `;` in a text as the delimiter
     options = "delim = ',', quote = '\"', escape = '\"', header = true, all_varchar = true"
     return paths.csv(path, f"{options}, nullstr = '', allow_quoted_nulls = false")
 
 
 @dataclass(frozen=True)
 class DuckDBReader:
-    """A database of DuckDB; where a folder is read it holds nothing itself."""
+    """An open DuckDB database; for a folder, it has only views of the files."""
 
     database: duckdb.DuckDBPyConnection
     tables: Sequence[str]
-    lines: Mapping[str, int] = field(default_factory=dict)  # rows of a table of text, by its lines
+    lines: Mapping[str, int] = field(default_factory=dict)  # rows of each text table, counted by lines
 
     def batches(self, statement: str, binds: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         with _clear_errors(statement.rpartition(" FROM ")[2].split()[0]):
@@ -140,10 +143,10 @@ class DuckDBReader:
 
 
 def connect_duckdb(database: str = ":memory:", *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
-    """Connect to a database that keeps within its memory and draws no bar: how far a table is, a line tells.
+    """Connect to a database with limited memory and without DuckDB's progress bar: progress is logged.
 
-    It spills no row to a disk where nobody would look for it. What is only read goes through one thread, which gives
-    the same batches on every machine, and is hardly slower: Parquet is written by one too.
+    No row is spilled to disk, where nobody would look for it. A read-only database uses one thread, which gives the
+    same batches on every machine and is hardly slower, since Parquet is written by one thread too.
     """
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": MEMORY_LIMIT,
@@ -158,7 +161,7 @@ def connect_duckdb(database: str = ":memory:", *, read_only: bool = False) -> du
 
 @contextmanager
 def _clear_errors(table: str) -> Iterator[None]:
-    """Turn what DuckDB raises, also through Arrow once rows flow, into an InputError without the value it quotes."""
+    """Turn an error of DuckDB, or of Arrow while rows stream, into an InputError that quotes no value."""
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -168,9 +171,9 @@ def _clear_errors(table: str) -> Iterator[None]:
 def _explain(error: Exception) -> str:
     words = str(error)
     if isinstance(error, duckdb.ConversionException) or "Conversion Error" in words:
-        return "a date or a number that is none as we read them (YYYY-MM-DD, 1.5). Export it so."
+        return "a date or a number is not in a format we read (YYYY-MM-DD, 1.5). Export it so."
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in words:
-        return f"takes over {MEMORY_LIMIT} to read, as a view that sorts or joins may. Make a table of it."
+        return f"takes over {MEMORY_LIMIT} to read, as a view that sorts or joins may. Store it as a table."
     if isinstance(error, duckdb.CatalogException | duckdb.BinderException):
-        return "is made of a table or column that is not there. Mend the view, or make a table of it."
-    return "the file is damaged, or no comma-separated UTF-8 text, Parquet or DuckDB database. Copy or export it again."
+        return "is a view of a table or column that does not exist. Correct the view, or store it as a table."
+    return "the file is damaged, or not comma-separated UTF-8 text, Parquet or a DuckDB database. Export it again."

@@ -1,4 +1,4 @@
-"""A CDM, wherever it lies, as one Parquet file a table: one snapshot, counted, resumed table by table."""
+"""Extract a CDM to one Parquet file per table: from one snapshot, with counted rows, resumed table by table."""
 
 import hashlib
 import logging
@@ -25,10 +25,9 @@ from schemas.io.lock import sole_writer
 from schemas.io.outputs import adopt, refuse_foreign_files, replace_outputs
 from schemas.io.private import make_private
 
-FIRST_DAY, LAST_DAY = (
-    date(1, 1, 1).toordinal() - 719163,
-    date(9999, 12, 31).toordinal() - 719163,
-)  # since 1970
+_DAY_1970 = date(1970, 1, 1).toordinal()
+# in days since 1970
+FIRST_DAY, LAST_DAY = date(1, 1, 1).toordinal() - _DAY_1970, date(9999, 12, 31).toordinal() - _DAY_1970
 Refresh = dict[str, date | None]
 
 log = logging.getLogger("nest")
@@ -37,17 +36,17 @@ log = logging.getLogger("nest")
 def extract(
     source: Source, folder: Path, *, patients: tuple[str, str] | None = None
 ) -> dict[str, ManifestLine]:
-    """Write `<table, lower case>.parquet` of every table into `folder` (0700) and return the manifest.
+    """Write `<table in lower case>.parquet` of every table into `folder` (mode 0700) and return the manifest.
 
     Args:
-        source: a database or a dump.
-        folder: what an earlier run of the same source and refresh wrote there is kept, the rest is written.
-        patients: from this PATID on and below that one, as the database orders them; for a trial run.
+        source: The database or dump.
+        folder: The folder to write to; tables that an earlier run of the same source and refresh wrote are kept.
+        patients: PATIDs from the first up to but without the second, in the order of the database; for a trial run.
 
     Raises:
-        InputError: the source cannot be read, lacks a column, was refreshed since, or gave other rows than it counted;
-            the folder holds another's.
-        NestError: another run writes there.
+        InputError: the source cannot be read, lacks a column, was refreshed meanwhile, or gave another number of rows
+            than it counted; the folder holds tables of another source.
+        NestError: another run is writing there.
     """
     with writing(folder):
         make_private(folder)
@@ -60,7 +59,7 @@ def extract(
             if _refresh_of(read_harvest(source, later)) != refresh:
                 raise InputError(
                     f"{source.name}: HARVEST has other refresh dates than when the extraction began. Extract again; "
-                    f"{folder} holds the state before, which a newer one is not mixed with."
+                    f"{folder} holds the earlier state, and two states do not mix."
                 )
     rows = sum(line.rows for line in manifest.values())
     log.info("%s: %d tables, %s rows, in %s", source.name, len(manifest), f"{rows:,}", folder)
@@ -70,20 +69,20 @@ def extract(
 def extract_newest(
     source: Source, folder: Path, *, accept: Callable[[pa.Table], object]
 ) -> dict[str, ManifestLine]:
-    """Bring `folder` to the source's present state, as `extract` writes it, and return the manifest.
+    """Bring `folder` to the source's current state, as `extract` writes it, and return the manifest.
 
-    The state is known by HARVEST's row. What stands of it is not read again; another one is written aside, in
-    `<folder>.next`, and takes the folder's place when its last table is there: what was extracted before is read
-    until then. A run that ends early goes on where it stopped.
+    The state is identified by the row of HARVEST. Tables already extracted in this state are not read again. A new
+    state is written to `<folder>.next`, which replaces the folder once its last table is complete; until then the
+    earlier tables remain in use. A run that ends early is continued by the next.
 
     Args:
-        source: a database or a dump.
-        folder: an earlier run's, or none.
-        accept: looks at HARVEST before any other table is read, and raises what it has against it.
+        source: The database or dump.
+        folder: The folder of an earlier run, or a new one.
+        accept: A check of HARVEST before any other table is read, which raises to stop the run.
 
     Raises:
-        InputError: as `extract`; what stood in the folder still stands there.
-        NestError: another run writes there.
+        InputError: as in `extract`; the folder is left as it was.
+        NestError: another run is writing there.
     """
     folder = folder.resolve()
     with writing(folder), sole_writer(folder.parent):
@@ -107,9 +106,9 @@ def extract_newest(
 
 
 def _refuse_foreign_tables(folder: Path) -> None:
-    """Raise InputError where a file has a table's name and no extraction wrote it, or it was changed since.
+    """Refuse a folder with a file named like a table that no extraction wrote, or that was changed since.
 
-    The first table alone may have come of a run that was killed before its line.
+    Only the first table may lack its manifest line, after a run that was killed before writing it.
     """
     if not folder.is_dir():
         return
@@ -123,15 +122,15 @@ def _refuse_foreign_tables(folder: Path) -> None:
     later_files = [path for name in later for path in tables[name]]
     if later_files and not manifest:
         raise InputError(
-            f"{folder}: holds {len(later_files)} files named after a CDM's tables that no extraction wrote. Give another "
-            "folder."
+            f"{folder}: holds {len(later_files)} files named after a CDM's tables that no extraction wrote. Give "
+            "another folder."
         )
     refuse_foreign_files([*tables[first], *later_files])
 
 
 def _reason_to_read(folder: Path, difference: tuple[str, str] | None) -> str:
     if not read_manifest(folder):
-        return f"nothing of it stands in {folder}"
+        return f"no table is in {folder} yet"
     return f"the tables in {folder} are of another {difference[0] if difference else 'row of HARVEST'}"
 
 
@@ -141,7 +140,7 @@ def _remove(folder: Path) -> None:
 
 
 def _is_current(folder: Path, harvest: pa.Table, origin: str) -> bool:
-    """Return whether all that stands in a folder is of this source and of its present state."""
+    """Return whether all tables in a folder are of this source and of its current state."""
     manifest, file = read_manifest(folder), _path(folder, "HARVEST")
     if _find_difference(manifest, _refresh_of(harvest), origin) is not None:
         return False
@@ -154,11 +153,12 @@ def _is_current(folder: Path, harvest: pa.Table, origin: str) -> bool:
 def _extract_tables(
     source: Source, reader: Reader, folder: Path, patients: tuple[str, str] | None
 ) -> tuple[Refresh, dict[str, ManifestLine]]:
-    """Write, out of one snapshot, every table that does not stand yet."""
+    """Write every table that is not extracted yet, from one snapshot."""
     _require_columns(source, reader)
     if reader.can_write(list(TABLES)):
         log.warning(
-            "%s: this account can write. Reading needs SELECT alone; use one that has no more.", source.name
+            "%s: this account can write. Reading needs only SELECT; use an account without other rights.",
+            source.name,
         )
     if patients is not None:
         _refuse_empty_range(source, reader, patients)
@@ -180,10 +180,10 @@ def _extract_tables(
 
 
 def _refuse_lost_rows(name: str, rows: int, by_lines: int | None) -> None:
-    """Raise InputError where a table of text has other rows than its lines say."""
+    """Refuse a text table with another number of rows than its lines hold."""
     if by_lines is not None and rows != by_lines:
         raise InputError(
-            f"{name}: {rows:,} rows were read of the {by_lines:,} that its lines hold: some vanish within a cell. "
+            f"{name}: {rows:,} rows were read of the {by_lines:,} that its lines hold: some were swallowed by a cell. "
             "Export it with every quote within a cell doubled and line feeds at the ends of lines."
         )
 
@@ -192,8 +192,8 @@ def _refuse_empty_range(source: Source, reader: Reader, patients: tuple[str, str
     between = count("DEMOGRAPHIC", source.dialect, [("PATID", ">="), ("PATID", "<")])
     if not _read_number(reader, between, patients):
         raise InputError(
-            "--patients: no PATID lies from the first on and below the second, in the database's own order. Give the "
-            "lower one first."
+            "--patients: no PATID lies between the two (the first included, the second not) in the order of the "
+            "database. Give the lower one first."
         )
 
 
@@ -201,12 +201,14 @@ def read_harvest(source: Source, reader: Reader) -> pa.Table:
     """Return HARVEST, one row in the declared types.
 
     Raises:
-        InputError: it has not exactly one row.
+        InputError: HARVEST does not have exactly one row.
     """
     batches = [_conform("HARVEST", batch)[0] for batch in reader.batches(select("HARVEST", source.dialect))]
     table = pa.Table.from_batches(batches, TABLES["HARVEST"])
     if table.num_rows != 1:
-        raise InputError(f"{source.name}: HARVEST has {table.num_rows} rows; a CDM has one. Mend it there.")
+        raise InputError(
+            f"{source.name}: HARVEST has {table.num_rows} rows; a CDM has one. Correct the table at its source."
+        )
     return table
 
 
@@ -238,7 +240,8 @@ def _read_lines(folder: Path, refresh: Refresh, origin: str) -> dict[str, Manife
     if (difference := _find_difference(manifest, refresh, origin)) is not None:
         singular, plural = difference
         raise InputError(
-            f"{folder}: holds {len(manifest)} tables of another {singular}. Two {plural} do not mix: give an empty folder."
+            f"{folder}: holds {len(manifest)} tables of another {singular}. Two {plural} do not mix: give an empty "
+            "folder."
         )
     return manifest
 
@@ -246,7 +249,7 @@ def _read_lines(folder: Path, refresh: Refresh, origin: str) -> dict[str, Manife
 def _find_difference(
     manifest: Mapping[str, ManifestLine], refresh: Refresh, origin: str
 ) -> tuple[str, str] | None:
-    """Return what the tables are of another of, one and several; None where they are of this."""
+    """Return what differs from the tables' own, in singular and plural: their source or refresh; None if neither."""
     if any(line.source_sha256 != origin for line in manifest.values()):
         return "database, account or folder", "sources"
     if any(line.refresh != refresh for line in manifest.values()):
@@ -273,7 +276,7 @@ def _read_number(reader: Reader, statement: str, binds: tuple[str, ...]) -> int:
 def _write(
     folder: Path, name: str, batches: Iterator[pa.RecordBatch], total: int, origin_fields: Mapping[str, Any]
 ) -> ManifestLine:
-    """Write one table aside, in place when it is whole, and its line after that."""
+    """Write one table to a temporary file, move it into place when complete, and then add its manifest line."""
     path, rows, out_of_range = _path(folder, name), 0, 0
     progress = StepProgress(f"extract {name}", "rows", total)
     with replace_outputs([path]) as (part,):
@@ -285,7 +288,8 @@ def _write(
                 progress.advance(batch.num_rows)
         if rows != total:
             raise InputError(
-                f"{name}: {rows:,} rows came of {total:,} that were counted. Is it being written? Run again."
+                f"{name}: {rows:,} rows were read of {total:,} that were counted. Is the table being written to? Run "
+                "again."
             )
     with writing(path):
         line = ManifestLine(
@@ -296,7 +300,7 @@ def _write(
 
 
 def _parquet(file: Path, name: str) -> pq.ParquetWriter:
-    """Open a file for a table: no dictionary of a key, whose values never repeat, and no statistics nobody skips by."""
+    """Open a Parquet writer, without a dictionary for the key, whose values never repeat, and without statistics."""
     repeating = [column for column in TABLES[name].names if column != KEYS.get(name)]
     return pq.ParquetWriter(
         file,
@@ -309,14 +313,15 @@ def _parquet(file: Path, name: str) -> pq.ParquetWriter:
 
 
 def _conform(name: str, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    """Return a batch in the declared types, and how many of its dates no calendar has: those are null."""
+    """Return a batch in the declared types, with dates outside the years 1 to 9999 as null, and their number."""
     columns, num_nulled = [], 0
     for field, column in zip(TABLES[name], batch.columns, strict=True):
         try:
             column = column.cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # Arrow's own message quotes the value
             raise InputError(
-                f"{name}.{field.name}: came as {column.type}, which will not cast to {field.type}. Mend it there."
+                f"{name}.{field.name}: is of type {column.type}, which cannot be cast to {field.type}. Correct it "
+                "at the source."
             ) from None
         if pa.types.is_date(field.type):
             days = column.cast(pa.int32())

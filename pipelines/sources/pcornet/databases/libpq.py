@@ -1,4 +1,4 @@
-"""Where libpq would connect to: an address may name several hosts, a service, or none that the environment then names.
+"""The hosts libpq would connect to: an address may name several hosts, or a service, or leave hosts to the environment.
 
 The rules are libpq's own (PostgreSQL's documentation, 34.1.1 and 34.15 to 34.17): a service fills in what the address
 leaves out, then the environment does; `hostaddr` is where the connection goes, whatever `host` says.
@@ -18,10 +18,10 @@ _PORT = re.compile(r"^(?P<host>\[.*\]|[^:]*)(:(?P<port>\d*))?$")
 
 
 def options_of(dsn: str) -> dict[str, str]:
-    """Return what an address says, and the service it or PGSERVICE names: host, port, dbname and other options.
+    """Return the options of an address, and of the service that it or PGSERVICE names: host, port, dbname and others.
 
     Raises:
-        InputError: it is no postgresql:// address, or there is no such service.
+        InputError: the address is not a postgresql:// address, or there is no such service.
     """
     try:
         parts = urlsplit(dsn)
@@ -30,7 +30,7 @@ def options_of(dsn: str) -> dict[str, str]:
             raise ValueError
     except ValueError:
         raise InputError(
-            "NEST_DB_DSN: is no address like postgresql://host:5432/database. Write it so."
+            "NEST_DB_DSN: is not an address like postgresql://host:5432/database. Give one."
         ) from None
     matches = [place for place in hosts if place is not None]
     options = {
@@ -51,7 +51,7 @@ def options_of(dsn: str) -> dict[str, str]:
 
 
 def hosts_of(options: dict[str, str]) -> list[str]:
-    """Return every host, address or socket folder that may be connected to; "" is this machine's socket."""
+    """Return every host, address or socket folder that libpq may connect to; "" is this machine's socket."""
     names = options.get("host") or os.environ.get("PGHOST", "")
     addresses = options.get("hostaddr") or os.environ.get("PGHOSTADDR", "")
     pairs = itertools.zip_longest(addresses.split(","), names.split(","), fillvalue="")
@@ -67,10 +67,10 @@ def address_of(options: dict[str, str], user: str, password: str) -> str:
 
 
 def _service(name: str) -> dict[str, str]:
-    """Return what a service file says of a service.
+    """Return the options of a service from libpq's service files.
 
     Raises:
-        InputError: none of the files libpq reads knows it.
+        InputError: the service is in none of the files.
     """
     user_file = os.environ.get("PGSERVICEFILE") or "~/.pg_service.conf"
     files = [Path(user_file).expanduser()]
@@ -81,9 +81,9 @@ def _service(name: str) -> dict[str, str]:
         try:
             parser.read(file, encoding="utf-8")
         except (configparser.Error, OSError, UnicodeDecodeError):
-            raise InputError(f"{file}: is no service file as libpq reads it. Mend it.") from None
+            raise InputError(f"{file}: is not a service file that libpq can read. Correct it.") from None
         if parser.has_section(name):
             return dict(parser.items(name))
     raise InputError(
-        f"NEST_DB_DSN: its service is in none of {', '.join(map(str, files))}. Name one that is, or the host itself."
+        f"NEST_DB_DSN: its service is in none of {', '.join(map(str, files))}. Name one of their services, or the host."
     )

@@ -1,4 +1,4 @@
-"""A dump into a DuckDB database, as a site without a server has it."""
+"""Load a dump into a DuckDB database, for a site without a server."""
 
 from pathlib import Path
 
@@ -15,27 +15,25 @@ from schemas.io.paths import DuckDBPaths
 def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
     """Write the Parquet files of `folder` as the tables of a new database `file` (0600); return their rows.
 
-    Every column of the files goes in, those nobody reads too, and rows keep their order.
+    Every column of the files is loaded, even those that are never read, and rows keep their order.
 
     Raises:
-        InputError: there is something at `file`, or no folder for it; a table is missing or no Parquet; the disk is
-            full, or the folder may not be written. Of the database nothing stays.
+        InputError: `file` exists, or its folder does not; a table is missing or not Parquet; the disk is full, or the
+            folder may not be written. No part of the database remains.
     """
     file = file.expanduser()
     if file.exists():
-        raise InputError(f"{file}: is there already. Remove it, or name another file.")
+        raise InputError(f"{file}: exists already. Remove it, or name another file.")
     if not file.parent.is_dir():
-        raise InputError(f"{file.parent}: no such folder. Make it, or name a file in another.")
+        raise InputError(f"{file.parent}: no such folder. Create it, or name a file in another.")
     if missing := [name for name in TABLES if not (folder / f"{name.lower()}.parquet").is_file()]:
-        raise InputError(
-            f"{folder}: no {', '.join(missing)}, a Parquet file each. Give a folder with all tables."
-        )
+        raise InputError(f"{folder}: no Parquet file of {', '.join(missing)}. Give a folder with all tables.")
     rows, part = {}, part_of(file)
     log = part.with_name(f"{part.name}.wal")
     progress = StepProgress(f"load {file.name}", "tables", len(TABLES))
     try:
         with writing(file):
-            part.unlink(missing_ok=True)  # what a killed run left would be opened and added to
+            part.unlink(missing_ok=True)  # else a killed run's file would be opened and extended
             log.unlink(missing_ok=True)
         with replace_file(file), DuckDBPaths() as paths, connect_duckdb(paths.database(part)) as database:
             part.chmod(0o600)
@@ -44,11 +42,11 @@ def load_duckdb(folder: Path, file: Path) -> dict[str, int]:
                 result = database.execute(f"CREATE TABLE {name} AS FROM {parquet_scan}")
                 rows[name] = sum(count for (count,) in result.fetchall())
                 progress.advance(1)
-            database.execute("CHECKPOINT")  # what closing does too, but in silence where the disk is full
-    except duckdb.Error as error:  # its own message can quote a value
+            database.execute("CHECKPOINT")  # closing does this too, but ignores a full disk
+    except duckdb.Error as error:  # its message may quote a value
         raise InputError(
-            f"{file}: cannot be made of {folder} ({type(error).__name__}). See that the disk has room for as much "
-            "again and may be written, and that the files are whole."
+            f"{file}: cannot be made from {folder} ({type(error).__name__}). Check that the disk has room for as much "
+            "again and may be written, and that the files are complete."
         ) from None
     finally:
         remove_files(log)

@@ -1,7 +1,7 @@
-"""A dump into PostgreSQL, to try an extraction on: by ADBC's ingest, which is a binary COPY.
+"""Load a dump into PostgreSQL, to try an extraction: by ADBC's ingest, a binary COPY.
 
-ADBC reads already, so nothing more is installed, and it takes Arrow batches as they lie in the file; psycopg's COPY
-would make a Python object of each value.
+ADBC is installed for reading already, and it takes Arrow batches as they are in the file; psycopg's COPY would make a
+Python object of each value.
 """
 
 from pathlib import Path
@@ -22,12 +22,12 @@ ROWS_PER_BATCH = 100_000
 def load_postgres(
     folder: Path, access: Access, *, allow_plaintext: bool = False, replace: bool = False
 ) -> dict[str, int]:
-    """Make the CDM's tables in a database of the Parquet files of `folder`; return their rows.
+    """Create the CDM's tables in a database from the Parquet files of `folder`; return their row counts.
 
-    Every column of the files goes in, those nobody reads too. All of it is one transaction.
+    Every column of the files is loaded, even those that are never read, in one transaction.
 
     Raises:
-        InputError: the database refuses, or has such tables and they are not to be replaced.
+        InputError: the database refuses, or has such tables and `replace` is not set.
     """
     rows = {}
     with (
@@ -50,13 +50,13 @@ def load_postgres(
 
 
 def _refuse_tables(cursor: Any) -> None:
-    """Raise InputError where the account's schema has a table of a CDM's name."""
+    """Refuse an account whose schema has a table with the name of a CDM table."""
     cursor.execute("SELECT upper(tablename) FROM pg_tables WHERE schemaname = current_schema()")
     names = sorted({name for (name,) in cursor.fetchall()} & set(TABLES))
     if names:
         raise InputError(
-            f"PostgreSQL: {len(names)} of {len(TABLES)} tables are there already ({', '.join(names)}). Give an empty "
-            "database; or, to lose them, --replace."
+            f"PostgreSQL: {len(names)} of {len(TABLES)} tables exist already ({', '.join(names)}). Give an empty "
+            "database; or, to replace them, --replace."
         )
 
 

@@ -1,4 +1,4 @@
-"""What of an extraction is done: a line for each table, written when its file stands under its name."""
+"""The manifest of an extraction: a line for each table, written once its file is in place."""
 
 import json
 from datetime import date
@@ -19,17 +19,17 @@ class ManifestLine(BaseModel):
     table: str
     rows: int
     sha256: str  # of the file
-    source_sha256: str  # of its address
-    sql_sha256: str
-    refresh: dict[str, date | None]  # HARVEST's, of the run that wrote it
-    dates_out_of_range: int  # made null: Postgres's infinity
+    source_sha256: str  # of the source's address
+    sql_sha256: str  # of the statement and its binds
+    refresh: dict[str, date | None]  # HARVEST's refresh dates when the table was read
+    dates_out_of_range: int  # dates made null, such as PostgreSQL's infinity
 
 
 def read_manifest(folder: Path) -> dict[str, ManifestLine]:
-    """Return the last line of each table; a line that a crash cut is not there.
+    """Return the last line of each table; a last line that a crash cut off is ignored.
 
     Raises:
-        InputError: a line before the last cannot be read.
+        InputError: a complete line cannot be read.
     """
     path = folder / MANIFEST
     if not path.exists():
@@ -41,14 +41,14 @@ def read_manifest(folder: Path) -> dict[str, ManifestLine]:
             line = ManifestLine.model_validate_json(text)
         except ValidationError:
             raise InputError(
-                f"{path}: line {number} is no line of ours. Remove the folder and extract again."
+                f"{path}: line {number} was not written by an extraction. Remove the folder and extract again."
             ) from None
         manifest[line.table] = line
     return manifest
 
 
 def append_line(folder: Path, line: ManifestLine) -> None:
-    """Add a line for good, after what a crash may have left of another."""
+    """Append a line durably, in place of a line that a crash may have cut off."""
     path = folder / MANIFEST
     whole = path.read_bytes().rpartition(b"\n")[0] + b"\n" if path.exists() else b""
     text = json.dumps(line.model_dump(mode="json")).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""A CDM in Oracle, read by python-oracledb in its thin mode: data frames, no client to install."""
+"""A CDM in Oracle, read by python-oracledb in thin mode, as data frames and without an installed client."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,21 +18,21 @@ ROWS_PER_BATCH = 50_000  # sets the array and the prefetch too
 _NO_TABLE = "ORA-00942"
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 _MEANINGS = {
-    "ORA-01017": "user or password is refused. Look at NEST_DB_USER and NEST_DB_PASSWORD.",
+    "ORA-01017": "the user or password is refused. Check NEST_DB_USER and NEST_DB_PASSWORD.",
     "ORA-28000": "the account is locked. Have it unlocked.",
-    _NO_TABLE: "a table is not there or may not be read. Give a CDM 6.1 or 7.0, and SELECT on its tables.",
-    "ORA-00904": "a column is not there. Give a CDM 6.1 or 7.0.",
-    "ORA-01722": "a value is no number as its column is read. Mend it there.",
+    _NO_TABLE: "a table does not exist or may not be read. Give a CDM 6.1 or 7.0, and SELECT on its tables.",
+    "ORA-00904": "a column does not exist. Give a CDM 6.1 or 7.0.",
+    "ORA-01722": "a value in a number column is not a number. Correct it at the source.",
     "ORA-01555": "the snapshot is too old: UNDO is too small for so long a read. Ask for more, or read a quiet copy.",
-    "DPY-6005": "nobody answers there. Is the server up? Look at NEST_DB_DSN.",
-    "DPY-6001": "the server knows no such service. Look at NEST_DB_DSN.",
-    "DPY-4011": "the connection broke. Run again; what was extracted stays.",
+    "DPY-6005": "no server answers there. Is it running? Check NEST_DB_DSN.",
+    "DPY-6001": "the server has no such service. Check NEST_DB_DSN.",
+    "DPY-4011": "the connection broke. Run again; extracted tables are kept.",
 }
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """A database, reached with credentials from the environment; '' is null there."""
+    """An Oracle database, reached with credentials from the environment; Oracle stores '' as null."""
 
     access: Access
     allow_plaintext: bool = False
@@ -41,7 +41,7 @@ class Oracle:
 
     @property
     def address(self) -> str:
-        """The account's too: it says which schema unquoted names mean."""
+        """The address and the account, whose schema unquoted names refer to."""
         return f"{self.access.dsn} {self.access.user}"
 
     @contextmanager
@@ -69,7 +69,7 @@ class OracleReader:
             for frame in self.connection.fetch_df_batches(
                 statement, list(binds) or None, size=ROWS_PER_BATCH
             ):
-                if frame.num_columns() and frame.num_rows():  # an empty frame cannot be handed to Arrow
+                if frame.num_columns() and frame.num_rows():  # an empty frame cannot be converted to Arrow
                     yield from pa.table(frame).to_batches()
 
     def columns(self, table: str) -> list[str] | None:
@@ -87,7 +87,7 @@ class OracleReader:
         return None
 
     def can_write(self, tables: Sequence[str]) -> bool:
-        """Look at the account's privileges over any table, and at those it was given or owns."""
+        """Return whether the account may change any table, or owns or was granted changes of one of these."""
         names, changes = (", ".join(f"'{word}'" for word in words) for words in (tables, _CHANGES))
         anywhere = ", ".join(f"'{word} ANY TABLE'" for word in _CHANGES)
         statement = (
@@ -101,7 +101,7 @@ class OracleReader:
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
-    """Turn what the driver raises into an InputError: the server's words may hold a value or a name."""
+    """Turn an error of the driver into an InputError without the server's message, which may quote a value."""
     try:
         yield
     except oracledb.Error as error:

@@ -1,4 +1,4 @@
-"""A CDM in PostgreSQL, read by ADBC: Arrow batches off the wire's binary COPY, no row object in between."""
+"""A CDM in PostgreSQL, read by ADBC: Arrow batches from a binary COPY, without row objects."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -17,17 +17,17 @@ POSTGRES = Dialect("text", "date", "double precision", "$")
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 BATCH_BYTES = 8 << 20
 _CHANGES = "INSERT, UPDATE, DELETE, TRUNCATE"
-_MEANINGS = {  # SQLSTATE or its first two signs
-    "28": "user or password is refused. Look at NEST_DB_USER and NEST_DB_PASSWORD.",
-    "3D": "there is no such database. Look at NEST_DB_DSN.",
+_MEANINGS = {  # by SQLSTATE or its first two characters
+    "28": "the user or password is refused. Check NEST_DB_USER and NEST_DB_PASSWORD.",
+    "3D": "there is no such database. Check NEST_DB_DSN.",
     "42501": "this account may not read a table. Grant it SELECT.",
-    "42": "a table or column is not there. Give a CDM 6.1 or 7.0.",
-    "22": "a value is no date or number as its column is read. Mend it there.",
-    "53": "the server has no connection, memory or disk left. Run again; what was extracted stays.",
-    "57": "the server ended the connection. Run again; what was extracted stays.",
-    "08": "the connection broke. Run again; what was extracted stays.",
+    "42": "a table or column does not exist. Give a CDM 6.1 or 7.0.",
+    "22": "a value in a date or number column is not one. Correct it at the source.",
+    "53": "the server has no connection, memory or disk left. Run again; extracted tables are kept.",
+    "57": "the server ended the connection. Run again; extracted tables are kept.",
+    "08": "the connection broke. Run again; extracted tables are kept.",
 }
-_WORDS = {  # where there is no SQLSTATE, as while rows stream: libpq's and the server's own words
+_WORDS = {  # by words of libpq and the server, where an error has no SQLSTATE, as while rows stream
     "invalid input syntax": _MEANINGS["22"],
     "out of range": _MEANINGS["22"],
     "permission denied": _MEANINGS["42501"],
@@ -35,10 +35,10 @@ _WORDS = {  # where there is no SQLSTATE, as while rows stream: libpq's and the 
     "no password supplied": _MEANINGS["28"],
     'role "': _MEANINGS["28"],
     'database "': _MEANINGS["3D"],
-    "SSL": f"no TLS with this server. Mend its certificate{OR_PLAINTEXT}.",
-    "onnection refused": "nobody answers there. Is the server up? Look at NEST_DB_DSN.",
-    "translate host name": "no such host. Look at NEST_DB_DSN.",
-    "imeout": "no answer in time. Look at NEST_DB_DSN and the firewall.",
+    "SSL": f"no TLS with this server. Correct its certificate{OR_PLAINTEXT}.",
+    "onnection refused": "no server answers there. Is it running? Check NEST_DB_DSN.",
+    "translate host name": "no such host. Check NEST_DB_DSN.",
+    "imeout": "no answer in time. Check NEST_DB_DSN and the firewall.",
     "closed the connection": _MEANINGS["08"],
     "terminat": _MEANINGS["57"],
 }
@@ -46,7 +46,7 @@ _WORDS = {  # where there is no SQLSTATE, as while rows stream: libpq's and the 
 
 @dataclass(frozen=True)
 class Postgres:
-    """A database, reached with credentials from the environment."""
+    """A PostgreSQL database, reached with credentials from the environment."""
 
     access: Access
     allow_plaintext: bool = False
@@ -55,7 +55,7 @@ class Postgres:
 
     @property
     def address(self) -> str:
-        """The account's too: it says which schema unquoted names mean."""
+        """The address and the account, whose schema unquoted names refer to."""
         return f"{self.access.dsn} {self.access.user}"
 
     @contextmanager
@@ -70,10 +70,10 @@ class Postgres:
 
 @contextmanager
 def connection(access: Access, *, allow_plaintext: bool) -> Iterator[adbc_driver_postgresql.dbapi.Connection]:
-    """Connect; each statement its own transaction until one begins.
+    """Connect in autocommit mode: each statement is a transaction unless one is begun.
 
     Raises:
-        InputError: nobody answers or the credentials are refused.
+        InputError: no server answers, or the credentials are refused.
     """
     with clear_errors():
         address = postgres_address(access, allow_plaintext=allow_plaintext)
@@ -81,7 +81,7 @@ def connection(access: Access, *, allow_plaintext: bool) -> Iterator[adbc_driver
     try:
         yield database
     finally:
-        with contextlib.suppress(adbc_driver_manager.Error):  # it is gone already, and that was told
+        with contextlib.suppress(adbc_driver_manager.Error):  # a broken connection was reported already
             database.close()
 
 
@@ -119,7 +119,7 @@ class PostgresReader:
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn what the driver raises into an InputError: the server's words may hold a value or a name."""
+    """Turn an error of the driver into an InputError without the server's message, which may quote a value."""
     try:
         yield
     except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:

@@ -1,5 +1,7 @@
-"""The one SQL statement of each table, from the table description: select, cast, where and bind, which every database
-has alike. No LIMIT, no quoted names, no `::`."""
+"""The SQL statements of each table, made from its schema.
+
+They use only SELECT, CAST, WHERE and binds, which all databases share: no LIMIT, no quoted names, no `::`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +13,20 @@ from pipelines.sources.pcornet.tables import DATE, NUMBER, TABLES, TEXT
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one database spells a type, and a bind, which are numbered from 1."""
+    """The spelling of types and binds in one database; binds are numbered from 1."""
 
     text: str
     date: str
     number: str
-    bind: str  # before the number of a bind
+    bind: str  # the prefix of a bind's number
 
     def type_name(self, kind: pa.DataType) -> str:
-        """Return the database's word for the type of a column that is read."""
+        """Return the database's name of a column's type."""
         return {TEXT: self.text, DATE: self.date, NUMBER: self.number}[kind]
 
 
 def select(table: str, dialect: Dialect, conditions: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the statement that reads a table; `conditions` are pairs of column and comparison, bound in that order."""
+    """Return the statement that reads a table; `conditions` are (column, comparison) pairs, bound in that order."""
     columns = [
         f"CAST({field.name} AS {dialect.type_name(field.type)}) AS {field.name}" for field in TABLES[table]
     ]
@@ -32,12 +34,12 @@ def select(table: str, dialect: Dialect, conditions: Sequence[tuple[str, str]] =
 
 
 def count(table: str, dialect: Dialect, conditions: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the statement that counts the rows which `select` reads."""
+    """Return the statement that counts the rows that `select` reads."""
     return f"SELECT COUNT(*) AS N FROM {table}{_where(dialect, conditions)}"
 
 
 def select_no_rows(table: str) -> str:
-    """Return a statement without rows, whose result has the table's columns."""
+    """Return a statement that yields no rows, but the table's columns."""
     return f"SELECT * FROM {table} WHERE 1 = 0"
 
 

@@ -367,11 +367,11 @@ FAULTS = {
     "two orders of one number": (
         put("orders", 1, "order_number", 1), "orders: column order_number: 1 of 10 rows repeat",
     ),
-    "a strange eval_set": (put("orders", 0, "eval_set", "8675309"), "column eval_set: 1 of 10 rows hold no prior"),
+    "a strange eval_set": (put("orders", 0, "eval_set", "8675309"), "column eval_set: 1 of 10 rows hold neither prior"),
     "a train order that is not the last": (
         put("orders", 0, "eval_set", "train"), "1 of 10 rows are train or test, but not the last",
     ),
-    "days below 0": (put("orders", 1, "days_since_prior_order", -8675309), "1 of 10 values are no days"),
+    "days below 0": (put("orders", 1, "days_since_prior_order", -8675309), "1 of 10 values are not a number of days"),
     "days that are no number": (
         put("orders", 1, "days_since_prior_order", "8675309x"), "column days_since_prior_order: 1 of 10",
     ),

@@ -440,9 +440,9 @@ SECOND_IS = pl.int_range(pl.len()) == 1
 
 FAULTS = [
     (no_metadata, r"metadata/dataset\.json: no such file in .*meds_version"),
-    (broken_metadata, r"metadata/dataset\.json: is no JSON object"),
+    (broken_metadata, r"metadata/dataset\.json: is not a JSON object"),
     (no_data, r"no Parquet file there or below"),
-    (truncated, r"data/train/0\.parquet: is no whole Parquet file"),
+    (truncated, r"data/train/0\.parquet: is not a complete Parquet file"),
     (without_code, r"data/train/0\.parquet: no column code"),
     (rewritten(time=pl.col("time").cast(pl.String)), r"column time is stored as .*string, but times without a zone"),
     (rewritten(time=pl.col("time").dt.replace_time_zone("UTC")), r"column time is stored as .*UTC"),
@@ -451,11 +451,11 @@ FAULTS = [
     (rewritten(code=pl.when(~SECOND_IS).then("code")), r"column code: 1 of 3 rows have none"),
     (rewritten(code=pl.when(SECOND_IS).then(pl.lit(" ")).otherwise("code")), r"column code: 1 of 3 rows have none"),
     (rewritten(subject_id=pl.when(~SECOND_IS).then("subject_id")), r"column subject_id: 1 of 3 rows have none"),
-    (rewritten(hadm_id=pl.lit("A-17")), r"column hadm_id: 3 of the first 3 values are no whole numbers"),
-    (rewritten(hadm_id=pl.lit(17.5)), r"column hadm_id: 3 of the first 3 values are no whole numbers"),
-    (rewritten(subject_id=pl.int_range(pl.len()) + SECRET), r"hadm_id: 2 encounters are of more than one"),
+    (rewritten(hadm_id=pl.lit("A-17")), r"column hadm_id: 3 of the first 3 values are not whole numbers"),
+    (rewritten(hadm_id=pl.lit(17.5)), r"column hadm_id: 3 of the first 3 values are not whole numbers"),
+    (rewritten(subject_id=pl.int_range(pl.len()) + SECRET), r"hadm_id: 2 encounters belong to more than one"),
     (rewritten(subject_id=BEYOND), r"0\.parquet: column subject_id: 3 of the first 3 values lie beyond"),
-    (rewritten(hadm_id=BEYOND), r"column hadm_id: 3 of the first 3 values are no whole numbers"),
+    (rewritten(hadm_id=BEYOND), r"column hadm_id: 3 of the first 3 values are not whole numbers"),
     (rewritten(time=YEAR_9999), r"0\.parquet: column time: 3 of 3 values lie outside the years 1900 to 2299"),
     (rewritten(time=pl.when(SECOND_IS).then(datetime(1, 1, 1)).otherwise("time")), r"column time: 1 of 3 values"),
     (rewritten(**{**OF_OURS, "available_at": YEAR_9999}), r"column available_at: 3 of 3 values lie outside the years"),
@@ -466,7 +466,7 @@ FAULTS = [
     (in_two_shards, r"data: 1 subjects lie in more than one file"),
     (without_rows, r"^data: 0 rows in 2 files \(.*\)\. Give a dataset with rows"),
     (mixed("hadm_id"), r"^data: column hadm_id: 2 of 3 files have it\. Write it .* or to `none`: sets are then"),
-    (ours_mixed, r"^data: column available_at: 2 of 3 files have it as mimic_meds writes it\. Write it into all"),
+    (ours_mixed, r"^data: column available_at: 2 of 3 files have it as mimic_meds writes it\. Write the column "),
     (two_shards_gone, r"data/train/1\.parquet: is a link that leads nowhere .* Of the 3 files in data, 2 cannot"),
     (linked("data/train/0.parquet", "0.parquet"), r"data/train/0\.parquet: is a link that leads nowhere .* the 1 "),
     (linked("data/held_out", "/nowhere/held_out"), r"data/held_out: is a link that leads nowhere .* Give the file"),
@@ -580,5 +580,5 @@ def test_sets_by_gaps_need_no_column_that_some_files_lack(tmp_path):
     root = dataset(tmp_path / "set", [(SECRET, hours(0), "A", None, 7)])
     mixed("hadm_id")(root)
     assert find_dataset(root, "none").encounter_column is None
-    with pytest.raises(InputError, match=r"has a column hadm_id: 2 of 3 have\. Name one"):
+    with pytest.raises(InputError, match=r"has a column hadm_id: 2 of 3 have it\. Name a column"):
         find_dataset(root, "hadm_id")

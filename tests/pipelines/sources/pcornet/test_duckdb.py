@@ -99,7 +99,7 @@ def test_a_file_that_somebody_writes_in_is_refused_until_it_is_closed(file: Path
     ) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "open\n"
-        refused(DuckDBFile(file), tmp_path / "out", r"cdm.duckdb: somebody has it open for writing")
+        refused(DuckDBFile(file), tmp_path / "out", r"cdm.duckdb: another process has it open for writing")
         writer.communicate("\n")
     assert extract(DuckDBFile(file), tmp_path / "out")["DEMOGRAPHIC"].rows == CHILDREN
 
@@ -107,14 +107,16 @@ def test_a_file_that_somebody_writes_in_is_refused_until_it_is_closed(file: Path
 @pytest.mark.parametrize("size", [100, 20_000])
 def test_what_is_no_duckdb_file_is_refused(tmp_path: Path, size: int):
     (tmp_path / "block.duckdb").write_bytes(b"canary" * (size // 6))
-    refused(DuckDBFile(tmp_path / "block.duckdb"), tmp_path / "out", r"block.duckdb: is damaged, no DuckDB")
+    refused(
+        DuckDBFile(tmp_path / "block.duckdb"), tmp_path / "out", r"block.duckdb: is damaged, not a DuckDB"
+    )
 
 
 def test_a_damaged_header_is_not_told_as_somebody_who_writes(file: Path, tmp_path: Path):
     with file.open("r+b") as opened:
         opened.seek(4096)
         opened.write(b"\xff" * 8192)
-    refused(DuckDBFile(file), tmp_path / "out", r"cdm.duckdb: is damaged, no DuckDB")
+    refused(DuckDBFile(file), tmp_path / "out", r"cdm.duckdb: is damaged, not a DuckDB")
 
 
 def test_a_table_damaged_after_its_first_rows_is_refused_and_those_before_it_stay(file: Path, tmp_path: Path):
@@ -142,7 +144,9 @@ def test_tables_in_another_schema_are_told(tmp_path: Path):
 def test_a_view_whose_table_is_gone_is_told(file: Path, tmp_path: Path):
     changed(file, "CREATE TABLE kept AS FROM VITAL", "DROP TABLE VITAL", "CREATE VIEW VITAL AS FROM kept")
     refused(
-        DuckDBFile(changed(file, "DROP TABLE kept")), tmp_path / "out", r"VITAL: is made of a table or column"
+        DuckDBFile(changed(file, "DROP TABLE kept")),
+        tmp_path / "out",
+        r"VITAL: is a view of a table or column",
     )
 
 
@@ -170,7 +174,7 @@ def test_a_wrong_date_after_hundreds_of_thousands_of_rows_is_told_as_one(
         (folder / "death.parquet").unlink()
         duckdb.sql(rows).write_csv(str(folder / "death.csv"))
         source = Dump(folder)
-    refused(source, tmp_path / "out", r"DEATH: a date or a number that is none")
+    refused(source, tmp_path / "out", r"DEATH: a date or a number is not in a format")
 
 
 def test_rows_of_text_are_as_many_as_its_lines_or_refused(
@@ -204,7 +208,7 @@ def test_patients_between_whom_nobody_is_are_told(
     ids = sorted(pl.read_parquet(cdm / "demographic.parquet")["PATID"])
     assert main([*asked, ids[40], ids[10]]) == 2
     told = capsys.readouterr().err
-    assert "--patients: no PATID lies from the first on and below the second" in told
+    assert "--patients: no PATID lies between the two" in told
     assert ids[10] not in told
     assert not list((tmp_path / "out").glob("*.parquet"))
 
@@ -218,21 +222,21 @@ def test_a_database_is_its_makers_alone_and_one_that_is_there_is_not_touched(
     assert file.stat().st_mode & 0o777 == 0o600
     before = file.read_bytes()
     assert main(["load", "--folder", str(cdm), "--into", str(file)]) == 2
-    assert "cdm.duckdb: is there already" in capsys.readouterr().err
+    assert "cdm.duckdb: exists already" in capsys.readouterr().err
     assert file.read_bytes() == before
     assert main(["load", "--folder", str(cdm), "--into", "oracle"]) == 2
     assert main(["load", "--folder", str(cdm), "--into", str(file.parent / "none" / "cdm.duckdb")]) == 2
-    assert "none: no such folder. Make it, or name a file in another." in capsys.readouterr().err
+    assert "none: no such folder. Create it, or name a file in another." in capsys.readouterr().err
 
 
 def test_nothing_is_made_of_a_folder_that_lacks_a_table_or_has_a_damaged_one(cdm: Path, tmp_path: Path):
     folder = shutil.copytree(cdm, tmp_path / "cdm")
     (folder / "vital.parquet").write_bytes(b"PAR1canary")
-    with pytest.raises(InputError, match="files are whole") as told:
+    with pytest.raises(InputError, match="files are complete") as told:
         load_duckdb(folder, tmp_path / "cdm.duckdb")
     assert "canary" not in str(told.value)
     (folder / "vital.parquet").unlink()
-    with pytest.raises(InputError, match="no VITAL, a Parquet file each"):
+    with pytest.raises(InputError, match="no Parquet file of VITAL"):
         load_duckdb(folder, tmp_path / "cdm.duckdb")
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -253,5 +257,5 @@ except InputError as error:
     print(error)
 """
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "See that the disk has room" in finished.stdout, finished.stderr
+    assert "Check that the disk has room" in finished.stdout, finished.stderr
     assert not list(tmp_path.iterdir())

@@ -193,7 +193,7 @@ def test_a_server_killed_in_the_middle_of_a_table_is_one_line_and_the_next_run_g
     killed = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'nest_reader'"
     source = InterruptedSource(database, "VITAL", 3, lambda: server.run(killed))
     try:
-        with pytest.raises(InputError, match=r"PostgreSQL: .*what was extracted stays") as told:
+        with pytest.raises(InputError, match=r"PostgreSQL: .*extracted tables are kept") as told:
             extract(source, tmp_path / "out")
     finally:
         server.run("TRUNCATE vital", "INSERT INTO vital TABLE vital_kept", "DROP TABLE vital_kept")
@@ -425,7 +425,7 @@ def test_fewer_rows_than_were_counted_are_refused(cdm: Path, tmp_path: Path, mon
             )
 
     monkeypatch.setattr(DuckDBReader, "batches", cut)
-    with pytest.raises(InputError, match=r"VITAL: [\d,]+ rows came of [\d,]+ that were counted"):
+    with pytest.raises(InputError, match=r"VITAL: [\d,]+ rows were read of [\d,]+ that were counted"):
         extract(Dump(cdm), tmp_path)
     assert not (tmp_path / "vital.parquet").exists()
 
@@ -465,7 +465,7 @@ def test_a_database_that_holds_a_cdm_loses_it_only_when_asked(
     load = ["load", "--folder", str(cdm), "--into", "postgres"]
     held = extract(database, tmp_path / "held")["DEATH"].rows
     assert main(load) == 2
-    assert "11 of 11 tables are there already" in capsys.readouterr().err
+    assert "11 of 11 tables exist already" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(load[:-2])
     loaded = pq.read_metadata(cdm / "death.parquet").num_rows
@@ -521,7 +521,7 @@ def test_a_value_that_will_not_cast_is_not_quoted(cdm: Path, tmp_path: Path, val
     dump = as_csv(cdm, tmp_path / "dump")
     text = (dump / "DEATH.csv").read_text()
     (dump / "DEATH.csv").write_text(f'{text}"P1","{value}","L"\n')
-    with pytest.raises(InputError, match="DEATH: a date or a number that is none") as told:
+    with pytest.raises(InputError, match="DEATH: a date or a number is not in a format") as told:
         extract(Dump(dump), tmp_path / "out")
     assert value not in str(told.value)
 
@@ -533,7 +533,9 @@ def test_a_number_column_of_text_in_postgres_is_cast_and_what_is_no_number_not_q
     assert extract(database, tmp_path / "a")["VITAL"].rows
     server.run("ALTER TABLE vital ALTER ht TYPE text", "UPDATE vital SET ht = 'canary' WHERE ht IS NULL")
     try:
-        with pytest.raises(InputError, match="PostgreSQL: a value is no date or number") as told:
+        with pytest.raises(
+            InputError, match="PostgreSQL: a value in a date or number column is not one"
+        ) as told:
             extract(database, tmp_path / "b")
     finally:
         server.run(
@@ -578,7 +580,7 @@ def test_a_wrong_password_is_one_line_that_does_not_tell_it(
     told = capfd.readouterr()
     assert (
         told.err
-        == "error: PostgreSQL: user or password is refused. Look at NEST_DB_USER and NEST_DB_PASSWORD.\n"
+        == "error: PostgreSQL: the user or password is refused. Check NEST_DB_USER and NEST_DB_PASSWORD.\n"
     )
     assert "canary" not in told.out + caplog.text
     assert wrong not in repr(Access.from_environment())
@@ -586,7 +588,7 @@ def test_a_wrong_password_is_one_line_that_does_not_tell_it(
 
 def test_nobody_there_is_one_line(server: Server, tmp_path: Path):
     nobody = Postgres(Access(USER, PASSWORD, "postgresql://127.0.0.1:1/postgres"))
-    with pytest.raises(InputError, match="PostgreSQL: nobody answers there") as told:
+    with pytest.raises(InputError, match="PostgreSQL: no server answers there") as told:
         extract(nobody, tmp_path)
     assert not any(secret in str(told.value) for secret in SECRETS)
 
@@ -676,7 +678,7 @@ def test_an_account_that_can_write_is_warned_of_and_one_that_cannot_is_not(
         extract(database, tmp_path / "b")
         server.run(f"REVOKE UPDATE ON death FROM {USER}")
     assert [record.getMessage() for record in caplog.records] == [
-        "PostgreSQL: this account can write. Reading needs SELECT alone; use one that has no more."
+        "PostgreSQL: this account can write. Reading needs only SELECT; use an account without other rights."
     ]
 
 

@@ -179,7 +179,7 @@ def test_refused_credentials_and_a_closed_port_are_one_line(monkeypatch: pytest.
         raise failing("ORA-01017")
 
     with (
-        pytest.raises(InputError, match="Oracle: nobody answers there"),
+        pytest.raises(InputError, match="Oracle: no server answers there"),
         Oracle(Access("u", "canary", "localhost:1/cdm")).snapshot(),
     ):
         pass
