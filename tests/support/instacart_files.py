@@ -35,14 +35,14 @@ def tables_of(shop: Shop, products: list[int] | None = None) -> dict[str, Table]
     head = ["order_id", "product_id", "add_to_cart_order", "reordered"]
     lines: dict[str, list[list[object]]] = {"prior": [], "train": [], "test": []}
     orders: list[list[object]] = []
-    for user, own in shop.items():
-        for number, order in enumerate(own, start=1):
+    for user, user_orders in shop.items():
+        for number, order in enumerate(user_orders, start=1):
             days = "" if order.days is None else order.days
             orders.append([order.order_id, user, order.eval_set, number, 0, "12", days])
             for place, product in enumerate(order.products, start=1):
                 lines.get(order.eval_set, []).append([order.order_id, product, place, 0])
     sold = products or sorted(
-        {product for own in shop.values() for order in own for product in order.products}
+        {product for user_orders in shop.values() for order in user_orders for product in order.products}
     )
     return {
         "orders": (

@@ -40,11 +40,11 @@ def make_layout(
     layout, chance = Layout(root), random.Random(seed)
     people, stays, events = [], [], []
     for subject in range(10, 10 + 3 * subjects, 3):
-        born = datetime(2100 + chance.randint(0, 60), 7, 1)
+        birth = datetime(2100 + chance.randint(0, 60), 7, 1)
         start = datetime(2170, 1, 1, 8) + timedelta(hours=chance.randint(0, 9000))
         dead = None
         for _ in range(chance.choice([0, 1, 2, 3])):
-            stay = _stay(chance, subject, 1000 + len(stays), born, start)
+            stay = _stay(chance, subject, 1000 + len(stays), birth, start)
             dead = stay["death_time"].replace(hour=0, minute=0) if stay["death_time"] else dead
             stays.append(stay)
             events += _events(chance, stay)
@@ -52,7 +52,7 @@ def make_layout(
         people.append(
             {
                 "subject_id": subject,
-                "birth_date": born,
+                "birth_date": birth,
                 "death_date": dead,
                 "sex": chance.choice(["F", "M", None]),
             }
@@ -65,10 +65,12 @@ def make_layout(
         assign_split(ids, *TASK_SPLIT).alias("split"),
         assign_split(ids, *rules.pretrain_split).alias("pretrain_split"),
     ]
-    known = pl.DataFrame(people, schema_overrides={"death_date": pl.Datetime("us")}).with_columns(split)
-    write_table(known.to_arrow(), layout.subjects, SUBJECTS, made_by="test")
-    held = pl.DataFrame(stays, schema=pl.Schema(ENCOUNTERS)).sort("subject_id", "start", "encounter_id")
-    write_table(held.to_arrow(), layout.encounters, ENCOUNTERS, made_by="test")
+    subject_table = pl.DataFrame(people, schema_overrides={"death_date": pl.Datetime("us")}).with_columns(
+        split
+    )
+    write_table(subject_table.to_arrow(), layout.subjects, SUBJECTS, made_by="test")
+    stay_table = pl.DataFrame(stays, schema=pl.Schema(ENCOUNTERS)).sort("subject_id", "start", "encounter_id")
+    write_table(stay_table.to_arrow(), layout.encounters, ENCOUNTERS, made_by="test")
     lookup = pl.DataFrame({"name": ["aspirin"], "atc": ["B01AC06"], "rows": [3]})
     write_table(lookup.to_arrow(), layout.drug_lookup, DRUG_LOOKUP, made_by="test")
     write_buckets(ids, layout, subjects_per_bucket=per_bucket)
@@ -90,7 +92,7 @@ def _write_events(layout: Layout, events: pl.DataFrame, ids: pl.Series, per_buck
     shards.write_card(StepCard(step="events", contract="events/1", flows=flows, counts=counts), layout)
 
 
-def _stay(chance: random.Random, subject: int, stay: int, born: datetime, start: datetime) -> dict:
+def _stay(chance: random.Random, subject: int, stay: int, birth: datetime, start: datetime) -> dict:
     is_open = stay % 17 == 0
     died = chance.random() < (0.5 if is_open else 0.2)
     end = None if is_open else start + timedelta(minutes=chance.randint(60, 9000))
@@ -103,7 +105,7 @@ def _stay(chance: random.Random, subject: int, stay: int, born: datetime, start:
         "discharge_status": None,
         "died": died,
         "death_time": (end or start) - timedelta(minutes=5) if died and chance.random() < 0.7 else None,
-        "age_years": float(start.year - born.year),
+        "age_years": float(start.year - birth.year),
         "race": chance.choice(["WHITE", "BLACK/AFRICAN AMERICAN", None]),
         "insurance": chance.choice(["Medicare", None]),
         "admission_type": chance.choice(["EW EMER.", "URGENT", None]),
@@ -115,8 +117,8 @@ def _events(chance: random.Random, stay: dict) -> list[dict]:
     end = stay["end"] or start
     rows = []
     for place in range(chance.randint(0, 6)):
-        vocab, code, mapped = chance.choice(DIAGNOSES)
-        rows.append(_event(*key, start, "DX", vocab, code, mapped=mapped, available_at=end, rank=place + 1))
+        vocab, code, target = chance.choice(DIAGNOSES)
+        rows.append(_event(*key, start, "DX", vocab, code, mapped=target, available_at=end, rank=place + 1))
         day = start.replace(hour=0, minute=0)
         rows.append(
             _event(
@@ -152,9 +154,9 @@ def _events(chance: random.Random, stay: dict) -> list[dict]:
 
 
 def _event(
-    subject: int, stay: int | None, time: datetime, kind: str, vocab: str, code: str, **more: object
+    subject: int, stay: int | None, time: datetime, kind: str, vocab: str, code: str, **columns: object
 ) -> dict:
-    row = {"mapped": None, "value": None, "unit": None, "rank": None, "available_at": time, **more}
+    row = {"mapped": None, "value": None, "unit": None, "rank": None, "available_at": time, **columns}
     return {
         "subject_id": subject,
         "encounter_id": stay,

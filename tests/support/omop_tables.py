@@ -59,28 +59,30 @@ LAYOUTS = {
 
 
 def omop_dataset(
-    folder: Path, layout: str, *, subjects: int = 40, without: tuple[str, ...] = (), **other: str
+    folder: Path, layout: str, *, subjects: int = 40, missing_columns: tuple[str, ...] = (), **spellings: str
 ) -> Path:
     """Write a dataset of subjects with a stay each; their values of a code differ.
 
     Args:
-        without: columns the dataset lacks.
-        other: what stands for the beginning of a code, for a spelling nobody knows.
+        missing_columns: Columns to leave out.
+        spellings: Replacements of the beginnings of codes, to test unknown spellings.
     """
-    rows, visit, table = LAYOUTS[layout]
-    made = []
+    row_templates, visit, table = LAYOUTS[layout]
+    rows = []
     for subject in range(1, subjects + 1):
-        for code, time, end, of_table in rows:
-            own = next((new + code[len(old) :] for old, new in other.items() if code.startswith(old)), code)
+        for code, time, end, of_table in row_templates:
+            own_code = next(
+                (new + code[len(old) :] for old, new in spellings.items() if code.startswith(old)), code
+            )
             stay = None if of_table == "person" else 1000 + subject
             value = subject / 10 if "LOINC" in code else None
-            made.append((subject, time, own, value, stay, end, of_table))
+            rows.append((subject, time, own_code, value, stay, end, of_table))
     columns = ["subject_id", "time", "code", "numeric_value", visit, "end", table]
     types = [pl.Int64, pl.Datetime("us"), pl.String, pl.Float32, pl.Int64, pl.Datetime("us"), pl.String]
-    frame = pl.DataFrame(made, schema=dict(zip(columns, types, strict=True)), orient="row")
+    frame = pl.DataFrame(rows, schema=dict(zip(columns, types, strict=True)), orient="row")
     file = folder / "data" / "train" / "0.parquet"
     file.parent.mkdir(parents=True)
-    frame.drop(without).sort("subject_id", "time", nulls_last=False).write_parquet(file)
+    frame.drop(missing_columns).sort("subject_id", "time", nulls_last=False).write_parquet(file)
     (folder / "metadata").mkdir()
     (folder / "metadata" / "dataset.json").write_text(json.dumps({"meds_version": "0.4.0"}))
     return folder

@@ -23,8 +23,8 @@ def table(name: str, *rows: Row) -> pl.DataFrame:
     """Return rows of a table of the CDM; a row without a key gets its place for one."""
     empty = pl.DataFrame(TABLES[name].empty_table())
     key = KEYS.get(name)
-    keyed = [{key: f"{name}-{place}", **row} if key else dict(row) for place, row in enumerate(rows)]
-    return pl.DataFrame(keyed, schema=empty.schema)
+    rows_with_keys = [{key: f"{name}-{place}", **row} if key else dict(row) for place, row in enumerate(rows)]
+    return pl.DataFrame(rows_with_keys, schema=empty.schema)
 
 
 def write_cdm(folder: Path, tables: Mapping[str, pl.DataFrame]) -> Path:
@@ -71,10 +71,10 @@ def end_of(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, 23, 59, 59, 999999)
 
 
-def site(population: pl.DataFrame, owners: Mapping[str, str], *others: str) -> Site:
+def site(population: pl.DataFrame, owners: Mapping[str, str], *outsiders: str) -> Site:
     """Return what rows are held against: the population, who owns which encounter, and patients outside it."""
     ids = population["subject_id"]
-    everyone = pl.concat([ids, pl.Series([patient(name) for name in others], dtype=pl.Int64)])
+    everyone = pl.concat([ids, pl.Series([patient(name) for name in outsiders], dtype=pl.Int64)])
     return Site(
         IDS,
         everyone,

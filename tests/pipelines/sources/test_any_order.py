@@ -27,7 +27,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[str, 
     return layout, {kind: pl.read_parquet(file) for kind, file in files.items()}
 
 
-def written(layout: Layout, events: dict[str, pl.DataFrame], write: Callable) -> dict[str, bytes]:
+def write_outputs(layout: Layout, events: dict[str, pl.DataFrame], write: Callable) -> dict[str, bytes]:
     """Return the bytes of what becomes of the events: their files, the shard and its card."""
     for kind, of_kind in events.items():
         write(of_kind, layout.events, kind, 0, made_by="test")
@@ -37,7 +37,7 @@ def written(layout: Layout, events: dict[str, pl.DataFrame], write: Callable) ->
     return {path.name: path.read_bytes() for folder in (layout.events, shards) for path in folder.iterdir()}
 
 
-def tied(events: pl.DataFrame, minutes: int, ranks: int | None) -> pl.DataFrame:
+def with_ties(events: pl.DataFrame, minutes: int, ranks: int | None) -> pl.DataFrame:
     """Return the events in coarser times and ranks, many of them equal, and most values a zero of either sign."""
     zero = pl.when(pl.col("rank") % 2 == 0).then(0.0).otherwise(-0.0)
     return events.with_columns(
@@ -57,9 +57,9 @@ def test_a_number_counts_as_used_before_among_the_events_of_one_subject(numbers:
 
 
 @given(st.lists(st.tuples(st.integers(1, 2), st.one_of(st.none(), st.integers(0, 12))), max_size=20))
-def test_numbers_used_before_are_found_in_whatever_order_they_rise(drawn: list[tuple[int, int | None]]):
-    events = pl.DataFrame(drawn, schema={"subject_id": pl.Int64, "rank": pl.Int64}, orient="row")
-    pairs = [pair for pair in drawn if pair[1] is not None]
+def test_repeated_numbers_are_counted_in_any_order(rows_drawn: list[tuple[int, int | None]]):
+    events = pl.DataFrame(rows_drawn, schema={"subject_id": pl.Int64, "rank": pl.Int64}, orient="row")
+    pairs = [pair for pair in rows_drawn if pair[1] is not None]
     for rows in (events, events.sort("subject_id"), events.sort("subject_id", "rank")):
         assert count_repeated_ranks(rows) == len(pairs) - len(set(pairs))
 
@@ -71,7 +71,7 @@ def test_numbers_used_before_are_found_in_whatever_order_they_rise(drawn: list[t
     ranks=st.sampled_from([None, 1, 4]),
     write=st.sampled_from([write_events, write_numbered]),
 )
-def test_rows_in_any_order_become_the_very_same_events_and_sets(
+def test_events_and_sets_do_not_depend_on_row_order(
     bucket: tuple[Layout, dict[str, pl.DataFrame]],
     dice: random.Random,
     minutes: int,
@@ -79,6 +79,8 @@ def test_rows_in_any_order_become_the_very_same_events_and_sets(
     write: Callable,
 ):
     layout, events = bucket
-    as_given = {kind: tied(rows, minutes, ranks) for kind, rows in events.items()}
-    shuffled = {kind: rows[dice.sample(range(rows.height), rows.height)] for kind, rows in as_given.items()}
-    assert written(layout, shuffled, write) == written(layout, as_given, write)
+    as_given = {kind: with_ties(rows, minutes, ranks) for kind, rows in events.items()}
+    shuffled_rows = {
+        kind: rows[dice.sample(range(rows.height), rows.height)] for kind, rows in as_given.items()
+    }
+    assert write_outputs(layout, shuffled_rows, write) == write_outputs(layout, as_given, write)

@@ -57,23 +57,23 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     return run_all(write_shop(folder / "raw", GOLDEN), Layout(folder / "instacart"))
 
 
-def test_the_sets_are_those_worked_by_hand(golden: Layout):
-    hidden = TARGET_HIDDEN
+def test_sets_match_hand_computed_sets(golden: Layout):
+    hidden_flag = TARGET_HIDDEN
     assert sets_of(golden) == [
         (1, 0, 90, 0.0, 0.0, ["ITEM:7", "ITEM:20", "ITEM:30"], 0),
         (1, 1, 12, 0.0, 0.0, ["ITEM:20"], 0),
         (1, 2, 50, 7.0, 7.0, ["ITEM:20", "ITEM:30", "ITEM:100"], 0),
         (2, 0, 60, 0.0, 0.0, ["ITEM:7", "ITEM:30"], 0),
         (2, 1, 61, 30.0, 30.0, ["ITEM:7"], 0),
-        (2, 2, 62, 3.0, 33.0, [], hidden),
-        (3, 0, 70, 0.0, 0.0, [], hidden),
+        (2, 2, 62, 3.0, 33.0, [], hidden_flag),
+        (3, 0, 70, 0.0, 0.0, [], hidden_flag),
         (4, 0, 80, 0.0, 0.0, [], 0),
         (4, 1, 81, 5.0, 5.0, ["[UNK]"], 0),
-        (4, 2, 82, 1.0, 6.0, [], hidden),
+        (4, 2, 82, 1.0, 6.0, [], hidden_flag),
     ]
 
 
-def test_the_vocabulary_counts_what_was_trained_on_and_the_visible_past_but_no_target(golden: Layout):
+def test_vocabulary_counts_training_and_visible_orders_without_targets(golden: Layout):
     counts = dict(
         pl.read_parquet(golden.vocab).filter(kind="ITEM").select("token", "count_train").iter_rows()
     )
@@ -81,7 +81,7 @@ def test_the_vocabulary_counts_what_was_trained_on_and_the_visible_past_but_no_t
     assert counts == {"ITEM:20": 3, "ITEM:30": 3, "ITEM:7": 2, "ITEM:100": 1}
 
 
-def test_the_place_in_the_cart_is_kept_and_the_set_goes_by_product(golden: Layout):
+def test_cart_position_is_value_and_set_is_ordered_by_product(golden: Layout):
     events = pl.concat(pl.read_parquet(file) for file in sorted(golden.events.glob("*.parquet")))
     assert events.columns == EVENTS.names
     first = events.filter(encounter_id=90).select("code", "value", "rank")
@@ -90,7 +90,7 @@ def test_the_place_in_the_cart_is_kept_and_the_set_goes_by_product(golden: Layou
     assert set(events["vocab"]) == {"product_id"}
 
 
-def test_test_users_are_those_whose_last_order_is_hidden(golden: Layout):
+def test_users_with_hidden_last_order_are_test_users(golden: Layout):
     split = dict(pl.read_parquet(golden.subjects).select("subject_id", "split").iter_rows())
     assert {user for user, name in split.items() if name == "test"} == {2, 3, 4}
     assert split[1] in ("train", "val")
@@ -108,7 +108,7 @@ def test_five_of_a_hundred_training_users_are_for_validation_by_hash(tmp_path: P
     assert 0.035 < len(val) / len(shop) < 0.065
 
 
-def test_hidden_orders_are_no_baskets_to_the_card(golden: Layout):
+def test_card_does_not_count_hidden_orders_as_baskets(golden: Layout):
     counts = StepCard.read(golden.cards, "seqset").counts
     assert {name: counts[name] for name in ("subjects", "sets", "hidden_sets", "empty_sets", "tokens")} == {
         "subjects": 4, "sets": 7, "hidden_sets": 3, "empty_sets": 1, "tokens": 11,
@@ -116,7 +116,7 @@ def test_hidden_orders_are_no_baskets_to_the_card(golden: Layout):
     assert counts["tokens_per_set[0,1)"] == 1
 
 
-def test_held_out_is_not_looked_at_by_any_step(golden: Layout, tmp_path: Path):
+def test_held_out_table_is_never_read(golden: Layout, tmp_path: Path):
     raw = write_shop(tmp_path / "raw", GOLDEN)
     (raw / "held_out.csv").write_bytes(b"\xff nothing that could be read")
     assert outcome(run_all(raw, Layout(tmp_path / "instacart"))) == outcome(golden)
@@ -136,9 +136,9 @@ def outcome(layout: Layout) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", BASKET_SUITES)
 def test_every_expectation_holds_on_the_golden_shop(name: str, golden: Layout):
-    found = validate(BASKET_SUITES[name](golden))
-    assert found.passed("ERROR"), found.message("ERROR")
-    assert {outcome.rule.name for outcome in found.failed("WARN")} <= {
+    report = validate(BASKET_SUITES[name](golden))
+    assert report.passed("ERROR"), report.message("ERROR")
+    assert {outcome.rule.name for outcome in report.failed("WARN")} <= {
         "set_has_tokens",
         "token_is_not_unknown",
     }
@@ -160,14 +160,14 @@ def naive_sets(shop: Shop) -> list[tuple]:
         for index, order in enumerate(shop[user]):
             days = float(order.days or 0)
             first += days
-            seen = [] if order.eval_set == "test" else sorted(order.products)
-            tokens = [f"ITEM:{product}" if product in vocabulary else "[UNK]" for product in seen]
+            products = [] if order.eval_set == "test" else sorted(order.products)
+            tokens = [f"ITEM:{product}" if product in vocabulary else "[UNK]" for product in products]
             flags = TARGET_HIDDEN if order.eval_set == "test" else 0
             rows.append((user, index, order.order_id, days, first, tokens, flags))
     return rows
 
 
-def test_a_test_user_s_last_order_that_holds_something_is_not_fitted_on_whatever_empty_ones_follow(
+def test_last_visible_order_is_held_back_when_empty_orders_follow(
     tmp_path: Path,
 ):
     shop = {
@@ -186,7 +186,7 @@ def test_a_test_user_s_last_order_that_holds_something_is_not_fitted_on_whatever
 
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000))
-def test_what_is_held_back_of_made_up_shops_is_what_is_asked_for(
+def test_held_back_orders_are_the_targets_of_random_shops(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ):
     folder, shop = tmp_path_factory.mktemp("shop"), made_up_shop(seed)
@@ -198,18 +198,18 @@ def test_what_is_held_back_of_made_up_shops_is_what_is_asked_for(
     for name in ("order_products__prior", "order_products__train"):
         tables[name][1].extend([[9999, 2, 9, 0]])  # a table without a row is refused
     layout = run_all(write_tables(folder / "raw", tables), Layout(folder / "instacart"))
-    tested = pl.read_parquet(layout.subjects).filter(split="test")["subject_id"].to_numpy()
+    test_users = pl.read_parquet(layout.subjects).filter(split="test")["subject_id"].to_numpy()
     seqsets = SeqSets.read(layout.seqset)
-    asked = last_visible(seqsets, seqsets.subject_rows(tested), seqsets.tokens.max() + 1)
-    wanted = seqsets.encounter_id[asked.history.target_set]
-    held = set(instacart_corpus.last_visible_orders(layout))
-    assert set(wanted) <= held
-    assert len(held) == len(wanted) + asked.left_out["nothing_before"]
+    target_rows = last_visible(seqsets, seqsets.subject_rows(test_users), seqsets.tokens.max() + 1)
+    target_orders = seqsets.encounter_id[target_rows.history.target_set]
+    held_back = set(instacart_corpus.last_visible_orders(layout))
+    assert set(target_orders) <= held_back
+    assert len(held_back) == len(target_orders) + target_rows.left_out["nothing_before"]
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10_000), subjects_per_bucket=st.sampled_from([1, 3, 100]))
-def test_made_up_shops_agree_with_the_rules_read_plainly_whatever_the_order_of_the_rows(
+def test_random_shops_agree_with_naive_rules_in_any_row_order(
     seed: int, subjects_per_bucket: int, tmp_path_factory: pytest.TempPathFactory
 ):
     folder, shop = tmp_path_factory.mktemp("shop"), made_up_shop(seed)
@@ -223,7 +223,7 @@ def test_made_up_shops_agree_with_the_rules_read_plainly_whatever_the_order_of_t
     assert sets_of(layout) == naive_sets(shop)
 
 
-def test_a_product_below_min_count_is_unknown_in_its_place(tmp_path: Path):
+def test_product_below_min_count_is_unknown_token(tmp_path: Path):
     """However often one user orders it: users are counted, not orders."""
     raw = write_shop(tmp_path / "raw", GOLDEN)
     layout = run_all(raw, Layout(tmp_path / "instacart"), DataRules(min_count=2))
@@ -234,37 +234,36 @@ RULES_OF = {"default": DataRules(min_count=1), "fit_on all": DataRules(min_count
 
 
 @pytest.mark.parametrize("name", RULES_OF)
-def test_noise_in_every_order_that_may_be_asked_for_changes_no_fitted_table_under_any_preset(
-    name: str, tmp_path: Path
-):
+def test_noise_in_target_orders_changes_no_fitted_table(name: str, tmp_path: Path):
     """Either target of who is tested on, the last visible order and the hidden one, and who is validated on."""
     shop = made_up_shop(3, users=40)
     noisy = {
-        user: [replace(order, products=[*order.products]) for order in own] for user, own in shop.items()
+        user: [replace(order, products=[*order.products]) for order in orders]
+        for user, orders in shop.items()
     }
-    chance, changed = random.Random(4), 0
-    for user, own in noisy.items():
-        asked = [order for order in own if order.products and order.eval_set != "test"][-1:]
-        if own[-1].eval_set == "test":
-            asked.append(own[-1])
+    chance, num_changed = random.Random(4), 0
+    for user, orders in noisy.items():
+        targets = [order for order in orders if order.products and order.eval_set != "test"][-1:]
+        if orders[-1].eval_set == "test":
+            targets.append(orders[-1])
         elif unit_interval(user) < VALIDATION_START:
-            asked = []
+            targets = []
         else:
-            asked = own
-        for order in asked:
+            targets = orders
+        for order in targets:
             order.products[:] = chance.sample(range(1, 40), max(len(order.products), 1))
-            changed += 1
-    assert changed > 20
-    made = []
+            num_changed += 1
+    assert num_changed > 20
+    layouts = []
     for place, each in (("clean", shop), ("noisy", noisy)):
         raw = write_shop(tmp_path / place / "raw", each, list(range(1, 40)))
-        made.append(run_all(raw, Layout(tmp_path / place / "instacart"), RULES_OF[name]))
-    clean, other = made
-    assert other.vocab.read_bytes() == clean.vocab.read_bytes()
-    assert (other.events / "ITEM-00000.parquet").read_bytes() != (
-        clean.events / "ITEM-00000.parquet"
+        layouts.append(run_all(raw, Layout(tmp_path / place / "instacart"), RULES_OF[name]))
+    clean_layout, noisy_layout = layouts
+    assert noisy_layout.vocab.read_bytes() == clean_layout.vocab.read_bytes()
+    assert (noisy_layout.events / "ITEM-00000.parquet").read_bytes() != (
+        clean_layout.events / "ITEM-00000.parquet"
     ).read_bytes()
-    assert pl.read_parquet(clean.vocab)["count_train"].sum() > 0
+    assert pl.read_parquet(clean_layout.vocab)["count_train"].sum() > 0
 
 
 @pytest.mark.parametrize("name", RULES_OF)
@@ -274,7 +273,7 @@ def test_the_vocabulary_counts_the_same_orders_under_any_preset(name: str, tmp_p
     assert pl.read_parquet(layout.vocab).equals(pl.read_parquet(golden.vocab))
 
 
-def test_a_gap_that_is_not_given_counts_as_no_day_and_is_told(tmp_path: Path):
+def test_missing_gap_counts_as_zero_days_with_warning(tmp_path: Path):
     shop = {1: [Order(1, "prior", None, [1]), Order(2, "prior", None, [2]), Order(3, "train", 4.0, [1])]}
     layout = run_all(write_shop(tmp_path / "raw", shop), Layout(tmp_path / "instacart"))
     assert [row[3:5] for row in sets_of(layout)] == [(0, 0), (0, 0), (4, 4)]
@@ -283,14 +282,14 @@ def test_a_gap_that_is_not_given_counts_as_no_day_and_is_told(tmp_path: Path):
     assert "do not say how many days" in card.warnings[0]
 
 
-def test_a_gap_before_the_first_order_is_none_of_ours(tmp_path: Path):
+def test_gap_before_first_order_is_ignored(tmp_path: Path):
     shop = {1: [Order(1, "prior", 9.0, [1]), Order(2, "train", 4.0, [2])]}
     layout = run_all(write_shop(tmp_path / "raw", shop), Layout(tmp_path / "instacart"))
     assert [row[3:5] for row in sets_of(layout)] == [(0, 0), (4, 4)]
     assert StepCard.read(layout.cards, "encounters").flows["orders"].noted["gap_before_a_first_order"] == 1
 
 
-def test_gaps_that_stop_at_30_days_are_told_as_a_lower_bound(tmp_path: Path):
+def test_gaps_capped_at_30_days_are_noted(tmp_path: Path):
     def notes(longest: float, name: str) -> list[str]:
         shop = {
             1: [Order(1, "prior", None, [1]), Order(2, "prior", 30.0, [1]), Order(3, "train", longest, [1])]
@@ -324,7 +323,7 @@ def test_a_product_in_two_lines_of_an_order_is_in_its_set_twice(tmp_path: Path):
     assert sets_of(layout)[0][5] == ["ITEM:5", "ITEM:5", "ITEM:6"]
 
 
-def test_products_given_for_a_hidden_order_are_not_let_in(tmp_path: Path):
+def test_products_of_hidden_order_are_dropped(tmp_path: Path):
     tables = tables_of(GOLDEN)
     tables["order_products__train"][1].append([62, 30, 1, 0])
     layout = run_all(write_tables(tmp_path / "raw", tables), Layout(tmp_path / "instacart"))
@@ -332,7 +331,7 @@ def test_products_given_for_a_hidden_order_are_not_let_in(tmp_path: Path):
     assert StepCard.read(layout.cards, "events").flows["order_products__train"].dropped["hidden_order"] == 1
 
 
-def put(table: str, row: int, column: str, value: object):
+def set_cell(table: str, row: int, column: str, value: object):
     def change(tables: dict) -> None:
         head, rows = tables[table]
         rows[row][head.index(column)] = value
@@ -340,14 +339,14 @@ def put(table: str, row: int, column: str, value: object):
     return change
 
 
-def repeat(table: str, row: int):
+def repeat_row(table: str, row: int):
     def change(tables: dict) -> None:
         tables[table][1].append(list(tables[table][1][row]))
 
     return change
 
 
-def all_rows(table: str, column: str, value: object):
+def set_column(table: str, column: str, value: object):
     def change(tables: dict) -> None:
         for row in tables[table][1]:
             row[tables[table][0].index(column)] = value
@@ -355,7 +354,7 @@ def all_rows(table: str, column: str, value: object):
     return change
 
 
-def without(table: str):
+def drop_table(table: str):
     def change(tables: dict) -> None:
         del tables[table]
 
@@ -363,29 +362,34 @@ def without(table: str):
 
 
 FAULTS = {
-    "an order twice": (repeat("orders", 0), "orders: column order_id: 1 of 11 rows repeat"),
+    "an order twice": (repeat_row("orders", 0), "orders: column order_id: 1 of 11 rows repeat"),
     "two orders of one number": (
-        put("orders", 1, "order_number", 1), "orders: column order_number: 1 of 10 rows repeat",
+        set_cell("orders", 1, "order_number", 1), "orders: column order_number: 1 of 10 rows repeat",
     ),
-    "a strange eval_set": (put("orders", 0, "eval_set", "8675309"), "column eval_set: 1 of 10 rows hold neither prior"),
+    "a strange eval_set": (
+        set_cell("orders", 0, "eval_set", "8675309"), "column eval_set: 1 of 10 rows hold neither prior",
+    ),
     "a train order that is not the last": (
-        put("orders", 0, "eval_set", "train"), "1 of 10 rows are train or test, but not the last",
+        set_cell("orders", 0, "eval_set", "train"), "1 of 10 rows are train or test, but not the last",
     ),
-    "days below 0": (put("orders", 1, "days_since_prior_order", -8675309), "1 of 10 values are not a number of days"),
+    "days below 0": (
+        set_cell("orders", 1, "days_since_prior_order", -8675309), "1 of 10 values are not a number of days",
+    ),
     "days that are no number": (
-        put("orders", 1, "days_since_prior_order", "8675309x"), "column days_since_prior_order: 1 of 10",
+        set_cell("orders", 1, "days_since_prior_order", "8675309x"), "column days_since_prior_order: 1 of 10",
     ),
-    "days that are NaN": (put("orders", 1, "days_since_prior_order", "NaN"), "column days_since_prior_order"),
-    "an order id that is no number": (put("orders", 0, "order_id", "8675309x"), "column order_id: 1 of 10 values"),
-    "an order without a user": (put("orders", 0, "user_id", ""), "column user_id: 1 of 10 rows have none"),
+    "days that are NaN": (set_cell("orders", 1, "days_since_prior_order", "NaN"), "column days_since_prior_order"),
+    "an order id that is no number": (set_cell("orders", 0, "order_id", "8675309x"), "column order_id: 1 of 10 values"),
+    "an order without a user": (set_cell("orders", 0, "user_id", ""), "column user_id: 1 of 10 rows have none"),
     "lines of unknown products": (
-        all_rows("order_products__prior", "product_id", 8675309), "8 of 8 rows name a product that is not in products",
+        set_column("order_products__prior", "product_id", 8675309),
+        "8 of 8 rows name a product that is not in products",
     ),
     "lines of unknown orders": (
-        all_rows("order_products__train", "order_id", 8675309), "3 of 3 rows name an order that is not in orders",
+        set_column("order_products__train", "order_id", 8675309), "3 of 3 rows name an order that is not in orders",
     ),
-    "no products": (without("products"), "products: no such file"),
-    "no orders": (without("orders"), "orders: no such file"),
+    "no products": (drop_table("products"), "products: no such file"),
+    "no orders": (drop_table("orders"), "orders: no such file"),
     "a table without its column": (
         lambda tables: tables["order_products__prior"][0].__setitem__(1, "item"),
         "order_products__prior.csv: no column product_id",
@@ -394,20 +398,20 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_one_message_that_names_table_column_and_count_and_no_value(fault: str, tmp_path: Path):
-    change, said = FAULTS[fault]
+def test_fault_names_table_column_and_count_but_no_value(fault: str, tmp_path: Path):
+    change, message = FAULTS[fault]
     tables = tables_of(GOLDEN)
     change(tables)
     raw = write_tables(tmp_path / "raw", tables)
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError) as error:
         run_all(raw, Layout(tmp_path / "instacart"))
-    assert said in str(raised.value)
-    assert "8675309" not in str(raised.value)
+    assert message in str(error.value)
+    assert "8675309" not in str(error.value)
     assert not (tmp_path / "instacart" / "seqset").exists()
     assert not list((tmp_path / "instacart").rglob("*.arrow"))
 
 
-def test_orders_of_which_no_line_is_visible_are_refused_and_no_shard_is_written(tmp_path: Path):
+def test_orders_are_refused_when_no_line_is_visible(tmp_path: Path):
     users = range(1, 30)
     shop = {
         user: [Order(user, "prior", None, []), Order(100 + user, "test" if user % 2 else "train", 1.0, [])]
@@ -422,14 +426,14 @@ def test_orders_of_which_no_line_is_visible_are_refused_and_no_shard_is_written(
     assert not layout.seqset.exists()
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
+def test_missing_folder_is_named(tmp_path: Path):
     with pytest.raises(InputError, match="no such folder"):
         find_source(tmp_path / "nowhere")
 
 
 @pytest.mark.demo
 @pytest.mark.skipif(not DUNNHUMBY.exists(), reason="the dunnhumby sample is not at ../shared/data/baskets")
-def test_real_baskets_go_through_whole(tmp_path: Path):
+def test_real_baskets_are_extracted_completely(tmp_path: Path):
     layout = run_all(DUNNHUMBY, Layout(tmp_path / "instacart"), DataRules(), subjects_per_bucket=400)
     counts = StepCard.read(layout.cards, "seqset").counts
     assert {name: counts[name] for name in ("shards", "subjects", "sets", "hidden_sets", "tokens")} == {
@@ -441,7 +445,7 @@ def test_real_baskets_go_through_whole(tmp_path: Path):
         assert validate(suite(layout)).passed("ERROR")
 
 
-def test_a_cart_of_other_rows_than_its_lines_is_refused(tmp_path: Path):
+def test_cart_is_refused_when_rows_differ_from_lines(tmp_path: Path):
     source, layout = (
         find_source(write_shop(tmp_path / "raw", made_up_shop(1))),
         Layout(tmp_path / "instacart"),

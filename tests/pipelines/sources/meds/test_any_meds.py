@@ -34,7 +34,7 @@ TYPES = {
     "numeric_value": pl.Float32,
     "hadm_id": pl.Int64,
 }
-OTHERS = {"visit_id": pl.Int64}
+EXTRA_TYPES = {"visit_id": pl.Int64}
 
 
 def dataset(
@@ -45,7 +45,7 @@ def dataset(
     file.parent.mkdir(parents=True, exist_ok=True)
     (root / "metadata").mkdir(exist_ok=True)
     (root / "metadata" / "dataset.json").write_text(json.dumps({"meds_version": "0.4.0"}))
-    frame = pl.DataFrame(rows, schema={name: (TYPES | OTHERS)[name] for name in columns}, orient="row")
+    frame = pl.DataFrame(rows, schema={name: (TYPES | EXTRA_TYPES)[name] for name in columns}, orient="row")
     frame.write_parquet(file)
     return root
 
@@ -76,15 +76,15 @@ STAY = [
 
 @pytest.fixture
 def stay(tmp_path: Path) -> Layout:
-    more = [(2, hours(n), "LAB//RESULT//50912//mg/dL", float(n), 8) for n in range(10)]
-    root = dataset(tmp_path / "set", STAY + more)
+    measurements = [(2, hours(n), "LAB//RESULT//50912//mg/dL", float(n), 8) for n in range(10)]
+    root = dataset(tmp_path / "set", STAY + measurements)
     return read_meds(root, Layout(tmp_path / "meds"), RULES)
 
 
 def test_kinds_and_codes_come_from_declared_prefixes(stay):
     events = pl.read_parquet(stay.events / "*.parquet").filter(pl.col("subject_id") == 1)
-    found = set(events.select("kind", "vocab", "code", "mapped").iter_rows())
-    assert found == {
+    codes = set(events.select("kind", "vocab", "code", "mapped").iter_rows())
+    assert codes == {
         ("LAB", "itemid", "50912//mg/dL", None),
         ("ITEM", "meds", "LAB//50912//mg/dL", "LAB//50912//mg/dL"),
         ("ITEM", "meds", "ICU_ADMISSION//MICU", "ICU_ADMISSION//MICU"),
@@ -110,27 +110,29 @@ def test_every_row_is_kept_or_dropped_for_a_reason(stay):
     assert sum(flow.kept_rows for kind, flow in card.flows.items() if kind != "rows") == flow.kept_rows
 
 
-def test_a_stay_lasts_from_admission_to_discharge_and_its_codes_are_known_at_its_end(stay):
+def test_stay_lasts_from_admission_to_discharge_and_codes_are_known_then(stay):
     stays = pl.read_parquet(stay.encounters).filter(pl.col("encounter_id") == 7)
     assert stays.select("start", "end", "died", "admission_type", "race", "discharge_status", "age_years").row(0) == (
         hours(0), hours(48), False, "EW EMER.", "WHITE", "HOME", 50.0,
     )  # fmt: skip
     events = pl.read_parquet(stay.events / "*.parquet").filter(pl.col("subject_id") == 1)
-    coded, others = (events.filter(pl.col("kind").is_in(["DX", "PR"]) == is_one) for is_one in (True, False))
-    assert coded["kind"].to_list() == ["DX", "DX", "PR"]
-    assert set(coded["available_at"]) == {hours(48)}
-    assert others["available_at"].equals(others["time"])
+    code_events, other_events = (
+        events.filter(pl.col("kind").is_in(["DX", "PR"]) == has_code) for has_code in (True, False)
+    )
+    assert code_events["kind"].to_list() == ["DX", "DX", "PR"]
+    assert set(code_events["available_at"]) == {hours(48)}
+    assert other_events["available_at"].equals(other_events["time"])
 
 
 def test_the_codes_of_a_stay_without_a_discharge_are_never_known(tmp_path):
     rows = [row for row in STAY if not row[2].startswith("HOSPITAL_DISCHARGE")]
     layout = read_meds(dataset(tmp_path / "set", rows), Layout(tmp_path / "meds"), RULES)
     events = pl.read_parquet(layout.events / "*.parquet")
-    known = events.filter(pl.col("kind").is_in(["DX", "PR"]))["available_at"]
-    assert set(known) == {NEVER}
+    available_at = events.filter(pl.col("kind").is_in(["DX", "PR"]))["available_at"]
+    assert set(available_at) == {NEVER}
 
 
-def test_a_row_without_an_encounter_belongs_to_the_stay_around_it_or_to_none(stay):
+def test_row_without_encounter_belongs_to_surrounding_stay(stay):
     events = pl.read_parquet(stay.events / "*.parquet").filter(pl.col("subject_id") == 1)
     at = dict(
         events.filter(pl.col("code").str.contains("ICU|50912")).select("time", "encounter_id").iter_rows()
@@ -138,7 +140,7 @@ def test_a_row_without_an_encounter_belongs_to_the_stay_around_it_or_to_none(sta
     assert at == {hours(1): 7, hours(2): 7, hours(3): 7, hours(900): None}
 
 
-def test_an_encounter_without_an_admission_spans_its_rows(stay):
+def test_encounter_without_admission_spans_all_rows(stay):
     assert pl.read_parquet(stay.encounters).filter(pl.col("encounter_id") == 8).select("start", "end").row(
         0
     ) == (hours(0), hours(9))
@@ -166,12 +168,12 @@ def test_a_code_with_too_few_values_is_a_token_without_a_decile(tmp_path):
     assert set(events.select("kind", "code").iter_rows()) == {("ITEM", "HEART_RATE")}
 
 
-def test_the_values_of_patients_not_fitted_on_make_no_code_valued(tmp_path):
+def test_values_of_held_out_patients_give_code_no_deciles(tmp_path):
     ids = pl.Series(range(1, 200))
     held_out = ids.filter(assign_split(ids, *TASK_SPLIT) == "test")
     rows = [(subject, hours(n), "HEART_RATE", 60.0 + n, subject) for subject in held_out for n in range(90)]
-    known = ids.filter(assign_split(ids, *TASK_SPLIT) == "train")[0]
-    root = dataset(tmp_path / "set", [*rows, (known, hours(0), "HEART_RATE", 60.0, known)])
+    training_id = ids.filter(assign_split(ids, *TASK_SPLIT) == "train")[0]
+    root = dataset(tmp_path / "set", [*rows, (training_id, hours(0), "HEART_RATE", 60.0, training_id)])
     layout = read_meds(root, Layout(tmp_path / "meds"), PRESETS["default"])
     assert set(pl.read_parquet(layout.events / "*.parquet")["kind"]) == {"ITEM"}
 
@@ -196,7 +198,7 @@ def test_without_an_encounter_column_a_longer_gap_begins_a_set(tmp_path):
     assert events["encounter_id"].to_list() == [1, 1, 1, 2, 2, 3]
 
 
-def test_the_encounter_column_is_the_one_that_is_set(tmp_path):
+def test_encounter_column_follows_setting(tmp_path):
     root = dataset(tmp_path, STAY)
     assert find_dataset(root).encounter_column == "hadm_id"
     assert find_dataset(root, "none").encounter_column is None
@@ -209,7 +211,7 @@ def test_the_encounter_column_is_the_one_that_is_set(tmp_path):
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 500)), min_size=1, max_size=40), st.integers(1, 50)
 )
-def test_rows_are_of_one_set_only_where_no_longer_gap_lies_between_them(moments, gap):
+def test_rows_form_one_set_only_without_longer_gap(moments, gap):
     rows = pl.DataFrame(
         [(subject, hours(at), "A", None) for subject, at in moments],
         schema={
@@ -220,19 +222,20 @@ def test_rows_are_of_one_set_only_where_no_longer_gap_lies_between_them(moments,
         },
         orient="row",
     )
-    found = number_by_gaps(rows, gap_hours=gap)
+    numbered_rows = number_by_gaps(rows, gap_hours=gap)
     expected, number = {}, 0
     for subject in sorted({subject for subject, _ in moments}):
         last = None
-        for at in sorted({at for one, at in moments if one == subject}):
+        for at in sorted({at for moment_subject, at in moments if moment_subject == subject}):
             number += last is None or at - last > gap
             expected[subject, hours(at)], last = number, at
     assert {
-        (row[0], row[1]): row[2] for row in found.select("subject_id", "time", "encounter_id").iter_rows()
+        (row[0], row[1]): row[2]
+        for row in numbered_rows.select("subject_id", "time", "encounter_id").iter_rows()
     } == expected
 
 
-def test_the_split_is_the_dataset_s_own_and_nobody_it_holds_out_is_pretrained_on(tmp_path):
+def test_dataset_split_is_kept_and_held_out_subjects_are_not_pretrained(tmp_path):
     rows = [(subject, hours(0), "A", None, subject) for subject in range(1, 41)]
     root = dataset(tmp_path / "set", rows)
     given_splits = ["train", "tuning", "held_out", "held_out"] * 10
@@ -255,8 +258,8 @@ def test_an_icd9_code_never_passes_for_an_icd10_code():
             "ICD9CM/401.9",
         ]
     )
-    declared = classify_codes(codes, codes.clear())
-    assert declared["mapped"].to_list() == ["9E8889", "E8889", "9V586", "V586", "4019"]
+    code_table = classify_codes(codes, codes.clear())
+    assert code_table["mapped"].to_list() == ["9E8889", "E8889", "9V586", "V586", "4019"]
 
 
 @pytest.mark.parametrize(
@@ -275,15 +278,15 @@ def test_an_icd9_code_never_passes_for_an_icd10_code():
         ("LAB//5\u00b5", None),
     ],
 )
-def test_a_damaged_code_is_one_of_those_the_other_sources_know(code: str, fault: str | None):
+def test_damaged_codes_are_recognized(code: str, fault: str | None):
     codes = pl.Series([code])
     assert classify_codes(codes, codes.clear())["fault"].to_list() == [fault]
 
 
-def test_a_code_in_full_width_letters_is_mended_and_a_code_nobody_declares_stays():
+def test_full_width_letters_are_normalized_only_in_known_codes():
     codes = pl.Series(["ICD10CM/\uff25\uff11\uff11.9", "LAB//\uff25 \u00b5"])
-    declared = classify_codes(codes, codes.clear())
-    assert declared.select("code", "is_mended").rows() == [("E119", True), ("LAB//\uff25 \u00b5", False)]
+    code_table = classify_codes(codes, codes.clear())
+    assert code_table.select("code", "is_mended").rows() == [("E119", True), ("LAB//\uff25 \u00b5", False)]
 
 
 def test_few_damaged_codes_are_dropped_and_counted_and_more_are_refused(tmp_path):
@@ -299,52 +302,52 @@ def test_few_damaged_codes_are_dropped_and_counted_and_more_are_refused(tmp_path
 def test_the_same_rows_in_other_types_give_the_same_tables(tmp_path):
     roots = [dataset(tmp_path / name, STAY) for name in ("one", "other")]
     file = roots[1] / "data" / "train" / "0.parquet"
-    stored = (
+    casts = (
         pl.col("time").cast(pl.Datetime("ms")),
         pl.col("code").cast(pl.Categorical),
         pl.col("hadm_id").cast(pl.String),
     )
-    pl.read_parquet(file).with_columns(*stored, pl.col("subject_id").cast(pl.Int32)).write_parquet(file)
-    one, other = (read_meds(root, Layout(root / "out"), RULES) for root in roots)
+    pl.read_parquet(file).with_columns(*casts, pl.col("subject_id").cast(pl.Int32)).write_parquet(file)
+    first, second = (read_meds(root, Layout(root / "out"), RULES) for root in roots)
     for path in (
         "subjects.parquet",
         "encounters.parquet",
         *(f"events/{kind}-00000.parquet" for kind in ("DX", "ITEM")),
     ):
-        assert (one.root / path).read_bytes() == (other.root / path).read_bytes()
+        assert (first.root / path).read_bytes() == (second.root / path).read_bytes()
 
 
-def test_unsorted_rows_are_sorted_and_told(tmp_path):
+def test_unsorted_rows_are_sorted_with_warning(tmp_path):
     sorted_root, mixed_root = tmp_path / "sorted", tmp_path / "mixed"
-    mixed = [STAY[place] for place in (5, 3, 1, 0, 2, 4, *range(15, 5, -1))]
+    unsorted_rows = [STAY[place] for place in (5, 3, 1, 0, 2, 4, *range(15, 5, -1))]
     layouts = []
-    for root, rows in ((sorted_root, STAY), (mixed_root, mixed)):
+    for root, rows in ((sorted_root, STAY), (mixed_root, unsorted_rows)):
         layouts.append(read_meds(dataset(root, rows), Layout(root / "out"), RULES))
     assert not StepCard.read(layouts[0].cards, "raw").warnings
     assert "1 of 1 files are not sorted" in StepCard.read(layouts[1].cards, "raw").warnings[0]
-    for one, other in zip(*(sorted(layout.events.glob("*.parquet")) for layout in layouts), strict=True):
-        assert one.read_bytes() == other.read_bytes()
+    for first, second in zip(*(sorted(layout.events.glob("*.parquet")) for layout in layouts), strict=True):
+        assert first.read_bytes() == second.read_bytes()
     assert layouts[0].encounters.read_bytes() == layouts[1].encounters.read_bytes()
 
 
-def no_metadata(root: Path) -> None:
+def remove_metadata(root: Path) -> None:
     (root / "metadata" / "dataset.json").unlink()
 
 
-def broken_metadata(root: Path) -> None:
+def break_metadata(root: Path) -> None:
     (root / "metadata" / "dataset.json").write_text("[1, 2")
 
 
-def no_data(root: Path) -> None:
+def remove_shard(root: Path) -> None:
     (root / "data" / "train" / "0.parquet").unlink()
 
 
-def truncated(root: Path) -> None:
+def truncate_shard(root: Path) -> None:
     file = root / "data" / "train" / "0.parquet"
     file.write_bytes(file.read_bytes()[:-40])
 
 
-def rewritten(**columns: pl.Expr):
+def rewrite(**columns: pl.Expr):
     def spoil(root: Path) -> None:
         file = root / "data" / "train" / "0.parquet"
         pl.read_parquet(file).with_columns(**columns).write_parquet(file)
@@ -352,23 +355,23 @@ def rewritten(**columns: pl.Expr):
     return spoil
 
 
-def without_code(root: Path) -> None:
+def drop_code_column(root: Path) -> None:
     file = root / "data" / "train" / "0.parquet"
     pl.read_parquet(file).drop("code").write_parquet(file)
 
 
-def in_two_shards(root: Path) -> None:
+def copy_shard(root: Path) -> None:
     file = root / "data" / "train" / "0.parquet"
     (root / "data" / "train" / "1.parquet").write_bytes(file.read_bytes())
 
 
-def other_splits(root: Path) -> None:
+def rename_splits(root: Path) -> None:
     pl.DataFrame({"subject_id": [SECRET], "split": ["dev"]}).write_parquet(
         root / "metadata/subject_splits.parquet"
     )
 
 
-def with_splits(**columns: pl.Expr):
+def write_splits(**columns: pl.Expr):
     def spoil(root: Path) -> None:
         splits = pl.DataFrame({"subject_id": [SECRET], "split": ["train"]}).with_columns(**columns)
         splits.write_parquet(root / "metadata/subject_splits.parquet")
@@ -376,7 +379,7 @@ def with_splits(**columns: pl.Expr):
     return spoil
 
 
-def linked(name: str, target: str):
+def put_link(name: str, target: str):
     """Put a link into the dataset, in place of what stood there."""
 
     def spoil(root: Path) -> None:
@@ -386,97 +389,106 @@ def linked(name: str, target: str):
     return spoil
 
 
-def linked_to_each_other(root: Path) -> None:
-    for name, other in (("one", "other"), ("other", "one")):
+def link_folders_to_each_other(root: Path) -> None:
+    for name, target in (("one", "other"), ("other", "one")):
         (root.parent / name).mkdir()
-        (root.parent / name / "next").symlink_to(root.parent / other)
+        (root.parent / name / "next").symlink_to(root.parent / target)
     (root / "data" / "held_out").symlink_to(root.parent / "one")
 
 
-def two_shards_gone(root: Path) -> None:
+def break_two_links(root: Path) -> None:
     for name in ("1", "2"):
-        linked(f"data/train/{name}.parquet", "gone.parquet")(root)
+        put_link(f"data/train/{name}.parquet", "gone.parquet")(root)
 
 
-def mixed(column: str):
+def add_shard_without(column: str):
     """Give two shards more, the first of them without a column."""
 
     def spoil(root: Path) -> None:
         rows = pl.read_parquet(root / "data" / "train" / "0.parquet")
-        for subject, kept in ((1, rows.drop(column)), (2, rows)):
-            others = kept.with_columns(pl.lit(subject, pl.Int64).alias("subject_id"))
-            others.write_parquet(root / "data" / "train" / f"{subject}.parquet")
+        for subject, shard in ((1, rows.drop(column)), (2, rows)):
+            new_shard = shard.with_columns(pl.lit(subject, pl.Int64).alias("subject_id"))
+            new_shard.write_parquet(root / "data" / "train" / f"{subject}.parquet")
 
     return spoil
 
 
-def ours_mixed(root: Path) -> None:
-    rewritten(**OF_OURS)(root)
-    mixed("available_at")(root)
+def drop_extension_in_one_shard(root: Path) -> None:
+    rewrite(**EXTENSION_COLUMNS)(root)
+    add_shard_without("available_at")(root)
 
 
-def without_rows(root: Path) -> None:
+def remove_rows(root: Path) -> None:
     file = root / "data" / "train" / "0.parquet"
     for name in ("0", "1"):
         pl.read_parquet(file).clear().write_parquet(file.with_stem(name))
 
 
-def hidden(root: Path) -> None:
+def hide_shard(root: Path) -> None:
     (root / "data" / "train" / "0.parquet").rename(root / "data" / "train" / ".0.parquet")
 
 
-def folder_for_a_shard(root: Path) -> None:
+def put_folder_for_shard(root: Path) -> None:
     (root / "data" / "train" / "1.parquet").mkdir()
 
 
-def pipe_for_the_splits(root: Path) -> None:
+def put_pipe_for_splits(root: Path) -> None:
     os.mkfifo(root / "metadata" / "subject_splits.parquet")
 
 
 BEYOND = pl.lit(2**63 + 5, pl.UInt64)
 YEAR_9999 = pl.lit(datetime(9999, 12, 31), pl.Datetime("us"))
-OF_OURS = {name: pl.lit(None, pl.Schema(MEDS_DATA)[name]) for name in EXTENSIONS}
+EXTENSION_COLUMNS = {name: pl.lit(None, pl.Schema(MEDS_DATA)[name]) for name in EXTENSIONS}
 SECOND_IS = pl.int_range(pl.len()) == 1
 
 FAULTS = [
-    (no_metadata, r"metadata/dataset\.json: no such file in .*meds_version"),
-    (broken_metadata, r"metadata/dataset\.json: is not a JSON object"),
-    (no_data, r"no Parquet file there or below"),
-    (truncated, r"data/train/0\.parquet: is not a complete Parquet file"),
-    (without_code, r"data/train/0\.parquet: no column code"),
-    (rewritten(time=pl.col("time").cast(pl.String)), r"column time is stored as .*string, but times without a zone"),
-    (rewritten(time=pl.col("time").dt.replace_time_zone("UTC")), r"column time is stored as .*UTC"),
-    (rewritten(subject_id=pl.col("subject_id").cast(pl.Float64)), r"column subject_id is stored as double"),
-    (rewritten(numeric_value=pl.lit("high")), r"column numeric_value is stored as .*string, but numbers"),
-    (rewritten(code=pl.when(~SECOND_IS).then("code")), r"column code: 1 of 3 rows have none"),
-    (rewritten(code=pl.when(SECOND_IS).then(pl.lit(" ")).otherwise("code")), r"column code: 1 of 3 rows have none"),
-    (rewritten(subject_id=pl.when(~SECOND_IS).then("subject_id")), r"column subject_id: 1 of 3 rows have none"),
-    (rewritten(hadm_id=pl.lit("A-17")), r"column hadm_id: 3 of the first 3 values are not whole numbers"),
-    (rewritten(hadm_id=pl.lit(17.5)), r"column hadm_id: 3 of the first 3 values are not whole numbers"),
-    (rewritten(subject_id=pl.int_range(pl.len()) + SECRET), r"hadm_id: 2 encounters belong to more than one"),
-    (rewritten(subject_id=BEYOND), r"0\.parquet: column subject_id: 3 of the first 3 values lie beyond"),
-    (rewritten(hadm_id=BEYOND), r"column hadm_id: 3 of the first 3 values are not whole numbers"),
-    (rewritten(time=YEAR_9999), r"0\.parquet: column time: 3 of 3 values lie outside the years 1900 to 2299"),
-    (rewritten(time=pl.when(SECOND_IS).then(datetime(1, 1, 1)).otherwise("time")), r"column time: 1 of 3 values"),
-    (rewritten(**{**OF_OURS, "available_at": YEAR_9999}), r"column available_at: 3 of 3 values lie outside the years"),
-    (with_splits(split=pl.lit(1)), r"metadata/subject_splits\.parquet: column split is stored as int32, but text"),
-    (with_splits(subject_id=pl.lit("A-17")), r"splits\.parquet: column subject_id is stored as .*string, but who"),
-    (with_splits(subject_id=BEYOND), r"splits\.parquet: column subject_id: 1 of the first 1 values lie beyond"),
-    (with_splits(split=pl.lit(None, pl.String)), r"splits\.parquet: 1 of 1 subjects are in none of train, tuning"),
-    (in_two_shards, r"data: 1 subjects lie in more than one file"),
-    (without_rows, r"^data: 0 rows in 2 files \(.*\)\. Give a dataset with rows"),
-    (mixed("hadm_id"), r"^data: column hadm_id: 2 of 3 files have it\. Write it .* or to `none`: sets are then"),
-    (ours_mixed, r"^data: column available_at: 2 of 3 files have it as mimic_meds writes it\. Write the column "),
-    (two_shards_gone, r"data/train/1\.parquet: is a link that leads nowhere .* Of the 3 files in data, 2 cannot"),
-    (linked("data/train/0.parquet", "0.parquet"), r"data/train/0\.parquet: is a link that leads nowhere .* the 1 "),
-    (linked("data/held_out", "/nowhere/held_out"), r"data/held_out: is a link that leads nowhere .* Give the file"),
-    (linked("data/train/up", ".."), r"data/train/up: is a link back to a folder it lies in \(.*\)\. .*remove"),
-    (linked_to_each_other, r"data/held_out/next/next: is a link back to a folder it lies in \(.*\)\. .*remove"),
-    (hidden, r"data/train/\.0\.parquet: its name begins with a dot, .*Rename it"),
-    (folder_for_a_shard, r"data/train/1\.parquet: is a folder \(.*\)\. Give the file itself"),
-    (linked("metadata/subject_splits.parquet", "gone.parquet"), r"^metadata/subject_splits\.parquet: is a link that"),
-    (pipe_for_the_splits, r"^metadata/subject_splits\.parquet: is no file \(.*\)\. Give the file itself"),
-    (other_splits, r"subject_splits\.parquet: 1 of 1 subjects are in none of train, tuning, held_out"),
+    (remove_metadata, r"metadata/dataset\.json: no such file in .*meds_version"),
+    (break_metadata, r"metadata/dataset\.json: is not a JSON object"),
+    (remove_shard, r"no Parquet file there or below"),
+    (truncate_shard, r"data/train/0\.parquet: is not a complete Parquet file"),
+    (drop_code_column, r"data/train/0\.parquet: no column code"),
+    (rewrite(time=pl.col("time").cast(pl.String)), r"column time is stored as .*string, but times without a zone"),
+    (rewrite(time=pl.col("time").dt.replace_time_zone("UTC")), r"column time is stored as .*UTC"),
+    (rewrite(subject_id=pl.col("subject_id").cast(pl.Float64)), r"column subject_id is stored as double"),
+    (rewrite(numeric_value=pl.lit("high")), r"column numeric_value is stored as .*string, but numbers"),
+    (rewrite(code=pl.when(~SECOND_IS).then("code")), r"column code: 1 of 3 rows have none"),
+    (rewrite(code=pl.when(SECOND_IS).then(pl.lit(" ")).otherwise("code")), r"column code: 1 of 3 rows have none"),
+    (rewrite(subject_id=pl.when(~SECOND_IS).then("subject_id")), r"column subject_id: 1 of 3 rows have none"),
+    (rewrite(hadm_id=pl.lit("A-17")), r"column hadm_id: 3 of the first 3 values are not whole numbers"),
+    (rewrite(hadm_id=pl.lit(17.5)), r"column hadm_id: 3 of the first 3 values are not whole numbers"),
+    (rewrite(subject_id=pl.int_range(pl.len()) + SECRET), r"hadm_id: 2 encounters belong to more than one"),
+    (rewrite(subject_id=BEYOND), r"0\.parquet: column subject_id: 3 of the first 3 values lie beyond"),
+    (rewrite(hadm_id=BEYOND), r"column hadm_id: 3 of the first 3 values are not whole numbers"),
+    (rewrite(time=YEAR_9999), r"0\.parquet: column time: 3 of 3 values lie outside the years 1900 to 2299"),
+    (rewrite(time=pl.when(SECOND_IS).then(datetime(1, 1, 1)).otherwise("time")), r"column time: 1 of 3 values"),
+    (
+        rewrite(**{**EXTENSION_COLUMNS, "available_at": YEAR_9999}),
+        r"column available_at: 3 of 3 values lie outside the years",
+    ),
+    (write_splits(split=pl.lit(1)), r"metadata/subject_splits\.parquet: column split is stored as int32, but text"),
+    (write_splits(subject_id=pl.lit("A-17")), r"splits\.parquet: column subject_id is stored as .*string, but who"),
+    (write_splits(subject_id=BEYOND), r"splits\.parquet: column subject_id: 1 of the first 1 values lie beyond"),
+    (write_splits(split=pl.lit(None, pl.String)), r"splits\.parquet: 1 of 1 subjects are in none of train, tuning"),
+    (copy_shard, r"data: 1 subjects lie in more than one file"),
+    (remove_rows, r"^data: 0 rows in 2 files \(.*\)\. Give a dataset with rows"),
+    (
+        add_shard_without("hadm_id"),
+        r"^data: column hadm_id: 2 of 3 files have it\. Write it .* or to `none`: sets are then",
+    ),
+    (
+        drop_extension_in_one_shard,
+        r"^data: column available_at: 2 of 3 files have it as mimic_meds writes it\. Write the column ",
+    ),
+    (break_two_links, r"data/train/1\.parquet: is a link that leads nowhere .* Of the 3 files in data, 2 cannot"),
+    (put_link("data/train/0.parquet", "0.parquet"), r"data/train/0\.parquet: is a link that leads nowhere .* the 1 "),
+    (put_link("data/held_out", "/nowhere/held_out"), r"data/held_out: is a link that leads nowhere .* Give the file"),
+    (put_link("data/train/up", ".."), r"data/train/up: is a link back to a folder it lies in \(.*\)\. .*remove"),
+    (link_folders_to_each_other, r"data/held_out/next/next: is a link back to a folder it lies in \(.*\)\. .*remove"),
+    (hide_shard, r"data/train/\.0\.parquet: its name begins with a dot, .*Rename it"),
+    (put_folder_for_shard, r"data/train/1\.parquet: is a folder \(.*\)\. Give the file itself"),
+    (put_link("metadata/subject_splits.parquet", "gone.parquet"), r"^metadata/subject_splits\.parquet: is a link that"),
+    (put_pipe_for_splits, r"^metadata/subject_splits\.parquet: is no file \(.*\)\. Give the file itself"),
+    (rename_splits, r"subject_splits\.parquet: 1 of 1 subjects are in none of train, tuning, held_out"),
 ]  # fmt: skip
 
 
@@ -486,29 +498,29 @@ def test_a_fault_is_one_message_without_a_value(tmp_path, spoil, message):
     spoil(root)
     with pytest.raises(InputError, match=message) as caught:
         read_meds(root, Layout(tmp_path / "meds"), RULES)
-    said = str(caught.value)
-    assert not [secret for secret in (str(SECRET), "SECRET", "A-17", "dev") if secret in said]
+    text = str(caught.value)
+    assert not [secret for secret in (str(SECRET), "SECRET", "A-17", "dev") if secret in text]
     assert (
         caught.value.__cause__ is None and caught.value.__suppress_context__
     ) or caught.value.__context__ is None
     assert not [*(tmp_path / "meds").glob(".*")]
 
 
-def test_a_dataset_of_no_event_is_refused_with_the_commonest_reason(tmp_path):
+def test_dataset_without_events_is_refused_with_commonest_reason(tmp_path):
     root = dataset(tmp_path / "meds", [row for row in STAY if row[2].startswith(("GENDER", "MEDS_BIRTH"))])
-    with pytest.raises(InputError, match=r"events: not one row .* dropped as about_subject. Give") as raised:
+    with pytest.raises(InputError, match=r"events: not one row .* dropped as about_subject. Give") as error:
         read_meds(root, Layout(tmp_path / "out"), RULES)
-    assert str(SECRET) not in str(raised.value)
+    assert str(SECRET) not in str(error.value)
     assert not (tmp_path / "out" / "events").exists()
 
 
-def test_events_that_all_lie_in_no_encounter_are_refused_and_no_shard_is_written(tmp_path):
-    beside = [(1, hours(500 + hour), f"MY//{hour}", None, None) for hour in range(40)]
-    within = [
+def test_events_are_refused_when_all_lie_outside_encounters(tmp_path):
+    outside_rows = [(1, hours(500 + hour), f"MY//{hour}", None, None) for hour in range(40)]
+    stay_rows = [
         (1, hours(0), "HOSPITAL_ADMISSION//A", None, 7),
         (1, hours(1), "HOSPITAL_DISCHARGE//HOME", None, 7),
     ]
-    back = read_meds(dataset(tmp_path / "meds", [*within, *beside]), Layout(tmp_path / "out"), RULES)
+    back = read_meds(dataset(tmp_path / "meds", [*stay_rows, *outside_rows]), Layout(tmp_path / "out"), RULES)
     with pytest.raises(
         InputError, match=r"seqset: not one token in any of < 11 sets: 40 of 40 events .* no_stay, "
     ):
@@ -517,7 +529,7 @@ def test_events_that_all_lie_in_no_encounter_are_refused_and_no_shard_is_written
 
 
 @pytest.mark.parametrize("name", ["data/train/0.parquet", "metadata/dataset.json", "data/train"])
-def test_a_file_one_may_not_read_is_told_as_such_and_not_as_damaged(tmp_path, name):
+def test_unreadable_file_is_not_reported_as_damaged(tmp_path, name):
     root = dataset(tmp_path / "meds", STAY)
     (root / name).chmod(0)
     with (
@@ -529,15 +541,15 @@ def test_a_file_one_may_not_read_is_told_as_such_and_not_as_damaged(tmp_path, na
         find_dataset(root)
 
 
-def test_shards_and_splits_behind_links_are_read_and_hashed_as_those_in_place(tmp_path):
+def test_linked_shards_and_splits_are_read_and_hashed(tmp_path):
     rows = {name: [(at, hours(0), "A", None, at)] for at, name in enumerate(("train", "held_out", "tuning"))}
     root = tmp_path / "set"
     for name, shard in rows.items():
         dataset(root if name == "train" else tmp_path / name, shard, shard=f"{name}/0")
     given_splits = pl.DataFrame({"subject_id": [0, 1, 2], "split": list(rows)})
     given_splits.write_parquet(tmp_path / "splits.parquet")
-    before = find_dataset(root)
-    was = files_of(before.folders, tmp_path)
+    dataset_before = find_dataset(root)
+    files_before = files_of(dataset_before.folders, tmp_path)
 
     (root / "data" / "held_out").symlink_to(tmp_path / "held_out" / "data" / "held_out")
     (root / "data" / "train" / "1.parquet").symlink_to(tmp_path / "tuning" / "data" / "tuning" / "0.parquet")
@@ -545,40 +557,40 @@ def test_shards_and_splits_behind_links_are_read_and_hashed_as_those_in_place(tm
     people = pl.read_parquet(read_meds(root, Layout(tmp_path / "meds"), RULES).subjects)
 
     assert people.select("subject_id", "split").rows() == [(0, "train"), (1, "test"), (2, "val")]
-    now = files_of(before.folders, tmp_path)
-    assert now != was
+    files_after = files_of(dataset_before.folders, tmp_path)
+    assert files_after != files_before
     (tmp_path / "held_out" / "data" / "held_out" / "0.parquet").write_bytes(b"other")
-    assert files_of(before.folders, tmp_path) != now
+    assert files_of(dataset_before.folders, tmp_path) != files_after
 
 
 @pytest.mark.parametrize(
-    ("stored", "expected"), [(pl.Float64, [7.1, 16777217.0]), (pl.Float32, [7.099999904632568, 16777216.0])]
+    ("dtype", "expected"), [(pl.Float64, [7.1, 16777217.0]), (pl.Float32, [7.099999904632568, 16777216.0])]
 )
-def test_a_value_has_the_digits_it_was_stored_with(tmp_path, stored, expected):
+def test_value_keeps_stored_digits(tmp_path, dtype, expected):
     rows = [(1, hours(at), "HEART_RATE", 0.0, 8) for at in range(20)]
     root = dataset(tmp_path / "set", rows)
-    values = pl.when(pl.int_range(pl.len()) % 2 == 0).then(7.1).otherwise(16777217.0).cast(stored)
-    rewritten(numeric_value=values)(root)
+    values = pl.when(pl.int_range(pl.len()) % 2 == 0).then(7.1).otherwise(16777217.0).cast(dtype)
+    rewrite(numeric_value=values)(root)
     events = pl.read_parquet(read_meds(root, Layout(tmp_path / "meds"), RULES).events / "*.parquet")
     assert events["value"].unique().sort().to_list() == expected
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "note"),
     [
         (None, "sets are the encounters of the column hadm_id, which every file has"),
         ("none", "sets are formed by gaps of more than 36 hours, by no column"),
     ],
 )
-def test_the_card_tells_by_which_rule_sets_were_made(tmp_path, column, told):
+def test_card_notes_rule_of_sets(tmp_path, column, note):
     layout = Layout(tmp_path / "meds")
     read_meds(dataset(tmp_path / "set", STAY), layout, RULES, column=column, gap_hours=36.0)
-    assert StepCard.read(layout.cards, "encounters").notes == [told]
+    assert StepCard.read(layout.cards, "encounters").notes == [note]
 
 
 def test_sets_by_gaps_need_no_column_that_some_files_lack(tmp_path):
     root = dataset(tmp_path / "set", [(SECRET, hours(0), "A", None, 7)])
-    mixed("hadm_id")(root)
+    add_shard_without("hadm_id")(root)
     assert find_dataset(root, "none").encounter_column is None
     with pytest.raises(InputError, match=r"has a column hadm_id: 2 of 3 have it\. Name a column"):
         find_dataset(root, "hadm_id")

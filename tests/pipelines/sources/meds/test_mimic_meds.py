@@ -21,40 +21,44 @@ TASKS = ("mortality", "readmission", "long_stay", "icd_chapter", "icd_category")
 LISTS = ("tokens", "kinds", "hours", "times", "available")
 
 
-def assert_the_same_there_and_back(
+def assert_unchanged_by_meds(
     hosp: Path, crosswalks: Path, folder: Path, preset: str
 ) -> tuple[Layout, Layout]:
     rules = PRESETS[preset]
-    there = Layout(folder / "mimic")
-    run_all(mimic.find_source(hosp, crosswalks), there, rules)
-    write_meds(there)
-    back = write_shards(read_meds(there.meds, Layout(folder / "meds"), rules, per_bucket=23), rules)
-    assert_frame_equal(pl.read_parquet(there.vocab), pl.read_parquet(back.vocab))
+    original = Layout(folder / "mimic")
+    run_all(mimic.find_source(hosp, crosswalks), original, rules)
+    write_meds(original)
+    read_back = write_shards(read_meds(original.meds, Layout(folder / "meds"), rules, per_bucket=23), rules)
+    assert_frame_equal(pl.read_parquet(original.vocab), pl.read_parquet(read_back.vocab))
     assert_frame_equal(
-        pl.read_parquet(there.seqset / "*.parquet"), pl.read_parquet(back.seqset / "*.parquet")
+        pl.read_parquet(original.seqset / "*.parquet"), pl.read_parquet(read_back.seqset / "*.parquet")
     )
     for task in TASKS:
-        for layout in (there, back):
+        for layout in (original, read_back):
             source = layout.root.name
             cohort = parse_cohort(ROOT / "assets" / "cohorts" / f"{source}_{task}.yaml")
             write_labels(cohort, layout, rules)
-        labels = [pl.read_parquet(layout.labels(f"{layout.root.name}_{task}")) for layout in (there, back)]
+        labels = [
+            pl.read_parquet(layout.labels(f"{layout.root.name}_{task}")) for layout in (original, read_back)
+        ]
         assert_frame_equal(*labels)
         assert labels[0].height
-    return there, back
+    return original, read_back
 
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
-def test_odd_tables_of_mimic_come_back_as_they_were(tmp_path, preset):
+def test_odd_mimic_tables_are_restored_from_meds(tmp_path, preset):
     hosp, crosswalks = write_tables(tmp_path, make_tables(seed=3))
-    there, back = assert_the_same_there_and_back(hosp, crosswalks, tmp_path, preset)
-    assert_frame_equal(pl.read_parquet(there.encounters), pl.read_parquet(back.encounters))
+    original, read_back = assert_unchanged_by_meds(hosp, crosswalks, tmp_path, preset)
+    assert_frame_equal(pl.read_parquet(original.encounters), pl.read_parquet(read_back.encounters))
 
 
 @pytest.mark.demo
 @pytest.mark.skipif(not DEMO.is_dir(), reason="the MIMIC-IV demo is not beside the repository")
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
-def test_the_demo_comes_back_as_it_was(tmp_path, preset):
-    there, back = assert_the_same_there_and_back(DEMO, CROSSWALKS, tmp_path, preset)
+def test_demo_is_restored_from_meds(tmp_path, preset):
+    original, read_back = assert_unchanged_by_meds(DEMO, CROSSWALKS, tmp_path, preset)
     for table in ("subjects", "encounters"):
-        assert_frame_equal(pl.read_parquet(getattr(there, table)), pl.read_parquet(getattr(back, table)))
+        assert_frame_equal(
+            pl.read_parquet(getattr(original, table)), pl.read_parquet(getattr(read_back, table))
+        )

@@ -63,34 +63,32 @@ def events_of(layout: Layout) -> pl.DataFrame:
     return pl.read_parquet(layout.events / "*.parquet")
 
 
-def failing(layout: Layout, *tables: str) -> dict[str, str]:
+def failed_rules(layout: Layout, *tables: str) -> dict[str, str]:
     """Return the blocking rules that fail, each with what is said of it."""
     outcomes = [outcome for name in tables for outcome in validate(MEDS_SUITES[name](layout)).failed("ERROR")]
     return {outcome.rule.name: outcome.fault for outcome in outcomes}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_kind_of_a_code_is_that_of_its_vocabulary_and_of_the_table_it_is_from(
-    layout: str, tmp_path: Path
-):
+def test_kind_of_code_follows_vocabulary_and_omop_table(layout: str, tmp_path: Path):
     events = events_of(read(tmp_path, layout))
     assert set(events.select("kind", "vocab", "code", "mapped").iter_rows()) == CODES[layout]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_diagnoses_and_procedures_are_known_when_their_visit_is_over(layout: str, tmp_path: Path):
+def test_diagnoses_and_procedures_are_known_after_visit(layout: str, tmp_path: Path):
     events = events_of(read(tmp_path, layout))
-    coded = pl.col("kind").is_in(["DX", "PR"])
-    assert set(events.filter(coded)["available_at"]) == {END}
-    assert events.filter(~coded).select((pl.col("available_at") == pl.col("time")).all()).item()
+    has_code = pl.col("kind").is_in(["DX", "PR"])
+    assert set(events.filter(has_code)["available_at"]) == {END}
+    assert events.filter(~has_code).select((pl.col("available_at") == pl.col("time")).all()).item()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_visits_have_their_ends_and_subjects_their_sex(layout: str, tmp_path: Path):
-    read_in = read(tmp_path, layout)
-    stays = pl.read_parquet(read_in.encounters)
+def test_visit_ends_and_sexes_are_read(layout: str, tmp_path: Path):
+    meds_layout = read(tmp_path, layout)
+    stays = pl.read_parquet(meds_layout.encounters)
     assert set(stays.select("start", "end").iter_rows()) == {(START, END)}
-    people = pl.read_parquet(read_in.subjects)
+    people = pl.read_parquet(meds_layout.subjects)
     assert (set(people["sex"]), people["birth_date"].null_count()) == ({"F"}, 0)
     if layout == "meds_etl":
         assert set(stays.select("admission_type", "race").iter_rows()) == {("IP", "5")}
@@ -98,11 +96,11 @@ def test_visits_have_their_ends_and_subjects_their_sex(layout: str, tmp_path: Pa
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_dataset_of_either_layout_passes_every_blocking_check(layout: str, tmp_path: Path):
-    read_in = write_shards(read(tmp_path, layout), RULES)
-    assert failing(read_in, *MEDS_SUITES) == {}
+    meds_layout = write_shards(read(tmp_path, layout), RULES)
+    assert failed_rules(meds_layout, *MEDS_SUITES) == {}
 
 
-def test_the_end_of_a_condition_is_counted_and_no_diagnosis_of_its_own(tmp_path: Path):
+def test_end_of_condition_is_counted_and_not_a_diagnosis(tmp_path: Path):
     layout = read(tmp_path, "OMOP_MEDS")
     diagnoses = events_of(layout).filter(pl.col("code").str.contains("320128"))
     assert set(diagnoses["code"]) == {"condition_occurrence//SNOMED//320128"}
@@ -114,18 +112,18 @@ def test_the_end_of_a_condition_is_counted_and_no_diagnosis_of_its_own(tmp_path:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_code_that_names_its_vocabulary_backs_off_to_no_parent(layout: str):
-    tokens = [f"{kind}:{mapped}" for kind, _, _, mapped in CODES[layout] if mapped and "/" in mapped]
+def test_code_with_vocabulary_name_has_no_parent_token(layout: str):
+    tokens = [f"{kind}:{target}" for kind, _, _, target in CODES[layout] if target and "/" in target]
     parents = pl.DataFrame({"token": tokens}).select(parent_token(pl.col("token"))).to_series()
     assert parents.null_count() == len(tokens) > 0
 
 
 def test_without_the_table_a_snomed_code_is_a_diagnosis(tmp_path: Path):
-    events = events_of(read(tmp_path, "meds_etl", without=("table",)))
-    snomed = events.filter(vocab="snomed")
-    assert set(snomed["kind"]) == {"DX"}
-    assert snomed["code"].n_unique() == 4
-    assert set(snomed["available_at"]) == {END}
+    events = events_of(read(tmp_path, "meds_etl", missing_columns=("table",)))
+    snomed_events = events.filter(vocab="snomed")
+    assert set(snomed_events["kind"]) == {"DX"}
+    assert snomed_events["code"].n_unique() == 4
+    assert set(snomed_events["available_at"]) == {END}
 
 
 @pytest.mark.parametrize(
@@ -137,9 +135,7 @@ def test_without_the_table_a_snomed_code_is_a_diagnosis(tmp_path: Path):
         (at(0), None, None),
     ],
 )
-def test_a_visit_that_ends_when_it_begins_ends_with_its_day_and_one_without_an_end_has_none(
-    start, end, ends, tmp_path: Path
-):
+def test_visit_ends_with_day_when_end_is_start(start, end, ends, tmp_path: Path):
     folder = omop_dataset(tmp_path / "set", "meds_etl", subjects=3)
     file = folder / "data" / "train" / "0.parquet"
     visit = pl.col("table") == "visit"
@@ -165,20 +161,20 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "other", "looked_for"), UNKNOWN, ids=[row[0] for row in UNKNOWN])
-def test_what_is_spelt_otherwise_for_most_is_an_error_that_says_what_was_looked_for(
-    rule: str, other: dict[str, str], looked_for: str, tmp_path: Path
+@pytest.mark.parametrize(("rule", "spellings", "looked_for"), UNKNOWN, ids=[row[0] for row in UNKNOWN])
+def test_unknown_spelling_of_most_codes_is_error_that_lists_known_codes(
+    rule: str, spellings: dict[str, str], looked_for: str, tmp_path: Path
 ):
-    layout = read(tmp_path, "meds_etl", without=("table",), **other)
-    found = failing(layout, "subjects", "encounters", "events")
-    assert set(found) == {rule}
-    assert "looked for were" in found[rule]
-    assert looked_for in found[rule]
+    layout = read(tmp_path, "meds_etl", missing_columns=("table",), **spellings)
+    faults = failed_rules(layout, "subjects", "encounters", "events")
+    assert set(faults) == {rule}
+    assert "looked for were" in faults[rule]
+    assert looked_for in faults[rule]
 
 
-def test_visits_whose_ends_are_lost_are_an_error(tmp_path: Path):
-    layout = read(tmp_path, "meds_etl", without=("end",))
-    assert set(failing(layout, "encounters")) == {
+def test_lost_ends_of_visits_are_an_error(tmp_path: Path):
+    layout = read(tmp_path, "meds_etl", missing_columns=("end",))
+    assert set(failed_rules(layout, "encounters")) == {
         "end_is_said_for_most_encounters",
         "end_is_given_but_for_a_few",
     }

@@ -25,12 +25,12 @@ TABLES = ("subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 
 def lines_of(layout: Layout) -> dict[str, list[str]]:
     """Return every output table as JSON lines."""
-    made = {}
+    lines = {}
     for table in TABLES:
         path = getattr(layout, table)
         frame = pl.read_parquet(path / "*.parquet" if path.is_dir() else path)
-        made[table] = frame.write_ndjson().splitlines()
-    return made
+        lines[table] = frame.write_ndjson().splitlines()
+    return lines
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -52,12 +52,12 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 @pytest.mark.parametrize("table", TABLES)
 def test_golden_tables_come_out_of_golden_tables(golden, table):
     expected = (GOLDEN / "expected" / f"{table}.ndjson").read_text().splitlines()
-    made = golden[table]
-    assert [json.loads(line) for line in made] == [json.loads(line) for line in expected]
+    lines = golden[table]
+    assert [json.loads(line) for line in lines] == [json.loads(line) for line in expected]
 
 
 @pytest.mark.parametrize("folds", [False, True])
-def test_the_golden_tables_are_what_the_naive_rules_give(tmp_path, monkeypatch, folds):
+def test_golden_tables_agree_with_naive_rules(tmp_path, monkeypatch, folds):
     """However often the counts of the vocabulary are folded together on the way."""
     if folds:
         monkeypatch.setattr("pipelines.corpus.build._ROWS_TO_COMPACT", 0)
@@ -77,16 +77,16 @@ SIZES = st.sampled_from([(15, 1), (60, 7), (60, 4000)])
 
 
 @pytest.mark.parametrize("tables", [3, pytest.param(20, marks=pytest.mark.long)])
-def test_invented_tables_with_every_oddity_agree_with_the_naive_rules(tmp_path_factory, tables: int):
+def test_random_odd_tables_agree_with_naive_rules(tmp_path_factory, tables: int):
     @settings(max_examples=tables, deadline=None)
     @given(seed=st.integers(0, 10_000), rules=RULES, sizes=SIZES)
     def agree(seed, rules, sizes):
-        hold_against_the_naive_rules(tmp_path_factory, seed, rules, *sizes)
+        assert_naive_rules_agree(tmp_path_factory, seed, rules, *sizes)
 
     agree()
 
 
-def hold_against_the_naive_rules(
+def assert_naive_rules_agree(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,
     rules: DataRules,
@@ -101,7 +101,7 @@ def hold_against_the_naive_rules(
 
 
 @pytest.fixture(scope="module")
-def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """raw/hosp, raw/vocab and data, the outcome under the default preset."""
     folder = tmp_path_factory.mktemp("invented")
     write_tables(folder / "raw", make_tables(1))
@@ -133,26 +133,26 @@ TEXT_COLUMNS = dict.fromkeys(
 )
 
 
-def shuffled(path: Path, folder: Path) -> None:
+def shuffle_rows(path: Path, folder: Path) -> None:
     rows = pl.read_csv(path, infer_schema=False).sample(fraction=1, shuffle=True, seed=3)
     columns = random.Random(3).sample(rows.columns, len(rows.columns))
     (folder / path.name).write_bytes(gzip.compress(rows.select(columns).write_csv().encode()))
 
 
-@pytest.mark.parametrize("rewrite", [as_csv, as_parquet, shuffled])
-def test_layout_and_order_of_the_files_do_not_change_a_byte(invented, tmp_path, rewrite):
+@pytest.mark.parametrize("rewrite", [as_csv, as_parquet, shuffle_rows])
+def test_layout_and_order_of_the_files_do_not_change_a_byte(synthetic, tmp_path, rewrite):
     for name in ("hosp", "vocab"):
         (tmp_path / "raw" / name).mkdir(parents=True)
-        for path in (invented / "raw" / name).iterdir():
+        for path in (synthetic / "raw" / name).iterdir():
             rewrite(path, tmp_path / "raw" / name)
-    made = outcome(find_source(tmp_path / "raw" / "hosp", tmp_path / "raw" / "vocab"), tmp_path / "data")
-    clean = files_of(invented / "data")
+    files = outcome(find_source(tmp_path / "raw" / "hosp", tmp_path / "raw" / "vocab"), tmp_path / "data")
+    clean = files_of(synthetic / "data")
     clean.pop("cards/raw.card.json")
-    assert made == clean
+    assert files == clean
 
 
-def test_every_flow_reconciles_from_source_rows_to_tokens(invented):
-    layout = Layout(invented / "data")
+def test_every_flow_reconciles_from_source_rows_to_tokens(synthetic):
+    layout = Layout(synthetic / "data")
     cards = [
         StepCard.read(layout.cards, step)
         for step in ("subjects", "encounters", "events", "drug_lookup", "seqset")
@@ -160,12 +160,12 @@ def test_every_flow_reconciles_from_source_rows_to_tokens(invented):
     assert all(flow.reconciles for card in cards for flow in card.flows.values())
     seqset = cards[-1]
     assert sum(flow.kept_rows for flow in seqset.flows.values()) == seqset.counts["tokens"]
-    sized = {name: count for name, count in seqset.counts.items() if name.startswith("tokens_per_set[")}
-    assert sum(sized.values()) == seqset.counts["sets"]
+    set_counts = {name: count for name, count in seqset.counts.items() if name.startswith("tokens_per_set[")}
+    assert sum(set_counts.values()) == seqset.counts["sets"]
 
 
-def test_odd_stays_and_foreign_rows_below_the_bounds_are_said(invented):
-    layout = Layout(invented / "data")
+def test_open_stays_and_foreign_rows_below_limits_are_warnings(synthetic):
+    layout = Layout(synthetic / "data")
     (odd,) = StepCard.read(layout.cards, "encounters").warnings
     assert odd.startswith("admissions: column dischtime: < 11 of ")
     foreign = StepCard.read(layout.cards, "events").warnings
@@ -175,10 +175,10 @@ def test_odd_stays_and_foreign_rows_below_the_bounds_are_said(invented):
         assert sentence.startswith(f"{table}: column hadm_id: < 11 of ")
 
 
-def test_every_subject_is_in_one_split_and_the_pretraining_split_follows_the_rules(invented, tmp_path):
-    source = find_source(invented / "raw", invented / "raw" / "vocab")
+def test_subject_is_in_one_split_and_pretraining_split_follows_rules(synthetic, tmp_path):
+    source = find_source(synthetic / "raw", synthetic / "raw" / "vocab")
     mimic.extract_subjects(source, Layout(tmp_path), PRESETS["paper"])
-    default = pl.read_parquet(Layout(invented / "data").subjects)
+    default = pl.read_parquet(Layout(synthetic / "data").subjects)
     paper = pl.read_parquet(Layout(tmp_path).subjects)
     assert default["subject_id"].is_unique().all()
     assert default["split"].equals(default["pretrain_split"])
@@ -189,10 +189,10 @@ def test_every_subject_is_in_one_split_and_the_pretraining_split_follows_the_rul
 def test_rows_without_a_time_a_stay_or_a_known_subject_are_dropped_by_name(tmp_path):
     tables = make_tables(1)
 
-    def first(table: str, **wanted: object) -> list:
+    def first(table: str, **values: object) -> list:
         header, rows = tables[table]
         return next(
-            row for row in rows if all(row[header.index(name)] == value for name, value in wanted.items())
+            row for row in rows if all(row[header.index(name)] == value for name, value in values.items())
         )
 
     def change(table: str, row: list, **values: object) -> None:

@@ -25,18 +25,18 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 
 @pytest.mark.parametrize(
-    ("kind", "source", "dropped", "tokens", "distinct"),
+    ("kind", "source", "drop_counts", "tokens", "distinct"),
     [
         ("DX", 4506, {"NoDx": 30}, 4476, 1135),
         ("PR", 722, {"NoPCS": 12}, 710, 324),
         ("MED", 35835, {"event_txt": 12730, "no_name": 166, "no_atc": 259, "no_stay": 629}, 22051, 303),
     ],
 )
-def test_the_paper_preset_gives_the_printed_figures(paper, kind, source, dropped, tokens, distinct):
+def test_the_paper_preset_gives_the_printed_figures(paper, kind, source, drop_counts, tokens, distinct):
     card = StepCard.read(paper.cards, "seqset")
     flow = card.flows[kind]
     assert flow.source_rows == source
-    assert {reason: rows for reason, rows in flow.dropped.items() if rows} == dropped
+    assert {reason: rows for reason, rows in flow.dropped.items() if rows} == drop_counts
     assert flow.kept_rows == card.counts[f"tokens_{kind}"] == tokens
     assert card.counts[f"distinct_tokens_{kind}"] == distinct
 
@@ -46,14 +46,14 @@ def test_the_paper_preset_agrees_with_the_naive_derivation(paper):
     assert_agreement(paper, DEMO / "hosp", CROSSWALKS, PRESETS["paper"])
 
 
-@pytest.mark.parametrize("changed", [{}, pytest.param({"med_link": "pharmacy"}, marks=pytest.mark.long)])
-def test_the_default_preset_agrees_with_the_naive_derivation(tmp_path, changed):
-    rules = PRESETS["default"].model_copy(update=changed)
+@pytest.mark.parametrize("updates", [{}, pytest.param({"med_link": "pharmacy"}, marks=pytest.mark.long)])
+def test_the_default_preset_agrees_with_the_naive_derivation(tmp_path, updates):
+    rules = PRESETS["default"].model_copy(update=updates)
     run_all(mimic.find_source(DEMO / "hosp", CROSSWALKS), Layout(tmp_path), rules)
     assert_agreement(Layout(tmp_path), DEMO / "hosp", CROSSWALKS, rules)
 
 
-def test_a_value_equal_to_the_seventh_point_one_cut_of_item_50976_stays_in_the_lower_decile(paper):
+def test_value_equal_to_cut_stays_in_lower_decile(paper):
     rows = pl.read_parquet(paper.vocab).filter(pl.col("code") == "50976")
     lower = rows.filter(pl.col("high") == 7.1)
     assert lower.height == 1  # numpy's own quantile gives 7.1000000000000005
@@ -64,7 +64,7 @@ def test_a_value_equal_to_the_seventh_point_one_cut_of_item_50976_stays_in_the_l
 
 
 @pytest.mark.parametrize("table", ["diagnoses_icd", "procedures_icd", "labevents", "emar"])
-def test_rows_that_lie_together_in_made_up_tables_do_so_here(table: str):
+def test_demo_rows_are_grouped_as_in_synthetic_tables(table: str):
     rows = pl.read_csv(DEMO / "hosp" / f"{table}.csv.gz", infer_schema=False)
-    alike = rows.select(pl.struct(GROUP_COLUMNS[table]).alias("alike"))["alike"]
-    assert alike.rle_id().n_unique() == alike.n_unique() < rows.height
+    groups = rows.select(pl.struct(GROUP_COLUMNS[table]).alias("alike"))["alike"]
+    assert groups.rle_id().n_unique() == groups.n_unique() < rows.height

@@ -96,9 +96,7 @@ def test_another_host_is_reached_over_tls(dsn: str):
         ({"PGSERVICE": "elsewhere"}, "postgresql://localhost/cdm"),
     ],
 )
-def test_the_environment_names_hosts_too(
-    variables: dict[str, str], dsn: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_hosts_in_environment_need_tls(variables: dict[str, str], dsn: str, monkeypatch: pytest.MonkeyPatch):
     assert "sslmode" not in options(dsn)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -108,14 +106,14 @@ def test_the_environment_names_hosts_too(
         options(dsn)
 
 
-def test_a_stricter_mode_of_a_service_or_the_environment_is_not_weakened(monkeypatch: pytest.MonkeyPatch):
+def test_stricter_sslmode_of_service_or_environment_is_kept(monkeypatch: pytest.MonkeyPatch):
     far = options("postgresql:///?service=far")
     assert (far["host"], far["sslmode"]) == ("db.example", "verify-full")
     monkeypatch.setenv("PGSSLMODE", "verify-ca")
     assert options("postgresql://db.example/cdm")["sslmode"] == "verify-ca"
 
 
-def test_what_an_address_says_goes_before_its_service_and_credentials_are_our_own():
+def test_address_options_override_service_and_credentials():
     address = postgres_address(
         Access("u", "p", "postgresql://near.example/mine?service=plain&sslmode=require"),
         allow_plaintext=False,
@@ -126,7 +124,7 @@ def test_what_an_address_says_goes_before_its_service_and_credentials_are_our_ow
 
 
 @pytest.mark.parametrize(
-    ("dsn", "said"),
+    ("dsn", "message"),
     [
         ("postgresql://[::1/cdm", "is not an address"),
         ("postgresql://a:b:c/cdm", "is not an address"),
@@ -134,8 +132,8 @@ def test_what_an_address_says_goes_before_its_service_and_credentials_are_our_ow
         ("postgresql:///cdm?service=unheard-of", "its service is in none of"),
     ],
 )
-def test_what_is_no_address_is_one_message(dsn: str, said: str):
-    with pytest.raises(InputError, match=said):
+def test_invalid_address_is_refused(dsn: str, message: str):
+    with pytest.raises(InputError, match=message):
         options(dsn)
 
 
@@ -148,15 +146,16 @@ def server() -> Iterator[Server]:
         pytest.skip(str(missing))
 
 
-def reached(dsn: str) -> int:
-    with connection(Access(USER, PASSWORD, dsn), allow_plaintext=False) as opened, opened.cursor() as cursor:
+def query_server(dsn: str) -> int:
+    with (
+        connection(Access(USER, PASSWORD, dsn), allow_plaintext=False) as database,
+        database.cursor() as cursor,
+    ):
         cursor.execute("SELECT 1")
         return int(cursor.fetchone()[0])
 
 
-def test_a_real_server_is_reached_by_every_form_and_asked_for_tls_under_another_name(
-    server: Server, tmp_path: Path
-):
+def test_real_server_is_reached_by_every_address_form(server: Server, tmp_path: Path):
     port = server.port
     (tmp_path / "services").write_text(f"[cdm]\nhost=127.0.0.1\nport={port}\ndbname=postgres\n")
     for dsn in (
@@ -165,9 +164,9 @@ def test_a_real_server_is_reached_by_every_form_and_asked_for_tls_under_another_
         f"postgresql://db.example:{port}/postgres?hostaddr=127.0.0.1",
         "postgresql://?service=cdm",
     ):
-        assert reached(dsn) == 1, dsn
+        assert query_server(dsn) == 1, dsn
     with pytest.raises(InputError, match=r"no TLS with this server|no server answers|no such host"):
-        reached(f"postgresql://{socket.gethostname()}:{port}/postgres")
+        query_server(f"postgresql://{socket.gethostname()}:{port}/postgres")
 
 
 def oracle(dsn: str) -> str:
@@ -175,8 +174,8 @@ def oracle(dsn: str) -> str:
 
 
 def address(*places: tuple[str, str]) -> str:
-    listed = "".join(f"(ADDRESS=(PROTOCOL={protocol})(HOST={host})(PORT=1))" for protocol, host in places)
-    return f"(DESCRIPTION=(ADDRESS_LIST={listed})(CONNECT_DATA=(SERVICE_NAME=cdm)))"
+    entries = "".join(f"(ADDRESS=(PROTOCOL={protocol})(HOST={host})(PORT=1))" for protocol, host in places)
+    return f"(DESCRIPTION=(ADDRESS_LIST={entries})(CONNECT_DATA=(SERVICE_NAME=cdm)))"
 
 
 @pytest.fixture
@@ -199,7 +198,7 @@ def aliases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "SAFE",
     ],
 )
-def test_oracle_is_read_where_every_address_has_tls_or_is_this_machine(dsn: str, aliases: None):
+def test_oracle_is_read_when_every_address_has_tls_or_is_local(dsn: str, aliases: None):
     assert oracle(dsn) == dsn
 
 
@@ -215,12 +214,12 @@ def test_oracle_is_read_where_every_address_has_tls_or_is_this_machine(dsn: str,
         "MIXED",
     ],
 )
-def test_oracle_is_not_read_where_one_address_has_neither(dsn: str, aliases: None):
+def test_oracle_is_refused_when_any_remote_address_lacks_tls(dsn: str, aliases: None):
     with pytest.raises(InputError, match="another host without TLS"):
         oracle(dsn)
 
 
 @pytest.mark.parametrize("dsn", ["unheard-of", "(garbage", "tcps://"])
-def test_what_oracle_s_driver_does_not_read_is_one_message(dsn: str, aliases: None):
+def test_address_invalid_for_oracle_driver_is_refused(dsn: str, aliases: None):
     with pytest.raises(InputError, match=r"NEST_DB_DSN: is neither an address like tcps.*TNS_ADMIN"):
         oracle(dsn)

@@ -17,22 +17,24 @@ BORN, DAY = date(2010, 1, 10), date(2012, 3, 5)
 NEXT = DAY + timedelta(days=1)
 
 
-def seen(*rows: dict[str, object], died: date | None = None) -> tuple[pl.DataFrame, Flow]:
+def encounters_of(*rows: dict[str, object], died: date | None = None) -> tuple[pl.DataFrame, Flow]:
     """Return the encounters of a child born in 2010, each row a visit on one day unless it says otherwise."""
-    one = {"PATID": "p", "ADMIT_DATE": DAY, "ENC_TYPE": "AV"}
-    raw = table("ENCOUNTER", *({**one, "ENCOUNTERID": str(place), **row} for place, row in enumerate(rows)))
+    defaults = {"PATID": "p", "ADMIT_DATE": DAY, "ENC_TYPE": "AV"}
+    raw = table(
+        "ENCOUNTER", *({**defaults, "ENCOUNTERID": str(place), **row} for place, row in enumerate(rows))
+    )
     children = people(("p", BORN, died) if died else ("p", BORN))
     everyone = pl.concat([children["subject_id"], pl.Series([patient("adult")])])
-    told, first = encounter_rows(raw, IDS)
-    found, second = encounters([told], children, everyone, END_OF_DATA)
-    whole = first.then(second)
-    assert whole.reconciles
-    return found, whole
+    parsed_rows, first = encounter_rows(raw, IDS)
+    stays, second = encounters([parsed_rows], children, everyone, END_OF_DATA)
+    total = first.then(second)
+    assert total.reconciles
+    return stays, total
 
 
 def spans(*rows: dict[str, object]) -> list[tuple[datetime, datetime | None]]:
-    found, _ = seen(*rows)
-    by_id = {row["encounter_id"]: (row["start"], row["end"]) for row in found.to_dicts()}
+    stays, _ = encounters_of(*rows)
+    by_id = {row["encounter_id"]: (row["start"], row["end"]) for row in stays.to_dicts()}
     return [by_id[visit(str(place))] for place in range(len(rows))]
 
 
@@ -65,12 +67,12 @@ IP = {"ENC_TYPE": "IP"}
         ({**IP, "DISCHARGE_DATE": END_OF_DATA + timedelta(days=1)}, at(DAY), None),
     ],
 )
-def test_an_encounter_lasts_to_its_discharge_or_with_its_day_and_a_stay_without_one_is_open(row, start, end):
+def test_encounter_ends_at_discharge_or_day_end_and_stay_may_be_open(row, start, end):
     assert spans(row) == [(start, end)]
 
 
 def test_every_odd_time_and_end_is_counted():
-    _, flow = seen(
+    _, flow = encounters_of(
         {"ADMIT_TIME": "24:00"},
         {"ADMIT_TIME": "x"},
         {"ADMIT_TIME": "09:00", "DISCHARGE_DATE": DAY, "DISCHARGE_TIME": "09:00"},
@@ -95,7 +97,7 @@ def test_every_odd_time_and_end_is_counted():
     }
 
 
-def test_what_cannot_be_is_dropped_and_told():
+def test_impossible_encounter_is_dropped_with_reason():
     died = date(2013, 6, 1)
     rows = {
         "kept at birth": {"ADMIT_DATE": BORN - timedelta(days=1)},
@@ -109,57 +111,57 @@ def test_what_cannot_be_is_dropped_and_told():
         "unknown_patient": {"PATID": "nobody"},
         "not_in_population": {"PATID": "adult"},
     }
-    found, flow = seen(*rows.values(), died=died)
-    assert found.height == 2
-    wanted = {name: 1 for name in rows if not name.startswith("kept")}
-    assert {name: count for name, count in flow.dropped.items() if count} == wanted
+    stays, flow = encounters_of(*rows.values(), died=died)
+    assert stays.height == 2
+    expected = {name: 1 for name in rows if not name.startswith("kept")}
+    assert {name: count for name, count in flow.dropped.items() if count} == expected
 
 
-def test_the_last_day_of_the_data_still_counts():
-    found, _ = seen({"ADMIT_DATE": END_OF_DATA, "ADMIT_TIME": "23:59"})
-    assert found.height == 1
+def test_last_day_of_data_is_included():
+    stays, _ = encounters_of({"ADMIT_DATE": END_OF_DATA, "ADMIT_TIME": "23:59"})
+    assert stays.height == 1
 
 
-def test_a_row_twice_alike_is_one_and_an_encounter_told_in_two_ways_is_its_first():
-    found, flow = seen({}, {"ENCOUNTERID": "0"}, {"ENCOUNTERID": "0", "ADMIT_TIME": "10:00"})
-    assert found["start"].to_list() == [at(DAY)]
+def test_repeated_and_conflicting_encounter_rows_leave_the_first():
+    stays, flow = encounters_of({}, {"ENCOUNTERID": "0"}, {"ENCOUNTERID": "0", "ADMIT_TIME": "10:00"})
+    assert stays["start"].to_list() == [at(DAY)]
     assert (flow.dropped["repeated"], flow.dropped["conflicting"]) == (1, 1)
 
 
 @given(st.integers(0, 2**32), st.sets(st.integers(1, 7)))
-def test_patients_taken_some_at_a_time_have_the_encounters_they_have_together(seed: int, cuts: set[int]):
+def test_encounters_are_the_same_in_one_part_or_several(seed: int, cuts: set[int]):
     """Of an ENCOUNTERID of two patients the first one's counts, wherever they are cut apart."""
     dice = random.Random(seed)
     names = [f"p{number}" for number in range(8)]
 
-    def drawn() -> dict[str, object]:
-        admitted = DAY + timedelta(days=dice.randrange(4))
+    def random_row() -> dict[str, object]:
+        admit_date = DAY + timedelta(days=dice.randrange(4))
         return {
             "PATID": dice.choice([*names, "a stranger"]),
             "ENCOUNTERID": dice.choice("abcdefghijklmnopqrst"),
-            "ADMIT_DATE": admitted,
-            "DISCHARGE_DATE": dice.choice([None, admitted + timedelta(days=dice.randrange(4))]),
+            "ADMIT_DATE": admit_date,
+            "DISCHARGE_DATE": dice.choice([None, admit_date + timedelta(days=dice.randrange(4))]),
             "ENC_TYPE": dice.choice(["IP", "AV"]),
         }
 
-    rows, _ = encounter_rows(table("ENCOUNTER", *(drawn() for _ in range(40))), IDS)
+    rows, _ = encounter_rows(table("ENCOUNTER", *(random_row() for _ in range(40))), IDS)
     children = people(*((name, BORN) for name in names))
     ids = children["subject_id"].sort()
-    together = encounters([rows], children, ids, END_OF_DATA)
+    in_one_part = encounters([rows], children, ids, END_OF_DATA)
     ranges = Buckets(ids.gather([0, *sorted(cuts)]).to_numpy())
-    apart = encounters(ranges.split(rows), children, ids, END_OF_DATA)
-    assert apart[0].equals(together[0])
-    assert apart[1] == together[1]
-    assert apart[1].reconciles
+    in_parts = encounters(ranges.split(rows), children, ids, END_OF_DATA)
+    assert in_parts[0].equals(in_one_part[0])
+    assert in_parts[1] == in_one_part[1]
+    assert in_parts[1].reconciles
 
 
-def test_stays_that_overlap_are_one_and_stays_that_only_touch_are_two():
-    def stay(first: int, last: int, status: str, **more: str) -> dict[str, object]:
+def test_overlapping_stays_merge_and_touching_stays_do_not():
+    def stay(first: int, last: int, status: str, **columns: str) -> dict[str, object]:
         days = {"ADMIT_DATE": DAY + timedelta(days=first), "DISCHARGE_DATE": DAY + timedelta(days=last)}
         at_noon = {"ADMIT_TIME": "12:00", "DISCHARGE_TIME": "12:00", "DISCHARGE_STATUS": status}
-        return {**IP, **days, **at_noon, **more}
+        return {**IP, **days, **at_noon, **columns}
 
-    found, flow = seen(
+    stays, flow = encounters_of(
         stay(0, 4, "HO"),
         stay(2, 6, "SH", ENC_TYPE="EI"),
         stay(5, 5 + 1, "HO"),
@@ -168,18 +170,18 @@ def test_stays_that_overlap_are_one_and_stays_that_only_touch_are_two():
     )
     noon = at(DAY, 12)
     days = [
-        ((start - noon).days, (end - noon).days) for start, end in found.select("start", "end").iter_rows()
+        ((start - noon).days, (end - noon).days) for start, end in stays.select("start", "end").iter_rows()
     ]
     assert days == [(0, 6), (6, 7), (20, 21)]
-    assert found["encounter_id"].to_list() == [visit(name) for name in ("0", "3", "4")]
-    assert found["died"].to_list() == [False, False, True]
+    assert stays["encounter_id"].to_list() == [visit(name) for name in ("0", "3", "4")]
+    assert stays["died"].to_list() == [False, False, True]
     assert flow.dropped["overlaps_a_stay"] == 2
 
 
-def test_a_visit_during_a_stay_is_an_encounter_of_its_own():
+def test_visit_during_stay_is_a_separate_encounter():
     whole = {**IP, "DISCHARGE_DATE": NEXT}
-    found, flow = seen(whole, {}, {"ENC_TYPE": "ED"}, {**IP, "ADMIT_TIME": "01:00"})
-    assert (found.height, flow.dropped["overlaps_a_stay"]) == (4, 0)
+    stays, flow = encounters_of(whole, {}, {"ENC_TYPE": "ED"}, {**IP, "ADMIT_TIME": "01:00"})
+    assert (stays.height, flow.dropped["overlaps_a_stay"]) == (4, 0)
 
 
 @pytest.mark.parametrize(
@@ -190,23 +192,23 @@ def test_a_visit_during_a_stay_is_an_encounter_of_its_own():
         ({"DISCHARGE_STATUS": "HO"}, False),
     ],
 )
-def test_a_death_is_told_by_the_status_or_by_the_disposition(row, died):
-    found, _ = seen({**IP, "DISCHARGE_DATE": NEXT, **row})
-    assert found["died"].to_list() == [died]
+def test_death_is_read_from_status_or_disposition(row, died):
+    stays, _ = encounters_of({**IP, "DISCHARGE_DATE": NEXT, **row})
+    assert stays["died"].to_list() == [died]
 
 
 def test_home_is_a_discharge_status_and_never_a_disposition():
-    found, _ = seen({"DISCHARGE_STATUS": "HO", "DISCHARGE_DISPOSITION": "A"})
-    assert found["discharge_status"].to_list() == ["HO"]
+    stays, _ = encounters_of({"DISCHARGE_STATUS": "HO", "DISCHARGE_DISPOSITION": "A"})
+    assert stays["discharge_status"].to_list() == ["HO"]
 
 
 def test_an_age_reaches_a_whole_year_on_the_birthday_and_not_before():
     births = pl.date_range(date(1999, 1, 1), date(2004, 12, 31), eager=True).cast(pl.Datetime("us"))
     rows = births.alias("birth").to_frame().join(pl.DataFrame({"years": [0, 1, 4, 17, 18]}), how="cross")
     birthday = pl.col("birth").dt.offset_by(pl.concat_str(pl.col("years"), pl.lit("y")))
-    told = rows.with_columns(on=birthday, before=birthday - pl.duration(microseconds=1)).select(
+    ages = rows.with_columns(on=birthday, before=birthday - pl.duration(microseconds=1)).select(
         "years", on=age_years("on", "birth"), before=age_years("before", "birth")
     )
-    assert (told["on"] == told["years"]).all()
-    assert (told["before"] < told["years"].clip(lower_bound=1)).all()
-    assert (told["before"] >= (told["years"] - 1).clip(lower_bound=0)).all()
+    assert (ages["on"] == ages["years"]).all()
+    assert (ages["before"] < ages["years"].clip(lower_bound=1)).all()
+    assert (ages["before"] >= (ages["years"] - 1).clip(lower_bound=0)).all()

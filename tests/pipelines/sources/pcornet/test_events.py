@@ -59,42 +59,42 @@ DATE_OF = {
 }
 
 
-def told(name: str, *rows: dict[str, object]) -> tuple[pl.DataFrame, Flow]:
+def events_of(name: str, *rows: dict[str, object]) -> tuple[pl.DataFrame, Flow]:
     """Return the events of rows of one table, each like GOOD's but for what it says itself."""
     raw_visits, _ = encounter_rows(table("ENCOUNTER", *VISITS), IDS)
     stays, _ = encounters([raw_visits], CHILDREN, CHILDREN["subject_id"], END_OF_DATA)
     owners = {str(row["ENCOUNTERID"]): str(row["PATID"]) for row in VISITS}
-    here = site(CHILDREN, owners, "adult")
+    test_site = site(CHILDREN, owners, "adult")
     whole = [{"PATID": "p", "ENCOUNTERID": "office", **GOOD[name], **row} for row in rows]
-    kept, first = event_rows(name, table(name, *whole), here)
+    usable_rows, first = event_rows(name, table(name, *whole), test_site)
     bucket = PcornetBucket(CHILDREN.drop("race"), stays, END_OF_DATA)
-    found, second = events(EVENT_TABLES[name].kind, kept, bucket, CROSSWALKS)
+    table_events, second = events(EVENT_TABLES[name].kind, usable_rows, bucket, CROSSWALKS)
     flow = first.then(second)
     assert flow.reconciles
-    return found, flow
+    return table_events, flow
 
 
-def one(name: str, **row: object) -> dict[str, object]:
-    found, _ = told(name, row)
-    return found.row(0, named=True)
+def event_of(name: str, **row: object) -> dict[str, object]:
+    table_events, _ = events_of(name, row)
+    return table_events.row(0, named=True)
 
 
-def some(counts: dict[str, int]) -> dict[str, int]:
+def nonzero(counts: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count and name != "not_measured"}
 
 
 @pytest.mark.parametrize("name", EVENT_TABLES)
-def test_a_good_row_of_each_table_is_one_event_of_its_encounter_and_nothing_odd(name):
-    found, flow = told(name, {})
-    assert found["encounter_id"].to_list() == [visit("office")]
-    assert found["time"].to_list() == [at(DAY, 10)]  # of a date alone, not before its visit began
-    assert found["available_at"].to_list() == [end_of(DAY)]
-    assert some(flow.dropped) == {}
-    assert set(some(flow.noted)) <= {"no_time", "code_cleaned"}
+def test_good_row_of_each_table_is_one_event_without_notes(name):
+    table_events, flow = events_of(name, {})
+    assert table_events["encounter_id"].to_list() == [visit("office")]
+    assert table_events["time"].to_list() == [at(DAY, 10)]  # of a date alone, not before its visit began
+    assert table_events["available_at"].to_list() == [end_of(DAY)]
+    assert nonzero(flow.dropped) == {}
+    assert set(nonzero(flow.noted)) <= {"no_time", "code_cleaned"}
 
 
 @pytest.mark.parametrize("name", EVENT_TABLES)
-def test_what_cannot_be_is_dropped_and_told_whatever_the_table(name):
+def test_impossible_row_is_dropped_with_reason_in_every_table(name):
     day = DATE_OF[name]
     rows = {
         "unknown_patient": {"PATID": "nobody"},
@@ -105,55 +105,55 @@ def test_what_cannot_be_is_dropped_and_told_whatever_the_table(name):
         "after_death": {"PATID": "q", "ENCOUNTERID": "open", day: date(2012, 7, 2)},
         "no_encounter": {"ENCOUNTERID": None, day: DAY + timedelta(days=100)},
     }
-    found, flow = told(name, *rows.values())
-    assert found.height == 0
-    assert some(flow.dropped) == dict.fromkeys(rows, 1)
+    table_events, flow = events_of(name, *rows.values())
+    assert table_events.height == 0
+    assert nonzero(flow.dropped) == dict.fromkeys(rows, 1)
 
 
 @pytest.mark.parametrize("name", EVENT_TABLES)
 def test_the_grace_before_birth_and_after_death_is_kept(name):
     day = DATE_OF[name]
-    found, _ = told(
+    table_events, _ = events_of(
         name,
         {day: BORN - timedelta(days=1)},
         {"PATID": "q", "ENCOUNTERID": "open", day: date(2012, 7, 1)},
         {day: END_OF_DATA},
     )
-    assert found.height == 3
+    assert table_events.height == 3
 
 
 @pytest.mark.parametrize("name", EVENT_TABLES)
 def test_the_same_row_under_another_key_is_one_event(name):
     key = KEYS[name]
-    found, flow = told(name, {key: "1"}, {key: "2"}, {key: "3"})
-    assert (found.height, flow.dropped["repeated"]) == (1, 2)
+    table_events, flow = events_of(name, {key: "1"}, {key: "2"}, {key: "3"})
+    assert (table_events.height, flow.dropped["repeated"]) == (1, 2)
 
 
 @pytest.mark.parametrize("name", EVENT_TABLES)
 def test_padding_changes_nothing_and_is_counted(name):
     text = {column: f"{value}  " for column, value in GOOD[name].items() if isinstance(value, str)}
-    padded, flow = told(name, {"PATID": "p  ", "ENCOUNTERID": "office ", **text})
-    plain, _ = told(name, {})
-    assert padded.equals(plain)
+    padded_events, flow = events_of(name, {"PATID": "p  ", "ENCOUNTERID": "office ", **text})
+    plain_events, _ = events_of(name, {})
+    assert padded_events.equals(plain_events)
     assert flow.noted["padded"] == 1
 
 
 @pytest.mark.parametrize(
     "sentinel", [date(1900, 1, 1), date(1753, 1, 1), date(9999, 12, 31), date(2262, 4, 11)]
 )
-def test_a_sentinel_is_no_date_and_a_diagnosis_without_one_is_of_its_visit(sentinel):
-    found, flow = told("DIAGNOSIS", {"DX_DATE": sentinel})
-    assert found["time"].to_list() == [at(DAY, 10)]
+def test_diagnosis_with_sentinel_date_has_time_of_visit(sentinel):
+    table_events, flow = events_of("DIAGNOSIS", {"DX_DATE": sentinel})
+    assert table_events["time"].to_list() == [at(DAY, 10)]
     assert flow.noted["sentinel_date"] == 1
-    _, flow = told("DIAGNOSIS", {"DX_DATE": sentinel, "ENCOUNTERID": None})
-    assert some(flow.dropped) == {"no_date": 1}
+    _, flow = events_of("DIAGNOSIS", {"DX_DATE": sentinel, "ENCOUNTERID": None})
+    assert nonzero(flow.dropped) == {"no_date": 1}
 
 
-def test_an_event_without_an_encounter_goes_to_the_one_that_covers_its_date_and_of_several_to_the_likeliest():
+def test_event_without_encounter_links_to_likeliest_encounter_on_date():
     rows = [{"ENCOUNTERID": None, "DX_DATE": day} for day in (DAY, NEXT, THIRD)]
-    found, flow = told("DIAGNOSIS", *rows)
+    table_events, flow = events_of("DIAGNOSIS", *rows)
     # the later of two visits; the stay before the emergency; the stay alone
-    assert found.sort("time")["encounter_id"].to_list() == [
+    assert table_events.sort("time")["encounter_id"].to_list() == [
         visit("later office"),
         visit("stay"),
         visit("stay"),
@@ -162,60 +162,66 @@ def test_an_event_without_an_encounter_goes_to_the_one_that_covers_its_date_and_
     assert (flow.noted["linked_by_date"], flow.noted["linked_among_several"]) == (3, 2)
 
 
-def test_an_encounter_nobody_has_counts_as_none_and_so_does_one_that_was_dropped():
-    found, flow = told("DIAGNOSIS", {"ENCOUNTERID": "gone"}, {"ENCOUNTERID": "too early", "DX": "J00"})
-    assert found["encounter_id"].unique().to_list() == [visit("later office")]
+def test_unknown_or_dropped_encounter_counts_as_missing():
+    table_events, flow = events_of(
+        "DIAGNOSIS", {"ENCOUNTERID": "gone"}, {"ENCOUNTERID": "too early", "DX": "J00"}
+    )
+    assert table_events["encounter_id"].unique().to_list() == [visit("later office")]
     assert (flow.noted["foreign_encounterid"], flow.noted["encounter_not_kept"]) == (1, 1)
 
 
-def test_copies_of_a_diagnosis_by_order_bill_and_claim_are_one_and_the_principal_one_wins():
+def test_copies_of_diagnosis_become_one_event_with_principal_rank():
     origins = [{"DX_ORIGIN": origin, "PDX": pdx} for origin, pdx in (("OD", "S"), ("BI", "P"), ("CL", "NI"))]
-    found, flow = told("DIAGNOSIS", *origins)
-    assert (found.height, found["rank"].to_list(), flow.dropped["repeated"]) == (1, [1], 2)
+    table_events, flow = events_of("DIAGNOSIS", *origins)
+    assert (table_events.height, table_events["rank"].to_list(), flow.dropped["repeated"]) == (1, [1], 2)
 
 
 def test_only_the_principal_diagnosis_has_a_rank():
-    found, _ = told("DIAGNOSIS", {"PDX": "P"}, {"PDX": "S", "DX": "J00"}, {"PDX": None, "DX": "J01.0"})
-    assert found.sort("code")["rank"].to_list() == [1, None, None]
+    table_events, _ = events_of(
+        "DIAGNOSIS", {"PDX": "P"}, {"PDX": "S", "DX": "J00"}, {"PDX": None, "DX": "J01.0"}
+    )
+    assert table_events.sort("code")["rank"].to_list() == [1, None, None]
 
 
-def test_a_diagnosis_is_known_when_its_encounter_is_over_and_of_an_open_one_never():
-    assert one("DIAGNOSIS", ENCOUNTERID="stay", DX_DATE=NEXT)["available_at"] == at(THIRD, 12)
-    assert one("DIAGNOSIS", ENCOUNTERID="stay", DX_DATE=THIRD)["available_at"] == at(THIRD, 12)
+def test_diagnosis_is_known_after_encounter_and_never_when_open():
+    assert event_of("DIAGNOSIS", ENCOUNTERID="stay", DX_DATE=NEXT)["available_at"] == at(THIRD, 12)
+    assert event_of("DIAGNOSIS", ENCOUNTERID="stay", DX_DATE=THIRD)["available_at"] == at(THIRD, 12)
     late = DAY + timedelta(days=5)
-    assert one("DIAGNOSIS", ENCOUNTERID="stay", DX_DATE=late)["available_at"] == end_of(late)
-    assert one("DIAGNOSIS", PATID="q", ENCOUNTERID="open", DX_DATE=NEXT)["available_at"] == NEVER
+    assert event_of("DIAGNOSIS", ENCOUNTERID="stay", DX_DATE=late)["available_at"] == end_of(late)
+    assert event_of("DIAGNOSIS", PATID="q", ENCOUNTERID="open", DX_DATE=NEXT)["available_at"] == NEVER
 
 
 @pytest.mark.parametrize(("px", "px_type"), [("0DTJ4ZZ", "10"), ("3961", "09"), ("99392", "CH")])
-def test_a_procedure_is_known_when_its_encounter_and_its_day_are_over_and_of_an_open_one_never(px, px_type):
+def test_procedure_is_known_after_encounter_and_day_end(px, px_type):
     code = {"PX": px, "PX_TYPE": px_type}
-    assert one("PROCEDURES", ENCOUNTERID="stay", PX_DATE=NEXT, **code)["available_at"] == at(THIRD, 12)
-    assert one("PROCEDURES", ENCOUNTERID="stay", PX_DATE=THIRD, **code)["available_at"] == end_of(THIRD)
+    assert event_of("PROCEDURES", ENCOUNTERID="stay", PX_DATE=NEXT, **code)["available_at"] == at(THIRD, 12)
+    assert event_of("PROCEDURES", ENCOUNTERID="stay", PX_DATE=THIRD, **code)["available_at"] == end_of(THIRD)
     late = DAY + timedelta(days=5)
-    assert one("PROCEDURES", ENCOUNTERID="stay", PX_DATE=late, **code)["available_at"] == end_of(late)
-    assert one("PROCEDURES", PATID="q", ENCOUNTERID="open", PX_DATE=NEXT, **code)["available_at"] == NEVER
+    assert event_of("PROCEDURES", ENCOUNTERID="stay", PX_DATE=late, **code)["available_at"] == end_of(late)
+    assert (
+        event_of("PROCEDURES", PATID="q", ENCOUNTERID="open", PX_DATE=NEXT, **code)["available_at"] == NEVER
+    )
 
 
-def test_a_result_is_known_when_it_came_and_an_immunization_when_both_given_and_recorded():
-    lab = one("LAB_RESULT_CM", SPECIMEN_TIME="10:30", RESULT_DATE=NEXT, RESULT_TIME="08:15")
+def test_lab_result_and_immunization_are_known_at_latest_date():
+    lab = event_of("LAB_RESULT_CM", SPECIMEN_TIME="10:30", RESULT_DATE=NEXT, RESULT_TIME="08:15")
     assert (lab["time"], lab["available_at"]) == (at(DAY, 10, 30), at(NEXT, 8, 15))
-    assert one("LAB_RESULT_CM", SPECIMEN_TIME="10:30", RESULT_DATE=NEXT)["available_at"] == end_of(NEXT)
-    assert one("IMMUNIZATION", VX_RECORD_DATE=NEXT)["available_at"] == end_of(NEXT)
-    assert one("IMMUNIZATION", VX_RECORD_DATE=DAY - timedelta(days=3))["available_at"] == end_of(DAY)
+    assert event_of("LAB_RESULT_CM", SPECIMEN_TIME="10:30", RESULT_DATE=NEXT)["available_at"] == end_of(NEXT)
+    assert event_of("IMMUNIZATION", VX_RECORD_DATE=NEXT)["available_at"] == end_of(NEXT)
+    assert event_of("IMMUNIZATION", VX_RECORD_DATE=DAY - timedelta(days=3))["available_at"] == end_of(DAY)
 
 
-def test_a_specimen_without_a_date_has_its_orders_else_its_results():
-    order = one(
+def test_specimen_without_date_takes_date_of_order_or_result():
+    order = event_of(
         "LAB_RESULT_CM", SPECIMEN_DATE=None, LAB_ORDER_DATE=DAY, RESULT_DATE=NEXT, RESULT_TIME="08:15"
     )
     assert (order["time"], order["available_at"]) == (at(DAY, 10), at(NEXT, 8, 15))
-    result = one("LAB_RESULT_CM", SPECIMEN_DATE=None, RESULT_DATE=NEXT, RESULT_TIME="08:15")
+    result = event_of("LAB_RESULT_CM", SPECIMEN_DATE=None, RESULT_DATE=NEXT, RESULT_TIME="08:15")
     assert (result["time"], result["available_at"]) == (at(NEXT, 8, 15), at(NEXT, 8, 15))
 
 
 @pytest.mark.parametrize(
-    ("time", "happened", "known"),
+    ("time", "event_time", "available_at"),
     [
         ("11:20", at(DAY, 11, 20), at(DAY, 11, 20)),
         ("24:00", at(NEXT), at(NEXT)),
@@ -227,21 +233,21 @@ def test_a_specimen_without_a_date_has_its_orders_else_its_results():
     ("name", "column"),
     [("MED_ADMIN", "MEDADMIN_START_TIME"), ("PRESCRIBING", "RX_ORDER_TIME"), ("VITAL", "MEASURE_TIME")],
 )
-def test_what_has_a_time_is_known_at_it_and_what_has_none_by_the_end_of_its_day(
-    name, column, time, happened, known
-):
-    row = one(name, **{column: time})
-    assert (row["time"], row["available_at"]) == (happened, known)
+def test_event_is_known_at_time_or_by_end_of_day(name, column, time, event_time, available_at):
+    row = event_of(name, **{column: time})
+    assert (row["time"], row["available_at"]) == (event_time, available_at)
 
 
 def test_odd_times_are_counted():
     times = ["24:00", "24:30", "07:5", "0730", "25:00", None, "07:30", "07:30:59"]
-    _, flow = told("VITAL", *({"MEASURE_TIME": time, "HT": float(place)} for place, time in enumerate(times)))
+    _, flow = events_of(
+        "VITAL", *({"MEASURE_TIME": time, "HT": float(place)} for place, time in enumerate(times))
+    )
     assert (flow.noted["time_24_00"], flow.noted["bad_time"], flow.noted["no_time"]) == (1, 4, 1)
 
 
 @pytest.mark.parametrize(
-    ("row", "vocab", "code", "mapped"),
+    ("row", "vocab", "code", "target"),
     [
         ({"DX": "h66.90 "}, "icd10cm", "H6690", "H6690"),
         ({"DX": "382.9", "DX_TYPE": "09"}, "icd9cm", "3829", "H6690"),
@@ -253,9 +259,9 @@ def test_odd_times_are_counted():
         ({"DX": "V20.22X", "DX_TYPE": "09"}, "icd10cm", "V2022X", "V2022X"),
     ],
 )
-def test_a_diagnosis_code_is_cleaned_typed_by_what_it_can_be_and_mapped(row, vocab, code, mapped):
-    found = one("DIAGNOSIS", **row)
-    assert (found["vocab"], found["code"], found["mapped"]) == (vocab, code, mapped)
+def test_diagnosis_code_is_cleaned_typed_and_mapped(row, vocab, code, target):
+    event = event_of("DIAGNOSIS", **row)
+    assert (event["vocab"], event["code"], event["mapped"]) == (vocab, code, target)
 
 
 @pytest.mark.parametrize(
@@ -269,17 +275,17 @@ def test_a_diagnosis_code_is_cleaned_typed_by_what_it_can_be_and_mapped(row, voc
         ({"PX": "0DTJ4ZZ", "PX_TYPE": "09"}, "icd10pcs", "0DTJ4ZZ"),
     ],
 )
-def test_a_procedure_code_is_cleaned_and_of_cpt_the_first_five_characters_count(row, vocab, code):
-    found = one("PROCEDURES", **row)
-    assert (found["vocab"], found["code"]) == (vocab, code)
+def test_procedure_code_is_cleaned_and_cpt_cut_to_five_characters(row, vocab, code):
+    event = event_of("PROCEDURES", **row)
+    assert (event["vocab"], event["code"]) == (vocab, code)
 
 
-def test_what_was_mended_in_a_code_is_counted():
-    _, flow = told(
+def test_corrections_of_codes_are_counted():
+    _, flow = events_of(
         "DIAGNOSIS", {"DX": "j00"}, {"DX": "H66.9 0"}, {"DX": "J01"}, {"DX": "K35", "DX_TYPE": "09"}
     )
     assert (flow.noted["code_cleaned"], flow.noted["icd10_typed_09"]) == (2, 1)
-    _, flow = told("PROCEDURES", {"PX": "99392-25"}, {"PX": "99391"})
+    _, flow = events_of("PROCEDURES", {"PX": "99392-25"}, {"PX": "99391"})
     assert flow.noted["modifier_cut"] == 1
 
 
@@ -323,21 +329,21 @@ def test_what_was_mended_in_a_code_is_counted():
         ("IMMUNIZATION", {"VX_CODE": "MMR"}, "malformed_code"),
     ],
 )
-def test_a_row_without_a_usable_code_or_value_is_dropped_and_says_why(name, row, reason):
-    found, flow = told(name, row)
-    assert found.height == 0
-    assert some(flow.dropped) == {reason: 1}
+def test_row_without_usable_code_or_value_is_dropped_with_reason(name, row, reason):
+    table_events, flow = events_of(name, row)
+    assert table_events.height == 0
+    assert nonzero(flow.dropped) == {reason: 1}
 
 
-def test_a_number_is_a_value_in_its_own_unit_and_a_word_is_a_result_by_itself():
+def test_lab_number_becomes_value_and_word_becomes_result():
     rows = [
         {"RESULT_NUM": 11.5, "RESULT_UNIT": "g/dL"},
         {"RESULT_NUM": 115.0, "RESULT_UNIT": "NI"},
         {"RESULT_NUM": None, "RESULT_QUAL": "POSITIVE", "RESULT_UNIT": "g/dL"},
         {"RESULT_NUM": None, "RESULT_QUAL": "undetermined"},
     ]
-    found, flow = told("LAB_RESULT_CM", *rows)
-    assert found.select("value", "unit", "mapped").rows() == [
+    table_events, flow = events_of("LAB_RESULT_CM", *rows)
+    assert table_events.select("value", "unit", "mapped").rows() == [
         (11.5, "g/dL", None),
         (115.0, None, None),
         (None, None, "718-7_POS"),
@@ -347,11 +353,11 @@ def test_a_number_is_a_value_in_its_own_unit_and_a_word_is_a_result_by_itself():
 
 
 def test_a_row_of_vital_is_an_event_for_each_measure_given():
-    found, flow = told(
+    table_events, flow = events_of(
         "VITAL", {"HT": 30.0, "WT": 22.5, "SYSTOLIC": 90.0, "DIASTOLIC": 60.0, "ORIGINAL_BMI": 17.1}
     )
-    told_ = {row["code"]: (row["value"], row["unit"]) for row in found.to_dicts()}
-    assert told_ == {
+    values = {row["code"]: (row["value"], row["unit"]) for row in table_events.to_dicts()}
+    assert values == {
         "HT": (30.0, "in"),
         "WT": (22.5, "lb"),
         "SBP": (90.0, "mmHg"),
@@ -361,23 +367,25 @@ def test_a_row_of_vital_is_an_event_for_each_measure_given():
     assert (flow.source_rows, flow.kept_rows) == (5, 5)
 
 
-def test_a_drug_is_mapped_by_the_users_crosswalk_and_one_it_lacks_keeps_its_rxnorm_code():
-    known, unknown = one("PRESCRIBING"), one("PRESCRIBING", RXNORM_CUI="999")
-    assert (known["mapped"], unknown["mapped"], unknown["code"]) == ("J01CA04", None, "999")
+def test_drug_keeps_rxnorm_code_when_crosswalk_lacks_it():
+    mapped_drug, unmapped_drug = event_of("PRESCRIBING"), event_of("PRESCRIBING", RXNORM_CUI="999")
+    assert (mapped_drug["mapped"], unmapped_drug["mapped"], unmapped_drug["code"]) == ("J01CA04", None, "999")
 
 
-def test_subjects_are_told_apart_by_their_own_ids():
-    found, _ = told("VITAL", {}, {"PATID": "q", "ENCOUNTERID": "open"})
-    assert set(found["subject_id"]) == {patient("p"), patient("q")}
+def test_patients_keep_separate_ids():
+    table_events, _ = events_of("VITAL", {}, {"PATID": "q", "ENCOUNTERID": "open"})
+    assert set(table_events["subject_id"]) == {patient("p"), patient("q")}
 
 
-def test_codes_in_full_width_letters_are_mended_and_counted():
-    found, flow = told("DIAGNOSIS", {"DX": "\uff28\uff16\uff16.\uff19\uff10"}, {"DX": "H66.92\u200b"})
-    assert found["code"].to_list() == ["H6690", "H6692"]
+def test_full_width_letters_in_codes_are_normalized_and_counted():
+    table_events, flow = events_of(
+        "DIAGNOSIS", {"DX": "\uff28\uff16\uff16.\uff19\uff10"}, {"DX": "H66.92\u200b"}
+    )
+    assert table_events["code"].to_list() == ["H6690", "H6692"]
     assert flow.noted["mended_code"] == 2
 
 
-def test_a_code_the_crosswalk_knows_only_with_a_zero_before_it_is_counted():
+def test_code_in_crosswalk_only_with_leading_zero_is_counted():
     nine = pl.DataFrame({"code": ["04111", "3829"], "mapped": ["B9561", None]})
     events = pl.DataFrame(
         {"vocab": ["icd9cm", "icd9cm", "icd10cm"], "code": ["4111", "3829", "4111"], "mapped": [None] * 3},

@@ -61,7 +61,7 @@ def as_csv(cdm: Path, folder: Path) -> Path:
     return folder
 
 
-def content(folder: Path) -> dict[str, pl.DataFrame]:
+def read_tables(folder: Path) -> dict[str, pl.DataFrame]:
     """Return the tables, each in one order: what a heap's order is, nobody promises."""
     tables = {name: pl.read_parquet(folder / f"{name.lower()}.parquet") for name in TABLES}
     return {name: table.sort(table.columns) for name, table in tables.items()}
@@ -76,34 +76,41 @@ def test_postgres_duckdb_parquet_and_csv_give_the_same_rows(
     dumps = {"duckdb": file, "parquet": cdm, "csv": as_csv(cdm, tmp_path / "dump")}
     for name, place in dumps.items():
         assert main(["extract", "--from", str(place), "--out", str(tmp_path / name)]) == 0
-    expected = content(cdm)
+    expected = read_tables(cdm)
     for name in ("postgres", *dumps):
-        found = content(tmp_path / name)
+        tables = read_tables(tmp_path / name)
         for table, schema in TABLES.items():
-            assert found[table].equals(expected[table].select(schema.names).sort(schema.names)), (name, table)
+            assert tables[table].equals(expected[table].select(schema.names).sort(schema.names)), (
+                name,
+                table,
+            )
             assert pq.read_schema(tmp_path / name / f"{table.lower()}.parquet").equals(schema)
     assert re.search(rf"DEMOGRAPHIC +{CHILDREN}\n", capsys.readouterr().out)
 
 
-def test_the_folder_is_its_owners_alone_and_the_manifest_tells_what_was_done(cdm: Path, tmp_path: Path):
+def test_folder_is_private_and_manifest_lists_tables(cdm: Path, tmp_path: Path):
     out = tmp_path / "out"
     out.mkdir(mode=0o755)
-    done = extract(Dump(cdm), out)
+    manifest = extract(Dump(cdm), out)
     assert out.stat().st_mode & 0o777 == 0o700
     lines = [json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines()]
     assert [line["table"] for line in lines] == list(TABLES)
-    assert lines[1]["rows"] == done["DEMOGRAPHIC"].rows == CHILDREN
+    assert lines[1]["rows"] == manifest["DEMOGRAPHIC"].rows == CHILDREN
     assert set(lines[1]) == set(ManifestLine.model_fields)
     assert [path.name for path in out.glob(".*")] == [MARK]
 
 
 @pytest.mark.parametrize("dialect", [DUCKDB, POSTGRES, ORACLE], ids=["DuckDB", "PostgreSQL", "Oracle"])
-def test_a_statement_is_select_cast_where_and_binds_alone(dialect: Dialect):
+def test_statement_uses_only_select_cast_where_and_binds(dialect: Dialect):
     words = "SELECT|CAST|AS|FROM|WHERE|AND|COUNT"
     types = "|".join(re.escape(word) for word in (dialect.text, dialect.date, dialect.number))
     for name, schema in TABLES.items():
-        where = [(schema.names[0], ">="), (schema.names[0], "<")]
-        for statement in (select(name, dialect), select(name, dialect, where), count(name, dialect, where)):
+        conditions = [(schema.names[0], ">="), (schema.names[0], "<")]
+        for statement in (
+            select(name, dialect),
+            select(name, dialect, conditions),
+            count(name, dialect, conditions),
+        ):
             assert not re.search(r'LIMIT|"|::|;|--|RAW_', statement)
             rest = re.sub(rf"\b(?:{types}|{words}|{'|'.join(schema.names)}|{name}|N)(?!\w)", "", statement)
             assert re.fullmatch(r"[\s(),*<>=]*", re.sub(r"[$:][12]\b", "", rest)), rest
@@ -111,20 +118,18 @@ def test_a_statement_is_select_cast_where_and_binds_alone(dialect: Dialect):
 
 
 def test_every_dialect_binds_in_order():
-    where = [("PATID", ">="), ("PATID", "<")]
-    assert select("DEATH", ORACLE, where).endswith("FROM DEATH WHERE PATID >= :1 AND PATID < :2")
-    assert count("DEATH", POSTGRES, where).endswith("WHERE PATID >= $1 AND PATID < $2")
+    conditions = [("PATID", ">="), ("PATID", "<")]
+    assert select("DEATH", ORACLE, conditions).endswith("FROM DEATH WHERE PATID >= :1 AND PATID < :2")
+    assert count("DEATH", POSTGRES, conditions).endswith("WHERE PATID >= $1 AND PATID < $2")
 
 
-def test_some_patients_for_a_trial_are_the_same_from_a_database_and_a_dump(
-    cdm: Path, database: Postgres, tmp_path: Path
-):
+def test_range_of_patients_is_the_same_from_database_and_dump(cdm: Path, database: Postgres, tmp_path: Path):
     ids = sorted(pl.read_parquet(cdm / "demographic.parquet")["PATID"])
     for name, source in {"a": database, "b": Dump(cdm)}.items():
-        done = extract(source, tmp_path / name, patients=(ids[10], ids[40]))
-        assert done["DEMOGRAPHIC"].rows == 30
-    both = [content(tmp_path / name) for name in "ab"]
-    assert all(both[0][name].equals(both[1][name]) for name in TABLES)
+        manifest = extract(source, tmp_path / name, patients=(ids[10], ids[40]))
+        assert manifest["DEMOGRAPHIC"].rows == 30
+    tables = [read_tables(tmp_path / name) for name in "ab"]
+    assert all(tables[0][name].equals(tables[1][name]) for name in TABLES)
 
 
 # --- resuming -----------------------------------------------------------------------------------------------------
@@ -184,40 +189,40 @@ class _InterruptedReader:
             yield batch
 
 
-def test_a_server_killed_in_the_middle_of_a_table_is_one_line_and_the_next_run_goes_on(
+def test_extraction_resumes_when_server_was_killed_within_table(
     cdm: Path, server: Server, database: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("pipelines.sources.pcornet.databases.postgres.BATCH_BYTES", 1 << 14)
-    grown = "INSERT INTO vital SELECT v.* FROM vital v, generate_series(1, 200)"
-    server.run("CREATE TABLE vital_kept AS TABLE vital", grown)
-    killed = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'nest_reader'"
-    source = InterruptedSource(database, "VITAL", 3, lambda: server.run(killed))
+    insert = "INSERT INTO vital SELECT v.* FROM vital v, generate_series(1, 200)"
+    server.run("CREATE TABLE vital_kept AS TABLE vital", insert)
+    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'nest_reader'"
+    source = InterruptedSource(database, "VITAL", 3, lambda: server.run(kill))
     try:
-        with pytest.raises(InputError, match=r"PostgreSQL: .*extracted tables are kept") as told:
+        with pytest.raises(InputError, match=r"PostgreSQL: .*extracted tables are kept") as error:
             extract(source, tmp_path / "out")
     finally:
         server.run("TRUNCATE vital", "INSERT INTO vital TABLE vital_kept", "DROP TABLE vital_kept")
-    assert not any(secret in str(told.value) for secret in SECRETS)
-    written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert "lab_result_cm.parquet" in written
-    assert not {name for name in written if "vital" in name}
-    again = InterruptedSource(database)
-    extract(again, tmp_path / "out")
-    assert again.read == ["HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
-    assert content(tmp_path / "out")["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
+    assert not any(secret in str(error.value) for secret in SECRETS)
+    file_names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "lab_result_cm.parquet" in file_names
+    assert not {name for name in file_names if "vital" in name}
+    second = InterruptedSource(database)
+    extract(second, tmp_path / "out")
+    assert second.read == ["HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
+    assert read_tables(tmp_path / "out")["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
 
 
-def test_a_file_that_was_touched_or_lost_is_extracted_again_and_no_other(cdm: Path, tmp_path: Path):
+def test_only_changed_or_lost_file_is_extracted_again(cdm: Path, tmp_path: Path):
     extract(Dump(cdm), tmp_path)
     (tmp_path / "death.parquet").write_bytes(b"PAR1")
     (tmp_path / "vital.parquet").unlink()
     source = InterruptedSource(Dump(cdm))
     extract(source, tmp_path)
     assert source.read == ["HARVEST", "VITAL", "DEATH", "HARVEST"]
-    assert content(tmp_path)["DEATH"].height == pq.read_metadata(cdm / "death.parquet").num_rows
+    assert read_tables(tmp_path)["DEATH"].height == pq.read_metadata(cdm / "death.parquet").num_rows
 
 
-def test_a_manifest_line_that_a_crash_cut_counts_for_nothing(cdm: Path, tmp_path: Path):
+def test_manifest_line_cut_by_crash_is_ignored(cdm: Path, tmp_path: Path):
     extract(Dump(cdm), tmp_path)
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_bytes(manifest.read_bytes()[:-20])
@@ -227,30 +232,30 @@ def test_a_manifest_line_that_a_crash_cut_counts_for_nothing(cdm: Path, tmp_path
     assert [json.loads(line)["table"] for line in manifest.read_text().splitlines()] == list(TABLES)
 
 
-def copied(cdm: Path, folder: Path) -> Path:
+def copy_cdm(cdm: Path, folder: Path) -> Path:
     folder.mkdir()
     for path in cdm.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     return folder
 
 
-def refreshed(cdm: Path) -> None:
+def move_refresh_date(cdm: Path) -> None:
     """Move one of HARVEST's dates on by a day."""
     path = cdm / "harvest.parquet"
     pl.read_parquet(path).with_columns(pl.col("REFRESH_DEATH_DATE") + pl.duration(days=1)).write_parquet(path)
 
 
 def test_two_refreshes_do_not_mix(cdm: Path, tmp_path: Path):
-    other = copied(cdm, tmp_path / "cdm")
-    extract(Dump(other), tmp_path / "out")
-    before = (tmp_path / "out" / "manifest.jsonl").read_bytes()
-    refreshed(other)
+    dump_folder = copy_cdm(cdm, tmp_path / "cdm")
+    extract(Dump(dump_folder), tmp_path / "out")
+    manifest = (tmp_path / "out" / "manifest.jsonl").read_bytes()
+    move_refresh_date(dump_folder)
     with pytest.raises(InputError, match=r"11 tables of another refresh.* give an empty folder"):
-        extract(Dump(other), tmp_path / "out")
-    assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == before
+        extract(Dump(dump_folder), tmp_path / "out")
+    assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == manifest
 
 
-def newest(source: InterruptedSource | Dump, folder: Path) -> None:
+def bring_to_newest(source: InterruptedSource | Dump, folder: Path) -> None:
     extract_newest(source, folder, accept=lambda _: None)
 
 
@@ -261,95 +266,99 @@ def break_off(source: Dump, folder: Path, table: str = "VITAL") -> None:
         raise InputError("the line broke")
 
     with pytest.raises(InputError, match="the line broke"):
-        newest(InterruptedSource(source, table, 0, fail), folder)
+        bring_to_newest(InterruptedSource(source, table, 0, fail), folder)
 
 
-AGAIN = ["HARVEST", "HARVEST", "HARVEST"]
+ONLY_HARVEST = ["HARVEST", "HARVEST", "HARVEST"]
 """What is read of a database whose tables all stand."""
 
 
-def test_a_newer_refresh_takes_the_older_ones_place_when_its_last_table_is_there(cdm: Path, tmp_path: Path):
-    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
-    newest(Dump(other), out)
-    same = InterruptedSource(Dump(other))
-    newest(same, out)
-    assert same.read == AGAIN, "what stands is not read again"
-    refreshed(other)
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
-    break_off(Dump(other), out)
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+def test_newer_refresh_replaces_older_when_last_table_is_complete(cdm: Path, tmp_path: Path):
+    dump_folder, out = copy_cdm(cdm, tmp_path / "cdm"), tmp_path / "out"
+    bring_to_newest(Dump(dump_folder), out)
+    same_state = InterruptedSource(Dump(dump_folder))
+    bring_to_newest(same_state, out)
+    assert same_state.read == ONLY_HARVEST, "what stands is not read again"
+    move_refresh_date(dump_folder)
+    contents = {path.name: path.read_bytes() for path in out.iterdir()}
+    break_off(Dump(dump_folder), out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == contents
     assert (tmp_path / "out.next" / "lab_result_cm.parquet").exists()
-    again = InterruptedSource(Dump(other))
-    newest(again, out)
-    assert again.read == ["HARVEST", "HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
+    second = InterruptedSource(Dump(dump_folder))
+    bring_to_newest(second, out)
+    assert second.read == ["HARVEST", "HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
     assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
-    assert content(out)["HARVEST"].equals(content(other)["HARVEST"].select(TABLES["HARVEST"].names))
+    assert read_tables(out)["HARVEST"].equals(
+        read_tables(dump_folder)["HARVEST"].select(TABLES["HARVEST"].names)
+    )
     assert {line.refresh["REFRESH_DEATH_DATE"] for line in read_manifest(out).values()} == set(
-        content(other)["HARVEST"]["REFRESH_DEATH_DATE"]
+        read_tables(dump_folder)["HARVEST"]["REFRESH_DEATH_DATE"]
     )
 
 
-def test_going_back_to_what_stands_reads_nothing_of_it_again(cdm: Path, tmp_path: Path):
-    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
-    newest(Dump(cdm), out)
-    break_off(Dump(other), out)  # one wrong address
+def test_return_to_extracted_state_reads_only_harvest(cdm: Path, tmp_path: Path):
+    dump_folder, out = copy_cdm(cdm, tmp_path / "cdm"), tmp_path / "out"
+    bring_to_newest(Dump(cdm), out)
+    break_off(Dump(dump_folder), out)  # one wrong address
     back = InterruptedSource(Dump(cdm))
-    newest(back, out)
-    assert back.read == AGAIN
+    bring_to_newest(back, out)
+    assert back.read == ONLY_HARVEST
     assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
 
 
-def test_a_first_extraction_that_broke_off_goes_on_where_it_lies(cdm: Path, tmp_path: Path):
+def test_interrupted_first_extraction_continues_in_place(cdm: Path, tmp_path: Path):
     break_off(Dump(cdm), tmp_path / "out")
-    again = InterruptedSource(Dump(cdm))
-    newest(again, tmp_path / "out")
-    assert again.read == ["HARVEST", "HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
+    second = InterruptedSource(Dump(cdm))
+    bring_to_newest(second, tmp_path / "out")
+    assert second.read == ["HARVEST", "HARVEST", "VITAL", "IMMUNIZATION", "DEATH", "HARVEST"]
 
 
-def test_what_was_read_of_a_refresh_that_is_no_more_is_thrown_away(cdm: Path, tmp_path: Path):
-    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
-    newest(Dump(other), out)
-    refreshed(other)
+def test_tables_of_outdated_refresh_are_discarded(cdm: Path, tmp_path: Path):
+    dump_folder, out = copy_cdm(cdm, tmp_path / "cdm"), tmp_path / "out"
+    bring_to_newest(Dump(dump_folder), out)
+    move_refresh_date(dump_folder)
     lowest, *_, highest = sorted(pl.read_parquet(cdm / "demographic.parquet")["PATID"])
-    extract(Dump(other), tmp_path / "out.next", patients=(lowest, highest))  # all but one
-    refreshed(other)
-    newest(Dump(other), out)
-    assert content(out)["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
+    extract(Dump(dump_folder), tmp_path / "out.next", patients=(lowest, highest))  # all but one
+    move_refresh_date(dump_folder)
+    bring_to_newest(Dump(dump_folder), out)
+    assert read_tables(out)["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
     assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
 
 
-@pytest.mark.parametrize("moved_on", [False, True])
-def test_a_run_killed_between_the_two_renames_loses_neither_refresh(
-    cdm: Path, tmp_path: Path, moved_on: bool
+@pytest.mark.parametrize("is_refreshed_again", [False, True])
+def test_run_killed_between_renames_loses_neither_refresh(
+    cdm: Path, tmp_path: Path, is_refreshed_again: bool
 ):
-    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
-    newest(Dump(other), out)
+    dump_folder, out = copy_cdm(cdm, tmp_path / "cdm"), tmp_path / "out"
+    bring_to_newest(Dump(dump_folder), out)
     out.rename(tmp_path / ".out.old")
-    refreshed(other)
-    extract(Dump(other), tmp_path / "out.next")  # whole, and its place is free
-    if moved_on:
-        refreshed(other)
-        break_off(Dump(other), out)
-        assert content(out)["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
+    move_refresh_date(dump_folder)
+    extract(Dump(dump_folder), tmp_path / "out.next")  # whole, and its place is free
+    if is_refreshed_again:
+        move_refresh_date(dump_folder)
+        break_off(Dump(dump_folder), out)
+        assert read_tables(out)["VITAL"].height == pq.read_metadata(cdm / "vital.parquet").num_rows
         return
-    source = InterruptedSource(Dump(other))
-    newest(source, out)
-    assert source.read == AGAIN
-    assert content(out)["HARVEST"].equals(content(other)["HARVEST"].select(TABLES["HARVEST"].names))
+    source = InterruptedSource(Dump(dump_folder))
+    bring_to_newest(source, out)
+    assert source.read == ONLY_HARVEST
+    assert read_tables(out)["HARVEST"].equals(
+        read_tables(dump_folder)["HARVEST"].select(TABLES["HARVEST"].names)
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"cdm", "out"}
 
 
-def test_another_row_of_harvest_under_the_same_dates_is_another_state(cdm: Path, tmp_path: Path):
-    other, out = copied(cdm, tmp_path / "cdm"), tmp_path / "out"
-    newest(Dump(other), out)
-    path = other / "harvest.parquet"
+def test_changed_harvest_row_with_same_dates_is_another_state(cdm: Path, tmp_path: Path):
+    dump_folder, out = copy_cdm(cdm, tmp_path / "cdm"), tmp_path / "out"
+    bring_to_newest(Dump(dump_folder), out)
+    path = dump_folder / "harvest.parquet"
     pl.read_parquet(path).with_columns(BIRTH_DATE_MGMT=pl.lit("02")).write_parquet(path)
-    source = InterruptedSource(Dump(other))
-    newest(source, out)
+    source = InterruptedSource(Dump(dump_folder))
+    bring_to_newest(source, out)
     assert set(source.read) == set(TABLES)
 
 
-def test_harvest_is_looked_at_before_any_other_table_is_read(cdm: Path, tmp_path: Path):
+def test_harvest_is_checked_before_other_tables_are_read(cdm: Path, tmp_path: Path):
     def refuse(harvest: pa.Table) -> None:
         raise InputError(f"{harvest.num_rows} row is refused")
 
@@ -360,35 +369,35 @@ def test_harvest_is_looked_at_before_any_other_table_is_read(cdm: Path, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_is_a_link_to_a_larger_disk_stays_one(cdm: Path, tmp_path: Path):
-    other, disk = copied(cdm, tmp_path / "cdm"), tmp_path / "disk"
+def test_folder_link_to_larger_disk_is_kept(cdm: Path, tmp_path: Path):
+    dump_folder, disk = copy_cdm(cdm, tmp_path / "cdm"), tmp_path / "disk"
     (disk / "cdm").mkdir(parents=True)
     (tmp_path / "out").symlink_to(disk / "cdm")
-    newest(Dump(other), tmp_path / "out")
-    refreshed(other)
-    newest(Dump(other), tmp_path / "out")
+    bring_to_newest(Dump(dump_folder), tmp_path / "out")
+    move_refresh_date(dump_folder)
+    bring_to_newest(Dump(dump_folder), tmp_path / "out")
     assert (tmp_path / "out").is_symlink()
     assert {path.name for path in disk.iterdir()} == {"cdm"}
 
 
-def test_of_two_that_bring_a_folder_to_the_newest_the_second_stops(cdm: Path, tmp_path: Path):
+def test_second_extraction_of_newest_state_stops(cdm: Path, tmp_path: Path):
     with sole_writer(tmp_path), pytest.raises(NestError, match="another run is writing there"):
-        newest(Dump(cdm), tmp_path / "out")
+        bring_to_newest(Dump(cdm), tmp_path / "out")
 
 
 def test_two_databases_of_one_refresh_do_not_mix(cdm: Path, tmp_path: Path):
     extract(Dump(cdm), tmp_path / "out")
-    other = Dump(copied(cdm, tmp_path / "cdm"))
+    second = Dump(copy_cdm(cdm, tmp_path / "cdm"))
     with pytest.raises(
         InputError, match=r"11 tables of another database, account or folder.* an empty folder"
     ):
-        extract(other, tmp_path / "out")
+        extract(second, tmp_path / "out")
 
 
-def test_the_manifest_tells_no_address(cdm: Path, database: Postgres, tmp_path: Path):
+def test_manifest_contains_no_address(cdm: Path, database: Postgres, tmp_path: Path):
     extract(database, tmp_path)
-    told = (tmp_path / "manifest.jsonl").read_text()
-    assert not any(secret in told for secret in (database.access.dsn, database.access.user, *SECRETS))
+    text = (tmp_path / "manifest.jsonl").read_text()
+    assert not any(secret in text for secret in (database.access.dsn, database.access.user, *SECRETS))
 
 
 def test_a_refresh_during_the_extraction_is_refused_at_its_end(
@@ -403,9 +412,9 @@ def test_a_refresh_during_the_extraction_is_refused_at_its_end(
         server.run(day.format(-1))
 
 
-def test_rows_written_meanwhile_are_not_in_the_snapshot(server: Server, database: Postgres, tmp_path: Path):
-    added = "INSERT INTO death SELECT * FROM death"
-    source = InterruptedSource(database, "HARVEST", 0, lambda: server.run(added))
+def test_rows_written_meanwhile_are_not_in_snapshot(server: Server, database: Postgres, tmp_path: Path):
+    insert = "INSERT INTO death SELECT * FROM death"
+    source = InterruptedSource(database, "HARVEST", 0, lambda: server.run(insert))
     counts = []
     for folder in ("a", "b"):
         counts.append(extract(source, tmp_path / folder)["DEATH"].rows)
@@ -430,28 +439,30 @@ def test_fewer_rows_than_were_counted_are_refused(cdm: Path, tmp_path: Path, mon
     assert not (tmp_path / "vital.parquet").exists()
 
 
-def test_a_dump_that_changes_while_it_is_read_is_refused(cdm: Path, tmp_path: Path):
-    other = copied(cdm, tmp_path / "cdm")
-    source = InterruptedSource(Dump(other), "ENCOUNTER", 0, lambda: (other / "death.parquet").touch())
+def test_dump_is_refused_when_changed_while_read(cdm: Path, tmp_path: Path):
+    dump_folder = copy_cdm(cdm, tmp_path / "cdm")
+    source = InterruptedSource(
+        Dump(dump_folder), "ENCOUNTER", 0, lambda: (dump_folder / "death.parquet").touch()
+    )
     with pytest.raises(InputError, match=r"death.parquet: changed while it was being read"):
         extract(source, tmp_path / "out")
 
 
-def test_no_table_is_extracted_over_one_that_no_extraction_wrote(cdm: Path, tmp_path: Path):
+def test_foreign_table_file_is_never_overwritten(cdm: Path, tmp_path: Path):
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "DEATH.csv").write_text("PATID,DEATH_DATE\n")
     with pytest.raises(InputError, match=r"foreign: holds 1 files named after a CDM's tables"):
         extract(Dump(cdm), foreign)
     assert [path.name for path in foreign.iterdir() if not path.name.startswith(".")] == ["DEATH.csv"]
-    dumped = shutil.copytree(cdm, tmp_path / "dump")
+    dump_folder = shutil.copytree(cdm, tmp_path / "dump")
     with pytest.raises(InputError, match="that no extraction wrote"):
-        extract(Dump(dumped), dumped)
+        extract(Dump(dump_folder), dump_folder)
     for path in cdm.glob("*.parquet"):
-        assert (dumped / path.name).read_bytes() == path.read_bytes()
+        assert (dump_folder / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_database_that_holds_a_cdm_loses_it_only_when_asked(
+def test_load_replaces_tables_only_with_replace_flag(
     cdm: Path,
     server: Server,
     database: Postgres,
@@ -463,24 +474,24 @@ def test_a_database_that_holds_a_cdm_loses_it_only_when_asked(
         monkeypatch.setenv(f"NEST_DB_{name}", value)
     server.run("INSERT INTO death (patid) VALUES ('one more')")
     load = ["load", "--folder", str(cdm), "--into", "postgres"]
-    held = extract(database, tmp_path / "held")["DEATH"].rows
+    num_stored = extract(database, tmp_path / "held")["DEATH"].rows
     assert main(load) == 2
     assert "11 of 11 tables exist already" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(load[:-2])
-    loaded = pq.read_metadata(cdm / "death.parquet").num_rows
-    assert extract(database, tmp_path / "refused")["DEATH"].rows == held > loaded
+    num_in_dump = pq.read_metadata(cdm / "death.parquet").num_rows
+    assert extract(database, tmp_path / "refused")["DEATH"].rows == num_stored > num_in_dump
     assert main([*load, "--replace"]) == 0
     server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {USER}")
-    assert extract(database, tmp_path / "replaced")["DEATH"].rows == loaded
+    assert extract(database, tmp_path / "replaced")["DEATH"].rows == num_in_dump
 
 
-def test_two_extractions_into_one_folder_do_not_meet(cdm: Path, tmp_path: Path):
+def test_second_extraction_into_folder_is_refused(cdm: Path, tmp_path: Path):
     with sole_writer(tmp_path), pytest.raises(NestError, match="another run is writing there"):
         extract(Dump(cdm), tmp_path)
 
 
-def test_it_tells_how_fast_it_is_and_how_long_it_will_take(
+def test_extraction_logs_rate_and_time_left(
     cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr("pipelines.engine.progress.SECONDS_BETWEEN_LINES", 0.0)
@@ -496,37 +507,35 @@ def test_it_tells_how_fast_it_is_and_how_long_it_will_take(
 # --- what is wrong with the source --------------------------------------------------------------------------------
 
 
-def test_missing_tables_and_columns_are_told_together_and_extra_ones_not_at_all(
-    server: Server, database: Postgres, tmp_path: Path
-):
+def test_missing_tables_and_columns_are_named_together(server: Server, database: Postgres, tmp_path: Path):
     server.run("ALTER TABLE vital RENAME wt TO weight", "ALTER TABLE death RENAME TO deaths")
     try:
-        with pytest.raises(InputError, match="VITAL has no column WT; no table DEATH") as told:
+        with pytest.raises(InputError, match="VITAL has no column WT; no table DEATH") as error:
             extract(database, tmp_path)
     finally:
         server.run("ALTER TABLE vital RENAME weight TO wt", "ALTER TABLE deaths RENAME TO death")
-    assert "RAW_" not in str(told.value)
+    assert "RAW_" not in str(error.value)
     assert not list(tmp_path.glob("*.parquet"))
 
 
-def test_a_dump_without_a_table_says_which(cdm: Path, tmp_path: Path):
-    other = copied(cdm, tmp_path / "cdm")
-    (other / "death.parquet").unlink()
+def test_dump_with_missing_table_is_refused(cdm: Path, tmp_path: Path):
+    dump_folder = copy_cdm(cdm, tmp_path / "cdm")
+    (dump_folder / "death.parquet").unlink()
     with pytest.raises(InputError, match="dump: no table DEATH, or it may not be read"):
-        extract(Dump(other), tmp_path / "out")
+        extract(Dump(dump_folder), tmp_path / "out")
 
 
 @pytest.mark.parametrize("value", ["31JAN2020", "canary"])
-def test_a_value_that_will_not_cast_is_not_quoted(cdm: Path, tmp_path: Path, value: str):
+def test_value_that_cannot_be_cast_is_not_quoted(cdm: Path, tmp_path: Path, value: str):
     dump = as_csv(cdm, tmp_path / "dump")
     text = (dump / "DEATH.csv").read_text()
     (dump / "DEATH.csv").write_text(f'{text}"P1","{value}","L"\n')
-    with pytest.raises(InputError, match="DEATH: a date or a number is not in a format") as told:
+    with pytest.raises(InputError, match="DEATH: a date or a number is not in a format") as error:
         extract(Dump(dump), tmp_path / "out")
-    assert value not in str(told.value)
+    assert value not in str(error.value)
 
 
-def test_a_number_column_of_text_in_postgres_is_cast_and_what_is_no_number_not_quoted(
+def test_postgres_text_column_is_cast_and_bad_number_not_quoted(
     server: Server, database: Postgres, tmp_path: Path
 ):
     server.run("ALTER TABLE vital ALTER ht TYPE numeric(12, 4)")
@@ -535,38 +544,38 @@ def test_a_number_column_of_text_in_postgres_is_cast_and_what_is_no_number_not_q
     try:
         with pytest.raises(
             InputError, match="PostgreSQL: a value in a date or number column is not one"
-        ) as told:
+        ) as error:
             extract(database, tmp_path / "b")
     finally:
         server.run(
             "UPDATE vital SET ht = NULL WHERE ht = 'canary'",
             "ALTER TABLE vital ALTER ht TYPE double precision USING ht::double precision",
         )
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(error.value)
 
 
 def test_infinity_is_null_and_counted(server: Server, database: Postgres, tmp_path: Path):
     server.run("CREATE TABLE death_kept AS TABLE death", "UPDATE death SET death_date = 'infinity'")
     try:
-        done = extract(database, tmp_path)
+        manifest = extract(database, tmp_path)
     finally:
         server.run("TRUNCATE death", "INSERT INTO death TABLE death_kept", "DROP TABLE death_kept")
-    assert done["DEATH"].rows == done["DEATH"].dates_out_of_range > 0
-    assert content(tmp_path)["DEATH"]["DEATH_DATE"].null_count() == done["DEATH"].rows
+    assert manifest["DEATH"].rows == manifest["DEATH"].dates_out_of_range > 0
+    assert read_tables(tmp_path)["DEATH"]["DEATH_DATE"].null_count() == manifest["DEATH"].rows
 
 
 def test_a_harvest_of_two_rows_is_refused(cdm: Path, tmp_path: Path):
-    other = copied(cdm, tmp_path / "cdm")
-    harvest = pl.read_parquet(other / "harvest.parquet")
-    pl.concat([harvest, harvest]).write_parquet(other / "harvest.parquet")
+    dump_folder = copy_cdm(cdm, tmp_path / "cdm")
+    harvest = pl.read_parquet(dump_folder / "harvest.parquet")
+    pl.concat([harvest, harvest]).write_parquet(dump_folder / "harvest.parquet")
     with pytest.raises(InputError, match="HARVEST has 2 rows"):
-        extract(Dump(other), tmp_path / "out")
+        extract(Dump(dump_folder), tmp_path / "out")
 
 
 # --- who may read -------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_password_is_one_line_that_does_not_tell_it(
+def test_wrong_password_is_reported_but_not_quoted(
     server: Server,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -577,23 +586,23 @@ def test_a_wrong_password_is_one_line_that_does_not_tell_it(
     for name, value in {"USER": USER, "PASSWORD": wrong, "DSN": server.dsn}.items():
         monkeypatch.setenv(f"NEST_DB_{name}", value)
     assert main(["extract", "--from", "postgres", "--out", str(tmp_path)]) == 2
-    told = capfd.readouterr()
+    output = capfd.readouterr()
     assert (
-        told.err
+        output.err
         == "error: PostgreSQL: the user or password is refused. Check NEST_DB_USER and NEST_DB_PASSWORD.\n"
     )
-    assert "canary" not in told.out + caplog.text
+    assert "canary" not in output.out + caplog.text
     assert wrong not in repr(Access.from_environment())
 
 
-def test_nobody_there_is_one_line(server: Server, tmp_path: Path):
-    nobody = Postgres(Access(USER, PASSWORD, "postgresql://127.0.0.1:1/postgres"))
-    with pytest.raises(InputError, match="PostgreSQL: no server answers there") as told:
-        extract(nobody, tmp_path)
-    assert not any(secret in str(told.value) for secret in SECRETS)
+def test_closed_port_is_reported(server: Server, tmp_path: Path):
+    closed_port = Postgres(Access(USER, PASSWORD, "postgresql://127.0.0.1:1/postgres"))
+    with pytest.raises(InputError, match="PostgreSQL: no server answers there") as error:
+        extract(closed_port, tmp_path)
+    assert not any(secret in str(error.value) for secret in SECRETS)
 
 
-def test_credentials_that_are_not_set_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_credentials_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NEST_DB_USER", "somebody")
     for name in ("NEST_DB_PASSWORD", "NEST_DB_DSN"):
         monkeypatch.delenv(name, raising=False)
@@ -610,15 +619,15 @@ def test_credentials_that_are_not_set_are_named(tmp_path: Path, monkeypatch: pyt
         "nurse/canary@db.example/cdm",
     ],
 )
-def test_an_address_with_a_password_is_refused_without_telling_it(
+def test_address_with_password_is_refused_and_password_not_quoted(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     for name, value in {"USER": USER, "PASSWORD": PASSWORD, "DSN": address}.items():
         monkeypatch.setenv(f"NEST_DB_{name}", value)
-    with pytest.raises(InputError, match="NEST_DB_DSN: holds a user or a password") as told:
+    with pytest.raises(InputError, match="NEST_DB_DSN: holds a user or a password") as error:
         Access.from_environment()
     assert main(["extract", "--from", address, "--out", "unused"]) == 2
-    assert "canary" not in str(told.value) + capsys.readouterr().err
+    assert "canary" not in str(error.value) + capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -630,12 +639,10 @@ def test_an_address_with_a_password_is_refused_without_telling_it(
         "pwd=canary",
     ],
 )
-def test_no_form_of_an_address_is_told_in_place_of_a_databases_name(
-    address: str, capsys: pytest.CaptureFixture[str]
-):
+def test_address_is_never_quoted_in_place_of_database_name(address: str, capsys: pytest.CaptureFixture[str]):
     assert main(["extract", "--from", address, "--out", "unused"]) == 2
-    assert "goes into NEST_DB_DSN" in (told := capsys.readouterr().err)
-    assert "canary" not in told
+    assert "goes into NEST_DB_DSN" in (message := capsys.readouterr().err)
+    assert "canary" not in message
 
 
 def test_another_host_is_reached_over_tls_unless_allowed():
@@ -651,7 +658,7 @@ def test_another_host_is_reached_over_tls_unless_allowed():
     assert "sslmode=prefer" in postgres_address(weak, allow_plaintext=True)
 
 
-def test_oracle_over_the_net_is_tcps_unless_allowed():
+def test_oracle_over_network_needs_tcps_unless_allowed():
     for plain in (
         "db.example:1521/cdm",
         "tcp://db.example/cdm",
@@ -668,7 +675,7 @@ def test_oracle_over_the_net_is_tcps_unless_allowed():
         assert oracle_address(Access("u", "p", fine), allow_plaintext=False) == fine
 
 
-def test_an_account_that_can_write_is_warned_of_and_one_that_cannot_is_not(
+def test_account_with_write_access_is_warned_of(
     server: Server, database: Postgres, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     with caplog.at_level(logging.WARNING, "nest"):

@@ -43,45 +43,45 @@ def make(folder: Path, *, killed_at: int = -1, children: int = CHILDREN) -> subp
     return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=120)
 
 
-def made_in(folder: Path, beside: Path) -> dict[str, str]:
+def read_outputs(folder: Path, scratch: Path) -> dict[str, str]:
     """Return every file by its hash, and the database, whose bytes differ each time, by those of its tables."""
-    shutil.rmtree(beside, ignore_errors=True)
-    extract(DuckDBFile(folder / "cdm.duckdb"), beside)
+    shutil.rmtree(scratch, ignore_errors=True)
+    extract(DuckDBFile(folder / "cdm.duckdb"), scratch)
     tables = {
-        f"database/{name}": value for name, value in contents(beside).items() if name.endswith(".parquet")
+        f"database/{name}": value for name, value in contents(scratch).items() if name.endswith(".parquet")
     }
-    found = contents(folder)
-    del found["cdm.duckdb"]
-    return found | tables
+    files = contents(folder)
+    del files["cdm.duckdb"]
+    return files | tables
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[int], dict[str, str]]:
+def clean_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[int], dict[str, str]]:
     """The changes at which the database stands, all is made, and the run ends; and what an undisturbed run makes."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    ended = make(folder / "made")
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    return json.loads(ended.stdout), made_in(folder / "made", folder / "beside")
+    process = make(folder / "made")
+    assert process.returncode == 0, process.stderr[-2000:]
+    return json.loads(process.stdout), read_outputs(folder / "made", folder / "beside")
 
 
 @pytest.mark.parametrize(
     ("kills", "earlier"),
-    [(1, True), *(pytest.param(12, kept, marks=pytest.mark.long) for kept in (False, True))],
+    [(1, True), *(pytest.param(12, earlier, marks=pytest.mark.long) for earlier in (False, True))],
 )
-def test_a_cdm_killed_while_it_is_made_comes_to_the_same_tables(
-    undisturbed: tuple[list[int], dict[str, str]], kills: int, earlier: bool, tmp_path: Path
+def test_cdm_has_same_tables_when_creation_was_killed(
+    clean_run: tuple[list[int], dict[str, str]], kills: int, earlier: bool, tmp_path: Path
 ):
-    (stands, all_made, last), expected = undisturbed
+    (stands, all_made, last), expected = clean_run
     dice, folder = random.Random(f"{SEED} {kills} {earlier}"), tmp_path / "made"
     if earlier:
         assert make(folder, children=CHILDREN // 2).returncode == 0
-        assert made_in(folder, tmp_path / "beside") != expected
+        assert read_outputs(folder, tmp_path / "beside") != expected
     for _ in range(kills):
-        for first, beyond in ((1, stands), (stands, all_made), (all_made, last + 1)):
-            killed = make(folder, killed_at=dice.randrange(first, beyond))
-            assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+        for first, end in ((1, stands), (stands, all_made), (all_made, last + 1)):
+            process = make(folder, killed_at=dice.randrange(first, end))
+            assert process.returncode == -signal.SIGKILL, process.stderr[-2000:]
 
-    again = make(folder)
+    last_run = make(folder)
 
-    assert again.returncode == 0, again.stderr[-2000:]
-    assert made_in(folder, tmp_path / "beside") == expected
+    assert last_run.returncode == 0, last_run.stderr[-2000:]
+    assert read_outputs(folder, tmp_path / "beside") == expected

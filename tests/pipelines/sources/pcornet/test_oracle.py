@@ -40,7 +40,7 @@ class StandIn:
     """A connection whose tables are Parquet files and whose batches are real oracledb data frames."""
 
     cdm: Path
-    executed: list[str] = field(default_factory=list)
+    statements: list[str] = field(default_factory=list)
     fails: dict[str, oracledb.DatabaseError] = field(default_factory=dict)  # by table
     writes: int = 0
     rows_per_batch: int = 700
@@ -56,10 +56,10 @@ class StandIn:
         pass
 
     def close(self) -> None:
-        self.executed.append("close")
+        self.statements.append("close")
 
     def execute(self, statement: str) -> None:
-        self.executed.append(statement)
+        self.statements.append(statement)
         if " FROM " in statement:
             table = statement.split(" FROM ")[1].split()[0]
             if table in self.fails:
@@ -72,7 +72,7 @@ class StandIn:
         self, statement: str, parameters: list[str] | None, *, size: int
     ) -> Iterator[oracledb.DataFrame]:
         assert size == ROWS_PER_BATCH
-        self.executed.append(statement)
+        self.statements.append(statement)
         if "SESSION_PRIVS" in statement:
             yield oracledb.from_arrow(pa.table({"N": pa.array([float(self.writes)])}))
             return
@@ -101,35 +101,35 @@ def stand_in(cdm: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return connection
 
 
-def failing(code: str) -> oracledb.DatabaseError:
+def driver_error(code: str) -> oracledb.DatabaseError:
     """Return an error as the driver raises it, the server's words with a value in them."""
 
-    class Told:
+    class DriverMessage:
         full_code = code
 
         def __str__(self) -> str:
             return f"{code}: canary"
 
-    return oracledb.DatabaseError(Told())
+    return oracledb.DatabaseError(DriverMessage())
 
 
 def test_oracles_data_frames_give_the_rows_of_the_dump_but_for_empty_text(
     cdm: Path, stand_in: StandIn, tmp_path: Path
 ):
-    done = extract(Oracle(ACCESS), tmp_path)
+    manifest = extract(Oracle(ACCESS), tmp_path)
     for name, schema in TABLES.items():
         path = f"{name.lower()}.parquet"
         assert pq.read_schema(tmp_path / path).equals(schema)
         expected = pl.read_parquet(cdm / path, columns=schema.names)
         expected = expected.with_columns(pl.col(pl.String).replace("", None))
         assert pl.read_parquet(tmp_path / path).equals(expected), name
-        assert done[name].rows == expected.height
-    assert stand_in.executed[0] == SNAPSHOT
-    assert stand_in.executed.count("close") == 2
-    assert done["DEATH"].rows == 0  # an empty data frame is a table too
+        assert manifest[name].rows == expected.height
+    assert stand_in.statements[0] == SNAPSHOT
+    assert stand_in.statements.count("close") == 2
+    assert manifest["DEATH"].rows == 0  # an empty data frame is a table too
 
 
-def test_times_of_day_in_oracles_dates_fall_away(cdm: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_times_of_day_in_oracle_dates_are_dropped(cdm: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     class Noon(StandIn):
         def fetch_df_batches(
             self, statement: str, parameters: object, *, size: int
@@ -159,24 +159,24 @@ def test_times_of_day_in_oracles_dates_fall_away(cdm: Path, monkeypatch: pytest.
         ("ORA-99999", r"the statement failed \(ORA-99999\)"),
     ],
 )
-def test_what_fails_in_the_middle_is_one_line_without_the_servers_words(
+def test_failure_within_table_does_not_quote_server(
     stand_in: StandIn, tmp_path: Path, code: str, message: str
 ):
-    stand_in.fails["VITAL"] = failing(code)
-    with pytest.raises(InputError, match=f"Oracle: {message}") as told:
+    stand_in.fails["VITAL"] = driver_error(code)
+    with pytest.raises(InputError, match=f"Oracle: {message}") as error:
         extract(Oracle(ACCESS), tmp_path)
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(error.value)
 
 
-def test_a_table_that_is_not_there_is_named(stand_in: StandIn, tmp_path: Path):
-    stand_in.fails["DEATH"] = failing("ORA-00942")
+def test_missing_table_is_named(stand_in: StandIn, tmp_path: Path):
+    stand_in.fails["DEATH"] = driver_error("ORA-00942")
     with pytest.raises(InputError, match="Oracle: no table DEATH, or it may not be read"):
         extract(Oracle(ACCESS), tmp_path)
 
 
-def test_refused_credentials_and_a_closed_port_are_one_line(monkeypatch: pytest.MonkeyPatch):
+def test_refused_credentials_and_closed_port_are_reported(monkeypatch: pytest.MonkeyPatch):
     def refuse(**_: object) -> None:
-        raise failing("ORA-01017")
+        raise driver_error("ORA-01017")
 
     with (
         pytest.raises(InputError, match="Oracle: no server answers there"),
@@ -184,12 +184,12 @@ def test_refused_credentials_and_a_closed_port_are_one_line(monkeypatch: pytest.
     ):
         pass
     monkeypatch.setattr(oracledb, "connect", refuse)
-    with pytest.raises(InputError, match="user or password is refused") as told, Oracle(ACCESS).snapshot():
+    with pytest.raises(InputError, match="user or password is refused") as error, Oracle(ACCESS).snapshot():
         pass
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(error.value)
 
 
-def test_an_account_that_can_write_is_warned_of(
+def test_account_with_write_access_gives_warning(
     stand_in: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     stand_in.writes = 3
@@ -201,8 +201,8 @@ def test_an_account_that_can_write_is_warned_of(
 
 @pytest.mark.oracle
 @pytest.mark.skipif(LIVE not in os.environ, reason=f"{LIVE} is not set: there is no live Oracle to read")
-def test_a_live_oracle_gives_what_it_counts(tmp_path: Path):
+def test_live_oracle_returns_counted_rows(tmp_path: Path):
     access = Access(os.environ["NEST_DB_USER"], os.environ["NEST_DB_PASSWORD"], os.environ[LIVE])
-    done = extract(Oracle(access, allow_plaintext=True), tmp_path)
-    for name, line in done.items():
+    manifest = extract(Oracle(access, allow_plaintext=True), tmp_path)
+    for name, line in manifest.items():
         assert pq.read_metadata(tmp_path / f"{name.lower()}.parquet").num_rows == line.rows

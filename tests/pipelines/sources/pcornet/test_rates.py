@@ -26,7 +26,7 @@ VALUED = ("DIAGNOSIS", "PROCEDURES", "LAB_RESULT_CM", "PRESCRIBING", "IMMUNIZATI
 
 
 @pytest.fixture(scope="module")
-def extracted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[str, Flow]]:
+def synthetic_cdm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[str, Flow]]:
     """The tables of 300 synthetic children, and what became of every row, by source table."""
     layout, settings = (
         Layout(tmp_path_factory.mktemp("rates") / "pcornet"),
@@ -44,15 +44,15 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[st
 
 
 @pytest.fixture
-def flows(extracted: tuple[Layout, dict[str, Flow]]) -> dict[str, Flow]:
-    return extracted[1]
+def flows(synthetic_cdm: tuple[Layout, dict[str, Flow]]) -> dict[str, Flow]:
+    return synthetic_cdm[1]
 
 
 @pytest.mark.parametrize("name", ["pcornet_autism", "pcornet_readmission_30d_home", "pcornet_recurrent_aom"])
 def test_a_risk_was_planted_for_the_index_of_each_paediatric_cohort(
-    name: str, extracted: tuple[Layout, dict[str, Flow]]
+    name: str, synthetic_cdm: tuple[Layout, dict[str, Flow]]
 ):
-    layout, _ = extracted
+    layout, _ = synthetic_cdm
     write_labels(parse_cohort(FOLDER / f"{name}.yaml"), layout, DataRules())
     rows = pl.read_parquet(layout.labels(name))
     risks = pl.read_parquet(layout.planted).filter(cohort=name)
@@ -64,10 +64,10 @@ def test_a_risk_was_planted_for_the_index_of_each_paediatric_cohort(
     assert rows[key[0]].is_in(risks[key[1]].implode()).mean() >= LEAST_PLANTED
 
 
-def test_the_synthetic_cdm_is_a_database_and_the_input_is_what_was_extracted_out_of_it(
-    extracted: tuple[Layout, dict[str, Flow]],
+def test_input_of_synthetic_cdm_equals_database(
+    synthetic_cdm: tuple[Layout, dict[str, Flow]],
 ):
-    layout, _ = extracted
+    layout, _ = synthetic_cdm
     assert {path.name for path in layout.raw.iterdir()} == {
         *(f"{name.lower()}.parquet" for name in TABLES),
         "vocab",
@@ -82,7 +82,7 @@ def test_the_synthetic_cdm_is_a_database_and_the_input_is_what_was_extracted_out
     assert children == CHILDREN
 
 
-def test_planted_risks_of_made_up_children_go_when_real_ones_come(tmp_path: Path):
+def test_planted_risks_are_removed_when_own_tables_are_used(tmp_path: Path):
     layout = Layout(tmp_path / "pcornet")
     layout.root.mkdir()
     layout.planted.touch()
@@ -93,28 +93,30 @@ def test_planted_risks_of_made_up_children_go_when_real_ones_come(tmp_path: Path
     assert not layout.planted.exists()
 
 
-def assert_rate(found: int, of: int, rate: float) -> None:
+def assert_rate(count: int, total: int, rate: float) -> None:
     """Five standard deviations: of a hundred such tests in ten thousand runs one fails by chance."""
-    wanted = of * rate
-    assert abs(found - wanted) <= 5 * max(wanted, 1) ** 0.5, f"{found} of {of}, not about {wanted:.0f}"
+    expected = total * rate
+    assert abs(count - expected) <= 5 * max(expected, 1) ** 0.5, (
+        f"{count} of {total}, not about {expected:.0f}"
+    )
 
 
 @pytest.mark.parametrize("table", VALUED)
-def test_rows_without_an_encounter_or_of_nobody_s_are_told_as_often_as_they_were_made(flows, table):
+def test_missing_and_unknown_encounters_are_counted_at_planted_rate(flows, table):
     flow = flows[table]
     assert_rate(flow.noted["no_encounterid"], flow.source_rows, RATES["encounterid_null"])
     assert_rate(flow.noted["foreign_encounterid"], flow.source_rows, RATES["encounterid_unknown"])
     assert_rate(flow.dropped["encounter_of_another"], flow.source_rows, RATES["encounterid_of_another"])
 
 
-def test_dates_that_cannot_be_are_dropped_as_often_as_they_were_made(flows):
+def test_impossible_dates_are_dropped_at_planted_rate(flows):
     rows = flows["DIAGNOSIS"].source_rows + flows["PROCEDURES"].source_rows
     for reason, rate in (("before_birth", "date_before_birth"), ("after_end_of_data", "date_after_end")):
-        found = sum(flows[table].dropped[reason] for table in ("DIAGNOSIS", "PROCEDURES"))
-        assert_rate(found, rows, RATES[rate])
+        num_dropped = sum(flows[table].dropped[reason] for table in ("DIAGNOSIS", "PROCEDURES"))
+        assert_rate(num_dropped, rows, RATES[rate])
 
 
-def test_copies_and_codes_and_modifiers_are_told_as_often_as_they_were_made(flows):
+def test_copies_codes_and_modifiers_are_counted_at_planted_rate(flows):
     assert_rate(
         flows["DIAGNOSIS"].dropped["malformed_code"], flows["DIAGNOSIS"].source_rows, RATES["code_malformed"]
     )
@@ -125,23 +127,23 @@ def test_copies_and_codes_and_modifiers_are_told_as_often_as_they_were_made(flow
     )
 
 
-def test_odd_times_are_told_as_often_as_they_were_made(flows):
+def test_odd_times_are_counted_at_planted_rate(flows):
     rows = flows["PRESCRIBING"]
     for note, rate in (("time_24_00", "time_24"), ("bad_time", "time_bad"), ("no_time", "time_null")):
         assert_rate(rows.noted[note], rows.source_rows, RATES[rate])
 
 
-def test_nothing_is_lost_without_a_reason_that_was_set(flows):
+def test_few_rows_are_lost(flows):
     for table in VALUED:
         assert flows[table].kept_rows >= 0.85 * flows[table].source_rows
         assert flows[table].dropped["unknown_patient"] == flows[table].dropped["not_in_population"] == 0
 
 
-def test_codes_of_icd_9_are_mapped_but_for_those_without_a_target(flows):
+def test_icd_9_codes_are_mapped_if_they_have_a_target(flows):
     assert flows["DIAGNOSIS"].noted["not_in_gem"] <= 0.02 * flows["DIAGNOSIS"].kept_rows
 
 
-def test_a_users_own_cdm_without_a_salt_is_refused_and_the_salt_is_shown_nowhere(
+def test_own_cdm_is_refused_without_salt_and_salt_is_never_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     from assets.runtime.executor import environment
