@@ -14,7 +14,7 @@ from nest_model.training import torchrun
 from nest_model.training.memory import is_out_of_memory
 from nest_model.training.seeds import model_of_seed, predictions_of_seed
 from nest_model.training.stop import Stopped, StopRequest, die_with_parent
-from nest_model.training.telemetry import Silence, Telemetry
+from nest_model.training.telemetry import NullTelemetry, Telemetry
 from schemas.errors import NestError
 from schemas.io.lock import sole_writer
 from schemas.io.outputs import claim, refuse_foreign_files, refuse_other_table
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     run: Callable[..., None] = options.pop("run")
     stop = StopRequest(at_once=torchrun.ranks() == 1)
     trains = options.pop("trains", False)
-    listening = stop.listening() if trains else nullcontext()
+    listening = stop.handling_signals() if trains else nullcontext()
     if options.pop("die_with_parent"):
         die_with_parent()
     piped = PIPES in os.environ  # the parent tells the progress then
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         with _pipe(piped), sole_writer(folder) if first else nullcontext(), listening:
             if first:
                 _claim(options, folder)
-            telemetry = Telemetry(folder) if first else Silence()
+            telemetry = Telemetry(folder) if first else NullTelemetry()
             return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
     except (NestError, OSError) as error:  # the folder could not be made, or is another run's
         print(f"error: {_in_words(error, folder)}", file=sys.stderr)

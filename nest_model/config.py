@@ -13,23 +13,23 @@ from schemas.tables.vocab import SPECIALS
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """What is not computed because it would change nothing; each can be switched off, to compare."""
+    """Computations skipped because they cannot change the result; each can be switched off, to compare."""
 
-    collapsed_sets: bool = True  # a masked set's [MASK] rows are one that weighs as many
-    merged_duplicates: bool = True  # so are equal rows of a set
-    heads_where_a_loss_is: bool = True  # no logits of rows nobody guesses at
+    collapsed_sets: bool = True  # one row, weighted by their number, stands for a masked set's [MASK] rows
+    merged_duplicates: bool = True  # one weighted row stands for equal rows of a set
+    heads_where_a_loss_is: bool = True  # logits only for rows that carry a loss
     chunked_cross_entropy: bool = True  # logits never exist all at once
-    pruned_last_layer: bool = True  # no row of it that nobody reads
+    pruned_last_layer: bool = True  # the last layer computes only the rows that are read
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Sizes, positions, limits and masking shares of a NEST model.
 
-    The encoder reads neither `cse_position` nor the limits: they say how its batches were packed.
+    The encoder reads neither `cse_position` nor the limits: they describe how batches are packed.
 
     Raises:
-        NestError: sizes that do not fit together, or a choice that is none of ours.
+        NestError: sizes do not fit together, or a choice is unknown.
     """
 
     vocab_size: int  # specials included
@@ -39,7 +39,7 @@ class ModelConfig:
     layers: int = 2  # each a set-wise block and a cross-set block
 
     max_set_rows: int = 512  # [CLS] included; longer sets keep their first events
-    max_sets: int = 64  # of a subject; more sets keep the last
+    max_sets: int = 64  # per patient; the last ones are kept
 
     set_position: Literal["hours"] | None = "hours"  # RoPE inside a set, hours since its start
     cse_position: Literal["days_since_first", "days_since_prior", "index"] = "days_since_first"
@@ -48,25 +48,24 @@ class ModelConfig:
 
     mlm_weight: float = 1.0  # 0: no token is masked
     msm_weight: float = 1.0  # 0: no set is masked, the paper's MLM-only
-    own_set_weight: float = 0.0  # of guessing a seen set from its own [CLS]; not the paper's
-    tied_set_head: bool = False  # the set head's last weight is the embedding's; not the paper's
-    token_mask_share: float = 0.20  # of the tokens of the sets that are not masked
-    set_mask_share: float = 0.40  # of the non-empty sets
+    own_set_weight: float = 0.0  # loss of guessing a visible set from its own [CLS]; 0 in the paper
+    tied_set_head: bool = False  # the set head's last weight is the embedding's; False in the paper
+    token_mask_share: float = 0.20  # share of the tokens in sets that are not masked
+    set_mask_share: float = 0.40  # share of the non-empty sets
 
-    readout: Literal["cls", "history"] = (
-        "cls"  # what a task's head reads, see readout.py; history: not the paper's
-    )
+    # what a task's head reads, see readout.py; the paper has cls
+    readout: Literal["cls", "history"] = "cls"
 
     shortcuts: Shortcuts = Shortcuts()
 
     @property
     def timed_rows(self) -> bool:
-        """Whether rows of a set are told apart by their hours."""
+        """Whether the hours of a set's rows reach the model."""
         return self.set_position == "hours" or "hours" in (self.time2vec or "")
 
     @property
     def loss_weights(self) -> dict[str, float]:
-        """What each pretraining loss weighs in their sum."""
+        """The weight of each pretraining loss in their sum."""
         return {"mlm": self.mlm_weight, "msm": self.msm_weight, "own": self.own_set_weight}
 
     def __post_init__(self) -> None:
@@ -78,11 +77,11 @@ class ModelConfig:
     def preset(cls, name: str, vocab_size: int, **changes: Any) -> Self:
         """Return a preset's sizes for a vocabulary, with the given fields changed."""
         if name not in PRESETS:
-            raise NestError(f"model preset {name!r} is unknown; known are {', '.join(PRESETS)}.")
+            raise NestError(f"model preset {name!r} is unknown; choose one of {', '.join(PRESETS)}.")
         return cls(vocab_size=vocab_size, **(PRESETS[name] | changes))
 
     def to_json(self) -> str:
-        """Return every field, in the order above."""
+        """Return every field as JSON, in the order of the class."""
         return json.dumps(asdict(self), indent=2)
 
     @classmethod
@@ -90,7 +89,7 @@ class ModelConfig:
         """Read what `to_json` wrote.
 
         Raises:
-            NestError: not JSON, an unknown key, or a missing one.
+            NestError: the text is not JSON, or has an unknown or missing key.
         """
         try:
             values = json.loads(text)
@@ -108,8 +107,8 @@ class ModelConfig:
 
 
 def _refuse_other_keys(kind: type, values: dict[str, Any]) -> None:
-    known = {field.name for field in fields(kind)}
-    unknown, missing = set(values) - known, known - set(values)
+    names = {field.name for field in fields(kind)}
+    unknown, missing = set(values) - names, names - set(values)
     if unknown or missing:
         raise NestError(
             f"model config: unknown keys {sorted(unknown)}, missing keys {sorted(missing)}; it was "
@@ -117,18 +116,18 @@ def _refuse_other_keys(kind: type, values: dict[str, Any]) -> None:
         )
 
 
-NOT_THE_PAPERS = {
+BEYOND_PAPER = {
     "own_set_weight": 1.0,
     "tied_set_head": True,
     "readout": "history",
     "cse_position": "index",
 }
-"""What our own recipe has and the paper's has not; what each is worth stands in docs/learning.md."""
+"""Fields in which the presets `tiny` and `small` differ from the paper; docs/learning.md measures each."""
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"d_model": 64, "heads": 2, "d_ff": 192, "layers": 2, "max_sets": 8} | NOT_THE_PAPERS,
-    "small": {"d_model": 256, "heads": 4, "d_ff": 768, "layers": 4, "max_sets": 8} | NOT_THE_PAPERS,
-    # days since the one before, and Time2Vec: as the paper has it of MIMIC-IV; docs/learning.md
+    "tiny": {"d_model": 64, "heads": 2, "d_ff": 192, "layers": 2, "max_sets": 8} | BEYOND_PAPER,
+    "small": {"d_model": 256, "heads": 4, "d_ff": 768, "layers": 4, "max_sets": 8} | BEYOND_PAPER,
+    # days since the previous set, and Time2Vec: as in the paper's runs on MIMIC-IV; docs/learning.md
     "paper": {"d_model": 768, "heads": 12, "d_ff": 2048, "layers": 6, "max_sets": 8}
     | {"cse_position": "days_since_prior", "time2vec": "hours+days"},
 }

@@ -1,4 +1,4 @@
-"""The files of a model: hashed, and its tensors written."""
+"""Hash files and write safetensors files."""
 
 import errno
 import hashlib
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def sha256_of(path: Path) -> str:
-    """Return the hash of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -20,7 +20,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
     """Write a safetensors file.
 
     Raises:
-        OSError: it cannot be written, by the library's own account too.
+        OSError: the file cannot be written; safetensors' own write errors are turned into it.
     """
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)

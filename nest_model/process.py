@@ -1,4 +1,4 @@
-"""The memory of this process: what it held at most, and what it may still take."""
+"""The memory of this process: its peak, and what is still available to it."""
 
 import contextlib
 import resource
@@ -12,21 +12,21 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
 def available_bytes() -> int | None:
-    """Return how much memory this process may still take, of the machine's and of its container's; None: unknown."""
-    found = []
+    """Return the memory still available on this machine and in its container, the lower of the two; None: unknown."""
+    limits = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")))
-    with contextlib.suppress(OSError, ValueError):  # no limit is the word `max`
-        most, used = ((_CONTAINER / name).read_text() for name in ("memory.max", "memory.current"))
-        found.append(max(int(most) - int(used), 0))
-    return min(found, default=None)
+        limits.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")))
+    with contextlib.suppress(OSError, ValueError):  # without a limit memory.max holds the word `max`
+        limit, used = ((_CONTAINER / name).read_text() for name in ("memory.max", "memory.current"))
+        limits.append(max(int(limit) - int(used), 0))
+    return min(limits, default=None)
 
 
 def peak_mib() -> float:
-    """Return the most memory this process has held, of the GPU where it uses one.
+    """Return this process's peak memory, on the GPU where it uses one.
 
-    On Linux as the kernel counts it since the process began: getrusage's figure begins with the parent's.
+    On Linux the kernel's VmHWM is read, because getrusage starts from the parent's peak.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -37,6 +37,6 @@ def peak_mib() -> float:
 
 
 def resident_bytes(field: str, process: int | str = "self") -> int:
-    """Return a field of a process's status on Linux, such as `RssAnon`, in bytes."""
+    """Return a memory field of /proc/<process>/status, such as `RssAnon`, in bytes; Linux only."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))

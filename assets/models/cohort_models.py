@@ -25,7 +25,7 @@ from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
 from assets.runtime.materialize import plainly
 from assets.runtime.step_cache import key_of, once
-from nest_model.data.predictions import WITHOUT_PRETRAINING, of_yardstick
+from nest_model.data.predictions import WITHOUT_PRETRAINING, yardstick_predictions
 from nest_model.options import FineTuningOptions
 from schemas.cards import StepCard
 from schemas.layout import Layout
@@ -128,7 +128,7 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
 
         def without_pretraining() -> Mapping[str, float]:
             name = f"{cohort}_yardsticks"
-            file = of_yardstick(layout.report(name) / "predictions.parquet", WITHOUT_PRETRAINING)
+            file = yardstick_predictions(layout.report(name) / "predictions.parquet", WITHOUT_PRETRAINING)
             arguments = {
                 **training,
                 "start": "fresh",

@@ -84,7 +84,7 @@ def _run(points: Sequence[Point], given: argparse.Namespace) -> None:
         _run_point(point, [model for model in chain.MADE_BY if model not in standing[point]], given)
         standing[point] = read_scores(_scores(given), point, _keys(point))
         progress.advance(weights[point])
-        progress.tell()
+        progress.report()
         _publish(standing, given, machine)
 
 

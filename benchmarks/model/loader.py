@@ -30,7 +30,7 @@ from nest_model.data.selection import Selection, limit_context, whole_subjects
 from nest_model.data.seqsets import SeqSets
 from nest_model.process import resident_bytes
 from nest_model.training.masking import mask_batch
-from nest_model.training.ranks import balanced
+from nest_model.training.ranks import balanced_runs
 from nest_model.training.recipe import PRETRAINING
 from schemas.errors import NestError
 from schemas.io.outputs import emptied
@@ -127,7 +127,7 @@ def packed_and_masked(seqsets: SeqSets, chosen: Selection) -> Iterator[PackedBat
     """Yield the same, each masked and cut into micro-batches as the training has them."""
     for step, batch in enumerate(packed(seqsets, chosen)):
         masked = mask_batch(batch, torch.Generator().manual_seed(seed_of(SEED, 0, step)), CONFIG)
-        for run in balanced(masked.batch.rows, RECIPE.row_budget, 1):
+        for run in balanced_runs(masked.batch.rows, RECIPE.row_budget, 1):
             masked.slice_subjects(run.start, run.stop)
         yield batch
 

@@ -14,7 +14,7 @@ from benchmarks.model.cores.performer import Performer
 from benchmarks.model.sizes import Sizes
 from nest_model.data.packed import PackedBatch
 from nest_model.model.encoder import NestModel
-from nest_model.model.layers import Attention, Block, rotation
+from nest_model.model.layers import Attention, EncoderBlock, rotation
 
 
 class FlatModel(nn.Module):
@@ -27,7 +27,7 @@ class FlatModel(nn.Module):
         self.sizes = sizes
         self.embedding = nn.Embedding(sizes.vocab_size, sizes.d_model)
         self.blocks = nn.ModuleList(
-            Block(sizes.d_model, sizes.heads, sizes.d_ff) for _ in range(sizes.layers)
+            EncoderBlock(sizes.d_model, sizes.heads, sizes.d_ff) for _ in range(sizes.layers)
         )
         for block in self.blocks:
             block.attention = attention(sizes.d_model, sizes.heads)

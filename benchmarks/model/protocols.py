@@ -37,7 +37,7 @@ class Protocol:
                 hidden, tokens = hidden.index_select(0, drawn.read_rows), tokens[drawn.read_rows]
             rows = torch.arange(len(tokens), device=tokens.device)
             targets = Targets(rows, tokens, torch.ones_like(tokens, dtype=torch.float64))
-            loss = cross_entropy_sum(hidden, model.embedding.weight, None, targets, chunked=True)
+            loss = cross_entropy_sum(hidden, model.embedding.weight, None, targets, in_chunks=True)
         (loss / len(tokens)).backward()
 
     def _autocast(self, device: torch.device) -> AbstractContextManager:

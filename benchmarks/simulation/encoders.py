@@ -14,7 +14,7 @@ from benchmarks.simulation.readout import PoolingByAttention
 from nest_model.config import ModelConfig
 from nest_model.data.packed import offsets
 from nest_model.model.attention import AttentionPlan, plan_attention
-from nest_model.model.encoder import Attending, NestLayer, initialise
+from nest_model.model.encoder import LayerContext, NestLayer, initialise
 from nest_model.model.gather import take
 from nest_model.model.layers import rotation
 
@@ -29,7 +29,7 @@ class Pieces:
     """Who attends to whom in a batch whose subjects are all of one shape."""
 
     cls_rows: Tensor  # i64 [sets]
-    attending: Attending
+    attending: LayerContext
     cls_asking: AttentionPlan  # as attending.set_plan, of the [CLS] rows' queries alone
 
     @classmethod
@@ -40,13 +40,13 @@ class Pieces:
         is_cls = torch.arange(rows_per_set).repeat(subjects * sets) == 0
         return cls(
             cls_rows=set_offsets[:-1],
-            attending=Attending(
+            attending=LayerContext(
                 set_plan=plan_attention(set_offsets),
                 set_rotation=None,
                 subject_plan=plan_attention(offsets(torch.full((subjects,), sets))),
                 subject_rotation=rotation(positions, d_head, torch.float32),
             ),
-            cls_asking=plan_attention(set_offsets, asking=is_cls),
+            cls_asking=plan_attention(set_offsets, is_query=is_cls),
         )
 
 
@@ -96,7 +96,7 @@ class Regressor(nn.Module):
         return rows.index_copy(0, cls_rows, _cross(take(rows, cls_rows), pieces.attending, crossing))
 
 
-def _cross(sets: Tensor, attending: Attending, layers: nn.ModuleList) -> Tensor:
+def _cross(sets: Tensor, attending: LayerContext, layers: nn.ModuleList) -> Tensor:
     for layer in layers:
         sets = layer.cross_set(sets, attending.subject_plan, attending.subject_rotation)
     return sets

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.simulation.encoders import ARRANGEMENTS, Pooled
 from benchmarks.simulation.outcome import CONCENTRATIONS
 from benchmarks.simulation.trial import Trial, score
-from nest_model.training.device import start
+from nest_model.training.device import launch_fabric
 from nest_model.training.stop import die_with_parent
 from nest_model.training.telemetry import Progress, Telemetry
 from schemas.errors import NestError
@@ -80,7 +80,7 @@ def _start(done: "Queue[int]") -> None:
     """Make a process ready for trials: one thread, as the tensors are tiny."""
     global _done
     die_with_parent()
-    start("cpu", threads=1)
+    launch_fabric("cpu", threads=1)
     _done = done
 
 

@@ -18,11 +18,11 @@ from nest_model.baselines.boosting import (
 )
 from nest_model.baselines.counts import common_columns, count_features, feature_names, patients_of_columns
 from nest_model.data.history import select
-from nest_model.data.labels import Labels, why_not_trainable, write_scores
+from nest_model.data.labels import Labels, untrainable_reason, write_scores
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
 from nest_model.evaluation.metrics import evaluate, headline
-from nest_model.training.not_trainable import give_up
+from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
 from schemas.suppress import SMALLEST_SHOWN, shown_count
@@ -47,9 +47,9 @@ def run(
         NestError: inputs that do not belong together.
     """
     table = Labels.read(labels)
-    reason = why_not_trainable(table)
+    reason = untrainable_reason(table)
     if reason is not None:
-        give_up(table, reason, out, predictions, telemetry)
+        write_not_trainable(table, reason, out, predictions, telemetry)
         return None
     seqsets = SeqSets.read(seqset)
     names = feature_names(read_tokens(vocab, seqsets.vocab_sha256)["token"].to_pylist())
@@ -59,7 +59,9 @@ def run(
     features = count_features(seqsets, selection, len(names) // 2 - 2)
     columns = common_columns(features[np.flatnonzero(table.split == "train")], MIN_ROWS)
     if not len(columns):
-        give_up(table, f"nothing to count in {MIN_ROWS} training rows or more", out, predictions, telemetry)
+        write_not_trainable(
+            table, f"nothing to count in {MIN_ROWS} training rows or more", out, predictions, telemetry
+        )
         return None
     features = features[:, columns]
     in_train = table.split == "train"

@@ -4,13 +4,13 @@ import numpy as np
 from scipy import sparse
 
 from nest_model.baselines.counts import count_features
-from nest_model.data.measured import Measured
+from nest_model.data.measured import MeasuredItems
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 
 
 def previous_stay_features(
-    seqsets: SeqSets, selection: Selection, measured: Measured, vocab_size: int
+    seqsets: SeqSets, selection: Selection, measured: MeasuredItems, vocab_size: int
 ) -> sparse.csr_matrix:
     """Return f64 [examples, columns]; an item not measured, or not before, has 0 and says so in a column of its own.
 
@@ -29,7 +29,7 @@ def previous_stay_features(
     return sparse.hstack(parts, format="csr", dtype=np.float64)
 
 
-def _mean_deciles(seqsets: SeqSets, selection: Selection, measured: Measured) -> sparse.csr_matrix:
+def _mean_deciles(seqsets: SeqSets, selection: Selection, measured: MeasuredItems) -> sparse.csr_matrix:
     """Return [pairs of an example and a set, items]; no entry where an item was not measured."""
     token = selection.values(seqsets.tokens)
     is_measured = measured.item[token] >= 0

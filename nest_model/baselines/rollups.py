@@ -8,7 +8,7 @@ from scipy import sparse
 
 from nest_model.baselines.counts import count_features
 from nest_model.data.code_groups import groups_of
-from nest_model.data.measured import Measured
+from nest_model.data.measured import MeasuredItems
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 
@@ -54,7 +54,7 @@ def rollup_features(
 
 def _memberships(tokens: pa.Table) -> sparse.csr_matrix:
     """Return f32 [tokens, tokens and groups]: 1 where a token counts, which is for itself and for its groups."""
-    measured = Measured.of(tokens)
+    measured = MeasuredItems.of(tokens)
     groups: dict[str, int] = {}
     rows, columns = [], []
     for place, (kind, code) in enumerate(

@@ -16,14 +16,14 @@ from nest_model.baselines.logistic import fit_logistic
 from nest_model.baselines.previous_stay import previous_stay_features
 from nest_model.baselines.rollups import rollup_features
 from nest_model.data.history import select
-from nest_model.data.labels import Labels, why_not_trainable, write_scores
-from nest_model.data.measured import Measured
-from nest_model.data.predictions import WITHOUT_PRETRAINING, YARDSTICKS, of_yardstick
+from nest_model.data.labels import Labels, untrainable_reason, write_scores
+from nest_model.data.measured import MeasuredItems
+from nest_model.data.predictions import WITHOUT_PRETRAINING, YARDSTICKS, yardstick_predictions
 from nest_model.data.selection import Selection, limit_context
 from nest_model.data.seqsets import SeqSets
 from nest_model.data.vocabulary import read_tokens
 from nest_model.evaluation.metrics import evaluate, headline
-from nest_model.training.not_trainable import forget, give_up
+from nest_model.training.not_trainable import remove_model_outputs, write_not_trainable
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError
 from schemas.io.outputs import remove_empty, remove_outputs, write_json, write_text
@@ -96,8 +96,8 @@ def run(
     table = Labels.read(labels)
     _remove(out, predictions, which)
     remove_outputs(out / "removals.json")  # of an earlier NEST
-    if (reason := why_not_trainable(table)) is not None:
-        give_up(table, reason, out, predictions, telemetry)
+    if (reason := untrainable_reason(table)) is not None:
+        write_not_trainable(table, reason, out, predictions, telemetry)
         return
     seqsets = SeqSets.read(seqset)
     tokens = read_tokens(vocab, seqsets.vocab_sha256)
@@ -105,7 +105,7 @@ def run(
     selection = select(seqsets, table.task.features, *rows)
     task = _Task(table, seqsets, tokens, selection, pretrained, boosted, seed, telemetry)
     names = [name for name in _FITS if which == "all" or name == YARDSTICKS[0]]
-    results = {name: _scored(task, name, of_yardstick(predictions, name)) for name in names}
+    results = {name: _scored(task, name, yardstick_predictions(predictions, name)) for name in names}
     write_text(out / "README.md", _card(task, results))
     write_json(out / "metrics.json", {"yardsticks": results})
     remove_outputs(out / "not_trainable.json")
@@ -118,13 +118,13 @@ def _remove(out: Path, predictions: Path, which: Which) -> None:
     NEST without pretraining is trained by another command, which goes on where it was stopped.
     """
     for name in _FITS:
-        file = of_yardstick(predictions, name)
+        file = yardstick_predictions(predictions, name)
         remove_outputs(file)
         if file != predictions:
             remove_empty(file.parent)
     if which == "default":
-        model, file = out / WITHOUT_PRETRAINING, of_yardstick(predictions, WITHOUT_PRETRAINING)
-        forget(model, file)
+        model, file = out / WITHOUT_PRETRAINING, yardstick_predictions(predictions, WITHOUT_PRETRAINING)
+        remove_model_outputs(model, file)
         for folder in (model, file.parent):
             remove_empty(folder)
 
@@ -139,7 +139,7 @@ def _scored(task: _Task, name: str, predictions: Path) -> dict[str, Any]:
 
 
 def _logistic(task: _Task) -> _Fit | str:
-    measured = Measured.of(task.tokens)
+    measured = MeasuredItems.of(task.tokens)
     features = _common(task, previous_stay_features(task.seqsets, task.selection, measured, len(task.tokens)))
     if features is None:
         return NOTHING_COMMON

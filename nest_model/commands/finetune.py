@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from nest_model.data.labels import Labels, why_not_trainable, write_scores
-from nest_model.data.predictions import WITHOUT_PRETRAINING, of_the_probe
+from nest_model.data.labels import Labels, untrainable_reason, write_scores
+from nest_model.data.predictions import WITHOUT_PRETRAINING, probe_predictions
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.linear_probe import fit_probe
 from nest_model.evaluation.metrics import evaluate, headline
@@ -25,10 +25,16 @@ from nest_model.training.freezing import freeze_blocks
 from nest_model.training.fsdp import whole_weights
 from nest_model.training.memory import within_memory
 from nest_model.training.model_card import classifier_readme
-from nest_model.training.not_trainable import give_up
+from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.recipe import FINETUNING, SEVERAL_CLASSES, Recipe
 from nest_model.training.runtime import Runtime
-from nest_model.training.seeds import finished_metrics, further_seeds, model_of_seed, run_record, train_seeds
+from nest_model.training.seeds import (
+    finished_metrics,
+    list_other_seeds,
+    model_of_seed,
+    run_record,
+    train_seeds,
+)
 from nest_model.training.state import StateFolder
 from nest_model.training.telemetry import Telemetry
 from nest_model.training.trainer import fit
@@ -66,7 +72,7 @@ def finetune_seeds(
     origins = {seed: model_of_seed(pretrained, seed) for seed in seeds[1:] if pretraining_seeds}
     _refuse_other_pretraining(pretrained, origins)
     fabric = runtime.fabric
-    skip_finished = fabric.broadcast(len(seeds) > 1 or bool(further_seeds(out)))
+    skip_finished = fabric.broadcast(len(seeds) > 1 or bool(list_other_seeds(out)))
 
     def train(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float] | None:
         return finetune(
@@ -122,10 +128,10 @@ def finetune(
     """
     began, fabric, telemetry = time.monotonic(), runtime.fabric, runtime.telemetry
     table = Labels.read(labels)
-    reason = why_not_trainable(table)
+    reason = untrainable_reason(table)
     if reason is not None:
         if fabric.is_global_zero:
-            give_up(table, reason, out, predictions, telemetry)
+            write_not_trainable(table, reason, out, predictions, telemetry)
         return None
     seqsets = SeqSets.read(seqset)
     encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
@@ -140,7 +146,7 @@ def finetune(
             f"{pretrained / 'config.json'}: training.preset is none of {', '.join(recipes)}; train the model again."
         )
     usual = recipes[parent.training["preset"]].for_examples(int(np.count_nonzero(table.split == "train")))
-    chosen = usual.changed(**recipe)
+    chosen = usual.with_changes(**recipe)
     torch.manual_seed(seed)
     trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
     origin = checkpoint.weights_sha256(pretrained) if start == "pretrained" else start
@@ -155,8 +161,8 @@ def finetune(
         telemetry.result(result)
         return result
     # before the encoder is trained
-    rows = within_memory(trainee.frozen, trainee, runtime) if start == "pretrained" else None
-    log.info("%s: %s", table.task.cohort, trainee.words)
+    rows = within_memory(trainee.frozen_features, trainee, runtime) if start == "pretrained" else None
+    log.info("%s: %s", table.task.cohort, trainee.context_summary)
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
     probability, (metrics, _) = within_memory(
@@ -184,7 +190,7 @@ def finetune(
         probe, chosen_by = fit_probe(table, rows, seed=seed)
         probe.save(out / "probe.safetensors")
         probabilities = probe.probabilities(rows, table.task.label_type)
-        frozen = _judge(of_the_probe(predictions), table, "probe", probabilities)
+        frozen = _judge(probe_predictions(predictions), table, "probe", probabilities)
         content["probe"] = {"validation": chosen_by, "test": frozen}
     if fabric.world_size == 1:  # elsewhere the weights may lie in parts
         content["attention"] = within_memory(trainee.attention, trainee, runtime)
@@ -219,7 +225,7 @@ def _refuse_other_pretraining(first: Path, origins: Mapping[int, Path]) -> None:
 def _outputs(out: Path, predictions: Path, start: Start) -> list[Path]:
     """Return the files a training writes before its `metrics.json`."""
     names = checkpoint.FILES if start == "fresh" else (*checkpoint.FILES, "probe.safetensors")
-    scores = [predictions] if start == "fresh" else [predictions, of_the_probe(predictions)]
+    scores = [predictions] if start == "fresh" else [predictions, probe_predictions(predictions)]
     return [
         *(out / name for name in names),
         *(path for file in scores for path in (file, file.parent / "metrics.json")),
@@ -263,7 +269,7 @@ def _run_key(
     digest = hashlib.sha256(origin.encode())
     encoder = trainee.module.encoder
     digest.update(encoder.config.to_json().encode() + encoder.item_of_token.cpu().numpy().tobytes())
-    digest.update(json.dumps([recipe.of_the_result(), seed, key, *sorted(freeze)]).encode())
-    for part in trainee.content():
+    digest.update(json.dumps([recipe.result_fields(), seed, key, *sorted(freeze)]).encode())
+    for part in trainee.fingerprint():
         digest.update(part)
     return digest.hexdigest()

@@ -12,7 +12,7 @@ from nest_model.options import (
     Options,
     PretrainingOptions,
     add_flags,
-    known_preset,
+    preset_choice,
     preset_for,
     take_options,
 )
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     _paths(pretrain, "seqset", "subjects", "vocab", "out")
     pretrain.add_argument(
         "--model",
-        type=known_preset,
+        type=preset_choice,
         default="auto",
         metavar="{" + ",".join(("auto", *PRESETS)) + "}",
         help="its preset; auto: tiny on a CPU, paper on a GPU",
@@ -279,10 +279,10 @@ def _train(
     row_budget: int | None,
     **options,
 ) -> None:
-    from nest_model.training.device import start
+    from nest_model.training.device import launch_fabric
     from nest_model.training.runtime import Runtime
 
-    fabric = start(device, precision, threads=threads, strategy=strategy)
+    fabric = launch_fabric(device, precision, threads=threads, strategy=strategy)
     run(
         runtime=Runtime(fabric, telemetry, stop, seconds_between_states, lower_row_budget),
         recipe={"epochs": changed.epochs, "learning_rate": changed.learning_rate, "row_budget": row_budget},
@@ -292,16 +292,16 @@ def _train(
 
 def _predict(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
     from nest_model.commands import predict
-    from nest_model.training.device import start
+    from nest_model.training.device import launch_fabric
 
-    predict.predict(fabric=start(device, precision, threads=threads), **options)
+    predict.predict(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
 def _next_set(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
     from nest_model.next_set import score
-    from nest_model.training.device import start
+    from nest_model.training.device import launch_fabric
 
-    score.score_next_sets(fabric=start(device, precision, threads=threads), **options)
+    score.score_next_sets(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
 def _lightgbm(*, stop: StopRequest, telemetry: Telemetry, out: Path, predictions: Path, **options) -> None:
@@ -324,9 +324,9 @@ def _yardsticks(*, stop: StopRequest, **options) -> None:
 
 def _removals(*, device: str, precision: str, threads: int, seed: int, stop: StopRequest, **options) -> None:
     from nest_model.commands import removals
-    from nest_model.training.device import start
+    from nest_model.training.device import launch_fabric
 
-    removals.run(fabric=start(device, precision, threads=threads), **options)
+    removals.run(fabric=launch_fabric(device, precision, threads=threads), **options)
 
 
 def _audit(*, stop: StopRequest, **options) -> None:

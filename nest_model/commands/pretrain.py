@@ -14,15 +14,15 @@ import torch
 
 from nest_model.config import ModelConfig
 from nest_model.data.code_groups import CodeGroups
-from nest_model.data.measured import Measured
+from nest_model.data.measured import MeasuredItems
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model import checkpoint
 from nest_model.training.memory import within_memory
 from nest_model.training.model_card import pretrained_readme
-from nest_model.training.pretraining_task import Patients, Pretraining
+from nest_model.training.pretraining_task import Pretraining, PretrainingPatients
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.runtime import Runtime
-from nest_model.training.seeds import finished_metrics, further_seeds, run_record, train_seeds
+from nest_model.training.seeds import finished_metrics, list_other_seeds, run_record, train_seeds
 from nest_model.training.state import StateFolder
 from nest_model.training.telemetry import Telemetry
 from nest_model.training.trainer import fit
@@ -34,7 +34,7 @@ log = logging.getLogger("nest")
 def pretrain_seeds(*, seeds: Sequence[int], out: Path, runtime: Runtime, **values: Any) -> None:
     """Pretrain with each seed, as `pretrain` does; of several, one that is trained already is not trained again."""
     fabric = runtime.fabric
-    skip_finished = fabric.broadcast(len(seeds) > 1 or bool(further_seeds(out)))
+    skip_finished = fabric.broadcast(len(seeds) > 1 or bool(list_other_seeds(out)))
 
     def train(seed: int, model: Path, _: Path, telemetry: Telemetry) -> dict[str, float]:
         return pretrain(
@@ -86,16 +86,16 @@ def pretrain(
     began, fabric = time.monotonic(), runtime.fabric
     if model == "auto":
         model = "tiny" if fabric.device.type == "cpu" else "paper"
-    patients = Patients.read(seqset, subjects)
+    patients = PretrainingPatients.read(seqset, subjects)
     if position is not None:
         changes["cse_position"] = position
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
     config = ModelConfig.preset(model, len(tokens), **changes)
-    chosen = PRETRAINING[model].for_examples(len(patients.train)).changed(**recipe)
+    chosen = PRETRAINING[model].for_examples(len(patients.train)).with_changes(**recipe)
     torch.manual_seed(seed)
     code_groups = CodeGroups.of(tokens) if chosen.shares_embeddings else None
-    trainee = Pretraining(patients, config, chosen, runtime, code_groups, Measured.of(tokens).item)
-    for sentence in (foreseen := trainee.foreseen):
+    trainee = Pretraining(patients, config, chosen, runtime, code_groups, MeasuredItems.of(tokens).item)
+    for sentence in (foreseen := trainee.warnings):
         log.warning("%s", sentence)
     key_of_run = run_key(config, chosen, seed, patients, key)
     outputs = [out / name for name in checkpoint.FILES]
@@ -107,7 +107,9 @@ def pretrain(
         result = _result(content)
         runtime.telemetry.result(result)
         return result
-    log.info("pretraining %s (%.2f M weights) on %s", model, trainee.weights / 1e6, trainee.context_words)
+    log.info(
+        "pretraining %s (%.2f M weights) on %s", model, trainee.num_parameters / 1e6, trainee.context_summary
+    )
     reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
 
     metrics = within_memory(
@@ -118,7 +120,7 @@ def pretrain(
     weights = trainee.whole_weights()
     if not fabric.is_global_zero:
         return {}
-    beside_guesses = trainee.beside_guesses(metrics)
+    beside_guesses = trainee.compare_with_guesses(metrics)
     judged = (
         beside_guesses["not_judged"] if len(patients.val) else []
     )  # without them it was said at the start
@@ -139,10 +141,12 @@ def _result(content: Mapping[str, Any]) -> dict[str, float]:
     return content["validation"] | {"epochs": len(content["history"])}
 
 
-def run_key(config: ModelConfig, recipe: Recipe, seed: int, patients: Patients, key: str = "") -> str:
+def run_key(
+    config: ModelConfig, recipe: Recipe, seed: int, patients: PretrainingPatients, key: str = ""
+) -> str:
     """Return what a saved state must agree on with the run that would go on from it."""
     digest = hashlib.sha256(config.to_json().encode())
-    digest.update(json.dumps([recipe.of_the_result(), seed, key]).encode())
+    digest.update(json.dumps([recipe.result_fields(), seed, key]).encode())
     digest.update(patients.seqsets.content_sha256().encode())
     digest.update(patients.train.tobytes() + patients.val.tobytes())
     return digest.hexdigest()

@@ -95,7 +95,7 @@ def removals(
         }
         for place, (name, events) in enumerate(parts.items())
     ]
-    progress.tell()
+    progress.report()
     return {
         "scores": {metric: one.json() for metric, one in whole.items()},
         "removals": found,

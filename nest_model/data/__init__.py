@@ -1,1 +1,1 @@
-"""Shards to batches: reading, selecting and packing sets; labels and predictions."""
+"""From shards to batches: read, select and pack sets; labels and predictions."""

@@ -1,6 +1,6 @@
-"""The one function that decides what a model may see of a patient before a prediction, whatever the model.
+"""The one function that decides what any model may see of a patient before a prediction.
 
-Torch-free, vectorised, and on whole microseconds: no float hour ever decides what was known.
+Free of torch, vectorised, and on whole microseconds: float hours never decide what was known.
 """
 
 from collections.abc import Iterator
@@ -24,15 +24,15 @@ def select(
     encounter_id: np.ndarray,
     predict_at_us: np.ndarray,
 ) -> Selection:
-    """Select the history of each (subject, index encounter) as it was known at `predict_at_us`.
+    """Select the history of each (patient, index encounter) as known at `predict_at_us`.
 
-    Sets up to the index in (start, encounter_id) order; in them the events with `available_at <= predict_at`
-    (clock `time`: `time < predict_at`), without `drop_types`, and without `drop_from_index` in the index set.
-    Under `since` only events after that time, and no leading set that neither starts nor keeps an event there.
-    The index set stays even when nothing is left in it.
+    The history holds the sets up to the index set, in (start, encounter_id) order, and in them the events with
+    `available_at <= predict_at` (clock `time`: `time < predict_at`), except `drop_types`, and except
+    `drop_from_index` in the index set. Under `since` it holds only events after that time, and leading sets that
+    neither start nor keep an event after it are dropped. The index set stays even when it is empty.
 
     Raises:
-        InputError: an encounter is not in the shards, or a prediction lies before its encounter's start.
+        InputError: an encounter is not in the shards, or a prediction precedes the start of its encounter.
     """
     target = seqsets.locate(subject_id, encounter_id)
     early = np.count_nonzero(predict_at_us < seqsets.start_us[target])
@@ -50,11 +50,11 @@ def select(
 
 
 def leak_count(seqsets: SeqSets, selection: Selection, features: Features, predict_at_us: np.ndarray) -> int:
-    """Count the examples whose selection holds an event later than its prediction, or one that none may hold.
+    """Count the examples whose selection holds an event later than the prediction, or of a forbidden kind.
 
-    Looks at what was selected, not at how: the latest clock of each example against its prediction, and the
-    kinds found, so that a mistake in `select` shows here. Whatever its clock says, no ICD code of the index set may be
-    seen before that has ended; the paper's clock alone lets it.
+    Checks the selected events, not how they were selected: each example's latest clock against its prediction, and the
+    kinds present, so that a mistake in `select` shows here. Under the clock `available_at` an ICD code of the index set
+    is forbidden before that set has ended, whatever its own clock says; only the paper's clock allows it.
     """
     parts = (np.arange(chunk.start, chunk.stop) for chunk in _chunks(selection.rows))
     return sum(_leak_count(seqsets, selection.take(part), features, predict_at_us[part]) for part in parts)
@@ -73,14 +73,14 @@ def _leak_count(seqsets: SeqSets, selection: Selection, features: Features, pred
     owner = np.searchsorted(bounds, np.arange(len(events)), side="right") - 1
     home = np.searchsorted(seqsets.event_offsets, events, side="right") - 1
     kinds = seqsets.kinds[events]
-    dropped = np.isin(kinds, [KINDS.index(kind) for kind in features.drop_types])
+    is_forbidden = np.isin(kinds, [KINDS.index(kind) for kind in features.drop_types])
     in_index = home == selection.target_set[owner]
-    dropped |= in_index & np.isin(kinds, [KINDS.index(kind) for kind in features.drop_from_index])
+    is_forbidden |= in_index & np.isin(kinds, [KINDS.index(kind) for kind in features.drop_from_index])
     if features.clock == "available_at":
         end_us = seqsets.end_us[selection.target_set]
         goes_on = (end_us == NO_TIME) | (predict_at_us < end_us)
-        dropped |= in_index & goes_on[owner] & _is_kind(CODED_AT_THE_END)[kinds]
-    leaks[owner[dropped | (home > selection.target_set[owner])]] = True
+        is_forbidden |= in_index & goes_on[owner] & _is_kind(CODED_AT_THE_END)[kinds]
+    leaks[owner[is_forbidden | (home > selection.target_set[owner])]] = True
     return int(np.count_nonzero(leaks))
 
 
@@ -107,19 +107,20 @@ def _select_chunk(
     if since_us is not None:
         keep &= clock_us > since_us[example][pair]
 
-    kept = np.bincount(pair[keep], minlength=len(sets))
-    place = np.uint32 if seqsets.events < 2**32 else np.int64  # of a whole cohort these are gigabytes
-    selection = Selection.of_events(first, target, kept, events[keep].astype(place))
+    event_counts = np.bincount(pair[keep], minlength=len(sets))
+    # for a whole cohort these indices take gigabytes
+    place = np.uint32 if seqsets.events < 2**32 else np.int64
+    selection = Selection.of_events(first, target, event_counts, events[keep].astype(place))
     if since_us is None:
         return selection
     starts_inside = seqsets.start_us[sets] > since_us[example]
-    return _without_leading(selection, keep_pair=starts_inside | (kept > 0) | is_index)
+    return _without_leading(selection, keep_pair=starts_inside | (event_counts > 0) | is_index)
 
 
 def _since(
     seqsets: SeqSets, features: Features, target: np.ndarray, predict_at_us: np.ndarray
 ) -> np.ndarray | None:
-    """[examples] after which time features begin; None: with the history."""
+    """Return [examples], the time after which events count; None: no limit."""
     if features.since_us is None:
         return None
     anchor = predict_at_us if features.since_anchor == "predict_at" else seqsets.start_us[target]
@@ -127,13 +128,13 @@ def _since(
 
 
 def _without_leading(selection: Selection, *, keep_pair: np.ndarray) -> Selection:
-    """Drop the sets before an example's first one to keep; they hold no event."""
+    """Drop the sets before each example's first set to keep; they hold no event."""
     position = np.where(keep_pair, selection.sets, np.iinfo(np.int64).max)
     return selection.from_set(np.minimum.reduceat(position, selection.set_offsets[:-1]))
 
 
 def _is_kind(kinds: tuple[str, ...]) -> np.ndarray:
-    """[256] whether a stored kind is one of these names."""
+    """Return bool [256], whether a stored kind is one of these names."""
     table = np.zeros(256, dtype=bool)
     table[[KINDS.index(kind) for kind in kinds]] = True
     return table
@@ -156,12 +157,12 @@ def _concatenate(chunks: list[Selection]) -> Selection:
 
 
 def add_months(times_us: np.ndarray, months: int) -> np.ndarray:
-    """Add calendar months to times in microseconds; a day the month has not becomes its last."""
+    """Add calendar months to times in microseconds; a day beyond the month's end becomes its last day."""
     times = times_us.astype("datetime64[us]")
     month = times.astype("datetime64[M]")
     day = (times.astype("datetime64[D]") - month.astype("datetime64[D]")).astype(np.int64)
     clock = times - times.astype("datetime64[D]")
     target = month + months
     days = ((target + 1).astype("datetime64[D]") - target.astype("datetime64[D]")).astype(np.int64)
-    moved = target.astype("datetime64[D]") + np.minimum(day, days - 1)
-    return (moved.astype("datetime64[us]") + clock).astype(np.int64)
+    dates = target.astype("datetime64[D]") + np.minimum(day, days - 1)
+    return (dates.astype("datetime64[us]") + clock).astype(np.int64)

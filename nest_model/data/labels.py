@@ -1,4 +1,4 @@
-"""A label table as arrays, and predictions/1 written from it: who, when, what is true, and which split."""
+"""Label tables as arrays, and predictions/1 tables written from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,21 +14,21 @@ from schemas.tables.labels import Task, labels_schema, predictions_schema, read_
 
 @dataclass(frozen=True)
 class Labels:
-    """Rows of labels/1 of one task; `label` stays the Arrow column, to be handed on as it is."""
+    """Rows of one task's labels/1; `label` stays an Arrow column, to be written out unchanged."""
 
     task: Task
     subject_id: np.ndarray
     encounter_id: np.ndarray
     predict_at_us: np.ndarray
-    label: pa.ChunkedArray | None  # None: not known, new patients
+    label: pa.ChunkedArray | None  # None: unknown, for new patients
     split: np.ndarray  # str
 
     @classmethod
     def read(cls, path: Path) -> "Labels":
-        """Read labels.parquet and the task in its metadata.
+        """Read a labels table and the task in its metadata.
 
         Raises:
-            ContractError: no such file, another contract, or no task in it.
+            ContractError: the file is missing, has another contract, or holds no task.
         """
         task = read_task(path)
         table = read_table(path, labels_schema(task.label_type))
@@ -45,7 +45,7 @@ class Labels:
         return len(self.subject_id)
 
     def take(self, rows: np.ndarray) -> "Labels":
-        """Return some of the rows, in the order given."""
+        """Return the given rows, in the order given."""
         return replace(
             self,
             subject_id=self.subject_id[rows],
@@ -60,8 +60,8 @@ class Labels:
         return truth_table(_one_array(self.label), self.task.label_type, classes)
 
 
-def why_not_trainable(labels: Labels) -> str | None:
-    """Say why nothing can be learnt or judged from these labels; None: it can."""
+def untrainable_reason(labels: Labels) -> str | None:
+    """Return why a task cannot be learnt or evaluated from these labels; None: it can."""
     for split in ("train", "val", "test"):
         if not (labels.split == split).any():
             return f"no row in the {split} split"
@@ -86,11 +86,11 @@ def write_predictions(
     probability: np.ndarray,
     split: np.ndarray,
 ) -> None:
-    """Write predictions/1, the task in its metadata.
+    """Write predictions/1 with the task in its metadata.
 
     Args:
-        task: of the classes scored, which may be a part of the label's.
-        label: None where none is known. probability: [rows, classes], of a bool [rows, 1]: of true.
+        task: its classes are those scored, which may be fewer than the label's.
+        label: None: unknown. probability: [rows, classes]; for a bool task [rows, 1], the probability of true.
     """
     schema = predictions_schema(task.label_type)
     rows, classes = probability.shape
@@ -112,10 +112,10 @@ def write_predictions(
 def write_scores(
     path: Path, labels: Labels, model: str, probability: np.ndarray, classes: tuple[str, ...] | None = None
 ) -> None:
-    """Write what `<cohort>_<model>` predicts for every row of a task's labels, as `write_predictions` does.
+    """Write the predictions of `<cohort>_<model>` for every row of a task's labels, see `write_predictions`.
 
     Args:
-        classes: those scored; None: all of the task's.
+        classes: the classes scored; None: all of the task's.
     """
     task = labels.task if classes is None else labels.task.model_copy(update={"classes": classes})
     write_predictions(

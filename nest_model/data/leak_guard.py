@@ -1,4 +1,4 @@
-"""The last layer of the leak guard: look at every feature row of a cohort, after the fact."""
+"""The last layer of the leak guard: check every feature row of a cohort after selection."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from nest_model.data.seqsets import SeqSets
 
 
 def count_leaks(seqset: Path, labels: Path) -> tuple[int, int]:
-    """Return how many predictions of a cohort would see what came later (or a dropped kind), and how many there are."""
+    """Count a cohort's predictions that would see a later event or a dropped kind; return (leaks, predictions)."""
     seqsets, rows = SeqSets.read(seqset), Labels.read(labels)
     features, predict_at_us = rows.task.features, rows.predict_at_us
     if not len(rows):

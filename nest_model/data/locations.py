@@ -1,4 +1,4 @@
-"""Where sets lie on disk: the rows of their shards, to look a fault up by; no id, no value."""
+"""Locate sets on disk, by shard and row, for error messages that hold no id and no value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class ShardRows:
-    """Neighbouring rows of one shard, counted from 0, both inclusive."""
+    """A run of neighbouring rows of one shard; rows count from 0, both ends inclusive."""
 
     shard: str
     first_row: int
@@ -24,19 +24,19 @@ class ShardRows:
 
 
 def shard_rows(seqsets: SeqSets, selection: Selection) -> list[ShardRows]:
-    """Return the rows the sets of these examples are read from, in the order of the shards."""
+    """Return the shard rows that hold the sets of these examples, in the order of the shards."""
     sets = np.unique(selection.sets)
     shard = np.searchsorted(seqsets.shard_offsets, sets, side="right") - 1
     new = np.flatnonzero(np.r_[True, (np.diff(sets) > 1) | (np.diff(shard) > 0)])
-    found = []
-    for run, at in zip(np.split(sets, new[1:]), shard[new].tolist(), strict=True):
-        first, last = run[[0, -1]] - seqsets.shard_offsets[at]
-        found.append(ShardRows(seqsets.shard_names[at], int(first), int(last)))
-    return found
+    rows = []
+    for run, shard_index in zip(np.split(sets, new[1:]), shard[new].tolist(), strict=True):
+        first, last = run[[0, -1]] - seqsets.shard_offsets[shard_index]
+        rows.append(ShardRows(seqsets.shard_names[shard_index], int(first), int(last)))
+    return rows
 
 
-def in_words(rows: Sequence[ShardRows]) -> str:
-    """Return the first few of them, and how many more there are."""
-    shown = ", ".join(str(one) for one in rows[:_SHOWN])
-    more = len(rows) - _SHOWN
-    return shown + (f" and {more:,} more" if more > 0 else "")
+def describe_rows(rows: Sequence[ShardRows]) -> str:
+    """Return the first few runs of rows as text, with the number of the rest."""
+    listing = ", ".join(str(run) for run in rows[:_SHOWN])
+    num_omitted = len(rows) - _SHOWN
+    return listing + (f" and {num_omitted:,} more" if num_omitted > 0 else "")

@@ -1,4 +1,4 @@
-"""The items of a vocabulary that are measured: a token of theirs is the item and the decile of the value."""
+"""Measured items of a vocabulary: their tokens name an item and the decile of its value."""
 
 import re
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ _VALUED = ("LAB", "VIT")
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Of each token, in the order of their ids, which item it measures and the decile; of another kind -1 and 0."""
+class MeasuredItems:
+    """The item and decile of each token, in order of token id; -1 and 0 for tokens that measure nothing."""
 
     items: tuple[str, ...]  # LAB:50912 …
     item: np.ndarray  # i64 [tokens]
@@ -21,7 +21,7 @@ class Measured:
 
     @classmethod
     def of(cls, tokens: pa.Table) -> Self:
-        """Read token and kind of the tokens with an id, vocab/1."""
+        """Build the items from token and kind of a vocab/1 table sorted by token id."""
         item, decile = np.full(len(tokens), -1, dtype=np.int64), np.zeros(len(tokens))
         places: dict[str, int] = {}
         for place, (token, kind) in enumerate(

@@ -1,6 +1,6 @@
-"""Packed rows: what every model call reads. No padding; offsets alone say where sets and subjects begin.
+"""Packed rows, the input of every model call: no padding; offsets mark where sets and patients begin.
 
-Everything random is drawn from (seed, epoch), so a run continues in the middle of an epoch from two numbers.
+All randomness is drawn from (seed, epoch), so a run can resume in the middle of an epoch from two numbers.
 """
 
 from collections.abc import Iterator
@@ -19,31 +19,29 @@ from schemas.tables.vocab import CLS
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Whole subjects, concatenated; each set is its [CLS] row and then its event rows, in the set's order."""
+    """Whole patients, concatenated; each set is a [CLS] row followed by its event rows, in the set's order."""
 
     tokens: Tensor  # i64 [rows]
     hours: Tensor  # f32 [rows], since the set's start; 0 for [CLS] and for the [MASK] row of a masked set
-    key_bias: (
-        Tensor  # f64 [rows], added to the attention scores of this key: log of how many rows it stands for
-    )
+    # f64 [rows], added to the attention scores of this key: log of the number of rows it stands for
+    key_bias: Tensor
     set_offsets: Tensor  # i64 [sets + 1], in rows
     subject_offsets: Tensor  # i64 [subjects + 1], in sets
-    days: Tensor  # f64 [sets], the position of the set on its subject's line
+    days: Tensor  # f64 [sets], the set's position in its patient's history
 
     @classmethod
     def from_events(
         cls, tokens: Tensor, hours: Tensor, events_per_set: Tensor, sets_per_subject: Tensor, days: Tensor
     ) -> Self:
-        """Pack events laid end to end (set by set, subject by subject), putting a [CLS] before each set.
+        """Pack concatenated events (set by set, patient by patient), with a [CLS] before each set.
 
         Args:
             tokens: i64 [events]. hours: f32 [events].
             events_per_set: i64 [sets], 0 allowed. sets_per_subject: i64 [subjects]. days: f64 [sets].
         """
         set_offsets = offsets(events_per_set + 1)
-        rows = (
-            torch.arange(len(tokens)) + torch.repeat_interleave(events_per_set) + 1
-        )  # a [CLS] per set so far
+        # event i moves down by one [CLS] for each set so far
+        rows = torch.arange(len(tokens)) + torch.repeat_interleave(events_per_set) + 1
         packed_tokens = torch.full((int(set_offsets[-1]),), CLS).index_copy_(0, rows, tokens)
         packed_hours = torch.zeros(len(packed_tokens)).index_copy_(0, rows, hours)
         return cls(
@@ -57,17 +55,17 @@ class PackedBatch:
 
     @property
     def cls_rows(self) -> Tensor:
-        """The [CLS] row of every set, i64 [sets]."""
+        """The [CLS] row of each set, i64 [sets]."""
         return self.set_offsets[:-1]
 
     @property
     def set_of_row(self) -> Tensor:
-        """The set every row belongs to, i64 [rows]."""
+        """The set of each row, i64 [rows]."""
         return torch.repeat_interleave(self.set_offsets.diff())
 
     @property
     def rows(self) -> np.ndarray:
-        """The rows of every subject, i64 [subjects]; of a batch on the CPU."""
+        """The number of rows of each patient, i64 [subjects]; for a batch on the CPU."""
         return self.set_offsets[self.subject_offsets].diff().numpy()
 
     @property
@@ -79,7 +77,7 @@ class PackedBatch:
         return len(self.set_offsets) - 1
 
     def slice_subjects(self, first: int, end: int) -> Self:
-        """Return the subjects `first` … `end - 1` as a batch of their own."""
+        """Return the patients `first` … `end - 1` as a batch."""
         first_set, end_set = self.subject_offsets[[first, end]].tolist()
         first_row, end_row = self.set_offsets[[first_set, end_set]].tolist()
         return type(self)(
@@ -97,18 +95,18 @@ class PackedBatch:
 
 
 def offsets(lengths: Tensor) -> Tensor:
-    """Return where each of the pieces begins, and where the last ends: i64 [pieces + 1]."""
+    """Turn lengths into offsets starting at 0: [pieces] → i64 [pieces + 1]."""
     return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
 
 
 def epoch_steps(examples: int, per_step: int, *, seed: int, epoch: int) -> list[np.ndarray]:
-    """Shuffle the examples of one epoch into steps; the last step holds what is left."""
+    """Shuffle the examples of one epoch into steps; the last step holds the rest."""
     order = np.random.default_rng([seed, epoch]).permutation(examples)
     return np.split(order, range(per_step, examples, per_step))
 
 
 def micro_batches(rows: np.ndarray, row_budget: int) -> Iterator[slice]:
-    """Cut examples into runs of at most `row_budget` rows together; a longer example goes alone."""
+    """Cut examples into runs of at most `row_budget` rows; a longer example is a run of its own."""
     first, total = 0, 0
     for place, size in enumerate(rows.tolist()):
         if total and total + size > row_budget:
@@ -120,7 +118,7 @@ def micro_batches(rows: np.ndarray, row_budget: int) -> Iterator[slice]:
 
 
 def pack(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> PackedBatch:
-    """Lay the selected events end to end, a [CLS] before each set, with the position the config asks for."""
+    """Pack the selected events, with the config's position for each set."""
     return PackedBatch.from_events(
         tokens=torch.from_numpy(selection.values(seqsets.tokens).astype(np.int64)),
         hours=torch.from_numpy(selection.values(seqsets.hours)),
@@ -131,12 +129,12 @@ def pack(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> PackedB
 
 
 def seed_of(*numbers: int) -> int:
-    """Return a 63-bit seed from a few whole numbers."""
+    """Derive a 63-bit seed from a few whole numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def _position(seqsets: SeqSets, selection: Selection, config: ModelConfig) -> np.ndarray:
-    """[pairs] days as stored, or the set's number within its subject."""
+    """Return [pairs], days as stored, or the set's number within its patient."""
     sets = selection.sets
     if config.cse_position == "index":
         return sets - seqsets.first_set[sets]

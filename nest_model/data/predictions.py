@@ -1,4 +1,4 @@
-"""Predictions of one model as arrays: what every metric and every picture is made from."""
+"""Predictions of one model as arrays, the input of every metric and figure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,111 +16,118 @@ from schemas.suppress import SMALLEST_SHOWN
 from schemas.tables.labels import Task, predictions_schema, read_task
 
 WITHOUT_PRETRAINING = "without_pretraining"
-"""NEST, fine-tuned from fresh weights."""
+"""The model that is NEST fine-tuned from fresh weights."""
 
 YARDSTICKS = ("logistic", "lightgbm_cut", "lightgbm_rollups", WITHOUT_PRETRAINING)
-"""Models to be compared with, beside LightGBM on everything."""
+"""Baselines besides LightGBM on all features."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Labels and probabilities of one model, row by row; bool tasks have one column, others one per class."""
+    """Labels and probabilities of one model, row by row; a bool task has one column, others one per class."""
 
     task: Task
-    classes: tuple[str, ...]  # of the columns; bool: ("true",)
+    classes: tuple[str, ...]  # one per column; bool: ("true",)
     model: str
     subject_id: np.ndarray  # i64 [rows]
     encounter_id: np.ndarray  # i64 [rows]
     split: np.ndarray  # str [rows]
     truth: np.ndarray  # bool [rows, classes]
     probability: np.ndarray  # f64 [rows, classes]
-    further: tuple[np.ndarray, ...] = ()  # the same of further seeds of the model
+    seed_probabilities: tuple[np.ndarray, ...] = ()  # likewise, of the model's other seeds
 
     def __len__(self) -> int:
         return len(self.subject_id)
 
     def of(self, split: str) -> Self:
+        """Return the rows of a split."""
         return self.rows(self.split == split)
 
-    def rows(self, chosen: np.ndarray) -> Self:
-        """Keep the rows a mask or an index array chooses."""
+    def rows(self, mask_or_indices: np.ndarray) -> Self:
+        """Return the rows that a mask or an index array selects."""
         names = ("subject_id", "encounter_id", "split", "truth", "probability")
-        further = tuple(one[chosen] for one in self.further)
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names}, further=further)
+        columns = {name: getattr(self, name)[mask_or_indices] for name in names}
+        seed_probabilities = tuple(values[mask_or_indices] for values in self.seed_probabilities)
+        return replace(self, **columns, seed_probabilities=seed_probabilities)
 
     def only(self, classes: Sequence[str]) -> Self:
-        """Keep these classes, in this order; the model must know them."""
+        """Return these classes alone, in this order; each must be one of the model's."""
         columns = [self.classes.index(name) for name in classes]
-        truth, probability = self.truth[:, columns], self.probability[:, columns]
-        further = tuple(one[:, columns] for one in self.further)
-        return replace(self, classes=tuple(classes), truth=truth, probability=probability, further=further)
+        return replace(
+            self,
+            classes=tuple(classes),
+            truth=self.truth[:, columns],
+            probability=self.probability[:, columns],
+            seed_probabilities=tuple(values[:, columns] for values in self.seed_probabilities),
+        )
 
     def with_probability(self, probability: np.ndarray) -> Self:
-        """Return the same rows as another model predicts them, f64 [rows, classes]."""
-        return replace(self, probability=probability, further=())
+        """Return the same rows with the probabilities of another model, f64 [rows, classes]."""
+        return replace(self, probability=probability, seed_probabilities=())
 
     def by_seed(self) -> list[Self]:
-        """Return the same rows as each seed of the model predicts them."""
-        return [self.with_probability(one) for one in (self.probability, *self.further)]
+        """Return the predictions of each seed of the model for the same rows."""
+        return [self.with_probability(values) for values in (self.probability, *self.seed_probabilities)]
 
-    def with_further(self, others: "Sequence[Predictions]") -> Self:
-        """Return these with what further seeds of the model predict for the same rows."""
-        return replace(self, further=tuple(one.probability for one in others))
+    def with_seeds(self, predictions: "Sequence[Predictions]") -> Self:
+        """Attach the predictions of the model's other seeds for the same rows."""
+        return replace(self, seed_probabilities=tuple(seed.probability for seed in predictions))
 
     @cached_property
     def patients(self) -> int:
+        """The number of distinct patients."""
         return len(np.unique(self.subject_id))
 
     @cached_property
     def positives(self) -> np.ndarray:
-        """Positive rows per class [classes]."""
+        """The number of positive rows of each class, [classes]."""
         return self.truth.sum(axis=0)
 
     def scorable(self, least: int = SMALLEST_SHOWN) -> np.ndarray:
-        """Return the columns a score may be told of, see `scorable`."""
+        """Return the columns whose score may be disclosed, see the function `scorable`."""
         return scorable(self.truth, self.subject_id, least)
 
 
 def scorable(truth: np.ndarray, subject_id: np.ndarray, least: int = SMALLEST_SHOWN) -> np.ndarray:
-    """Return the columns of a truth [rows, classes] that `least` patients have in some row, and as many lack in some.
+    """Return the columns of a truth [rows, classes] with `least` positive and `least` negative patients or more.
 
-    With fewer a score gives their number away: AUROC is a count of pairs, divided by how many there are. Rows are not
-    enough: eleven stays can be those of one patient.
+    With fewer patients a score would disclose their number: AUROC is a count of pairs divided by their number. Rows are
+    not counted, because eleven stays can belong to one patient.
     """
     return np.flatnonzero([min(patients_of(column, subject_id)) >= least for column in truth.T])
 
 
-def varying(truth: np.ndarray) -> np.ndarray:
-    """Return the columns of a truth [rows, classes] in which some rows are true and some are not."""
+def varying_columns(truth: np.ndarray) -> np.ndarray:
+    """Return the columns of a truth [rows, classes] that hold both true and false rows."""
     return np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))
 
 
 def patients_of(truth: np.ndarray, subject_id: np.ndarray) -> tuple[int, int]:
-    """Return how many patients have a true row [rows], and how many one that is not; some may have both."""
+    """Count the patients with a true row, and those with a false row, of [rows]; a patient may count in both."""
     return len(np.unique(subject_id[truth])), len(np.unique(subject_id[~truth]))
 
 
 def classes_of(task: Task) -> tuple[str, ...]:
-    """Return what the columns of `probability` are of: one per class, or the one column of a bool task."""
+    """Return the names of the columns of `probability`: one per class, or ("true",) for a bool task."""
     return ("true",) if task.label_type == "bool" else task.classes
 
 
-def of_the_probe(predictions: Path) -> Path:
-    """Return where the probe's predictions lie, of the fine-tuned model's."""
+def probe_predictions(predictions: Path) -> Path:
+    """Return the path of the probe's predictions, given the path of the fine-tuned model's."""
     return predictions.parent / "probe" / predictions.name
 
 
-def of_yardstick(predictions: Path, name: str) -> Path:
-    """Return where the predictions of one of YARDSTICKS lie, of those of the first."""
+def yardstick_predictions(predictions: Path, name: str) -> Path:
+    """Return the path of the predictions of one of YARDSTICKS, given the path of the first one's."""
     return predictions if name == YARDSTICKS[0] else predictions.parent / name / predictions.name
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Read predictions/1; rows without a label (new patients) are left out.
+    """Read predictions/1 without the rows that have no label (new patients).
 
     Raises:
-        ContractError: there is no such file, or it was written under another contract.
-        InputError: a row has more or fewer probabilities than there are classes.
+        ContractError: the file is missing or has another contract.
+        InputError: a row does not have one probability per class.
     """
     task = read_task(path)
     table = read_table(path, predictions_schema(task.label_type))
@@ -147,7 +154,7 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def truth_table(label: pa.Array | pa.ChunkedArray, label_type: str, classes: Sequence[str]) -> np.ndarray:
-    """Return labels as bool [rows, classes]; a class that is none of `classes` has no column."""
+    """Return labels as bool [rows, classes]; labels outside `classes` are ignored."""
     truth = np.zeros((len(label), len(classes)), dtype=bool)
     if label_type == "bool":
         truth[:, 0] = label.to_numpy(zero_copy_only=False)
@@ -161,12 +168,12 @@ def truth_table(label: pa.Array | pa.ChunkedArray, label_type: str, classes: Seq
     return truth
 
 
-def same_rows(one: Predictions, other: Predictions) -> bool:
-    """Whether two models were scored on the same rows and classes, so that a difference means something."""
+def same_rows(a: Predictions, b: Predictions) -> bool:
+    """Return whether two models were scored on the same rows and classes, so that they can be compared."""
     return (
-        one.classes == other.classes
-        and np.array_equal(one.encounter_id, other.encounter_id)
-        and np.array_equal(one.truth, other.truth)
+        a.classes == b.classes
+        and np.array_equal(a.encounter_id, b.encounter_id)
+        and np.array_equal(a.truth, b.truth)
     )
 
 

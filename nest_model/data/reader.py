@@ -1,8 +1,7 @@
-"""SeqSet shards, streamed into flat columns that are mapped files: memory does not grow with the data.
+"""Stream SeqSet shards into flat columns in memory-mapped files, so that memory does not grow with the data.
 
-On Linux the files never have a name, so that nothing of them is left however the process ends. They lie beside the
-shards, whose disk holds data of this size and this privacy already; where that may not be written, in the temporary
-folder.
+On Linux the files have no name, so nothing of them remains however the process ends. They lie beside the shards, whose
+disk already holds data of this size and privacy; if that folder is not writable, in the temporary folder.
 """
 
 import mmap
@@ -24,28 +23,28 @@ from schemas.io.seal import unsealed
 from schemas.io.verify import require_all, verified
 from schemas.tables.seqset import SEQSET
 
-NO_TIME = np.iinfo(np.int64).min  # an end that is not known
+NO_TIME = np.iinfo(np.int64).min  # an unknown end
 _LISTS = [field.name for field in SEQSET if pa.types.is_list(field.type)]
 _SETS_AT_A_TIME = 1_024
 
 
 @dataclass(frozen=True)
 class Shards:
-    """All shards of a folder, end to end."""
+    """All shards of a folder, concatenated."""
 
     columns: dict[str, np.ndarray]  # lists flattened, with `event_offsets`
     vocab_sha256: str
-    names: tuple[str, ...]  # of the files, in order
+    names: tuple[str, ...]  # file names, in order
     offsets: tuple[int, ...]  # [shards + 1] in sets
 
 
 def read_shards(folder: Path) -> Shards:
-    """Read a folder's shards into mapped columns.
+    """Read a folder's shards into memory-mapped columns.
 
     Raises:
-        ContractError: no shard, no set, another contract, a shard without its card or not as its card says, cards of
-            several vocabularies, or lists of a set that differ in length.
-        InputError: the columns find no room on the disk.
+        ContractError: there is no shard or no set; a shard has another contract, has no card or does not match it; the
+            cards name several vocabularies; or the lists of a set differ in length.
+        InputError: the disk has no room for the columns.
     """
     files = sorted(folder.glob("*.parquet"))
     if not files:
@@ -57,27 +56,27 @@ def read_shards(folder: Path) -> Shards:
     try:
         columns, offsets = _Columns(scratch), [0]
         for file, card in zip(files, cards, strict=True):
-            _refuse_another(file, card)
+            _refuse_changed_shard(file, card)
             for batch in _batches(file):
                 columns.append(batch)
             offsets.append(columns.sets)
-        mapped = columns.mapped()
+        arrays = columns.mapped()
     except OSError as error:
         raise InputError(
-            f"{scratch}: the shards cannot be unfolded there ({error.strerror or type(error).__name__}); it "
-            "takes about 30 bytes per token while they are read from. Free space and run again."
+            f"{scratch}: the shards cannot be unpacked there ({error.strerror or type(error).__name__}); they "
+            "take about 30 bytes per token while in use. Free disk space and run again."
         ) from None
     if columns.uneven:
         raise ContractError(
-            f"seqset/1: {columns.uneven:,} lists are not as long as `tokens`; write the shards again."
+            f"seqset/1: {columns.uneven:,} lists differ in length from `tokens`; write the shards again."
         )
-    if not len(mapped["subject_id"]):
-        raise ContractError(f"seqset/1: no set in {folder}; look at what the steps before it dropped.")
-    return Shards(mapped, vocab_sha256, tuple(file.name for file in files), tuple(offsets))
+    if not len(arrays["subject_id"]):
+        raise ContractError(f"seqset/1: no set in {folder}; check what the earlier steps dropped.")
+    return Shards(arrays, vocab_sha256, tuple(file.name for file in files), tuple(offsets))
 
 
 class _Columns:
-    """The flat columns under way."""
+    """The flat columns while they are written."""
 
     def __init__(self, folder: Path) -> None:
         self._columns = {field.name: _Column(folder, _dtype(field.type)) for field in SEQSET}
@@ -88,7 +87,7 @@ class _Columns:
         self.uneven = 0
 
     def append(self, sets: pa.RecordBatch) -> None:
-        """Write some sets behind those before them."""
+        """Append some sets to every column."""
         lengths = {name: np.diff(sets[name].offsets.to_numpy()) for name in _LISTS}
         self.uneven += sum(np.count_nonzero(lengths[name] != lengths["tokens"]) for name in _LISTS)
         for name in SEQSET.names:
@@ -104,7 +103,7 @@ class _Columns:
 
 
 class _Column:
-    """One flat column in a file without a name; what is written there is told by `write`, not by a fault of the map."""
+    """One flat column in an anonymous temporary file; a full disk fails in write(), not as SIGBUS on the mapping."""
 
     def __init__(self, folder: Path, dtype: np.dtype) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed when mapped
@@ -116,13 +115,13 @@ class _Column:
     def mapped(self) -> np.ndarray:
         with self._file as file:
             if not file.tell():
-                return np.empty(0, self._dtype)  # nothing cannot be mapped
+                return np.empty(0, self._dtype)  # an empty file cannot be mapped
             file.flush()
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), self._dtype)
 
 
 def _dtype(kind: pa.DataType) -> np.dtype:
-    """Return what a column's values are held as: times as whole microseconds."""
+    """Return the NumPy type of a column's values; times are whole microseconds."""
     values = kind.value_type if pa.types.is_list(kind) else kind
     return np.dtype(np.int64 if pa.types.is_timestamp(values) else values.to_pandas_dtype())
 
@@ -137,31 +136,31 @@ def _numpy(column: pa.Array) -> np.ndarray:
 
 
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:
-    """Yield one shard's sets, some at a time, under its contract."""
+    """Yield one shard's sets in batches, after checking its contract."""
     expected = contract_name(SEQSET)
     try:
         with pq.ParquetFile(file, memory_map=True) as shard:
-            found = (shard.schema_arrow.metadata or {}).get(b"contract", b"none").decode()
-            if found != expected or not set(SEQSET.names) <= set(shard.schema_arrow.names):
+            contract = (shard.schema_arrow.metadata or {}).get(b"contract", b"none").decode()
+            if contract != expected or not set(SEQSET.names) <= set(shard.schema_arrow.names):
                 raise ContractError(
-                    f"{file}: contract is {found}, expected {expected}; materialize the shards again."
+                    f"{file}: contract is {contract}, expected {expected}; materialize the shards again."
                 )
-            # several threads would be no faster, and what stays resident would grow with the number of shards
+            # more threads would not be faster, and resident memory would grow with the number of shards
             yield from shard.iter_batches(_SETS_AT_A_TIME, columns=SEQSET.names, use_threads=False)
     except (pa.ArrowInvalid, OSError):
         raise ContractError(f"{file}: not a readable Parquet file; materialize the shards again.") from None
 
 
-def _refuse_another(file: Path, card: ShardCard) -> None:
-    """Raise ContractError where a shard is not the one its card and the card of its step stand for."""
+def _refuse_changed_shard(file: Path, card: ShardCard) -> None:
+    """Raise ContractError if a shard does not match its own card and the card of its step."""
     if card.file != file.name or file_sha256(verified(file)) != card.file_sha256:
         raise ContractError(
-            f"{file}: is not what its card says: damaged, edited or swapped since; materialize the shards again."
+            f"{file}: does not match its card: damaged, edited or swapped since; materialize the shards again."
         )
 
 
 def _one_vocabulary(folder: Path, cards: list[ShardCard]) -> str:
-    """Return the vocabulary hash all shard cards agree on."""
+    """Return the vocabulary hash that all shard cards agree on."""
     hashes = {card.vocab_sha256 for card in cards}
     if len(hashes) > 1:
         raise ContractError(

@@ -1,6 +1,6 @@
-"""SeqSet shards as flat numpy columns: what the selector, the batches and the count features all read from.
+"""SeqSet shards as flat NumPy columns, read by the selector, the batches and the count features.
 
-Torch-free. The columns are mapped files, no memory of the process; a patient, a set, an event is an index into them.
+Free of torch. The columns are memory-mapped files; patients, sets and events are indices into them.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ __all__ = ["NO_TIME", "SeqSets", "expand_ranges", "offsets_of"]
 
 @dataclass(frozen=True)
 class SeqSets:
-    """All sets of all subjects, in (subject_id, set_index) order within each shard.
+    """All sets of all patients, in (subject_id, set_index) order within each shard.
 
     [sets] `subject_id`, `encounter_id`, `start_us`, `end_us` (`NO_TIME` where null), `days_since_prior`,
     `days_since_first`, `flags`; [events] `tokens`, `kinds`, `hours` (since the set's start), `times_us`,
-    `available_us`. Set s holds the events `event_offsets[s]:event_offsets[s + 1]`; subject p the sets
+    `available_us`. Set s holds the events `event_offsets[s]:event_offsets[s + 1]`; patient p holds the sets
     `subject_offsets[p]:subject_offsets[p + 1]`. Times are whole microseconds and are compared as such.
     """
 
@@ -42,16 +42,16 @@ class SeqSets:
     available_us: np.ndarray
     subject_offsets: np.ndarray
     vocab_sha256: str
-    shard_names: tuple[str, ...]  # of the files, in order
+    shard_names: tuple[str, ...]  # file names, in order
     shard_offsets: tuple[int, ...]  # [shards + 1] in sets
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read every shard of a folder into columns that are mapped files.
+        """Read every shard of a folder into memory-mapped columns.
 
         Raises:
-            ContractError: see `read_shards`; or sets that are not whole subjects in order.
-            InputError: the columns find no room on the disk.
+            ContractError: see `read_shards`; or the sets are not whole patients in order.
+            InputError: the disk has no room for the columns.
         """
         shards = read_shards(folder)
         columns = dict(shards.columns)
@@ -82,34 +82,34 @@ class SeqSets:
 
     @cached_property
     def first_set(self) -> np.ndarray:
-        """[sets] the first set of the same subject."""
+        """The first set of the same patient, [sets]."""
         return np.repeat(self.subject_offsets[:-1], np.diff(self.subject_offsets))
 
     def subject_rows(self, subject_id: np.ndarray) -> np.ndarray:
-        """Return the positions (in `subject_offsets`) of those of the given subjects that have a set."""
+        """Return the positions in `subject_offsets` of the given patients; those without a set are left out."""
         return np.flatnonzero(np.isin(self.subject_id[self.subject_offsets[:-1]], subject_id))
 
     def locate(self, subject_id: np.ndarray, encounter_id: np.ndarray) -> np.ndarray:
-        """Return the set of each (subject, encounter).
+        """Return the set of each (patient, encounter).
 
         Raises:
-            InputError: some of them are not in these shards.
+            InputError: an encounter is not in these shards.
         """
         subjects, encounters, keys, order = self._encounters
         subject_at, encounter_at = _position(subjects, subject_id), _position(encounters, encounter_id)
-        wanted = subject_at * len(encounters) + encounter_at
-        place = _position(keys, wanted)
-        found = (subject_at >= 0) & (encounter_at >= 0) & (place >= 0)
-        if not found.all():
+        pairs = subject_at * len(encounters) + encounter_at
+        place = _position(keys, pairs)
+        exists = (subject_at >= 0) & (encounter_at >= 0) & (place >= 0)
+        if not exists.all():
             raise InputError(
-                f"{np.count_nonzero(~found):,} of {len(found):,} encounters are not in the shards; "
+                f"{np.count_nonzero(~exists):,} of {len(exists):,} encounters are not in the shards; "
                 "the labels (or the index file) and the shards must come from the same data."
             )
         return order[place]
 
     @cached_property
     def _encounters(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Sorted subjects, sorted encounters, sorted keys of the pairs, and the set of each key."""
+        """Sorted patients, sorted encounters, sorted keys of the pairs, and the set of each key."""
         subjects, subject_at = np.unique(self.subject_id, return_inverse=True)
         encounters, encounter_at = np.unique(self.encounter_id, return_inverse=True)
         keys = subject_at.astype(np.int64) * len(encounters) + encounter_at
@@ -117,7 +117,7 @@ class SeqSets:
         return subjects, encounters, keys[order], order
 
     def content_sha256(self) -> str:
-        """Return a hash of every column, so that a training run knows its data again."""
+        """Return a hash of every column, by which a training run recognises its data."""
         digest = hashlib.sha256(self.vocab_sha256.encode())
         for field in fields(self):
             column = getattr(self, field.name)
@@ -126,28 +126,28 @@ class SeqSets:
         return digest.hexdigest()
 
 
-def _position(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return where each wanted value stands in the sorted `known`; -1 where it does not."""
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where(known[place] == wanted, place, -1)
+def _position(sorted_values: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the index of each value in `sorted_values`; -1 if it is missing."""
+    place = np.minimum(np.searchsorted(sorted_values, values), len(sorted_values) - 1)
+    return np.where(sorted_values[place] == values, place, -1)
 
 
 def _subject_offsets(subject_id: np.ndarray, set_index: np.ndarray) -> np.ndarray:
     starts = np.flatnonzero(np.r_[True, subject_id[1:] != subject_id[:-1]])
     offsets = np.r_[starts, len(subject_id)].astype(np.int64)
     position = np.arange(len(subject_id)) - np.repeat(offsets[:-1], np.diff(offsets))
-    misplaced = np.count_nonzero(position != set_index)
-    split = len(starts) - len(np.unique(subject_id[starts]))
-    if misplaced or split:
+    num_misplaced = np.count_nonzero(position != set_index)
+    num_split = len(starts) - len(np.unique(subject_id[starts]))
+    if num_misplaced or num_split:
         raise ContractError(
-            f"seqset/1: {misplaced:,} sets out of order and {split:,} subjects in two shards; "
+            f"seqset/1: {num_misplaced:,} sets out of order and {num_split:,} subjects in two shards; "
             "write whole subjects, sorted by subject_id and set_index."
         )
     return offsets
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """[n] lengths -> [n + 1] offsets starting at 0."""
+    """Turn lengths into offsets starting at 0: [n] → [n + 1]."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 

@@ -1,4 +1,4 @@
-"""The tokens of the shards, read from the vocabulary they were written with and no other."""
+"""Read the vocabulary that shards were written with, and refuse any other."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from schemas.tables.vocab import VOCAB, content_sha256
 
 
 def read_tokens(vocab: Path, vocab_sha256: str) -> pa.Table:
-    """Return the tokens with an id, in the order of their ids.
+    """Return the tokens that have an id, sorted by it.
 
     Raises:
         InputError: the shards were written with another vocabulary.

@@ -17,7 +17,7 @@ from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score
-from nest_model.model.attention_shares import CLASSES, SETS_BACK, attended
+from nest_model.model.attention_shares import CLASSES, SETS_BACK, attention_profiles
 from nest_model.model.encoder import NestModel
 from schemas.suppress import SMALLEST_SHOWN
 
@@ -38,9 +38,9 @@ def attention_beside_nulls(
         over layers of the model, of each null, and of the model minus each null. `sets_back` also has `distance`: the
         same means of how many sets farther back the last set looks than an even share.
     """
-    profiles = attended(model, seqsets, selection, row_budget=row_budget)
+    profiles = attention_profiles(model, seqsets, selection, row_budget=row_budget)
     untrained_draws = [
-        attended(untrained_like(model, seed), seqsets, selection, row_budget=row_budget)
+        attention_profiles(untrained_like(model, seed), seqsets, selection, row_budget=row_budget)
         for seed in range(DRAWS)
     ]
     kinds, back = (
@@ -51,7 +51,7 @@ def attention_beside_nulls(
         }
         for place, profile in enumerate(profiles)
     )
-    of_kinds, of_sets = (profile.asking for profile in profiles)
+    of_kinds, of_sets = (profile.query_counts for profile in profiles)
     return {
         "kinds": _layers_and_means(kinds, of_kinds, CLASSES),
         "sets_back": _layers_and_means(back, of_sets, SETS_BACK)

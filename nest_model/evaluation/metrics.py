@@ -78,7 +78,7 @@ def combine(scores: Sequence[Score], statistic: Callable[[Sequence[Any]], Any]) 
     )
 
 
-def over_seeds(scores: Sequence[Score]) -> Score:
+def seed_statistics(scores: Sequence[Score]) -> Score:
     """Return the mean score over the seeds of a model, on the same resampled patients."""
     mean = combine(scores, _mean)
     if mean.value is None or len(scores) == 1:
@@ -113,12 +113,12 @@ def score(
     Args:
         min_patients: how many patients with the outcome, and without, a class needs to be scored.
     """
-    if predictions.further:
+    if predictions.seed_probabilities:
         each = [
             score(seed_predictions, resamples, min_patients=min_patients, metrics=metrics)
             for seed_predictions in predictions.by_seed()
         ]
-        return {name: over_seeds([seed_predictions[name] for seed_predictions in each]) for name in metrics}
+        return {name: seed_statistics([seed_predictions[name] for seed_predictions in each]) for name in metrics}
     scorable = predictions.scorable(min_patients)
     if len(predictions) == 0:
         return dict.fromkeys(metrics, missing("no rows to score"))

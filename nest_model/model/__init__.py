@@ -1,1 +1,1 @@
-"""The NEST encoder, its heads, and its files."""
+"""The NEST encoder, its heads, and the files of a model."""

@@ -1,7 +1,7 @@
-"""Where a model looks: within sets by kind of event, across sets by how far back, patient by patient.
+"""Attention shares per patient: within sets by kind of event, across sets by how far back they lie.
 
-Attention adds up values by its weights. Given as values which class each row is of, it adds up the weights themselves,
-class by class: what a fused kernel never shows. These are weights, not reasons.
+Attention sums values by its weights. With one-hot classes of the rows as values it sums the weights of each class,
+which a fused kernel never exposes. Attention weights are not explanations.
 """
 
 from dataclasses import dataclass, field, replace
@@ -19,110 +19,120 @@ from nest_model.model.encoder import NestModel
 from schemas.tables.events import KINDS
 
 CLASSES = ("[CLS]", *KINDS)
-"""Of the rows of a set; the first is the row that asks."""
+"""Classes of the rows of a set; the first is the querying row itself."""
 
-FARTHEST = 7  # sets back; those before it count with it
+FARTHEST = 7  # sets back; earlier sets are counted here too
 SETS_BACK = tuple(str(number) for number in range(FARTHEST + 1))
-"""Of the sets of a subject; the first is the set that asks."""
+"""Classes of the sets of a patient; the first is the querying set itself."""
 
 
 @dataclass
-class _Watched:
-    """A plan that notes, layer by layer, how much of the attention of some rows each class of rows gets."""
+class _RecordingPlan:
+    """A plan that records for each layer how much attention some query rows give to each class of rows."""
 
     plan: AttentionPlan
-    plan_of_asking: AttentionPlan  # with these queries alone
+    query_plan: AttentionPlan  # with the recorded queries alone
     classes: Tensor  # f32 [rows, classes], one-hot
-    asking: Tensor  # i64, rising, the rows it is noted of
-    noted: list[Tensor] = field(default_factory=list)  # [asking, classes], the mean over heads
+    query_rows: Tensor  # i64 [queries], rising, the rows recorded
+    recorded_shares: list[Tensor] = field(
+        default_factory=list
+    )  # per layer [queries, classes], mean over heads
 
     @classmethod
-    def over(cls, offsets: Tensor, classes: Tensor, count: int, asking: Tensor) -> "_Watched":
-        is_asking = torch.zeros_like(classes, dtype=torch.bool).index_fill_(0, asking, True)
+    def over(cls, offsets: Tensor, classes: Tensor, count: int, query_rows: Tensor) -> "_RecordingPlan":
+        is_query = torch.zeros_like(classes, dtype=torch.bool).index_fill_(0, query_rows, True)
         plans = (
             plan_attention(offsets, backend="sdpa"),
-            plan_attention(offsets, asking=is_asking, backend="sdpa"),
+            plan_attention(offsets, is_query=is_query, backend="sdpa"),
         )
-        return cls(*plans, F.one_hot(classes, count).float(), asking)
+        return cls(*plans, F.one_hot(classes, count).float(), query_rows)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         classes = self.classes[:, None].expand(-1, key.shape[1], -1).to(key.dtype)
-        self.noted.append(self.plan_of_asking.attend(query[self.asking], key, classes).mean(dim=1).double())
+        self.recorded_shares.append(
+            self.query_plan.attend(query[self.query_rows], key, classes).mean(dim=1).double()
+        )
         return self.plan.attend(query, key, value)
 
 
 @dataclass
-class Profile:
-    """Attention beyond an even share, added up by patient over those who ask and have any row of the class.
+class AttentionProfile:
+    """Attention beyond an even share, summed per patient over the queries that have any row of the class.
 
-    Counting alone: those who ask keep for themselves what they do, and the others share the rest evenly.
+    Under the null `by_count` a query keeps its attention to itself, and the other rows share the rest evenly.
     """
 
     observed: np.ndarray  # f64 [patients, layers, classes]
-    by_count: np.ndarray  # likewise, as counting alone would look
-    asking: np.ndarray  # f64 [patients, classes], how many
+    by_count: np.ndarray  # f64 [patients, layers, classes]
+    query_counts: np.ndarray  # f64 [patients, classes]
 
     @classmethod
-    def empty(cls, patients: int, layers: int, classes: int) -> "Profile":
-        of_layers = (np.zeros((patients, layers, classes)) for _ in range(2))
-        return cls(*of_layers, np.zeros((patients, classes)))
+    def empty(cls, patients: int, layers: int, classes: int) -> "AttentionProfile":
+        sums = (np.zeros((patients, layers, classes)) for _ in range(2))
+        return cls(*sums, np.zeros((patients, classes)))
 
-    def add(self, watched: _Watched, piece_of_row: Tensor, piece_of_asking: Tensor, patient: Tensor) -> None:
-        """Add what was noted of those who ask, whose piece and patient are given."""
-        if not len(patient):  # then nothing was noted
+    def add(
+        self, plan: _RecordingPlan, piece_of_row: Tensor, piece_of_query: Tensor, patient: Tensor
+    ) -> None:
+        """Add a plan's recorded shares.
+
+        Args:
+            piece_of_row: i64 [rows]. piece_of_query: i64 [queries]. patient: i64 [queries].
+        """
+        if not len(patient):  # no query: nothing was recorded
             return
-        rows = torch.zeros(int(piece_of_row.max()) + 1, watched.classes.shape[1], dtype=torch.float64)
-        rows = rows.index_add_(0, piece_of_row, watched.classes.double())[piece_of_asking]
-        others = rows.clone()
-        others[:, 0] = 0
-        others /= others.sum(dim=1, keepdim=True).clamp(min=1)
+        rows = torch.zeros(int(piece_of_row.max()) + 1, plan.classes.shape[1], dtype=torch.float64)
+        rows = rows.index_add_(0, piece_of_row, plan.classes.double())[piece_of_query]
+        other_rows = rows.clone()
+        other_rows[:, 0] = 0
+        other_rows /= other_rows.sum(dim=1, keepdim=True).clamp(min=1)
         even = rows / rows.sum(dim=1, keepdim=True)
         has = (rows > 0).double()
-        for layer, noted in enumerate(watched.noted):
-            by_count = others * (1 - noted[:, :1])
-            by_count[:, 0] = noted[:, 0]
-            self._add(self.observed[:, layer], (noted - even) * has, patient)
+        for layer, shares in enumerate(plan.recorded_shares):
+            by_count = other_rows * (1 - shares[:, :1])
+            by_count[:, 0] = shares[:, 0]
+            self._add(self.observed[:, layer], (shares - even) * has, patient)
             self._add(self.by_count[:, layer], (by_count - even) * has, patient)
-        self._add(self.asking, has, patient)
+        self._add(self.query_counts, has, patient)
 
     @staticmethod
-    def _add(to: np.ndarray, values: Tensor, patient: Tensor) -> None:
-        torch.from_numpy(to).index_add_(0, patient, values)
+    def _add(sums: np.ndarray, values: Tensor, patient: Tensor) -> None:
+        torch.from_numpy(sums).index_add_(0, patient, values)
 
 
 @torch.no_grad()
-def attended(
+def attention_profiles(
     model: NestModel, seqsets: SeqSets, selection: Selection, *, row_budget: int
-) -> tuple[Profile, Profile]:
-    """Return how much more of the attention a class gets than an even share, of these examples.
+) -> tuple[AttentionProfile, AttentionProfile]:
+    """Measure how much more attention than an even share each class gets in these examples.
 
     Returns:
-        Of CLASSES: what the [CLS] of each set gives the rows of a kind in it. Of SETS_BACK: what the [CLS] of each
-        example's last set gives the set so many back, of examples with more than one set.
+        By CLASSES: attention of each set's [CLS] to the rows of its set. By SETS_BACK: attention of the [CLS] of each
+        example's last set to the example's sets, for examples with more than one set.
     """
     model.eval()
     subjects, patient = np.unique(seqsets.subject_id[selection.target_set], return_inverse=True)
     kinds, back = (
-        Profile.empty(len(subjects), len(model.layers), len(names)) for names in (CLASSES, SETS_BACK)
+        AttentionProfile.empty(len(subjects), len(model.layers), len(names)) for names in (CLASSES, SETS_BACK)
     )
     for run in micro_batches(selection.rows, row_budget):
         examples = np.arange(run.start, run.stop)
-        chosen = selection.take(examples)
-        kind_of_event = torch.from_numpy(chosen.values(seqsets.kinds).astype(np.int64))
+        micro_batch = selection.take(examples)
+        kind_of_event = torch.from_numpy(micro_batch.values(seqsets.kinds).astype(np.int64))
         patients = torch.from_numpy(patient[examples])
-        _watch(model, pack(seqsets, chosen, model.config), kind_of_event, patients, kinds, back)
+        _record_batch(model, pack(seqsets, micro_batch, model.config), kind_of_event, patients, kinds, back)
     return kinds, back
 
 
-def _watch(
+def _record_batch(
     model: NestModel,
     batch: PackedBatch,
     kind_of_event: Tensor,
     patient: Tensor,
-    kinds: Profile,
-    back: Profile,
+    kinds: AttentionProfile,
+    back: AttentionProfile,
 ) -> None:
-    """Add a batch to both profiles; `patient` is each subject's of the batch."""
+    """Add a batch to both profiles; `patient` is i64 [subjects], the profile row of each patient of the batch."""
     device = model.embedding.weight.device
     is_event = torch.ones(len(batch.tokens), dtype=torch.bool).index_fill_(0, batch.cls_rows, False)
     class_of_row = torch.zeros(len(batch.tokens), dtype=torch.long)
@@ -132,19 +142,25 @@ def _watch(
     last_sets = batch.subject_offsets[1:] - 1
     subject_of_set = torch.repeat_interleave(sets_of_subject)
     sets_back = (last_sets[subject_of_set] - torch.arange(batch.sets)).clamp(max=FARTHEST)
-    asking = last_sets[sets_of_subject > 1]
+    query_sets = last_sets[sets_of_subject > 1]
 
-    moved = batch.to(device)
-    within = _Watched.over(moved.set_offsets, class_of_row.to(device), len(CLASSES), moved.cls_rows)
-    across = _Watched.over(moved.subject_offsets, sets_back.to(device), len(SETS_BACK), asking.to(device))
-    attending = replace(model.attending(moved), set_plan=within, subject_plan=across)
-    hidden = model.embed(moved)
+    device_batch = batch.to(device)
+    set_plan = _RecordingPlan.over(
+        device_batch.set_offsets, class_of_row.to(device), len(CLASSES), device_batch.cls_rows
+    )
+    subject_plan = _RecordingPlan.over(
+        device_batch.subject_offsets, sets_back.to(device), len(SETS_BACK), query_sets.to(device)
+    )
+    context = replace(model.layer_context(device_batch), set_plan=set_plan, subject_plan=subject_plan)
+    hidden_states = model.embed(device_batch)
     for layer in model.layers:
-        hidden = layer(hidden, moved.cls_rows, attending)
+        hidden_states = layer(hidden_states, device_batch.cls_rows, context)
     patient_of_set = patient[subject_of_set]
-    kinds.add(_on_cpu(within), batch.set_of_row, torch.arange(batch.sets), patient_of_set)
-    back.add(_on_cpu(across), subject_of_set, subject_of_set[asking], patient_of_set[asking])
+    kinds.add(_on_cpu(set_plan), batch.set_of_row, torch.arange(batch.sets), patient_of_set)
+    back.add(_on_cpu(subject_plan), subject_of_set, subject_of_set[query_sets], patient_of_set[query_sets])
 
 
-def _on_cpu(watched: _Watched) -> _Watched:
-    return replace(watched, classes=watched.classes.cpu(), noted=[noted.cpu() for noted in watched.noted])
+def _on_cpu(plan: _RecordingPlan) -> _RecordingPlan:
+    return replace(
+        plan, classes=plan.classes.cpu(), recorded_shares=[shares.cpu() for shares in plan.recorded_shares]
+    )

@@ -1,4 +1,4 @@
-"""A model as a folder: `model.safetensors`, `config.json`, and a `README.md` made from the run. No pickle."""
+"""Save and load a model as a folder: `model.safetensors`, `config.json` and a generated `README.md`; no pickle."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ from schemas.tables.labels import Task
 
 FORMAT = 2
 FILES = ("model.safetensors", "README.md", "config.json")
-"""What a model's folder holds, in the order it is written."""
+"""The files of a model's folder, in the order they are written."""
 
 Module = TypeVar("Module", bound=nn.Module)
-_NOT_FINE_TUNED = "encoder.set_head."  # the set head plays no part in a task and is not kept
+_NOT_FINE_TUNED = "encoder.set_head."  # a task does not use the set head, so it is not saved
 
 
 class _Config(BaseModel):
-    """What stands in `config.json`, and nothing else does."""
+    """The exact content of `config.json`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,11 +45,11 @@ class _Config(BaseModel):
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What `config.json` says of a model beside its weights."""
+    """The description of a model in `config.json`."""
 
     model: ModelConfig
     vocab_sha256: str
-    training: Mapping[str, Any]  # seed, recipe, counts, where it stopped
+    training: Mapping[str, Any]  # seed, recipe, counts, last epoch
     task: Task | None = None  # None: pretrained, not fine-tuned
     dropout: float = 0.0
 
@@ -67,10 +67,10 @@ class ModelCard:
 
 
 def save(folder: Path, weights: Mapping[str, Tensor], card: ModelCard, readme: str) -> None:
-    """Write the three files in place of a model's; `config.json` last, with the hash of the weights.
+    """Write or replace a model's three files; `config.json` comes last, with the hash of the weights.
 
     Raises:
-        WriteError: the disk is full or the folder cannot be written; an earlier model is untouched.
+        WriteError: the disk is full or the folder cannot be written; an earlier model stays unchanged.
     """
     with replace_outputs([folder / name for name in FILES]) as (tensors, text, config):
         save_tensors({name: tensor for name, tensor in weights.items() if _is_kept(name)}, tensors)
@@ -79,22 +79,22 @@ def save(folder: Path, weights: Mapping[str, Tensor], card: ModelCard, readme: s
 
 
 def load_pretrained(folder: Path, *, vocab_sha256: str) -> tuple[NestModel, ModelCard]:
-    """Load a pretrained encoder that reads this vocabulary.
+    """Load a pretrained encoder for this vocabulary.
 
     Raises:
-        NestError: no whole model there, another format, or a foreign vocabulary.
+        NestError: the model is missing, incomplete, fine-tuned, of another format, or reads another vocabulary.
     """
     card = _read_card(folder, vocab_sha256)
     if card.task is not None:
-        raise NestError(f"{folder}: a fine-tuned model ({card.task.cohort}); give a pretrained one.")
+        raise NestError(f"{folder}: a fine-tuned model ({card.task.cohort}); pass a pretrained model.")
     return _load(folder, card, lambda: NestModel(card.model)), card
 
 
 def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, ModelCard]:
-    """Load a fine-tuned model that reads this vocabulary.
+    """Load a fine-tuned model for this vocabulary.
 
     Raises:
-        NestError: no whole model there, another format, not fine-tuned, or a foreign vocabulary.
+        NestError: the model is missing, incomplete, not fine-tuned, of another format, or reads another vocabulary.
     """
     card = _read_card(folder, vocab_sha256)
     if card.task is None:
@@ -104,22 +104,22 @@ def load_classifier(folder: Path, *, vocab_sha256: str) -> tuple[Classifier, Mod
 
 
 def weights_sha256(folder: Path) -> str:
-    """Return the hash of a model's weights: the same weights, however long they took to train."""
+    """Return the hash of a model's weights; it does not depend on how long the training took."""
     return sha256_of(folder / "model.safetensors")
 
 
 def read_card(folder: Path) -> ModelCard:
-    """Return what a whole model's `config.json` says.
+    """Read and check a model's `config.json`.
 
     Raises:
-        NestError: no whole model there, or another format.
+        NestError: the model is missing or incomplete, or has another format.
     """
     path = folder / "config.json"
     if not path.exists() or not (folder / "model.safetensors").exists():
-        raise NestError(f"{folder}: no model there (config.json and model.safetensors); train it first.")
+        raise NestError(f"{folder}: no model here (config.json and model.safetensors); train one first.")
     content = _read_config(path)
     if content.weights_sha256 != weights_sha256(folder):
-        raise NestError(f"{folder}: config.json and model.safetensors are not of one run; train again.")
+        raise NestError(f"{folder}: config.json and model.safetensors are from different runs; train again.")
     return ModelCard(
         model=ModelConfig.from_json(json.dumps(content.model)),
         vocab_sha256=content.vocab_sha256,
@@ -133,8 +133,8 @@ def _read_card(folder: Path, vocab_sha256: str) -> ModelCard:
     card = read_card(folder)
     if card.vocab_sha256 != vocab_sha256:
         raise NestError(
-            f"{folder}: the model reads another vocabulary ({card.vocab_sha256[:8]}…) than the "
-            f"shards were written with ({vocab_sha256[:8]}…); train again, or tokenize with the model's own."
+            f"{folder}: the model reads another vocabulary ({card.vocab_sha256[:8]}…) than the shards were "
+            f"written with ({vocab_sha256[:8]}…); train again, or tokenize with the model's vocabulary."
         )
     return card
 
@@ -143,18 +143,18 @@ def _read_config(path: Path) -> _Config:
     try:
         text = verified(path).read_text()
         values = json.loads(body := unsealed(text))
-        found = values["format"]
+        file_format = values["format"]
     except OSError as error:
         raise NestError(f"{path}: cannot be read ({error.strerror}); mend its permissions.") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise NestError(
-            f"{path}: not a model's config, or edited or damaged since; train the model again."
+            f"{path}: not a model's config, or edited or damaged later; train the model again."
         ) from None
-    if found != FORMAT:
-        other = f"format {found}" if type(found) is int else "another format"
-        raise NestError(f"{path}: {other}, this version reads {FORMAT}; train the model again.")
+    if file_format != FORMAT:
+        description = f"format {file_format}" if type(file_format) is int else "another format"
+        raise NestError(f"{path}: {description}, but this version reads {FORMAT}; train the model again.")
     if body == text:
-        raise NestError(f"{path}: has lost its hash, edited or damaged since; train the model again.")
+        raise NestError(f"{path}: its hash is missing, so it was edited or damaged; train the model again.")
     try:
         return _Config.model_validate(values)
     except ValidationError as error:
@@ -163,12 +163,12 @@ def _read_config(path: Path) -> _Config:
 
 
 def _load(folder: Path, card: ModelCard, build: Callable[[], Module]) -> Module:
-    """Build a module and fill it; whatever does not fit is told before it is built."""
+    """Build a module and load its weights; a misfit raises NestError before the module is built."""
     file = folder / "model.safetensors"
     refuse_too_large(card.model, f"{folder / 'config.json'}")
     refuse_misfit(file, card.model, build, _is_kept)
     module = build()
-    module.load_state_dict(load_file(file), strict=False)  # of the weights, what is not kept alone is missing
+    module.load_state_dict(load_file(file), strict=False)  # only weights that are never saved are missing
     return module
 
 

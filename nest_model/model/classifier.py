@@ -1,4 +1,4 @@
-"""A task's model: the encoder, a head on what is read of it, its loss and its probabilities."""
+"""A task's model: the encoder, a head on its readout, the loss and the probabilities."""
 
 from collections.abc import Iterator
 
@@ -12,15 +12,15 @@ from nest_model.data.predictions import classes_of
 from nest_model.model.encoder import NestModel
 from nest_model.model.heads import ClassifierHead, HistoryHead, Votes
 from nest_model.model.parcel import Parcel
-from nest_model.model.readout import num_parts, read_out, vote
+from nest_model.model.readout import num_parts, read_out, vote_logits
 from schemas.tables.labels import LabelType, Task
 
 
 class Classifier(nn.Module):
-    """Logits [examples, classes] of each subject, see `read_out`; a bool label has two.
+    """An encoder and a task's head: logits [examples, classes], two for a bool label.
 
-    Under the readout `history` a yes or no is read by a line and a curve. Several classes would be as many lines with
-    too few examples for each: they are read by a curve and by votes of the events.
+    With the readout `history` a bool task has a linear and a nonlinear head. For several classes the linear head would
+    have too few examples per class: they have a nonlinear head and the votes of the events.
     """
 
     def __init__(self, encoder: NestModel, task: Task, dropout: float) -> None:
@@ -42,18 +42,18 @@ class Classifier(nn.Module):
 
     @property
     def fresh_weights(self) -> Iterator[nn.Parameter]:
-        """The weights of the task alone, not of the encoder."""
+        """The weights of the task's head, without the encoder's."""
         return (weight for name, weight in self.named_parameters() if not name.startswith("encoder."))
 
     def forward(self, parcel: Parcel) -> Tensor:
         logits = self.head(read_out(self.encoder, parcel.content))
         if self.votes is not None:
-            logits = logits + vote(self.votes, self.encoder, parcel.content)
+            logits = logits + vote_logits(self.votes, self.encoder, parcel.content)
         return logits.float()
 
 
-class Frozen(nn.Module):
-    """What a task's head would read of each subject, [examples, parts · d_model], see `read_out`."""
+class FrozenFeatures(nn.Module):
+    """The input of a task's head for each patient, [examples, parts · d_model], see `read_out`."""
 
     def __init__(self, encoder: NestModel) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Frozen(nn.Module):
 
 
 def targets_of(labels: Labels) -> Tensor:
-    """Return i64 [rows], the class's number (-1: none of the task's); of a list task f32 [rows, classes]."""
+    """Return the targets: i64 [rows], the class (-1: not a class of the task); for a list task f32 [rows, classes]."""
     truth = torch.from_numpy(labels.truth(classes_of(labels.task)))
     match labels.task.label_type:
         case "bool":
@@ -77,10 +77,10 @@ def targets_of(labels: Labels) -> Tensor:
 
 
 def log_odds(targets: Tensor) -> Tensor:
-    """Return [classes], how common each is among these rows of a list task, half a row added to each count.
+    """Return the log odds of each class among these rows of a list task, [classes], with half a row added per count.
 
-    A head that begins there need not spend its steps on learning that a diagnosis is rare (Lin et al. 2017, "Focal loss
-    for dense object detection", section 3.3).
+    A head initialised with them spends no steps on learning that a diagnosis is rare (Lin et al. 2017, "Focal loss for
+    dense object detection", section 3.3).
 
     Args:
         targets: see `targets_of`.
@@ -92,7 +92,7 @@ def loss_sum(logits: Tensor, targets: Tensor, label_type: LabelType) -> Tensor:
     """Sum the examples' losses: cross-entropy (bool, class), or mean binary cross-entropy (list).
 
     Args:
-        targets: see `targets_of`; -1 carries no loss.
+        targets: see `targets_of`; -1 adds no loss.
     """
     if label_type == "list":
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / logits.shape[1]
@@ -100,7 +100,7 @@ def loss_sum(logits: Tensor, targets: Tensor, label_type: LabelType) -> Tensor:
 
 
 def probabilities(logits: Tensor, label_type: LabelType) -> np.ndarray:
-    """[examples, classes] of f32; of a bool the probability of true alone."""
+    """Return probabilities f32 [examples, classes]; for a bool task [examples, 1], the probability of true."""
     if label_type == "list":
         return logits.sigmoid().numpy()
     return logits.softmax(dim=1).numpy()[:, 1:] if label_type == "bool" else logits.softmax(dim=1).numpy()

@@ -13,23 +13,23 @@ from nest_model.data.packed import PackedBatch
 from nest_model.model.attention import AttentionPlan, plan_attention
 from nest_model.model.gather import take
 from nest_model.model.heads import SetHead
-from nest_model.model.layers import Block, Time2Vec, rotation
+from nest_model.model.layers import EncoderBlock, Time2Vec, rotation
 
 NO_ITEM = -1
-"""What stands for a token that is no measured value."""
+"""The item of a token that is not a measured value."""
 
 
 @dataclass(frozen=True)
-class Read:
-    """The rows a batch is read at, once each."""
+class ReadRows:
+    """The encoder's output at the requested rows of a batch, each distinct row once."""
 
-    hidden: Tensor  # [different rows, d_model]
-    place: Tensor  # i64 [rows asked for], which of them each is
+    hidden_states: Tensor  # [distinct rows, d_model]
+    place: Tensor  # i64 [requested rows], index into `hidden_states`
 
 
 @dataclass(frozen=True)
-class Attending:
-    """Who attends to whom in a layer, and at which positions."""
+class LayerContext:
+    """The attention plans and rotary positions that all layers share."""
 
     set_plan: AttentionPlan
     set_rotation: Tensor | None
@@ -38,49 +38,51 @@ class Attending:
 
 
 class NestLayer(nn.Module):
-    """A block among the rows of each set, then a block among the [CLS] rows of each subject."""
+    """A set-wise block over the rows of each set, then a cross-set block over the [CLS] rows of each patient."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.set_wise = Block(config.d_model, config.heads, config.d_ff)
-        self.cross_set = Block(config.d_model, config.heads, config.d_ff)
+        self.set_wise = EncoderBlock(config.d_model, config.heads, config.d_ff)
+        self.cross_set = EncoderBlock(config.d_model, config.heads, config.d_ff)
 
-    def forward(self, rows: Tensor, cls_rows: Tensor, attending: Attending) -> Tensor:
-        """Return every row, [rows, d_model]."""
-        rows = self.set_wise(rows, attending.set_plan, attending.set_rotation)
-        sets = self.cross_set(take(rows, cls_rows), attending.subject_plan, attending.subject_rotation)
-        return rows.index_copy_(0, cls_rows, sets)  # in place: nothing saved the sum that `rows` is
+    def forward(self, rows: Tensor, cls_rows: Tensor, context: LayerContext) -> Tensor:
+        """Return all rows, [rows, d_model]."""
+        rows = self.set_wise(rows, context.set_plan, context.set_rotation)
+        sets = self.cross_set(take(rows, cls_rows), context.subject_plan, context.subject_rotation)
+        return rows.index_copy_(
+            0, cls_rows, sets
+        )  # in place: autograd saved no reference to the sum in `rows`
 
-    def read(self, rows: Tensor, batch: PackedBatch, wanted: Tensor, attending: Attending) -> Tensor:
-        """Return the wanted rows alone; of the others only what these attend to is computed.
+    def read(self, rows: Tensor, batch: PackedBatch, is_output: Tensor, context: LayerContext) -> Tensor:
+        """Return the output rows alone, computing only what they attend to.
 
         Args:
-            wanted: bool [rows].
+            is_output: bool [rows], the rows to return.
         """
-        is_cls = torch.zeros_like(wanted).index_fill_(0, batch.cls_rows, True)
-        asking = (wanted | is_cls).nonzero().squeeze(1)
-        dtype = computed_in(rows)
-        set_plan = plan_attention(batch.set_offsets, batch.key_bias, asking=wanted | is_cls, dtype=dtype)
-        rows = self.set_wise(rows, set_plan, attending.set_rotation, asking)
-        cls_rows, is_wanted = is_cls[asking].nonzero().squeeze(1), wanted[asking]
-        wanted_sets = is_wanted[cls_rows]
-        subject_plan = plan_attention(batch.subject_offsets, asking=wanted_sets, dtype=dtype)
+        is_cls = torch.zeros_like(is_output).index_fill_(0, batch.cls_rows, True)
+        query_rows = (is_output | is_cls).nonzero().squeeze(1)
+        dtype = compute_dtype(rows)
+        set_plan = plan_attention(batch.set_offsets, batch.key_bias, is_query=is_output | is_cls, dtype=dtype)
+        rows = self.set_wise(rows, set_plan, context.set_rotation, query_rows)
+        cls_rows, is_output_query = is_cls[query_rows].nonzero().squeeze(1), is_output[query_rows]
+        is_output_set = is_output_query[cls_rows]
+        subject_plan = plan_attention(batch.subject_offsets, is_query=is_output_set, dtype=dtype)
         sets = self.cross_set(
             take(rows, cls_rows),
             subject_plan,
-            attending.subject_rotation,
-            wanted_sets.nonzero().squeeze(1),
+            context.subject_rotation,
+            is_output_set.nonzero().squeeze(1),
         )
-        return take(rows.index_copy_(0, cls_rows[wanted_sets], sets), is_wanted.nonzero().squeeze(1))
+        return take(rows.index_copy_(0, cls_rows[is_output_set], sets), is_output_query.nonzero().squeeze(1))
 
 
 class NestModel(nn.Module):
     """The encoder, its tied token head and its set head.
 
-    Linear weights start normal with deviation 1 / √inputs, those that write to the residual stream divided by
-    √(2 · blocks) besides, the embedding with 1 / √d_model; biases 0, norms 1. Drawn from torch's global
-    generator. Beside the weights stands `item_of_token`, i64 [vocab_size]: which item a token measures, NO_ITEM of the
-    others; none measures any until the vocabulary's are filled in.
+    Linear weights start normal with standard deviation 1 / √inputs, divided by √(2 · blocks) if they write to the
+    residual stream; the embedding with 1 / √d_model; biases are 0, norms 1. All draws are from torch's global
+    generator. The buffer `item_of_token`, i64 [vocab_size], holds the item each token measures, or NO_ITEM; it is all
+    NO_ITEM until the vocabulary's items are filled in.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -97,48 +99,50 @@ class NestModel(nn.Module):
         self.set_head = SetHead(config.d_model, config.vocab_size)
         initialise(self, self.layers)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
-        if config.tied_set_head:  # only now: what is drawn does not hang on it
+        if config.tied_set_head:  # only now, so that the random draws do not depend on it
             self.set_head.out.register_parameter("weight", None)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Return every row after the final norm, [rows, d_model]; a set is read at its `batch.cls_rows`."""
+        """Return all rows after the final norm, [rows, d_model]; a set's output is at its `batch.cls_rows`."""
         read = self.read(batch, torch.arange(len(batch.tokens), device=batch.tokens.device))
-        return read.hidden.index_select(0, read.place)
+        return read.hidden_states.index_select(0, read.place)
 
-    def read(self, batch: PackedBatch, rows: Tensor) -> Read:
-        """Return the given rows, i64 [any], after the final norm; equal rows once."""
+    def read(self, batch: PackedBatch, rows: Tensor) -> ReadRows:
+        """Return the given rows, i64 [any], after the final norm, computing duplicates once."""
         shortcuts = self.config.shortcuts
         if shortcuts.merged_duplicates:
-            batch, row_of = merge_duplicates(batch, timed=self.config.timed_rows)
+            batch, row_of = merge_duplicates(batch, hours_matter=self.config.timed_rows)
             rows = row_of.index_select(0, rows)
-        wanted = torch.zeros(len(batch.tokens), dtype=torch.bool, device=rows.device).index_fill_(
+        is_output = torch.zeros(len(batch.tokens), dtype=torch.bool, device=rows.device).index_fill_(
             0, rows, True
         )
-        place = (wanted.cumsum(0) - 1).index_select(0, rows)
-        attending = self.attending(batch)
-        hidden = self.embed(batch)
+        place = (is_output.cumsum(0) - 1).index_select(0, rows)
+        context = self.layer_context(batch)
+        hidden_states = self.embed(batch)
         for layer in self.layers[:-1]:
-            hidden = layer(hidden, batch.cls_rows, attending)
-        if shortcuts.pruned_last_layer and not wanted.all():
-            hidden = self.layers[-1].read(hidden, batch, wanted, attending)
+            hidden_states = layer(hidden_states, batch.cls_rows, context)
+        if shortcuts.pruned_last_layer and not is_output.all():
+            hidden_states = self.layers[-1].read(hidden_states, batch, is_output, context)
         else:
-            hidden = take(self.layers[-1](hidden, batch.cls_rows, attending), wanted.nonzero().squeeze(1))
-        return Read(self.norm(hidden), place)
+            hidden_states = take(
+                self.layers[-1](hidden_states, batch.cls_rows, context), is_output.nonzero().squeeze(1)
+            )
+        return ReadRows(self.norm(hidden_states), place)
 
-    def attending(self, batch: PackedBatch) -> Attending:
-        """Return who attends to whom in every layer: rows in their set, [CLS] rows in their subject."""
+    def layer_context(self, batch: PackedBatch) -> LayerContext:
+        """Plan the attention of every layer: rows within their set, [CLS] rows within their patient."""
         weight, d_head = self.embedding.weight, self.config.d_model // self.config.heads
-        dtype = computed_in(weight)
-        return Attending(
+        dtype = compute_dtype(weight)
+        return LayerContext(
             plan_attention(batch.set_offsets, batch.key_bias, dtype=dtype),
             rotation(batch.hours, d_head, weight.dtype) if self.config.set_position else None,
             plan_attention(batch.subject_offsets, dtype=dtype),
             rotation(batch.days, d_head, weight.dtype),
         )
 
-    def token_logits(self, hidden: Tensor) -> Tensor:
+    def token_logits(self, hidden_states: Tensor) -> Tensor:
         """Return logits over the vocabulary by the tied embedding: [any, d_model] → [any, vocab_size]."""
-        return F.linear(hidden, self.embedding.weight)
+        return F.linear(hidden_states, self.embedding.weight)
 
     def msm_logits(self, cls_hidden: Tensor) -> Tensor:
         """Return the set head's logits: [sets, d_model] → [sets, vocab_size]."""
@@ -146,11 +150,11 @@ class NestModel(nn.Module):
 
     @property
     def set_weight(self) -> Tensor:
-        """The weight of the set head's last Linear, [vocab_size, d_model]: its own or, tied, the embedding's."""
+        """The weight of the set head's last Linear, [vocab_size, d_model]; if tied, the embedding's weight."""
         return self.embedding.weight if self.config.tied_set_head else self.set_head.out.weight
 
     def embed(self, batch: PackedBatch) -> Tensor:
-        """Return the rows as they enter the first layer, [rows, d_model]."""
+        """Return the input of the first layer, [rows, d_model]."""
         rows = self.embedding(batch.tokens)
         if "hours" in self.time2vec:
             rows = rows + self.time2vec["hours"](batch.hours)
@@ -159,14 +163,14 @@ class NestModel(nn.Module):
         return rows
 
 
-def computed_in(rows: Tensor) -> torch.dtype:
-    """Return the dtype that linear layers give these rows: autocast's, where it is on."""
+def compute_dtype(rows: Tensor) -> torch.dtype:
+    """Return the dtype of linear layers' outputs for these rows: autocast's, if it is enabled."""
     kind = rows.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
 
 
 def initialise(module: nn.Module, layers: Iterable[NestLayer]) -> None:
-    """Draw every linear weight of a module that holds these layers, as NestModel says."""
+    """Initialise every linear weight of a module that holds these layers, see NestModel."""
     for linear in module.modules():
         if isinstance(linear, nn.Linear):
             nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
@@ -175,23 +179,23 @@ def initialise(module: nn.Module, layers: Iterable[NestLayer]) -> None:
     blocks = [block for layer in layers for block in (layer.set_wise, layer.cross_set)]
     with torch.no_grad():
         for block in blocks:
-            for written in (block.attention.out, block.feed_forward.out):
-                written.weight /= math.sqrt(2 * len(blocks))
+            for output in (block.attention.out, block.feed_forward.out):
+                output.weight /= math.sqrt(2 * len(blocks))
 
 
 _TIME_BITS = 32
 
 
-def merge_duplicates(batch: PackedBatch, *, timed: bool) -> tuple[PackedBatch, Tensor]:
-    """Return the batch with one row for each distinct token of a set, and for every row given the one it is now.
+def merge_duplicates(batch: PackedBatch, *, hours_matter: bool) -> tuple[PackedBatch, Tensor]:
+    """Merge equal rows of each set; return the smaller batch and the new row of each old row.
 
-    The first of equal rows stays, in its place.
+    The first of equal rows stays, in its place, and its key bias counts the others.
 
     Args:
-        timed: the model tells rows of a set apart by their hours, too.
+        hours_matter: rows of a set with different hours are different.
     """
     kinds = batch.set_of_row * (int(batch.tokens.max()) + 1) + batch.tokens
-    if timed:
+    if hours_matter:
         if int(kinds.max()) >= 1 << (63 - _TIME_BITS):  # more sets than a batch ever has
             return batch, torch.arange(len(kinds), device=kinds.device)
         kinds = (kinds << _TIME_BITS) + batch.hours.view(torch.int32)
@@ -200,16 +204,16 @@ def merge_duplicates(batch: PackedBatch, *, timed: bool) -> tuple[PackedBatch, T
     if len(counts) == len(rows):
         return batch, rows
     first = torch.full_like(counts, len(rows)).scatter_reduce_(0, kind_of_row, rows, "amin")
-    kept = torch.zeros_like(rows, dtype=torch.bool).index_fill_(0, first, True)
-    place = kept.cumsum(0) - 1
+    is_first = torch.zeros_like(rows, dtype=torch.bool).index_fill_(0, first, True)
+    place = is_first.cumsum(0) - 1
     weights = torch.zeros_like(counts, dtype=torch.float64)
     weights.index_add_(0, kind_of_row, batch.key_bias.exp())
-    ends = torch.cat([place.new_zeros(1), kept.cumsum(0)])
-    merged = replace(
+    ends = torch.cat([place.new_zeros(1), is_first.cumsum(0)])
+    smaller = replace(
         batch,
-        tokens=batch.tokens[kept],
-        hours=batch.hours[kept],
-        key_bias=weights[kind_of_row[kept]].log(),
+        tokens=batch.tokens[is_first],
+        hours=batch.hours[is_first],
+        key_bias=weights[kind_of_row[is_first]].log(),
         set_offsets=ends[batch.set_offsets],
     )
-    return merged, place[first][kind_of_row]
+    return smaller, place[first][kind_of_row]

@@ -1,4 +1,4 @@
-"""Gathers whose gradient is a gather too: autograd's own is a scatter-add, several times slower on a CPU."""
+"""Gathers whose gradient is a gather or copy: autograd's scatter-add is several times slower on a CPU."""
 
 from typing import Any
 
@@ -7,16 +7,16 @@ from torch import Tensor
 
 
 def take(rows: Tensor, places: Tensor) -> Tensor:
-    """Return `rows[places]`; the places, i64 [any], are all different."""
+    """Return `rows[places]`; the places, i64 [any], must be distinct."""
     return _Take.apply(rows, places)
 
 
 def spread(rows: Tensor, places: Tensor, back: Tensor) -> Tensor:
-    """Return `rows[places]`, where each row has one place that matters and no gradient comes from the others.
+    """Return `rows[places]`, where the gradient of each row comes from one of its places alone.
 
     Args:
         places: i64 [any].
-        back: i64 [rows], the place that matters of each row.
+        back: i64 [rows], for each row the place its gradient comes from.
     """
     return _Spread.apply(rows, places, back)
 

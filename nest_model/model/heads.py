@@ -1,4 +1,4 @@
-"""What is read off the encoder's rows: a set's token distribution, and a task's classes."""
+"""Heads on the encoder's rows: a set's token distribution, and a task's classes."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 class SetHead(nn.Module):
     """Logits of a set's token distribution from its [CLS]: Linear, GELU, norm, Linear.
 
-    The model says whose weight the last one has, see `NestModel.set_weight`.
+    The last Linear's weight may be tied to the embedding's, see `NestModel.set_weight`.
     """
 
     def __init__(self, d_model: int, vocab_size: int) -> None:
@@ -18,12 +18,12 @@ class SetHead(nn.Module):
         self.out = nn.Linear(d_model, vocab_size)
 
     def before_out(self, cls_rows: Tensor) -> Tensor:
-        """Return what the last Linear takes, [sets, d_model] → the same shape."""
+        """Return the input of the last Linear: [sets, d_model] → [sets, d_model]."""
         return self.norm(self.activation(self.dense(cls_rows)))
 
 
 class ClassifierHead(nn.Module):
-    """A task's logits from the [CLS] of the set it is asked at: Linear, GELU, Dropout, Linear."""
+    """A task's logits from the [CLS] of the index set: Linear, GELU, Dropout, Linear."""
 
     def __init__(self, d_model: int, classes: int, dropout: float) -> None:
         super().__init__()
@@ -33,14 +33,15 @@ class ClassifierHead(nn.Module):
         self.out = nn.Linear(d_model, classes)
 
     def forward(self, parts: Tensor) -> Tensor:
-        """[examples, 1, d_model] → [examples, classes]."""
+        """Return logits: [examples, 1, d_model] → [examples, classes]."""
         return self.out(self.dropout(self.activation(self.dense(parts.squeeze(1)))))
 
 
 class HistoryHead(nn.Module):
-    """A task's logits from several parts of an example, each normed and dropped out: a curve, or it and a line.
+    """A task's logits from several parts of an example, each with norm and dropout.
 
-    The line begins at 0. What adds up, as codes do, need not pass through the curve, which is left with the rest.
+    The head is nonlinear, with an optional linear term that starts at 0: additive effects, such as those of codes, need
+    not pass through the nonlinear layers.
     """
 
     def __init__(self, parts: int, d_model: int, classes: int, dropout: float, *, line: bool) -> None:
@@ -58,19 +59,19 @@ class HistoryHead(nn.Module):
             nn.init.zeros_(self.line.weight)
 
     def forward(self, parts: Tensor) -> Tensor:
-        """[examples, parts, d_model] → [examples, classes]."""
-        normed = torch.cat(
+        """Return logits: [examples, parts, d_model] → [examples, classes]."""
+        inputs = torch.cat(
             [norm(part) for norm, part in zip(self.norms, parts.unbind(1), strict=True)], dim=1
         )
-        curve = self.out(self.dropout(self.activation(self.dense(self.dropout(normed)))))
-        return curve if self.line is None else curve + self.line(normed)
+        curve = self.out(self.dropout(self.activation(self.dense(self.dropout(inputs)))))
+        return curve if self.line is None else curve + self.line(inputs)
 
 
 class Votes(nn.Module):
-    """A task's logits by vote: of each class, the events of an example that it looks at say how much they speak for it.
+    """A task's logits by label-wise attention over an example's events: each class weighs the votes of the events.
 
-    Label-wise attention (Mullenbach et al. 2018, arXiv 1802.05695) on single events, with a score of 0 for looking at
-    none, so that one event among hundreds can decide. The last set and the sets before it have votes of their own.
+    After Mullenbach et al. 2018, arXiv 1802.05695, on single events, with a score of 0 for attending to no event, so
+    that one event among hundreds can decide. The last set and the sets before it have separate votes.
     """
 
     def __init__(self, d_model: int, classes: int, dropout: float) -> None:
@@ -85,23 +86,23 @@ class Votes(nn.Module):
             nn.init.zeros_(vote.weight)
 
     def forward(self, embedded: Tensor, example: Tensor, is_last: Tensor, examples: int) -> Tensor:
-        """Return [examples, classes].
+        """Return logits, [examples, classes].
 
         Args:
-            embedded: [events, d_model]. example: i64 [events]. is_last: bool [events], of an example's last set.
+            embedded: [events, d_model]. example: i64 [events]. is_last: bool [events], in the example's last set.
         """
         logits = embedded.new_zeros(())
-        for of_part, score, vote in zip((is_last, ~is_last), self.score, self.vote, strict=True):
-            events = of_part.nonzero().squeeze(1)
+        for is_part, score, vote in zip((is_last, ~is_last), self.score, self.vote, strict=True):
+            events = is_part.nonzero().squeeze(1)
             rows = self.dropout(self.norm(embedded.index_select(0, events)))
             logits = logits + mean_vote(score(rows), vote(rows), example.index_select(0, events), examples)
         return logits
 
 
 def mean_vote(scores: Tensor, votes: Tensor, example: Tensor, examples: int) -> Tensor:
-    """Return the votes' means by a softmax of the scores over each example's events and a 0 that votes 0.
+    """Return the softmax-weighted mean vote of each example's events, with an extra score of 0 that votes 0.
 
-    In float32 at the least, whatever the precision of the training: autocast gives exponentials so and sums not.
+    Computed in at least float32 whatever the training precision: autocast covers exponentials but not sums.
 
     Args:
         scores, votes: [events, classes]. example: i64 [events].

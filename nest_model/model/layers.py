@@ -1,6 +1,6 @@
-"""The pieces both encoders are made of: pre-norm block, GeGLU, rotary positions, Time2Vec.
+"""Layers of both encoders: pre-norm block, GeGLU, rotary positions, Time2Vec.
 
-Modern encoder block after Warner et al., ModernBERT (2024): no bias in norm, attention or GeGLU.
+The encoder block follows Warner et al., ModernBERT (2024): no bias in norm, attention or GeGLU.
 """
 
 import torch
@@ -13,8 +13,8 @@ from nest_model.model.gather import take
 BASE = 10_000.0
 
 
-class Block(nn.Module):
-    """Attention and GeGLU, each on the normed rows and added to them: 4 d² + 3 d · d_ff + 2 d parameters."""
+class EncoderBlock(nn.Module):
+    """A pre-norm block of attention and GeGLU with residuals: 4 d² + 3 d · d_ff + 2 d parameters."""
 
     def __init__(self, d_model: int, heads: int, d_ff: int) -> None:
         super().__init__()
@@ -24,23 +24,23 @@ class Block(nn.Module):
         self.feed_forward = GeGLU(d_model, d_ff)
 
     def forward(
-        self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None, asking: Tensor | None = None
+        self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None, query_rows: Tensor | None = None
     ) -> Tensor:
-        """Return what becomes of the rows at the places `asking`, of all with None: [asking, d_model].
+        """Return the block's output at the query rows, [queries, d_model].
 
         Args:
-            rows: [rows, d_model], all of which are attended to.
-            plan: whose queries are the rows asking.
-            rotation: see `rotation`; None: no positions.
-            asking: i64 [asking], all different.
+            rows: [rows, d_model], all of which are keys.
+            plan: its queries are the query rows.
+            rotation: see the function `rotation`; None: no positions.
+            query_rows: i64 [queries], distinct; None: all rows.
         """
-        attended = self.attention(self.attention_norm(rows), plan, rotation, asking)
-        rows = (rows if asking is None else take(rows, asking)) + attended
+        update = self.attention(self.attention_norm(rows), plan, rotation, query_rows)
+        rows = (rows if query_rows is None else take(rows, query_rows)) + update
         return rows + self.feed_forward(self.feed_forward_norm(rows))
 
 
 class Attention(nn.Module):
-    """Multi-head attention among the rows of one piece of the plan, positions by rotation of q and k."""
+    """Multi-head attention within each piece of the plan, with rotary positions on queries and keys."""
 
     def __init__(self, d_model: int, heads: int) -> None:
         super().__init__()
@@ -49,20 +49,20 @@ class Attention(nn.Module):
         self.out = nn.Linear(d_model, d_model, bias=False)
 
     def forward(
-        self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None, asking: Tensor | None = None
+        self, rows: Tensor, plan: AttentionPlan, rotation: Tensor | None, query_rows: Tensor | None = None
     ) -> Tensor:
-        """See Block."""
-        query, key, value = self._project(rows, asking)
+        """Return the attention output at the query rows; see EncoderBlock."""
+        query, key, value = self._project(rows, query_rows)
         if rotation is not None:
-            query = rotate(query, rotation if asking is None else rotation.index_select(0, asking))
+            query = rotate(query, rotation if query_rows is None else rotation.index_select(0, query_rows))
             key = rotate(key, rotation)
         return self.out(plan.attend(query, key, value).flatten(-2))
 
-    def _project(self, rows: Tensor, asking: Tensor | None) -> tuple[Tensor, ...]:
-        if asking is None:
+    def _project(self, rows: Tensor, query_rows: Tensor | None) -> tuple[Tensor, ...]:
+        if query_rows is None:
             return self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
         of_query, of_key_value = self.query_key_value.weight.split([rows.shape[1], 2 * rows.shape[1]])
-        query = F.linear(take(rows, asking), of_query).unflatten(-1, (self.heads, -1))
+        query = F.linear(take(rows, query_rows), of_query).unflatten(-1, (self.heads, -1))
         return query, *F.linear(rows, of_key_value).unflatten(-1, (2, self.heads, -1)).unbind(1)
 
 
@@ -82,31 +82,31 @@ class GeGLU(nn.Module):
 def rotation(positions: Tensor, d_head: int, dtype: torch.dtype) -> Tensor:
     """Return the rotary factors e^(i · position · 10000^(-2j / d_head)), complex [rows, d_head / 2].
 
-    Angles are taken in float64: a position of 4,000 days in float32 is already off by 2e-4 radian.
+    Angles are computed in float64: in float32 a position of 4,000 days is already off by 2e-4 radian.
 
     Args:
-        positions: [rows], in the unit the model is told (days or hours).
+        positions: [rows], in days or hours.
         dtype: of the model's weights; float64 gives complex128, all else complex64.
     """
     exponents = torch.arange(0, d_head, 2, dtype=torch.float64, device=positions.device) / d_head
     angles = positions.double()[:, None] * BASE**-exponents
-    turned = torch.polar(torch.ones_like(angles), angles)
-    return turned if dtype == torch.float64 else turned.to(torch.complex64)
+    factors = torch.polar(torch.ones_like(angles), angles)
+    return factors if dtype == torch.float64 else factors.to(torch.complex64)
 
 
-def rotate(rows: Tensor, turn: Tensor) -> Tensor:
-    """Turn the pairs (2j, 2j + 1) of the last axis of [rows, heads, d_head] by [rows, d_head / 2]."""
+def rotate(rows: Tensor, factors: Tensor) -> Tensor:
+    """Rotate the pairs (2j, 2j + 1) of the last axis of [rows, heads, d_head] by the factors [rows, d_head / 2]."""
     real = rows if rows.dtype == torch.float64 else rows.float()
     pairs = torch.view_as_complex(real.unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * turn[:, None]).flatten(-2).to(rows.dtype)
+    return torch.view_as_real(pairs * factors[:, None]).flatten(-2).to(rows.dtype)
 
 
 class Time2Vec(nn.Module):
-    """A learned embedding of a time, added to the token's: one linear part, the rest sines.
+    """A learned embedding of a time, added to the token's: one linear component, the rest sines.
 
-    Kazemi et al., Time2Vec (2019), equation 1. Frequencies start at the rotary ones (1 … 1/10,000 per unit,
-    the slowest linear) and phases at 0, so that time 0 starts as nothing. `scale` multiplies what is added;
-    the paper's table has 1.0.
+    Kazemi et al., Time2Vec (2019), equation 1. Frequencies start at the rotary ones (1 … 1/10,000 per unit, the slowest
+    linear) and phases at 0, so that time 0 starts as a zero vector. `scale` multiplies the embedding; it is 1.0 in the
+    paper.
     """
 
     def __init__(self, d_model: int, scale: float) -> None:
@@ -116,7 +116,7 @@ class Time2Vec(nn.Module):
         self.phase = nn.Parameter(torch.zeros(d_model))
 
     def forward(self, times: Tensor) -> Tensor:
-        """times [rows] → [rows, d_model]; angles in float64."""
+        """Return the embedding of times: [rows] → [rows, d_model]; angles are computed in float64."""
         angles = times.double()[:, None] * self.frequency + self.phase
         embedded = torch.cat([angles[:, :1], angles[:, 1:].sin()], dim=-1)
         return self.scale * embedded.to(self.frequency.dtype)

@@ -1,12 +1,12 @@
-"""How a batch passes through the module that Fabric wraps."""
+"""A wrapper that carries batches through the module that Fabric wraps."""
 
 from typing import Any
 
 
 class Parcel:
-    """What goes into a module that Fabric wraps, or comes out of it, as it is.
+    """Carries an argument or result of a Fabric-wrapped module unchanged.
 
-    Fabric casts every float tensor it finds in a call, and positions in days must stay float64.
+    Fabric casts every float tensor it finds in a call, but positions in days must stay float64.
     """
 
     __slots__ = ("content",)

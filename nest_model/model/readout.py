@@ -1,4 +1,4 @@
-"""What a task's head reads of an example: its last [CLS] or, beside it, what else a history holds."""
+"""The readout of an example for a task's head: its last [CLS], or several summaries of its history."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,34 +12,34 @@ from nest_model.model.encoder import NestModel
 from nest_model.model.heads import Votes
 
 LAST_SETS = 3
-"""So many sets are read at their [CLS] by `history`: a change, and whether it goes on."""
+"""The number of sets whose [CLS] the readout `history` uses: three show a change and whether it continues."""
 
 _PARTS = {"cls": 1, "history": 2 * LAST_SETS + 7}
 
 LEAST_SPREAD_HOURS = 1 / 60
-"""Events of a set that lie nearer together than a minute are told apart by no time."""
+"""The smallest spread of hours in a set: below a minute, events count as simultaneous."""
 
 
 @dataclass(frozen=True)
 class MeasuredValues:
-    """The values that some sets of a batch hold, embedded, with the cell of each: one item in one set.
+    """The embedded measured values of a batch, each with its cell: one item in one set.
 
-    A mean over all values of a set moves with what was measured; the values of one item move with the patient alone.
+    A mean over all values of a set depends on which items were measured; values of one item only on the patient.
     """
 
     embedded: Tensor  # [values, d_model]
     hours: Tensor  # [values], of the embedding's dtype
-    cell_of_value: Tensor  # i64 [values], of `cells`
+    cell_of_value: Tensor  # i64 [values], index into `cells`
     cells: Tensor  # i64 [cells], rising: set · `items` + item
-    items: int  # more than any item's number
+    items: int  # above any item's number
 
     @classmethod
     def of(cls, embedded: Tensor, hours: Tensor, set_of_event: Tensor, item: Tensor, items: int) -> Self:
-        """Keep the events with an item.
+        """Keep the events that measure an item.
 
         Args:
             embedded: [events, d_model]. hours: [events]. set_of_event: i64 [events].
-            item: i64 [events], below `items`; negative where nothing is measured.
+            item: i64 [events], below `items`; negative: no measurement.
         """
         values = (item >= 0).nonzero().squeeze(1)
         keys = set_of_event.index_select(0, values) * items + item.index_select(0, values)
@@ -53,51 +53,53 @@ class MeasuredValues:
         )
 
     def changes(self, sets: int, has_before: Tensor) -> Tensor:
-        """Return each set's mean over the items that both it and the one before hold, [sets, d_model].
+        """Return the mean change of the items that a set shares with the set before it, [sets, d_model].
 
-        Of an item it is the mean embedding of its values less that of the set's before; 0 where they share none.
+        An item's change is the mean embedding of its values minus that in the set before; 0 if no item is shared.
 
         Args:
-            has_before: bool [sets], whether the set before is the same subject's.
+            has_before: bool [sets], whether the set before belongs to the same patient.
         """
         means = mean_by(self.embedded, self.cell_of_value, len(self.cells))
         set_of_cell = self.cells // self.items
         cells_before = self.cells - self.items
         partner = torch.searchsorted(self.cells, cells_before).clamp(max=max(len(self.cells) - 1, 0))
         is_shared = (self.cells[partner] == cells_before) & has_before[set_of_cell]
-        shared = is_shared.nonzero().squeeze(1)
-        differences = means.index_select(0, shared) - means.index_select(0, partner.index_select(0, shared))
-        return mean_by(differences, set_of_cell.index_select(0, shared), sets)
+        shared_cells = is_shared.nonzero().squeeze(1)
+        differences = means.index_select(0, shared_cells) - means.index_select(
+            0, partner.index_select(0, shared_cells)
+        )
+        return mean_by(differences, set_of_cell.index_select(0, shared_cells), sets)
 
     def drifts(self, sets: int) -> Tensor:
-        """Return how the values of each set go with its hours, item by item, [sets, d_model].
+        """Return how the values of each set's items vary with the hours, [sets, d_model].
 
-        Their mean after each is multiplied by its hours less the mean of its item's, in units of the root mean
-        square of these over the set: so what is measured late rather than often early tells nothing.
+        It is the mean of the values weighted by their hours minus the item's mean hours, in units of the root mean
+        square of these differences in the set: when an item is measured early or late then carries no information.
         """
-        centred = self.hours - mean_by(self.hours, self.cell_of_value, len(self.cells))[self.cell_of_value]
-        return weighted_by_hours(self.embedded, centred, (self.cells // self.items)[self.cell_of_value], sets)
+        offsets = self.hours - mean_by(self.hours, self.cell_of_value, len(self.cells))[self.cell_of_value]
+        return weighted_by_hours(self.embedded, offsets, (self.cells // self.items)[self.cell_of_value], sets)
 
 
 def num_parts(readout: str) -> int:
-    """Return how many vectors of d_model a readout gives of each example."""
+    """Return the number of d_model vectors in a readout."""
     return _PARTS[readout]
 
 
 def read_out(encoder: NestModel, batch: PackedBatch) -> Tensor:
-    """Return what the config's readout gives of each subject of a batch, f32 [subjects, parts, d_model].
+    """Return the config's readout of each patient of a batch, f32 [subjects, parts, d_model].
 
-    `cls`, the paper's: the last set's [CLS] after all layers. `history`:
+    `cls` (the paper): the last set's [CLS] after all layers. `history`, with sets counted from the last:
       - the [CLS] of the last three sets, the last first;
-      - the mean token embedding of the last set, of the one before it, and of all the sets before the last;
-      - the changes: the [CLS] of the last set less the one's before, of that one less the one's before it, and the
-        last set's mean embedding less the one's before;
-      - the drift of the last set: how its embeddings go with its hours, their mean after each is multiplied by its
-        hours' standard score. Of a model that does not read the hours of a set's rows it is 0;
-      - changes and drift of what is measured, item by item: of the last set against the one before, of that one
-        against the one before it, and within the last, see `MeasuredValues`.
-    A part of a set that is not there, or that has no event, is 0. That is why changes are parts of their own: a head
-    on [CLS] alone, linear or not, must first learn when there is nothing to compare with.
+      - the mean token embedding of the last set, of the second last, and of all sets before the last;
+      - changes: the [CLS] of the last set minus the second last's, of the second last minus the third last's, and the
+        mean embedding of the last set minus the second last's;
+      - the drift of the last set: how its embeddings vary with its hours, as their mean weighted by the hours' standard
+        scores; 0 for a model that does not read the hours of a set's rows;
+      - changes and drift of measured values, item by item: last set against second last, second last against third
+        last, and within the last set, see `MeasuredValues`.
+    A part is 0 if its set is missing or has no event. Changes are separate parts because a head on [CLS] alone, linear
+    or not, would have to learn when there is no earlier set to compare with.
     """
     last, first = batch.subject_offsets[1:] - 1, batch.subject_offsets[:-1]
     if encoder.config.readout == "cls":
@@ -122,8 +124,8 @@ def read_out(encoder: NestModel, batch: PackedBatch) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def vote(votes: Votes, encoder: NestModel, batch: PackedBatch) -> Tensor:
-    """Return the logits that a batch's events vote for, [subjects, classes]."""
+def vote_logits(votes: Votes, encoder: NestModel, batch: PackedBatch) -> Tensor:
+    """Return the logits from the votes of a batch's events, [subjects, classes]."""
     events = _Events.of(encoder, batch)
     is_last = torch.zeros(batch.sets, dtype=torch.bool, device=batch.tokens.device)
     is_last = is_last.index_fill(0, batch.subject_offsets[1:] - 1, True)
@@ -134,26 +136,26 @@ def vote(votes: Votes, encoder: NestModel, batch: PackedBatch) -> Tensor:
 
 
 def _changes(of_sets: Tensor, exists: Tensor) -> Tensor:
-    """Return each set's less the one's before, 0 where either is not there: [n, sets, d] → [n, sets - 1, d]."""
+    """Return each set minus the set before, 0 if either is missing: [n, sets, d] → [n, sets - 1, d]."""
     return (of_sets[:, :-1] - of_sets[:, 1:]) * (exists[:, :-1] & exists[:, 1:])[..., None]
 
 
 def _cls(encoder: NestModel, batch: PackedBatch, sets: Tensor) -> Tensor:
     read = encoder.read(batch, batch.cls_rows[sets])
-    return read.hidden.index_select(0, read.place)
+    return read.hidden_states.index_select(0, read.place)
 
 
 @dataclass(frozen=True)
 class _Events:
-    """A batch's events without its [CLS] rows, embedded, and what they come to set by set."""
+    """A batch's embedded events, without [CLS] rows, and their summaries per set."""
 
     embedded: Tensor  # [events, d_model]
     set_of_event: Tensor  # i64 [events]
     counts: Tensor  # [sets], of the events' dtype
     hours: Tensor  # [events]
-    timed: bool  # whether the model reads the hours
-    item: Tensor  # i64 [events], NO_ITEM where nothing is measured
-    items: int  # more than any item's number
+    has_hours: bool  # whether the model reads the hours
+    item: Tensor  # i64 [events], NO_ITEM: no measurement
+    items: int  # above any item's number
 
     @classmethod
     def of(cls, encoder: NestModel, batch: PackedBatch) -> "_Events":
@@ -166,7 +168,7 @@ class _Events:
             set_of_event=batch.set_of_row.index_select(0, rows),
             counts=batch.set_offsets.diff().to(embedded.dtype) - 1,
             hours=batch.hours.index_select(0, rows).to(embedded.dtype),
-            timed=encoder.config.timed_rows,
+            has_hours=encoder.config.timed_rows,
             item=encoder.item_of_token.index_select(0, tokens),
             items=encoder.config.vocab_size,
         )
@@ -177,33 +179,34 @@ class _Events:
 
     @cached_property
     def means(self) -> Tensor:
-        """The mean embedding of each set, [sets, d_model]; 0 of a set without events."""
+        """The mean embedding of each set, [sets, d_model]; 0 for a set without events."""
         return mean_by(self.embedded, self.set_of_event, self.sets)
 
     @property
     def drifts(self) -> Tensor:
-        """How the embeddings of each set go with its hours, [sets, d_model], see `read_out`."""
-        if not self.timed:
+        """How the embeddings of each set vary with its hours, [sets, d_model], see `read_out`."""
+        if not self.has_hours:
             return torch.zeros_like(self.means)
-        centred = self.hours - mean_by(self.hours, self.set_of_event, self.sets)[self.set_of_event]
-        return weighted_by_hours(self.embedded, centred, self.set_of_event, self.sets)
+        offsets = self.hours - mean_by(self.hours, self.set_of_event, self.sets)[self.set_of_event]
+        return weighted_by_hours(self.embedded, offsets, self.set_of_event, self.sets)
 
     @cached_property
-    def measured(self) -> MeasuredValues:
+    def measured_values(self) -> MeasuredValues:
         return MeasuredValues.of(self.embedded, self.hours, self.set_of_event, self.item, self.items)
 
     def item_changes(self, batch: PackedBatch) -> Tensor:
-        """Return the changes of what is measured, [sets, d_model]; 0 of a subject's first set."""
+        """Return the changes of measured values, [sets, d_model]; 0 for a patient's first set."""
         is_first = torch.zeros(self.sets, dtype=torch.bool, device=self.counts.device)
         is_first = is_first.index_fill(0, batch.subject_offsets[:-1], True)
-        return self.measured.changes(self.sets, ~is_first)
+        return self.measured_values.changes(self.sets, ~is_first)
 
     @property
     def item_drifts(self) -> Tensor:
-        return self.measured.drifts(self.sets) if self.timed else torch.zeros_like(self.means)
+        """The drift of measured values in each set, [sets, d_model]."""
+        return self.measured_values.drifts(self.sets) if self.has_hours else torch.zeros_like(self.means)
 
     def mean_before_last(self, batch: PackedBatch) -> Tensor:
-        """Return the mean embedding of all events before each subject's last set, [subjects, d_model]."""
+        """Return the mean embedding of all events before each patient's last set, [subjects, d_model]."""
         sets_before = batch.subject_offsets.diff() - 1
         is_before = torch.ones_like(self.counts).index_fill(0, batch.subject_offsets[1:] - 1, 0)
         subject = torch.repeat_interleave(sets_before + 1)
@@ -215,18 +218,18 @@ class _Events:
         return sums / events.clamp(min=1)[:, None]
 
 
-def weighted_by_hours(embedded: Tensor, centred: Tensor, set_of_event: Tensor, sets: int) -> Tensor:
-    """Return each set's mean of its events after each is multiplied by its hours, [sets, d_model].
+def weighted_by_hours(embedded: Tensor, offsets: Tensor, set_of_event: Tensor, sets: int) -> Tensor:
+    """Return each set's mean of its events weighted by their hours, [sets, d_model].
 
     Args:
-        centred: [events], hours less a mean; here brought to a spread of 1 in every set.
+        offsets: [events], hours minus a mean; here scaled to a spread of 1 in every set.
     """
-    spread = mean_by(centred.square(), set_of_event, sets).sqrt().clamp(min=LEAST_SPREAD_HOURS)
-    return mean_by(embedded * (centred / spread[set_of_event])[:, None], set_of_event, sets)
+    spread = mean_by(offsets.square(), set_of_event, sets).sqrt().clamp(min=LEAST_SPREAD_HOURS)
+    return mean_by(embedded * (offsets / spread[set_of_event])[:, None], set_of_event, sets)
 
 
 def mean_by(values: Tensor, group: Tensor, groups: int) -> Tensor:
-    """Return the mean of each group, 0 of one without members: [n, …] → [groups, …].
+    """Return the mean of each group, 0 for an empty group: [n, …] → [groups, …].
 
     Args:
         group: i64 [n].

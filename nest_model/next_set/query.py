@@ -68,7 +68,7 @@ def guess(
             read = model.read(batch, torch.cat([asked, asked + 1]))
             places = torch.stack(read.place.chunk(2), dim=1)
             for part in places.split(per_call):
-                cls, mask = (read.hidden[at] for at in part.unbind(1))
+                cls, mask = (read.hidden_states[at] for at in part.unbind(1))
                 logits = (model.token_logits(cls), model.token_logits(mask), model.msm_logits(cls))
                 for name, row in zip(READOUTS, logits, strict=True):
                     found[name].append(top_tokens(row.float()).cpu())

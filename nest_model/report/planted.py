@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from nest_model.data.predictions import Predictions, patients_of
 from nest_model.evaluation.bootstrap import Resamples
-from nest_model.evaluation.metrics import MIN_PATIENTS, TOO_FEW, Score, missing, over_seeds
+from nest_model.evaluation.metrics import MIN_PATIENTS, TOO_FEW, Score, missing, seed_statistics
 from schemas.cards import StepCard
 from schemas.contract import read_table
 from schemas.errors import ContractError
@@ -53,7 +53,7 @@ def parts_read(
         known, rows = risks
         terms = np.column_stack([rows[part].to_numpy() for part in PARTS])
         seed_scores = [_regressed(one, terms, seed) for one in predictions.rows(known).by_seed()]
-        scores = [over_seeds(part_scores) for part_scores in zip(*seed_scores, strict=True)]
+        scores = [seed_statistics(part_scores) for part_scores in zip(*seed_scores, strict=True)]
         found[name] = {part: score.json() for part, score in zip(PARTS, scores, strict=True)}
     return found
 

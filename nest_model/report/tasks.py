@@ -14,17 +14,17 @@ from nest_model.data.predictions import (
     WITHOUT_PRETRAINING,
     YARDSTICKS,
     Predictions,
-    of_the_probe,
-    of_yardstick,
+    probe_predictions,
     read_predictions,
     same_rows,
+    yardstick_predictions,
 )
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, mean_over, score, summary
 from nest_model.evaluation.recalibration import recalibrate
 from nest_model.evaluation.subgroups import attributes, score_groups
 from nest_model.report.planted import parts_read, planted
-from nest_model.training.seeds import further_seeds, model_of_seed, predictions_of_seed
+from nest_model.training.seeds import list_other_seeds, model_of_seed, predictions_of_seed
 from schemas.cards import StepCard
 from schemas.cohort import Cohort
 from schemas.cohort.english import in_english
@@ -104,14 +104,14 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
         common = {name: models[name].only(labels) for name in MODELS if name in models}
     task = some.task if some else _task(layout, cohort)
     not_asked = tuple(name for name in MODELS if name not in models | missing)
-    seeds = {name: 1 + len(one.further) for name, one in models.items() if one.further}
+    seeds = {name: 1 + len(one.seed_probabilities) for name, one in models.items() if one.seed_probabilities}
     return TaskResults(cohort, task, models, common, missing, not_asked, recalibrated, methods, seeds)
 
 
 def _pretraining_seeds(layout: Layout, cohort: str) -> int:
     """Return with how many seeds the models were pretrained that NEST's seeds of a task begin at; 0: not known."""
     first = layout.model(f"{cohort}_nest")
-    folders = [first, *(model_of_seed(first, seed) for seed in further_seeds(first))]
+    folders = [first, *(model_of_seed(first, seed) for seed in list_other_seeds(first))]
     files = [folder / "metrics.json" for folder in folders if is_written(folder / "metrics.json")]
     seeds = {json.loads(verified(file).read_text()).get("pretraining_seed") for file in files}
     return len(seeds - {None})
@@ -135,13 +135,15 @@ def _of_all_seeds(layout: Layout, cohort: str, model: str) -> Predictions:
             )
     if all(np.array_equal(other.probability, predictions.probability) for other in further.values()):
         return predictions
-    return predictions.with_further(list(further.values()))
+    return predictions.with_seeds(list(further.values()))
 
 
 def _further_seeds(layout: Layout, cohort: str, model: str) -> list[int]:
     """Return the further seeds of one of MODELS that have predictions."""
     folder = predictions_of(layout, cohort, "nest" if model == "probe" else model).parent
-    return [seed for seed in further_seeds(folder) if is_written(predictions_of(layout, cohort, model, seed))]
+    return [
+        seed for seed in list_other_seeds(folder) if is_written(predictions_of(layout, cohort, model, seed))
+    ]
 
 
 def _recalibrated(predictions: Predictions) -> tuple[Predictions, str] | None:
@@ -152,17 +154,17 @@ def _recalibrated(predictions: Predictions) -> tuple[Predictions, str] | None:
         return None
     first, *further = [rows.with_probability(calibration.of(rows)) for calibration, rows in fitted]
     methods = sorted({calibration.method for calibration, _ in fitted})
-    return first.with_further(further), " or ".join(methods)
+    return first.with_seeds(further), " or ".join(methods)
 
 
 def predictions_of(layout: Layout, cohort: str, model: str, seed: int | None = None) -> Path:
     """Return where the predictions of one of MODELS lie; of a further seed, below those of the first."""
     file = layout.report(f"{cohort}_{_asset_of(model)}") / "predictions.parquet"
     if model in YARDSTICKS:
-        file = of_yardstick(file, model)
+        file = yardstick_predictions(file, model)
     if seed is not None:
         file = predictions_of_seed(file, seed)
-    return of_the_probe(file) if model == "probe" else file
+    return probe_predictions(file) if model == "probe" else file
 
 
 def _asset_of(model: str) -> str:

@@ -1,4 +1,4 @@
-"""Where a model runs, how precisely and on how many ranks, chosen once; on a CPU the same seed gives the same bits."""
+"""Set up device, precision and ranks once per process; on a CPU the same seed gives the same bits."""
 
 import logging
 import platform
@@ -19,32 +19,32 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 Scaling = Literal["auto", "ddp", "fsdp"]
 
-COMPUTED_IN = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-TIMEOUT = timedelta(minutes=10)  # with a rank that neither goes on nor dies
+COMPUTE_DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+TIMEOUT = timedelta(minutes=10)  # of waiting for a rank that hangs
 
 
-def start(
+def launch_fabric(
     device: Device = "auto", precision: Precision = "auto", *, threads: int = 2, strategy: Scaling = "auto"
 ) -> Fabric:
-    """Return Fabric on this rank's device: fp32 on a CPU, bf16-mixed on CUDA unless told otherwise.
+    """Launch Fabric on this rank's device; the default precision is fp32 on a CPU and bf16-mixed on CUDA.
 
     Args:
-        threads: of each rank.
-        strategy: "ddp": every rank holds the weights; "fsdp": a part of them; "auto": alone, or under torchrun DDP.
+        threads: per rank.
+        strategy: "ddp": every rank holds all weights; "fsdp": each holds a part; "auto": DDP under torchrun, else none.
 
     Raises:
-        NestError: no CUDA device where one was asked for, fewer than ranks, fp16 where it would silently be
-            something else, or a strategy without torchrun.
+        NestError: CUDA was requested but is missing, there are fewer devices than ranks, fp16 is not supported here, or
+            a strategy is set without torchrun.
     """
     on_cuda = _on_cuda(device)
     if precision == "16-mixed" and not on_cuda:
         raise NestError("--precision 16-mixed needs CUDA; use 32-true or bf16-mixed on a CPU.")
     if precision == "16-mixed" and strategy == "fsdp":
-        raise NestError("--precision 16-mixed does not go with --strategy fsdp; use bf16-mixed, or ddp.")
+        raise NestError("--precision 16-mixed does not work with --strategy fsdp; use bf16-mixed, or ddp.")
     if precision == "auto":
         precision = "bf16-mixed" if on_cuda else "32-true"
     torch.set_num_threads(threads)
-    if not on_cuda:  # CUDA has no deterministic kernel for some of what is used
+    if not on_cuda:  # CUDA lacks deterministic kernels for some operations
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs time
     fabric = Fabric(
@@ -55,7 +55,7 @@ def start(
         precision=precision,
     )
     fabric.launch()
-    _tell(fabric, precision, threads)
+    _log_setup(fabric, precision, threads)
     return fabric
 
 
@@ -65,16 +65,16 @@ def _on_cuda(device: Device) -> bool:
     on_cuda = device != "cpu" and torch.cuda.is_available()
     if on_cuda and torch.cuda.device_count() < torchrun.ranks_here():
         raise NestError(
-            f"{torchrun.ranks_here()} ranks and {torch.cuda.device_count()} CUDA devices on this machine; "
-            "give torchrun --nproc-per-node one rank a device."
+            f"{torchrun.ranks_here()} ranks but {torch.cuda.device_count()} CUDA devices on this machine; "
+            "set torchrun --nproc-per-node to one rank per device."
         )
     return on_cuda
 
 
 def _strategy(name: Scaling) -> Strategy | str:
-    if name != "auto" and not torchrun.started():
+    if name != "auto" and not torchrun.is_active():
         raise NestError(
-            f"--strategy {name} is for several ranks; start it with torchrun --nproc-per-node RANKS -m nest_model …"
+            f"--strategy {name} needs several ranks; start it with torchrun --nproc-per-node RANKS -m nest_model …"
         )
     if name == "fsdp":
         return ModelParallelStrategy(
@@ -83,7 +83,7 @@ def _strategy(name: Scaling) -> Strategy | str:
     return DDPStrategy(timeout=TIMEOUT) if torchrun.ranks() > 1 else "auto"
 
 
-def _tell(fabric: Fabric, precision: str, threads: int) -> None:
+def _log_setup(fabric: Fabric, precision: str, threads: int) -> None:
     device = torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else platform.machine()
     strategies = {"DDPStrategy": "DDP", "ModelParallelStrategy": "FSDP2"}
     log.info(
@@ -93,6 +93,6 @@ def _tell(fabric: Fabric, precision: str, threads: int) -> None:
         precision,
         fabric.world_size,
         strategies.get(type(fabric.strategy).__name__, "one process"),
-        fastest(fabric.device, COMPUTED_IN[precision]),
+        fastest(fabric.device, COMPUTE_DTYPES[precision]),
         threads,
     )

@@ -1,4 +1,4 @@
-"""What is learnt of a task: a cohort's labels from the history the leak guard allows, all weights trained."""
+"""The fine-tuning task: learn a cohort's labels from the history that the leak guard allows."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,35 +14,42 @@ from nest_model.data.labels import Labels
 from nest_model.data.locations import ShardRows, shard_rows
 from nest_model.data.packed import pack
 from nest_model.data.predictions import scorable
-from nest_model.data.selection import Cut, Selection, limit_context, thin
+from nest_model.data.selection import ContextCut, Selection, drop_random_events, limit_context
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.attention_nulls import attention_beside_nulls
 from nest_model.evaluation.validation_score import macro_average_precision
-from nest_model.model.classifier import Classifier, Frozen, log_odds, loss_sum, probabilities, targets_of
+from nest_model.model.classifier import (
+    Classifier,
+    FrozenFeatures,
+    log_odds,
+    loss_sum,
+    probabilities,
+    targets_of,
+)
 from nest_model.model.encoder import NestModel
 from nest_model.model.parcel import Parcel
-from nest_model.training.ranks import share
+from nest_model.training.ranks import split_step
 from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.scoring import score
 from schemas.errors import NestError
 from schemas.suppress import shown_count
 
-EXAMPLES_LOOKED_AT = 128  # for what the model attends to
+EXAMPLES_LOOKED_AT = 128  # test examples whose attention is measured
 _EXAMPLES_HASHED_AT_A_TIME = 1_024
 
 
 @dataclass(frozen=True)
-class Part:
-    """A micro-batch of a step."""
+class FinetuneMicroBatch:
+    """A micro-batch of a fine-tuning step."""
 
-    chosen: Selection
+    selection: Selection
     targets: Tensor
-    weight: float  # of each example's loss; 0: another rank's, and there for the turn alone
+    weight: float  # of each example's loss; 0 for a dummy micro-batch that keeps ranks in step
 
 
 class FineTuning:
-    """The trainee of a task: one example is one index encounter with the history known at its prediction."""
+    """The training task of a cohort: an example is an index encounter with the history known at its prediction."""
 
     stage = "finetune"
 
@@ -57,7 +64,7 @@ class FineTuning:
         self._train = np.flatnonzero(labels.split == "train")
         self._val = np.flatnonzero(labels.split == "val")
         self.module = Classifier(encoder, labels.task, recipe.dropout)
-        if self._type == "list":  # a softmax was no better for it on validation patients
+        if self._type == "list":  # for class labels this was no better on validation patients
             with torch.no_grad():
                 self.module.head.out.bias.copy_(log_odds(self._targets[self._train]))
         encoder.set_head.requires_grad_(False)
@@ -67,51 +74,60 @@ class FineTuning:
 
     @property
     def fresh_weights(self) -> Iterator[nn.Parameter]:
+        """The weights of the task's head."""
         return self.module.fresh_weights
 
     @property
-    def words(self) -> str:
+    def context_summary(self) -> str:
+        """The number of examples and rows, and the shares of sets and events beyond the context, for the log."""
         return (
-            f"{shown_count(len(self._train))} examples, {shown_count(self.rows.sum())} rows a pass; the context "
-            f"leaves out {self._cut.sets_share:.1%} of the sets and, in them or in over-long ones, "
+            f"{shown_count(len(self._train))} examples, {shown_count(self.rows.sum())} rows per epoch; the context "
+            f"leaves out {self._cut.sets_share:.1%} of the sets and, in these or in over-long sets, "
             f"{self._cut.events_in_cut_sets_share + self._cut.events_in_long_sets_share:.1%} of the events"
         )
 
-    def content(self) -> Iterator[bytes]:
-        """Yield what is read and what is to be learnt from it, so that a run knows its data again."""
-        chosen = self._selection
-        yield from (of.tobytes() for of in (chosen.first_set, chosen.target_set, chosen.event_offsets))
+    def fingerprint(self) -> Iterator[bytes]:
+        """Yield the bytes of inputs and targets, by which a run recognises its data."""
+        selection = self._selection
+        yield from (
+            array.tobytes() for array in (selection.first_set, selection.target_set, selection.event_offsets)
+        )
         for column in (self._seqsets.tokens, self._seqsets.hours):
-            for first in range(0, len(chosen), _EXAMPLES_HASHED_AT_A_TIME):
-                examples = np.arange(first, min(first + _EXAMPLES_HASHED_AT_A_TIME, len(chosen)))
-                yield chosen.take(examples).values(column).tobytes()
+            for first in range(0, len(selection), _EXAMPLES_HASHED_AT_A_TIME):
+                examples = np.arange(first, min(first + _EXAMPLES_HASHED_AT_A_TIME, len(selection)))
+                yield selection.take(examples).values(column).tobytes()
         yield self._train.tobytes() + self._targets.numpy().tobytes()
 
-    def parts(self, examples: np.ndarray, step_seed: int) -> list[Part]:
+    def micro_batches(self, examples: np.ndarray, step_seed: int) -> list[FinetuneMicroBatch]:
+        """Return this rank's micro-batches of a step; see TrainingTask."""
         torch.manual_seed(step_seed + self._fabric.global_rank)  # dropout
-        selection = self._thinned(
+        selection = self._with_event_dropout(
             self._selection.take(self._train[examples]), np.random.default_rng(step_seed)
         )
         targets = self._targets[self._train[examples]]
         return [
-            Part(selection.take(np.arange(run.start, run.stop)), targets[run], counts / len(selection))
-            for run, counts in share(selection.rows, self.row_budget, self._fabric)
+            FinetuneMicroBatch(
+                selection.take(np.arange(run.start, run.stop)), targets[run], is_own / len(selection)
+            )
+            for run, is_own in split_step(selection.rows, self.row_budget, self._fabric)
         ]
 
-    def _thinned(self, selection: Selection, rng: np.random.Generator) -> Selection:
+    def _with_event_dropout(self, selection: Selection, rng: np.random.Generator) -> Selection:
         least, most = self._recipe.thinning
         dropped_share = rng.uniform(least, most) if least < most else most
-        return thin(selection, dropped_share, rng) if dropped_share else selection
+        return drop_random_events(selection, dropped_share, rng) if dropped_share else selection
 
-    def losses(self, module: nn.Module, part: Part) -> dict[str, Tensor]:
-        batch = pack(self._seqsets, part.chosen, self.module.encoder.config)
+    def losses(self, module: nn.Module, micro_batch: FinetuneMicroBatch) -> dict[str, Tensor]:
+        """Return a micro-batch's part of the step's loss; see TrainingTask."""
+        batch = pack(self._seqsets, micro_batch.selection, self.module.encoder.config)
         logits = module(Parcel(batch.to(self._fabric.device)))
-        return {"loss": loss_sum(logits, part.targets.to(logits.device), self._type) * part.weight}
+        targets = micro_batch.targets.to(logits.device)
+        return {"loss": loss_sum(logits, targets, self._type) * micro_batch.weight}
 
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
-        """Return the validation loss and AP; what should fall is the negative AP, or without one the loss.
+        """Return the validation loss and AP, and the objective to minimise: the negative AP, or the loss without AP.
 
-        What is returned to be told is nothing where so few have the outcome that it would tell how many.
+        Metrics are empty when too few positives could be disclosed.
         """
         logits = self._score(module, self._val, "validate")
         if not logits.isfinite().all():
@@ -121,67 +137,67 @@ class FineTuning:
         scores = probabilities(logits, self._type)
         truth = as_truth(targets.numpy(), scores.shape[1], self._type)
         precision = macro_average_precision(truth, scores)
-        told = {"val_loss": loss} | ({} if precision is None else {"val_average_precision": precision})
-        may_be_told = len(scorable(truth, self._labels.subject_id[self._val])) > 0
-        return told if may_be_told else {}, loss if precision is None else -precision
+        metrics = {"val_loss": loss} | ({} if precision is None else {"val_average_precision": precision})
+        is_disclosable = len(scorable(truth, self._labels.subject_id[self._val])) > 0
+        return metrics if is_disclosable else {}, loss if precision is None else -precision
 
-    def where(self, examples: np.ndarray) -> list[ShardRows]:
-        """Return the rows of the shards these training examples are read from."""
+    def locate(self, examples: np.ndarray) -> list[ShardRows]:
+        """Return the shard rows of these training examples."""
         return shard_rows(self._seqsets, self._selection.take(self._train[examples]))
 
     def predict(self, module: nn.Module) -> np.ndarray:
-        """Return the probabilities of every row of the labels."""
+        """Return probabilities for every row of the labels."""
         return probabilities(self._score(module, np.arange(len(self._labels)), "score"), self._type)
 
-    def frozen(self) -> np.ndarray:
-        """Return [rows, parts · d_model], what is read of the encoder for every row; before `fit` alone."""
-        encoder = Frozen(self.module.encoder).to(self._fabric.device)
+    def frozen_features(self) -> np.ndarray:
+        """Return the pretrained encoder's readout of every row, [rows, parts · d_model]; call it before `fit`."""
+        encoder = FrozenFeatures(self.module.encoder).to(self._fabric.device)
         with self._fabric.autocast():
             return self._score(encoder, np.arange(len(self._labels)), "probe").numpy()
 
     def attention(self) -> Mapping[str, Any]:
-        """Return where the model, which lies whole in one process, looks on some of the test examples, beside nulls."""
+        """Measure the model's attention on some test examples beside null models; needs all weights in one process."""
         test = np.flatnonzero(self._labels.split == "test")
-        some = np.random.default_rng(0).permutation(test)[:EXAMPLES_LOOKED_AT]
+        sample = np.random.default_rng(0).permutation(test)[:EXAMPLES_LOOKED_AT]
         return attention_beside_nulls(
-            self.module.encoder, self._seqsets, self._selection.take(some), row_budget=self.row_budget
+            self.module.encoder, self._seqsets, self._selection.take(sample), row_budget=self.row_budget
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return what the model card tells of the examples: counts, never a row."""
+        """Return the counts of examples for the model card."""
         splits = {
             split: int(np.count_nonzero(self._labels.split == split)) for split in ("train", "val", "test")
         }
         return {f"{split}_rows": rows for split, rows in splits.items()} | {"context_cut": asdict(self._cut)}
 
     def _score(self, module: nn.Module, examples: np.ndarray, stage: str) -> Tensor:
-        chosen = self._selection.take(examples)
-        progress = self._telemetry.progress(stage, total=int(chosen.rows.sum()), unit="rows")
+        selection = self._selection.take(examples)
+        progress = self._telemetry.progress(stage, total=int(selection.rows.sum()), unit="rows")
         return score(
-            module, self._seqsets, chosen, self._fabric, row_budget=self.row_budget, progress=progress
+            module, self._seqsets, selection, self._fabric, row_budget=self.row_budget, progress=progress
         )
 
 
-def select_examples(labels: Labels, seqsets: SeqSets, encoder: NestModel) -> tuple[Selection, Cut]:
-    """Select each row's history as its task allows, prove it, and cut it to the model's context.
+def select_examples(labels: Labels, seqsets: SeqSets, encoder: NestModel) -> tuple[Selection, ContextCut]:
+    """Select each row's history as its task allows, check it for leaks, and cut it to the model's context.
 
     Raises:
-        NestError: a row's features hold something later than its prediction.
+        NestError: a row's features hold an event later than its prediction.
     """
     features = labels.task.features
-    chosen = select(seqsets, features, labels.subject_id, labels.encounter_id, labels.predict_at_us)
-    leaks = leak_count(seqsets, chosen, features, labels.predict_at_us)
+    selection = select(seqsets, features, labels.subject_id, labels.encounter_id, labels.predict_at_us)
+    leaks = leak_count(seqsets, selection, features, labels.predict_at_us)
     if leaks:
         raise NestError(
             f"{labels.task.cohort}: the features of {leaks:,} of {len(labels):,} rows reach past their "
-            "prediction; nothing was trained. This is a bug in the selector: report it."
+            "prediction; nothing was trained. This is a bug in the selector: please report it."
         )
     config = encoder.config
-    return limit_context(chosen, max_sets=config.max_sets, max_set_rows=config.max_set_rows)
+    return limit_context(selection, max_sets=config.max_sets, max_set_rows=config.max_set_rows)
 
 
 def as_truth(targets: np.ndarray, classes: int, label_type: str) -> np.ndarray:
-    """Return what is to be learnt as a truth, bool [rows, classes]; of a bool task [rows, 1]."""
+    """Return targets as bool [rows, classes]; for a bool task [rows, 1]."""
     if label_type == "class":
         return targets[:, None] == np.arange(classes)
     return (targets[:, None] if label_type == "bool" else targets).astype(bool)

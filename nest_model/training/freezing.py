@@ -1,4 +1,4 @@
-"""Weights of a pretrained encoder that a fine-tuning leaves as they are."""
+"""Freeze blocks of a pretrained encoder during fine-tuning."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from nest_model.model.encoder import NestModel
 
 
 def freeze_blocks(encoder: NestModel, blocks: Sequence[str]) -> None:
-    """Take these of `options.BLOCKS` out of the training: no gradient, so no decay and no moments either."""
+    """Exclude these of `options.BLOCKS` from training: without gradient they have no decay and no moments."""
     parts: dict[str, list[nn.Module]] = {
         "embedding": [encoder.embedding, encoder.time2vec],
         "swe": [layer.set_wise for layer in encoder.layers],

@@ -1,6 +1,6 @@
-"""Weights and optimiser moments that may lie in parts on several ranks: cut into them, and whole again.
+"""Shard weights and optimiser moments over ranks, and gather them again.
 
-Whole is the one form that is saved, so that a state of many ranks is gone on with by few, and by one.
+States are saved gathered, so that a run on many ranks can resume on fewer or on one.
 """
 
 from typing import Any
@@ -24,37 +24,37 @@ _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Cut a module's weights over the ranks (FSDP2), layer by layer; the rest, the embedding among it, is one unit."""
+    """Shard a module's weights over the ranks (FSDP2), layer by layer; the rest, with the embedding, is one unit."""
     ranks = mesh["data_parallel"]
     for layer in [part for part in module.modules() if isinstance(part, NestLayer)]:
         fully_shard(layer, mesh=ranks)
-        register_fsdp_forward_method(layer, "read")  # the last layer's forward, where it is pruned
+        register_fsdp_forward_method(layer, "read")  # the forward of a pruned last layer
     return fully_shard(module, mesh=ranks)
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the weights on the first rank's CPU, nothing on the others; all must call."""
-    return _copied(get_model_state_dict(module, options=_WHOLE))
+    """Return a copy of the weights on the first rank's CPU, nothing on others; all ranks must call."""
+    return _copy_to_cpu(get_model_state_dict(module, options=_WHOLE))
 
 
 def whole_moments(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimiser's moments, `<weight>.<moment>`, likewise."""
+    """Return a copy of the optimiser's moments, named `<weight>.<moment>`, likewise."""
     state = get_optimizer_state_dict(module, optimizer, options=_WHOLE).get("state", {})
-    return _copied(
+    return _copy_to_cpu(
         {f"{weight}.{name}": moment for weight, moments in state.items() for name, moment in moments.items()}
     )
 
 
 def load_weights(module: nn.Module, weights: dict[str, Tensor], fabric: Fabric) -> None:
-    """Set a module's weights to whole ones of the first rank; all must call."""
+    """Load the first rank's gathered weights into a module; all ranks must call."""
     set_model_state_dict(module, dict(weights), options=_from_first(fabric))
 
 
 def load_moments(
     module: nn.Module, optimizer: torch.optim.Optimizer, moments: dict[str, Tensor], fabric: Fabric
 ) -> None:
-    """Set an optimiser's moments to whole ones of the first rank; all must call."""
-    if not fabric.broadcast(bool(moments)):  # saved before the first step that was no overflow of fp16
+    """Load the first rank's gathered moments into an optimiser; all ranks must call."""
+    if not fabric.broadcast(bool(moments)):  # saved before the first fp16 step without overflow
         return
     groups = get_optimizer_state_dict(module, optimizer)["param_groups"]
     state: dict[str, dict[str, Any]] = {}
@@ -69,5 +69,5 @@ def _from_first(fabric: Fabric) -> StateDictOptions:
     return StateDictOptions(full_state_dict=True, broadcast_from_rank0=fabric.world_size > 1)
 
 
-def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _copy_to_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

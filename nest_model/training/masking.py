@@ -1,8 +1,8 @@
-"""What the model must guess: whole sets for MSM, single tokens of the other sets for MLM.
+"""Mask batches for pretraining: whole sets for MSM, single tokens of the other sets for MLM.
 
-A masked set keeps two rows, its [CLS] and one [MASK] with key bias log(n - 1), exactly as if its n - 1 event
-rows were all [MASK] at time 0: n is the config's `max_set_rows`, never the set's own length, which would tell
-how much to guess. [UNK] and the other specials are never a target.
+A masked set keeps two rows, its [CLS] and one [MASK] with key bias log(n - 1), exactly as if its n - 1 event rows were
+all [MASK] at time 0. n is the config's `max_set_rows` and not the set's own length, which would reveal how many tokens
+to guess. [UNK] and the other specials are never targets.
 """
 
 import math
@@ -18,17 +18,17 @@ from nest_model.data.packed import PackedBatch, offsets
 from schemas.tables.vocab import MASK, SPECIALS
 
 FIRST_TOKEN = len(SPECIALS)
-TO_MASK, TO_RANDOM = 0.8, 0.1  # of the chosen tokens (Devlin et al. 2019); the rest stay as they are
+TO_MASK, TO_RANDOM = 0.8, 0.1  # shares of the target tokens (Devlin et al. 2019); the rest stay unchanged
 
 
 @dataclass(frozen=True)
 class SetTargets:
-    """The sets whose tokens are guessed from their [CLS], and what is in each; a set of [UNK] alone is left out."""
+    """Sets whose tokens are guessed from their [CLS], with their contents; sets of [UNK] alone are left out."""
 
     sets: Tensor  # i64 [sets], rising, sets of the batch
     set_of_token: Tensor  # i64 [tokens], rising, indices into `sets`
-    tokens: Tensor  # i64 [tokens], rising within a set, each token of the set once
-    shares: Tensor  # f64 [tokens], of the set's tokens, [UNK] left out; they sum to 1 in each set
+    tokens: Tensor  # i64 [tokens], the distinct tokens of each set, rising within the set
+    shares: Tensor  # f64 [tokens], shares of the set's tokens without [UNK]; they sum to 1 in each set
 
     def between(self, first_set: int, end_set: int) -> Self:
         """Return the sets `first_set` … `end_set - 1` of the batch, numbered from 0."""
@@ -48,18 +48,16 @@ class SetTargets:
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """A batch as the model sees it, what it hides, and what its seen sets hold."""
+    """A batch as the model sees it, with the targets of its masked tokens, masked sets and visible sets."""
 
     batch: PackedBatch
     mlm_rows: Tensor  # i64 [masked tokens], rising, rows of `batch`
     mlm_targets: Tensor  # i64 [masked tokens]
-    hidden: SetTargets  # the masked sets
-    seen: (
-        SetTargets  # the others, as they are before their tokens are masked; none where no loss asks for them
-    )
+    masked_sets: SetTargets
+    visible_sets: SetTargets  # before their tokens are masked; empty if no loss needs them
 
     def slice_subjects(self, first: int, end: int) -> Self:
-        """Return the subjects `first` … `end - 1` as a masked batch of their own."""
+        """Return the patients `first` … `end - 1` as a masked batch."""
         first_set, end_set = self.batch.subject_offsets[[first, end]].tolist()
         first_row, end_row = self.batch.set_offsets[[first_set, end_set]].tolist()
         tokens = _between(self.mlm_rows, first_row, end_row)
@@ -67,8 +65,8 @@ class MaskedBatch:
             batch=self.batch.slice_subjects(first, end),
             mlm_rows=self.mlm_rows[tokens] - first_row,
             mlm_targets=self.mlm_targets[tokens],
-            hidden=self.hidden.between(first_set, end_set),
-            seen=self.seen.between(first_set, end_set),
+            masked_sets=self.masked_sets.between(first_set, end_set),
+            visible_sets=self.visible_sets.between(first_set, end_set),
         )
 
     def to(self, device: torch.device | str) -> Self:
@@ -77,13 +75,13 @@ class MaskedBatch:
 
 
 def mask_batch(batch: PackedBatch, generator: Generator, config: ModelConfig) -> MaskedBatch:
-    """Mask one step's subjects for pretraining; an objective of weight 0 masks nothing.
+    """Mask one step's patients for pretraining; an objective of weight 0 masks nothing.
 
-    Mask the whole step, then cut it with `slice_subjects`: then the cut changes nothing of what is drawn.
+    Mask the whole step and then cut it with `slice_subjects`, so that the cut does not change the random draws.
 
     Args:
-        batch: on the generator's device, its key biases 0.
-        generator: the only source of chance.
+        batch: on the generator's device, with key biases of 0.
+        generator: the only source of randomness.
     """
     return _mask(
         batch,
@@ -91,13 +89,15 @@ def mask_batch(batch: PackedBatch, generator: Generator, config: ModelConfig) ->
         config,
         set_share=config.set_mask_share if config.msm_weight else 0.0,
         token_share=config.token_mask_share if config.mlm_weight else 0.0,
-        with_seen=config.own_set_weight > 0,
+        with_visible=config.own_set_weight > 0,
     )
 
 
 def mask_sets(batch: PackedBatch, generator: Generator, config: ModelConfig) -> MaskedBatch:
-    """Mask sets alone, whatever the weights: for judging set prediction."""
-    return _mask(batch, generator, config, set_share=config.set_mask_share, token_share=0.0, with_seen=False)
+    """Mask sets alone, whatever the loss weights, to evaluate set prediction."""
+    return _mask(
+        batch, generator, config, set_share=config.set_mask_share, token_share=0.0, with_visible=False
+    )
 
 
 def _mask(
@@ -107,54 +107,60 @@ def _mask(
     *,
     set_share: float,
     token_share: float,
-    with_seen: bool,
+    with_visible: bool,
 ) -> MaskedBatch:
     lengths, set_of_row = batch.set_offsets.diff(), batch.set_of_row
-    set_masked = (_uniform(batch.sets, generator) < set_share) & (lengths > 1)
+    is_masked_set = (_uniform(batch.sets, generator) < set_share) & (lengths > 1)
     is_event = torch.ones_like(batch.tokens, dtype=torch.bool)
     is_event[batch.cls_rows] = False
-    is_hidden = set_masked.index_select(0, set_of_row) & is_event
+    is_hidden = is_masked_set.index_select(0, set_of_row) & is_event
     guessable = is_event & (batch.tokens >= FIRST_TOKEN)
 
-    is_chosen = guessable & ~is_hidden & (_uniform(len(batch.tokens), generator) < token_share)
-    chosen = _places(is_chosen)
-    mask_rows = batch.cls_rows[set_masked] + 1
-    tokens = _corrupt(batch.tokens, chosen, generator, config.vocab_size)
+    is_target = guessable & ~is_hidden & (_uniform(len(batch.tokens), generator) < token_share)
+    target_rows = _places(is_target)
+    mask_rows = batch.cls_rows[is_masked_set] + 1
+    tokens = _corrupt(batch.tokens, target_rows, generator, config.vocab_size)
     tokens[mask_rows] = MASK
     hours = batch.hours.index_fill(0, mask_rows, 0.0)
     key_bias = batch.key_bias.double().index_fill(0, mask_rows, math.log(config.max_set_rows - 1))
     is_kept = (~is_hidden).index_fill(0, mask_rows, True)
-    kept = _places(is_kept)
+    kept_rows = _places(is_kept)
 
-    masked = MaskedBatch(
+    masked_batch = MaskedBatch(
         PackedBatch(
-            tokens=tokens.index_select(0, kept),
-            hours=hours.index_select(0, kept),
-            key_bias=key_bias.index_select(0, kept),
-            set_offsets=offsets(lengths.masked_fill(set_masked, 2)),
+            tokens=tokens.index_select(0, kept_rows),
+            hours=hours.index_select(0, kept_rows),
+            key_bias=key_bias.index_select(0, kept_rows),
+            set_offsets=offsets(lengths.masked_fill(is_masked_set, 2)),
             subject_offsets=batch.subject_offsets,
             days=batch.days,
         ),
-        is_kept.cumsum(0).index_select(0, chosen) - 1,
-        batch.tokens.index_select(0, chosen),
-        hidden=_count_tokens(batch.tokens, set_of_row, _places(is_hidden & guessable), config.vocab_size),
-        seen=_count_tokens(
+        is_kept.cumsum(0).index_select(0, target_rows) - 1,
+        batch.tokens.index_select(0, target_rows),
+        masked_sets=_count_tokens(
+            batch.tokens, set_of_row, _places(is_hidden & guessable), config.vocab_size
+        ),
+        visible_sets=_count_tokens(
             batch.tokens,
             set_of_row,
-            _places(~is_hidden & guessable) if with_seen else chosen[:0],
+            _places(~is_hidden & guessable) if with_visible else target_rows[:0],
             config.vocab_size,
         ),
     )
-    return masked if config.shortcuts.collapsed_sets else _written_out(masked, config.max_set_rows - 1)
+    return (
+        masked_batch
+        if config.shortcuts.collapsed_sets
+        else _expand_masked_sets(masked_batch, config.max_set_rows - 1)
+    )
 
 
-def _written_out(masked: MaskedBatch, masked_rows: int) -> MaskedBatch:
-    """Return each masked set with as many [MASK] rows as its one stands for."""
-    batch = masked.batch
+def _expand_masked_sets(masked_batch: MaskedBatch, masked_rows: int) -> MaskedBatch:
+    """Replace the single [MASK] row of each masked set by the rows it stands for."""
+    batch = masked_batch.batch
     is_one_for_many = batch.key_bias > 0
     copies = torch.where(is_one_for_many, masked_rows, 1)
     ends = offsets(copies)
-    written_out = PackedBatch(
+    expanded = PackedBatch(
         tokens=batch.tokens.repeat_interleave(copies),
         hours=batch.hours.repeat_interleave(copies),
         key_bias=torch.zeros(int(ends[-1]), dtype=torch.float64, device=ends.device),
@@ -162,21 +168,25 @@ def _written_out(masked: MaskedBatch, masked_rows: int) -> MaskedBatch:
         subject_offsets=batch.subject_offsets,
         days=batch.days,
     )
-    return replace(masked, batch=written_out, mlm_rows=ends[masked.mlm_rows])
+    return replace(masked_batch, batch=expanded, mlm_rows=ends[masked_batch.mlm_rows])
 
 
-def _corrupt(tokens: Tensor, chosen: Tensor, generator: Generator, vocab_size: int) -> Tensor:
-    fate = _uniform(len(tokens), generator).index_select(0, chosen)
-    other = torch.randint(FIRST_TOKEN, vocab_size, tokens.shape, generator=generator, device=generator.device)
+def _corrupt(tokens: Tensor, target_rows: Tensor, generator: Generator, vocab_size: int) -> Tensor:
+    fate = _uniform(len(tokens), generator).index_select(0, target_rows)
+    random_tokens = torch.randint(
+        FIRST_TOKEN, vocab_size, tokens.shape, generator=generator, device=generator.device
+    )
     stays = fate >= TO_MASK + TO_RANDOM
-    changed = torch.where(stays, tokens.index_select(0, chosen), other.index_select(0, chosen))
-    return tokens.index_copy(0, chosen, torch.where(fate < TO_MASK, MASK, changed))
+    replacements = torch.where(
+        stays, tokens.index_select(0, target_rows), random_tokens.index_select(0, target_rows)
+    )
+    return tokens.index_copy(0, target_rows, torch.where(fate < TO_MASK, MASK, replacements))
 
 
-def _count_tokens(tokens: Tensor, set_of_row: Tensor, counted: Tensor, vocab_size: int) -> SetTargets:
-    pair_of_row = set_of_row.index_select(0, counted) * vocab_size + tokens.index_select(0, counted)
-    # numpy sorts several times as fast
-    pairs, counts = (torch.from_numpy(of) for of in np.unique(pair_of_row.cpu(), return_counts=True))
+def _count_tokens(tokens: Tensor, set_of_row: Tensor, rows: Tensor, vocab_size: int) -> SetTargets:
+    pair_of_row = set_of_row.index_select(0, rows) * vocab_size + tokens.index_select(0, rows)
+    # NumPy sorts several times faster
+    pairs, counts = (torch.from_numpy(array) for array in np.unique(pair_of_row.cpu(), return_counts=True))
     home = pairs // vocab_size
     sets, set_of_pair = torch.unique_consecutive(home, return_inverse=True)
     totals = torch.zeros_like(sets).index_add_(0, set_of_pair, counts)
@@ -185,7 +195,7 @@ def _count_tokens(tokens: Tensor, set_of_row: Tensor, counted: Tensor, vocab_siz
 
 
 def _places(flags: Tensor) -> Tensor:
-    """Return where the flags hold: by numpy, which is faster at it, and once, as every index of flags is a search."""
+    """Return the indices of true flags, by NumPy, which is faster; indexing by flags would search them each time."""
     return torch.from_numpy(np.flatnonzero(flags.cpu())).to(flags.device)
 
 

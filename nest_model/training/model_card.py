@@ -1,4 +1,4 @@
-"""The model card, made from the run: what a person needs before using the weights."""
+"""Write the model card (README) of a run: what a person needs to know before using the weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ def pretrained_readme(
     not_learnt: Sequence[str],
     not_judged: Sequence[str],
 ) -> str:
-    """Return the README of a pretrained model; the last three are of `Pretraining.beside_guesses`."""
+    """Return the README of a pretrained model; the last three arguments are from `Pretraining.compare_with_guesses`."""
     training = card.training
     return "\n".join(
         [
@@ -57,7 +57,7 @@ def pretrained_readme(
             *_model(card),
             *_data(training),
             *_run(training),
-            *paper_differences.section(card.model, training, of_a_task=False),
+            *paper_differences.section(card.model, training, is_finetuned=False),
             "## On the validation subjects",
             markdown_table(table.rows(metrics, yardsticks)),
             f"\n{table.WHAT_THEY_ARE}\n",
@@ -88,7 +88,7 @@ def classifier_readme(card: "ModelCard", metrics: Mapping[str, float]) -> str:
             *_model(card),
             *_data(training),
             *_run(training),
-            *paper_differences.section(card.model, training, of_a_task=True),
+            *paper_differences.section(card.model, training, is_finetuned=True),
             *_table("## On the validation rows", metrics),
             _FILES if is_fresh else _FILES + _PROBE,
             _LIMITS,

@@ -1,4 +1,4 @@
-"""Where a model is not the paper's NEST: what its config and recipe have otherwise, and what the paper leaves open."""
+"""Differences between a model and the paper's NEST: in config and recipe, and where the paper leaves a choice open."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -8,7 +8,7 @@ from nest_model.config import ModelConfig
 from nest_model.training.recipe import FINETUNING, PRETRAINING
 from schemas.markdown import markdown_table
 
-LEFT_OPEN = (
+OPEN_POINTS = (
     (
         "precision",
         "FP16 with a loss scale",
@@ -65,22 +65,22 @@ LEFT_OPEN = (
     ),
     ("seeds", "five", "one, 42; `NEST_SEEDS` takes five", "five times the time"),
 )
-"""Of the preset `paper` with the data rules `paper`: what, the paper's, ours, why."""
+"""Choices of the preset `paper` with the data rules `paper`: (subject, the paper, here, reason)."""
 
 _NO_DIFFERENCE = {"vocab_size", "shortcuts", "row_budget"}
 
 
-def left_open() -> str:
-    """Return what the paper has otherwise or does not say, as a table."""
+def open_points_table() -> str:
+    """Return a table of the points where the paper differs or says nothing."""
     names = ("what", "the paper", "here", "why")
-    return markdown_table([dict(zip(names, row, strict=True)) for row in LEFT_OPEN])
+    return markdown_table([dict(zip(names, row, strict=True)) for row in OPEN_POINTS])
 
 
-def section(config: ModelConfig, training: Mapping[str, Any], *, of_a_task: bool) -> list[str]:
-    """Return the lines of a card that tell a model from the paper's."""
-    recipe = (FINETUNING if of_a_task else PRETRAINING)["paper"]
-    rows = _differing(asdict(config), asdict(ModelConfig.preset("paper", config.vocab_size)))
-    rows += _differing(training["recipe"], asdict(recipe))
+def section(config: ModelConfig, training: Mapping[str, Any], *, is_finetuned: bool) -> list[str]:
+    """Return the model card's section on differences from the paper."""
+    recipe = (FINETUNING if is_finetuned else PRETRAINING)["paper"]
+    rows = _differences(asdict(config), asdict(ModelConfig.preset("paper", config.vocab_size)))
+    rows += _differences(training["recipe"], asdict(recipe))
     if frozen := training.get("frozen"):
         rows.append({"field": "frozen", "here": ", ".join(frozen), "the paper": "none"})
     lines = ["## Beside the paper's NEST"]
@@ -89,23 +89,23 @@ def section(config: ModelConfig, training: Mapping[str, Any], *, of_a_task: bool
     if not rows or training.get("preset") == "paper":
         lines += [
             "The paper's sizes, times, objectives and recipe, but for what it leaves open:\n",
-            left_open(),
+            open_points_table(),
             "",
         ]
     return lines
 
 
-def _differing(here: Mapping[str, Any], paper: Mapping[str, Any]) -> list[dict[str, str]]:
+def _differences(values: Mapping[str, Any], paper: Mapping[str, Any]) -> list[dict[str, str]]:
     return [
-        {"field": name, "here": _shown(here[name]), "the paper": _shown(value)}
+        {"field": name, "here": _formatted(values[name]), "the paper": _formatted(value)}
         for name, value in paper.items()
-        if name not in _NO_DIFFERENCE and name in here and _shown(here[name]) != _shown(value)
+        if name not in _NO_DIFFERENCE and name in values and _formatted(values[name]) != _formatted(value)
     ]
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return " to ".join(map(_shown, value))
+        return " to ".join(map(_formatted, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What is learnt before any task: MLM and MSM on the training patients, judged on the validation patients."""
+"""The pretraining task: MLM and MSM on the training patients, evaluated on the validation patients."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -25,8 +25,8 @@ from nest_model.model.parcel import Parcel
 from nest_model.model.weights import BYTES_IN_TRAINING, BYTES_OF_WEIGHT, refuse_too_large
 from nest_model.training.fsdp import whole_weights
 from nest_model.training.guesses.popularity import Popularity
-from nest_model.training.guesses.verdicts import not_judged, not_learnt, nothing_beside_a_set
-from nest_model.training.guesses.yardsticks import Mask, fit_patients, has_one_set_alone, yardsticks
+from nest_model.training.guesses.verdicts import not_judged, not_learnt, single_set_warning
+from nest_model.training.guesses.yardsticks import Mask, fit_patients, has_single_sets, yardsticks
 from nest_model.training.masking import FIRST_TOKEN, MaskedBatch, mask_batch, mask_sets
 from nest_model.training.objectives import (
     Counts,
@@ -35,7 +35,7 @@ from nest_model.training.objectives import (
     set_prediction,
     validation_scores,
 )
-from nest_model.training.ranks import share, total
+from nest_model.training.ranks import split_step, sum_over_ranks
 from nest_model.training.recipe import Recipe
 from nest_model.training.resume import Position
 from nest_model.training.runtime import Runtime
@@ -47,24 +47,24 @@ from schemas.tables.events import SUBJECTS
 
 log = logging.getLogger("nest")
 
-_SUMS = Counts(1, 1, 1)  # losses that are not divided
-VALIDATION_SEED = 2025  # of the validation masks: the same in every epoch and every run
+_SUMS = Counts(1, 1, 1)  # losses as sums, not means
+VALIDATION_SEED = 2025  # of the validation masks, the same in every epoch and run
 
 
 @dataclass(frozen=True)
-class Patients:
-    """Shards, and which of their subjects are trained on and which stop the training."""
+class PretrainingPatients:
+    """Shards, with their training patients and the validation patients for early stopping."""
 
     seqsets: SeqSets
-    train: np.ndarray  # subject rows
-    val: np.ndarray  # without any the training stops on its own loss
+    train: np.ndarray  # i64 [patients], positions in `seqsets.subject_offsets`
+    val: np.ndarray  # likewise; if empty, the training loss decides when to stop
 
     @classmethod
-    def read(cls, seqset: Path, subjects: Path) -> "Patients":
-        """Read the shards and the subjects' `pretrain_split`.
+    def read(cls, seqset: Path, subjects: Path) -> "PretrainingPatients":
+        """Read the shards and the patients' `pretrain_split`.
 
         Raises:
-            NestError: no subject of the training split has a set.
+            NestError: no patient of the training split has a set.
         """
         seqsets = SeqSets.read(seqset)
         table = read_table(subjects, SUBJECTS)
@@ -74,44 +74,51 @@ class Patients:
         )
         if not len(train):
             raise NestError(
-                f"{subjects}: no subject of the training split has a set; there is nothing to learn."
+                f"{subjects}: no patient of the training split has a set; there is nothing to learn."
             )
         if not len(val):
-            log.warning("no subject of the validation split has a set; the training stops on its own loss.")
+            log.warning(
+                "no patient of the validation split has a set; the training loss decides when to stop."
+            )
         return cls(seqsets, train, val)
 
 
 class _PretrainingModule(nn.Module):
-    """Does what it is asked with the model, so that all of it is inside the one call that Fabric wraps.
+    """Runs a callable on the model inside Fabric's wrapped forward.
 
-    What is asked is a function for the reason `Parcel` gives.
+    So no float64 tensor is an argument, which Fabric would cast.
     """
 
     def __init__(self, model: NestModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, asked: Callable[[NestModel], Any]) -> Any:
-        with parametrize.cached():  # a shared embedding is added up once, not for each loss
-            return asked(self.model)
+    def forward(self, function: Callable[[NestModel], Any]) -> Any:
+        with parametrize.cached():  # a shared embedding is summed once, not for each loss
+            return function(self.model)
 
 
 @dataclass(frozen=True)
-class Part:
-    """A micro-batch of a step."""
+class PretrainMicroBatch:
+    """A micro-batch of a pretraining step."""
 
-    masked: MaskedBatch
+    masked_batch: MaskedBatch
     guesses: Counts  # of the whole step
-    counts: bool  # or is another rank's, and there for the turn alone
+    is_own: bool  # False for a dummy micro-batch that keeps ranks in step
 
     def losses(self, model: NestModel) -> tuple[Tensor, ...]:
-        losses = pretraining_loss(model, self.masked, self.guesses)
-        return tuple(of * self.counts for of in (losses.total, losses.mlm, losses.msm, losses.own))
+        """Return its parts of the step's total, MLM, MSM and own-set losses; 0 for a dummy."""
+        losses = pretraining_loss(model, self.masked_batch, self.guesses)
+        return tuple(loss * self.is_own for loss in (losses.total, losses.mlm, losses.msm, losses.own))
 
     def validation_scores(self, model: NestModel) -> Parcel:
         """Return the sums of the losses and of set prediction, by name."""
-        losses, predicted = validation_scores(model, self.masked)
-        return Parcel({name: float(loss) for name, loss in losses.items()} | _sums(predicted))
+        losses, prediction = validation_scores(model, self.masked_batch)
+        return Parcel({name: float(loss) for name, loss in losses.items()} | _sums(prediction))
+
+    def set_prediction(self, model: NestModel) -> Parcel:
+        """Return the sums of set prediction, by name."""
+        return Parcel(_sums(set_prediction(model, self.masked_batch)))
 
 
 _PREDICTIONS = tuple(
@@ -119,29 +126,29 @@ _PREDICTIONS = tuple(
 )
 
 
-def _sums(predicted: SetPrediction) -> dict[str, float]:
+def _sums(prediction: SetPrediction) -> dict[str, float]:
     """Return the sums of each score over the sets, in the order of `_PREDICTIONS`."""
     rankings = (
         ranking
-        for row in (predicted.cls, predicted.mask, predicted.head)
+        for row in (prediction.cls, prediction.mask, prediction.head)
         for ranking in (row.recall, row.ndcg)
     )
     return {name: float(ranking.sum()) for name, ranking in zip(_PREDICTIONS, rankings, strict=True)}
 
 
 class Pretraining:
-    """The trainee of the pretraining loop: one example is one subject with its last sets.
+    """The pretraining task: an example is a patient with the last sets.
 
     Args:
-        code_groups: what tokens share of their embeddings until the training ends; None: nothing.
-        items: i64 [vocab_size], which item each token measures, see `NestModel`; None: no token measures any.
+        code_groups: groups whose embeddings tokens share during the training; None: no sharing.
+        items: i64 [vocab_size], the item each token measures, see `NestModel`; None: no token measures an item.
     """
 
     stage = "pretrain"
 
     def __init__(
         self,
-        patients: Patients,
+        patients: PretrainingPatients,
         config: ModelConfig,
         recipe: Recipe,
         runtime: Runtime,
@@ -162,13 +169,13 @@ class Pretraining:
             self.module.model.item_of_token.copy_(torch.from_numpy(items))
         if code_groups is not None:
             share_embedding(self.module.model.embedding, code_groups)
-        self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all are
+        self.fresh_weights: tuple[nn.Parameter, ...] = ()  # all weights are fresh, so none is special
         if recipe.starts_at_shares:
             self._start_at_shares()
         self._terms = [
             name
             for name, weight in config.loss_weights.items()
-            if name != "own" or weight  # the paper's own two always
+            if name != "own" or weight  # MLM and MSM are always reported
         ]
         self.rows = self._train.rows
         self.padded_rows = config.max_sets * config.max_set_rows
@@ -180,51 +187,56 @@ class Pretraining:
 
     @torch.no_grad()
     def _start_at_shares(self) -> None:
-        """Let MSM's head begin at the constant guess; the specials, which are never guessed, at its least."""
+        """Initialise MSM's head at the constant guess, and specials, which are never targets, at its minimum."""
         guess = torch.from_numpy(self._popularity.mean_set)
         bias = self.module.model.set_head.out.bias
         bias.copy_(guess.where(guess > 0, guess[FIRST_TOKEN:].min()).log())
 
     def whole_weights(self) -> dict[str, Tensor]:
-        """Return a copy of the model's weights, nothing shared any more, on the first rank; all must call."""
+        """Return a copy of the weights on the first rank, with shared embeddings folded in; all ranks must call."""
         model = self.module.model
         return fold_embedding(model.embedding, whole_weights(model), "embedding")
 
     @property
-    def weights(self) -> int:
+    def num_parameters(self) -> int:
+        """The number of parameters trained, shared embeddings included."""
         return sum(weight.numel() for weight in self.module.parameters())
 
     @property
-    def context_words(self) -> str:
+    def context_summary(self) -> str:
+        """The number of patients and rows, and the shares of sets and events beyond the context, for the log."""
         return (
-            f"{shown_count(len(self._train))} patients, {shown_count(self.rows.sum())} rows a pass; the context "
+            f"{shown_count(len(self._train))} patients, {shown_count(self.rows.sum())} rows per epoch; the context "
             f"leaves out {self._cut.sets_share:.1%} of the sets, with them {self._cut.events_in_cut_sets_share:.1%} "
             f"of the events, and {self._cut.events_in_long_sets_share:.1%} of the events in over-long sets"
         )
 
-    def parts(self, examples: np.ndarray, step_seed: int) -> list[Part]:
+    def micro_batches(self, examples: np.ndarray, step_seed: int) -> list[PretrainMicroBatch]:
+        """Return this rank's micro-batches of a step; see TrainingTask."""
         batch = pack(self._seqsets, self._train.take(examples), self._config)
-        masked = mask_batch(batch, Generator().manual_seed(step_seed), self._config)
-        return list(self._parts(masked, Counts.of(masked)))
+        masked_batch = mask_batch(batch, Generator().manual_seed(step_seed), self._config)
+        return list(self._micro_batches(masked_batch, Counts.of(masked_batch)))
 
-    def losses(self, module: nn.Module, part: Part) -> dict[str, Tensor]:
-        losses = dict(zip(("loss", *Counts._fields), module(part.losses), strict=True))
+    def losses(self, module: nn.Module, micro_batch: PretrainMicroBatch) -> dict[str, Tensor]:
+        """Return a micro-batch's part of the step's losses; see TrainingTask."""
+        losses = dict(zip(("loss", *Counts._fields), module(micro_batch.losses), strict=True))
         return {name: loss for name, loss in losses.items() if name == "loss" or name in self._terms}
 
     @torch.no_grad()
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
-        """Return the losses over all validation patients, and their sum as the config weighs it.
+        """Return validation metrics, and the weighted sum of the losses as the objective.
 
-        With them set prediction, where sets are masked: beside masked tokens, so for a curve alone.
+        The metrics are the mean losses and, if sets are masked, set prediction. Tokens are masked in the same pass, so
+        these values of set prediction serve for curves alone.
         """
         sums = dict.fromkeys((*Counts._fields, *_PREDICTIONS), 0.0)
         counts = np.zeros(len(Counts._fields))
-        for masked in self._validation(mask_batch):
-            counts += Counts.of(masked)
-            for part in self._parts(masked):
-                for name, value in module(part.validation_scores).content.items():
-                    sums[name] += part.counts * value
-        sums, guesses = total(sums, self._fabric), Counts(*counts.astype(int).tolist())
+        for masked_batch in self._validation(mask_batch):
+            counts += Counts.of(masked_batch)
+            for micro_batch in self._micro_batches(masked_batch):
+                for name, value in module(micro_batch.validation_scores).content.items():
+                    sums[name] += micro_batch.is_own * value
+        sums, guesses = sum_over_ranks(sums, self._fabric), Counts(*counts.astype(int).tolist())
         means = {name: sums.pop(name) / max(count, 1) for name, count in guesses._asdict().items()}
         loss = sum(weight * means[name] for name, weight in self._config.loss_weights.items())
         lists = {name: value / guesses.msm for name, value in sums.items()} if guesses.msm else {}
@@ -235,61 +247,60 @@ class Pretraining:
         """Return Recall@10 and NDCG@10 of masked validation sets by each of the three readouts."""
         module.eval()
         sums, sets = dict.fromkeys(_PREDICTIONS, 0.0), 0
-        for masked in self._validation(mask_sets):
-            sets += len(masked.hidden.sets)
-            for part in self._parts(masked):
-                predicted = module(
-                    lambda model, part=part: Parcel(set_prediction(model, part.masked))
-                ).content
-                for name, value in _sums(predicted).items():
-                    sums[name] += part.counts * value
-        return {name: value / max(sets, 1) for name, value in total(sums, self._fabric).items()}
+        for masked_batch in self._validation(mask_sets):
+            sets += len(masked_batch.masked_sets.sets)
+            for micro_batch in self._micro_batches(masked_batch):
+                for name, value in module(micro_batch.set_prediction).content.items():
+                    sums[name] += micro_batch.is_own * value
+        return {name: value / max(sets, 1) for name, value in sum_over_ranks(sums, self._fabric).items()}
 
     @cached_property
-    def _one_set_alone(self) -> str | None:
+    def _single_set_split(self) -> str | None:
         splits = {"training": self._train, "validation": self._val}
-        return next((name for name, of in splits.items() if has_one_set_alone(of)), None)
+        return next((name for name, selection in splits.items() if has_single_sets(selection)), None)
 
     @property
-    def foreseen(self) -> list[str]:
-        """What is certain before the training to keep it from learning of sets."""
-        name = self._one_set_alone
-        return [nothing_beside_a_set(name)] if name and self._config.msm_weight else []
+    def warnings(self) -> list[str]:
+        """Warnings about data from which masked sets cannot be learnt, known before the training."""
+        name = self._single_set_split
+        return [single_set_warning(name)] if name and self._config.msm_weight else []
 
-    def beside_guesses(self, validation: dict[str, float]) -> dict[str, Any]:
-        """Return the yardsticks of the same masked validation batches, and what they say of the model's metrics."""
+    def compare_with_guesses(self, validation: dict[str, float]) -> dict[str, Any]:
+        """Return the yardsticks on the same masked validation batches, and the verdicts on the model's metrics."""
         sample = self._train.take(fit_patients(len(self._train), VALIDATION_SEED))
         guesses = yardsticks(
-            self._popularity, partial(self._masked, sample), partial(self._masked, self._val)
+            self._popularity, partial(self._masked_batches, sample), partial(self._masked_batches, self._val)
         )
-        one_set_alone = self._one_set_alone
+        single_set_split = self._single_set_split
         weights = {"val_mlm": self._config.mlm_weight, "val_msm": self._config.msm_weight}
         return {
             "yardsticks": guesses,
-            "not_learnt": not_learnt(validation, guesses, one_set_alone),
+            "not_learnt": not_learnt(validation, guesses, single_set_split),
             "not_judged": not_judged(
                 val_patients=self._val_patients,
-                one_set_alone=one_set_alone,
+                single_set_split=single_set_split,
                 weights=weights,
                 yardsticks=guesses,
             ),
         }
 
-    def _parts(self, masked: MaskedBatch, guesses: Counts = _SUMS) -> Iterator[Part]:
-        for run, counts in share(masked.batch.rows, self.row_budget, self._fabric):
-            part = masked.slice_subjects(run.start, run.stop).to(self._fabric.device)
-            yield Part(part, guesses, counts)
+    def _micro_batches(
+        self, masked_batch: MaskedBatch, guesses: Counts = _SUMS
+    ) -> Iterator[PretrainMicroBatch]:
+        for run, is_own in split_step(masked_batch.batch.rows, self.row_budget, self._fabric):
+            patients = masked_batch.slice_subjects(run.start, run.stop)
+            yield PretrainMicroBatch(patients.to(self._fabric.device), guesses, is_own)
 
-    def where(self, examples: np.ndarray) -> list[ShardRows]:
-        """Return the rows of the shards these training examples are read from."""
+    def locate(self, examples: np.ndarray) -> list[ShardRows]:
+        """Return the shard rows of these training examples."""
         return shard_rows(self._seqsets, self._train.take(examples))
 
     def summary(self, recipe: Recipe, seed: int, position: Position) -> dict[str, Any]:
-        """Return what the model card tells of the run: counts, never a row."""
+        """Return the settings and counts of the run for the model card."""
         return {
             "seed": seed,
             "recipe": asdict(recipe),
-            "weights": self.weights,
+            "weights": self.num_parameters,
             "train_patients": len(self._train),
             "val_patients": self._val_patients,
             "train_sets": len(self._train.event_counts),
@@ -302,12 +313,12 @@ class Pretraining:
     def _validation(self, mask: Mask) -> Iterator[MaskedBatch]:
         progress = self._telemetry.progress("validate", total=int(self._val.rows.sum()), unit="rows")
         rows = iter(self._val.rows)
-        for masked in self._masked(self._val, mask):
-            yield masked
-            progress.advance(int(sum(islice(rows, masked.batch.subjects))))
+        for masked_batch in self._masked_batches(self._val, mask):
+            yield masked_batch
+            progress.advance(int(sum(islice(rows, masked_batch.batch.subjects))))
 
-    def _masked(self, selection: Selection, mask: Mask) -> Iterator[MaskedBatch]:
-        """Yield all patients of a selection, masked the same in every epoch and every run."""
+    def _masked_batches(self, selection: Selection, mask: Mask) -> Iterator[MaskedBatch]:
+        """Yield all patients of a selection, masked the same way in every epoch and run."""
         per_step = self._recipe.examples_per_step
         for first in range(0, len(selection), per_step):
             examples = np.arange(first, min(first + per_step, len(selection)))

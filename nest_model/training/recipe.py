@@ -1,4 +1,4 @@
-"""How a model is optimised, and until when: the recipes of the presets, and what may be changed of them."""
+"""Recipes: how a model is optimised and when training stops, for each preset."""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,40 +9,38 @@ MOST_EPOCHS = 30
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a module is optimised (AdamW) and when it is done."""
+    """Settings of AdamW, of the learning rate and of early stopping."""
 
     learning_rate: float
     epochs: int
-    patience: int  # epochs without a better validation before the training ends
+    patience: int  # epochs without a better validation before training stops
     weight_decay: float = 0.01
     decays: Literal["everything", "matrices"] = "everything"  # matrices: no norm, bias or embedding
-    head_rate: float = 1.0  # times the learning rate, of a task's fresh head
+    head_rate: float = 1.0  # factor of the learning rate for a task's fresh head
     clip_norm: float | None = None  # of all gradients together
-    dropout: float = 0.1  # of a task's head
-    warmup_share: float = 0.0  # of all steps, linear
-    cosine: bool = False  # after the warm-up, down to 0 at the last epoch; else constant
+    dropout: float = 0.1  # in a task's head
+    warmup_share: float = 0.0  # share of all steps with a linear warm-up
+    cosine: bool = False  # cosine decay to 0 after the warm-up; else constant
     examples_per_step: int = 36
-    thinning: tuple[float, float] = (
-        0.0,
-        0.0,
-    )  # a share between these, drawn anew every step, of events left out
-    starts_at_shares: bool = False  # MSM's head begins at the training sets' mean shares, a constant guess
-    shares_embeddings: bool = False  # tokens share their code's groups, see shared_embedding.py
-    least_steps: int = 0  # of few examples more epochs are made, see `for_examples`
-    row_budget: int = 8_192  # rows of a micro-batch; changes memory and speed, not the result
+    # event dropout: each step drops a share of the events, drawn between these two
+    thinning: tuple[float, float] = (0.0, 0.0)
+    starts_at_shares: bool = False  # MSM's head starts at the training sets' mean shares, a constant guess
+    shares_embeddings: bool = False  # tokens share embeddings of their code groups, see shared_embedding.py
+    least_steps: int = 0  # few examples get more epochs, see `for_examples`
+    row_budget: int = 8_192  # rows of a micro-batch; affects memory and speed, not the result
 
-    def changed(self, **changes: Any) -> Self:
-        """Return the recipe with each of these that is not None in its place."""
+    def with_changes(self, **changes: Any) -> Self:
+        """Return the recipe with the given changes; None keeps a field."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
     def for_examples(self, examples: int) -> Self:
-        """Return the recipe with epochs enough for `least_steps` of so many examples, the paper's 30 at most."""
+        """Return the recipe with enough epochs for `least_steps`, up to 30 as in the paper."""
         steps = math.ceil(examples / self.examples_per_step)
         enough = min(MOST_EPOCHS, math.ceil(self.least_steps / steps))
         return replace(self, epochs=max(self.epochs, enough))
 
-    def of_the_result(self) -> dict[str, Any]:
-        """Return what the result depends on: all but the row budget."""
+    def result_fields(self) -> dict[str, Any]:
+        """Return the fields that the result depends on: all but the row budget."""
         return {name: value for name, value in vars(self).items() if name != "row_budget"}
 
     def rate(self, step: int, steps: int) -> float:
@@ -56,8 +54,8 @@ class Recipe:
 
 
 PRETRAINING = {
-    # 12 patients a step, not the paper's 36, because many small steps are worth more to few patients; why the rest is
-    # as it is: docs/learning.md
+    # 12 patients per step instead of the paper's 36, because few patients profit from many small steps; the rest is
+    # explained in docs/learning.md
     "tiny": Recipe(
         learning_rate=2e-3,
         epochs=10,
@@ -73,11 +71,11 @@ PRETRAINING = {
     ),
     "paper": Recipe(learning_rate=5e-5, epochs=30, patience=10),
 }
-PRETRAINING["small"] = PRETRAINING["tiny"].changed(learning_rate=1e-3)  # wider, so at a lower rate
+PRETRAINING["small"] = PRETRAINING["tiny"].with_changes(learning_rate=1e-3)  # wider, so at a lower rate
 
 FINETUNING = {
-    # 12 examples a step, not the paper's 36, and thinning, which the paper has not: without it few hundred positives
-    # are learnt by heart in two epochs
+    # 12 examples per step instead of the paper's 36, and event dropout, which the paper lacks: without it a few hundred
+    # positives are memorised in two epochs
     "tiny": Recipe(
         learning_rate=2e-4,
         epochs=4,
@@ -91,18 +89,18 @@ FINETUNING = {
         cosine=True,
         examples_per_step=12,
         thinning=(0.4, 0.8),
-        least_steps=1_000,  # 400 children in six epochs learn less than a probe; chosen on validation
+        least_steps=1_000,  # in six epochs 400 children do worse than a probe; chosen on validation patients
     ),
     "paper": Recipe(
         learning_rate=1e-5, epochs=30, patience=3, weight_decay=1e-3, warmup_share=0.1, cosine=True
     ),
 }
-FINETUNING["small"] = FINETUNING["tiny"].changed(learning_rate=1e-4)
+FINETUNING["small"] = FINETUNING["tiny"].with_changes(learning_rate=1e-4)
 
-# of a class or a list, chosen on the validation patients' average precision: many outcomes have more to learn from
+# for class and list tasks, chosen on the validation patients' average precision: many outcomes give more signal
 SEVERAL_CLASSES = FINETUNING | {
-    "tiny": FINETUNING["tiny"].changed(
+    "tiny": FINETUNING["tiny"].with_changes(
         learning_rate=3e-4, head_rate=15.0, weight_decay=1e-3, dropout=0.1, thinning=(0.0, 0.6)
     )
 }
-SEVERAL_CLASSES["small"] = SEVERAL_CLASSES["tiny"].changed(learning_rate=1.5e-4)
+SEVERAL_CLASSES["small"] = SEVERAL_CLASSES["tiny"].with_changes(learning_rate=1.5e-4)

@@ -1,4 +1,4 @@
-"""Where a run stands: saved with the weights and the optimiser's moments, and gone on from."""
+"""Save the position of a run with its weights and optimiser moments, and resume from it."""
 
 import math
 import time
@@ -11,44 +11,45 @@ from torch import Tensor
 
 from nest_model.training.fsdp import load_moments, load_weights, whole_moments, whole_weights
 from nest_model.training.state import StateFolder, TrainingState
-from nest_model.training.task import Trainee
+from nest_model.training.task import TrainingTask
 
 
 @dataclass
 class Position:
-    """The next step, the best epoch so far, and what was told of those before."""
+    """The next step, the best epoch so far, and the metrics of the epochs before."""
 
     epoch: int = 0
-    step: int = 0  # the next one of this epoch
+    step: int = 0  # the next step of this epoch
     best: float = math.inf
     best_epoch: int = -1
-    waited: int = 0
-    sums: dict[str, float] = field(default_factory=dict)  # of the losses of this epoch's steps
+    waited: int = 0  # epochs since the best one
+    sums: dict[str, float] = field(default_factory=dict)  # of the losses in this epoch so far
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Resumption:
-    """Saves a run's state every so often, and finds the newest again; all ranks call, the first reads and writes."""
+class StateSaver:
+    """Saves a run's state regularly and restores the newest; all ranks must call, the first reads and writes."""
 
     def __init__(
         self,
-        trainee: Trainee,
+        task: TrainingTask,
         optimizer: torch.optim.Optimizer,
         fabric: Fabric,
         states: StateFolder,
         *,
         seconds_between_states: float,
     ) -> None:
-        self._module, self._optimizer, self._fabric, self.states = trainee.module, optimizer, fabric, states
+        self._module, self._optimizer, self._fabric, self.states = task.module, optimizer, fabric, states
         self._seconds_between_states = seconds_between_states
         self._saved_at = time.monotonic()
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
+        """Whether it is time to save a state."""
         return time.monotonic() - self._saved_at >= self._seconds_between_states
 
     def save(self, position: Position, best_weights: dict[str, Tensor]) -> None:
-        """Save all that a run needs to end as if it had not been interrupted."""
+        """Save everything a run needs to end as if it had not been interrupted."""
         began = time.monotonic()
         parts = {
             "module": whole_weights(self._module),
@@ -62,13 +63,13 @@ class Resumption:
             numbers = vars(position) | {"scaler": self._fabric.strategy.precision.state_dict()}
             self.states.save(TrainingState(tensors, numbers))
         self._saved_at = time.monotonic()
-        # a state of a large model takes seconds to write: never more than a twentieth of the time
+        # a large model's state takes seconds to write: spend at most a twentieth of the time on it
         self._seconds_between_states = max(self._seconds_between_states, 20 * (self._saved_at - began))
 
     def restore(self) -> tuple[Position, dict[str, Tensor]] | None:
-        """Put the newest state's weights and moments in place; return its position and the best weights.
+        """Load the newest state's weights and moments; return its position and best weights, or None without a state.
 
-        The best weights are on the first rank alone. None: there is no state.
+        The best weights are on the first rank alone.
         """
         state = self.states.load() if self._fabric.is_global_zero else None
         numbers = self._fabric.broadcast(None if state is None else state.numbers)
@@ -78,7 +79,7 @@ class Resumption:
         load_weights(self._module, _under(tensors, "module."), self._fabric)
         load_moments(self._module, self._optimizer, _under(tensors, "optimizer."), self._fabric)
         scaler = numbers.pop("scaler")
-        if scaler:  # fp16: the factor its losses are scaled by
+        if scaler:  # the loss scale of fp16
             self._fabric.strategy.precision.load_state_dict(scaler)
         return Position(**numbers), _under(tensors, "best.")
 

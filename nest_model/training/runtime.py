@@ -1,4 +1,4 @@
-"""What a training runs on and tells of itself to."""
+"""Execution settings of a training."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,15 @@ from nest_model.training.telemetry import Telemetry
 
 @dataclass(frozen=True)
 class Runtime:
-    """The circumstances of a run: nothing of them is in its result."""
+    """Execution settings; none may change the result."""
 
     fabric: Fabric
     telemetry: Telemetry
     stop: StopRequest
     seconds_between_states: float = 30.0
-    lower_row_budget: bool = False  # halve it when memory runs out, and do again what did not fit
+    lower_row_budget: bool = False  # when memory runs out, halve the row budget and run again
 
     @property
     def may_lower_row_budget(self) -> bool:
-        return self.lower_row_budget and self.fabric.world_size == 1  # ranks would wait for each other
+        """Whether this process may lower its row budget; several ranks would wait for each other."""
+        return self.lower_row_budget and self.fabric.world_size == 1

@@ -1,4 +1,4 @@
-"""What a trained module makes of every example of a selection."""
+"""Run a trained module over every example of a selection."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from nest_model.data.packed import micro_batches, pack
 from nest_model.data.selection import Selection
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.parcel import Parcel
-from nest_model.training.ranks import own
+from nest_model.training.ranks import runs_of_rank
 from nest_model.training.telemetry import Progress
 
 
@@ -23,23 +23,23 @@ def score(
     row_budget: int,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Return what `module` makes of every example, [examples, module.width], on the CPU; each rank does its share.
+    """Return the module's output for every example, [examples, module.width], on the CPU; each rank does its share.
 
     Args:
-        progress: is told the rows; of ranks, as if all were as far as this one.
+        progress: counts rows, assuming that all ranks are as far as this one.
     """
     module.eval()
     inner = getattr(module, "module", module)
-    scored = torch.zeros(len(selection), inner.width)
-    for run, counts in own(list(micro_batches(selection.rows, row_budget)), fabric):
+    outputs = torch.zeros(len(selection), inner.width)
+    for run, is_own in runs_of_rank(list(micro_batches(selection.rows, row_budget)), fabric):
         batch = pack(seqsets, selection.take(np.arange(run.start, run.stop)), inner.encoder.config)
-        found = module(Parcel(batch.to(fabric.device))).cpu()
-        if counts:
-            scored[run] = found
+        results = module(Parcel(batch.to(fabric.device))).cpu()
+        if is_own:
+            outputs[run] = results
             if progress is not None:
                 progress.advance(int(selection.rows[run].sum()) * fabric.world_size)
     return (
-        fabric.all_reduce(scored.to(fabric.device), reduce_op="sum").cpu()
+        fabric.all_reduce(outputs.to(fabric.device), reduce_op="sum").cpu()
         if fabric.world_size > 1
-        else scored
+        else outputs
     )

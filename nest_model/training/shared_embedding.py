@@ -1,4 +1,4 @@
-"""An embedding that tokens share while a model is pretrained: a token's own, and those of its code's groups."""
+"""Embeddings shared during pretraining: each token's own plus those of its code groups."""
 
 import torch
 from torch import Tensor, nn
@@ -8,14 +8,14 @@ from torch.nn.utils import parametrize
 from nest_model.data.code_groups import CodeGroups
 
 OWN_SHARE = 0.3
-"""Of a token's own embedding where training begins: so most of what is learnt is learnt of the groups first."""
+"""Initial scale of a token's own embedding, small so that groups are learnt first."""
 
 _OWN = "parametrizations.weight.original"
 _GROUPS = "parametrizations.weight.0.groups"
 
 
 class SharedEmbedding(nn.Module):
-    """Adds to each token's own embedding the factor-weighted sum of its groups' embeddings."""
+    """Adds the factor-weighted sum of its groups' embeddings to each token's own embedding."""
 
     def __init__(self, tokens: int, d_model: int, code_groups: CodeGroups) -> None:
         super().__init__()
@@ -27,11 +27,11 @@ class SharedEmbedding(nn.Module):
             "first": torch.cat([ends.new_zeros(1), ends[:-1]]),
         }
         for name, tensor in entries.items():
-            self.register_buffer(name, tensor, persistent=False)  # the vocabulary says them
+            self.register_buffer(name, tensor, persistent=False)  # derived from the vocabulary
 
-    def forward(self, own: Tensor) -> Tensor:
-        """[tokens, d_model] of their own → [tokens, d_model] with their groups'."""
-        return own + F.embedding_bag(
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Add the groups' embeddings to the tokens' own: [tokens, d_model] → [tokens, d_model]."""
+        return embedding + F.embedding_bag(
             self.group,
             self.groups,
             self.first,
@@ -41,34 +41,34 @@ class SharedEmbedding(nn.Module):
 
 
 def share_embedding(embedding: nn.Embedding, code_groups: CodeGroups) -> None:
-    """Let an embedding's weight be each token's own and its groups' together, both trained.
+    """Replace an embedding's weight by the sum of each token's own and its groups' embeddings, both trained.
 
-    The own part begins at OWN_SHARE of what it was. Without a group nothing changes.
+    The own part starts at OWN_SHARE of its value. Without groups nothing changes.
     """
     if code_groups.names:
         with torch.no_grad():
             embedding.weight *= OWN_SHARE
-        shared = SharedEmbedding(*embedding.weight.shape, code_groups)
-        parametrize.register_parametrization(embedding, "weight", shared)
+        parametrization = SharedEmbedding(*embedding.weight.shape, code_groups)
+        parametrize.register_parametrization(embedding, "weight", parametrization)
 
 
 def fold_embedding(embedding: nn.Embedding, weights: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """Return a model's whole weights with one embedding in place of its two parts, as a model without groups has it.
+    """Return a model's weights with the two parts of an embedding summed into one, as in a model without groups.
 
     Args:
-        weights: of the whole model, on the CPU; empty on other ranks than the first.
-        name: what the embedding is called in them.
+        weights: of the whole model, on the CPU; empty on ranks other than the first.
+        name: the name of the embedding in `weights`.
     """
     if not parametrize.is_parametrized(embedding, "weight") or not weights:
         return weights
-    shared = embedding.parametrizations.weight[0]
+    parametrization = embedding.parametrizations.weight[0]
     parts = {f"{name}.{part}" for part in (_OWN, _GROUPS)}
-    folded = {key: weight for key, weight in weights.items() if key not in parts}
+    other_weights = {key: weight for key, weight in weights.items() if key not in parts}
     groups = F.embedding_bag(
-        shared.group.cpu(),
+        parametrization.group.cpu(),
         weights[f"{name}.{_GROUPS}"],
-        shared.first.cpu(),
+        parametrization.first.cpu(),
         mode="sum",
-        per_sample_weights=shared.factor.cpu().to(weights[f"{name}.{_GROUPS}"].dtype),
+        per_sample_weights=parametrization.factor.cpu().to(weights[f"{name}.{_GROUPS}"].dtype),
     )
-    return folded | {f"{name}.weight": weights[f"{name}.{_OWN}"] + groups}
+    return other_weights | {f"{name}.weight": weights[f"{name}.{_OWN}"] + groups}

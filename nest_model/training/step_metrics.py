@@ -1,6 +1,6 @@
-"""What the steps of a training measured, as means from one told line to the next: to metrics.jsonl, to TensorBoard.
+"""Mean metrics of a training's steps between two progress lines, for metrics.jsonl and TensorBoard.
 
-A row is a token as the model sees one, [CLS] among them, so rows a second are tokens a second as the paper counts.
+A row is a token as the model sees it, [CLS] included, so rows per second are tokens per second as the paper counts.
 """
 
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from nest_model.process import peak_mib
 from schemas.suppress import is_small
 
-NAMES = {"msm": "msm_true_kl"}  # what the loss of masked sets is: the target's entropy is taken off
+NAMES = {"msm": "msm_true_kl"}  # the loss of masked sets has the target's entropy subtracted
 
-MEASURED = ("learning_rate", "padding_avoided", "memory_peak_mib", "tokens_per_second", "seconds_left")
+STEP_METRICS = ("learning_rate", "padding_avoided", "memory_peak_mib", "tokens_per_second", "seconds_left")
 
 
-class Measured:
-    """Sums over steps; `take` returns their means and begins anew."""
+class StepMetrics:
+    """Sums over steps; `take` returns their means and resets them."""
 
     def __init__(self, padded_rows: int) -> None:
-        self._padded_rows = padded_rows  # of an example, where every context is filled up
+        self._padded_rows = padded_rows  # of an example padded to the full context
         self._begin()
 
     def add(self, losses: Mapping[str, float], *, learning_rate: float, examples: int, rows: int) -> None:
@@ -33,19 +33,19 @@ class Measured:
         )
 
     def take(self) -> dict[str, float]:
-        """Return mean losses, the last learning rate, the share of padding avoided, the peak of memory.
+        """Return mean losses, the last learning rate, the share of padding avoided and peak memory.
 
-        Nothing, and go on adding up, where the examples are so few that a mean could be of one patient.
+        Returns nothing and keeps summing while the examples are so few that a mean could belong to one patient.
         """
         if not self._examples or is_small(self._examples):
             return {}
-        taken = {name: total / self._steps for name, total in self._losses.items()} | {
+        means = {name: total / self._steps for name, total in self._losses.items()} | {
             "learning_rate": self._learning_rate,
             "padding_avoided": 1 - self._rows / (self._examples * self._padded_rows),
             "memory_peak_mib": peak_mib(),
         }
         self._begin()
-        return taken
+        return means
 
     def _begin(self) -> None:
         self._losses: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Ending a run: on request, at a place where its state can be saved, or with the process that started it."""
+"""Stop a run on request, where its state can be saved, or with the process that started it."""
 
 import ctypes
 import os
@@ -10,74 +10,78 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the one that started it dies; on Linux only.
+    """Ask the kernel to kill this process when its parent dies; Linux only.
 
-    A training left behind would race the rerun; killed, it continues from its last state.
+    An orphaned training would race the rerun; a killed one resumes from its last state.
     """
     parent = os.getppid()
     if hasattr(ctypes.CDLL(None), "prctl"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before it was watched
+        if os.getppid() != parent:  # the parent died before the request took effect
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class StopRequest:
-    """Whether someone asked this process to end (SIGTERM or Ctrl-C).
+    """A request to stop this process (SIGTERM or Ctrl-C).
 
-    It ends at once, but inside `deferred`: there a loop looks at `asked` between two steps and saves its state.
+    It takes effect at once, except inside `deferred`: there a loop checks `is_requested` between steps and saves its
+    state.
     """
 
-    asked = False
-    _is_due = False
+    is_requested = False
+    _is_stop_due = False
 
     def __init__(self, *, at_once: bool = True) -> None:
-        # False: on ranks, which end together or wait for each other for ever
+        # False on several ranks, which must end together or would wait for each other forever
         self._may_end_at_once = self._ends_at_once = at_once
 
     @contextmanager
-    def listening(self) -> Iterator["StopRequest"]:
-        before = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    def handling_signals(self) -> Iterator["StopRequest"]:
+        """Handle SIGTERM and Ctrl-C within a block."""
+        previous_handlers = {
+            number: signal.signal(number, self._handle_signal) for number in (signal.SIGTERM, signal.SIGINT)
+        }
         try:
             yield self
         finally:
-            for number, handler in before.items():
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let a block end, or look at `asked` itself, before Stopped is raised."""
+        """Delay Stopped until the end of a block, which may check `is_requested` itself."""
         self._ends_at_once = False
         try:
             yield
         finally:
             self._ends_at_once = self._may_end_at_once
-        self._end_if_due()
+        self._stop_if_due()
 
     @contextmanager
-    def heeded(self) -> Iterator[None]:
-        """Within `deferred`, let a long block be broken off."""
+    def interruptible(self) -> Iterator[None]:
+        """Within `deferred`, let a long block be interrupted."""
         self._ends_at_once = self._may_end_at_once
         try:
-            self._end_if_due()
+            self._stop_if_due()
             yield
         finally:
             self._ends_at_once = False
 
-    def _end_if_due(self) -> None:
-        if self._ends_at_once and self._is_due:
+    def _stop_if_due(self) -> None:
+        if self._ends_at_once and self._is_stop_due:
             raise Stopped(OUT_OF_STEP)
 
-    def _ask(self, number: int, _: object) -> None:
-        if self.asked:
+    def _handle_signal(self, number: int, _: object) -> None:
+        if self.is_requested:
             if number == signal.SIGINT:
-                raise KeyboardInterrupt  # asked twice: now
+                raise KeyboardInterrupt  # the second Ctrl-C stops at once
             return
-        self.asked = self._is_due = True
-        self._end_if_due()
+        self.is_requested = self._is_stop_due = True
+        self._stop_if_due()
 
 
-OUT_OF_STEP = "stopped between two stages; what was saved before stays. Run the same command to go on."
+OUT_OF_STEP = "stopped between two stages; saved files stay. Run the same command to continue."
 
 
-class Stopped(Exception):  # noqa: N818 (no error: the state is saved and the run can go on)
-    """A run ended on request, and the same command goes on with it."""
+class Stopped(Exception):  # noqa: N818 (not an error: the state is saved and the run can continue)
+    """A run stopped on request; the same command continues it."""

@@ -1,4 +1,4 @@
-"""What the training loop asks of what it trains, and how a batch passes through the module Fabric wraps."""
+"""The interface between the training loop and the tasks it trains."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -9,32 +9,32 @@ from torch import Tensor, nn
 from nest_model.data.locations import ShardRows
 
 
-class Trainee(Protocol):
-    """What the loop trains."""
+class TrainingTask(Protocol):
+    """A task the loop can train."""
 
     module: nn.Module
     stage: str  # for the progress line
-    rows: np.ndarray  # [examples] rows of each training example; their sum is the unit of progress
-    padded_rows: int  # of an example whose context is filled up
+    rows: np.ndarray  # i64 [examples], rows of each training example; progress counts them
+    padded_rows: int  # rows of an example padded to the full context
     row_budget: int  # of a micro-batch from now on; the loop may lower it
 
     @property
     def fresh_weights(self) -> Iterable[nn.Parameter]:
-        """Return the weights that begin at random beside others that do not."""
+        """Return the weights initialised at random when others are pretrained."""
         ...
 
-    def parts(self, examples: np.ndarray, step_seed: int) -> list[Any]:
-        """Return this rank's micro-batches of a step, as many as any rank's."""
+    def micro_batches(self, examples: np.ndarray, step_seed: int) -> list[Any]:
+        """Return this rank's micro-batches of a step; all ranks have the same number."""
         ...
 
     def losses(self, module: nn.Module, part: Any) -> dict[str, Tensor]:
-        """Return a micro-batch's part; `loss` is differentiable, the parts of all ranks add up to means."""
+        """Return a micro-batch's part of the losses; `loss` is differentiable, and parts sum over ranks to means."""
         ...
 
     def evaluate(self, module: nn.Module) -> tuple[dict[str, float], float]:
-        """Return the validation metrics, and the one number that should fall."""
+        """Return the validation metrics and the objective to minimise."""
         ...
 
-    def where(self, examples: np.ndarray) -> list[ShardRows]:
-        """Return where on disk these examples are read from."""
+    def locate(self, examples: np.ndarray) -> list[ShardRows]:
+        """Return the shard rows of these examples."""
         ...

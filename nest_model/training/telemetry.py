@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from nest_model.training.step_metrics import Measured
+from nest_model.training.step_metrics import StepMetrics
 from schemas.io.progress import progress_line
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class Telemetry:
         """Return the same telemetry with the curves of a model in that folder."""
         if folder == self._curves.parent:
             return self
-        other = copy.copy(self)
-        other._curves, other._writer = folder / "tensorboard", None
-        return other
+        telemetry = copy.copy(self)
+        telemetry._curves, telemetry._writer = folder / "tensorboard", None
+        return telemetry
 
     def evaluation(self, epoch: int, metrics: Mapping[str, float | None], *, step: int | None = None) -> None:
         """Tell what an epoch came to; `step` is its place on the curves, for one that has them."""
@@ -71,19 +71,25 @@ class Telemetry:
         self.write("trial", trial=trial, metrics=metrics)
         log.info("trial %d: %s", trial + 1, _in_words(metrics))
 
-    def result(self, metrics: Mapping[str, Any], **more: Any) -> None:
-        """Tell what came of it; `more` is what another run of the same would have otherwise: seconds."""
-        self.write("result", metrics=metrics, **more)
+    def result(self, metrics: Mapping[str, Any], **details: Any) -> None:
+        """Tell what came of it; `details` is what another run of the same would have otherwise: seconds."""
+        self.write("result", metrics=metrics, **details)
         log.info("result: %s", _in_words(metrics) or "no number that may be shown")
 
     def progress(
-        self, stage: str, *, total: int, unit: str, done: int = 0, measured: Measured | None = None
+        self,
+        stage: str,
+        *,
+        total: int,
+        unit: str,
+        initial_units: int = 0,
+        step_metrics: StepMetrics | None = None,
     ) -> "Progress":
-        """Return a counter of `total` units, of which `done` were done by an earlier run."""
-        return Progress(self, stage, total, unit, done, self._seconds_between_lines, measured)
+        """Return a counter of `total` units, of which `initial_units` were done by an earlier run."""
+        return Progress(self, stage, total, unit, initial_units, self._seconds_between_lines, step_metrics)
 
 
-class Silence(Telemetry):
+class NullTelemetry(Telemetry):
     """The telemetry of every rank but the first: none, and no folder."""
 
     def __init__(self) -> None:
@@ -106,40 +112,40 @@ class Progress:
         stage: str,
         total: int,
         unit: str,
-        done: int = 0,
+        initial_units: int = 0,
         seconds_between_lines: float = _SECONDS_BETWEEN_LINES,
-        measured: Measured | None = None,  # what the steps came to, told with the rate
+        step_metrics: StepMetrics | None = None,  # what the steps came to, told with the rate
     ) -> None:
-        self._measured = measured
+        self._step_metrics = step_metrics
         self._telemetry, self._stage, self._total, self._unit = telemetry, stage, total, unit
-        self._first, self._done = done, done
-        self._step, self._done_when_told = 0, done
+        self._first, self._done = initial_units, initial_units
+        self._step, self._reported_done = 0, initial_units
         self.last: dict[str, float | None] = {}  # measured, as last told
-        self._began = self._told = time.monotonic()
+        self._began = self._reported_at = time.monotonic()
         self._seconds_between_lines = seconds_between_lines
 
     def advance(self, units: int, *, step: int = 0) -> None:
         """Count some units done; `step` is where the curves have got to."""
         self._done, self._step = self._done + units, step
-        if time.monotonic() - self._told >= self._seconds_between_lines:
-            self.tell()
+        if time.monotonic() - self._reported_at >= self._seconds_between_lines:
+            self.report()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Tell it now, however short ago the last line was, if there is anything new."""
-        if self._done == self._done_when_told:
+        if self._done == self._reported_done:
             return
-        self._told, self._done_when_told = time.monotonic(), self._done
-        rate = (self._done - self._first) / (self._told - self._began)
-        left = (self._total - self._done) / rate if rate else None
+        self._reported_at, self._reported_done = time.monotonic(), self._done
+        rate = (self._done - self._first) / (self._reported_at - self._began)
+        seconds_left = (self._total - self._done) / rate if rate else None
         fields = {"stage": self._stage, "step": self._done, "total": self._total, "unit": self._unit}
-        metrics = self._measured.take() if self._measured else {}
-        more = {"metrics": metrics} if metrics else {}
+        metrics = self._step_metrics.take() if self._step_metrics else {}
+        extra_fields = {"metrics": metrics} if metrics else {}
         if self._telemetry is not None:
-            self._telemetry.write("progress", **fields, rate=rate, seconds_left=left, **more)
+            self._telemetry.write("progress", **fields, rate=rate, seconds_left=seconds_left, **extra_fields)
         if self._telemetry is not None and metrics:
-            self.last = metrics | {"tokens_per_second": rate, "seconds_left": left}
+            self.last = metrics | {"tokens_per_second": rate, "seconds_left": seconds_left}
             self._telemetry.curves(self._step, {f"step/{name}": value for name, value in self.last.items()})
-        log.info("%s", progress_line(self._stage, self._done, self._total, self._unit, rate, left))
+        log.info("%s", progress_line(self._stage, self._done, self._total, self._unit, rate, seconds_left))
 
 
 def _plain(value: Any) -> Any:

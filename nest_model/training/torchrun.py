@@ -1,24 +1,24 @@
-"""What torchrun tells each process it starts, a "rank"; without torchrun there is one, the first."""
+"""The environment torchrun sets for each process ("rank"); without torchrun there is one rank, 0."""
 
 import os
 
 
-def started() -> bool:
+def is_active() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def rank() -> int:
-    return _told("RANK", 0)
+    return _read_int("RANK", 0)
 
 
 def ranks() -> int:
-    return _told("WORLD_SIZE", 1)
+    return _read_int("WORLD_SIZE", 1)
 
 
 def ranks_here() -> int:
-    """Return how many of the ranks are on this machine."""
-    return _told("LOCAL_WORLD_SIZE", 1)
+    """Return the number of ranks on this machine."""
+    return _read_int("LOCAL_WORLD_SIZE", 1)
 
 
-def _told(name: str, without: int) -> int:
-    return int(os.environ[name]) if started() else without
+def _read_int(name: str, default: int) -> int:
+    return int(os.environ[name]) if is_active() else default

@@ -1,7 +1,7 @@
-"""The one training loop, for pretraining and for every task: steps, validation, early stopping, saved states.
+"""The training loop of pretraining and of every task: steps, validation, early stopping, saved states.
 
-All that is random in a step is seeded from (seed, epoch, step), and the learning rate is a function of the
-step, so a state is weights, optimiser and a few numbers, and a killed run ends with the very same weights.
+All randomness of a step is seeded from (seed, epoch, step), and the learning rate is a function of the step. So a state
+consists of weights, optimiser moments and a few numbers, and a resumed run ends with exactly the same weights.
 """
 
 import logging
@@ -15,51 +15,51 @@ import numpy as np
 import torch
 from torch import nn
 
-from nest_model.data.locations import ShardRows, in_words
+from nest_model.data.locations import ShardRows, describe_rows
 from nest_model.data.packed import epoch_steps, seed_of
 from nest_model.training.fsdp import load_weights, whole_weights
 from nest_model.training.memory import within_memory
-from nest_model.training.ranks import anywhere, total
+from nest_model.training.ranks import flags_on_any_rank, sum_over_ranks
 from nest_model.training.recipe import Recipe
-from nest_model.training.resume import Position, Resumption
+from nest_model.training.resume import Position, StateSaver
 from nest_model.training.runtime import Runtime
 from nest_model.training.state import StateFolder
-from nest_model.training.step_metrics import MEASURED, Measured
+from nest_model.training.step_metrics import STEP_METRICS, StepMetrics
 from nest_model.training.stop import Stopped
-from nest_model.training.task import Trainee
+from nest_model.training.task import TrainingTask
 from schemas.errors import NestError
 
 log = logging.getLogger("nest")
 
 
 def fit(
-    trainee: Trainee, recipe: Recipe, runtime: Runtime, *, seed: int, states: StateFolder
+    task: TrainingTask, recipe: Recipe, runtime: Runtime, *, seed: int, states: StateFolder
 ) -> tuple[Position, nn.Module]:
-    """Train until the validation stops improving; leave the best epoch's weights in `trainee.module`.
+    """Train until the validation stops improving; leave the best epoch's weights in `task.module`.
 
     Returns:
-        Where the run ended, and the module as Fabric wraps it, to be called in the precision it was trained in.
+        The final position, and the module as Fabric wraps it, to be called in the training precision.
 
     Raises:
         NestError: the loss is not finite, memory ran out, or a state cannot be written.
-        Stopped: it was asked for; the state is saved.
+        Stopped: a stop was requested; the state is saved.
     """
-    run = _Run(trainee, recipe, runtime, seed, states)
+    run = _Run(task, recipe, runtime, seed, states)
     with runtime.stop.deferred():
         run.resume()
         while run.position.epoch < recipe.epochs and run.position.waited < recipe.patience:
             run.epoch()
-    load_weights(trainee.module, run.best_weights, runtime.fabric)
+    load_weights(task.module, run.best_weights, runtime.fabric)
     return run.position, run.module
 
 
-def groups(trainee: Trainee, recipe: Recipe) -> list[dict[str, Any]]:
-    """Return AdamW's groups of the weights that are trained, by their decay and their share of the learning rate."""
-    fresh = {id(weight) for weight in trainee.fresh_weights}
-    embeddings = [module for module in trainee.module.modules() if isinstance(module, nn.Embedding)]
+def parameter_groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]:
+    """Return AdamW's parameter groups of the trained weights, by weight decay and learning-rate factor."""
+    fresh = {id(weight) for weight in task.fresh_weights}
+    embeddings = [module for module in task.module.modules() if isinstance(module, nn.Embedding)]
     tables = {id(weight) for embedding in embeddings for weight in embedding.parameters()}
     members: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for weight in trainee.module.parameters():
+    for weight in task.module.parameters():
         if weight.requires_grad:
             decays = recipe.decays == "everything" or (weight.ndim > 1 and id(weight) not in tables)
             place = (
@@ -75,63 +75,63 @@ def groups(trainee: Trainee, recipe: Recipe) -> list[dict[str, Any]]:
 
 class _Run:
     def __init__(
-        self, trainee: Trainee, recipe: Recipe, runtime: Runtime, seed: int, states: StateFolder
+        self, task: TrainingTask, recipe: Recipe, runtime: Runtime, seed: int, states: StateFolder
     ) -> None:
-        self._trainee, self._recipe, self._runtime, self._seed = trainee, recipe, runtime, seed
+        self._task, self._recipe, self._runtime, self._seed = task, recipe, runtime, seed
         self._fabric = runtime.fabric
-        self.module = self._fabric.setup_module(trainee.module)  # first: sharded weights are other tensors
-        # a fused optimizer takes 16-mixed's scale off itself, after the gradients should have been clipped
-        scaled = getattr(self._fabric.strategy.precision, "scaler", None) is not None
-        fused = recipe.clip_norm is None or not scaled
-        adamw = torch.optim.AdamW(groups(trainee, recipe), lr=recipe.learning_rate, fused=fused)
+        self.module = self._fabric.setup_module(task.module)  # first, because sharding replaces the weights
+        # a fused optimizer would unscale 16-mixed's gradients itself, after they should have been clipped
+        has_scaler = getattr(self._fabric.strategy.precision, "scaler", None) is not None
+        is_fused = recipe.clip_norm is None or not has_scaler
+        adamw = torch.optim.AdamW(parameter_groups(task, recipe), lr=recipe.learning_rate, fused=is_fused)
         self._optimizer = self._fabric.setup_optimizers(adamw)
-        self._resumption = Resumption(
-            trainee, adamw, self._fabric, states, seconds_between_states=runtime.seconds_between_states
+        self._state_saver = StateSaver(
+            task, adamw, self._fabric, states, seconds_between_states=runtime.seconds_between_states
         )
-        self._measured = Measured(trainee.padded_rows)
+        self._step_metrics = StepMetrics(task.padded_rows)
         self.position = Position()
-        self.best_weights = whole_weights(trainee.module)  # on the first rank alone
-        self._steps_per_epoch = math.ceil(len(trainee.rows) / recipe.examples_per_step)
+        self.best_weights = whole_weights(task.module)  # on the first rank alone
+        self._steps_per_epoch = math.ceil(len(task.rows) / recipe.examples_per_step)
 
     def resume(self) -> None:
-        """Go on from the newest saved state, if there is one."""
-        restored = self._resumption.restore()
-        if restored is not None:
-            self.position, self.best_weights = restored
-            log.info("going on from epoch %d, step %d.", self.position.epoch, self.position.step)
-        rows_of_an_epoch = int(self._trainee.rows.sum())
+        """Resume from the newest saved state, if there is one."""
+        state = self._state_saver.restore()
+        if state is not None:
+            self.position, self.best_weights = state
+            log.info("resuming at epoch %d, step %d.", self.position.epoch, self.position.step)
+        rows_of_an_epoch = int(self._task.rows.sum())
         self._progress = self._runtime.telemetry.progress(
-            self._trainee.stage,
+            self._task.stage,
             total=self._recipe.epochs * rows_of_an_epoch,
             unit="rows",
-            done=self.position.epoch * rows_of_an_epoch + self._rows_done(),
-            measured=self._measured,
+            initial_units=self.position.epoch * rows_of_an_epoch + self._rows_done(),
+            step_metrics=self._step_metrics,
         )
-        # what a run before told of later steps is undone
+        # drop the curve points of later steps that an interrupted run wrote
         self._runtime.telemetry.curves(self._steps_done, {})
 
     def epoch(self) -> None:
-        """Run the rest of this epoch, validate, save."""
+        """Run the rest of this epoch, validate and save."""
         position = self.position
-        with self._saved_when_stopped():
+        with self._saving_on_stop():
             self._train()
-            with self._runtime.stop.heeded():
+            with self._runtime.stop.interruptible():
                 metrics, objective = self._evaluate()
-        self._judge(metrics, objective)
+        self._record_epoch(metrics, objective)
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
-        self._resumption.save(position, self.best_weights)
+        self._state_saver.save(position, self.best_weights)
 
     @contextmanager
-    def _saved_when_stopped(self) -> Iterator[None]:
+    def _saving_on_stop(self) -> Iterator[None]:
         position = self.position
         try:
             yield
         except Stopped:
-            self._resumption.save(position, self.best_weights)
-            self._fabric.barrier()  # a rank that ends would have the others killed while the first still writes
+            self._state_saver.save(position, self.best_weights)
+            self._fabric.barrier()  # when one rank ends, torchrun kills the others, even while the first one writes
             raise Stopped(
                 f"stopped at epoch {position.epoch}, step {position.step} of {self._steps_per_epoch}; the state is "
-                f"saved in {self._resumption.states.folder}. Run the same command to go on."
+                f"saved in {self._state_saver.states.folder}. Run the same command to continue."
             ) from None
 
     def _train(self) -> None:
@@ -139,77 +139,79 @@ class _Run:
         for examples in self._steps()[self.position.step :]:
             self._step(examples)
             self.position.step += 1
-            self._progress.advance(int(self._trainee.rows[examples].sum()), step=self._steps_done)
+            self._progress.advance(int(self._task.rows[examples].sum()), step=self._steps_done)
 
     def _step(self, examples: np.ndarray) -> None:
         position, recipe = self.position, self._recipe
         rate = recipe.rate(self._steps_done, recipe.epochs * self._steps_per_epoch)
         for group in self._optimizer.param_groups:
             group["lr"] = rate * group["rate_share"]
-        totals = within_memory(lambda: self._gradients(examples), self._trainee, self._runtime)
+        totals = within_memory(lambda: self._gradients(examples), self._task, self._runtime)
         if not math.isfinite(totals["loss"]):
-            raise self._not_finite("loss", self._trainee.where(examples))
-        self._keep()
+            raise self._not_finite("loss", self._task.locate(examples))
+        self._save_or_stop()
         if recipe.clip_norm is not None:
             self._fabric.clip_gradients(
                 self.module, self._optimizer, max_norm=recipe.clip_norm, error_if_nonfinite=False
             )
         self._optimizer.step()
-        rows = int(self._trainee.rows[examples].sum())
-        self._measured.add(totals, learning_rate=rate, examples=len(examples), rows=rows)
+        rows = int(self._task.rows[examples].sum())
+        self._step_metrics.add(totals, learning_rate=rate, examples=len(examples), rows=rows)
         for name, value in totals.items():
             position.sums[name] = position.sums.get(name, 0.0) + value
 
     def _gradients(self, examples: np.ndarray) -> dict[str, float]:
-        """Fill the gradients of a step, from none; return its losses."""
+        """Compute the gradients of a step; return its losses."""
         self._optimizer.zero_grad()
         step_seed = seed_of(self._seed, self.position.epoch, self.position.step)
         totals: dict[str, float] = {}
-        parts = self._trainee.parts(examples, step_seed)
-        for turn, part in enumerate(parts, start=1):
-            with self._fabric.no_backward_sync(self.module, enabled=turn < len(parts)):
-                losses = self._trainee.losses(self.module, part)
-                # gradients are averaged over the ranks, and should add up
+        micro_batches = self._task.micro_batches(examples, step_seed)
+        for turn, micro_batch in enumerate(micro_batches, start=1):
+            with self._fabric.no_backward_sync(self.module, enabled=turn < len(micro_batches)):
+                losses = self._task.losses(self.module, micro_batch)
+                # gradients are averaged over the ranks but should be summed
                 self._fabric.backward(losses["loss"] * self._fabric.world_size)
             for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + float(value.detach())
-        return total(totals, self._fabric)
+        return sum_over_ranks(totals, self._fabric)
 
-    def _keep(self) -> None:
-        """Save the state if it is time to; stop if a rank is asked to: here, where the weights gave a finite loss."""
-        due = self._resumption.due and self._fabric.is_global_zero
-        now = anywhere(self._fabric, stop=self._runtime.stop.asked, save=due)
+    def _save_or_stop(self) -> None:
+        """Save the state if due, and stop if any rank should; only here, where the weights gave a finite loss."""
+        due = self._state_saver.is_due and self._fabric.is_global_zero
+        now = flags_on_any_rank(self._fabric, stop=self._runtime.stop.is_requested, save=due)
         if now["stop"]:
             raise Stopped
         if now["save"]:
-            self._resumption.save(self.position, self.best_weights)
+            self._state_saver.save(self.position, self.best_weights)
 
-    def _not_finite(self, what: str, rows: Sequence[ShardRows] = ()) -> NestError:
+    def _not_finite(self, value_name: str, rows: Sequence[ShardRows] = ()) -> NestError:
         position = self.position
-        where = f"epoch {position.epoch}, step {position.step}" if rows else f"epoch {position.epoch}"
-        newest, rate = self._resumption.states.newest, self._recipe.learning_rate
-        return not_finite(f"{self._trainee.stage}: the {what}", where, rows, newest, rate)
+        place = f"epoch {position.epoch}, step {position.step}" if rows else f"epoch {position.epoch}"
+        newest, rate = self._state_saver.states.newest, self._recipe.learning_rate
+        return not_finite(f"{self._task.stage}: the {value_name}", place, rows, newest, rate)
 
     def _evaluate(self) -> tuple[dict[str, float], float]:
-        self._progress.tell()
+        self._progress.report()
         self.module.eval()
         with torch.no_grad():
-            return within_memory(lambda: self._trainee.evaluate(self.module), self._trainee, self._runtime)
+            return within_memory(lambda: self._task.evaluate(self.module), self._task, self._runtime)
 
-    def _judge(self, metrics: dict[str, float], objective: float) -> None:
-        """Tell what an epoch came to and keep its weights if they are the best so far."""
+    def _record_epoch(self, metrics: dict[str, float], objective: float) -> None:
+        """Report an epoch's metrics and keep its weights if they are the best so far."""
         position, telemetry = self.position, self._runtime.telemetry
-        trained = {f"train_{name}": total / self._steps_per_epoch for name, total in position.sums.items()}
-        metrics = trained | metrics
+        train_losses = {
+            f"train_{name}": total / self._steps_per_epoch for name, total in position.sums.items()
+        }
+        metrics = train_losses | metrics
         position.history.append({"epoch": position.epoch, **metrics})
-        speed = {name: value for name, value in self._progress.last.items() if name in MEASURED}
+        speed = {name: value for name, value in self._progress.last.items() if name in STEP_METRICS}
         telemetry.evaluation(position.epoch, metrics | speed, step=self._steps_done)
         if not math.isfinite(objective):
             raise self._not_finite("validation")
         position.waited += 1
         if objective < position.best:
             position.best, position.best_epoch, position.waited = objective, position.epoch, 0
-            self.best_weights = whole_weights(self._trainee.module)
+            self.best_weights = whole_weights(self._task.module)
 
     @property
     def _steps_done(self) -> int:
@@ -217,31 +219,31 @@ class _Run:
 
     def _steps(self) -> list[np.ndarray]:
         return epoch_steps(
-            len(self._trainee.rows),
+            len(self._task.rows),
             self._recipe.examples_per_step,
             seed=self._seed,
             epoch=self.position.epoch,
         )
 
     def _rows_done(self) -> int:
-        done = self._steps()[: self.position.step]
-        return int(sum(self._trainee.rows[examples].sum() for examples in done))
+        steps = self._steps()[: self.position.step]
+        return int(sum(self._task.rows[examples].sum() for examples in steps))
 
 
 def not_finite(
-    what: str, where: str, rows: Sequence[ShardRows], last_good: Path | None, learning_rate: float
+    value_name: str, place: str, rows: Sequence[ShardRows], last_good: Path | None, learning_rate: float
 ) -> NestError:
-    """Return the error of a loss that is NaN or infinite: the step, its rows, what is left, what to try.
+    """Return the error of a loss that is NaN or infinite, with the step, its rows, the last state and what to try.
 
     Args:
-        what: the stage and which loss. where: the epoch and step.
-        rows: of the step's batch; none for a validation.
+        value_name: the stage and the loss. place: the epoch and step.
+        rows: of the step's batch; empty for a validation.
     """
-    of_rows = f", on {in_words(rows)}" if rows else ""
-    kept = f"the last good state is {last_good}" if last_good else "no state was saved yet"
-    try_first = "Go on from it with" if last_good else "Train in"
-    suspect = ", or look in these rows for values that are no numbers" if rows else ""
+    batch_rows = f", on {describe_rows(rows)}" if rows else ""
+    state = f"the last good state is {last_good}" if last_good else "no state is saved yet"
+    try_first = "Resume from it with" if last_good else "Train with"
+    suspect = ", or check these rows for NaN or infinite values" if rows else ""
     return NestError(
-        f"{what} is not finite at {where}{of_rows}; {kept}. {try_first} --precision 32-true, or begin anew "
-        f"with a lower --learning-rate (it is {learning_rate:g}){suspect}."
+        f"{value_name} is not finite at {place}{batch_rows}; {state}. {try_first} --precision 32-true, or train again "
+        f"from the beginning with a lower --learning-rate (now {learning_rate:g}){suspect}."
     )

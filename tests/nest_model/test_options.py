@@ -71,13 +71,13 @@ def test_sets_without_an_order_have_no_hours_of_the_presets_time2vec():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("time2vec=hours set_position=none", "time2vec hours tells events of a set apart"),
+        ("time2vec=hours set_position=none", "time2vec hours distinguishes events of a set"),
         ("time2vec=none time2vec_scale=2", "time2vec_scale has nothing to scale: time2vec none"),
         ("mlm_weight=0 msm_weight=0", "mlm_weight and msm_weight are both 0"),
         ("mlm_weight=0 token_mask_share=0.3", "token_mask_share masks nothing while mlm_weight is 0"),
         ("msm_weight=0 set_mask_share=0.3", "set_mask_share masks nothing while msm_weight is 0"),
         ("set_mask_share=1", "set_mask_share 1 masks every set"),
-        ("max_sets=1", "max_sets 1 shows one set of each subject"),
+        ("max_sets=1", "max_sets 1 keeps one set of each patient"),
     ],
 )
 def test_contradicting_options_are_refused(preset, text, sentence):
@@ -98,15 +98,15 @@ def test_a_scale_is_refused_where_the_preset_has_no_time2vec():
 @pytest.mark.parametrize(
     ("kind", "text", "sentence"),
     [
-        (PretrainingOptions, "time2vek=days", "time2vek is no option; did you mean time2vec?"),
+        (PretrainingOptions, "time2vek=days", "time2vek is not an option; did you mean time2vec?"),
         (PretrainingOptions, "time2vec=weeks", "time2vec must be 'hours', 'days'"),
         (PretrainingOptions, "msm_weight=-1", "msm_weight must be greater than or equal to 0."),
         (PretrainingOptions, "msm_weight=nan", "msm_weight must be a finite number."),
         (PretrainingOptions, "token_mask_share=1.5", "token_mask_share must be less than or equal to 1."),
         (PretrainingOptions, "msm_weight", "msm_weight: has no value"),
         (PretrainingOptions, "max_sets=3 max-sets=4", "max_sets: given more than once"),
-        (PretrainingOptions, "freeze=swe", "freeze is no option"),
-        (FineTuningOptions, "freeze=embedding,swe,cse", "freeze leaves nothing of the encoder to train"),
+        (PretrainingOptions, "freeze=swe", "freeze is not an option"),
+        (FineTuningOptions, "freeze=embedding,swe,cse", "freeze freezes the whole encoder"),
         (FineTuningOptions, "freeze=head", "freeze must be 'embedding', 'swe' or 'cse'"),
         (FineTuningOptions, "readout=mean", "readout must be 'cls' or 'history'"),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 from nest_model.audit import audit
 from nest_model.data import history
-from nest_model.training.telemetry import Silence
+from nest_model.training.telemetry import NullTelemetry
 from schemas.contract import write_table
 from schemas.tables.labels import labels_schema
 from schemas.tables.leak_audit import LeakAudit
@@ -39,7 +39,7 @@ def audited(clock: str = "available_at", classes: tuple[str, ...] = ()) -> Use:
             "seqset": root / "seqset",
             "vocab": root / "vocab.parquet",
         }
-        audit.run(**paths, out=root / "audit", seed=42, telemetry=Silence())
+        audit.run(**paths, out=root / "audit", seed=42, telemetry=NullTelemetry())
         found = LeakAudit.read(root / "audit" / "leak_audit.json")
         checks = {"future_changes_nothing": found.failures, "no_leak_suspected": found.warnings}
         return Findings(

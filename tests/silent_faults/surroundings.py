@@ -193,7 +193,7 @@ FAULTS = [
     model_fault(
         name="a model in half precision under a config of float32",
         damage=changed_weights(lambda tensors: tensors.update(half(tensors))),
-        caught_by=Refusal("nest_model", "has type F16, and F32 is asked for"),
+        caught_by=Refusal("nest_model", "has type F16, expected F32"),
     ),
     model_fault(
         name="a model larger than memory",

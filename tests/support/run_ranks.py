@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from nest_model.training import torchrun
-from nest_model.training.device import start
+from nest_model.training.device import launch_fabric
 from nest_model.training.recipe import Recipe
 from nest_model.training.stop import StopRequest
-from nest_model.training.telemetry import Silence, Telemetry
+from nest_model.training.telemetry import NullTelemetry, Telemetry
 from tests.support.commands import ROOT
 from tests.support.factories.world import World, pretrain_small, runtime
 
@@ -30,9 +30,9 @@ RECIPE = Recipe(
 
 
 def train(world: World, out: Path, strategy: str = "auto", seconds_between_states: float = 60) -> None:
-    telemetry = Telemetry(out) if torchrun.rank() == 0 else Silence()
-    with StopRequest().listening() as stop:
-        fabric = start("cpu", threads=1, strategy=strategy)
+    telemetry = Telemetry(out) if torchrun.rank() == 0 else NullTelemetry()
+    with StopRequest().handling_signals() as stop:
+        fabric = launch_fabric("cpu", threads=1, strategy=strategy)
         on = runtime(out, fabric, telemetry, stop, seconds_between_states=seconds_between_states)
         pretrain_small(world, on, out, RECIPE)
 

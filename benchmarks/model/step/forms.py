@@ -13,7 +13,7 @@ from nest_model.config import ModelConfig, Shortcuts
 from nest_model.model.encoder import NestModel, merge_duplicates
 from nest_model.training.masking import MaskedBatch, mask_batch
 from nest_model.training.objectives import Counts, pretraining_loss
-from nest_model.training.ranks import balanced
+from nest_model.training.ranks import balanced_runs
 
 SHORTCUTS = [field.name for field in fields(Shortcuts)]
 NONE = Shortcuts(**dict.fromkeys(SHORTCUTS, False))
@@ -122,7 +122,9 @@ def _padded(form: Form, model: NestModel, masked: MaskedBatch, row_budget: int) 
     laid_out = Padded.of(masked, model.config)
     everywhere = form.padded_by is literal
     rows = len(laid_out.batch.tokens)
-    head_rows = rows + laid_out.batch.sets if everywhere else len(masked.mlm_rows) + len(masked.hidden.sets)
+    head_rows = (
+        rows + laid_out.batch.sets if everywhere else len(masked.mlm_rows) + len(masked.masked_sets.sets)
+    )
 
     def loss() -> Tensor:
         return padded_loss(model, laid_out, form.padded_by, heads_everywhere=everywhere)
@@ -134,10 +136,12 @@ def _packed(form: Form, model: NestModel, masked: MaskedBatch, row_budget: int) 
     guesses = Counts.of(masked)
     shortcuts, batch = model.config.shortcuts, masked.batch
     if shortcuts.merged_duplicates:
-        batch, _ = merge_duplicates(batch, timed=model.config.timed_rows)
+        batch, _ = merge_duplicates(batch, hours_matter=model.config.timed_rows)
     rows = len(batch.tokens)
     head_rows = sum(guesses) if shortcuts.heads_where_a_loss_is else len(masked.batch.tokens) + batch.sets
-    parts = [masked.slice_subjects(run.start, run.stop) for run in balanced(masked.batch.rows, row_budget, 1)]
+    parts = [
+        masked.slice_subjects(run.start, run.stop) for run in balanced_runs(masked.batch.rows, row_budget, 1)
+    ]
     return (
         [lambda part=part: pretraining_loss(model, part, guesses).total for part in parts],
         rows,

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch
 from nest_model.model.attention.sdpa import fused_attention
-from nest_model.model.encoder import Attending, NestModel
+from nest_model.model.encoder import LayerContext, NestModel
 from nest_model.model.layers import rotation
 from nest_model.training.masking import MaskedBatch
 from schemas.tables.vocab import CLS, PAD
@@ -47,8 +47,8 @@ class Padded:
         sets, rows = batch.subjects * m, batch.subjects * m * n
         tokens = torch.full((rows,), PAD).index_fill_(0, torch.arange(0, rows, n), CLS)
         shares = torch.zeros(sets, config.vocab_size, dtype=torch.float64)
-        target_places = set_place[masked.hidden.sets][masked.hidden.set_of_token]
-        shares[target_places, masked.hidden.tokens] = masked.hidden.shares
+        target_places = set_place[masked.masked_sets.sets][masked.masked_sets.set_of_token]
+        shares[target_places, masked.masked_sets.tokens] = masked.masked_sets.shares
         return cls(
             PackedBatch(
                 tokens=tokens.index_copy(0, place, batch.tokens),
@@ -123,7 +123,7 @@ def padded_loss(model: NestModel, padded: Padded, attend: Attend, *, heads_every
 def _encode(model: NestModel, padded: Padded, attend: Attend) -> Tensor:
     config, batch, dtype = model.config, padded.batch, model.embedding.weight.dtype
     d_head = config.d_model // config.heads
-    attending = Attending(
+    attending = LayerContext(
         PaddedPlan.of(padded.row_exists, config.max_set_rows, attend, dtype),
         rotation(batch.hours, d_head, dtype) if config.set_position else None,
         PaddedPlan.of(padded.set_exists, config.max_sets, attend, dtype),

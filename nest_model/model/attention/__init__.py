@@ -1,4 +1,4 @@
-"""Attention inside each piece of packed rows, behind one interface: plan once a batch, attend in every layer."""
+"""Attention within pieces of packed rows: plan once per batch, attend in every layer."""
 
 from nest_model.model.attention.plan import AttentionPlan, plan_attention
 

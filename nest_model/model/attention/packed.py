@@ -1,7 +1,7 @@
-"""Attention by CUDA kernels that take packed rows and offsets as they are, in 16 bits.
+"""Attention by CUDA kernels that take packed rows and offsets directly, in 16 bits.
 
-None knows a bias of a key: it travels as further columns of the queries and the keys. None is imported before it is
-asked for: a machine without CUDA hears nothing of xFormers.
+The kernels have no key bias: it is passed as extra columns of queries and keys. They are imported lazily, so that a
+machine without CUDA never loads xFormers.
 """
 
 import logging
@@ -15,15 +15,15 @@ from torch.nn import functional as F
 from nest_model.data.packed import offsets as offsets_of
 from nest_model.model.gather import take
 
-_COLUMNS = 8  # the kernels want a head's width to stay a multiple of it
-_PARTS = 3  # of a bias, each what the ones before leave: three times bfloat16's 8 bits are float32's 24
+_COLUMNS = 8  # the kernels need a head width that is a multiple of 8
+_PARTS = 3  # terms that add up to a bias: three times bfloat16's 8 bits are float32's 24
 
 
 class Kernel(Protocol):
-    """Attention within pieces, made ready once for a batch."""
+    """Attention within pieces, prepared once per batch."""
 
     def __init__(self, query_offsets: Tensor, key_offsets: Tensor) -> None:
-        """Take i32 [pieces + 1] each; no piece lacks queries or keys."""
+        """Take offsets i32 [pieces + 1] each; every piece has queries and keys."""
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Return softmax(scale · query · key) · value, [queries, heads, d_head]."""
@@ -32,31 +32,31 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class PackedPlan:
-    """The pieces of which a row asks, ready for a kernel."""
+    """The pieces that have queries, ready for a kernel."""
 
-    kernel: Kernel | None  # None: no row asks
-    keys: Tensor | None  # i64 [keys], the rows of these pieces; None: all
+    kernel: Kernel | None  # None: there are no queries
+    keys: Tensor | None  # i64 [keys], the rows of these pieces; None: all rows
     key_bias: Tensor | None  # f64 [keys]; None: all 0
 
     @classmethod
     def build(
         cls, kernel: type[Kernel], offsets: Tensor, key_bias: Tensor | None, query_offsets: Tensor | None
     ) -> Self:
-        """See `plan_attention`."""
+        """Build the plan; see `plan_attention`."""
         query_offsets = offsets if query_offsets is None else query_offsets
-        asked, keys = query_offsets.diff() > 0, None
-        if not asked.all():
-            keys = torch.repeat_interleave(asked, offsets.diff()).nonzero().squeeze(1)
-            offsets, query_offsets = (offsets_of(ends.diff()[asked]) for ends in (offsets, query_offsets))
+        has_query, keys = query_offsets.diff() > 0, None
+        if not has_query.all():
+            keys = torch.repeat_interleave(has_query, offsets.diff()).nonzero().squeeze(1)
+            offsets, query_offsets = (offsets_of(ends.diff()[has_query]) for ends in (offsets, query_offsets))
             key_bias = None if key_bias is None else key_bias[keys]
-        if not len(keys if keys is not None else asked):
+        if not len(keys if keys is not None else has_query):
             return cls(None, keys, None)
         if key_bias is not None and not key_bias.any():
             key_bias = None
         return cls(kernel(query_offsets.int(), offsets.int()), keys, key_bias)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """See AttentionPlan."""
+        """Attend within each piece; see AttentionPlan."""
         if self.kernel is None:
             return query
         if self.keys is not None:
@@ -65,12 +65,12 @@ class PackedPlan:
         scale = width**-0.5
         if self.key_bias is not None:
             query, key = _with_bias(query, key, self.key_bias / scale)
-            value = F.pad(value, (0, _COLUMNS))  # the kernels want values as wide as keys
+            value = F.pad(value, (0, _COLUMNS))  # the kernels need values as wide as keys
         return self.kernel(query, key, value, scale)[..., :width]
 
 
 def _with_bias(query: Tensor, key: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Return queries and keys with columns more, whose product is the bias of the key."""
+    """Append columns to queries and keys whose product is the key's bias."""
     columns = key.new_zeros(len(key), 1, _COLUMNS)
     for part in range(_PARTS):
         columns[:, 0, part] = bias.to(key.dtype)
@@ -84,7 +84,7 @@ def _append(rows: Tensor, columns: Tensor) -> Tensor:
 
 
 class Varlen:
-    """Torch's own flash attention over pieces."""
+    """Torch's variable-length flash attention."""
 
     def __init__(self, query_offsets: Tensor, key_offsets: Tensor) -> None:
         self._offsets = query_offsets, key_offsets
@@ -113,7 +113,7 @@ KERNELS: dict[str, type[Kernel]] = {"varlen": Varlen, "xformers": Xformers}
 
 
 def _xformers() -> Any:
-    logging.getLogger("xformers").setLevel(logging.ERROR)  # it would warn of every part it cannot load
+    logging.getLogger("xformers").setLevel(logging.ERROR)  # it warns about every part it cannot load
     import xformers.ops
 
     return xformers.ops

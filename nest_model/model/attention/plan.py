@@ -1,4 +1,4 @@
-"""The one way into attention: plan once a batch, by the back-end that is fastest on the device."""
+"""The entry to attention: plan once per batch, with the fastest back-end of the device."""
 
 import logging
 from collections.abc import Callable
@@ -16,11 +16,11 @@ log = logging.getLogger("nest")
 
 _HALVES = (torch.bfloat16, torch.float16)
 _PIECES, _HEADS, _D_HEAD, _ROUNDS = 64, 4, 64, 5
-_FAR = 0.05  # the largest difference of outputs and gradients near 1, several times the rounding of bfloat16
+_TOLERANCE = 0.05  # for outputs and gradients near 1, several times the rounding of bfloat16
 
 
 class AttentionPlan(Protocol):
-    """All that attention needs to know of a batch, whatever the layer and the weights."""
+    """Everything attention needs to know about a batch, independent of layer and weights."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return softmax(query · key / √d_head + key_bias) · value inside each piece.
@@ -43,54 +43,54 @@ def plan_attention(
     offsets: Tensor,
     key_bias: Tensor | None = None,
     *,
-    asking: Tensor | None = None,
+    is_query: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
     backend: str | None = None,
 ) -> AttentionPlan:
-    """Plan attention inside the pieces that `offsets` cut the rows into.
+    """Plan attention within the pieces that `offsets` cut the rows into.
 
     Args:
         offsets: i64 [pieces + 1] in rows; no piece is empty.
         key_bias: [rows], added to every score of that key, or None.
-        asking: bool [rows], the rows that are queries; None: all. Every row is a key.
-        dtype: of the queries and keys to come.
-        backend: a name of BACKENDS; None: the fastest that the device has for this dtype.
+        is_query: bool [rows], the rows that are queries; None: all. Every row is a key.
+        dtype: of the queries and keys that will be passed.
+        backend: a name of BACKENDS; None: the device's fastest for this dtype.
     """
-    query_offsets = None if asking is None else offsets_of(asking.long())[offsets]
+    query_offsets = None if is_query is None else offsets_of(is_query.long())[offsets]
     return BACKENDS[backend or fastest(offsets.device, dtype)](offsets, key_bias, query_offsets)
 
 
 @lru_cache
 def fastest(device: torch.device, dtype: torch.dtype) -> str:
-    """Return the name of the back-end for a device and the dtype of queries and keys; tried once in a process.
+    """Return the fastest back-end for a device and dtype, measured once per process.
 
-    On a CPU, or for float32, it is "sdpa": the kernels are CUDA's and 16 bits wide.
+    On a CPU, or for float32, it is "sdpa": the other kernels need CUDA and 16 bits.
     """
     if device.type != "cuda" or dtype not in _HALVES:
         return "sdpa"
-    probe = Probe(device, dtype)
+    probe = BackendProbe(device, dtype)
     expected = probe.attend(BACKENDS["sdpa"])
     milliseconds = {}
     for name, build in BACKENDS.items():
         try:
             if not agree(probe.attend(build), expected):
-                raise RuntimeError("its numbers are not SDPA's")
+                raise RuntimeError("its results differ from SDPA's")
             milliseconds[name] = probe.milliseconds(build)
         except (ImportError, RuntimeError, NotImplementedError, AttributeError, ValueError) as fault:
-            log.info("attention: %s is left out: %s", name, str(fault).splitlines()[0])
-    told = ", ".join(f"{name} {taken:.2f} ms" for name, taken in milliseconds.items())
+            log.info("attention: %s is not used: %s", name, str(fault).splitlines()[0])
+    timings = ", ".join(f"{name} {duration:.2f} ms" for name, duration in milliseconds.items())
     name = min(milliseconds, key=milliseconds.__getitem__)
-    log.info("attention by %s (%s)", name, told)
+    log.info("attention by %s (%s)", name, timings)
     return name
 
 
-def agree(found: list[Tensor], expected: list[Tensor]) -> bool:
-    """Return whether every number is near the one expected; one that is no number is not."""
-    return all(torch.allclose(a, b, rtol=0, atol=_FAR) for a, b in zip(found, expected, strict=True))
+def agree(actual: list[Tensor], expected: list[Tensor]) -> bool:
+    """Return whether all numbers are close to the expected ones; NaN is not."""
+    return all(torch.allclose(a, b, rtol=0, atol=_TOLERANCE) for a, b in zip(actual, expected, strict=True))
 
 
-class Probe:
-    """Random pieces, some with a biased key, on which back-ends are compared."""
+class BackendProbe:
+    """Random pieces with biased keys, on which back-ends are compared."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -102,19 +102,19 @@ class Probe:
         self.rows = torch.randn(shape, generator=generator).to(device, dtype)
 
     def attend(self, build: Build) -> list[Tensor]:
-        """Return what is attended to, and the gradients, as float32."""
+        """Return the outputs and the gradients as float32."""
         parts = [rows.clone().requires_grad_() for rows in self.rows]
-        attended = build(self.offsets, self.key_bias, None).attend(*parts)
-        attended.float().square().sum().backward()
-        return [attended.detach().float(), *(part.grad.float() for part in parts)]
+        outputs = build(self.offsets, self.key_bias, None).attend(*parts)
+        outputs.float().square().sum().backward()
+        return [outputs.detach().float(), *(part.grad.float() for part in parts)]
 
     def milliseconds(self, build: Build) -> float:
-        """Return how long a forward and a backward pass take, the plan made before."""
+        """Return the duration of a forward and backward pass."""
         self.attend(build)
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
         for _ in range(_ROUNDS):
             self.attend(build)
-        ended.record()
-        ended.synchronize()
-        return began.elapsed_time(ended) / _ROUNDS
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / _ROUNDS

@@ -1,4 +1,4 @@
-"""Attention that runs anywhere: pieces sorted by length into buckets of little padding, one fused call each."""
+"""Attention that runs on any device: pieces sorted by length into buckets with little padding, a fused call each."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,20 +11,20 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from nest_model.model.gather import spread, take
 
-MAX_WASTE = 0.15  # share of a bucket's key slots that hold no row
+MAX_WASTE = 0.15  # largest share of empty key slots in a bucket
 
 
 @dataclass(frozen=True)
 class Slots:
-    """Where the rows of every piece lie among as many slots for each piece of a bucket, bucket after bucket."""
+    """A padded layout of rows: each bucket has the same number of slots for each of its pieces."""
 
     slot_of_row: Tensor  # i64 [rows]
-    row_of_slot: Tensor  # i64 [slots], in an empty slot any row
-    shapes: tuple[tuple[int, int], ...]  # (pieces, slots of each) of each bucket
+    row_of_slot: Tensor  # i64 [slots], any row in an empty slot
+    shapes: tuple[tuple[int, int], ...]  # (pieces, slots per piece) of each bucket
 
     @classmethod
     def lay_out(cls, offsets: Tensor, order: Tensor, shapes: list[tuple[int, int]]) -> Self:
-        """Give the pieces of `offsets`, taken in `order`, their slots."""
+        """Assign slots to the pieces of `offsets`, taken in `order`."""
         lengths = offsets.diff()
         pieces, slots = torch.tensor(shapes, device=offsets.device).unbind(1)
         slots_of_piece = torch.repeat_interleave(slots, pieces)
@@ -32,35 +32,35 @@ class Slots:
         first_slots[order] = slots_of_piece.cumsum(0) - slots_of_piece
         rows = torch.arange(int(offsets[-1]), device=offsets.device)
         slot_of_row = rows + torch.repeat_interleave(first_slots - offsets[:-1], lengths)
-        # the first row of the piece, or where it has none any other
+        # padding repeats the first row of the piece, or any row if the piece is empty
         row_of_slot = torch.repeat_interleave(offsets[:-1][order], slots_of_piece).clamp(max=len(rows) - 1)
         row_of_slot[slot_of_row] = rows
         return cls(slot_of_row, row_of_slot, tuple(shapes))
 
     def fill(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Return the rows in their slots, [pieces, heads, slots, d_head] for each bucket."""
-        filled = spread(rows, self.row_of_slot, self.slot_of_row)
-        parts = filled.split([pieces * slots for pieces, slots in self.shapes])
+        """Move rows into their slots: [pieces, heads, slots, d_head] for each bucket."""
+        slot_rows = spread(rows, self.row_of_slot, self.slot_of_row)
+        parts = slot_rows.split([pieces * slots for pieces, slots in self.shapes])
         return tuple(
             part.unflatten(0, shape).transpose(1, 2) for part, shape in zip(parts, self.shapes, strict=True)
         )
 
     def empty(self, buckets: list[Tensor]) -> Tensor:
-        """Return the rows from their slots: the reverse of `fill`."""
+        """Move rows out of their slots: the reverse of `fill`."""
         return take(torch.cat([slots.transpose(1, 2).flatten(0, 1) for slots in buckets]), self.slot_of_row)
 
 
 @dataclass(frozen=True)
 class SdpaPlan:
-    """The slots of queries and of keys in buckets of pieces with about as many keys."""
+    """The slots of queries and keys in buckets of pieces with similar numbers of keys."""
 
     queries: Slots
     keys: Slots
-    masks: tuple[Tensor | None, ...]  # [pieces, 1, 1, slots] added to a bucket's scores; None where all are 0
+    masks: tuple[Tensor | None, ...]  # [pieces, 1, 1, slots], added to a bucket's scores; None: all 0
 
     @classmethod
     def build(cls, offsets: Tensor, key_bias: Tensor | None, query_offsets: Tensor | None) -> Self:
-        """See `plan_attention`."""
+        """Build the plan; see `plan_attention`."""
         lengths = np.diff(offsets.cpu().numpy())
         longest_first = np.argsort(-lengths, kind="stable")
         buckets = list(pairwise(bucket_cuts(lengths[longest_first])))
@@ -68,25 +68,25 @@ class SdpaPlan:
         keys = Slots.lay_out(offsets, order, _shapes(lengths[longest_first], buckets))
         queries = keys
         if query_offsets is not None:
-            asking = np.diff(query_offsets.cpu().numpy())[longest_first]
-            queries = Slots.lay_out(query_offsets, order, _shapes(asking, buckets))
+            query_counts = np.diff(query_offsets.cpu().numpy())[longest_first]
+            queries = Slots.lay_out(query_offsets, order, _shapes(query_counts, buckets))
         return cls(queries, keys, _masks(keys, key_bias))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """See AttentionPlan."""
+        """Attend within each piece; see AttentionPlan."""
         if not len(query):
             return query
-        filled = (self.queries.fill(query), self.keys.fill(key), self.keys.fill(value))
+        inputs = (self.queries.fill(query), self.keys.fill(key), self.keys.fill(value))
         return self.queries.empty(
-            [_attend_bucket(*bucket) for bucket in zip(*filled, self.masks, strict=True)]
+            [_attend_bucket(*bucket) for bucket in zip(*inputs, self.masks, strict=True)]
         )
 
 
 def bucket_cuts(falling_lengths: np.ndarray) -> list[int]:
-    """Cut lengths, longest first, into the fewest greedy buckets that waste at most MAX_WASTE of their slots.
+    """Cut lengths, longest first, greedily into buckets that waste at most MAX_WASTE of their slots.
 
     Returns:
-        Where each bucket begins, and the end: [buckets + 1].
+        The start of each bucket, and the end: [buckets + 1].
     """
     ends = np.cumsum(falling_lengths)
     cuts = [0]
@@ -99,7 +99,7 @@ def bucket_cuts(falling_lengths: np.ndarray) -> list[int]:
 
 
 def _shapes(lengths: np.ndarray, buckets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return (pieces, slots of each) of every bucket; a bucket has a slot even where none of its pieces asks."""
+    """Return (pieces, slots per piece) of each bucket; a bucket without rows still has one slot per piece."""
     return [(end - first, max(int(lengths[first:end].max()), 1)) for first, end in buckets]
 
 
@@ -119,26 +119,26 @@ def _attend_bucket(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
     return fused_attention(query, key, value, mask)
 
 
-MOST_KEYS_IN_FLOAT32 = 512
-"""Forward and backward on an AMD EPYC (Zen 4), bfloat16 took 1.5 to 1.8 times as long as float32 on 128 keys, 1.1 times
-on 256, as long on 512, and 0.87 of it on 2,048."""
+MAX_KEYS_IN_FLOAT32 = 512
+"""Up to this many keys bfloat16 is not faster than float32 on a CPU. Forward and backward on an AMD EPYC (Zen 4) it took
+1.5 to 1.8 times as long on 128 keys, 1.1 times on 256, as long on 512, and 0.87 times on 2,048."""
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return softmax(query · keyᵀ / √d_head + mask) · value, in the inputs' type.
 
-    On a CPU bfloat16 is computed in float32 where the keys are few: torch's kernel is slow in it, and rounds every
-    step. What the backward pass needs is kept in float32 then, twice as large.
+    On a CPU bfloat16 is computed in float32 if there are few keys, because torch's bfloat16 kernel is slow and rounds
+    every step. The tensors saved for the backward pass are then float32, twice as large.
 
     Args:
         query: [..., queries, d_head]. key, value: [..., keys, d_head].
-        mask: broadcast to [..., queries, keys]; added to the scores, or bool, true where a key is attended to.
+        mask: broadcast to [..., queries, keys]; added to the scores; if bool, true for keys to attend to.
     """
-    few = key.shape[-2] <= MOST_KEYS_IN_FLOAT32
-    if few and query.device.type == "cpu" and query.dtype == torch.bfloat16:
+    has_few_keys = key.shape[-2] <= MAX_KEYS_IN_FLOAT32
+    if has_few_keys and query.device.type == "cpu" and query.dtype == torch.bfloat16:
         if mask is not None and mask.dtype != torch.bool:
             mask = mask.float()
         with torch.autocast("cpu", enabled=False):
-            attended = scaled_dot_product_attention(query.float(), key.float(), value.float(), attn_mask=mask)
-        return attended.to(query.dtype)
+            outputs = scaled_dot_product_attention(query.float(), key.float(), value.float(), attn_mask=mask)
+        return outputs.to(query.dtype)
     return scaled_dot_product_attention(query, key, value, attn_mask=mask)

@@ -1,5 +1,5 @@
-"""Guesses that need no model: what MLM, MSM and set prediction come to without one, on the same masked batches.
+"""Model-free guesses: baselines of MLM, MSM and set prediction on the same masked batches.
 
-A loss alone does not say whether anything was learnt. Beside it stand a constant guess, the same for every patient, and
-a mixture of that with what the same patient's unmasked sets hold.
+A loss alone does not show whether anything was learnt. It is compared with a constant guess, the same for every
+patient, and with a mixture of that guess and the contents of the same patient's visible sets.
 """

@@ -1,4 +1,4 @@
-"""What a pretrained model's `metrics.json` says of its validation: the numbers, the guesses beside them, the faults."""
+"""Read the validation part of a pretrained model's `metrics.json`: metrics, guesses and verdicts."""
 
 from pathlib import Path
 from typing import Self
@@ -10,7 +10,7 @@ from schemas.io.verify import verified
 
 
 class Judgement(BaseModel):
-    """The part of `metrics.json` that the asset, its checks and the page read; the rest is passed over."""
+    """The part of `metrics.json` that the asset, its checks and the page read; other keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -21,10 +21,10 @@ class Judgement(BaseModel):
 
     @classmethod
     def read(cls, model: Path) -> Self:
-        """Read that of a model's folder.
+        """Read it from a model's folder.
 
         Raises:
-            ContractError: there is none, or it was written by an earlier version.
+            ContractError: the file is missing, or was written by an earlier version.
         """
         file = model / "metrics.json"
         try:
@@ -33,6 +33,6 @@ class Judgement(BaseModel):
             raise ContractError(f"no file {file}; materialize {model.name} first.") from None
         except ValidationError:
             raise ContractError(
-                f"{file}: does not hold the losses against a guess without a model, as one of an earlier version; "
+                f"{file}: lacks the losses of model-free guesses, so an earlier version wrote it; "
                 f"materialize {model.name} again."
             ) from None

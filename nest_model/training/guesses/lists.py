@@ -1,4 +1,4 @@
-"""Set prediction without a model: the ten tokens a masked set is most likely to hold, scored as the model's are."""
+"""Set prediction without a model: the ten likeliest tokens of a masked set, scored like the model's lists."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,67 +8,67 @@ import torch
 
 from nest_model.training.guesses.frequent import first_k, most_common
 from nest_model.training.guesses.popularity import FIRST_TOKEN, Popularity
-from nest_model.training.guesses.sight import Sight
+from nest_model.training.guesses.sight import MaskedPatients
 from nest_model.training.objectives import K, rank
 
 SHARES = np.linspace(0, 1, 21)
 
 
 @dataclass(frozen=True)
-class Scores:
-    """Means over the masked sets."""
+class ListScores:
+    """Mean scores over the masked sets."""
 
     recall_at_10: float
     ndcg_at_10: float
 
 
 def constant_list(counts: np.ndarray, patients: int) -> np.ndarray:
-    """Return the commonest tokens by some count, the same for every patient: i64 [patients, K]."""
+    """Return the K most common tokens by the given counts, the same for every patient: i64 [patients, K]."""
     return np.broadcast_to(most_common(counts, K), (patients, min(K, len(counts) - FIRST_TOKEN)))
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the mixture may put on a patient's list: its visible tokens and the K commonest, ties in their order."""
+    """Candidates for a patient's list: the visible tokens and the K most common ones, which also settle ties."""
 
     patients: int
     patient: np.ndarray  # i64 [candidates], rising
     token: np.ndarray  # i64 [candidates]
     constant: np.ndarray  # f64 [candidates], share of all sets that hold the token
-    own: np.ndarray  # f64 [candidates], share of the patient's visible sets that do
+    history: np.ndarray  # f64 [candidates], share of the patient's visible sets that hold it
 
     @classmethod
-    def of(cls, sight: Sight, popularity: Popularity) -> Self:
-        """Gather them for each patient; one of whom nothing is visible has the constant for its own."""
+    def of(cls, patients: MaskedPatients, popularity: Popularity) -> Self:
+        """Collect each patient's candidates; without visible tokens `history` equals `constant`."""
         common = most_common(popularity.holders, K)
-        patient = np.repeat(np.arange(sight.patients), len(common))
+        patient = np.repeat(np.arange(patients.patients), len(common))
         pairs = np.r_[
-            patient * sight.vocab_size + np.tile(common, sight.patients),
-            sight.visible.patient * sight.vocab_size + sight.visible.token,
+            patient * patients.vocab_size + np.tile(common, patients.patients),
+            patients.visible.patient * patients.vocab_size + patients.visible.token,
         ]
-        patient, token = np.divmod(np.unique(pairs), sight.vocab_size)
+        patient, token = np.divmod(np.unique(pairs), patients.vocab_size)
         constant = popularity.holding[token]
-        own = sight.own(sight.visible.holding, patient, token, constant)
+        history_shares = patients.visible_values(patients.visible.holding, patient, token, constant)
         order = np.lexsort([token, -constant, patient])
-        return cls(sight.patients, patient[order], token[order], constant[order], own[order])
+        return cls(patients.patients, patient[order], token[order], constant[order], history_shares[order])
 
     def lists(self, own_share: float) -> np.ndarray:
-        """Return each patient's K best by (1 - own_share) · constant + own_share · own: i64 [patients, K]."""
-        score = (1 - own_share) * self.constant + own_share * self.own
+        """Return each patient's K best by (1 - own_share) · constant + own_share · history: i64 [patients, K]."""
+        score = (1 - own_share) * self.constant + own_share * self.history
         return first_k(self.patient, self.token, [-score], self.patients, K)
 
 
-def scores(sight: Sight, guesses: np.ndarray) -> Scores:
+def scores(patients: MaskedPatients, guesses: np.ndarray) -> ListScores:
     """Score the list of each patient, i64 [patients, K], on its masked sets."""
-    targets = (torch.from_numpy(of) for of in (sight.target_set, sight.target_token))
-    ranking = rank(torch.from_numpy(guesses[sight.set_patient]), *targets)
-    return Scores(float(ranking.recall.mean()), float(ranking.ndcg.mean()))
+    targets = (torch.from_numpy(array) for array in (patients.target_set, patients.target_token))
+    ranking = rank(torch.from_numpy(guesses[patients.set_patient]), *targets)
+    return ListScores(float(ranking.recall.mean()), float(ranking.ndcg.mean()))
 
 
-def best_share(sight: Sight, popularity: Popularity) -> float:
-    """Return the share of `SHARES` with the highest NDCG; 0 where nothing is asked for."""
-    if not len(sight.set_patient):
+def best_share(patients: MaskedPatients, popularity: Popularity) -> float:
+    """Return the share in `SHARES` with the highest NDCG; 0 without masked sets."""
+    if not len(patients.set_patient):
         return 0.0
-    candidates = Candidates.of(sight, popularity)
-    ndcg = [scores(sight, candidates.lists(share)).ndcg_at_10 for share in SHARES]
+    candidates = Candidates.of(patients, popularity)
+    ndcg = [scores(patients, candidates.lists(share)).ndcg_at_10 for share in SHARES]
     return float(SHARES[np.argmax(ndcg)])

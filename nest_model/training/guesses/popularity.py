@@ -1,4 +1,4 @@
-"""What the sets of the training patients hold: the constant guesses are made of it."""
+"""Token statistics of the training patients' sets, from which the constant guesses are made."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,18 +11,18 @@ from nest_model.data.seqsets import SeqSets
 from schemas.tables.vocab import SPECIALS
 
 FIRST_TOKEN = len(SPECIALS)
-HALF = 0.5  # of a token, added to each token's count, so that one never seen has a probability too
+HALF = 0.5  # added to each token's count, so that a token never observed has a probability above 0
 _PATIENTS_AT_A_TIME = 2_048
 
 
 @dataclass(frozen=True)
 class SetTokens:
-    """The distinct tokens of some sets, specials left out; rising by set, then by token."""
+    """The distinct tokens of some sets without specials, sorted by set and token."""
 
     home: np.ndarray  # i64 [pairs], the set
     token: np.ndarray  # i64 [pairs]
-    count: np.ndarray  # i64 [pairs], how often the set holds it
-    share: np.ndarray  # f64 [pairs], of the set's tokens; they sum to 1 in each set
+    count: np.ndarray  # i64 [pairs], occurrences in the set
+    share: np.ndarray  # f64 [pairs], share of the set's tokens; they sum to 1 in each set
 
     @classmethod
     def of(cls, home: np.ndarray, token: np.ndarray, vocab_size: int) -> Self:
@@ -36,16 +36,16 @@ class SetTokens:
 
 @dataclass(frozen=True)
 class Popularity:
-    """Sums over the training patients' sets that hold any token; all f64 [vocab_size], 0 for the specials."""
+    """Sums over the training patients' non-empty sets; all f64 [vocab_size], 0 for the specials."""
 
-    tokens: np.ndarray  # how often each token occurs
-    shares: np.ndarray  # the sum of its shares of the sets
-    holders: np.ndarray  # how many sets hold it
+    tokens: np.ndarray  # occurrences of each token
+    shares: np.ndarray  # sum of its shares over the sets
+    holders: np.ndarray  # number of sets that hold it
     sets: int
 
     @classmethod
     def of(cls, seqsets: SeqSets, selection: Selection, vocab_size: int) -> Self:
-        """Add up the sets of a selection."""
+        """Sum over the sets of a selection."""
         sums, sets = np.zeros((3, vocab_size)), 0
         for first in range(0, len(selection), _PATIENTS_AT_A_TIME):
             part = selection.take(np.arange(first, min(first + _PATIENTS_AT_A_TIME, len(selection))))
@@ -58,20 +58,20 @@ class Popularity:
 
     @cached_property
     def unigram(self) -> np.ndarray:
-        """The constant guess at a token: (n + ½) / (N + V / 2), n its count of N tokens, V tokens there are."""
+        """The constant guess at a token: (n + ½) / (N + V / 2), for n of N tokens and a vocabulary of V."""
         return _smoothed(self.tokens, HALF)
 
     @cached_property
     def mean_set(self) -> np.ndarray:
-        """The constant guess at a set: the mean of the sets' distributions, (s + h) / (S + V · h).
+        """The constant guess at a set: the smoothed mean of the sets' distributions, (s + h) / (S + V · h).
 
-        s is the sum of the token's shares over S sets, h = S / 2N what half a token is of a mean set; ½ without a set.
+        s is the sum of the token's shares over S sets; h = S / 2N is the share of half a token in a mean set, ½ if S = 0.
         """
         return _smoothed(self.shares, HALF * self.sets / self.tokens.sum() if self.sets else HALF)
 
     @cached_property
     def holding(self) -> np.ndarray:
-        """The share of the sets that hold each token."""
+        """The share of sets that hold each token."""
         return self.holders / max(self.sets, 1)
 
 

@@ -1,4 +1,4 @@
-"""A pretraining's validation as people read it: each metric of the model beside the guesses it is held against."""
+"""A table of a pretraining's validation: each metric of the model beside those of the guesses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ GUESSES = {
     "constant_by_tokens": "Constant, by tokens",
     "mixture": "Mixture with the subject's own sets",
 }
-"""What a metric may be held against, and the heading of its column."""
+"""The guesses a metric is compared with, and the headings of their columns."""
 
 WHAT_THEY_ARE = (
     "Held against guesses without a model, on the same masked sets. Constant: of tokens their frequency, of sets the "
@@ -32,7 +32,7 @@ WHAT_THEY_ARE = (
 def rows(
     validation: Mapping[str, float | None], yardsticks: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, str]]:
-    """Return one row per metric: its name, NEST's value, each guess's; a dash where there is none."""
+    """Return a row per metric: its name, NEST's value, and each guess's value or a dash."""
     return [
         {"": NAMES.get(name, name), "NEST": _number(value)}
         | {words: _number(guesses_at(name, yardsticks).get(guess)) for guess, words in GUESSES.items()}
@@ -41,14 +41,19 @@ def rows(
 
 
 def guesses_at(name: str, yardsticks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return what a metric is held against: a list read at any row (`val_ndcg_at_10_cls`) against the same lists."""
+    """Return the guesses' values for a metric; lists read at any row (`val_ndcg_at_10_cls`) share them."""
     return next(
-        (of for metric, of in yardsticks.items() if name == metric or name.startswith(f"{metric}_")), {}
+        (
+            guesses
+            for metric, guesses in yardsticks.items()
+            if name == metric or name.startswith(f"{metric}_")
+        ),
+        {},
     )
 
 
 def levels(name: str, yardsticks: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return the guesses a metric's curve is drawn with, by the words beside each line."""
+    """Return the guesses to draw with a metric's curve, by the label of each line."""
     guesses = guesses_at(name, yardsticks)
     words = {"constant": "constant guess", "mixture": "mixture with own sets"}
     return {words[guess]: guesses[guess] for guess in words if guess in guesses}

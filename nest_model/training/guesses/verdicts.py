@@ -1,6 +1,6 @@
-"""What the yardsticks say of a pretraining, in sentences: what was not learnt, and what could not be judged.
+"""Verdicts on a pretraining by its yardsticks, as sentences: what was not learnt, and what could not be judged.
 
-Torch-free, as the table is: the assets and the pages read them of a model's `metrics.json`.
+Free of torch, as the table is: assets and pages read the verdicts in a model's `metrics.json`.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 SET_LISTS = "val_ndcg_at_10"
 LEAST_SHARE = 0.1
-"""Of what the mixture gains over the constant: a model that begins at the constant is soon a hair better than it."""
+"""The gain over the constant that counts, as a share of the mixture's: a model starting there soon gains a little."""
 _WHAT_TO_DO = (
     "Train longer, by another recipe or on more patients, before anything is built on it: docs/training.md, "
     "“Is anything learnt?”."
@@ -18,16 +18,16 @@ _NATS = {"val_mlm": ("MLM", "nats a token"), "val_msm": ("MSM", "nats a set")}
 
 
 def not_learnt(
-    validation: Mapping[str, float], yardsticks: Mapping[str, Mapping[str, Any]], one_set_alone: str | None
+    validation: Mapping[str, float], yardsticks: Mapping[str, Mapping[str, Any]], single_set_split: str | None
 ) -> list[str]:
     """Return a sentence for each of MLM, MSM and set prediction that is hardly better than the constant guess.
 
-    Set prediction counts by NDCG@10 at the best of the rows it is read at, where sets were an objective. Where a
-    constant is all there is to learn of sets, neither of the two is held against it.
+    Set prediction is judged by NDCG@10 at its best readout, if sets were an objective. If nothing beyond a constant can
+    be learnt about sets, neither MSM nor set prediction is judged.
     """
     faults = []
     for name, (words, unit) in _NATS.items():
-        if name in yardsticks and not (one_set_alone and name in _OF_SETS):
+        if name in yardsticks and not (single_set_split and name in _OF_SETS):
             model, constant = validation[name], yardsticks[name]["constant"]
             least = _least_gain(yardsticks[name])
             if not constant - model > least:
@@ -36,7 +36,7 @@ def not_learnt(
                     f"{_difference(constant - model, least)}."
                 )
     readouts = [value for name, value in validation.items() if name.startswith(SET_LISTS)]
-    if readouts and set(yardsticks) >= _OF_SETS and not one_set_alone:
+    if readouts and set(yardsticks) >= _OF_SETS and not single_set_split:
         model, constant = max(readouts), yardsticks[SET_LISTS]["constant"]
         least = _least_gain(yardsticks[SET_LISTS])
         if not model - constant > least:
@@ -48,7 +48,7 @@ def not_learnt(
 
 
 def _least_gain(guesses: Mapping[str, Any]) -> float:
-    """Return by how much more than the constant a model should know, where there is a mixture to tell."""
+    """Return the gain over the constant that a model should reach; 0 without a mixture."""
     constant = guesses["constant"]
     return LEAST_SHARE * abs(guesses.get("mixture", constant) - constant)
 
@@ -60,17 +60,17 @@ def _difference(gain: float, least: float) -> str:
 def not_judged(
     *,
     val_patients: int,
-    one_set_alone: str | None,
+    single_set_split: str | None,
     weights: Mapping[str, float],
     yardsticks: Mapping[str, Any],
 ) -> list[str]:
-    """Return a sentence for each thing that keeps the validation from telling what was learnt.
+    """Return a sentence for each reason why the validation cannot show what was learnt.
 
     Args:
-        val_patients: in the validation split, with a set.
-        one_set_alone: "training" or "validation" where each such patient has one set in the context.
-        weights: of each objective, by its metric.
-        yardsticks: those there are.
+        val_patients: number of patients in the validation split with a set.
+        single_set_split: "training" or "validation" if each of its patients has a single set in the context.
+        weights: the weight of each objective, by metric.
+        yardsticks: the available yardsticks.
     """
     faults = []
     if not val_patients:
@@ -78,19 +78,21 @@ def not_judged(
             "No subject of the validation split has a set: the training stops on the loss of its own training "
             "subjects, and what is called validation is theirs. Take more subjects, so that the split has some."
         )
-    if one_set_alone:
-        faults.append(nothing_beside_a_set(one_set_alone))
-    unmasked = [_NATS[name][0] for name, weight in weights.items() if weight and name not in yardsticks]
-    if unmasked:
+    if single_set_split:
+        faults.append(single_set_warning(single_set_split))
+    empty_objectives = [
+        _NATS[name][0] for name, weight in weights.items() if weight and name not in yardsticks
+    ]
+    if empty_objectives:
         faults.append(
-            f"So little is in the validation split that nothing was masked there for {' and '.join(unmasked)}: "
+            f"So little is in the validation split that nothing was masked there for {' and '.join(empty_objectives)}: "
             "a loss of 0 says nothing. Take more subjects."
         )
     return faults
 
 
-def nothing_beside_a_set(split: str) -> str:
-    """Return the sentence on a split whose every subject has one set alone."""
+def single_set_warning(split: str) -> str:
+    """Return the sentence about a split whose patients all have a single set."""
     return (
         f"Every {split} subject has one set alone in the context, so nothing is beside a masked one: MSM "
         "and set prediction can come to no more than a constant guess. Read MLM alone (--msm-weight 0), or take "

@@ -11,7 +11,10 @@ from schemas.errors import NestError
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"pretraining": "time2vek=days"}, "NEST_PRETRAINING: time2vek is no option; did you mean time2vec?"),
+        (
+            {"pretraining": "time2vek=days"},
+            "NEST_PRETRAINING: time2vek is not an option; did you mean time2vec?",
+        ),
         (
             {"pretraining": "mlm_weight=0 msm_weight=0"},
             "NEST_PRETRAINING: mlm_weight and msm_weight are both 0",

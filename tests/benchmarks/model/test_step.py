@@ -67,7 +67,7 @@ def test_the_patients_are_as_long_as_those_of_mimic():
     assert 2.2 < float(sets.mean()) < 2.5  # 2.46 before the last eight are taken
     assert len(batch.tokens) / batch.subjects == pytest.approx(428, rel=0.05)
     for timed, kept in ((True, 0.97), (False, 0.46)):  # of the rows of the open demo of 100 patients
-        merged, _ = merge_duplicates(batch, timed=timed)
+        merged, _ = merge_duplicates(batch, hours_matter=timed)
         assert len(merged.tokens) / len(batch.tokens) == pytest.approx(kept, abs=0.03)
     assert torch.equal(batch.days[batch.subject_offsets[:-1]], torch.zeros(5_000, dtype=torch.float64))
 

@@ -13,7 +13,7 @@ from nest_model.audit.truncation import count_changed, without_future
 from nest_model.data.history import select
 from nest_model.data.labels import Labels
 from nest_model.data.seqsets import SeqSets
-from nest_model.training.telemetry import Silence
+from nest_model.training.telemetry import NullTelemetry
 from schemas.contract import write_table
 from schemas.errors import ContractError
 from schemas.tables.labels import labels_schema
@@ -24,7 +24,7 @@ from tests.support.factories.shards import DAY_US
 
 def audited(root) -> LeakAudit:
     paths = {"labels": root / "labels.parquet", "seqset": root / "seqset", "vocab": root / "vocab.parquet"}
-    audit.run(**paths, out=root / "audit", seed=42, telemetry=Silence())
+    audit.run(**paths, out=root / "audit", seed=42, telemetry=NullTelemetry())
     return LeakAudit.read(root / "audit" / "leak_audit.json")
 
 

@@ -13,8 +13,8 @@ from nest_model.baselines.previous_stay import previous_stay_features
 from nest_model.baselines.rollups import WINDOWS, rollup_features
 from nest_model.data.code_groups import groups_of
 from nest_model.data.history import select
-from nest_model.data.measured import Measured
-from nest_model.data.predictions import WITHOUT_PRETRAINING, of_yardstick, read_predictions
+from nest_model.data.measured import MeasuredItems
+from nest_model.data.predictions import WITHOUT_PRETRAINING, read_predictions, yardstick_predictions
 from nest_model.data.seqsets import SeqSets
 from nest_model.training.telemetry import Telemetry
 from pipelines.cohorts.chapters import icd10_chapter
@@ -144,7 +144,7 @@ def test_the_difference_to_the_previous_stay_is_read_by_the_logistic_regression_
     assert auroc(predictions) > 0.95
     assert auroc(drift / "boosted" / "predictions.parquet") < 0.75
     assert list(found) == ["logistic"]
-    assert not of_yardstick(predictions, "lightgbm_rollups").exists()
+    assert not yardstick_predictions(predictions, "lightgbm_rollups").exists()
 
 
 def random_sets(rng, subjects):
@@ -169,7 +169,7 @@ def selected(folder, sets):
 def test_levels_and_rises_are_those_counted_by_hand(tmp_path):
     sets = random_sets(np.random.default_rng(1), 40)
     seqsets, selection, _, tokens = selected(tmp_path, sets)
-    measured = Measured.of(tokens)
+    measured = MeasuredItems.of(tokens)
     size, items = len(tokens), len(measured.items)
     assert (items, measured.items[1], measured.decile[lab(1, 10)]) == (ITEMS, "LAB:1", 10)
 
@@ -266,7 +266,7 @@ def test_all_yardsticks_are_fitted_and_the_cut_sees_what_nests_context_leaves_in
     write_nest(remembered, max_sets=1)
     found, predictions = run(remembered, "all")
 
-    scores = {name: auroc(of_yardstick(predictions, name)) for name in found}
+    scores = {name: auroc(yardstick_predictions(predictions, name)) for name in found}
     assert scores["logistic"] > 0.95
     assert scores["lightgbm_rollups"] > 0.95
     assert 0.3 < scores["lightgbm_cut"] < 0.7
@@ -276,8 +276,8 @@ def test_all_yardsticks_are_fitted_and_the_cut_sees_what_nests_context_leaves_in
     write_nest(remembered, max_sets=2)
     found, predictions = run(remembered, "all")
     assert found["lightgbm_cut"] == {"reason": yardsticks.NOTHING_CUT}
-    assert not of_yardstick(predictions, "lightgbm_cut").exists()
-    assert of_yardstick(predictions, "lightgbm_rollups").exists()
+    assert not yardstick_predictions(predictions, "lightgbm_cut").exists()
+    assert yardstick_predictions(predictions, "lightgbm_rollups").exists()
 
 
 def test_what_was_fitted_once_and_is_asked_for_no_more_is_removed(remembered):
@@ -286,9 +286,9 @@ def test_what_was_fitted_once_and_is_asked_for_no_more_is_removed(remembered):
     assert found["lightgbm_cut"] == {"reason": yardsticks.NOT_BOOSTED}
     boost(remembered)
     run(remembered, "all")
-    assert of_yardstick(predictions, "lightgbm_cut").exists()
+    assert yardstick_predictions(predictions, "lightgbm_cut").exists()
 
-    fresh = of_yardstick(predictions, WITHOUT_PRETRAINING)
+    fresh = yardstick_predictions(predictions, WITHOUT_PRETRAINING)
     model = remembered / "yardsticks" / WITHOUT_PRETRAINING / "config.json"
     write_json(fresh.with_name("metrics.json"), {})
     write_json(model, {})
@@ -297,7 +297,7 @@ def test_what_was_fitted_once_and_is_asked_for_no_more_is_removed(remembered):
 
     run(remembered)
     assert predictions.exists()
-    assert not of_yardstick(predictions, "lightgbm_cut").parent.exists()
+    assert not yardstick_predictions(predictions, "lightgbm_cut").parent.exists()
     assert not model.parent.exists()
     assert not fresh.parent.exists()
 

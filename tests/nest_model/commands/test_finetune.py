@@ -12,7 +12,7 @@ import torch
 
 from nest_model.commands.finetune import finetune
 from nest_model.data.labels import Labels
-from nest_model.data.predictions import of_the_probe, read_predictions
+from nest_model.data.predictions import probe_predictions, read_predictions
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.validation_score import macro_average_precision
 from nest_model.model.checkpoint import load_pretrained
@@ -38,7 +38,7 @@ def world(tmp_path_factory) -> World:
 @pytest.fixture(scope="module")
 def pretrained(world, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].changed(epochs=1))
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
     return out
 
 
@@ -62,7 +62,7 @@ def tune(
         predictions=root / "report" / "predictions.parquet",
         seed=42,
         runtime=runtime(root / "model", stop=stop, telemetry=telemetry),
-        recipe=recipe or vars(RECIPE.changed(epochs=epochs)),
+        recipe=recipe or vars(RECIPE.with_changes(epochs=epochs)),
         key=key,
     )
     return root
@@ -127,7 +127,7 @@ def test_asked_to_end_while_it_scores_it_ends_at_once_and_the_next_run_ends_with
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)  # a long scoring, cut short
 
-    with monkeypatch.context() as patch, StopRequest().listening() as stop:
+    with monkeypatch.context() as patch, StopRequest().handling_signals() as stop:
         patch.setattr(FineTuning, "predict", asked)
         with pytest.raises(Stopped, match="between two stages"):
             tune(world, pretrained, tmp_path, stop=stop)
@@ -143,7 +143,7 @@ def test_asked_to_end_while_it_validates_it_saves_its_state_and_validates_again(
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)  # a long validation, cut short
 
-    with monkeypatch.context() as patch, StopRequest().listening() as stop:
+    with monkeypatch.context() as patch, StopRequest().handling_signals() as stop:
         patch.setattr(FineTuning, "evaluate", asked)
         with pytest.raises(Stopped, match=r"epoch 0, step (\d+) of \1; the state is saved"):
             tune(world, pretrained, tmp_path, stop=stop)
@@ -156,10 +156,10 @@ def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage
 
     def step(stop: StopRequest) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        heard.append(stop.asked)
+        heard.append(stop.is_requested)
 
     with (
-        StopRequest().listening() as stop,
+        StopRequest().handling_signals() as stop,
         pytest.raises(Stopped, match="between two stages"),
         stop.deferred(),
     ):
@@ -170,7 +170,7 @@ def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage
 def test_the_same_run_again_gives_the_same_bytes(world, pretrained, undisturbed, tmp_path):
     tune(world, pretrained, tmp_path)
     written = [file for file in undisturbed.rglob("*") if file.is_file()]
-    assert of_the_probe(undisturbed / "report" / "predictions.parquet") in written
+    assert probe_predictions(undisturbed / "report" / "predictions.parquet") in written
     for file in written:
         if file.suffix != ".jsonl" and file.parent.name != "tensorboard":  # which tell times
             again = tmp_path / file.relative_to(undisturbed)
@@ -189,7 +189,7 @@ def test_every_pass_over_the_rows_says_how_far_it_is_and_comes_to_its_end(world,
 def test_the_probe_reads_the_pretrained_model_however_long_the_other_is_trained(world, pretrained, tmp_path):
     tuned = [tune(world, pretrained, tmp_path / str(epochs), epochs=epochs) for epochs in (1, 2)]
     predictions = [root / "report" / "predictions.parquet" for root in tuned]
-    frozen, other = (read_predictions(of_the_probe(path)) for path in predictions)
+    frozen, other = (read_predictions(probe_predictions(path)) for path in predictions)
     np.testing.assert_array_equal(frozen.probability, other.probability)
     trained, longer = (read_predictions(path) for path in predictions)
     assert not np.array_equal(trained.probability, longer.probability)

@@ -9,7 +9,7 @@ import pytest
 
 from nest_model.commands.predict import last_sets, predict
 from nest_model.data.history import add_months
-from nest_model.training.device import start
+from nest_model.training.device import launch_fabric
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError, NestError
 from schemas.tables.labels import Features, Task
@@ -46,7 +46,7 @@ def score(model, seqset, out, index=None):
         seqset=seqset,
         index=index,
         out=out,
-        fabric=start("cpu", threads=1),
+        fabric=launch_fabric("cpu", threads=1),
         telemetry=Telemetry(out.parent),
     )
     return pq.read_table(out)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from nest_model.training.device import start
+from nest_model.training.device import launch_fabric
 from nest_model.training.recipe import Recipe
 from nest_model.training.stop import Stopped
 from schemas.errors import NestError
@@ -59,7 +59,10 @@ def train(
 ) -> bytes:
     """Pretrain a very small model and return its weights' file."""
     on = runtime(
-        out, start("cpu", precision, threads=1), stop=stop, seconds_between_states=seconds_between_states
+        out,
+        launch_fabric("cpu", precision, threads=1),
+        stop=stop,
+        seconds_between_states=seconds_between_states,
     )
     pretrain_small(world, on, out, recipe, **more)
     return (out / "model.safetensors").read_bytes()
@@ -168,7 +171,7 @@ def test_a_loss_that_is_no_number_ends_the_training_and_says_where(world, tmp_pa
     with pytest.raises(NestError, match=r"the loss is not finite at epoch 0, step 1, on part-") as told:
         train(world, tmp_path, recipe=recipe)
 
-    assert "no state was saved yet. Train in --precision 32-true, or begin anew" in str(told.value)
+    assert "no state is saved yet. Train with --precision 32-true, or train again" in str(told.value)
     assert "with a lower --learning-rate (it is 1e+30)" in str(told.value)
 
 
@@ -200,7 +203,7 @@ def test_the_last_good_state_of_a_training_that_went_wrong_is_named_and_gives_a_
         train(world, tmp_path, seconds_between_states=0)
     monkeypatch.undo()
 
-    named = re.search(r"the last good state is (\S+)\. Go on", str(told.value)).group(1)
+    named = re.search(r"the last good state is (\S+)\. Resume", str(told.value)).group(1)
     assert Path(named) == max((tmp_path / "state").rglob("*.safetensors"))
     assert train(world, tmp_path) == weights(undisturbed)
 
@@ -216,7 +219,7 @@ def test_mixed_precision_trains_to_nearly_the_same_losses(world, undisturbed, tm
 
 def test_half_precision_is_refused_on_a_cpu_where_it_would_silently_be_another():
     with pytest.raises(NestError, match="16-mixed needs CUDA"):
-        start("cpu", "16-mixed")
+        launch_fabric("cpu", "16-mixed")
 
 
 def test_a_vocabulary_the_shards_were_not_written_with_is_refused(world, tmp_path):

@@ -17,7 +17,7 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.metrics import evaluate
 from nest_model.model import checkpoint
 from nest_model.report.removals import without
-from nest_model.training.device import start
+from nest_model.training.device import launch_fabric
 from nest_model.training.finetuning_task import select_examples
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.telemetry import Telemetry
@@ -53,7 +53,7 @@ def world(tmp_path_factory) -> World:
 def tuned(world, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("tuned")
     pretrained = root / "pretrained"
-    pretrain_small(world, runtime(pretrained), pretrained, PRETRAINING["tiny"].changed(epochs=1))
+    pretrain_small(world, runtime(pretrained), pretrained, PRETRAINING["tiny"].with_changes(epochs=1))
     finetune(
         pretrained=pretrained,
         labels=world.labels,
@@ -71,7 +71,7 @@ def run(world: World, model: Path, out: Path) -> dict:
     telemetry = Telemetry(out)
     removals.run(
         model=model, labels=world.labels, seqset=world.seqset, out=out,
-        fabric=start("cpu", threads=1), telemetry=telemetry,
+        fabric=launch_fabric("cpu", threads=1), telemetry=telemetry,
     )  # fmt: skip
     return json.loads((out / "removals.json").read_text())
 
@@ -110,7 +110,7 @@ def test_loss_is_the_score_less_that_on_shards_without_these_events(world, tuned
     other = changed_world(world, tmp_path / "other", without_drugs)
     predict(
         model=tuned / "model", seqset=other.seqset, index=index_of(world, tmp_path / "index.parquet"),
-        out=tmp_path / "out.parquet", fabric=start("cpu", threads=1), telemetry=Telemetry(tmp_path),
+        out=tmp_path / "out.parquet", fabric=launch_fabric("cpu", threads=1), telemetry=Telemetry(tmp_path),
     )  # fmt: skip
     lost = evaluate(tmp_path / "out.parquet")["auroc"]["value"]
     assert of(found, "MED")["loss"]["auroc"]["value"] == pytest.approx(

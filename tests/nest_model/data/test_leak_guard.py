@@ -11,7 +11,7 @@ from nest_model.data import leak_guard
 from nest_model.data.history import select
 from nest_model.data.leak_guard import count_leaks
 from nest_model.training import finetuning_task
-from nest_model.training.device import start
+from nest_model.training.device import launch_fabric
 from nest_model.training.telemetry import Telemetry
 from schemas.tables.events import KINDS
 from schemas.tables.labels import Features
@@ -134,7 +134,7 @@ def test_noise_nobody_may_see_changes_no_probability_of_a_new_patient(worlds, tu
             seqset=one.seqset,
             index=one.labels if listed else None,
             out=tmp_path / name / "predictions.parquet",
-            fabric=start("cpu", threads=1),
+            fabric=launch_fabric("cpu", threads=1),
             telemetry=Telemetry(tmp_path / name),
         )
         found.append(pq.read_table(tmp_path / name / "predictions.parquet"))

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow.parquet as pq
 
-from nest_model.data.locations import ShardRows, in_words, shard_rows
+from nest_model.data.locations import ShardRows, describe_rows, shard_rows
 from nest_model.data.selection import whole_subjects
 from tests.support.factories.shards import read_rows, set_row
 
@@ -44,5 +44,5 @@ def test_a_shard_without_a_set_counts_for_nothing(tmp_path):
 def test_many_ranges_are_cut_short_and_counted():
     many = [ShardRows("part-00000.parquet", row, row) for row in range(0, 2000, 2)]
 
-    assert in_words(many).endswith("part-00000.parquet rows 10–10 and 994 more")
-    assert in_words(many[:1]) == "part-00000.parquet rows 0–0"
+    assert describe_rows(many).endswith("part-00000.parquet rows 10–10 and 994 more")
+    assert describe_rows(many[:1]) == "part-00000.parquet rows 0–0"

@@ -71,7 +71,7 @@ def test_every_column_is_as_pyarrow_reads_it_whole(tmp_path):
 def test_lists_of_different_lengths_are_refused(tmp_path):
     rows = [dict(ROWS[0], hours=[0.0]), dict(ROWS[3], kinds=[])]
 
-    with pytest.raises(ContractError, match="2 lists are not as long"):
+    with pytest.raises(ContractError, match="2 lists differ in length"):
         SeqSets.read(write_shards(tmp_path, rows))
 
 
@@ -97,13 +97,13 @@ def test_a_read_that_is_killed_leaves_nothing(tmp_path):
     before = sorted(write_shards(tmp_path / "shards", ROWS, shards=2).iterdir())
     code = """
 import os, signal, sys
-from nest_model import shards
+from nest_model.data import reader
 def watch(event, arguments):
     if event == "mmap.__new__":
         print("all is written", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(watch)
-shards.read_shards(folder)
+reader.read_shards(folder)
 """
     finished = in_process(code, tmp_path / "shards", tmp_path / "temporary")
 
@@ -118,25 +118,25 @@ def test_a_disk_without_room_is_told_as_such(tmp_path):
     write_shards(tmp_path, rows)
     code = """
 import resource, signal
-from nest_model import shards
+from nest_model.data import reader
 from schemas.errors import InputError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
 try:
-    shards.read_shards(folder)
+    reader.read_shards(folder)
 except InputError as error:
     print(error)
 """
     finished = in_process(code, tmp_path, tmp_path)
 
-    assert "cannot be unfolded there (File too large)" in finished.stdout, finished.stderr
+    assert "cannot be unpacked there (File too large)" in finished.stdout, finished.stderr
 
 
 def test_the_memory_that_shards_take_does_not_grow_with_them(tmp_path, monkeypatch):
     """Anonymous memory, looked at while they are read too; pages of mapped files can be taken back at any time."""
     code = """
 import threading
-from nest_model.training.memory import resident_bytes
+from nest_model.process import resident_bytes
 from nest_model.data.seqsets import SeqSets
 before, done, seen = resident_bytes("RssAnon"), threading.Event(), []
 def look():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest_model.data.selection import Selection, limit_context, thin, whole_subjects
+from nest_model.data.selection import Selection, drop_random_events, limit_context, whole_subjects
 from nest_model.data.seqsets import SeqSets, offsets_of
 from tests.support.factories.shards import DAY_US, read_rows, set_row
 
@@ -87,7 +87,7 @@ def test_ranges_hold_the_very_events_that_indices_would(sizes, max_sets, max_eve
 @given(SIZES, st.integers(1, 5), st.integers(1, 6), st.integers(0, 9))
 def test_limits_keep_the_same_of_events_chosen_one_by_one(sizes, max_sets, max_events, seed):
     everyone = np.arange(len(sizes))
-    thinned = thin(whole_subjects(made_of(sizes), everyone), 0.4, np.random.default_rng(seed))
+    thinned = drop_random_events(whole_subjects(made_of(sizes), everyone), 0.4, np.random.default_rng(seed))
 
     limited, cut = limit_context(thinned, max_sets=max_sets, max_set_rows=max_events + 1)
 
@@ -123,7 +123,9 @@ def test_taking_examples_keeps_their_order_and_events(tmp_path):
 
 def test_thinning_leaves_out_events_and_never_a_set(tmp_path):
     everything = whole_subjects(read_rows(tmp_path, ROWS), np.array([0, 1]))
-    none, some, all_ = (thin(everything, share, np.random.default_rng(1)) for share in (0.0, 0.5, 1.0))
+    none, some, all_ = (
+        drop_random_events(everything, share, np.random.default_rng(1)) for share in (0.0, 0.5, 1.0)
+    )
 
     assert none.events.tolist() == everything.events.tolist()
     assert 0 < len(some.events) < 4

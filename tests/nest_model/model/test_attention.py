@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nest_model.data.packed import offsets
 from nest_model.model.attention import plan_attention
 from nest_model.model.attention.packed import PackedPlan, _with_bias
-from nest_model.model.attention.plan import BACKENDS, Probe, agree, fastest
+from nest_model.model.attention.plan import BACKENDS, BackendProbe, agree, fastest
 from nest_model.model.attention.sdpa import MAX_WASTE, SdpaPlan, bucket_cuts, fused_attention
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -62,7 +62,7 @@ def test_where_few_rows_ask_they_get_what_they_get_where_all_do(lengths, random,
     rows = _rows(lengths, seed)
     bias = torch.rand(sum(lengths), dtype=torch.float64) * 6
     asking = torch.tensor([random.random() < 0.3 for _ in range(sum(lengths))])
-    plan = plan_attention(offsets(torch.tensor(lengths)), bias, asking=asking)
+    plan = plan_attention(offsets(torch.tensor(lengths)), bias, is_query=asking)
     weight = torch.randn(int(asking.sum()), 2, 4, dtype=torch.float64)
 
     attended = plan.attend(rows[0][asking], *rows[1:])
@@ -226,7 +226,7 @@ def test_every_backend_of_cuda_gives_the_explicit_softmax_and_its_gradients(name
 
     expected = _explicit(lengths, *exact, bias.cpu(), scale=1 / 8)
     for chosen in (None, asking):
-        plan = plan_attention(ends, bias, asking=chosen, dtype=dtype, backend=name)
+        plan = plan_attention(ends, bias, is_query=chosen, dtype=dtype, backend=name)
         some = slice(None) if chosen is None else chosen
         attended = plan.attend(rows[0][some], *rows[1:])
         wanted = expected[some if chosen is None else chosen.cpu()]
@@ -253,7 +253,7 @@ def test_cuda_is_given_a_backend_that_loads():
 
 def _xformers_loads(device, dtype) -> bool:
     try:
-        Probe(device, dtype).attend(BACKENDS["xformers"])
+        BackendProbe(device, dtype).attend(BACKENDS["xformers"])
     except (ImportError, NotImplementedError, RuntimeError, AttributeError):
         return False
     return True

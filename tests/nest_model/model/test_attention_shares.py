@@ -9,7 +9,7 @@ from nest_model.data.packed import pack
 from nest_model.data.selection import whole_subjects
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.attention_nulls import NULLS, attention_beside_nulls, untrained_like
-from nest_model.model.attention_shares import CLASSES, FARTHEST, SETS_BACK, attended
+from nest_model.model.attention_shares import CLASSES, FARTHEST, SETS_BACK, attention_profiles
 from nest_model.model.encoder import NestModel
 from nest_model.model.layers import rotate
 from nest_model.report.attention import of_kinds, of_sets
@@ -55,12 +55,12 @@ def weights_of(attention, rows, turned, asking: int) -> np.ndarray:
 
 @torch.no_grad()
 def naive(model: NestModel, seqsets: SeqSets) -> tuple[dict, dict]:
-    """Return, as `attended` does but row by row, (class, layer, subject) → [observed, by counting] of those who ask."""
+    """Return, as `attention_profiles` does, (class, layer, patient) → [observed, by counting] of each query."""
     kinds, sets_back = {}, {}
     for example in range(seqsets.subjects):
         chosen = everyone(seqsets).take(np.array([example]))
         batch = pack(seqsets, chosen, model.config)
-        attending, hidden = model.attending(batch), model.embed(batch)
+        attending, hidden = model.layer_context(batch), model.embed(batch)
         events = iter(chosen.values(seqsets.kinds).tolist())
         is_cls = np.isin(np.arange(len(batch.tokens)), batch.cls_rows.numpy())
         classes = np.array([0 if cls else 1 + next(events) for cls in is_cls])
@@ -95,15 +95,15 @@ def collect(found: dict, layer: int, example: int, classes: np.ndarray, weights:
 
 @pytest.mark.parametrize("row_budget", [1, 100, 10_000])
 def test_sums_of_each_patient_are_what_the_formula_gives_row_by_row(model, seqsets, row_budget):
-    profiles = attended(model, seqsets, everyone(seqsets), row_budget=row_budget)
+    profiles = attention_profiles(model, seqsets, everyone(seqsets), row_budget=row_budget)
 
     for profile, expected in zip(profiles, naive(model, seqsets), strict=True):
         assert len({name for name, _, _ in expected}) >= 2
         sums = np.stack([profile.observed, profile.by_count])
         for (name, layer, example), beyond in expected.items():
-            assert profile.asking[example, name] == len(beyond)
+            assert profile.query_counts[example, name] == len(beyond)
             assert sums[:, example, layer, name] == pytest.approx(np.sum(beyond, axis=0), abs=1e-4)
-        assert profile.asking.sum() == sum(map(len, expected.values())) / len(model.layers)
+        assert profile.query_counts.sum() == sum(map(len, expected.values())) / len(model.layers)
         assert np.abs(profile.observed).max() > 0.02
         assert np.abs(profile.observed - profile.by_count)[..., 1:].max() > 0.02
         assert (profile.observed[..., 0] == profile.by_count[..., 0]).all()
@@ -112,14 +112,16 @@ def test_sums_of_each_patient_are_what_the_formula_gives_row_by_row(model, seqse
 def test_the_sets_of_one_patient_s_examples_are_added_up_to_one(model, seqsets):
     twice = everyone(seqsets).take(np.array([3, 4, 3]))
     once = everyone(seqsets).take(np.array([3, 4]))
-    (double, _), (single, _) = (attended(model, seqsets, some, row_budget=100) for some in (twice, once))
+    (double, _), (single, _) = (
+        attention_profiles(model, seqsets, some, row_budget=100) for some in (twice, once)
+    )
 
-    assert double.asking.shape == single.asking.shape
+    assert double.query_counts.shape == single.query_counts.shape
     np.testing.assert_allclose(double.observed, single.observed * [[[2]], [[1]]], atol=1e-6)
 
 
 def test_a_model_that_looks_everywhere_alike_is_beyond_nothing(model, seqsets):
-    for profile in attended(even_like(model), seqsets, everyone(seqsets), row_budget=100):
+    for profile in attention_profiles(even_like(model), seqsets, everyone(seqsets), row_budget=100):
         assert np.abs(profile.observed).max() < 1e-5
         assert np.abs(profile.by_count).max() < 1e-5
 
@@ -189,18 +191,18 @@ def test_a_model_that_looks_everywhere_alike_but_at_itself_is_what_counting_alon
 def test_layers_and_means_are_of_the_sums_of_all_patients(model, seqsets):
     found, profiles = (
         beside_nulls(model, seqsets),
-        attended(model, seqsets, everyone(seqsets), row_budget=1_000),
+        attention_profiles(model, seqsets, everyone(seqsets), row_budget=1_000),
     )
 
     for part, profile, names in zip(found.values(), profiles, (CLASSES, SETS_BACK), strict=True):
         for name, mean in part["means"].items():
             k = names.index(name)
-            expected = profile.observed[:, :, k].sum(axis=0) / profile.asking[:, k].sum()
+            expected = profile.observed[:, :, k].sum(axis=0) / profile.query_counts[:, k].sum()
             assert part["layers"]["observed"][name] == pytest.approx(expected, abs=1e-6)
             assert mean["observed"]["value"] == pytest.approx(expected.mean(), abs=1e-6)
             assert mean["observed"]["low"] < mean["observed"]["value"] < mean["observed"]["high"]
     back = profiles[1]
-    far = (back.observed @ np.arange(FARTHEST + 1)).sum(axis=0).mean() / back.asking[:, 0].sum()
+    far = (back.observed @ np.arange(FARTHEST + 1)).sum(axis=0).mean() / back.query_counts[:, 0].sum()
     assert found["sets_back"]["distance"]["observed"]["value"] == pytest.approx(far, abs=1e-6)
 
 

@@ -32,7 +32,7 @@ def test_in_chunks_it_is_torchs_own_with_its_gradients(monkeypatch, logits_at_on
     targets = _targets()
     given = (hidden, weight, bias) if with_bias else (hidden, weight)
 
-    found = 3 * cross_entropy_sum(hidden, weight, bias if with_bias else None, targets, chunked=True)
+    found = 3 * cross_entropy_sum(hidden, weight, bias if with_bias else None, targets, in_chunks=True)
     logits = F.linear(hidden, weight, bias if with_bias else None)
     each = F.cross_entropy(logits[targets.rows], targets.tokens, reduction="none")
     expected = 3 * (each * targets.weights).sum()
@@ -50,7 +50,7 @@ def test_without_targets_it_is_0_with_gradients_of_0(chunked):
     nothing = torch.empty(0, dtype=torch.int64)
     none = Targets(nothing, nothing, torch.empty(0, dtype=torch.float64))
 
-    total = cross_entropy_sum(*given, none, chunked=chunked)
+    total = cross_entropy_sum(*given, none, in_chunks=chunked)
 
     assert total.item() == 0
     assert all(gradient.count_nonzero() == 0 for gradient in torch.autograd.grad(total, given))
@@ -59,10 +59,10 @@ def test_without_targets_it_is_0_with_gradients_of_0(chunked):
 @pytest.mark.parametrize("chunked", [True, False])
 def test_under_bfloat16_the_loss_is_float32_and_near(chunked):
     given = _inputs(torch.float32)
-    exact = cross_entropy_sum(*given, _targets(), chunked=False)
+    exact = cross_entropy_sum(*given, _targets(), in_chunks=False)
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        low = cross_entropy_sum(*given, _targets(), chunked=chunked)
+        low = cross_entropy_sum(*given, _targets(), in_chunks=chunked)
     gradients = torch.autograd.grad(low, given)
 
     assert low.dtype == torch.float32
@@ -76,7 +76,7 @@ def test_no_more_logits_exist_at_once_than_a_chunk_has(monkeypatch):
     monkeypatch.setitem(cross_entropy._LOGITS_AT_ONCE, "cpu", 4 * VOCAB_SIZE)
     monkeypatch.setattr(F, "linear", lambda *given: seen.append(len(given[0])) or linear(*given))
 
-    cross_entropy_sum(*_inputs(), _targets(), chunked=True)
+    cross_entropy_sum(*_inputs(), _targets(), in_chunks=True)
 
     assert seen == [4, 4, 4, 4, 4, 3]
 
@@ -89,7 +89,7 @@ def test_a_loss_that_nobody_asks_the_gradient_of_makes_none(monkeypatch):
     weight = torch.randn(VOCAB_SIZE, 4, requires_grad=True)
     targets = cross_entropy.Targets(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.ones(2).double())
     with torch.no_grad():
-        loss = cross_entropy.cross_entropy_sum(torch.randn(2, 4), weight, None, targets, chunked=True)
+        loss = cross_entropy.cross_entropy_sum(torch.randn(2, 4), weight, None, targets, in_chunks=True)
     assert loss.isfinite()
 
 
@@ -103,7 +103,7 @@ def test_logits_far_beyond_what_exp_can_hold_and_one_of_minus_infinity_lose_noth
     given = [part.clone().requires_grad_() for part in (hidden, weight)]
     exact = [part.double().requires_grad_() for part in (hidden, weight)]
 
-    loss = cross_entropy_sum(*given, bias, targets, chunked=True)
+    loss = cross_entropy_sum(*given, bias, targets, in_chunks=True)
     wanted = F.cross_entropy(F.linear(*exact, bias.double()), targets.tokens, reduction="sum")
 
     torch.testing.assert_close(loss.double(), wanted, rtol=1e-5, atol=1e-5)

@@ -18,7 +18,7 @@ def _batch() -> PackedBatch:
 
 
 def test_equal_tokens_of_a_set_become_one_row_that_weighs_as_many():
-    merged, row_of = merge_duplicates(_batch(), timed=False)
+    merged, row_of = merge_duplicates(_batch(), hours_matter=False)
 
     assert merged.tokens.tolist() == [2, 7, 9, 2, 7, 9]
     assert merged.set_offsets.tolist() == [0, 3, 6]
@@ -27,7 +27,7 @@ def test_equal_tokens_of_a_set_become_one_row_that_weighs_as_many():
 
 
 def test_with_times_only_what_happened_at_the_same_time_is_equal():
-    merged, row_of = merge_duplicates(_batch(), timed=True)
+    merged, row_of = merge_duplicates(_batch(), hours_matter=True)
 
     assert merged.tokens.tolist() == [2, 7, 7, 9, 2, 7, 9]
     assert merged.hours.tolist() == [0, 1, 2, 1, 0, 1, 1]
@@ -38,7 +38,7 @@ def test_a_row_that_stands_for_many_keeps_its_weight_and_adds_it_up():
     batch = _batch()
     batch.key_bias[1] = math.log(511)
 
-    merged, _ = merge_duplicates(batch, timed=False)
+    merged, _ = merge_duplicates(batch, hours_matter=False)
 
     assert round(float(merged.key_bias[1].exp()), 9) == 513
 
@@ -47,7 +47,7 @@ def test_a_batch_without_equal_rows_is_left_as_it_is():
     batch = _batch().slice_subjects(0, 1)
     once = PackedBatch(**{**vars(batch), "tokens": torch.arange(8)})
 
-    merged, row_of = merge_duplicates(once, timed=False)
+    merged, row_of = merge_duplicates(once, hours_matter=False)
 
     assert merged is once
     assert row_of.tolist() == list(range(8))

@@ -8,7 +8,7 @@ from torch import nn
 
 from nest_model.config import ModelConfig
 from nest_model.model.heads import Votes, mean_vote
-from nest_model.model.readout import vote
+from nest_model.model.readout import vote_logits
 from tests.support import reference_model
 from tests.support.factories.ragged import MAX_SET_ROWS, VOCAB_SIZE, ragged_batch, seeded_model, subjects
 
@@ -37,7 +37,7 @@ def test_votes_are_the_written_out_attentions_with_their_gradients(sizes, seed, 
     table = model.embedding.weight.detach().clone().requires_grad_()
     directions = torch.randn(batch.subjects, CLASSES).double()
 
-    logits = vote(votes, model, batch)
+    logits = vote_logits(votes, model, batch)
     (logits * directions).sum().backward()
     expected = reference_model.votes(plain, table, batch)
     (expected * directions).sum().backward()
@@ -55,10 +55,10 @@ def test_votes_begin_at_nothing_and_are_dropped_out_in_training():
         seeded_model(CONFIG),
         ragged_batch([[3, 4]]),
     )
-    assert vote(votes, model, batch).count_nonzero() == 0
+    assert vote_logits(votes, model, batch).count_nonzero() == 0
 
     votes = random_votes().train()
-    assert not torch.equal(vote(votes, model, batch), vote(votes, model, batch))
+    assert not torch.equal(vote_logits(votes, model, batch), vote_logits(votes, model, batch))
 
 
 def test_one_event_among_hundreds_can_decide():
@@ -82,16 +82,16 @@ def test_the_order_of_events_changes_no_vote():
     order = torch.tensor([0, 3, 1, 2, 4, 9, 8, 5, 7, 6, 10, 12, 11])
     mixed = dataclasses.replace(batch, tokens=batch.tokens[order], hours=batch.hours[order])
 
-    torch.testing.assert_close(vote(votes, model, mixed), vote(votes, model, batch), **CLOSE)
+    torch.testing.assert_close(vote_logits(votes, model, mixed), vote_logits(votes, model, batch), **CLOSE)
 
 
 def test_the_votes_of_a_subject_are_the_same_without_the_others():
     votes, model = random_votes(), seeded_model(CONFIG)
     batch = ragged_batch([[3, 5], [2], [0, 4]])
 
-    alone = [vote(votes, model, batch.slice_subjects(one, one + 1)) for one in range(3)]
+    alone = [vote_logits(votes, model, batch.slice_subjects(one, one + 1)) for one in range(3)]
 
-    torch.testing.assert_close(torch.cat(alone), vote(votes, model, batch), **CLOSE)
+    torch.testing.assert_close(torch.cat(alone), vote_logits(votes, model, batch), **CLOSE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -15,7 +15,7 @@ from nest_model.files import sha256_of
 from nest_model.model import checkpoint, weights
 from nest_model.model.checkpoint import ModelCard
 from nest_model.model.encoder import NestModel
-from nest_model.model.weights import num_weights, refuse_too_large
+from nest_model.model.weights import num_parameters, refuse_too_large
 from nest_model.training.state import StateFolder
 from schemas.errors import NestError
 from schemas.io.seal import sealed, unsealed
@@ -68,17 +68,17 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda tensors: tensors.pop("norm.weight"), "config.json: norm.weight missing"),
-        (lambda tensors: tensors.update(more=torch.zeros(1)), "more not of such a model"),
+        (lambda tensors: tensors.update(more=torch.zeros(1)), "more unknown to such a model"),
         (
             lambda tensors: tensors.update({"norm.weight": torch.zeros(8)}),
-            r"norm.weight has shape \[8\], and \[16\]",
+            r"norm.weight has shape \[8\], expected \[16\]",
         ),
         (
             lambda tensors: tensors.update({"norm.weight": torch.zeros(16).half()}),
-            "norm.weight has type F16, and F32",
+            "norm.weight has type F16, expected F32",
         ),
         (lambda tensors: tensors["norm.weight"].fill_(torch.nan), "norm.weight hold NaN or infinite"),
         (lambda tensors: tensors["set_head.out.bias"][3:4].fill_(torch.inf), "set_head.out.bias hold NaN"),
@@ -86,10 +86,10 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ids=["missing", "unexpected", "shape", "type", "NaN", "infinite"],
 )
 def test_weights_that_are_not_the_model_s_are_refused(
-    change: Callable, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     change_weights(folder, change)
-    assert re.search(said, refused(folder, monkeypatch))
+    assert re.search(message, refused(folder, monkeypatch))
 
 
 @pytest.mark.parametrize("size", [0, 4, 200, -8])
@@ -97,7 +97,7 @@ def test_a_truncated_file_is_no_safetensors_file(size: int, folder: Path, monkey
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:size])
     sign(folder)
-    assert "is no whole safetensors file; train the model again" in refused(folder, monkeypatch)
+    assert "not a complete safetensors file; train the model again" in refused(folder, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_truncated_file_is_no_safetensors_file(size: int, folder: Path, monkey
 )
 def test_a_model_larger_than_memory_is_refused(shape: dict, folder: Path, monkeypatch: pytest.MonkeyPatch):
     change_shape(folder, **shape)
-    assert "GiB are left. Take a smaller model" in refused(folder, monkeypatch)
+    assert "GiB are free. Use a smaller model" in refused(folder, monkeypatch)
 
 
 def test_more_layers_than_the_file_has_tensors_are_not_built(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -147,7 +147,7 @@ def test_a_shape_of_another_type_is_refused(
         ({"weights_sha256": 3}, "weights_sha256: Input should be a valid string"),
         ({"task": {"cohort": 1}}, "task: "),
         ({"more": 1}, "more: Extra inputs are not permitted"),
-        ({"format": "x" * 10_000}, "another format, this version reads 2"),
+        ({"format": "x" * 10_000}, "another format, but this version reads 2"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -180,7 +180,7 @@ def test_what_is_no_config_is_one_message(content: bytes, folder: Path, monkeypa
 @pytest.mark.parametrize("time2vec", [None, "hours", "hours+days"])
 def test_weights_are_counted_without_a_model(time2vec: str | None):
     config = ModelConfig(33, d_model=24, heads=3, d_ff=40, layers=3, time2vec=time2vec)
-    assert num_weights(config) == sum(weight.numel() for weight in NestModel(config).parameters())
+    assert num_parameters(config) == sum(weight.numel() for weight in NestModel(config).parameters())
 
 
 def test_looking_at_a_model_draws_no_random_number(folder: Path):
@@ -200,7 +200,7 @@ def test_memory_is_the_container_s_where_that_has_less(tmp_path: Path, monkeypat
     assert process.available_bytes() == 2000
     (tmp_path / "memory.max").write_text("max\n")
     assert process.available_bytes() == pytest.approx(machine, rel=0.5)
-    monkeypatch.setattr(weights, "available_bytes", lambda: 4 * num_weights(CONFIG))
+    monkeypatch.setattr(weights, "available_bytes", lambda: 4 * num_parameters(CONFIG))
     refuse_too_large(CONFIG, "this model")
     with pytest.raises(NestError, match=r"this model: a model of .* weights takes"):
         refuse_too_large(CONFIG, "this model", weights.BYTES_IN_TRAINING)
@@ -212,5 +212,5 @@ def test_a_state_that_is_none_is_one_message(tmp_path: Path):
     made = states.folder / "made"
     save_file({"module.a": torch.zeros(2)}, made)
     made.rename(states.folder / f"00000000-{sha256_of(made)}.safetensors")
-    with pytest.raises(NestError, match="is no state of a training; move it away"):
+    with pytest.raises(NestError, match="not a state of a training; move it away"):
         states.load()

@@ -188,9 +188,9 @@ def test_the_query_is_to_the_model_what_a_masked_last_set_is(tmp_path: Path):
     whole = pack(seqsets, whole_subjects(seqsets, everyone(seqsets)), CONFIG)
     for seed in range(1000):  # until chance masks the last sets and no other
         masked = mask_sets(whole, torch.Generator().manual_seed(seed), CONFIG)
-        if masked.hidden.sets.tolist() == (whole.subject_offsets[1:] - 1).tolist():
+        if masked.masked_sets.sets.tolist() == (whole.subject_offsets[1:] - 1).tolist():
             break
-    expected, rows = model(masked.batch), masked.batch.cls_rows[masked.hidden.sets]
+    expected, rows = model(masked.batch), masked.batch.cls_rows[masked.masked_sets.sets]
 
     found = model(batch)
     torch.testing.assert_close(found[asked], expected[rows], rtol=0, atol=0)
@@ -214,7 +214,7 @@ def test_a_hidden_set_is_never_masked(tmp_path: Path):
     masked = mask_sets(whole, torch.Generator().manual_seed(0), always)
     hidden = {int(place) for place in np.flatnonzero(seqsets.flags)}
     assert hidden
-    assert not hidden & set(masked.hidden.sets.tolist())
+    assert not hidden & set(masked.masked_sets.sets.tolist())
 
 
 @settings(max_examples=30, deadline=None)

@@ -8,7 +8,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 
-from nest_model.training.device import start
+from nest_model.training.device import launch_fabric
 from nest_model.training.recipe import Recipe
 from nest_model.training.stop import Stopped, StopRequest
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
@@ -56,7 +56,7 @@ def test_a_run_that_goes_on_has_the_factor_it_had(world, tmp_path, steps):
 @needs_cuda
 @pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
 def test_on_cuda_half_precision_trains_to_nearly_the_losses_of_fp32(world, tmp_path, precision):
-    exact = train(world, tmp_path / "32", start("cuda", "32-true"))
-    mixed = train(world, tmp_path / "16", start("cuda", precision))
+    exact = train(world, tmp_path / "32", launch_fabric("cuda", "32-true"))
+    mixed = train(world, tmp_path / "16", launch_fabric("cuda", precision))
 
     assert mixed["validation"]["val_loss"] == pytest.approx(exact["validation"]["val_loss"], rel=0.01)

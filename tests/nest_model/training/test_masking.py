@@ -61,13 +61,13 @@ def test_the_target_of_a_masked_set_is_its_token_shares_without_unknown_tokens(s
     batch = ragged_batch(sizes, seed)
     masked = _masked(batch, config, seed)
 
-    for place, index in enumerate(masked.hidden.sets.tolist()):
+    for place, index in enumerate(masked.masked_sets.sets.tolist()):
         counts = Counter(token for token in _events(batch, index) if token != UNK)
-        own = masked.hidden.set_of_token == place
-        assert masked.hidden.tokens[own].tolist() == sorted(counts)
+        own = masked.masked_sets.set_of_token == place
+        assert masked.masked_sets.tokens[own].tolist() == sorted(counts)
         shares = [counts[token] / counts.total() for token in sorted(counts)]
-        assert masked.hidden.shares[own].tolist() == pytest.approx(shares)
-    assert masked.hidden.set_of_token.unique().tolist() == list(range(len(masked.hidden.sets)))
+        assert masked.masked_sets.shares[own].tolist() == pytest.approx(shares)
+    assert masked.masked_sets.set_of_token.unique().tolist() == list(range(len(masked.masked_sets.sets)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -76,7 +76,7 @@ def test_no_special_token_is_ever_a_target_or_a_replacement(sizes, config, seed)
     masked = _masked(ragged_batch(sizes, seed), config, seed)
 
     assert (masked.mlm_targets > MASK).all()
-    assert (masked.hidden.tokens > MASK).all()
+    assert (masked.masked_sets.tokens > MASK).all()
     shown = masked.batch.tokens[masked.mlm_rows]
     assert ((shown > MASK) | (shown == MASK)).all()
 
@@ -90,10 +90,10 @@ def test_a_masked_set_of_unknown_tokens_alone_has_no_target():
     masked = _masked(batch, dataclasses.replace(CONFIG, set_mask_share=1.0))
 
     assert masked.batch.tokens.tolist() == [CLS, MASK, CLS, MASK]
-    assert masked.hidden.sets.tolist() == [1]
-    assert masked.hidden.set_of_token.tolist() == [0]
-    assert masked.hidden.tokens.tolist() == [7]
-    assert masked.hidden.shares.tolist() == [1.0]
+    assert masked.masked_sets.sets.tolist() == [1]
+    assert masked.masked_sets.set_of_token.tolist() == [0]
+    assert masked.masked_sets.tokens.tolist() == [7]
+    assert masked.masked_sets.shares.tolist() == [1.0]
 
 
 def test_an_empty_set_is_never_masked():
@@ -137,18 +137,18 @@ def test_an_objective_without_weight_masks_nothing():
     mlm_only = _masked(batch, dataclasses.replace(CONFIG, msm_weight=0.0))
     msm_only = _masked(batch, dataclasses.replace(CONFIG, mlm_weight=0.0))
 
-    assert len(mlm_only.hidden.sets) == 0
+    assert len(mlm_only.masked_sets.sets) == 0
     assert len(mlm_only.batch.tokens) == len(batch.tokens)
     assert len(mlm_only.mlm_rows) > 0
     assert len(msm_only.mlm_rows) == 0
-    assert len(msm_only.hidden.sets) > 0
+    assert len(msm_only.masked_sets.sets) > 0
 
 
 def test_for_set_prediction_sets_are_masked_whatever_the_weights_and_tokens_are_not():
     config = dataclasses.replace(CONFIG, msm_weight=0.0)
     masked = mask_sets(ragged_batch([[5, 5, 5]] * 20), torch.Generator().manual_seed(0), config)
 
-    assert len(masked.hidden.sets) > 0
+    assert len(masked.masked_sets.sets) > 0
     assert len(masked.mlm_rows) == 0
 
 
@@ -188,11 +188,13 @@ def test_micro_batches_are_the_whole_cut_at_subjects_within_the_budget(sizes, co
             torch.cat([getattr(part.batch, name) for part in parts]), getattr(masked.batch, name)
         )
     assert torch.equal(torch.cat([part.mlm_targets for part in parts]), masked.mlm_targets)
-    for of in ("hidden", "seen"):
+    for of in ("masked_sets", "visible_sets"):
         for name in ("tokens", "shares"):
             cut = torch.cat([getattr(getattr(part, of), name) for part in parts])
             assert torch.equal(cut, getattr(getattr(masked, of), name))
     shown = torch.cat([part.batch.tokens[part.mlm_rows] for part in parts])
     assert torch.equal(shown, masked.batch.tokens[masked.mlm_rows])
-    owners = torch.cat([part.batch.days[part.hidden.sets[part.hidden.set_of_token]] for part in parts])
-    assert torch.equal(owners, masked.batch.days[masked.hidden.sets[masked.hidden.set_of_token]])
+    owners = torch.cat(
+        [part.batch.days[part.masked_sets.sets[part.masked_sets.set_of_token]] for part in parts]
+    )
+    assert torch.equal(owners, masked.batch.days[masked.masked_sets.sets[masked.masked_sets.set_of_token]])

@@ -33,7 +33,7 @@ def train(
     """Train in double precision, where another order of adding up is not seen."""
     torch.use_deterministic_algorithms(True)
     fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
-    recipe = RECIPE.changed(row_budget=row_budget)
+    recipe = RECIPE.with_changes(row_budget=row_budget)
     pretrain_small(world, runtime(out, fabric, **circumstances), out, recipe)
     return load_file(out / "model.safetensors")
 
@@ -64,7 +64,7 @@ def test_a_budget_lowered_on_the_way_changes_nothing_of_the_result(world, tmp_pa
     lowered = train(world, tmp_path / "b", lower_row_budget=True, row_budget=64)
 
     assert refused
-    assert "out of memory with 64 rows a micro-batch: done again with 32." in caplog.messages
+    assert "out of memory with 64 rows per micro-batch; running again with 32." in caplog.messages
     for name, weight in at_once.items():
         assert (weight - lowered[name]).abs().max() <= 1e-6, name
 
@@ -93,7 +93,7 @@ def test_memory_that_runs_out_while_a_model_is_judged_is_lowered_as_in_a_step(
 def test_without_leave_to_lower_it_the_error_names_the_budget_and_the_flag(world, tmp_path, rows_that_fit):
     rows_that_fit(50)
     with pytest.raises(
-        NestError, match=r"with 8,192 rows a micro-batch. Run again with --row-budget 4096, or"
+        NestError, match=r"with 8,192 rows per micro-batch. Run again with --row-budget 4096, or"
     ):
         train(world, tmp_path)
 
@@ -105,14 +105,14 @@ def test_a_run_told_to_take_less_goes_on_from_its_last_state(world, tmp_path, ca
     caplog.set_level("INFO", "nest")
     weights = train(world, tmp_path / "b", row_budget=32)
 
-    assert "going on from epoch 1, step 1." in caplog.messages
+    assert "resuming at epoch 1, step 1." in caplog.messages
     for name, weight in at_once.items():
         assert (weight - weights[name]).abs().max() <= 1e-6, name
 
 
 def test_a_patient_too_large_alone_is_told_as_such(world, tmp_path, rows_that_fit):
     rows_that_fit(3)
-    with pytest.raises(NestError, match="where the longest patients already go alone"):
+    with pytest.raises(NestError, match="although the longest patients already have one alone"):
         train(world, tmp_path, lower_row_budget=True)
 
 

@@ -95,9 +95,9 @@ def test_msm_is_0_where_the_head_predicts_the_very_shares():
     with torch.no_grad():
         model.set_head.out.weight.zero_()
         model.set_head.out.bias.fill_(-1e3)
-        model.set_head.out.bias[masked.hidden.tokens] = masked.hidden.shares.log() + 5
+        model.set_head.out.bias[masked.masked_sets.tokens] = masked.masked_sets.shares.log() + 5
 
-    assert len(masked.hidden.tokens) > 2
+    assert len(masked.masked_sets.tokens) > 2
     assert float(pretraining_loss(model, masked).msm) == pytest.approx(0, abs=1e-12)
 
 
@@ -108,7 +108,7 @@ def test_msm_of_an_even_guess_is_log_of_the_vocabulary_less_the_targets_entropy(
     with torch.no_grad():
         model.set_head.out.weight.zero_()
         model.set_head.out.bias.zero_()
-    entropy = -sum(share * math.log(share) for share in masked.hidden.shares.tolist())
+    entropy = -sum(share * math.log(share) for share in masked.masked_sets.shares.tolist())
 
     assert float(pretraining_loss(model, masked).msm) == pytest.approx(math.log(VOCAB_SIZE) - entropy)
 
@@ -161,14 +161,14 @@ def test_a_small_vocabulary_is_guessed_whole():
 def test_set_prediction_reads_the_cls_and_the_mask_row_of_each_masked_set():
     masked = mask_sets(ragged_batch([[8, 4, 0], [6, 2]] * 5), torch.Generator().manual_seed(0), CONFIG)
     model = seeded_model(CONFIG)
-    sets, hidden = len(masked.hidden.sets), model(masked.batch)
-    first = masked.batch.cls_rows[masked.hidden.sets]
+    sets, hidden = len(masked.masked_sets.sets), model(masked.batch)
+    first = masked.batch.cls_rows[masked.masked_sets.sets]
 
     found = set_prediction(model, masked)
 
     for ranking, rows in ((found.cls, first), (found.mask, first + 1)):
         guesses = top_tokens(hidden[rows] @ model.embedding.weight.T)
-        expected = rank(guesses, masked.hidden.set_of_token, masked.hidden.tokens)
+        expected = rank(guesses, masked.masked_sets.set_of_token, masked.masked_sets.tokens)
         assert ranking.recall.shape == (sets,)
         assert torch.equal(ranking.recall, expected.recall)
         assert torch.equal(ranking.ndcg, expected.ndcg)

@@ -18,9 +18,9 @@ from nest_model.__main__ import main
 from nest_model.data.packed import micro_batches
 from nest_model.data.predictions import read_predictions
 from nest_model.model import checkpoint
-from nest_model.training.device import start
-from nest_model.training.pretraining_task import Patients, Pretraining
-from nest_model.training.ranks import balanced, own
+from nest_model.training.device import launch_fabric
+from nest_model.training.pretraining_task import Pretraining, PretrainingPatients
+from nest_model.training.ranks import balanced_runs, runs_of_rank
 from schemas.errors import NestError
 from tests.support.factories.world import World, make_world, runtime
 from tests.support.run_ranks import RECIPE, ended, on_ranks, train, trained_on_ranks
@@ -63,8 +63,10 @@ def weights_apart(one: Path, other: Path) -> float:
 
 @given(SIZES, st.integers(1, 80), st.integers(1, 5))
 def test_all_ranks_take_as_many_turns_and_do_every_example_once(sizes, budget, ranks):
-    runs = balanced(sizes, budget, ranks)
-    turns = [list(own(runs, SimpleNamespace(world_size=ranks, global_rank=rank))) for rank in range(ranks)]
+    runs = balanced_runs(sizes, budget, ranks)
+    turns = [
+        list(runs_of_rank(runs, SimpleNamespace(world_size=ranks, global_rank=rank))) for rank in range(ranks)
+    ]
 
     assert len({len(of_rank) for of_rank in turns}) == 1
     counted = [range(len(sizes))[run] for of_rank in turns for run, counts in of_rank if counts]
@@ -78,7 +80,7 @@ def test_the_longest_run_of_a_step_is_no_longer_than_the_budget_asks_for(sizes, 
     def longest(runs):
         return max(int(sizes[run].sum()) for run in runs)
 
-    assert longest(balanced(sizes, budget, ranks)) <= longest(micro_batches(sizes, budget))
+    assert longest(balanced_runs(sizes, budget, ranks)) <= longest(micro_batches(sizes, budget))
 
 
 def test_the_same_command_under_torchrun_gives_the_same_losses(world, tmp_path):
@@ -113,7 +115,7 @@ def test_several_ranks_give_the_losses_and_weights_of_one_process(world, alone, 
 def test_what_sharded_ranks_wrote_one_process_loads_and_finds_as_good_as_they_said(world, tmp_path):
     trained_on_ranks(world, tmp_path, "fsdp")
     told = json.loads((tmp_path / "metrics.json").read_text())["validation"]
-    patients = Patients.read(world.seqset, world.subjects)
+    patients = PretrainingPatients.read(world.seqset, world.subjects)
 
     model, card = checkpoint.load_pretrained(tmp_path, vocab_sha256=patients.seqsets.vocab_sha256)
     trainee = Pretraining(patients, card.model, RECIPE, runtime(tmp_path))
@@ -151,7 +153,7 @@ def test_a_rank_killed_outright_ends_all_and_the_next_run_gives_the_same_weights
 
     again = trained_on_ranks(world, out, strategy)
 
-    assert "going on from epoch" in again
+    assert "resuming at epoch" in again
     files = [folder / "model.safetensors" for folder in (tmp_path / "undisturbed", out)]
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -180,7 +182,7 @@ def test_a_state_is_gone_on_with_by_another_number_of_ranks(world, alone, tmp_pa
     assert not (tmp_path / "model.safetensors").exists()
 
     strategy, ranks = ("auto", 1) if after == "alone" else (after, 2)
-    assert "going on from epoch" in trained_on_ranks(world, tmp_path, strategy, ranks=ranks)
+    assert "resuming at epoch" in trained_on_ranks(world, tmp_path, strategy, ranks=ranks)
 
     assert farthest(alone, tmp_path) <= 1e-5
     assert weights_apart(alone, tmp_path) <= 1e-4
@@ -231,7 +233,7 @@ def test_fine_tuning_on_ranks_leaves_a_model_that_one_process_scores_alike(world
 
 def test_a_strategy_for_ranks_is_refused_without_torchrun():
     with pytest.raises(NestError, match="start it with torchrun"):
-        start("cpu", strategy="fsdp")
+        launch_fabric("cpu", strategy="fsdp")
 
 
 @pytest.mark.long

@@ -14,9 +14,9 @@ from nest_model.data.selection import Selection
 from nest_model.data.vocabulary import read_tokens
 from nest_model.model.encoder import NestModel
 from nest_model.training.finetuning_task import FineTuning
-from nest_model.training.pretraining_task import Patients, Pretraining
+from nest_model.training.pretraining_task import Pretraining, PretrainingPatients
 from nest_model.training.recipe import FINETUNING, PRETRAINING, SEVERAL_CLASSES, Recipe
-from nest_model.training.trainer import groups
+from nest_model.training.trainer import parameter_groups
 from tests.support.factories.world import make_world, pretrain_small, runtime
 
 
@@ -58,7 +58,7 @@ def test_every_weight_is_in_one_group_by_its_decay_and_its_rate():
 
     members = {
         (group["weight_decay"], group["rate_share"]): {names[id(weight)] for weight in group["params"]}
-        for group in groups(trainee, recipe)
+        for group in parameter_groups(trainee, recipe)
     }
 
     assert members == {
@@ -67,13 +67,13 @@ def test_every_weight_is_in_one_group_by_its_decay_and_its_rate():
         (0.1, 3.0): {"new.weight"},
         (0.0, 3.0): {"new.bias"},
     }
-    (everything,) = groups(trainee, dataclasses.replace(recipe, decays="everything", head_rate=1.0))
+    (everything,) = parameter_groups(trainee, dataclasses.replace(recipe, decays="everything", head_rate=1.0))
     assert len(everything["params"]) == len(names) - 1
     assert (everything["weight_decay"], everything["rate_share"]) == (0.1, 1.0)
 
 
 def test_msms_head_begins_at_the_constant_guess(world, tmp_path):
-    patients = Patients.read(world.seqset, world.subjects)
+    patients = PretrainingPatients.read(world.seqset, world.subjects)
     config = ModelConfig.preset("tiny", len(read_tokens(world.vocab, patients.seqsets.vocab_sha256)))
     recipe = Recipe(1e-3, 1, 1, starts_at_shares=True)
 

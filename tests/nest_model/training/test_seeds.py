@@ -15,17 +15,17 @@ from nest_model.commands import finetune as finetune_module
 from nest_model.commands import pretrain as train_module
 from nest_model.commands.finetune import finetune_seeds
 from nest_model.commands.pretrain import pretrain_seeds
-from nest_model.data.predictions import of_the_probe, read_predictions
+from nest_model.data.predictions import probe_predictions, read_predictions
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import score
 from nest_model.report import results_table, write_report
 from nest_model.report.tasks import predictions_of
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.seeds import (
-    further_seeds,
+    list_other_seeds,
     model_of_seed,
-    over_seeds,
     predictions_of_seed,
+    seed_statistics,
 )
 from nest_model.training.stop import Stopped
 from nest_model.training.telemetry import Telemetry
@@ -54,7 +54,7 @@ def world(tmp_path_factory) -> World:
 @pytest.fixture(scope="module")
 def pretrained(world, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].changed(epochs=1))
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
     return out
 
 
@@ -105,12 +105,12 @@ def test_each_seed_is_the_training_of_that_seed_alone_and_lies_below_the_first(w
         assert weights(alone) == weights(several, place)
     predictions = several / "report" / "predictions.parquet"
     assert predictions_of_seed(predictions, 123).exists()
-    assert of_the_probe(predictions_of_seed(predictions, 123)).exists()
+    assert probe_predictions(predictions_of_seed(predictions, 123)).exists()
     same = {path.relative_to(tmp_path / "alone_42") for path in (tmp_path / "alone_42").rglob("*.*")}
     assert {path for path in same if "seeds" in path.parts} == set(), "one seed has no folder of seeds"
     metrics = [result["metrics"] for result in results(several)]
     assert len(metrics) == 3
-    assert metrics[2] == over_seeds(metrics[:2])
+    assert metrics[2] == seed_statistics(metrics[:2])
 
 
 def test_a_seed_that_is_trained_is_not_trained_again(world, pretrained, tmp_path, seeds_begun):
@@ -208,7 +208,7 @@ def test_killed_in_the_third_seed_it_goes_on_there_and_ends_with_the_same_bytes(
     _, log = process.communicate(timeout=300)
     assert process.returncode == 0
     assert ["seed 42 is trained already" in log, "seed 123 is trained already" in log] == [True, True]
-    assert log.count("going on from epoch") == 1
+    assert log.count("resuming at epoch") == 1
     assert weights_written_ns(killed) == before
     assert contents(killed) == contents(undisturbed)
 
@@ -222,7 +222,7 @@ def test_stopped_in_the_second_seed_it_goes_on_there_and_ends_with_the_same_weig
     class InTheSecond(StopAfter):
         @property
         def asked(self) -> bool:
-            return len(seeds_begun) == 2 and super().asked
+            return len(seeds_begun) == 2 and super().is_requested
 
     with pytest.raises(Stopped, match="the state is saved"):
         tune(world, pretrained, tmp_path / "stopped", (42, 123), stop=InTheSecond(2))
@@ -282,7 +282,7 @@ def test_a_task_that_cannot_be_learnt_is_not_tried_with_every_seed(world, pretra
     pq.write_table(same, tmp_path / "labels.parquet")
     tune(world, pretrained, tmp_path, (42, 123), labels=tmp_path / "labels.parquet")
     assert (tmp_path / "model" / "not_trainable.json").exists()
-    assert further_seeds(tmp_path / "model") == further_seeds(tmp_path / "report") == []
+    assert list_other_seeds(tmp_path / "model") == list_other_seeds(tmp_path / "report") == []
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,9 @@ def test_a_foreign_folder_of_a_later_seed_is_refused_before_anything_is_trained(
 
 
 def test_the_mean_is_of_numbers_every_seed_has():
-    metrics = over_seeds([{"auroc": 0.5, "ap": None, "epochs": 3}, {"auroc": 0.7, "ap": 0.1, "epochs": 3}])
+    metrics = seed_statistics(
+        [{"auroc": 0.5, "ap": None, "epochs": 3}, {"auroc": 0.7, "ap": 0.1, "epochs": 3}]
+    )
     assert metrics["auroc"] == pytest.approx(0.6)
     assert metrics["auroc_sd"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
     assert metrics["epochs_sd"] == 0
@@ -444,9 +446,9 @@ def test_a_seed_of_other_rows_is_refused(layout, tmp_path):
 def test_a_command_that_fails_removes_no_seed(world, pretrained, tmp_path):
     tune(world, pretrained, tmp_path, (42, 123))
 
-    with pytest.raises(NestError, match="no model there"):
+    with pytest.raises(NestError, match="no model here"):
         tune(world, tmp_path / "nowhere", tmp_path, (42,))
 
-    assert further_seeds(tmp_path / "model") == further_seeds(tmp_path / "report") == [123]
+    assert list_other_seeds(tmp_path / "model") == list_other_seeds(tmp_path / "report") == [123]
     tune(world, pretrained, tmp_path, (42,))
-    assert further_seeds(tmp_path / "model") == further_seeds(tmp_path / "report") == []
+    assert list_other_seeds(tmp_path / "model") == list_other_seeds(tmp_path / "report") == []

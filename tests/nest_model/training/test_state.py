@@ -84,7 +84,7 @@ def test_with_every_state_damaged_the_training_starts_anew_and_says_so(tmp_path,
 
     assert states.load() is None
     assert sum("is damaged: its 8 bytes" in message for message in caplog.messages) == 2
-    assert caplog.messages[-1].endswith("no state is left; the training starts anew.")
+    assert caplog.messages[-1].endswith("no state is left; the training starts from the beginning.")
 
 
 @pytest.mark.parametrize("name", [".state.new", "..state.new.part"])

@@ -8,7 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nest_model.training.recipe import Recipe
-from nest_model.training.step_metrics import Measured
+from nest_model.training.step_metrics import StepMetrics
 from nest_model.training.stop import Stopped, StopRequest
 from nest_model.training.telemetry import Telemetry
 from tests.support.factories.world import StopAfter, World, make_world, pretrain_small, runtime
@@ -91,7 +91,7 @@ def test_a_run_gone_on_with_draws_one_curve(world, tmp_path):
 
 
 def test_means_are_over_the_steps_since_they_were_last_taken():
-    measured = Measured(padded_rows=100)
+    measured = StepMetrics(padded_rows=100)
     for loss in (1.0, 2.0):
         measured.add({"loss": loss}, learning_rate=loss, examples=10, rows=50)
     taken = measured.take()
@@ -101,7 +101,7 @@ def test_means_are_over_the_steps_since_they_were_last_taken():
 
 
 def test_a_mean_over_few_patients_waits_for_more():
-    measured = Measured(padded_rows=100)
+    measured = StepMetrics(padded_rows=100)
     measured.add({"loss": 1.0}, learning_rate=1.0, examples=10, rows=50)
     assert measured.take() == {}
     measured.add({"loss": 2.0}, learning_rate=1.0, examples=1, rows=50)

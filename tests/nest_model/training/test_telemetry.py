@@ -36,7 +36,9 @@ def lines(folder):
 def test_progress_tells_the_rate_and_the_time_left(tmp_path, monkeypatch):
     clock = iter([10.0, 12.0, 12.0])
     monkeypatch.setattr("nest_model.training.telemetry.time.monotonic", lambda: next(clock))
-    progress = Telemetry(tmp_path, seconds_between_lines=1).progress("sets", total=100, unit="sets", done=20)
+    progress = Telemetry(tmp_path, seconds_between_lines=1).progress(
+        "sets", total=100, unit="sets", initial_units=20
+    )
     progress.advance(10)
 
     (line,) = lines(tmp_path)

@@ -10,8 +10,13 @@ import torch
 
 from nest_model.commands import finetune as finetune_module
 from nest_model.commands.finetune import finetune
-from nest_model.data.measured import Measured
-from nest_model.data.predictions import WITHOUT_PRETRAINING, of_the_probe, of_yardstick, read_predictions
+from nest_model.data.measured import MeasuredItems
+from nest_model.data.predictions import (
+    WITHOUT_PRETRAINING,
+    probe_predictions,
+    read_predictions,
+    yardstick_predictions,
+)
 from nest_model.data.seqsets import SeqSets
 from nest_model.model.checkpoint import load_classifier, load_pretrained
 from nest_model.model.encoder import NestModel
@@ -38,7 +43,7 @@ def world(tmp_path_factory) -> World:
 @pytest.fixture(scope="module")
 def pretrained(world, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("pretrained")
-    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].changed(epochs=1))
+    pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
     return out
 
 
@@ -82,7 +87,7 @@ def test_fresh_weights_are_those_of_the_seed_in_a_plain_table(world, pretrained,
 
 
 def test_every_model_keeps_what_its_tokens_measure(world, pretrained, tmp_path):
-    measured = Measured.of(read_table(world.vocab, VOCAB)).item.tolist()
+    measured = MeasuredItems.of(read_table(world.vocab, VOCAB)).item.tolist()
     assert max(measured) == 2
 
     for start in ("pretrained", "fresh"):
@@ -99,7 +104,7 @@ def test_every_model_keeps_what_its_tokens_measure(world, pretrained, tmp_path):
 
 def test_nothing_of_the_pretrained_weights_is_in_it(world, pretrained, tmp_path):
     other = tmp_path / "other"
-    pretrain_small(world, runtime(other), other, PRETRAINING["tiny"].changed(epochs=1), seed=7)
+    pretrain_small(world, runtime(other), other, PRETRAINING["tiny"].with_changes(epochs=1), seed=7)
     one, two = (tune(world, parent, tmp_path / parent.name) for parent in (pretrained, other))
     assert weights(one) == weights(two)
     assert weights(one) != weights(tune(world, pretrained, tmp_path / "tuned", start="pretrained"))
@@ -109,7 +114,7 @@ def test_it_is_scored_as_every_model_and_has_no_probe(world, pretrained, tmp_pat
     root = tune(world, pretrained, tmp_path)
     predictions = root / "report" / "predictions.parquet"
     assert read_predictions(predictions).model == f"mimic_made_up_{WITHOUT_PRETRAINING}"
-    assert not of_the_probe(predictions).exists()
+    assert not probe_predictions(predictions).exists()
     assert not (root / "model" / "probe.safetensors").exists()
     config = json.loads((root / "model" / "config.json").read_text())
     assert config["training"]["start"] == "fresh"
@@ -138,7 +143,7 @@ def layout(tmp_path_factory) -> Layout:
     layout = made_up.write_layout(tmp_path_factory.mktemp("data") / "mimic", subjects=300, cohorts=cohorts)
     for cohort in cohorts:
         nest = predictions_of(layout, cohort, "nest")
-        file = of_yardstick(predictions_of(layout, cohort, "logistic"), WITHOUT_PRETRAINING)
+        file = yardstick_predictions(predictions_of(layout, cohort, "logistic"), WITHOUT_PRETRAINING)
         assert predictions_of(layout, cohort, WITHOUT_PRETRAINING) == file
         file.parent.mkdir(parents=True)
         shutil.copy(nest if cohort != "mimic_mortality" else predictions_of(layout, cohort, "probe"), file)

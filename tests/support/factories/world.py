@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from lightning_fabric import Fabric
 
 from nest_model.commands.pretrain import pretrain
-from nest_model.training.device import start
+from nest_model.training.device import launch_fabric
 from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.stop import StopRequest
@@ -60,7 +60,7 @@ def runtime(
     **more: Any,
 ) -> Runtime:
     """Return what a training runs on: without more, one thread of the CPU."""
-    fabric = fabric or start("cpu", threads=1)
+    fabric = fabric or launch_fabric("cpu", threads=1)
     return Runtime(fabric, telemetry or Telemetry(out), stop or StopRequest(), **more)
 
 

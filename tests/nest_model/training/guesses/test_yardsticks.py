@@ -102,12 +102,12 @@ class Naive:
             hidden = dict(zip(masked.mlm_rows.tolist(), masked.mlm_targets.tolist(), strict=True))
             targets = defaultdict(dict)
             for place, token, share in zip(
-                masked.hidden.set_of_token.tolist(),
-                masked.hidden.tokens.tolist(),
-                masked.hidden.shares.tolist(),
+                masked.masked_sets.set_of_token.tolist(),
+                masked.masked_sets.tokens.tolist(),
+                masked.masked_sets.shares.tolist(),
                 strict=True,
             ):
-                targets[int(masked.hidden.sets[place])][token] = share
+                targets[int(masked.masked_sets.sets[place])][token] = share
             for patient in range(batch.subjects):
                 visible, tokens, sets = [], [], []
                 for number in range(*batch.subject_offsets[patient : patient + 2].tolist()):
