@@ -1,4 +1,4 @@
-"""`python -m nest_model <command>`: pretrain, fine-tune, predict, the yardstick, the report."""
+"""`python -m nest_model <command>`: pretrain, fine-tune, predict, fit baselines, audit, report."""
 
 import logging
 import os
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads: threads that wait do not spin
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads; waiting threads then do not spin
 
 from nest_model.commands.parser import parser
 from nest_model.training import torchrun
@@ -24,9 +24,10 @@ PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster for a process it starts
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; 0, or 2 after one clear line on stderr.
+    """Run one command and return its exit status: 0, or 2 after a one-line error on stderr.
 
-    0 too when asked to stop: the state is saved, and the last event in metrics.jsonl is `stopped` and no `result`.
+    The status is also 0 after a request to stop: the state is saved, and the last event in metrics.jsonl is `stopped`
+    instead of `result`.
     """
     options = vars(parser().parse_args(arguments))
     run: Callable[..., None] = options.pop("run")
@@ -35,9 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     listening = stop.handling_signals() if trains else nullcontext()
     if options.pop("die_with_parent"):
         die_with_parent()
-    piped = PIPES in os.environ  # the parent tells the progress then
-    first = torchrun.rank() == 0  # which alone writes and tells
-    level = logging.WARNING if piped else logging.INFO if first else logging.ERROR
+    has_pipes = PIPES in os.environ  # the parent process logs the progress then
+    is_first_rank = torchrun.rank() == 0  # only the first rank writes files and logs
+    level = logging.WARNING if has_pipes else logging.INFO if is_first_rank else logging.ERROR
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     folder: Path = options["out"].parent if options.pop("out_is_file", False) else options["out"]
     try:
@@ -45,21 +46,21 @@ def main(arguments: list[str] | None = None) -> int:
             raise NestError("only pretrain and finetune run on several ranks; run this without torchrun.")
         if "seeds" in options:
             options["seeds"] = seeds_of(options.pop("seed"), options["seeds"])
-        with _pipe(piped), sole_writer(folder) if first else nullcontext(), listening:
-            if first:
+        with _pipe(has_pipes), sole_writer(folder) if is_first_rank else nullcontext(), listening:
+            if is_first_rank:
                 _claim(options, folder)
-            telemetry = Telemetry(folder) if first else NullTelemetry()
+            telemetry = Telemetry(folder) if is_first_rank else NullTelemetry()
             return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
-    except (NestError, OSError) as error:  # the folder could not be made, or is another run's
+    except (NestError, OSError) as error:  # the folder cannot be created, or another run uses it
         print(f"error: {_in_words(error, folder)}", file=sys.stderr)
         return 2
 
 
 def _claim(options: dict, folder: Path) -> None:
-    """Refuse to write over what is not of an earlier run of this command, before hours of work.
+    """Refuse to overwrite files that no earlier run of this command wrote, before hours of work.
 
     Raises:
-        InputError: the folder of the outputs, or a file that is to be replaced, was not made here.
+        InputError: the output folder, or a file to be replaced, was not written by this command.
     """
     further, predictions = options.get("seeds", ())[1:], options.get("predictions")
     if options["out"] == folder:
@@ -73,9 +74,9 @@ def _claim(options: dict, folder: Path) -> None:
             refuse_foreign_files([file.parent / "metrics.json"])
 
 
-def _pipe(piped: bool) -> AbstractContextManager:
-    """Return the session with the Dagster process that started this one, where one did."""
-    if not piped:
+def _pipe(has_pipes: bool) -> AbstractContextManager:
+    """Return the Dagster Pipes session if a Dagster process started this one, else a null context."""
+    if not has_pipes:
         return nullcontext()
     from dagster_pipes import open_dagster_pipes
 
@@ -83,35 +84,37 @@ def _pipe(piped: bool) -> AbstractContextManager:
 
 
 def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop: StopRequest) -> int:
-    """Turn the faults a user can mend into one line, on stderr and in metrics.jsonl."""
+    """Run the command; report errors a user can correct as one line on stderr and in metrics.jsonl."""
     try:
         run(stop=stop, **options)
-    except Stopped as stopped:
-        telemetry.write("stopped", message=str(stopped))
+    except Stopped as stop_error:
+        telemetry.write("stopped", message=str(stop_error))
         if torchrun.rank() == 0:
-            print(stopped, file=sys.stderr)
+            print(stop_error, file=sys.stderr)
         return 0
     except (NestError, OSError) as error:
         message = _in_words(error, options["out"])
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        message = "out of memory; of a training, lower --row-budget; else it needs a machine with more."
+        message = (
+            "out of memory; for a training, lower --row-budget; otherwise use a machine with more memory."
+        )
     else:
         return 0
-    with suppress(OSError):  # the disk may be what is wrong
+    with suppress(OSError):  # the disk may be the cause
         telemetry.write("error", message=message)
-    who = f"rank {torchrun.rank()}: " if torchrun.ranks() > 1 else ""
-    print(f"error: {who}{message}", file=sys.stderr)
+    rank_prefix = f"rank {torchrun.rank()}: " if torchrun.ranks() > 1 else ""
+    print(f"error: {rank_prefix}{message}", file=sys.stderr)
     return 2
 
 
 def _in_words(error: NestError | OSError, out: Path) -> str:
-    """Return the one line a person is told."""
+    """Return the one-line message of an error."""
     if isinstance(error, NestError):
         return str(error)
     fault = error.strerror or type(error).__name__
-    return f"{error.filename or out}: {fault}; mend the path or free space. Earlier outputs are untouched."
+    return f"{error.filename or out}: {fault}; correct the path or free space. Earlier outputs are unchanged."
 
 
 if __name__ == "__main__":

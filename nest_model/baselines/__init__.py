@@ -1,1 +1,1 @@
-"""Honest yardsticks: other models on the same patients, the same cut, the same metrics."""
+"""Baselines: other models on the same patients, with the same prediction times and the same metrics."""

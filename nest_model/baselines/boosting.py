@@ -1,8 +1,7 @@
-"""Boosters for one task: a small stated grid, each point stopped early and judged on the validation split.
+"""LightGBM boosters for one task: a small fixed grid, with early stopping and selection on the validation split.
 
-Every booster stops on the validation log loss; the grid point with the best validation AP (macro over
-classes) is kept. Classes stay as unbalanced as they are: weights would bend the probabilities, and those
-are judged too.
+Every booster stops on the validation log loss; the grid point with the best validation AP (macro over classes) is kept.
+Classes are not reweighted: weights would distort the probabilities, whose calibration is evaluated too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
     import lightgbm as lgb
 
 LABELS = 50
-"""So many of a list task's labels, the commonest, get a booster each."""
+"""How many of a list task's commonest labels get a booster each."""
 
 MIN_ROWS = 20
-"""Rows in a leaf, and training rows a column must be in."""
+"""Fewest rows in a leaf, and fewest training rows in which a column must be non-zero."""
 
-TOLD_COLUMNS = 20
-"""So many of the columns are named by what their splits gained."""
+LISTED_COLUMNS = 20
+"""How many columns are listed by the gain of their splits."""
 
 ROUNDS = 600
 PATIENCE = {"bool": 30, "class": 12, "list": 12}
@@ -35,10 +34,10 @@ PATIENCE = {"bool": 30, "class": 12, "list": 12}
 COMMON = {
     "min_data_in_leaf": MIN_ROWS,
     "max_bin": 63,
-    "feature_pre_filter": False,  # the data set is shared by grid points
+    "feature_pre_filter": False,  # grid points share the data set
     "deterministic": True,
     "force_col_wise": True,
-    "num_threads": 1,  # two spin against each other on a busy machine: 18 s where one takes 2
+    "num_threads": 1,  # two threads spin on a busy machine: 18 s where one takes 2
     "verbosity": -1,
 }
 
@@ -75,14 +74,14 @@ OBJECTIVES = {
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedBoosters:
     """The boosters of one task: one, or one per label of a list task."""
 
     boosters: "list[lgb.Booster]"
     classes: tuple[str, ...]
     grid_point: Mapping[str, Any]
-    merit: tuple[float, float]  # validation AP, then the negative log loss: the larger the better
-    validation: dict[str, float | None]  # what of it may be told
+    merit: tuple[float, float]  # validation AP, then the negative log loss; larger is better
+    validation: dict[str, float | None]  # the disclosable metrics
 
 
 def fit(
@@ -92,32 +91,32 @@ def fit(
     grid: Sequence[Mapping[str, Any]] | None = None,
     seed: int,
     telemetry: Telemetry,
-) -> Fitted:
-    """Tune on the validation split and return the boosters of the best grid point; no grid: the label type's own."""
+) -> FittedBoosters:
+    """Return the boosters of the grid point that is best on the validation split; default: the label type's grid."""
     label_type = labels.task.label_type
     classes = commonest_labels(labels) if label_type == "list" else labels.task.classes
     truth = labels_truth(labels, classes)
     data = _Data.of(features, truth, labels)
     columns = [None] if label_type == "class" else list(range(truth.shape[1]))
-    tuned, later = columns[:TUNING_LABELS], columns[TUNING_LABELS:]
+    tuning_columns, remaining_columns = columns[:TUNING_LABELS], columns[TUNING_LABELS:]
     grid = GRIDS[label_type] if grid is None else grid
-    total = len(grid) * len(tuned) + len(later)
+    total = len(grid) * len(tuning_columns) + len(remaining_columns)
     progress = telemetry.progress("lightgbm", total=total, unit="boosters")
     settings = COMMON | OBJECTIVES[label_type] | {"seed": seed}
     if label_type == "class":
         settings["num_class"] = len(classes)
     trials = []
     for number, point in enumerate(grid):
-        boosters = [data.boost(settings | point, column, progress) for column in tuned]
-        trials.append(Fitted(boosters, tuple(classes), point, *data.judge(boosters, tuned)))
+        boosters = [data.boost(settings | point, column, progress) for column in tuning_columns]
+        trials.append(FittedBoosters(boosters, tuple(classes), point, *data.judge(boosters, tuning_columns)))
         telemetry.trial(number, trials[-1].validation)
     best = max(trials, key=lambda trial: trial.merit)
-    rest = [data.boost(settings | best.grid_point, column, progress) for column in later]
-    return replace(best, boosters=best.boosters + rest)
+    remaining = [data.boost(settings | best.grid_point, column, progress) for column in remaining_columns]
+    return replace(best, boosters=best.boosters + remaining)
 
 
 def commonest_labels(labels: Labels) -> tuple[str, ...]:
-    """Return the labels of a list task with most training rows, ties in the task's order."""
+    """Return the labels of a list task with most training rows; ties stay in the task's order."""
     classes = labels.task.classes
     in_train = labels.split == "train"
     positives = labels_truth(labels, classes)[in_train].sum(axis=0)
@@ -126,14 +125,14 @@ def commonest_labels(labels: Labels) -> tuple[str, ...]:
 
 
 def labels_truth(labels: Labels, classes: tuple[str, ...]) -> np.ndarray:
-    """Return bool [rows, classes]; of a bool task [rows, 1]."""
+    """Return the truth as bool [rows, classes]; [rows, 1] for a bool task."""
     columns = ("true",) if labels.task.label_type == "bool" else classes
     return truth_table(labels.label, labels.task.label_type, columns)
 
 
 @dataclass(frozen=True)
 class _Data:
-    """Training and validation rows, binned once; only the labels change from booster to booster."""
+    """Training and validation rows, binned once; only the labels differ between boosters."""
 
     train: "lgb.Dataset"
     val: "lgb.Dataset"
@@ -148,8 +147,10 @@ class _Data:
         import lightgbm as lgb
 
         label_type = labels.task.label_type
-        known = truth.any(axis=1) | (label_type != "class")  # a class no training row has cannot be learnt
-        train, val = (np.flatnonzero((labels.split == name) & known) for name in ("train", "val"))
+        has_class = truth.any(axis=1) | (
+            label_type != "class"
+        )  # a class without training rows cannot be learnt
+        train, val = (np.flatnonzero((labels.split == name) & has_class) for name in ("train", "val"))
         train_set = lgb.Dataset(features[train], np.zeros(len(train)), params=COMMON).construct()
         val_set = lgb.Dataset(
             features[val], np.zeros(len(val)), params=COMMON, reference=train_set
@@ -158,7 +159,7 @@ class _Data:
         return cls(train_set, val_set, features[val], *outcomes, PATIENCE[label_type])
 
     def boost(self, settings: Mapping[str, Any], column: int | None, progress: Progress) -> "lgb.Booster":
-        """Fit one booster on one column of the truth or, for None, on all columns as one class."""
+        """Fit one booster on one column of the truth or, for None, on all columns as a multi-class target."""
         import lightgbm as lgb
 
         self.train.set_label(_target(self.train_truth, column))
@@ -171,17 +172,17 @@ class _Data:
     def judge(
         self, boosters: "Sequence[lgb.Booster]", columns: Sequence[int | None]
     ) -> tuple[tuple[float, float], dict[str, float | None]]:
-        """Return the merit on validation, and what of it may be told: no score where few have the outcome.
+        """Return the merit on validation and its disclosable metrics: no score where few have the outcome.
 
-        AP is macro over the classes validation can tell apart; without a positive the log loss alone decides.
+        AP is macro over the classes with both outcomes in validation; without any the log loss alone decides.
         """
         truth = self.val_truth if columns == [None] else self.val_truth[:, columns]
         ap = macro_average_precision(truth, probabilities(boosters, self.val_features))
         log_loss = float(np.mean([next(iter(b.best_score["valid_0"].values())) for b in boosters]))
-        may_be_told = len(scorable(truth, self.val_subject_id)) > 0
+        is_disclosable = len(scorable(truth, self.val_subject_id)) > 0
         return (-1.0 if ap is None else ap, -log_loss), {
-            "average_precision": ap if may_be_told else None,
-            "log_loss": log_loss if may_be_told else None,
+            "average_precision": ap if is_disclosable else None,
+            "log_loss": log_loss if is_disclosable else None,
             "rounds": float(np.mean([booster.best_iteration for booster in boosters])),
         }
 
@@ -191,16 +192,16 @@ def _target(truth: np.ndarray, column: int | None) -> np.ndarray:
 
 
 def probabilities(boosters: "Sequence[lgb.Booster]", features: sparse.csr_matrix) -> np.ndarray:
-    """Return [rows, classes]: the classes of one booster, or a column of each."""
-    found = [booster.predict(features) for booster in boosters]
-    return found[0] if found[0].ndim == 2 else np.stack(found, axis=1)
+    """Return [rows, classes]: all classes of one multi-class booster, or one column per booster."""
+    columns = [booster.predict(features) for booster in boosters]
+    return columns[0] if columns[0].ndim == 2 else np.stack(columns, axis=1)
 
 
 def importance(boosters: "Sequence[lgb.Booster]", columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the columns whose splits gained most over all boosters, and their share of all gain, largest first."""
+    """Return the columns with the largest total split gain over all boosters, and their share of it, largest first."""
     gain = sum(booster.feature_importance("gain", iteration=booster.best_iteration) for booster in boosters)
     share = gain / max(gain.sum(), np.finfo(float).tiny)
-    first = np.argsort(-share, kind="stable")[:TOLD_COLUMNS]
+    first = np.argsort(-share, kind="stable")[:LISTED_COLUMNS]
     return [
         {"column": columns[place], "share": round(float(share[place]), 6)} for place in first if share[place]
     ]

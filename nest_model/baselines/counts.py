@@ -1,4 +1,4 @@
-"""What LightGBM sees of a patient: counts of what the one selector lets through, and nothing else."""
+"""The features of LightGBM: counts of the events that the shared selector lets through, and nothing else."""
 
 import numpy as np
 from scipy import sparse
@@ -10,7 +10,7 @@ SIZES = ("sets", "days_since_prior", "tokens_in_target", "tokens_in_history")
 
 
 def count_features(seqsets: SeqSets, selection: Selection, vocab_size: int) -> sparse.csr_matrix:
-    """Return f32 [examples, 2 × vocab_size + 4], see `feature_names`."""
+    """Return f32 [examples, 2 × vocab_size + 4], with the columns that `feature_names` names."""
     examples, last_pair = len(selection), selection.set_offsets[1:] - 1
     pair = selection.pair_of_event
     example = selection.example_of_pair[pair]
@@ -31,25 +31,25 @@ def count_features(seqsets: SeqSets, selection: Selection, vocab_size: int) -> s
 
 
 def feature_names(tokens: list[str]) -> list[str]:
-    """Name the columns of `count_features`; tokens in the order of their ids."""
+    """Return the names of the columns of `count_features`; `tokens` are in the order of their ids."""
     return [f"target {t}" for t in tokens] + [f"history {t}" for t in tokens] + list(SIZES)
 
 
-def common_columns(train: sparse.csr_matrix, at_least: int) -> np.ndarray:
-    """Return the columns not 0 in at least so many training rows; a rarer one can split nothing off."""
-    return np.flatnonzero(np.bincount(train.indices, minlength=train.shape[1]) >= at_least)
+def common_columns(train: sparse.csr_matrix, min_rows: int) -> np.ndarray:
+    """Return the columns that are non-zero in at least `min_rows` training rows; rarer columns cannot be split on."""
+    return np.flatnonzero(np.bincount(train.indices, minlength=train.shape[1]) >= min_rows)
 
 
 def patients_of_columns(features: sparse.csr_matrix, subject_id: np.ndarray) -> np.ndarray:
-    """Return i64 [columns]: how many subjects have something counted in each.
+    """Return i64 [columns]: how many patients have a non-zero value in each column.
 
     Args:
         features: [rows, columns].
         subject_id: i64 [rows].
     """
     subjects, row_of = np.unique(subject_id, return_inverse=True)
-    belongs = sparse.csr_matrix(
+    membership = sparse.csr_matrix(
         (np.ones(len(row_of), dtype=np.int32), (row_of, np.arange(len(row_of)))),
         shape=(len(subjects), features.shape[0]),
     )
-    return np.asarray(((belongs @ (features != 0).astype(np.int32)) > 0).sum(axis=0)).ravel()
+    return np.asarray(((membership @ (features != 0).astype(np.int32)) > 0).sum(axis=0)).ravel()

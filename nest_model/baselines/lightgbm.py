@@ -1,4 +1,4 @@
-"""LightGBM on counts: the honest yardstick, with the patients, the cut and the care that NEST gets."""
+"""LightGBM on counts: the main baseline, on the patients, prediction times and tuning effort that NEST gets."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from nest_model.baselines.boosting import (
     GRIDS,
     MIN_ROWS,
     OBJECTIVES,
-    Fitted,
+    FittedBoosters,
     fit,
     importance,
     probabilities,
@@ -29,7 +29,7 @@ from schemas.suppress import SMALLEST_SHOWN, shown_count
 from schemas.tables.labels import Task
 
 RARE = f"a code of under {SMALLEST_SHOWN} patients"
-"""A column's name in `config.json` and in pictures where the code itself would tell of few people."""
+"""A column's name in `config.json` and in figures where its code would disclose few patients."""
 
 
 def run(
@@ -37,14 +37,14 @@ def run(
 ) -> dict[str, float | None] | None:
     """Tune, fit and score one task; write its folder and the predictions of every split.
 
-    `out` gets one LightGBM text file per booster, `config.json`, `metrics.json` and a card. A task that
-    cannot be learnt writes `not_trainable.json` and no model, and is no error.
+    `out` gets one LightGBM text file per booster, `config.json`, `metrics.json` and a README. A task that cannot be
+    learnt writes `not_trainable.json` instead of a model and raises no error.
 
     Returns:
-        Its scores; None of a task that cannot be learnt.
+        The scores; None for a task that cannot be learnt.
 
     Raises:
-        NestError: inputs that do not belong together.
+        NestError: the inputs do not belong together.
     """
     table = Labels.read(labels)
     reason = untrainable_reason(table)
@@ -60,51 +60,55 @@ def run(
     columns = common_columns(features[np.flatnonzero(table.split == "train")], MIN_ROWS)
     if not len(columns):
         write_not_trainable(
-            table, f"nothing to count in {MIN_ROWS} training rows or more", out, predictions, telemetry
+            table, f"no column has a count in at least {MIN_ROWS} training rows", out, predictions, telemetry
         )
         return None
     features = features[:, columns]
     in_train = table.split == "train"
-    is_shown = patients_of_columns(features[in_train], table.subject_id[in_train]) >= SMALLEST_SHOWN
-    fitted = fit(table, features, seed=seed, telemetry=telemetry)
-    about = {
+    disclosable = patients_of_columns(features[in_train], table.subject_id[in_train]) >= SMALLEST_SHOWN
+    model = fit(table, features, seed=seed, telemetry=telemetry)
+    description = {
         "columns": [
-            names[column] if shown else RARE for column, shown in zip(columns, is_shown, strict=True)
+            names[column] if is_disclosable else RARE
+            for column, is_disclosable in zip(columns, disclosable, strict=True)
         ],
         "training_rows": shown_count(int((table.split == "train").sum())),
         "validation_rows": shown_count(int((table.split == "val").sum())),
         "seed": seed,
         "vocab_sha256": seqsets.vocab_sha256,
     }
-    save(out, fitted, table.task, about)
-    write_scores(predictions, table, "lightgbm", probabilities(fitted.boosters, features), fitted.classes)
+    save(out, model, table.task, description)
+    write_scores(predictions, table, "lightgbm", probabilities(model.boosters, features), model.classes)
     metrics = evaluate(predictions)
-    ranked = importance(fitted.boosters, about["columns"])
-    write_json(out / "metrics.json", {"validation": fitted.validation, "test": metrics, "importance": ranked})
+    important_columns = importance(model.boosters, description["columns"])
+    write_json(
+        out / "metrics.json",
+        {"validation": model.validation, "test": metrics, "importance": important_columns},
+    )
     remove_outputs(out / "not_trainable.json")
-    result = fitted.validation | {f"test_{name}": value for name, value in headline(metrics).items()}
+    result = model.validation | {f"test_{name}": value for name, value in headline(metrics).items()}
     telemetry.result(result)
     return result
 
 
-def save(out: Path, fitted: Fitted, task: Task, about: dict[str, Any]) -> None:
-    """Write the boosters as LightGBM text, `config.json` and a card."""
+def save(out: Path, model: FittedBoosters, task: Task, description: dict[str, Any]) -> None:
+    """Write the boosters as LightGBM text files, `config.json` and a README."""
     out.mkdir(parents=True, exist_ok=True)
     remove_outputs(*out.glob("model*.txt"))
-    single = len(fitted.boosters) == 1
-    names = ["model.txt"] if single else [f"model_{k:02}.txt" for k in range(len(fitted.boosters))]
-    for name, booster in zip(names, fitted.boosters, strict=True):
+    single = len(model.boosters) == 1
+    names = ["model.txt"] if single else [f"model_{k:02}.txt" for k in range(len(model.boosters))]
+    for name, booster in zip(names, model.boosters, strict=True):
         write_text(out / name, booster.model_to_string(num_iteration=booster.best_iteration))
     config = {
         "cohort": task.cohort,
         "label_type": task.label_type,
-        "classes": fitted.classes,
+        "classes": model.classes,
         "boosters": names,
         "settings": COMMON | OBJECTIVES[task.label_type],
         "grid": GRIDS[task.label_type],
-        "grid_point": fitted.grid_point,
-        "validation": fitted.validation,
-        **about,
+        "grid_point": model.grid_point,
+        "validation": model.validation,
+        **description,
     }
     write_text(out / "README.md", _card(config, task))
     write_json(out / "config.json", config)
@@ -116,16 +120,16 @@ def _card(config: dict[str, Any], task: Task) -> str:
         [
             f"# LightGBM on counts: {task.cohort}",
             f"{task.about}\n",
-            "The yardstick for NEST on the same rows: counts per token in the index set and in the history "
-            "before it, number of sets, days since the prior one, tokens in each. What may be counted is "
-            "decided by the selector NEST uses.\n",
-            f"- columns: {len(config['columns']):,}, those present in at least {MIN_ROWS} training rows",
+            "The baseline for NEST on the same rows: counts per token in the index set and in the history "
+            "before it, the number of sets, the days since the prior set, and the number of tokens in each part. The "
+            "selector that NEST uses decides which events are counted.\n",
+            f"- columns: {len(config['columns']):,}, those non-zero in at least {MIN_ROWS} training rows",
             f"- classes: {len(config['classes'])}, boosters: {len(config['boosters'])}",
             f"- rows: training {config['training_rows']}, validation {config['validation_rows']}",
-            f"- grid point: {json.dumps(config['grid_point'])}, of {len(config['grid'])} the best by AP",
+            f"- grid point: {json.dumps(config['grid_point'])}, the best of {len(config['grid'])} by validation AP",
             f"- validation: {', '.join(f'{name} {value:.4g}' for name, value in validation.items())}",
             f"- seed {config['seed']}, vocabulary sha256 `{config['vocab_sha256']}`\n",
-            "Classes are left as unbalanced as they are. Not a medical device; no prediction of it may "
-            "change the care of a patient.\n",
+            "Classes are not reweighted. Not a medical device; its predictions must not change the care of a "
+            "patient.\n",
         ]
     )

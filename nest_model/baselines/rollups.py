@@ -1,4 +1,4 @@
-"""What the stronger LightGBM sees: counts of tokens and of the groups their codes belong to, in windows of time."""
+"""The features of the stronger LightGBM: counts of tokens and of their code groups, in several time windows."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ from nest_model.data.seqsets import SeqSets
 
 DAY_US = 24 * 3600 * 10**6
 WINDOWS = ("24 hours", "the stay", "1 year", "all")
-"""Before the prediction; an event counts in every window it lies in."""
+"""Time windows before the prediction; an event counts in every window that contains it."""
 
 
 def rollup_features(
@@ -24,18 +24,18 @@ def rollup_features(
     clock: Literal["available_at", "time"],
     predict_at_us: np.ndarray,
 ) -> sparse.csr_matrix:
-    """Return f32 [examples, columns]: of each window the tokens and groups in it, then the sizes LightGBM has.
+    """Return f32 [examples, columns]: for each window its counts of tokens and groups, then LightGBM's size columns.
 
     Args:
-        tokens: those with an id, in the order of their ids, vocab/1.
-        clock: of the task: by which an event is visible, and by which it lies in a window.
-        predict_at_us: of each example.
+        tokens: the vocabulary rows (vocab/1) with a token id, in the order of their ids.
+        clock: the task's clock, which decides whether an event is visible and in which windows it lies.
+        predict_at_us: [examples] the prediction times.
     """
     member_of = _memberships(tokens)
     token, pair = selection.values(seqsets.tokens).astype(np.int64), selection.pair_of_event
     example = selection.example_of_pair[pair]
-    when_us = selection.values(seqsets.available_us if clock == "available_at" else seqsets.times_us)
-    age_us = predict_at_us[example] - when_us
+    event_time_us = selection.values(seqsets.available_us if clock == "available_at" else seqsets.times_us)
+    age_us = predict_at_us[example] - event_time_us
     in_window = {
         "24 hours": age_us < DAY_US,
         "the stay": pair == selection.set_offsets[1:][example] - 1,
@@ -53,15 +53,15 @@ def rollup_features(
 
 
 def _memberships(tokens: pa.Table) -> sparse.csr_matrix:
-    """Return f32 [tokens, tokens and groups]: 1 where a token counts, which is for itself and for its groups."""
-    measured = MeasuredItems.of(tokens)
+    """Return f32 [tokens, tokens and groups]: 1 for the token itself and for each of its groups."""
+    measured_items = MeasuredItems.of(tokens)
     groups: dict[str, int] = {}
     rows, columns = [], []
     for place, (kind, code) in enumerate(
         zip(*(tokens[name].to_pylist() for name in ("kind", "code")), strict=True)
     ):
-        item = measured.item[place]
-        for group in groups_of(kind, code) if item < 0 else [f"item {measured.items[item]}"]:
+        item = measured_items.item[place]
+        for group in groups_of(kind, code) if item < 0 else [f"item {measured_items.items[item]}"]:
             rows.append(place)
             columns.append(groups.setdefault(group, len(groups)))
     of_groups = sparse.coo_matrix(

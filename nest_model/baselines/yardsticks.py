@@ -1,4 +1,4 @@
-"""The other yardsticks of a task, in one command: the patients NEST has, its selector, tuned on validation."""
+"""The other baselines of a task in one command: same patients and selector as NEST, tuned on validation."""
 
 import json
 from collections.abc import Mapping
@@ -30,30 +30,30 @@ from schemas.io.outputs import remove_empty, remove_outputs, write_json, write_t
 from schemas.io.verify import is_written, verified
 from schemas.suppress import shown_count
 
-Which = Literal["default", "all"]
+YardstickSet = Literal["default", "all"]
 
 ABOUT = {
-    "logistic": "logistic regression on which tokens there are, in the index set and before it, and on each measured "
-    "item's mean decile in the index set and the difference to the sets before",
-    "lightgbm_cut": "LightGBM on counts of what NEST's context leaves in",
-    "lightgbm_rollups": "LightGBM on counts of tokens and of what their codes roll up to (items, ICD categories and "
-    "chapters, ATC levels, kinds of procedure) in the last 24 hours, the stay, the last year, and in all",
+    "logistic": "logistic regression on which tokens are present, in the index set and before it, and on each measured "
+    "item's mean decile in the index set and its difference to the earlier sets",
+    "lightgbm_cut": "LightGBM on counts of the events that fit NEST's context",
+    "lightgbm_rollups": "LightGBM on counts of tokens and of the groups their codes roll up to (items, ICD categories "
+    "and chapters, ATC levels, kinds of procedure) in the last 24 hours, the stay, the last year, and overall",
 }
-NOTHING_CUT = "NEST's context leaves nothing out here, so it is LightGBM on everything"
-NOTHING_COMMON = f"nothing is there in {MIN_ROWS} training rows or more"
-NOT_BOOSTED = "it begins at the settings of LightGBM on everything, which was not trained"
+NOTHING_CUT = "NEST's context leaves out nothing here, so this is the same as LightGBM on all events"
+NOTHING_COMMON = f"no column is non-zero in at least {MIN_ROWS} training rows"
+NOT_BOOSTED = "its settings come from LightGBM on all events, which was not trained"
 
 
 @dataclass(frozen=True)
 class _Task:
-    """One task's rows, what of the shards they may see, and the models a yardstick takes something over from."""
+    """One task's rows, the events they may use, and the models whose context or settings a baseline takes over."""
 
     labels: Labels
     seqsets: SeqSets
-    tokens: pa.Table  # those with an id
+    tokens: pa.Table  # vocabulary rows with a token id
     selection: Selection
-    pretrained: Path
-    boosted: Path
+    pretrained_model: Path
+    lightgbm_model: Path
     seed: int
     telemetry: Telemetry
 
@@ -62,7 +62,7 @@ class _Task:
 class _Fit:
     classes: tuple[str, ...]
     probability: np.ndarray  # f64 [rows, classes]
-    chosen: Mapping[str, Any]
+    settings: Mapping[str, Any]
     validation: Mapping[str, float | None]
 
 
@@ -71,31 +71,31 @@ def run(
     labels: Path,
     seqset: Path,
     vocab: Path,
-    pretrained: Path,
-    boosted: Path,
+    pretrained_model: Path,
+    lightgbm_model: Path,
     out: Path,
     predictions: Path,
-    which: Which,
+    yardstick_set: YardstickSet,
     seed: int,
     telemetry: Telemetry,
 ) -> None:
-    """Fit and score the yardsticks of one task; write each one's predictions, and what was chosen to `out`.
+    """Fit and score the baselines of one task; write their predictions, and their chosen settings to `out`.
 
-    The models are not kept: they are there to be compared with. A task that cannot be learnt writes
-    `not_trainable.json`, and is no error; a yardstick with nothing to be fitted on has its reason in `metrics.json`.
+    The models themselves are not saved: they only serve for comparison. A task that cannot be learnt writes
+    `not_trainable.json` and raises no error; a baseline that cannot be fitted has its reason in `metrics.json`.
 
     Args:
-        pretrained: the folder of the NEST whose context is the cut.
-        boosted: the folder of the task's LightGBM on everything, whose settings the others begin at.
-        predictions: of the logistic regression; those of the others come into folders beside it.
-        which: `default` is the logistic regression alone.
+        pretrained_model: the folder of the pretrained NEST, whose context `lightgbm_cut` uses.
+        lightgbm_model: the folder of the task's LightGBM on all events, whose settings the other boosters start from.
+        predictions: the file of the logistic regression; the others are written to folders beside it.
+        yardstick_set: `default` fits the logistic regression only.
 
     Raises:
-        NestError: inputs that do not belong together.
+        NestError: the inputs do not belong together.
     """
     table = Labels.read(labels)
-    _remove(out, predictions, which)
-    remove_outputs(out / "removals.json")  # of an earlier NEST
+    _remove(out, predictions, yardstick_set)
+    remove_outputs(out / "removals.json")  # they belong to an earlier model
     if (reason := untrainable_reason(table)) is not None:
         write_not_trainable(table, reason, out, predictions, telemetry)
         return
@@ -103,8 +103,8 @@ def run(
     tokens = read_tokens(vocab, seqsets.vocab_sha256)
     rows = table.subject_id, table.encounter_id, table.predict_at_us
     selection = select(seqsets, table.task.features, *rows)
-    task = _Task(table, seqsets, tokens, selection, pretrained, boosted, seed, telemetry)
-    names = [name for name in _FITS if which == "all" or name == YARDSTICKS[0]]
+    task = _Task(table, seqsets, tokens, selection, pretrained_model, lightgbm_model, seed, telemetry)
+    names = [name for name in _FITS if yardstick_set == "all" or name == YARDSTICKS[0]]
     results = {name: _scored(task, name, yardstick_predictions(predictions, name)) for name in names}
     write_text(out / "README.md", _card(task, results))
     write_json(out / "metrics.json", {"yardsticks": results})
@@ -112,17 +112,17 @@ def run(
     telemetry.result(_flat(results))
 
 
-def _remove(out: Path, predictions: Path, which: Which) -> None:
-    """Remove the predictions of an earlier run, of which this one may fit fewer.
+def _remove(out: Path, predictions: Path, yardstick_set: YardstickSet) -> None:
+    """Remove the predictions of an earlier run, which may have fitted more baselines.
 
-    NEST without pretraining is trained by another command, which goes on where it was stopped.
+    NEST without pretraining is kept under `all`: another command trains it and resumes where it was stopped.
     """
     for name in _FITS:
         file = yardstick_predictions(predictions, name)
         remove_outputs(file)
         if file != predictions:
             remove_empty(file.parent)
-    if which == "default":
+    if yardstick_set == "default":
         model, file = out / WITHOUT_PRETRAINING, yardstick_predictions(predictions, WITHOUT_PRETRAINING)
         remove_model_outputs(model, file)
         for folder in (model, file.parent):
@@ -130,28 +130,34 @@ def _remove(out: Path, predictions: Path, which: Which) -> None:
 
 
 def _scored(task: _Task, name: str, predictions: Path) -> dict[str, Any]:
-    """Fit one yardstick and write its predictions; return what was chosen and its scores, or the reason for none."""
-    fitted = _FITS[name](task)
-    if isinstance(fitted, str):
-        return {"reason": fitted}
-    write_scores(predictions, task.labels, name, fitted.probability, fitted.classes)
-    return {"chosen": fitted.chosen, "validation": fitted.validation, "test": evaluate(predictions)}
+    """Fit one baseline and write its predictions; return its settings and scores, or the reason it has none."""
+    fit_or_reason = _FITS[name](task)
+    if isinstance(fit_or_reason, str):
+        return {"reason": fit_or_reason}
+    write_scores(predictions, task.labels, name, fit_or_reason.probability, fit_or_reason.classes)
+    return {
+        "chosen": fit_or_reason.settings,
+        "validation": fit_or_reason.validation,
+        "test": evaluate(predictions),
+    }
 
 
 def _logistic(task: _Task) -> _Fit | str:
-    measured = MeasuredItems.of(task.tokens)
-    features = _common(task, previous_stay_features(task.seqsets, task.selection, measured, len(task.tokens)))
+    measured_items = MeasuredItems.of(task.tokens)
+    features = _common(
+        task, previous_stay_features(task.seqsets, task.selection, measured_items, len(task.tokens))
+    )
     if features is None:
         return NOTHING_COMMON
-    fitted = fit_logistic(task.labels, features, seed=task.seed, telemetry=task.telemetry)
-    return _Fit(fitted.classes, fitted.probability, {"strength": fitted.strength}, fitted.validation)
+    model = fit_logistic(task.labels, features, seed=task.seed, telemetry=task.telemetry)
+    return _Fit(model.classes, model.probability, {"strength": model.strength}, model.validation)
 
 
 def _cut(task: _Task) -> _Fit | str:
-    config = _config(task.pretrained)
+    config = _config(task.pretrained_model)
     if config is None:
         raise InputError(
-            f"{task.pretrained}: no pretrained model, whose context is the cut; pretrain it first."
+            f"{task.pretrained_model}: no pretrained model here, whose context is needed; pretrain it first."
         )
     limits = {name: config["model"][name] for name in ("max_sets", "max_set_rows")}
     selection, _ = limit_context(task.selection, **limits)
@@ -174,39 +180,39 @@ _FITS = {"logistic": _logistic, "lightgbm_cut": _cut, "lightgbm_rollups": _rollu
 
 
 def _boosted(task: _Task, features: sparse.csr_matrix) -> _Fit | str:
-    """Boost at the settings validation chose for LightGBM on everything, and at their neighbour in its grid."""
-    config = _config(task.boosted)
+    """Boost with the grid point chosen for LightGBM on all events and with the next point of its grid."""
+    config = _config(task.lightgbm_model)
     if config is None:
         return NOT_BOOSTED
     columns = _common(task, features)
     if columns is None:
         return NOTHING_COMMON
-    whole = list(GRIDS[task.labels.task.label_type])
-    place = whole.index(config["grid_point"]) if config["grid_point"] in whole else 0
-    grid = [whole[place], whole[(place + 1) % len(whole)]]
-    fitted = fit(task.labels, columns, grid=grid, seed=task.seed, telemetry=task.telemetry)
-    return _Fit(fitted.classes, probabilities(fitted.boosters, columns), fitted.grid_point, fitted.validation)
+    all_points = list(GRIDS[task.labels.task.label_type])
+    start = all_points.index(config["grid_point"]) if config["grid_point"] in all_points else 0
+    grid = [all_points[start], all_points[(start + 1) % len(all_points)]]
+    model = fit(task.labels, columns, grid=grid, seed=task.seed, telemetry=task.telemetry)
+    return _Fit(model.classes, probabilities(model.boosters, columns), model.grid_point, model.validation)
 
 
 def _common(task: _Task, features: sparse.csr_matrix) -> sparse.csr_matrix | None:
-    """Return the columns that enough training rows have something in; None where there is none."""
+    """Return the columns that are non-zero in enough training rows; None without such a column."""
     columns = common_columns(features[np.flatnonzero(task.labels.split == "train")], MIN_ROWS)
     return features[:, columns] if len(columns) else None
 
 
 def _config(model: Path) -> dict[str, Any] | None:
-    """Return the `config.json` of a model's folder; None where there is no model."""
+    """Return the `config.json` of a model's folder; None if there is no model."""
     path = model / "config.json"
     return json.loads(verified(path).read_text()) if is_written(path) else None
 
 
 def _flat(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return the few numbers of a result line."""
+    """Return the numbers of a result line."""
     numbers: dict[str, float | None] = {}
-    for name, one in results.items():
-        if "test" in one:
-            numbers |= {f"{name}_{key}": value for key, value in one["validation"].items()}
-            numbers |= {f"{name}_test_{key}": value for key, value in headline(one["test"]).items()}
+    for name, result in results.items():
+        if "test" in result:
+            numbers |= {f"{name}_{key}": value for key, value in result["validation"].items()}
+            numbers |= {f"{name}_test_{key}": value for key, value in headline(result["test"]).items()}
     return numbers
 
 
@@ -217,21 +223,21 @@ def _card(task: _Task, results: Mapping[str, Mapping[str, Any]]) -> str:
         [
             f"# Yardsticks: {table.task.cohort}",
             f"{table.task.about}\n",
-            "Models to be compared with, on the rows and through the selector that NEST has. They are not kept, their "
-            "predictions are.\n",
-            *(f"- {ABOUT[name]}: {_in_words(one)}" for name, one in results.items()),
-            f"- columns: those present in at least {MIN_ROWS} training rows",
+            "Models to compare NEST with, on the same rows and with the same selector. Only their predictions are "
+            "saved.\n",
+            *(f"- {ABOUT[name]}: {_in_words(result)}" for name, result in results.items()),
+            f"- columns: those non-zero in at least {MIN_ROWS} training rows",
             f"- rows: training {training}, validation {validation}",
             f"- seed {task.seed}, vocabulary sha256 `{task.seqsets.vocab_sha256}`\n",
-            "Not a medical device; no prediction of them may change the care of a patient.\n",
+            "Not a medical device; their predictions must not change the care of a patient.\n",
         ]
     )
 
 
-def _in_words(one: Mapping[str, Any]) -> str:
-    """Return what became of a yardstick: what was chosen and by which AP, or the reason why it was not fitted."""
-    if "reason" in one:
-        return f"not fitted: {one['reason']}"
-    precision = one["validation"]["average_precision"]
+def _in_words(result: Mapping[str, Any]) -> str:
+    """Describe a baseline: its chosen settings and validation AP, or why it was not fitted."""
+    if "reason" in result:
+        return f"not fitted: {result['reason']}"
+    precision = result["validation"]["average_precision"]
     by = "" if precision is None else f", validation AP {precision:.4g}"
-    return f"{json.dumps(one['chosen'])}{by}"
+    return f"{json.dumps(result['chosen'])}{by}"

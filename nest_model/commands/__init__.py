@@ -1,1 +1,1 @@
-"""What `python -m nest_model` does, a file for each command."""
+"""The commands of `python -m nest_model`, one module each."""

@@ -1,4 +1,4 @@
-"""Fine-tuning as a command: from a pretrained model and a cohort's labels to a model and its predictions."""
+"""The `finetune` command: from a pretrained model and a cohort's labels to a task model and its predictions."""
 
 import hashlib
 import json
@@ -50,34 +50,34 @@ def finetune_seeds(
     *,
     seeds: Sequence[int],
     pretraining_seeds: bool,
-    pretrained: Path,
+    pretrained_model: Path,
     out: Path,
     predictions: Path,
     runtime: Runtime,
     **values: Any,
 ) -> None:
-    """Fine-tune with each seed, as `finetune` does; of several, one that is trained already is not trained again.
+    """Fine-tune with each seed as `finetune` does; with several seeds, skip those already trained.
 
     Args:
-        pretraining_seeds: begin each seed but the first at the model pretrained with it.
+        pretraining_seeds: start each seed but the first from the model pretrained with that seed.
 
     Raises:
-        NestError: as `finetune`; or, before anything is trained, a seed's pretrained model is not there.
+        NestError: as `finetune`; or, before any training, a seed's pretrained model is missing.
     """
     if pretraining_seeds and len(seeds) == 1:
         raise NestError(
-            "--pretraining-seeds begins each further seed at its own pretrained model, and there is one seed alone; "
-            "name several with --seeds, or leave it out."
+            "--pretraining-seeds starts each further seed from its own pretrained model, but there is only one seed; "
+            "name several with --seeds, or leave out --pretraining-seeds."
         )
-    origins = {seed: model_of_seed(pretrained, seed) for seed in seeds[1:] if pretraining_seeds}
-    _refuse_other_pretraining(pretrained, origins)
+    origins = {seed: model_of_seed(pretrained_model, seed) for seed in seeds[1:] if pretraining_seeds}
+    _refuse_other_pretraining(pretrained_model, origins)
     fabric = runtime.fabric
     skip_finished = fabric.broadcast(len(seeds) > 1 or bool(list_other_seeds(out)))
 
     def train(seed: int, model: Path, file: Path, telemetry: Telemetry) -> dict[str, float] | None:
         return finetune(
             seed=seed,
-            pretrained=origins.get(seed, pretrained),
+            pretrained_model=origins.get(seed, pretrained_model),
             out=model,
             predictions=file,
             runtime=replace(runtime, telemetry=telemetry),
@@ -90,7 +90,7 @@ def finetune_seeds(
 
 def finetune(
     *,
-    pretrained: Path,
+    pretrained_model: Path,
     labels: Path,
     seqset: Path,
     out: Path,
@@ -106,27 +106,27 @@ def finetune(
 ) -> dict[str, float] | None:
     """Fine-tune a pretrained model for one task; write its folder and the predictions of every split.
 
-    A `Probe` on the pretrained model's frozen rows goes with it, its predictions into `probe` beside `predictions`.
-    A task that cannot be learnt writes `not_trainable.json` and no model, and is no error. `recipe` and `key` are
-    as for `pretrain`.
+    A `Probe` on the frozen pretrained model is fitted too; its predictions go to `probe` beside `predictions`. A task
+    that cannot be learnt writes `not_trainable.json` instead of a model and raises no error. `recipe` and `key` are as
+    for `pretrain`.
 
     Args:
-        readout: the config's, of the task's head; None: as the pretrained model says.
-        freeze: of `options.BLOCKS`, which stay as they were pretrained.
-        start: `fresh`: of the pretrained model only its config is read and what its tokens measure, and the encoder
-            begins at weights drawn with the seed, those its pretraining with that seed would begin at but for
-            embeddings shared there: a plain table. There is no probe then.
-        skip_finished: leave a model alone that this very training wrote to its end.
+        readout: the readout of the task's head; None: the pretrained model's.
+        freeze: those of `options.BLOCKS` to keep as pretrained.
+        start: `fresh` reads only the config and the measured items of the pretrained model and draws the encoder's
+            weights with the seed: the initial weights of a pretraining with that seed, except for shared embeddings,
+            which become a plain table. No probe is fitted then.
+        skip_finished: skip a model that an identical training has already finished.
 
     Returns:
-        Its scores and epochs; None of a task that cannot be learnt, and on other ranks than the first {}.
+        The scores and epochs; None for a task that cannot be learnt, and {} on ranks other than the first.
 
     Raises:
-        NestError: a foreign vocabulary, features later than their prediction, fresh weights that are to stay as they
-            are, or a disk that is full.
-        Stopped: asked to end; the state is saved.
+        NestError: another vocabulary, features later than their prediction, frozen blocks of fresh weights, or a full
+            disk.
+        Stopped: a request to stop came; the state is saved.
     """
-    began, fabric, telemetry = time.monotonic(), runtime.fabric, runtime.telemetry
+    start_time, fabric, telemetry = time.monotonic(), runtime.fabric, runtime.telemetry
     table = Labels.read(labels)
     reason = untrainable_reason(table)
     if reason is not None:
@@ -134,96 +134,104 @@ def finetune(
             write_not_trainable(table, reason, out, predictions, telemetry)
         return None
     seqsets = SeqSets.read(seqset)
-    encoder, parent = checkpoint.load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
+    encoder, parent = checkpoint.load_pretrained(pretrained_model, vocab_sha256=seqsets.vocab_sha256)
     if start == "fresh":
-        encoder = _fresh(encoder, seed, freeze)
+        encoder = _untrained_encoder(encoder, seed, freeze)
     if readout is not None:
         encoder.config = replace(encoder.config, readout=readout)
     freeze_blocks(encoder, freeze)
     recipes = FINETUNING if table.task.label_type == "bool" else SEVERAL_CLASSES
     if str(parent.training.get("preset")) not in recipes:
         raise NestError(
-            f"{pretrained / 'config.json'}: training.preset is none of {', '.join(recipes)}; train the model again."
+            f"{pretrained_model / 'config.json'}: training.preset is not one of {', '.join(recipes)}; train the model "
+            "again."
         )
-    usual = recipes[parent.training["preset"]].for_examples(int(np.count_nonzero(table.split == "train")))
-    chosen = usual.with_changes(**recipe)
+    preset_recipe = recipes[parent.training["preset"]].for_examples(
+        int(np.count_nonzero(table.split == "train"))
+    )
+    recipe_used = preset_recipe.with_changes(**recipe)
     torch.manual_seed(seed)
-    trainee = FineTuning(table, seqsets, encoder, chosen, runtime)
-    origin = checkpoint.weights_sha256(pretrained) if start == "pretrained" else start
-    run_key = _run_key(trainee, origin, chosen, seed, key, freeze)
+    training_task = FineTuning(table, seqsets, encoder, recipe_used, runtime)
+    origin = checkpoint.weights_sha256(pretrained_model) if start == "pretrained" else start
+    run_key = _run_key(training_task, origin, recipe_used, seed, key, freeze)
     outputs = _outputs(out, predictions, start)
     states = StateFolder(out / "state", run_key)
     if skip_finished and (content := finished_metrics(out, run_key, outputs, fabric)):
-        log.info("%s: seed %d is trained already", table.task.cohort, seed)
+        log.info("%s: seed %d is already trained", table.task.cohort, seed)
         if fabric.is_global_zero:
-            states.clear()  # of a run that was killed between its last file and this
+            states.clear()  # left by a run that was killed just before this line
         result = _result(content)
         telemetry.result(result)
         return result
-    # before the encoder is trained
-    rows = within_memory(trainee.frozen_features, trainee, runtime) if start == "pretrained" else None
-    log.info("%s: %s", table.task.cohort, trainee.context_summary)
-    reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
+    # the probe reads the encoder before it is trained
+    rows = within_memory(training_task.frozen_features, training_task, runtime) if start == "pretrained" else None
+    log.info("%s: %s", table.task.cohort, training_task.context_summary)
+    progress, module = fit(training_task, recipe_used, runtime, seed=seed, states=states)
 
     probability, (metrics, _) = within_memory(
-        lambda: (trainee.predict(module), trainee.evaluate(module)), trainee, runtime
+        lambda: (training_task.predict(module), training_task.evaluate(module)), training_task, runtime
     )
-    weights = whole_weights(trainee.module)
+    weights = whole_weights(training_task.module)
     if not fabric.is_global_zero:
         return {}
-    summary: dict[str, Any] = trainee.summary() | {
+    summary: dict[str, Any] = training_task.summary() | {
         "seed": seed,
-        "recipe": asdict(chosen),
+        "recipe": asdict(recipe_used),
         "preset": parent.training["preset"],
         "pretraining_seed": parent.training.get("seed"),
-        "epochs": len(reached.history),
-        "best_epoch": reached.best_epoch,
+        "epochs": len(progress.history),
+        "best_epoch": progress.best_epoch,
         "frozen": list(freeze),
     }
     if start == "fresh":
         summary["start"] = start
-    card = checkpoint.ModelCard(encoder.config, seqsets.vocab_sha256, summary, table.task, chosen.dropout)
+    card = checkpoint.ModelCard(
+        encoder.config, seqsets.vocab_sha256, summary, table.task, recipe_used.dropout
+    )
     checkpoint.save(out, weights, card, classifier_readme(card, metrics))
-    judged = _judge(predictions, table, "nest" if rows is not None else WITHOUT_PRETRAINING, probability)
-    content = {"validation": metrics, "test": judged, **summary, "history": reached.history}
+    test_metrics = _write_predictions(
+        predictions, table, "nest" if rows is not None else WITHOUT_PRETRAINING, probability
+    )
+    content = {"validation": metrics, "test": test_metrics, **summary, "history": progress.history}
     if rows is not None:
-        probe, chosen_by = fit_probe(table, rows, seed=seed)
+        probe, probe_validation = fit_probe(table, rows, seed=seed)
         probe.save(out / "probe.safetensors")
         probabilities = probe.probabilities(rows, table.task.label_type)
-        frozen = _judge(probe_predictions(predictions), table, "probe", probabilities)
-        content["probe"] = {"validation": chosen_by, "test": frozen}
-    if fabric.world_size == 1:  # elsewhere the weights may lie in parts
-        content["attention"] = within_memory(trainee.attention, trainee, runtime)
+        probe_test = _write_predictions(probe_predictions(predictions), table, "probe", probabilities)
+        content["probe"] = {"validation": probe_validation, "test": probe_test}
+    if fabric.world_size == 1:  # with more ranks the weights may be sharded
+        content["attention"] = within_memory(training_task.attention, training_task, runtime)
     remove_outputs(out / "not_trainable.json")
     write_json(out / "metrics.json", content | run_record(run_key, outputs))
     states.clear()
     result = _result(content)
-    telemetry.result(result, seconds=round(time.monotonic() - began, 1))
+    telemetry.result(result, seconds=round(time.monotonic() - start_time, 1))
     return result
 
 
 def _refuse_other_pretraining(first: Path, origins: Mapping[int, Path]) -> None:
-    """Refuse models that differ from the first in anything but the seed of their pretraining.
+    """Refuse pretrained models that differ from the first in more than their seed.
 
     Raises:
-        NestError: one is not there, is of another seed, or is of another recipe or shape.
+        NestError: a model is missing, or has another seed, recipe or shape.
     """
     for seed, folder in origins.items():
         if not (folder / "config.json").exists():
             raise NestError(
-                f"{folder}: there is no model pretrained with seed {seed}; pretrain with --seeds first."
+                f"{folder}: no model pretrained with seed {seed} is here; pretrain with --seeds first."
             )
-        one, other = (checkpoint.read_card(path) for path in (first, folder))
-        same = one.model == other.model and one.training.get("recipe") == other.training.get("recipe")
-        if other.training.get("seed") != seed or not same:
+        first_card, card = (checkpoint.read_card(path) for path in (first, folder))
+        is_same_recipe = first_card.model == card.model and first_card.training.get(
+            "recipe"
+        ) == card.training.get("recipe")
+        if card.training.get("seed") != seed or not is_same_recipe:
             raise NestError(
-                f"{folder}: not pretrained as {first} is, with seed {seed} in place of its own; pretrain both anew "
-                "with --seeds."
+                f"{folder}: not pretrained like {first} with seed {seed}; pretrain both again with --seeds."
             )
 
 
 def _outputs(out: Path, predictions: Path, start: Start) -> list[Path]:
-    """Return the files a training writes before its `metrics.json`."""
+    """Return the files that a training writes before its `metrics.json`."""
     names = checkpoint.FILES if start == "fresh" else (*checkpoint.FILES, "probe.safetensors")
     scores = [predictions] if start == "fresh" else [predictions, probe_predictions(predictions)]
     return [
@@ -233,7 +241,7 @@ def _outputs(out: Path, predictions: Path, start: Start) -> list[Path]:
 
 
 def _result(content: Mapping[str, Any]) -> dict[str, float]:
-    """Return the few numbers of a result line, of what `metrics.json` holds."""
+    """Return the numbers of a result line from the content of `metrics.json`."""
     frozen = headline(content["probe"]["test"]) if "probe" in content else {}
     return (
         headline(content["test"])
@@ -242,34 +250,35 @@ def _result(content: Mapping[str, Any]) -> dict[str, float]:
     )
 
 
-def _fresh(encoder: NestModel, seed: int, freeze: Sequence[str]) -> NestModel:
-    """Return an encoder of the same shape and vocabulary with weights drawn anew."""
+def _untrained_encoder(encoder: NestModel, seed: int, freeze: Sequence[str]) -> NestModel:
+    """Return an encoder of the same shape and vocabulary with newly drawn weights."""
     if freeze:
         raise NestError(
-            f"freeze {','.join(freeze)} leaves weights as they were pretrained, and fresh ones were not; leave freeze "
-            "or start out."
+            f"freeze {','.join(freeze)} keeps pretrained weights, but start fresh has none; leave out freeze or start."
         )
     torch.manual_seed(seed)
-    fresh = NestModel(encoder.config)
-    fresh.item_of_token.copy_(encoder.item_of_token)
-    return fresh
+    new_encoder = NestModel(encoder.config)
+    new_encoder.item_of_token.copy_(encoder.item_of_token)
+    return new_encoder
 
 
-def _judge(predictions: Path, table: Labels, model: str, probability: np.ndarray) -> dict[str, Any]:
-    """Write what a model predicts for every row, and beside it what its test rows come to, which is returned."""
+def _write_predictions(
+    predictions: Path, table: Labels, model: str, probability: np.ndarray
+) -> dict[str, Any]:
+    """Write a model's predictions for every row and its test metrics beside them; return the metrics."""
     write_scores(predictions, table, model, probability)
-    judged = evaluate(predictions)
-    write_json(predictions.parent / "metrics.json", judged)
-    return judged
+    metrics = evaluate(predictions)
+    write_json(predictions.parent / "metrics.json", metrics)
+    return metrics
 
 
 def _run_key(
-    trainee: FineTuning, origin: str, recipe: Recipe, seed: int, key: str, freeze: Sequence[str]
+    training_task: FineTuning, origin: str, recipe: Recipe, seed: int, key: str, freeze: Sequence[str]
 ) -> str:
     digest = hashlib.sha256(origin.encode())
-    encoder = trainee.module.encoder
+    encoder = training_task.module.encoder
     digest.update(encoder.config.to_json().encode() + encoder.item_of_token.cpu().numpy().tobytes())
     digest.update(json.dumps([recipe.result_fields(), seed, key, *sorted(freeze)]).encode())
-    for part in trainee.fingerprint():
+    for part in training_task.fingerprint():
         digest.update(part)
     return digest.hexdigest()

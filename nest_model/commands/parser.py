@@ -1,4 +1,4 @@
-"""The commands of `python -m nest_model` and their flags; each imports what it needs itself."""
+"""The commands of `python -m nest_model` and their flags; each command imports its dependencies when it runs."""
 
 import argparse
 from collections.abc import Callable
@@ -26,37 +26,43 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DESCRIPTION = "Pretrain, fine-tune, predict, the yardstick, the reports."
+DESCRIPTION = (
+    "Pretrain and fine-tune NEST, fit baselines, predict, audit labels for leaks, and write reports."
+)
 
 
 PATHS = {
-    "boosted": "the folder of the cohort's LightGBM, whose settings are taken over",
-    "labels": "the label table of a cohort, `labels.parquet`",
-    "model": "the folder of a trained model",
-    "out": "where to write: a folder; of `predict` a Parquet file",
-    "predictions": "the Parquet file of the predictions to write",
-    "pretrained": "the folder of a pretrained model",
-    "root": "the folder of a source, such as `data/mimic`",
-    "seqset": "the folder of the shards",
-    "subjects": "the table of the patients and their splits, `subjects.parquet`",
-    "vocab": "the vocabulary the shards were written with, `vocab.parquet`",
+    "boosted": "folder of the cohort's LightGBM model, whose settings the other boosters start from",
+    "labels": "label table of the cohort (`labels.parquet`)",
+    "model": "folder of the trained model",
+    "out": "folder to write the outputs to",
+    "predictions": "Parquet file to write the predictions to",
+    "pretrained": "folder of the pretrained model",
+    "root": "folder of the source, such as `data/mimic`",
+    "seqset": "folder of the SeqSet shards",
+    "subjects": "table of the patients and their splits (`subjects.parquet`)",
+    "vocab": "vocabulary the shards were written with (`vocab.parquet`)",
 }
-SEED = "seed of all that is drawn by chance"
+DESTINATIONS = {"boosted": "lightgbm_model", "pretrained": "pretrained_model"}
+"""Parameters whose name differs from the flag's."""
+
+SEED = "seed of every random draw"
+PRESET = "name of the preset the models were made with, shown on the page"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the commands and their flags."""
-    top = argparse.ArgumentParser(prog="python -m nest_model", description=DESCRIPTION)
-    commands = top.add_subparsers(required=True, metavar="command")
+    """Return the parser of all commands and their flags."""
+    main_parser = argparse.ArgumentParser(prog="python -m nest_model", description=DESCRIPTION)
+    commands = main_parser.add_subparsers(required=True, metavar="command")
 
-    pretrain = _command(commands, "pretrain", _pretrain, "pretrain on shards: MLM and MSM")
+    pretrain = _command(commands, "pretrain", _pretrain, "pretrain a model on SeqSet shards with MLM and MSM")
     _paths(pretrain, "seqset", "subjects", "vocab", "out")
     pretrain.add_argument(
         "--model",
         type=preset_choice,
         default="auto",
         metavar="{" + ",".join(("auto", *PRESETS)) + "}",
-        help="its preset; auto: tiny on a CPU, paper on a GPU",
+        help="preset of the model (default: auto, which is tiny on a CPU and paper on a GPU)",
     )
     add_flags(pretrain, PretrainingOptions)
     _seeds(pretrain)
@@ -70,91 +76,95 @@ def parser() -> argparse.ArgumentParser:
         "--start",
         choices=("pretrained", "fresh"),
         default="pretrained",
-        help="weights the encoder begins at; fresh: drawn with the seed, and of the pretrained model only its config "
-        "and what its tokens measure are read: the yardstick NEST without pretraining",
+        help="initial weights of the encoder (default: pretrained); fresh: random weights drawn with the seed, as in "
+        "the baseline without pretraining, reading only the config and the measured items from --pretrained",
     )
     _seeds(finetune)
     finetune.add_argument(
         "--pretraining-seeds",
         action="store_true",
-        help="begin each further seed at the model pretrained with it, `seeds/SEED` below --pretrained",
+        help="start each further seed from the model pretrained with that seed, `seeds/SEED` below --pretrained",
     )
     _device(finetune)
     _training(finetune)
 
-    lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same features")
+    lightgbm = _command(commands, "lightgbm", _lightgbm, "fit LightGBM on counts of the same events")
     _paths(lightgbm, "labels", "seqset", "vocab", "out", "predictions")
     _seeds(lightgbm)
 
-    yardsticks = _command(
-        commands, "yardsticks", _yardsticks, "fit the other models NEST is compared with on a cohort"
-    )
+    yardsticks = _command(commands, "yardsticks", _yardsticks, "fit the other baselines of a cohort")
     _paths(yardsticks, "labels", "seqset", "vocab", "pretrained", "boosted", "out", "predictions")
     yardsticks.add_argument(
         "--which",
+        dest="yardstick_set",
         choices=("default", "all"),
         default="default",
-        help="default: the logistic regression; all: LightGBM under NEST's context and on roll-ups too",
+        help="baselines to fit; default: the logistic regression; all: also LightGBM on NEST's context and on roll-ups",
     )
     yardsticks.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
 
     removals = _command(
-        commands, "removals", _removals, "ask what a fine-tuned model loses when events are taken out"
+        commands,
+        "removals",
+        _removals,
+        "measure what a fine-tuned model loses when events are removed from its input",
     )
     _paths(removals, "model", "labels", "seqset", "out")
     removals.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
     _device(removals)
 
     audit = _command(
-        commands, "audit", _audit, "ask whether what a cohort's models see could tell the outcome"
+        commands, "audit", _audit, "check whether the input of a cohort's models could reveal the outcome"
     )
     _paths(audit, "labels", "seqset", "vocab", "out")
     audit.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
 
     predict = _command(commands, "predict", _predict, "score new patients with a fine-tuned model")
-    _paths(predict, "model", "seqset", "out")
+    _paths(predict, "model", "seqset")
+    predict.add_argument("--out", type=Path, required=True, help="Parquet file to write the predictions to")
     predict.set_defaults(out_is_file=True)
     predict.add_argument(
         "--index",
         type=Path,
-        help="whom to score when: Parquet or CSV with subject_id, encounter_id, predict_at; left out: each patient's "
-        "last stay, at the time the task predicts",
+        help="table of the stays to score, Parquet or CSV with subject_id, encounter_id and predict_at (default: each "
+        "patient's last stay, at the task's prediction time)",
     )
     predict.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
     _device(predict)
 
     next_set = _command(
-        commands, "next-set", _next_set, "score a pretrained model on test subjects' next sets"
+        commands, "next-set", _next_set, "score a pretrained model on the next sets of test patients"
     )
     _paths(next_set, "model", "seqset", "subjects", "vocab", "out")
     next_set.add_argument(
         "--target",
         choices=("last_visible", "held_out"),
         default="last_visible",
-        help="which set of each patient is to be predicted",
+        help="set of each patient to predict (default: last_visible)",
     )
-    next_set.add_argument("--raw", type=Path, help="the folder of `held_out`; read for that target alone")
+    next_set.add_argument(
+        "--raw", type=Path, help="folder of the `held_out` file; needed for --target held_out"
+    )
     next_set.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
     _device(next_set)
 
-    report = _command(commands, "report", _report, "one page over every model of some cohorts")
+    report = _command(commands, "report", _report, "write a page on all models of some cohorts")
     _paths(report, "root", "out")
     report.add_argument(
-        "--cohorts", type=lambda names: names.split(","), required=True, help="their names, between commas"
+        "--cohorts",
+        type=lambda names: names.split(","),
+        required=True,
+        help="names of the cohorts, separated by commas",
     )
-    report.add_argument(
-        "--preset", required=True, help="the preset the models were made under, named on the page"
-    )
+    report.add_argument("--preset", required=True, help=PRESET)
 
     cohort_report = _command(
-        commands, "cohort-report", _cohort_report, "one page over the models of one cohort"
+        commands, "cohort-report", _cohort_report, "write a page on the models of one cohort"
     )
     _paths(cohort_report, "root", "out")
-    cohort_report.add_argument("--cohort", required=True, help="its name")
-    cohort_report.add_argument(
-        "--preset", required=True, help="the preset the models were made under, named on the page"
-    )
-    return top
+    cohort_report.add_argument("--cohort", required=True, help="name of the cohort")
+    cohort_report.add_argument("--preset", required=True, help=PRESET)
+    return main_parser
 
 
 def _command(commands: argparse._SubParsersAction, name: str, run: Callable[..., None], text: str):
@@ -166,7 +176,14 @@ def _command(commands: argparse._SubParsersAction, name: str, run: Callable[...,
 
 def _paths(command: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
-        command.add_argument(f"--{name}", type=Path, required=True, help=PATHS[name])
+        command.add_argument(
+            f"--{name}",
+            dest=DESTINATIONS.get(name),
+            metavar=name.upper(),
+            type=Path,
+            required=True,
+            help=PATHS[name],
+        )
 
 
 def _seeds(command: argparse.ArgumentParser) -> None:
@@ -175,8 +192,8 @@ def _seeds(command: argparse.ArgumentParser) -> None:
         "--seeds",
         type=_seed_list,
         metavar="SEED,SEED,…",
-        help="seeds to train with, one model each, such as 42,123; the first lies in --out, each other in `seeds/SEED` "
-        "below it",
+        help="seeds to train one model each with, such as 42,123; the first model is written to --out, the others to "
+        "`seeds/SEED` below it",
     )
 
 
@@ -197,16 +214,22 @@ def _or_refuse(read: Callable[[str], T], text: str) -> T:
 
 def _device(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one"
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="device to run on (default: auto, which is a GPU if there is one)",
     )
     command.add_argument(
         "--precision",
         choices=("auto", "32-true", "bf16-mixed", "16-mixed"),
         default="auto",
-        help="of the numbers; auto: as the device allows",
+        help="numerical precision (default: auto, the best the device supports)",
     )
     command.add_argument(
-        "--threads", type=int, default=2, help="of the CPU; part of what makes a run repeatable"
+        "--threads",
+        type=int,
+        default=2,
+        help="number of CPU threads (default: 2); results are repeatable with the same number",
     )
 
 
@@ -214,39 +237,40 @@ def _training(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--row-budget",
         type=int,
-        help="rows of a micro-batch: memory, not the result; without: as the recipe says",
+        help="number of rows in a micro-batch, which affects memory but not the result (default: the recipe's)",
     )
     command.add_argument(
-        "--lower-row-budget", action="store_true", help="halve it when memory runs out, and go on"
+        "--lower-row-budget", action="store_true", help="halve --row-budget and continue when memory runs out"
     )
     command.add_argument(
         "--seconds-between-states",
         type=float,
         default=30.0,
-        help="after which a training can be gone on with",
+        help="number of seconds between saved training states (default: 30)",
     )
     command.add_argument(
-        "--key", default="", help="of what it is made from; no state of another is gone on with"
+        "--key", default="", help="key of the inputs and code; saved states with another key are ignored"
     )
     command.add_argument(
         "--strategy",
         choices=("auto", "ddp", "fsdp"),
         default="auto",
-        help="under torchrun: ddp, every rank holds the weights, or fsdp, a part of them; auto: ddp",
+        help="distribution of the weights under torchrun; ddp: every rank holds all; fsdp: every rank holds a part "
+        "(default: auto, which is ddp)",
     )
-    command.set_defaults(trains=True)  # looks for a request to end, and saves its state
+    command.set_defaults(trains=True)  # it saves its state when asked to stop
 
 
-# Each imports what it needs itself: `--help` and a wrong flag should not wait for torch.
+# Each function imports its dependencies itself: `--help` and a wrong flag should not wait for torch.
 def _pretrain(*, model: str, **values) -> None:
     from nest_model.commands import pretrain as train
 
     options = take_options(PretrainingOptions, values)
 
-    def run(runtime: "Runtime", **more) -> None:
+    def run(runtime: "Runtime", **arguments) -> None:
         preset = preset_for(model, gpu=runtime.fabric.device.type != "cpu")
         changes = {"position": None, **options.changes(preset)}
-        train.pretrain_seeds(runtime=runtime, model=preset, **changes, **more)
+        train.pretrain_seeds(runtime=runtime, model=preset, **changes, **arguments)
 
     _train(run, options, **values)
 
@@ -266,7 +290,7 @@ def _finetune(*, pretraining_seeds: bool, **values) -> None:
 
 def _train(
     run: Callable[..., None],
-    changed: Options,
+    training_options: Options,
     *,
     device: str,
     precision: str,
@@ -285,7 +309,11 @@ def _train(
     fabric = launch_fabric(device, precision, threads=threads, strategy=strategy)
     run(
         runtime=Runtime(fabric, telemetry, stop, seconds_between_states, lower_row_budget),
-        recipe={"epochs": changed.epochs, "learning_rate": changed.learning_rate, "row_budget": row_budget},
+        recipe={
+            "epochs": training_options.epochs,
+            "learning_rate": training_options.learning_rate,
+            "row_budget": row_budget,
+        },
         **options,
     )
 

@@ -1,4 +1,4 @@
-"""Score new patients with a fine-tuned model: their shards, written with the model's own vocabulary."""
+"""The `predict` command: score new patients, whose shards use the vocabulary of the fine-tuned model."""
 
 import logging
 from pathlib import Path
@@ -34,33 +34,33 @@ def predict(
     """Write predictions/1 of a fine-tuned model for the patients of some shards.
 
     Args:
-        index: Parquet or CSV with subject_id, encounter_id (or index_encounter), predict_at and, where known,
-            label and split; None: the last set of each patient, at the time the task predicts.
+        index: Parquet or CSV with subject_id, encounter_id (or index_encounter), predict_at and optionally label and
+            split; None: each patient's last set, at the task's prediction time.
 
     Raises:
-        NestError: shards of another vocabulary, or an index that cannot be read.
+        NestError: the shards have another vocabulary, or the index cannot be read.
     """
     seqsets = SeqSets.read(seqset)
     classifier, card = checkpoint.load_classifier(model, vocab_sha256=seqsets.vocab_sha256)
     task = card.task
-    assert task is not None  # load_classifier has seen to it
+    assert task is not None  # load_classifier checks it
     rows = last_sets(seqsets, task) if index is None else read_index(index, task)
     module = fabric.setup_module(classifier)
-    # of all patients: how many are left out may be a small count
+    # counts all patients, because the number left out may be a small count
     total = len(seqsets.subject_offsets) - 1 if index is None else len(rows)
     progress = telemetry.progress("predict", total=total, unit="patients" if index is None else "rows")
-    scored = [np.empty((0, 1 if task.label_type == "bool" else len(task.classes)), np.float32)]
+    probability_chunks = [np.empty((0, 1 if task.label_type == "bool" else len(task.classes)), np.float32)]
     for first in range(0, len(rows), _EXAMPLES_PER_CHUNK):
         chunk = slice(first, first + _EXAMPLES_PER_CHUNK)
-        who = (rows.subject_id[chunk], rows.encounter_id[chunk], rows.predict_at_us[chunk])
-        chosen, _ = limit_context(
-            select(seqsets, task.features, *who),
+        stays = (rows.subject_id[chunk], rows.encounter_id[chunk], rows.predict_at_us[chunk])
+        selection, _ = limit_context(
+            select(seqsets, task.features, *stays),
             max_sets=card.model.max_sets,
             max_set_rows=card.model.max_set_rows,
         )
-        logits = score(module, seqsets, chosen, fabric, row_budget=ROW_BUDGET)
-        scored.append(probabilities(logits, task.label_type))
-        progress.advance(len(chosen))
+        logits = score(module, seqsets, selection, fabric, row_budget=ROW_BUDGET)
+        probability_chunks.append(probabilities(logits, task.label_type))
+        progress.advance(len(selection))
     write_predictions(
         out,
         task,
@@ -69,21 +69,21 @@ def predict(
         encounter_id=rows.encounter_id,
         predict_at_us=rows.predict_at_us,
         label=rows.label,
-        probability=np.concatenate(scored),
+        probability=np.concatenate(probability_chunks),
         split=rows.split,
     )
     progress.advance(total - len(rows))
     parts = shown_parts({"predictions": len(rows), "left_out": total - len(rows)})
-    exact = parts["predictions"] == f"{len(rows):,}"
-    telemetry.result({"predictions": len(rows)} if exact else {"patients": countable(total)})
+    is_exact = parts["predictions"] == f"{len(rows):,}"
+    telemetry.result({"predictions": len(rows)} if is_exact else {"patients": countable(total)})
     log.info("the predictions are in %s", out)
 
 
 def read_index(path: Path, task: Task) -> Labels:
-    """Read who to score from Parquet or CSV.
+    """Read the stays to score from a Parquet or CSV file.
 
     Raises:
-        InputError: it is not there, not readable, or lacks a column.
+        InputError: the file is missing or unreadable, or lacks a column.
     """
     table = _read(path)
     if "encounter_id" not in table.column_names and "index_encounter" in table.column_names:
@@ -93,7 +93,7 @@ def read_index(path: Path, task: Task) -> Labels:
     missing = [name for name in types if name not in table.column_names]
     if missing:
         raise InputError(
-            f"{path}: no column {', '.join(missing)}; an index has subject_id, encounter_id, predict_at."
+            f"{path}: no column {', '.join(missing)}; an index needs subject_id, encounter_id and predict_at."
         )
     types["label"] = predictions_schema(task.label_type).field("label").type
     columns = {
@@ -127,7 +127,9 @@ def _cast(path: Path, table: pa.Table, name: str, kind: pa.DataType) -> pa.Chunk
     try:
         cast = column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise InputError(f"{path}: column {name} is {column.type}, which does not read as {kind}.") from None
+        raise InputError(
+            f"{path}: column {name} is {column.type}, which cannot be converted to {kind}."
+        ) from None
     if nulls:
         raise InputError(
             f"{path}: column {name} is empty in {nulls:,} of {len(table):,} rows; fill or drop them."
@@ -136,10 +138,10 @@ def _cast(path: Path, table: pa.Table, name: str, kind: pa.DataType) -> pa.Chunk
 
 
 def last_sets(seqsets: SeqSets, task: Task) -> Labels:
-    """Choose each patient's last set and the time the task predicts there.
+    """Return each patient's last set with the task's prediction time.
 
-    Left out and counted: a patient still there (no end) where the task predicts at the end, and one who left
-    before the prediction (unless the task's clock is `time`: the paper keeps those).
+    Left out and counted: patients still in hospital (no end) if the task predicts at the end of the stay, and patients
+    who left before the prediction (unless the task's clock is `time`: the paper keeps those).
     """
     last = seqsets.subject_offsets[1:] - 1
     at_end = task.predict_anchor == "index.end"
@@ -147,24 +149,26 @@ def last_sets(seqsets: SeqSets, task: Task) -> Labels:
     anchor = end if at_end else seqsets.start_us[last]
     open_end = (end == NO_TIME) & at_end
     predict_at = add_months(np.where(open_end, 0, anchor), task.predict_months) + task.predict_offset_us
-    gone = (end != NO_TIME) & (predict_at > end) & (not at_end) & (task.features.clock == "available_at")
-    kept = ~(open_end | gone)
-    counts = {"kept": kept, "open_end": open_end, "gone": gone}
-    told = shown_parts({name: int(np.count_nonzero(rows)) for name, rows in counts.items()})
-    log.info(
-        "%s: scored: %s of %s patients; left out: %s still there, %s gone before the prediction",
-        task.cohort,
-        told["kept"],
-        shown_count(len(last)),
-        told["open_end"],
-        told["gone"],
+    left_before = (
+        (end != NO_TIME) & (predict_at > end) & (not at_end) & (task.features.clock == "available_at")
     )
-    chosen = last[kept]
+    is_scored = ~(open_end | left_before)
+    counts = {"kept": is_scored, "open_end": open_end, "gone": left_before}
+    shown_counts = shown_parts({name: int(np.count_nonzero(rows)) for name, rows in counts.items()})
+    log.info(
+        "%s: scored %s of %s patients; left out %s still in hospital and %s who left before the prediction",
+        task.cohort,
+        shown_counts["kept"],
+        shown_count(len(last)),
+        shown_counts["open_end"],
+        shown_counts["gone"],
+    )
+    sets = last[is_scored]
     return Labels(
         task=task,
-        subject_id=seqsets.subject_id[chosen],
-        encounter_id=seqsets.encounter_id[chosen],
-        predict_at_us=predict_at[kept],
+        subject_id=seqsets.subject_id[sets],
+        encounter_id=seqsets.encounter_id[sets],
+        predict_at_us=predict_at[is_scored],
         label=None,
-        split=np.full(len(chosen), "new", dtype=object),
+        split=np.full(len(sets), "new", dtype=object),
     )

@@ -1,4 +1,4 @@
-"""Pretraining as a command: from shards to a model's folder."""
+"""The `pretrain` command: from shards to a model's folder."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ log = logging.getLogger("nest")
 
 
 def pretrain_seeds(*, seeds: Sequence[int], out: Path, runtime: Runtime, **values: Any) -> None:
-    """Pretrain with each seed, as `pretrain` does; of several, one that is trained already is not trained again."""
+    """Pretrain with each seed as `pretrain` does; with several seeds, skip those already trained."""
     fabric = runtime.fabric
     skip_finished = fabric.broadcast(len(seeds) > 1 or bool(list_other_seeds(out)))
 
@@ -45,7 +45,7 @@ def pretrain_seeds(*, seeds: Sequence[int], out: Path, runtime: Runtime, **value
             **values,
         )
 
-    # a pretraining predicts nothing, and no file is there
+    # a pretraining writes no predictions; the path is only a placeholder
     train_seeds(
         train, seeds, out, out / "predictions.parquet", runtime.telemetry, writes=fabric.is_global_zero
     )
@@ -69,21 +69,21 @@ def pretrain(
     """Pretrain a model and write its folder: weights, config, card, `metrics.json`.
 
     Args:
-        model: "tiny", "paper", or "auto" (tiny on a CPU, paper on a GPU).
-        position: the config's `cse_position`; None: as the model's preset says.
-        recipe: what is other than in the preset's own; None: as there.
-        key: of what the caller knows it to be made from, the code among it; no state of another is gone on with.
-        skip_finished: leave a model alone that this very training wrote to its end.
-        changes: of the preset's model config.
+        model: a preset, or "auto" (tiny on a CPU, paper on a GPU).
+        position: the config's `cse_position`; None: the preset's.
+        recipe: changes to the preset's recipe; None keeps the preset's value.
+        key: the caller's key of inputs and code; saved states with another key are ignored.
+        skip_finished: skip a model that an identical training has already finished.
+        changes: changes to the preset's model config.
 
     Returns:
-        Its validation metrics and epochs; on other ranks than the first {}.
+        The validation metrics and epochs; {} on ranks other than the first.
 
     Raises:
-        NestError: inputs that do not belong together, or a disk that is full.
-        Stopped: asked to end; the state is saved.
+        NestError: the inputs do not belong together, or the disk is full.
+        Stopped: a request to stop came; the state is saved.
     """
-    began, fabric = time.monotonic(), runtime.fabric
+    start_time, fabric = time.monotonic(), runtime.fabric
     if model == "auto":
         model = "tiny" if fabric.device.type == "cpu" else "paper"
     patients = PretrainingPatients.read(seqset, subjects)
@@ -91,60 +91,69 @@ def pretrain(
         changes["cse_position"] = position
     tokens = read_tokens(vocab, patients.seqsets.vocab_sha256)
     config = ModelConfig.preset(model, len(tokens), **changes)
-    chosen = PRETRAINING[model].for_examples(len(patients.train)).with_changes(**recipe)
+    recipe_used = PRETRAINING[model].for_examples(len(patients.train)).with_changes(**recipe)
     torch.manual_seed(seed)
-    code_groups = CodeGroups.of(tokens) if chosen.shares_embeddings else None
-    trainee = Pretraining(patients, config, chosen, runtime, code_groups, MeasuredItems.of(tokens).item)
-    for sentence in (foreseen := trainee.warnings):
+    code_groups = CodeGroups.of(tokens) if recipe_used.shares_embeddings else None
+    training_task = Pretraining(patients, config, recipe_used, runtime, code_groups, MeasuredItems.of(tokens).item)
+    for sentence in (early_warnings := training_task.warnings):
         log.warning("%s", sentence)
-    key_of_run = run_key(config, chosen, seed, patients, key)
+    key_of_run = run_key(config, recipe_used, seed, patients, key)
     outputs = [out / name for name in checkpoint.FILES]
     states = StateFolder(out / "state", key_of_run)
     if skip_finished and (content := finished_metrics(out, key_of_run, outputs, fabric)):
-        log.info("seed %d is pretrained already", seed)
+        log.info("seed %d is already pretrained", seed)
         if fabric.is_global_zero:
-            states.clear()  # of a run that was killed between its last file and this
+            states.clear()  # left by a run that was killed just before this line
         result = _result(content)
         runtime.telemetry.result(result)
         return result
     log.info(
-        "pretraining %s (%.2f M weights) on %s", model, trainee.num_parameters / 1e6, trainee.context_summary
+        "pretraining %s (%.2f M weights) on %s",
+        model,
+        training_task.num_parameters / 1e6,
+        training_task.context_summary
+    ,
     )
-    reached, module = fit(trainee, chosen, runtime, seed=seed, states=states)
+    progress, module = fit(training_task, recipe_used, runtime, seed=seed, states=states)
 
     metrics = within_memory(
-        lambda: {**trainee.evaluate(module)[0], **trainee.set_prediction(module)}, trainee, runtime
+        lambda: {**training_task.evaluate(module)[0], **training_task.set_prediction(module)},
+        training_task,
+        runtime,
     )
-    summary = trainee.summary(chosen, seed, reached) | {"preset": model, "device": fabric.device.type}
+    summary = training_task.summary(recipe_used, seed, progress) | {
+        "preset": model,
+        "device": fabric.device.type,
+    }
     card = checkpoint.ModelCard(config, patients.seqsets.vocab_sha256, summary)
-    weights = trainee.whole_weights()
+    weights = training_task.whole_weights()
     if not fabric.is_global_zero:
         return {}
-    beside_guesses = trainee.compare_with_guesses(metrics)
-    judged = (
-        beside_guesses["not_judged"] if len(patients.val) else []
+    guess_comparison = training_task.compare_with_guesses(metrics)
+    not_judged = (
+        guess_comparison["not_judged"] if len(patients.val) else []
     )  # without them it was said at the start
-    for sentence in [*judged, *beside_guesses["not_learnt"]]:
-        if sentence not in foreseen:
+    for sentence in [*not_judged, *guess_comparison["not_learnt"]]:
+        if sentence not in early_warnings:
             log.warning("%s", sentence)
-    checkpoint.save(out, weights, card, pretrained_readme(card, metrics, **beside_guesses))
-    content = {"validation": metrics, **beside_guesses, **summary, "history": reached.history}
+    checkpoint.save(out, weights, card, pretrained_readme(card, metrics, **guess_comparison))
+    content = {"validation": metrics, **guess_comparison, **summary, "history": progress.history}
     write_json(out / "metrics.json", content | run_record(key_of_run, outputs))
     states.clear()
     result = _result(content)
-    runtime.telemetry.result(result, seconds=round(time.monotonic() - began, 1))
+    runtime.telemetry.result(result, seconds=round(time.monotonic() - start_time, 1))
     return result
 
 
 def _result(content: Mapping[str, Any]) -> dict[str, float]:
-    """Return the few numbers of a result line, of what `metrics.json` holds."""
+    """Return the numbers of a result line from the content of `metrics.json`."""
     return content["validation"] | {"epochs": len(content["history"])}
 
 
 def run_key(
     config: ModelConfig, recipe: Recipe, seed: int, patients: PretrainingPatients, key: str = ""
 ) -> str:
-    """Return what a saved state must agree on with the run that would go on from it."""
+    """Return a hash of everything a saved state and the run resuming from it must have in common."""
     digest = hashlib.sha256(config.to_json().encode())
     digest.update(json.dumps([recipe.result_fields(), seed, key]).encode())
     digest.update(patients.seqsets.content_sha256().encode())

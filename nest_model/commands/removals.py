@@ -1,9 +1,9 @@
-"""What a task's model loses when events are taken out of what it sees: kind by kind, and by when they were.
+"""The `removals` command: what a task's model loses when events are removed from its input, by kind and by recency.
 
-The model stays as it was trained; only the examples it scores change. A set that becomes empty stays, as its [CLS] with
-its place in time: that there was a stay is no event. Nothing comes in for what goes out, so nothing later than the
-prediction, and nothing that the context had left out, is seen. Beside each loss stands the loss of as many events taken
-out at random of the same examples: what seeing less costs, whatever it is.
+The model is not trained again; only the examples it scores change. A set that becomes empty stays as its [CLS] with its
+position: the stay itself is not an event. Removed events are not replaced, so the model sees nothing later than the
+prediction and nothing that its context had left out. Each loss is compared with the loss of removing as many events at
+random from the same examples: the cost of seeing fewer events of any kind.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from nest_model.data.selection import Selection, keep_events
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.bootstrap import SEED, Resamples
 from nest_model.evaluation.metrics import SPLIT, Score, combine
-from nest_model.evaluation.metrics import score as judge
+from nest_model.evaluation.metrics import score as score_predictions
 from nest_model.model import checkpoint
 from nest_model.model.classifier import Classifier, probabilities
 from nest_model.training.finetuning_task import select_examples
@@ -33,20 +33,23 @@ METRICS = ("auroc", "average_precision")
 LAST_SET, EARLIER_SETS = "last set", "earlier sets"
 ROW_BUDGET = 8_192
 MOST_EXAMPLES = 4_096
-"""Of the test rows; of more, so many by chance."""
+"""Most test rows scored; of more, a random sample of this size."""
 
 
 def run(*, model: Path, labels: Path, seqset: Path, out: Path, fabric: Fabric, telemetry: Telemetry) -> None:
-    """Write `out`/removals.json, see `removals`, of a fine-tuned model on the test rows of its labels.
+    """Write the result of `removals` for a fine-tuned model on the test rows of its labels to `out`/removals.json.
 
     Raises:
-        NestError: no fine-tuned model there, or inputs that do not belong together.
+        NestError: `model` has no fine-tuned model, or the inputs do not belong together.
     """
     seqsets = SeqSets.read(seqset)
     classifier, _ = checkpoint.load_classifier(model, vocab_sha256=seqsets.vocab_sha256)
-    found = removals(classifier, Labels.read(labels), seqsets, fabric, telemetry)
-    write_json(out / "removals.json", found)
-    losses = {one["name"].replace(" ", "_"): one["loss"]["auroc"]["value"] for one in found["removals"]}
+    results = removals(classifier, Labels.read(labels), seqsets, fabric, telemetry)
+    write_json(out / "removals.json", results)
+    losses = {
+        removal["name"].replace(" ", "_"): removal["loss"]["auroc"]["value"]
+        for removal in results["removals"]
+    }
     telemetry.result(
         {f"auroc_lost_without_{name}": value for name, value in losses.items() if value is not None}
     )
@@ -55,13 +58,13 @@ def run(*, model: Path, labels: Path, seqset: Path, out: Path, fabric: Fabric, t
 def removals(
     classifier: Classifier, labels: Labels, seqsets: SeqSets, fabric: Fabric, telemetry: Telemetry
 ) -> dict[str, Any]:
-    """Return the model's scores on test rows, and what it loses of them without each part of the events.
+    """Return the model's scores on test rows, and their loss without each part of the events.
 
-    A part that fewer than eleven patients have anything of is left out; intervals are of the same resampled patients.
+    Parts that fewer than eleven patients have are left out; all intervals use the same resampled patients.
 
     Returns:
-        `scores` on all events; `removals`: of each part its `name`, its `share` of all events, and by metric the
-        `loss` without it, the loss without as many events `at_random`, and the first less the second, `beyond`.
+        `scores` on all events; `removals`: for each part its `name`, its `share` of all events, and by metric the
+        `loss` without it, the loss without as many events `at_random`, and `beyond`, their difference.
     """
     selection, _ = select_examples(labels, seqsets, classifier.encoder)
     rows = _test_rows(labels)
@@ -76,29 +79,29 @@ def removals(
     passes = 1 + 2 * len(parts)
     progress = telemetry.progress("removals", total=passes, unit="passes")
 
-    def judged(chosen: Selection) -> dict[str, Score]:
-        logits = score(module, seqsets, chosen, fabric, row_budget=ROW_BUDGET)
-        predicted = _predictions(labels, probabilities(logits, labels.task.label_type))
+    def scores_on(remaining: Selection) -> dict[str, Score]:
+        logits = score(module, seqsets, remaining, fabric, row_budget=ROW_BUDGET)
+        predictions = _predictions(labels, probabilities(logits, labels.task.label_type))
         progress.advance(1)
-        return judge(predicted, resamples, metrics=METRICS)
+        return score_predictions(predictions, resamples, metrics=METRICS)
 
-    whole = judged(selection)
-    found = [
+    full_scores = scores_on(selection)
+    losses = [
         {
             "name": name,
             "share": round(float(events.mean()), 2),
             **_losses(
-                whole,
-                judged(keep_events(selection, ~events)),
-                judged(keep_events(selection, ~_as_many(selection, events, place))),
+                full_scores,
+                scores_on(keep_events(selection, ~events)),
+                scores_on(keep_events(selection, ~_random_events(selection, events, place))),
             ),
         }
         for place, (name, events) in enumerate(parts.items())
     ]
     progress.report()
     return {
-        "scores": {metric: one.json() for metric, one in whole.items()},
-        "removals": found,
+        "scores": {metric: metric_score.json() for metric, metric_score in full_scores.items()},
+        "removals": losses,
     }
 
 
@@ -108,7 +111,7 @@ def _test_rows(labels: Labels) -> np.ndarray:
 
 
 def _parts(selection: Selection, seqsets: SeqSets) -> dict[str, np.ndarray]:
-    """Return bool [kept] of each part: the kinds of event, and the set an example ends with or those before it."""
+    """Return a mask bool [events] per part: the kinds of event, the last set of an example, and the earlier sets."""
     kinds = selection.values(seqsets.kinds)
     in_last_set = np.isin(selection.pair_of_event, selection.set_offsets[1:] - 1)
     by_kind = {kind: kinds == code for code, kind in enumerate(KINDS)}
@@ -116,7 +119,7 @@ def _parts(selection: Selection, seqsets: SeqSets) -> dict[str, np.ndarray]:
 
 
 def _patients(selection: Selection, events: np.ndarray, subject_id: np.ndarray) -> int:
-    """Count the patients who have any of these events, bool [kept]."""
+    """Return how many patients have any of these events, bool [events]."""
     return len(np.unique(subject_id[_example_of_event(selection)[events]]))
 
 
@@ -124,11 +127,11 @@ def _example_of_event(selection: Selection) -> np.ndarray:
     return selection.example_of_pair[selection.pair_of_event]
 
 
-def _as_many(selection: Selection, events: np.ndarray, place: int) -> np.ndarray:
-    """Return bool [kept]: as many events of each example as these are, drawn by chance from all it has."""
+def _random_events(selection: Selection, events: np.ndarray, place: int) -> np.ndarray:
+    """Return a mask bool [events] of as many random events of each example as `events` marks there."""
     example = _example_of_event(selection)
-    chance = np.random.default_rng([SEED, place]).random(len(events))
-    order = np.lexsort((chance, example))
+    draw = np.random.default_rng([SEED, place]).random(len(events))
+    order = np.lexsort((draw, example))
     first = np.searchsorted(example, np.arange(len(selection)))
     rank = np.empty(len(events), dtype=np.int64)
     rank[order] = np.arange(len(events)) - first[example[order]]
@@ -150,13 +153,19 @@ def _predictions(labels: Labels, probability: np.ndarray) -> Predictions:
 
 
 def _losses(
-    whole: Mapping[str, Score], without: Mapping[str, Score], at_random: Mapping[str, Score]
+    full_scores: Mapping[str, Score], reduced_scores: Mapping[str, Score], random_scores: Mapping[str, Score]
 ) -> dict[str, dict[str, Any]]:
-    """Return by metric what is lost, what is lost at random, and how much more the first is."""
-    pairs = {"loss": (whole, without), "at_random": (whole, at_random), "beyond": (at_random, without)}
+    """Return by metric the loss, the loss at random, and their difference."""
+    pairs = {
+        "loss": (full_scores, reduced_scores),
+        "at_random": (full_scores, random_scores),
+        "beyond": (random_scores, reduced_scores),
+    }
     return {
-        name: {metric: combine([more[metric], less[metric]], _difference).json() for metric in METRICS}
-        for name, (more, less) in pairs.items()
+        name: {
+            metric: combine([minuend[metric], subtrahend[metric]], _difference).json() for metric in METRICS
+        }
+        for name, (minuend, subtrahend) in pairs.items()
     }
 
 

@@ -1,1 +1,1 @@
-"""Next-set prediction: what will the next basket hold? NEST asked by an appended query set, beside plain counting."""
+"""Next-set prediction: what the next basket holds, predicted by NEST from an appended query set and by counting."""

@@ -1,4 +1,4 @@
-"""Next-set scores as people read them: a table with intervals, and the same as a picture."""
+"""Next-set scores as a table with intervals and as a figure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,12 +17,12 @@ PANELS = dict(zip(METRICS, ("Recall@10", "NDCG@10"), strict=True))
 
 
 def rows(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return one row per model: each metric with its 95 % interval, and how much it is beyond the yardstick's."""
+    """Return one row per model: each metric with its 95 % interval, and the difference to the baseline."""
     table = []
     for name, words in WORDS.items():
-        scores, beyond = metrics["models"][name], metrics["models"].get(f"{name}_less_{YARDSTICK}")
+        scores, difference = metrics["models"][name], metrics["models"].get(f"{name}_less_{YARDSTICK}")
         row = {"": words} | {PANELS[metric]: _with_interval(scores[metric], ".3f") for metric in METRICS}
-        differs = _with_interval(beyond["recall_at_10"], "+.3f") if beyond else "–"
+        differs = _with_interval(difference["recall_at_10"], "+.3f") if difference else "–"
         table.append(row | {"Recall@10 less the most frequent's": differs})
     return table
 
@@ -34,7 +34,7 @@ def _with_interval(score: Mapping[str, float | None], form: str) -> str:
 
 
 def overview(metrics: Mapping[str, Any]) -> bytes:
-    """Return the scores as a PNG: a dot and its interval for each model, one panel per metric."""
+    """Return the scores as a PNG: a dot with its interval for each model, one panel per metric."""
     lines = [
         {"task": words, ("most_frequent" if name == YARDSTICK else "nest"): metrics["models"][name]}
         for name, words in WORDS.items()

@@ -1,6 +1,6 @@
-"""A question as the model was taught to read one: a set of which only [CLS] and one [MASK] row are there.
+"""Query sets in the form the model was trained on: a set with only a [CLS] row and one [MASK] row.
 
-The set asked for is appended to the history as a masked set; its tokens are nowhere in the batch, so they cannot leak.
+The set to predict is appended to the history as a masked set; its tokens are not in the batch, so they cannot leak.
 """
 
 import math
@@ -20,22 +20,22 @@ from nest_model.training.telemetry import Progress
 from schemas.tables.vocab import MASK
 
 READOUTS = ("cls", "mask", "head")
-"""The tied token head at the query's [CLS] and [MASK] rows, as the paper reads them, and the set head at its [CLS]."""
+"""The tied token head at the query's [CLS] and [MASK] rows, as in the paper, and the set head at its [CLS]."""
 
 _LOGITS_AT_ONCE = 32_000_000
 
 
 def with_queries(batch: PackedBatch, max_set_rows: int) -> PackedBatch:
-    """Put a [MASK] row, standing for `max_set_rows` - 1, into each subject's last set, which is empty."""
+    """Insert a [MASK] row, standing for `max_set_rows` - 1 rows, into each subject's last set, which is empty."""
     lengths = batch.set_offsets.diff()
     last = batch.subject_offsets[1:] - 1
     lengths[last] += 1
     set_offsets = offsets(lengths)
     queries = set_offsets[last] + 1
-    is_old = torch.ones(int(set_offsets[-1]), dtype=torch.bool).index_fill(0, queries, False)
+    is_original = torch.ones(int(set_offsets[-1]), dtype=torch.bool).index_fill(0, queries, False)
 
     def with_rows(column: Tensor, value: float) -> Tensor:
-        return torch.full((len(is_old),), value, dtype=column.dtype).masked_scatter(is_old, column)
+        return torch.full((len(is_original),), value, dtype=column.dtype).masked_scatter(is_original, column)
 
     return replace(
         batch,
@@ -56,21 +56,23 @@ def guess(
     *,
     row_budget: int,
 ) -> dict[str, Tensor]:
-    """Return the likeliest tokens of each question's set, i64 [questions, K], read at its [CLS] and its [MASK] row."""
+    """Return by readout the likeliest tokens of each question's set, i64 [questions, K]."""
     model = model.to(fabric.device).eval()
-    found: dict[str, list[Tensor]] = {name: [] for name in READOUTS}
+    tokens_by_readout: dict[str, list[Tensor]] = {name: [] for name in READOUTS}
     per_call = max(1, _LOGITS_AT_ONCE // model.config.vocab_size)
     for run in micro_batches(history.rows, row_budget):
-        chosen = history.take(np.arange(run.start, run.stop))
-        batch = with_queries(pack(seqsets, chosen, model.config), model.config.max_set_rows).to(fabric.device)
+        selection = history.take(np.arange(run.start, run.stop))
+        batch = with_queries(pack(seqsets, selection, model.config), model.config.max_set_rows).to(
+            fabric.device
+        )
         with fabric.autocast():
-            asked = batch.cls_rows[batch.subject_offsets[1:] - 1]
-            read = model.read(batch, torch.cat([asked, asked + 1]))
-            places = torch.stack(read.place.chunk(2), dim=1)
+            query_rows = batch.cls_rows[batch.subject_offsets[1:] - 1]
+            outputs = model.read(batch, torch.cat([query_rows, query_rows + 1]))
+            places = torch.stack(outputs.place.chunk(2), dim=1)
             for part in places.split(per_call):
-                cls, mask = (read.hidden_states[at] for at in part.unbind(1))
+                cls, mask = (outputs.hidden_states[at] for at in part.unbind(1))
                 logits = (model.token_logits(cls), model.token_logits(mask), model.msm_logits(cls))
                 for name, row in zip(READOUTS, logits, strict=True):
-                    found[name].append(top_tokens(row.float()).cpu())
-        progress.advance(len(chosen))
-    return {name: torch.cat(parts) for name, parts in found.items()}
+                    tokens_by_readout[name].append(top_tokens(row.float()).cpu())
+        progress.advance(len(selection))
+    return {name: torch.cat(parts) for name, parts in tokens_by_readout.items()}

@@ -1,6 +1,6 @@
-"""Scores next-set prediction on the test subjects: NEST's readouts beside the yardstick, with the same history.
+"""Score next-set prediction on the test subjects: NEST's readouts and the counting baseline, on the same history.
 
-As for any task, under eleven users there is no score at all: that of a few gives the few away.
+As for any task, there is no score for under eleven users: a score of so few would disclose them.
 """
 
 from pathlib import Path
@@ -47,15 +47,15 @@ def score_next_sets(
     fabric: Fabric,
     telemetry: Telemetry,
 ) -> None:
-    """Write `metrics.json`: Recall@10 and NDCG@10 of each model, and NEST less the yardstick, user by user.
+    """Write `metrics.json`: Recall@10 and NDCG@10 of each model, and NEST minus the baseline, paired by user.
 
     Args:
-        model: a pretrained one.
-        target: which set is asked for.
-        raw: the folder of `held_out`; read under that target alone.
+        model: the folder of a pretrained model.
+        target: which set to predict.
+        raw: the folder of `held_out`; read only for that target.
 
     Raises:
-        NestError: inputs that do not belong together, or nobody to ask.
+        NestError: the inputs do not belong together, or no user has a set to predict.
     """
     seqsets = SeqSets.read(seqset)
     encoder, card = checkpoint.load_pretrained(model, vocab_sha256=seqsets.vocab_sha256)
@@ -64,46 +64,49 @@ def score_next_sets(
         raise NestError(
             f"{vocab}: not the vocabulary the shards were written with; materialize the shards again."
         )
-    asked = _questions(seqsets, subjects, words, card.model.vocab_size, target, raw)
+    questions = _questions(seqsets, subjects, words, card.model.vocab_size, target, raw)
     limits = {"max_sets": card.model.max_sets, "max_set_rows": card.model.max_set_rows}
-    history, cut = limit_context(asked.history, **limits)
-    progress = telemetry.progress("next sets", total=len(asked), unit="users")
+    history, truncation = limit_context(questions.history, **limits)
+    progress = telemetry.progress("next sets", total=len(questions), unit="users")
     guesses = {
         f"nest_{name}": tokens
         for name, tokens in guess(encoder, seqsets, history, fabric, progress, row_budget=ROW_BUDGET).items()
     }
     counts = _train_counts(words, card.model.vocab_size)
     guesses[YARDSTICK] = torch.from_numpy(most_frequent(seqsets, history, counts, K))
-    scores = compare(guesses, asked)
+    scores = compare(guesses, questions)
     content = {
         "target": target,
-        "users": shown(len(asked)),
-        "left_out": {reason: shown(count) for reason, count in asked.left_out.items()},
+        "users": shown(len(questions)),
+        "left_out": {reason: shown(count) for reason, count in questions.left_out.items()},
         "k": K,
-        "sets_cut_share": round(cut.sets_share, 6),
-        "models": {name: {metric: one.json() for metric, one in of.items()} for name, of in scores.items()},
+        "sets_cut_share": round(truncation.sets_share, 6),
+        "models": {
+            name: {metric: metric_score.json() for metric, metric_score in metric_scores.items()}
+            for name, metric_scores in scores.items()
+        },
     }
     write_json(out / "metrics.json", content)
     telemetry.result(
         {
-            f"{name}_{metric}": one.value
-            for name, of in scores.items()
-            for metric, one in of.items()
-            if one.value is not None
+            f"{name}_{metric}": metric_score.value
+            for name, metric_scores in scores.items()
+            for metric, metric_score in metric_scores.items()
+            if metric_score.value is not None
         }
     )
 
 
 def compare(
-    guesses: dict[str, torch.Tensor], asked: NextSets, *, least: int = SMALLEST_SHOWN
+    guesses: dict[str, torch.Tensor], questions: NextSets, *, min_users: int = SMALLEST_SHOWN
 ) -> dict[str, dict[str, Score]]:
-    """Return every metric of every model with its resamples of users, and of each NEST less the yardstick.
+    """Return every metric of every model with its resamples of users, and NEST's readouts minus the baseline.
 
     Args:
         guesses: model -> i64 [users, k].
-        least: users it takes for scores to be told.
+        min_users: fewest users for scores to be disclosed.
     """
-    truth = torch.from_numpy(asked.truth_subject), torch.from_numpy(asked.truth_token)
+    truth = torch.from_numpy(questions.truth_subject), torch.from_numpy(questions.truth_token)
     by_user: dict[str, dict[str, np.ndarray]] = {}
     for name, tokens in guesses.items():
         ranking = rank(tokens, *truth)
@@ -113,12 +116,15 @@ def compare(
         by_user[f"{name}_less_{YARDSTICK}"] = {
             metric: by_user[name][metric] - by_user[YARDSTICK][metric] for metric in METRICS
         }
-    if len(asked) < least:
+    if len(questions) < min_users:
         return {name: dict.fromkeys(METRICS, missing(TOO_FEW)) for name in by_user}
-    resamples = Resamples.of(asked.subject_id)
+    resamples = Resamples.of(questions.subject_id)
     return {
-        name: {metric: _mean(values, resamples, asked.subject_id) for metric, values in of.items()}
-        for name, of in by_user.items()
+        name: {
+            metric: _mean(values, resamples, questions.subject_id)
+            for metric, values in values_by_metric.items()
+        }
+        for name, values_by_metric in by_user.items()
     }
 
 
@@ -133,22 +139,22 @@ def _questions(
     seqsets: SeqSets, subjects: Path, words: pa.Table, vocab_size: int, target: str, raw: Path | None
 ) -> NextSets:
     table = read_table(subjects, SUBJECTS)
-    tested = table["subject_id"].filter(pc.equal(table["split"], SPLIT)).to_numpy()
-    rows = seqsets.subject_rows(tested)
+    test_subjects = table["subject_id"].filter(pc.equal(table["split"], SPLIT)).to_numpy()
+    rows = seqsets.subject_rows(test_subjects)
     if target == "last_visible":
-        asked = last_visible(seqsets, rows, vocab_size)
+        questions = last_visible(seqsets, rows, vocab_size)
     elif raw is None:
         raise NestError("--target held_out needs --raw, the folder that holds held_out.")
     else:
-        asked = held_out(seqsets, rows, raw, words, vocab_size)
-    if not len(asked):
-        raise NestError(f"{subjects}: no user of the test split has a set to be asked for and one before it.")
-    return asked
+        questions = held_out(seqsets, rows, raw, words, vocab_size)
+    if not len(questions):
+        raise NestError(f"{subjects}: no user of the test split has a set to predict and an earlier one.")
+    return questions
 
 
 def _train_counts(words: pa.Table, vocab_size: int) -> np.ndarray:
-    """Return how often each token was in what the vocabulary was fitted on, i64 [vocab_size]."""
-    numbered = words.filter(pc.is_valid(words["token_id"]))
+    """Return each token's count in the training split, i64 [vocab_size]."""
+    with_id = words.filter(pc.is_valid(words["token_id"]))
     counts = np.zeros(vocab_size, dtype=np.int64)
-    counts[numbered["token_id"].to_numpy().astype(np.int64)] = numbered["count_train"].to_numpy()
+    counts[with_id["token_id"].to_numpy().astype(np.int64)] = with_id["count_train"].to_numpy()
     return counts

@@ -239,7 +239,7 @@ def test_training_rows_too_few_for_any_column_are_no_error(folder):
     out = fit(folder)
 
     assert json.loads((out / "not_trainable.json").read_text())["reason"] == (
-        "nothing to count in 20 training rows or more"
+        "no column has a count in at least 20 training rows"
     )
     assert not (out / "predictions.parquet").exists()
 

@@ -55,7 +55,7 @@ def tune(
     recipe=None,
 ) -> Path:
     finetune(
-        pretrained=pretrained,
+        pretrained_model=pretrained,
         labels=labels or world.labels,
         seqset=world.seqset,
         out=root / "model",

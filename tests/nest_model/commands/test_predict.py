@@ -65,8 +65,8 @@ def test_counts_under_eleven_are_not_told(tmp_path, caplog):
         last_sets(read_rows(tmp_path, ROWS), TASK)
 
     assert caplog.messages == [
-        "made_up: scored: withheld of < 11 patients; left out: withheld still there, "
-        "withheld gone before the prediction"
+        "made_up: scored withheld of < 11 patients; left out withheld still in hospital and "
+        "withheld who left before the prediction"
     ]
 
 
@@ -79,7 +79,8 @@ def test_a_small_number_left_out_does_not_follow_from_those_scored(tmp_path, cap
 
     assert len(rows) == 93
     assert caplog.messages == [
-        "made_up: scored: withheld of 100 patients; left out: withheld still there, 0 gone before the prediction"
+        "made_up: scored withheld of 100 patients; left out withheld still in hospital and 0 who left before the "
+        "prediction"
     ]
 
 

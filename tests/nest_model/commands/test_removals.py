@@ -55,7 +55,7 @@ def tuned(world, tmp_path_factory) -> Path:
     pretrained = root / "pretrained"
     pretrain_small(world, runtime(pretrained), pretrained, PRETRAINING["tiny"].with_changes(epochs=1))
     finetune(
-        pretrained=pretrained,
+        pretrained_model=pretrained,
         labels=world.labels,
         seqset=world.seqset,
         out=root / "model",
@@ -157,7 +157,7 @@ def test_events_at_random_are_as_many_of_each_example_and_any_of_them(world, tun
     selection, _ = select_examples(labels, seqsets, classifier.encoder)
     example = selection.example_of_pair[selection.pair_of_event]
     events = selection.values(seqsets.kinds) == LAB
-    drawn = [removals._as_many(selection, events, place) for place in (0, 1, 0)]
+    drawn = [removals._random_events(selection, events, place) for place in (0, 1, 0)]
 
     for one in drawn:
         np.testing.assert_array_equal(np.bincount(example[one]), np.bincount(example[events]))

@@ -122,7 +122,7 @@ def test_held_out_is_read_in_every_form(suffix: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("held_out.csv", b"order_id,product_id\n1,secret\n", "whole numbers"),
+        ("held_out.csv", b"order_id,product_id\n1,secret\n", "integer columns"),
         ("held_out.csv", b"order_id,product_id\n1,\n", "1 of 2 ids are missing"),
         ("held_out.csv", b"order_id\n1\n", "cannot be read"),
         ("held_out.csv", b"", "cannot be read"),
@@ -240,7 +240,7 @@ def test_scores_worked_by_hand_with_the_difference_user_by_user(tmp_path: Path):
     asked = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
     guesses = {"nest_mask": torch.tensor([[5, 6], [9, 8]]), "most_frequent": torch.tensor([[5, -1], [7, -1]])}
 
-    found = compare(guesses, asked, least=1)
+    found = compare(guesses, asked, min_users=1)
 
     recall = {name: of["recall_at_10"].value for name, of in found.items()}
     assert recall == {"nest_mask": 0.75, "most_frequent": 0.25, "nest_mask_less_most_frequent": 0.5}

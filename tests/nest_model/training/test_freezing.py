@@ -34,7 +34,7 @@ def pretrained(world, tmp_path_factory):
 def _finetuned(world, pretrained, out, freeze, **more):
     stop = more.pop("stop", None)
     finetune(
-        pretrained=pretrained,
+        pretrained_model=pretrained,
         labels=world.labels,
         seqset=world.seqset,
         out=out,

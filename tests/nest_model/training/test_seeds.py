@@ -62,7 +62,7 @@ def tune(world, pretrained, root, seeds, *, stop=None, pretraining_seeds=False, 
     finetune_seeds(
         seeds=seeds,
         pretraining_seeds=pretraining_seeds,
-        pretrained=pretrained,
+        pretrained_model=pretrained,
         labels=labels or world.labels,
         seqset=world.seqset,
         out=root / "model",

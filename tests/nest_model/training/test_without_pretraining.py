@@ -49,7 +49,7 @@ def pretrained(world, tmp_path_factory) -> Path:
 
 def tune(world, pretrained, root, *, start="fresh", stop=None, **more) -> Path:
     finetune(
-        pretrained=pretrained,
+        pretrained_model=pretrained,
         labels=world.labels,
         seqset=world.seqset,
         out=root / "model",
