@@ -1,1 +1,1 @@
-"""The leak audit: could what the models see tell the outcome? Light models on counts, no test row."""
+"""The leak audit: whether the models' input could reveal the outcome, by light models on counts, without test rows."""

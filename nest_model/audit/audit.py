@@ -1,4 +1,4 @@
-"""Audits one cohort: proofs of every prediction, suspects, and what each is worth to a score."""
+"""Audit one cohort: checks of every prediction, suspect features, and how much each raises the AUROC."""
 
 from pathlib import Path
 
@@ -19,14 +19,14 @@ from schemas.tables.leak_audit import LeakAudit
 def run(*, labels: Path, seqset: Path, vocab: Path, out: Path, seed: int, telemetry: Telemetry) -> None:
     """Write the leak audit of one cohort to `out`.
 
-    Its models are too small to be computed by two threads, which wait for each other on a busy machine.
+    One thread is used: the models are so small that several threads would only wait for each other.
 
     Raises:
-        NestError: inputs that do not belong together.
+        NestError: the inputs do not belong together.
     """
     seqsets, rows = SeqSets.read(seqset), Labels.read(labels)
     tokens = read_tokens(vocab, seqsets.vocab_sha256)
-    audit = LeakAudit(cohort=rows.task.cohort, judged="The cohort is empty: there is nothing to audit.")
+    audit = LeakAudit(cohort=rows.task.cohort, judged="The cohort is empty; there is nothing to audit.")
     if len(rows):
         cohort = _cohort(labels.with_name("cohort.lock.yaml"))
         suspects = Suspects.of(seqsets, rows, tokens, cohort, labels)
@@ -37,7 +37,7 @@ def run(*, labels: Path, seqset: Path, vocab: Path, out: Path, seed: int, teleme
 
 
 def _cohort(lock: Path) -> Cohort | None:
-    """Return the cohort the labels were derived by; None where it is not written beside them."""
+    """Return the cohort definition the labels were derived from; None if it is not beside them."""
     if not lock.exists():
         return None
     return Cohort.model_validate(yaml.safe_load(lock.read_text(encoding="utf-8"))["spec"])

@@ -1,4 +1,4 @@
-"""Codes that tell how a stay ended or how long it was: written when it was over, whatever time stands beside them."""
+"""Codes that reveal how a stay ended or how long it was; they are assigned after the stay, whatever their time."""
 
 import re
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class CodeList:
-    """A list of tokens that tell the outcome of the stay they are of, by a pattern of the whole token."""
+    """Tokens that reveal the outcome of their stay, given by a pattern of the whole token."""
 
     name: str
-    why: str
+    reason: str
     pattern: str
 
 
@@ -24,7 +24,7 @@ CODE_LISTS = (
     ),
     CodeList(
         "Palliative care",
-        "begins where no cure is hoped for, coded after the stay (Z51.5; V66.7)",
+        "begins when no cure is expected, coded after the stay (Z51.5; V66.7)",
         r"DX:(Z515|V667)",
     ),
     CodeList(
@@ -39,24 +39,24 @@ CODE_LISTS = (
     ),
     CodeList(
         "Autopsy, donation",
-        "done to the dead (CPT 88000 to 88099, 89.8; Z52.89)",
+        "performed after death (CPT 88000 to 88099, 89.8; Z52.89)",
         r"(PR:(880\d\d|898)|DX:Z5289)",
     ),
     CodeList(
         "Length of a treatment",
-        "says for how long, dated by the first day (ventilation over 96 hours: 5A1955Z; 96.72)",
+        "gives the duration but is dated by the first day (ventilation over 96 hours: 5A1955Z; 96.72)",
         r"PR:(5A1935Z|5A1945Z|5A1955Z|5A09[345]\w\w|5A1D[789]0Z|967[012])",
     ),
     CodeList(
         "How the stay ended",
-        "says that the patient died, or where they went",
+        "says that the patient died, or where they were discharged to",
         r"[A-Z]+:.*(?i:died|death|deceased|expired|morgue|autopsy|hospice|discharge).*|PR:9923[89]",
     ),
 )
-"""For outcomes of the index stay that are predicted before its end."""
+"""Checked for outcomes of the index stay that are predicted before its end."""
 
 
-def tokens_of(codes: CodeList, tokens: Sequence[str]) -> np.ndarray:
-    """Return the ids of the tokens of a list; `tokens` in the order of their ids."""
+def token_ids(codes: CodeList, tokens: Sequence[str]) -> np.ndarray:
+    """Return the ids of a list's tokens; `tokens` are in the order of their ids."""
     whole = re.compile(codes.pattern)
     return np.array([place for place, token in enumerate(tokens) if whole.fullmatch(token)], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""What features are worth to a score: the AUROC of a light model with them less that of one without.
+"""The inflation of an AUROC by features: that of a light model with them minus that of one without.
 
-A ridge regression on the columns that go most with the outcome, in five parts by patient: each part is judged by the
-model of the other four, so that every patient counts. Quick enough to be fitted anew for each suspect.
+The light model is a ridge regression on the columns most associated with the outcome, cross-validated in five folds of
+patients, so that every patient counts. It is quick enough to be refitted for each suspect.
 """
 
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from schemas.tables.leak_audit import Measure
 
 FOLDS = 5
 COLUMNS = 256
-"""So many of the columns enter a model, those that go most with the outcome among the patients it is fitted on."""
+"""How many columns enter a model: those most associated with the outcome in its training folds."""
 
 SHRINKAGE = 0.1
-"""Of the ridge, for each row it is fitted on."""
+"""Ridge penalty per training row."""
 
 MOST_CLASSES = 8
 
 
 @dataclass(frozen=True)
-class Judge:
-    """The rows suspects are judged on: no test row among them."""
+class AurocEstimator:
+    """Cross-validated AUROC on the rows of an audit, which include no test rows."""
 
-    rows: Predictions  # of which the truth is asked, and no probability
+    rows: Predictions  # only their truth is used
 
     @cached_property
     def resamples(self) -> Resamples:
@@ -38,7 +38,7 @@ class Judge:
 
     @cached_property
     def fold(self) -> np.ndarray:
-        """[rows] the part each patient is in."""
+        """Return the fold [rows] of each row's patient."""
         subjects, place = np.unique(self.rows.subject_id, return_inverse=True)
         return (np.random.default_rng(SEED).permutation(len(subjects)) % FOLDS)[place]
 
@@ -47,50 +47,50 @@ class Judge:
         return self.auroc_of(self.predictions(matrix))
 
     def auroc_of(self, predictions: Predictions) -> Score:
-        """Return the AUROC of predictions on some of the rows; the same patients are drawn each time."""
+        """Return the AUROC of predictions on some of the rows; the resampled patients are always the same."""
         return score(predictions, self.resamples, metrics=("auroc",))["auroc"]
 
     def predictions(self, matrix: sparse.csr_matrix) -> Predictions:
-        """Return what models on these columns predict of the rows, each by one that has not seen its patient."""
+        """Return out-of-fold predictions of the rows by models on these columns."""
         truth = self.rows.truth.astype(float)
         scores = np.zeros(truth.shape)
         for part in range(FOLDS):
             inside, outside = np.flatnonzero(self.fold == part), np.flatnonzero(self.fold != part)
-            if len(inside) and len(outside) and truth.shape[1]:  # of no class a score may be told
+            if len(inside) and len(outside) and truth.shape[1]:  # else no class can be scored
                 scores[inside] = _ridge(matrix[outside], truth[outside], matrix[inside])
         return self.rows.with_probability(scores)
 
 
-def inflation(with_it: Score, without: Score) -> Score:
-    """Return how much higher one score is than the other, on the same resamples of patients."""
-    return combine([with_it, without], lambda pair: pair[0] - pair[1])
+def inflation(score_with: Score, score_without: Score) -> Score:
+    """Return the difference of two scores on the same resamples of patients."""
+    return combine([score_with, score_without], lambda pair: pair[0] - pair[1])
 
 
-def measure(one: Score) -> Measure:
-    """Return a score as it is written down."""
-    return Measure(**one.json())
+def measure(metric_score: Score) -> Measure:
+    """Return a score in the form it is written in."""
+    return Measure(**metric_score.json())
 
 
-def judged_classes(truth: np.ndarray) -> np.ndarray:
-    """Return the commonest columns of a truth [rows, classes] that a score may be told of."""
+def scorable_classes(truth: np.ndarray) -> np.ndarray:
+    """Return the commonest columns of a truth [rows, classes] whose score may be disclosed."""
     positives = truth.sum(axis=0)
-    enough = np.minimum(positives, len(truth) - positives) >= SMALLEST_SHOWN
+    has_enough = np.minimum(positives, len(truth) - positives) >= SMALLEST_SHOWN
     common = np.argsort(-positives, kind="stable")
-    return common[enough[common]][:MOST_CLASSES]
+    return common[has_enough[common]][:MOST_CLASSES]
 
 
-def _ridge(fitted_on: sparse.csr_matrix, truth: np.ndarray, scored_rows: sparse.csr_matrix) -> np.ndarray:
-    """Return the scores of `scored_rows` [rows, classes] by a ridge regression on the most telling columns."""
-    rows = fitted_on.shape[0]
-    mean = np.asarray(fitted_on.mean(axis=0)).ravel()
-    squares = np.asarray(fitted_on.multiply(fitted_on).mean(axis=0)).ravel()
+def _ridge(fit_matrix: sparse.csr_matrix, truth: np.ndarray, score_matrix: sparse.csr_matrix) -> np.ndarray:
+    """Return scores [rows of `score_matrix`, classes] by a ridge regression on the most associated columns."""
+    rows = fit_matrix.shape[0]
+    mean = np.asarray(fit_matrix.mean(axis=0)).ravel()
+    squares = np.asarray(fit_matrix.multiply(fit_matrix).mean(axis=0)).ravel()
     deviation = np.sqrt(np.maximum(squares - mean**2, 2 * SMALLEST_SHOWN / rows))
-    centred = truth - truth.mean(axis=0)
-    association = np.abs(fitted_on.T @ centred) / deviation[:, None]
+    centered = truth - truth.mean(axis=0)
+    association = np.abs(fit_matrix.T @ centered) / deviation[:, None]
     strongest = np.argsort(-association.max(axis=1), kind="stable")[:COLUMNS]
-    features = fitted_on[:, strongest].toarray().astype(float) - mean[strongest]
+    features = fit_matrix[:, strongest].toarray().astype(float) - mean[strongest]
     gram = features.T @ features
     gram[np.diag_indices(len(gram))] += SHRINKAGE * rows
-    weights = linalg.solve(gram, features.T @ centred, assume_a="pos")
-    new = scored_rows[:, strongest].toarray().astype(float) - mean[strongest]
-    return new @ weights + truth.mean(axis=0)
+    weights = linalg.solve(gram, features.T @ centered, assume_a="pos")
+    score_features = score_matrix[:, strongest].toarray().astype(float) - mean[strongest]
+    return score_features @ weights + truth.mean(axis=0)

@@ -1,4 +1,4 @@
-"""What must hold of every prediction of a cohort, whatever its data: counted, and an error where it does not."""
+"""Checks that must hold for every prediction of a cohort; a violation is counted and is an error."""
 
 from collections.abc import Iterator
 
@@ -12,23 +12,27 @@ from schemas.tables.leak_audit import Proof
 
 
 def proofs(seqsets: SeqSets, labels: Labels, *, seed: int) -> Iterator[Proof]:
-    """Yield each proof with the count of what breaks it."""
-    changed, looked_at = count_changed(seqsets, labels, seed=seed)
-    future = f"Of {shown_count(looked_at)} predictions, those that see something else without all that comes after them"
-    yield _proof("future", future, changed)
-    late = _later_stays(seqsets, labels)
-    yield _proof("order of stays", "Predictions that see a stay which began after their index stay", late)
+    """Yield each check with the number of violations."""
+    num_changed, num_checked = count_changed(seqsets, labels, seed=seed)
+    future = (
+        f"Of {shown_count(num_checked)} predictions, those whose input changes without everything after them"
+    )
+    yield _proof("future", future, num_changed)
+    num_late = _later_stays(seqsets, labels)
+    yield _proof(
+        "order of stays", "Predictions whose input includes a stay that began after the index stay", num_late
+    )
     yield _proof("one split each", "Patients who are in two splits", _in_two_splits(labels))
-    yield _proof("once each", "Predictions that are made twice", _repeated(labels))
+    yield _proof("once each", "Duplicate predictions", _repeated(labels))
 
 
-def _proof(name: str, what: str, count: int) -> Proof:
+def _proof(name: str, description: str, count: int) -> Proof:
     words = shown_count(count) if count else "none"
-    return Proof(name=name, passed=count == 0, message=f"{what}: {words}.")
+    return Proof(name=name, passed=count == 0, message=f"{description}: {words}.")
 
 
 def _later_stays(seqsets: SeqSets, labels: Labels) -> int:
-    """Count the predictions whose history, as the shards order it, holds a stay that began after the index stay."""
+    """Return how many predictions have a stay in their history, in shard order, that began after the index stay."""
     target = seqsets.locate(labels.subject_id, labels.encounter_id)
     ranges = np.stack([seqsets.first_set[target], target + 1], axis=1).ravel()
     latest = np.maximum.reduceat(np.append(seqsets.start_us, NO_TIME), ranges)[::2]

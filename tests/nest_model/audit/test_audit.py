@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 
 from nest_model.audit import audit
-from nest_model.audit.code_lists import CODE_LISTS, tokens_of
+from nest_model.audit.code_lists import CODE_LISTS, token_ids
 from nest_model.audit.columns import Columns
 from nest_model.audit.tell_tales import tell_tales
 from nest_model.audit.truncation import count_changed, without_future
@@ -140,7 +140,7 @@ def test_chance_makes_no_tell_tale():
 def test_codes_are_found_by_the_whole_token():
     tokens = ["DX:Z66", "DX:Z668", "DX:Z515", "PR:5A1955Z", "PR:5A1D00Z", "LAB:9672_Q1"]
     tokens += ["ITEM:DISCHARGE//HOME", "DX:I462"]
-    found = {codes.name: tokens_of(codes, tokens).tolist() for codes in CODE_LISTS}
+    found = {codes.name: token_ids(codes, tokens).tolist() for codes in CODE_LISTS}
     assert {name: ids for name, ids in found.items() if ids} == {
         "Do-not-resuscitate order": [0],
         "Palliative care": [2],
