@@ -17,10 +17,10 @@ from schemas.contract import read_table
 from schemas.expectations import TABLE_SUITES, Severity, Suite
 from schemas.expectations import labels as labels_suite
 from schemas.layout import Layout
-from schemas.suppress import shown_count
+from schemas.suppress import suppress_count
 from schemas.tables.events import SUBJECTS
 from schemas.tables.leak_audit import LeakAudit
-from schemas.tables.splits import count_off_hash, count_overlap, shown_splits
+from schemas.tables.splits import count_off_hash, count_overlap, suppress_splits
 
 if TYPE_CHECKING:
     from schemas.expectations.validation import Validation
@@ -88,7 +88,7 @@ def table_checks(
             _suite_result(asset, "contract", outcome, "ERROR"),
             _suite_result(asset, "plausible", outcome, "WARN"),
             *_card_results(
-                asset, StepCard.read(layout.cards, step), tells_rows=table.tells_rows, rows=outcome.rows
+                asset, StepCard.read(layout.cards, step), tells_rows=table.discloses_rows, rows=outcome.rows
             ),
         )
 
@@ -115,11 +115,11 @@ def split_check(source: str) -> dg.AssetChecksDefinition:
         """No subject of the tasks' test split is in the training split of the pretraining."""
         table = read_table(workspace.layout(source).subjects, SUBJECTS)
         trained_on = count_overlap(table, "train", "test")
-        overlaps = shown_splits(table).overlap
+        overlaps = suppress_splits(table).overlap
         result = dg.AssetCheckResult(
             check_name="no_test_subject_was_trained_on",
             passed=trained_on == 0,
-            description=f"{shown_count(trained_on)} subjects of the tasks' test split were trained on.",
+            description=f"{suppress_count(trained_on)} subjects of the tasks' test split were trained on.",
             metadata={f"pretraining_{name}": overlap.patients for name, overlap in overlaps.items()},
         )
         return told(result)[0]
@@ -141,7 +141,7 @@ def hash_check(source: str, task_split: tuple[float, float]) -> dg.AssetChecksDe
             check_name="split_is_that_of_the_hash",
             passed=not any(strays.values()),
             description="; ".join(
-                f"{column}: {shown_count(count)} subjects are not where their hash puts them"
+                f"{column}: {suppress_count(count)} subjects are not where their hash puts them"
                 for column, count in strays.items()
             )
             + ".",
@@ -168,7 +168,7 @@ def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
         result = dg.AssetCheckResult(
             check_name="no_feature_after_prediction",
             passed=late == 0,
-            description=f"{shown_count(late)} predictions would see what came later.",
+            description=f"{suppress_count(late)} predictions would see what came later.",
         )
         return told(result)[0]
 

@@ -15,11 +15,11 @@ from assets.runtime.step_cache import once
 from pipelines.cohorts import write_empty_labels, write_labels
 from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError
-from schemas.label_counts import shown_label_counts
+from schemas.label_counts import suppress_label_counts
 from schemas.markdown import markdown_table
 from schemas.sources import sources
 from schemas.suppress import disclosing
-from schemas.tables.attrition import read_attrition, shown_attrition
+from schemas.tables.attrition import read_attrition, suppress_attrition
 
 FOLDER = COHORT_FILES
 
@@ -60,7 +60,7 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
 
     steps = read_attrition(folder / "attrition.csv")
     with disclosing(card.synthetic):
-        counts, attrition = shown_label_counts(card.counts, steps), shown_attrition(steps)
+        counts, attrition = suppress_label_counts(card.counts, steps), suppress_attrition(steps)
     dg.AssetExecutionContext.get().log.info(f"rows: {counts['rows']}, patients: {counts['subjects']}")
     file = folder / "labels.parquet"
     exact = {"dagster/row_count": card.counts["rows"]} if counts["rows"] == f"{card.counts['rows']:,}" else {}

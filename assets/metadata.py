@@ -12,9 +12,9 @@ from schemas.cards import Flow, StepCard
 from schemas.contract import read_table
 from schemas.contracts import descriptions
 from schemas.markdown import markdown_table
-from schemas.suppress import disclosing, is_small, shown_count, shown_parts
+from schemas.suppress import disclosing, is_small, suppress_count, suppress_parts
 from schemas.tables.events import KINDS, SUBJECTS
-from schemas.tables.splits import shown_splits
+from schemas.tables.splits import suppress_splits
 
 OF_NOBODY = ("shards", "buckets")
 """Counts of files, which may be shown however few they are."""
@@ -33,7 +33,7 @@ def _table_result(
 ) -> dg.MaterializeResult:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     rows = sum(pq.read_metadata(file).num_rows for file in files)
-    dg.AssetExecutionContext.get().log.info(f"{shown_count(rows)} rows under {card.contract}")
+    dg.AssetExecutionContext.get().log.info(f"{suppress_count(rows)} rows under {card.contract}")
     metadata = {
         **({} if is_small(rows) else {"dagster/row_count": rows}),
         "dagster/column_schema": column_schema(pq.read_schema(files[0])),
@@ -49,7 +49,7 @@ def _table_result(
 def subjects_result(card: StepCard, path: Path) -> dg.MaterializeResult:
     """Return the materialization of a source's subjects: a table, and how many are in which split."""
     with disclosing(card.synthetic):
-        splits = shown_splits(read_table(path, SUBJECTS))
+        splits = suppress_splits(read_table(path, SUBJECTS))
     sizes = {f"split_{name}": subjects for name, subjects in splits.task.items()}
     sizes |= {f"pretrain_split_{name}": subjects for name, subjects in splits.pretrain.items()}
     return table_result(card, path, **sizes)
@@ -112,22 +112,26 @@ def _shown_by_kind(counts: Mapping[str, int]) -> dict[str, str]:
     for whole in {
         name.removesuffix(f"_{kind}") for name in counts for kind in KINDS if name.endswith(f"_{kind}")
     }:
-        found |= shown_parts({name: counts[name] for kind in KINDS if (name := f"{whole}_{kind}") in counts})
+        found |= suppress_parts(
+            {name: counts[name] for kind in KINDS if (name := f"{whole}_{kind}") in counts}
+        )
     return found
 
 
 def flows_markdown(flows: Mapping[str, Flow]) -> str:
     """Return a table: rows read, kept, dropped by reason; no part under 11 is shown or follows from the others."""
-    has_notes = any(flow.noted_here for flow in flows.values())
+    has_notes = any(flow.disclosable_notes for flow in flows.values())
     return markdown_table([_flow_row(name, flow, has_notes) for name, flow in flows.items()])
 
 
 def _flow_row(name: str, flow: Flow, has_notes: bool) -> dict[str, str]:
-    parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
-    row = {"from": name, "source rows": shown_count(flow.source_rows), "kept": parts.pop("kept")}
+    parts = suppress_parts({"kept": flow.kept_rows, **flow.dropped})
+    row = {"from": name, "source rows": suppress_count(flow.source_rows), "kept": parts.pop("kept")}
     row["dropped"] = _by_reason(parts)
     if has_notes:
-        noted = {reason: shown_count(count, flow.kept_rows) for reason, count in flow.noted_here.items()}
+        noted = {
+            reason: suppress_count(count, flow.kept_rows) for reason, count in flow.disclosable_notes.items()
+        }
         row["of the kept, noted"] = _by_reason(noted)
     return row
 
@@ -139,7 +143,7 @@ def _by_reason(counts: Mapping[str, str]) -> str:
 
 def shown(count: int) -> dg.MetadataValue:
     """Return a count as it may be seen in the UI: a number the UI can plot, or `< 11`."""
-    return dg.MetadataValue.text(shown_count(count)) if is_small(count) else dg.MetadataValue.int(count)
+    return dg.MetadataValue.text(suppress_count(count)) if is_small(count) else dg.MetadataValue.int(count)
 
 
 def column_schema(schema: pa.Schema) -> dg.TableSchema:

@@ -12,7 +12,7 @@ from assets.cohort_files import COHORT_FILES
 from schemas.cards import COHORT_STEPS
 from schemas.cohort import CANNOT_ANSWER, read_folder, source_of_bad_file
 from schemas.errors import NestError
-from schemas.io.urls import shown_url
+from schemas.io.urls import redact_url
 from schemas.io.verify import verified
 from schemas.layout import Layout
 from schemas.settings import Settings
@@ -31,7 +31,7 @@ def results(source: str) -> str:
     if source not in cohort_sources():
         raise NestError(f"{source}: has no results table; {', '.join(cohort_sources())} have.")
     folder = Layout(settings.data_folder / source).report(source)
-    data = shown_url(settings.store_url or str(settings.data_folder))
+    data = redact_url(settings.store_url or str(settings.data_folder))
     if not (folder / "metrics.json").exists():
         raise NestError(
             f"{folder / 'metrics.json'}: no results yet; run `.venv/bin/dagster job execute -j {source}_full`."
@@ -70,7 +70,7 @@ def cohorts_to_mend(source: str, metrics: Mapping[str, Any], folder: Path = COHO
 
 def command(settings: Settings, line: str) -> str:
     """Return a command as it is to be given for this data folder, whose history is its own."""
-    data = shown_url(settings.store_url or str(settings.data_folder))
+    data = redact_url(settings.store_url or str(settings.data_folder))
     default = Path(os.environ.get("DAGSTER_HOME", "")).resolve() / "data"
     return line if data == str(default) else f"NEST_DATA_DIR={shlex.quote(data)} {line}"
 
@@ -85,7 +85,7 @@ def written_to(settings: Settings, assets: Mapping[str, str]) -> str | None:
     Returns:
         One line, or None where all that was made says itself how it is used: what was fetched.
     """
-    data = shown_url(settings.store_url or str(settings.data_folder))
+    data = redact_url(settings.store_url or str(settings.data_folder))
     ends = _pages(assets) | {
         "instacart_next_basket": Layout(Path("instacart")).report("instacart_next_basket") / "metrics.json",
         "mimic_meds": Layout(Path("mimic")).meds,

@@ -18,7 +18,7 @@ from dagster._utils.hosted_user_process import recon_job_from_origin
 from assets.runtime.instance import ENDED_WITHOUT_A_WORD, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG
 from schemas.errors import NestError
 from schemas.io.lock import sole_writer
-from schemas.io.urls import shown_url
+from schemas.io.urls import redact_url
 from schemas.settings import ELSEWHERE, SECRETS
 
 ENDED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -37,7 +37,7 @@ def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
         del os.environ[name]
     os.environ.update(environment)
     steps = steps_left(instance, run)
-    folder = shown_url(environment["NEST_DATA_DIR"])
+    folder = redact_url(environment["NEST_DATA_DIR"])
     sys.stderr.write(f"going on with run {run.run_id} ({run.job_name}) on {folder}: {len(steps)} steps\n")
     result = dg.execute_job(
         recon_job_from_origin(run.job_code_origin),

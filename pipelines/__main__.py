@@ -21,7 +21,7 @@ from schemas.io.outputs import claim, refuse_foreign, refuse_foreign_files
 from schemas.io.private import make_private
 from schemas.layout import Layout
 from schemas.rules import DataRules
-from schemas.suppress import shown, shown_parts
+from schemas.suppress import suppress_parts, suppress_small
 
 
 def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepCard:
@@ -114,9 +114,13 @@ def format_counts(card: StepCard) -> str:
     """Return the counts of a seqset card as a small table."""
     lines = [f"{'kind':<6}{'source rows':>14}{'tokens':>12}{'dropped':>12}"]
     for kind, flow in card.flows.items():
-        rows = shown_parts({"kept": flow.kept_rows, "dropped": sum(flow.dropped.values())})
-        lines.append(f"{kind:<6}{shown(flow.source_rows):>14}{rows['kept']:>12}{rows['dropped']:>12}")
-    lines.append(", ".join(f"{shown(card.counts[name])} {name}" for name in ("subjects", "sets", "tokens")))
+        rows = suppress_parts({"kept": flow.kept_rows, "dropped": sum(flow.dropped.values())})
+        lines.append(
+            f"{kind:<6}{suppress_small(flow.source_rows):>14}{rows['kept']:>12}{rows['dropped']:>12}"
+        )
+    lines.append(
+        ", ".join(f"{suppress_small(card.counts[name])} {name}" for name in ("subjects", "sets", "tokens"))
+    )
     lines.append(f"{card.shares['unk']:.1%} [UNK], {card.shares['backed_off']:.1%} backed off to a parent")
     return "\n".join([*lines, *(f"WARN {warning}" for warning in card.warnings)])
 

@@ -1,4 +1,4 @@
-"""What a step says of itself beside its output: counts and hashes, never a row."""
+"""Step cards: counts and hashes of a step, stored beside its output; they never contain a row."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from schemas.io.hashing import file_sha256
 from schemas.io.walk import leaves
 
 UNMAPPED = ("NoDx", "NoPCS", "not_in_gem")
-"""What extraction notes of codes that have no token, and the shards' card counts as dropped."""
+"""Reasons that extraction notes for codes without a token, and that the card of the shards counts as dropped."""
 
 
 class Flow(BaseModel):
@@ -25,10 +25,10 @@ class Flow(BaseModel):
     source_rows: int = Field(ge=0)
     kept_rows: int = Field(ge=0)
     dropped: dict[str, int] = {}  # reason -> rows
-    noted: dict[str, int] = {}  # kept, but worth knowing: reason -> rows
+    noted: dict[str, int] = {}  # kept, but worth mentioning: reason -> rows
 
     def __add__(self, other: "Flow") -> "Flow":
-        """Return the flow of both parts of one table."""
+        """Return the flow of two parts of one table together."""
         return Flow(
             source_rows=self.source_rows + other.source_rows,
             kept_rows=self.kept_rows + other.kept_rows,
@@ -37,7 +37,7 @@ class Flow(BaseModel):
         )
 
     def then(self, later: "Flow") -> "Flow":
-        """Return the flow through this step and the one its kept rows went on to."""
+        """Return the flow through this step and the next one, which reads the rows kept here."""
         return Flow(
             source_rows=self.source_rows,
             kept_rows=later.kept_rows,
@@ -46,12 +46,13 @@ class Flow(BaseModel):
         )
 
     @property
-    def noted_here(self) -> dict[str, int]:
-        """What is noted, without what a later card counts as dropped: both would tell what is withheld beside it."""
+    def disclosable_notes(self) -> dict[str, int]:
+        """Return the notes without the reasons that a later card counts as dropped, which could reveal counts."""
         return {reason: rows for reason, rows in self.noted.items() if reason not in UNMAPPED and rows}
 
     @property
     def reconciles(self) -> bool:
+        """Return whether kept and dropped rows add up to the rows of the source."""
         return self.source_rows == self.kept_rows + sum(self.dropped.values())
 
 
@@ -59,84 +60,86 @@ def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
     return {reason: first.get(reason, 0) + second.get(reason, 0) for reason in first | second}
 
 
-_HOW_IT_WAS_MADE = {"inputs", "outputs", "code", "config", "key", "content", "files", "stamps"}
+_PROVENANCE_FIELDS = {"inputs", "outputs", "code", "config", "key", "content", "files", "stamps"}
 
 COHORT_STEPS = ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
-"""What a cohort becomes: `<cohort>_labels`, `<cohort>_leak_audit`, `<cohort>_nest` …"""
+"""Suffixes of the assets made from a cohort: `<cohort>_labels`, `<cohort>_leak_audit`, `<cohort>_nest` …"""
 
 _ENDINGS = tuple(f"_{step}" for step in COHORT_STEPS)
 
 
 def step_of(asset: str, source: str) -> str:
-    """Return the step an asset is: `mimic_events` is events; what a cohort names (`mimic_mortality_nest`) stays."""
+    """Return the step of an asset: `events` for `mimic_events`; an asset of a cohort keeps its full name."""
     step = asset.removeprefix(f"{source}_")
     return asset if step.endswith(_ENDINGS) else step
 
 
-def is_of(asset: str, source: str) -> bool:
-    """Say whether an asset is a step of a source, its card among the source's: `mimic_meds` is none of meds."""
+def belongs_to_source(asset: str, source: str) -> bool:
+    """Return whether the card of an asset is in a source's folder: `mimic_meds` does not belong to `meds`."""
     return asset.startswith(f"{source}_") or asset.endswith(_ENDINGS)
 
 
 def asset_of(step: str, source: str) -> str:
-    """Return the asset a step is."""
+    """Return the asset of a step."""
     return step if step.endswith(_ENDINGS) else f"{source}_{step}"
 
 
 class StepCard(BaseModel):
     """The counts of one step, `<step>.card.json` beside its output.
 
-    `key` and `content` are the last to be written: a card that has them stands for an output that is whole.
+    `key` and `content` are written last: a card that has them vouches for a complete output.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: str
     contract: str
-    flows: dict[str, Flow] = {}  # by source table or kind
+    flows: dict[str, Flow] = {}  # source table or kind -> its rows
     counts: dict[str, int] = {}
     shares: dict[str, float] = {}
-    hashes: dict[str, str] = {}  # inputs, config, vocabulary: sha256
+    hashes: dict[str, str] = {}  # input, config or vocabulary -> sha256
     metrics: dict[str, float] = {}  # of a model or a report
     warnings: list[str] = []  # sentences for the WARN checks
-    notes: list[str] = []  # sentences worth knowing, of which none is odd
-    synthetic: bool = False  # of patients made up here: nobody is there whose counts are to be withheld
-    inputs: dict[str, str] = {}  # what the output was made from: the steps it read, and their content then
-    outputs: list[str] = []  # its files and folders, below the source's folder
-    code: str = ""  # the version of the code that made it
-    config: str = ""  # of the settings and rules it depends on: sha256
-    key: str = ""  # all it was made from, code and rules too: sha256
-    content: str = ""  # what the output's files hold and this card says: sha256
-    files: dict[str, str] = {}  # what `content` is of, see `files_of`: by it whoever reads one knows it again
-    stamps: dict[str, tuple[int, ...]] = {}  # of a user's own input: see `stamps_of`
+    notes: list[str] = []  # sentences worth reading that are no warnings
+    synthetic: bool = False  # made from synthetic patients, whose counts need not be withheld
+    inputs: dict[str, str] = {}  # step the output was made from -> its content at that time
+    outputs: list[str] = []  # files and folders of the output, relative to the source's folder
+    code: str = ""  # version of the code that made the output
+    config: str = ""  # sha256 of the settings and rules the output depends on
+    key: str = ""  # sha256 of everything the output was made from, including code and rules
+    content: str = ""  # sha256 of the output's files and of this card
+    files: dict[
+        str, str
+    ] = {}  # file of the output -> sha256, see `files_of`; readers verify files against it
+    stamps: dict[str, tuple[int, ...]] = {}  # file of the user's own input -> stamp, see `stamps_of`
 
     @property
     def version(self) -> str:
-        """Its content, short: the output's data version."""
+        """Return the first digits of `content`: the data version of the output."""
         return self.content[:16]
 
     def content_of(self, files: Mapping[str, str]) -> str:
-        """Return the hash of an output's files, by name, and of what this card says of them."""
-        digest = hashlib.sha256(self.model_dump_json(exclude=_HOW_IT_WAS_MADE).encode())
+        """Return the hash of an output's files, given as name -> sha256, and of this card's own statements."""
+        digest = hashlib.sha256(self.model_dump_json(exclude=_PROVENANCE_FIELDS).encode())
         for name, sha256 in files.items():
             digest.update(f"{name}\0{sha256}\0".encode())
         return digest.hexdigest()
 
     def sealed(self, files: Mapping[str, str]) -> "StepCard":
-        """Return the card that stands for these files: its output is whole."""
+        """Return a copy of this card that vouches for these files as its complete output."""
         return self.model_copy(update={"files": dict(files), "content": self.content_of(files)})
 
     def write(self, folder: Path) -> None:
-        """Write the card into a source's folder of cards; its output is on the disk by then.
+        """Write the card into a source's folder of cards, after its output has been written to disk.
 
         Raises:
-            WriteError: the disk is full or the folder may not be written; the earlier card is untouched.
+            WriteError: the disk is full or the folder is not writable; the earlier card is unchanged.
         """
         write_text(folder / f"{self.step}.card.json", seal.sealed(self.model_dump_json(indent=2)))
 
     @staticmethod
     def remove(folder: Path, step: str) -> None:
-        """Take a card away: its output is about to be made anew."""
+        """Remove a card, because its output is about to be made again."""
         card = folder / f"{step}.card.json"
         if card.exists():
             card.unlink()
@@ -147,7 +150,7 @@ class StepCard(BaseModel):
         """Read the card of a step from a source's folder of cards.
 
         Raises:
-            ContractError: there is none, or it is no whole card; with the asset that writes it.
+            ContractError: the card is missing or invalid; the message names the asset that writes it.
         """
         path = folder / f"{step}.card.json"
         asset = asset_of(step, folder.parent.name)
@@ -155,15 +158,17 @@ class StepCard(BaseModel):
             return cls.model_validate_json(seal.unsealed(path.read_text()))
         except FileNotFoundError:
             raise ContractError(f"no file {path}; materialize {asset} first.") from None
-        except ValueError:  # pydantic's too, and that of bytes which are no text
-            raise ContractError(f"{path}: is no whole card of a step; materialize {asset} again.") from None
+        except ValueError:  # including pydantic's errors and undecodable bytes
+            raise ContractError(
+                f"{path}: this is not a valid step card; materialize {asset} again."
+            ) from None
 
 
 def files_of(outputs: Iterable[Path], root: Path) -> dict[str, str]:
     """Return the sha256 of every file of an output, in the order of their names.
 
-    Logs and temporary files are no content. A file is named by its place below `root`, so that the data folder can be
-    moved; a user's own by its name, and a number where another has the same.
+    Logs and temporary files are left out. A file is named by its path relative to `root`, so that the data folder can
+    be moved; a user's own file by its name, with a number appended if another file has the same name.
     """
     hashes: dict[str, str] = {}
     for name, file in _files(outputs):
@@ -174,29 +179,28 @@ def files_of(outputs: Iterable[Path], root: Path) -> dict[str, str]:
 
 
 def are_synthetic(folder: Path) -> bool:
-    """Whether every step with a card in a source's folder was made from patients made up here, each from the other's
-    present content.
+    """Return whether all cards in a source's folder are of synthetic patients and made from the current inputs.
 
-    False wherever that is not certain: without the card of the input, with a card of real patients or a damaged one,
-    and with a step made before what it reads changed.
+    False if that is not certain: if the card of the input is missing, if a card is damaged or of real patients, or if
+    a step was made before its input changed.
     """
     names = [path.name.removesuffix(".card.json") for path in folder.glob("*.card.json")]
     try:
         cards = {name: StepCard.read(folder, name) for name in names}
     except ContractError:
         return False
-    fresh = all(
+    is_fresh = all(
         earlier in cards and (" " in content or cards[earlier].content == content)
         for card in cards.values()
         for earlier, content in card.inputs.items()
     )
-    return "raw" in cards and fresh and all(card.synthetic for card in cards.values())
+    return "raw" in cards and is_fresh and all(card.synthetic for card in cards.values())
 
 
 def stamps_of(paths: Iterable[Path]) -> dict[str, tuple[int, ...]]:
-    """Return of each file, by its place, what tells an edit: where they are as they were, so is its content.
+    """Return a stamp of each file, by path; an unchanged stamp means an unchanged file.
 
-    That is size in bytes, mtime in ns, inode, and ctime in ns, which no editor can set back.
+    A stamp is size in bytes, mtime in ns, inode, and ctime in ns, which no editor can set back.
     """
     stats = {str(file.absolute()): file.stat() for _, file in _files(paths)}
     return {
@@ -206,7 +210,7 @@ def stamps_of(paths: Iterable[Path]) -> dict[str, tuple[int, ...]]:
 
 
 def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield the files of an output by name, in the order of their names."""
+    """Yield the name and path of every file of an output, in the order of their names."""
     for output in outputs:
         if not output.is_dir():
             yield from [(output.name, output)] if output.exists() else []
@@ -218,7 +222,7 @@ def _files(outputs: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def is_content(name: str) -> bool:
-    """Say whether a file is none of a log, a temporary file, or the curves of a training, which tell times."""
+    """Return whether a file counts as content: not a log, a temporary file, or training curves, which have times."""
     parts = name.split("/")
     return not name.endswith(".jsonl") and not any(
         part.startswith(".") or part == "tensorboard" for part in parts
@@ -226,7 +230,7 @@ def is_content(name: str) -> bool:
 
 
 class ShardCard(BaseModel):
-    """What one shard file says of itself, `<shard>.card.json` beside it."""
+    """The counts and hashes of one shard file, stored beside it as `<shard>.card.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

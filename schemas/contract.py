@@ -1,4 +1,4 @@
-"""The one way a table is checked, written and read between rooms."""
+"""Check, write and read the tables that rooms exchange; nothing else does so."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from schemas.io.atomic import replace_file
 from schemas.io.outputs import refuse_other_table
 from schemas.io.verify import require_all, verified
 
-_VALUES_LOOKED_AT = 1_000
+_SAMPLE_SIZE = 1_000
 
 
 def contract_name(schema: pa.Schema) -> str:
@@ -22,18 +22,18 @@ def contract_name(schema: pa.Schema) -> str:
 
 
 def conform(table: pa.Table, schema: pa.Schema, *, made_by: str) -> pa.Table:
-    """Return `table` in the schema's column order, types and metadata, or say why it cannot be.
+    """Return `table` with the schema's column order, types and metadata.
 
-    A dictionary of text stays one: it is how a file holds repeated text, and its reader sees text.
+    Dictionary-encoded text stays so encoded: a file stores repeated text that way, and its reader sees text.
 
     Raises:
-        ContractError: a column is missing, holds nulls it may not hold, or has a type that will not cast.
+        ContractError: a column is missing, has nulls that are not allowed, or has a type that cannot be cast.
     """
     name = contract_name(schema)
     missing = [field.name for field in schema if field.name not in table.column_names]
     if missing:
         raise ContractError(
-            f"{name}: no column {', '.join(missing)} in the output of {made_by}; it has "
+            f"{name}: no column {', '.join(missing)} in the output of {made_by}, which has "
             f"{', '.join(table.column_names)}. Select or rename it there."
         )
     columns, fields = [], []
@@ -51,7 +51,7 @@ def conform(table: pa.Table, schema: pa.Schema, *, made_by: str) -> pa.Table:
             columns.append(column.cast(target_type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # Arrow's own message quotes the value
             raise ContractError(
-                f"{name}.{field.name}: {made_by} wrote {column.type}, which will not cast to {field.type}. "
+                f"{name}.{field.name}: {made_by} wrote {column.type}, which cannot be cast to {field.type}. "
                 "Parse it there."
             ) from None
     return pa.table(columns, schema=pa.schema(fields, metadata=schema.metadata))
@@ -66,15 +66,15 @@ def write_table(
     metadata: Mapping[str, str] | None = None,
     by_worker: bool = False,
 ) -> None:
-    """Conform and write a Parquet file in place of what stands there.
+    """Conform a table and write it as a Parquet file, replacing an earlier one.
 
     Args:
         by_worker: see `replace_file`.
 
     Raises:
         ContractError: see `conform`.
-        InputError: there is a file of another contract, or of none.
-        WriteError: it cannot be written; the earlier file is untouched.
+        InputError: the existing file has another contract, or none.
+        WriteError: the file cannot be written; the earlier one is unchanged.
     """
     if not by_worker:
         refuse_other_table(path, contract_name(schema))
@@ -85,21 +85,21 @@ def write_table(
 def write_part(
     table: pa.Table, part: Path, schema: pa.Schema, *, made_by: str, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Conform and write a Parquet file to a path the caller puts in place, as `replace_files` gives it.
+    """Conform a table and write it to a temporary path from `replace_files`, which the caller renames.
 
     Raises:
         ContractError: see `conform`.
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     output = conform(table, schema, made_by=made_by)
     _write_parquet(output, part, {"contract": contract_name(schema), **(metadata or {})})
 
 
 def _write_parquet(table: pa.Table, path: Path, metadata: Mapping[str, str]) -> None:
-    """Write plain Parquet types in encodings every reader takes alike: text, which repeats, and floats by dictionary.
+    """Write plain Parquet types in encodings that all readers support: text and floats are dictionary-encoded.
 
-    Whole numbers and times go as steps from one to the next. Where most are as the one before, as the times of a draw
-    are, they go as they are: lz4 makes that as short, in a third of the time.
+    Whole numbers and times are delta-encoded. If most values equal the one before, as the times of a blood draw do,
+    they are stored plainly: lz4 compresses them as well, in a third of the time.
     """
     columns = {_path(field): _values(table[field.name]) for field in table.schema}
     numbers = {name: values for name, values in columns.items() if _is_whole(values.type)}
@@ -107,23 +107,23 @@ def _write_parquet(table: pa.Table, path: Path, metadata: Mapping[str, str]) -> 
     with pq.ParquetWriter(
         path,
         table.schema,
-        compression="lz4",  # zstd's files are a twentieth smaller, written in a quarter more time
+        compression="lz4",  # zstd's files are 5 % smaller but take 25 % longer to write
         store_schema=False,
         use_dictionary=[name for name in columns if name not in numbers],
         column_encoding=dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
-        write_statistics=[*numbers],  # by the others nobody skips a row group
+        write_statistics=[*numbers],  # row groups are never skipped by other columns
     ) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(metadata)
 
 
 def _path(field: pa.Field) -> str:
-    """Return the path of a field's values in a file."""
+    """Return the Parquet path of a field's values."""
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
 
 
 def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column's values, those of its lists where it holds such; they are not copied."""
+    """Return a column's values, those of a list column flattened; nothing is copied."""
     return pc.list_flatten(column) if pa.types.is_list(column.type) else column
 
 
@@ -132,20 +132,20 @@ def _is_whole(kind: pa.DataType) -> bool:
 
 
 def _repeats(values: pa.ChunkedArray) -> bool:
-    """Return whether most values are as the one before, by some all over the column."""
+    """Return whether most values equal the one before, judged by a sample spread over the column."""
     if len(values) < 2:
         return False
-    positions = pa.array(range(1, len(values), -(-len(values) // _VALUES_LOOKED_AT)))
+    positions = pa.array(range(1, len(values), -(-len(values) // _SAMPLE_SIZE)))
     is_equal = pc.equal(values.take(positions), values.take(pc.subtract(positions, 1)))
     num_valid = len(is_equal) - is_equal.null_count
     return bool(2 * (pc.sum(is_equal).as_py() or 0) > num_valid)
 
 
 def contract_files(path: Path, schema: pa.Schema) -> list[Path]:
-    """Return the Parquet file (or all those of a folder) at `path`, as they were written under `schema`'s contract.
+    """Return the Parquet file at `path`, or all files of that folder, verified and under `schema`'s contract.
 
     Raises:
-        ContractError: see `listed_files`; or one is not what its step wrote.
+        ContractError: see `listed_files`; or a file is not what its step wrote.
     """
     for file in sorted(path.glob("*.parquet")) if path.is_dir() else [path]:
         verified(file)
@@ -153,10 +153,10 @@ def contract_files(path: Path, schema: pa.Schema) -> list[Path]:
 
 
 def listed_files(path: Path, schema: pa.Schema) -> list[Path]:
-    """Return the files of `contract_files`, each to be `verified` by whoever reads its rows: a folder may be large.
+    """Return the files of `contract_files` unverified; a reader of a large folder calls `verified` for each file.
 
     Raises:
-        ContractError: there is none, one is gone, is no whole Parquet file or was written under another contract.
+        ContractError: there is no file, or one is missing, damaged or under another contract.
     """
     name = contract_name(schema)
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
@@ -168,7 +168,9 @@ def listed_files(path: Path, schema: pa.Schema) -> list[Path]:
         try:
             contract = (pq.read_schema(file).metadata or {}).get(b"contract", b"none").decode()
         except (pa.ArrowException, OSError, ValueError):
-            raise ContractError(f"{file}: is no whole Parquet file; materialize its asset again.") from None
+            raise ContractError(
+                f"{file}: this is not a complete Parquet file; materialize its asset again."
+            ) from None
         if contract != name:
             raise ContractError(
                 f"{file}: contract is {contract}, expected {name}; materialize its asset again."
@@ -180,7 +182,7 @@ def readable_files(path: Path, schema: pa.Schema) -> list[Path]:
     """Return the files of `contract_files`, each with every column of the contract.
 
     Raises:
-        ContractError: see `contract_files`; or a column of the contract is not there.
+        ContractError: see `contract_files`; or a column of the contract is missing.
     """
     files = contract_files(path, schema)
     for file in files:
@@ -192,7 +194,7 @@ def readable_files(path: Path, schema: pa.Schema) -> list[Path]:
 
 
 def read_table(path: Path, schema: pa.Schema) -> pa.Table:
-    """Read a Parquet file (or every Parquet file of a folder) written under `schema`'s contract.
+    """Read a Parquet file, or every Parquet file of a folder, written under `schema`'s contract.
 
     Raises:
         ContractError: see `readable_files`.
@@ -202,6 +204,6 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 def table_metadata(path: Path) -> dict[str, str]:
-    """Return the text metadata of a Parquet file, the contract and ours beside it."""
+    """Return the text metadata of a Parquet file: the contract and our own entries."""
     pairs = (pq.read_schema(verified(path)).metadata or {}).items()
     return {key.decode(): value.decode() for key, value in pairs if key != b"ARROW:schema"}

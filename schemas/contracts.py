@@ -1,9 +1,9 @@
-"""Every contract by its name and number, so that a file is told by what it was written under."""
+"""All contracts by name and number, to look up the contract of a file."""
 
 import pyarrow as pa
 
 from schemas.contract import contract_name
-from schemas.tables.columns import says
+from schemas.tables.columns import description_of
 from schemas.tables.events import BUCKETS, DRUG_LOOKUP, ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.tables.labels import labels_schema, predictions_schema
 from schemas.tables.meds import MEDS_CODES, MEDS_DATA, MEDS_SPLITS
@@ -28,10 +28,10 @@ CONTRACTS = {
         predictions_schema("bool"),
     )
 }
-"""Of labels and predictions one: their columns differ in the label's type alone."""
+"""Labels and predictions have one entry each: their variants differ only in the type of the label."""
 
 
 def descriptions(schema: pa.Schema) -> dict[str, str]:
-    """Return what each column of a table says, by the contract its metadata names; of a foreign table nothing."""
+    """Return column -> description for a table whose metadata names a contract; empty for any other table."""
     contract = CONTRACTS.get(contract_name(schema), pa.schema([]))
-    return {field.name: says(field) for field in contract}
+    return {field.name: description_of(field) for field in contract}

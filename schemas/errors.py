@@ -1,17 +1,17 @@
-"""The one family of faults a user can mend. Everything else is a bug and may show its traceback."""
+"""Errors that a user can fix. Any other exception is a bug and may show its traceback."""
 
 
 class NestError(Exception):
-    """What is wrong, where, how many, and what to do; never a value from a row."""
+    """Base class; a message says what is wrong, where, how often and what to do, and never quotes a value of a row."""
 
 
 class InputError(NestError):
-    """A table or file given to us cannot be used as it is."""
+    """An input table or file cannot be used as it is."""
 
 
 class ContractError(NestError):
-    """A table one room made for another broke its contract."""
+    """A table that one room made for another violates its contract."""
 
 
 class WriteError(NestError):
-    """A file or folder cannot be written; what stood there is untouched."""
+    """A file or folder cannot be written; the earlier one is unchanged."""

@@ -1,4 +1,4 @@
-"""The chapters of ICD-10-CM, by the first and last category of each."""
+"""The chapters of ICD-10-CM, with the first and last category of each."""
 
 CHAPTERS = tuple("I II III IV V VI VII VIII IX X XI XII XIII XIV XV XVI XVII XVIII XIX XX XXI XXII".split())  # noqa: SIM905
 
@@ -29,5 +29,5 @@ CHAPTER_RANGES = (
 
 
 def chapter_of(category: str) -> str | None:
-    """Return the chapter of a category, the first three characters of a code; None outside all of them."""
+    """Return the chapter of a category (the first three characters of a code), or None if it is in no chapter."""
     return next((chapter for low, high, chapter in CHAPTER_RANGES if low <= category <= high), None)

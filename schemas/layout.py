@@ -1,6 +1,6 @@
-"""Where the files of one source lie under the data folder, and the only place that knows.
+"""Paths of the files of a source below the data folder; no other module knows them.
 
-The asset's name, the table's name and the file's name are one: `mimic_events` is `<data>/mimic/events/`.
+Assets, tables and files have the same names: `mimic_events` is `<data>/mimic/events/`.
 """
 
 from dataclasses import dataclass
@@ -11,38 +11,38 @@ DOWNLOADS = "downloads"
 
 @dataclass(frozen=True)
 class Layout:
-    """The folder of one source, e.g. `data/mimic`. Nothing is created here."""
+    """Paths in the folder of one source, e.g. `data/mimic`; this class creates no file."""
 
     root: Path
 
     @property
     def raw(self) -> Path:
-        """Synthetic or downloaded input; a user's own input is read where it lies."""
+        """Synthetic or downloaded input; a user's own input is read in place."""
         return self.root / "raw"
 
     @property
     def downloads(self) -> Path:
-        """Input from elsewhere, of all sources: beside their folders."""
+        """Downloaded input of all sources, beside their folders."""
         return self.root.parent / DOWNLOADS
 
     @property
     def extracted(self) -> Path:
-        """Tables as they came out of a database, with their own ids: an input, which goes to no object store."""
+        """Tables extracted from a database, with the original ids: an input that is never copied to an object store."""
         return self.downloads / self.root.name
 
     @property
     def cdm(self) -> Path:
-        """A synthetic CDM as its site would have it, a DuckDB database; `raw` is what was extracted out of it."""
+        """A synthetic CDM as a site has it, in a DuckDB database; `raw` holds the tables extracted from it."""
         return self.root / "cdm.duckdb"
 
     @property
     def planted(self) -> Path:
-        """What the synthetic generator knows and the data do not say: outcome probabilities."""
+        """Outcome probabilities known to the synthetic generator but not part of the data."""
         return self.root / "planted.parquet"
 
     @property
     def cards(self) -> Path:
-        """`<step>.card.json` of every step: counts and hashes."""
+        """Folder with the `<step>.card.json` of every step: counts and hashes."""
         return self.root / "cards"
 
     @property
@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def buckets(self) -> Path:
-        """Ranges of subjects, each small enough to be worked on in memory."""
+        """Table of ranges of subjects, each small enough to be processed in memory."""
         return self.root / "buckets.parquet"
 
     @property
@@ -60,7 +60,7 @@ class Layout:
 
     @property
     def events(self) -> Path:
-        """A folder of Parquet files, one for each kind and bucket of subjects."""
+        """Folder of Parquet files, one per kind of event and bucket of subjects."""
         return self.root / "events"
 
     @property
@@ -78,28 +78,28 @@ class Layout:
 
     @property
     def cuts(self) -> Path:
-        """The cuts of every (item, unit), of a source whose items are measured in several units."""
+        """Decile cuts per (item, unit), for a source whose items are measured in several units."""
         return self.root / "cuts.parquet"
 
     @property
     def seqset(self) -> Path:
-        """A folder of Parquet shards, one for each bucket of subjects, with a card beside each."""
+        """Folder of Parquet shards, one per bucket of subjects, with a card beside each."""
         return self.root / "seqset"
 
     def cohort(self, name: str) -> Path:
-        """labels.parquet, attrition.csv, cohort.lock.yaml."""
+        """Folder with labels.parquet, attrition.csv and cohort.lock.yaml."""
         return self.root / "cohorts" / name
 
     def labels(self, name: str) -> Path:
         return self.cohort(name) / "labels.parquet"
 
     def leak_audit(self, cohort: str) -> Path:
-        """What was found of a cohort's features; not beside its labels, whose content it would be."""
+        """The findings about a cohort's features; not beside its labels, so as not to count as their content."""
         return self.report(f"{cohort}_leak_audit") / "leak_audit.json"
 
     def model(self, name: str) -> Path:
         return self.root / "models" / name
 
     def report(self, name: str) -> Path:
-        """metrics.json, predictions.parquet, report.html."""
+        """Folder with metrics.json, predictions.parquet and report.html."""
         return self.root / "reports" / name

@@ -1,9 +1,9 @@
-"""Tables in Markdown: for the UI and for model cards."""
+"""Markdown tables for the UI and for model cards."""
 
 from collections.abc import Mapping, Sequence
 
 
 def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return rows of text, all with the same keys, as a table."""
+    """Return rows of text, which all have the same keys, as a Markdown table."""
     lines = [f"| {' | '.join(row.values())} |" for row in rows]
     return "\n".join([f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|", *lines]) if rows else "–"

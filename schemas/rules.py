@@ -1,6 +1,6 @@
-"""The rules data is made by, and the two presets of them: values alone, no code.
+"""The rules by which data is derived, and two presets of them: only values, no logic.
 
-So this file is no part of a step's code: the key of a step holds the values it reads.
+This file is therefore not part of a step's code version: the key of a step contains the values it reads.
 """
 
 from typing import Literal
@@ -9,17 +9,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class DataRules(BaseModel):
-    """The choices the paper leaves open; a preset sets them all. See docs/clock.md and the settings in the README."""
+    """Choices the paper leaves open; a preset sets all of them. See docs/clock.md and the settings in the README."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    fit_on: Literal["train", "all"] = "train"  # top labs, cuts, drug lookup, vocabulary
-    min_count: int = Field(default=5, ge=1)  # patients a token needs among the fitted-on subjects
+    fit_on: Literal["train", "all"] = "train"  # patients for top labs, cuts, drug lookup and vocabulary
+    min_count: int = Field(default=5, ge=1)  # minimum number of fitted-on patients with a token
     med_link: Literal["name", "pharmacy"] = "name"
     top_labs: int = Field(default=200, ge=1)
-    clock: Literal["available_at", "time"] = "available_at"  # what a cohort cuts on
-    pretrain_split: tuple[float, float] = (0.70, 0.85)  # train below, val below, test from
-    # of a set among those of its subject; None: as the model's own preset says
+    clock: Literal["available_at", "time"] = "available_at"  # the time a cohort cuts events by
+    pretrain_split: tuple[float, float] = (
+        0.70,
+        0.85,
+    )  # train below the first, val below the second, else test
+    # position of a set in its patient's history; None: as in the model's preset
     cse_position: Literal["days_since_first", "days_since_prior", "index"] | None = None
 
 

@@ -1,17 +1,17 @@
-"""The seeds of a training: one, or several, of which pages show the mean and the spread."""
+"""The seeds of a training: one, or several; for several, reports show mean and spread."""
 
 from schemas.errors import NestError
 
 DEFAULT = 42
 LARGEST = 2**31 - 1
-"""LightGBM takes no larger one."""
+"""The largest seed LightGBM accepts."""
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Return seeds written with commas between.
+    """Parse comma-separated seeds.
 
     Raises:
-        NestError: one of them is not a seed, or is named twice.
+        NestError: a value is not a seed, or is listed twice.
     """
     seeds = tuple(read_seed(part.strip()) for part in text.split(","))
     duplicates = [seed for place, seed in enumerate(seeds) if seed in seeds[:place]]
@@ -21,23 +21,23 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 
 def read_seed(text: str) -> int:
-    """Return a seed.
+    """Parse one seed.
 
     Raises:
-        NestError: it is not a whole number from 0 to the largest.
+        NestError: it is not a whole number from 0 to `LARGEST`.
     """
     if not (text.isascii() and text.isdigit()) or int(text) > LARGEST:
         raise NestError(
-            f"{text!r} is not a seed; write a whole number from 0 to {LARGEST:,}, or several with commas between."
+            f"{text!r} is not a seed; write a whole number from 0 to {LARGEST:,}, or several separated by commas."
         )
     return int(text)
 
 
 def seeds_of(seed: int | None, seeds: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the seeds to train with, of one named by itself and several; of neither the default.
+    """Return the seeds to train with, given `seed`, `seeds` or both; the default if neither is given.
 
     Raises:
-        NestError: the one is not the first of the several.
+        NestError: `seed` is not the first of `seeds`.
     """
     if seeds is None:
         return (DEFAULT if seed is None else seed,)

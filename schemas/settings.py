@@ -1,4 +1,4 @@
-"""Settings from the environment (prefix NEST_)."""
+"""Settings, read from environment variables with the prefix NEST_."""
 
 import difflib
 import hashlib
@@ -16,10 +16,11 @@ from schemas.rules import PRESETS, DataRules
 from schemas.seeds import DEFAULT, LARGEST, read_seed, read_seeds, seeds_of
 
 SECRETS = ("NEST_SITE_SALT",)
-"""Settings whose value is shown nowhere."""
+"""Settings whose value is never displayed."""
 
 WEB = r"^https?://"
-ELSEWHERE = (  # a database's credentials, which no settings object holds: whatever shows settings cannot show them
+# database credentials, which are not part of the settings object, so that displaying settings cannot reveal them
+ELSEWHERE = (
     "NEST_DB_USER",
     "NEST_DB_PASSWORD",
     "NEST_DB_DSN",
@@ -198,16 +199,16 @@ class Settings(BaseSettings):
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
-        except ValidationError as error:  # pydantic's message has several lines and an address
+        except ValidationError as error:  # pydantic's own message has several lines and a URL
             faults = (
-                f"NEST_{str(fault['loc'][0]).upper()}: {fault['msg']}{_nearest(dict(fault))}"
+                f"NEST_{str(fault['loc'][0]).upper()}: {fault['msg']}{_suggestion(dict(fault))}"
                 for fault in error.errors()
             )
             raise NestError("; ".join(faults)) from None
 
     @property
     def store_url(self) -> str | None:
-        """The object store that is the data folder, or None where the data folder is a local one."""
+        """Return the URL of the object store that is the data folder, or None if the data folder is local."""
         return self.data_dir.rstrip("/") if "://" in self.data_dir else None
 
     @property
@@ -220,12 +221,12 @@ class Settings(BaseSettings):
 
     @property
     def allowed_birth_dates(self) -> tuple[str, ...]:
-        """The values of HARVEST.BIRTH_DATE_MGMT that are accepted beside 01."""
+        """Return the values of HARVEST.BIRTH_DATE_MGMT that are accepted beside 01."""
         return tuple(value.strip() for value in self.pcornet_birth_dates.split(",") if value.strip())
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
-        """The seeds of the trainings, the first of them the seed of all else."""
+        """Return the seeds of the trainings; the first is the seed of everything else."""
         return read_seeds(self.seeds) if self.seeds else (self.seed,)
 
     @property
@@ -236,12 +237,14 @@ class Settings(BaseSettings):
 
     @field_validator("pcornet_database", mode="before")
     @classmethod
-    def _refuse_what_is_no_place(cls, value: Any) -> Any:
+    def _check_database(cls, value: Any) -> Any:
         if not isinstance(value, str) or value in ("postgres", "oracle"):
             return value
-        if is_database_address(value):  # it may hold a password: it is not told
-            raise ValueError("takes no address; write postgres or oracle, and where it is into NEST_DB_DSN")
-        # a slip of a server's name, more likely than a file without an ending
+        if is_database_address(value):  # it may contain a password, so it is not quoted
+            raise ValueError(
+                "must not be an address; write postgres or oracle here, and the address in NEST_DB_DSN"
+            )
+        # more likely a misspelt server than a file without a suffix
         if not {"/", "."} & set(value):
             raise ValueError("is not postgres, oracle, or the path of a DuckDB file or of a dump's folder")
         return value
@@ -249,11 +252,11 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_names(cls, values: Any) -> Any:
-        known = [*(f"NEST_{name.upper()}" for name in cls.model_fields), *ELSEWHERE]
+        names = [*(f"NEST_{name.upper()}" for name in cls.model_fields), *ELSEWHERE]
         for name in os.environ:
-            if name.upper().startswith("NEST_") and name.upper() not in known:
-                near = difflib.get_close_matches(name.upper(), known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}."
+            if name.upper().startswith("NEST_") and name.upper() not in names:
+                near = difflib.get_close_matches(name.upper(), names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(names)}."
                 raise NestError(f"{name}: unknown setting; {hint}")
         return values
 
@@ -276,8 +279,8 @@ class Settings(BaseSettings):
     def _pretraining_seeds_are_several(self) -> Self:
         if self.pretraining_seeds and len(self.all_seeds) == 1:
             raise NestError(
-                "NEST_PRETRAINING_SEEDS pretrains once with each of NEST_SEEDS, and there is one seed alone; name "
-                "several in NEST_SEEDS, or leave NEST_PRETRAINING_SEEDS out."
+                "NEST_PRETRAINING_SEEDS pretrains once with each of NEST_SEEDS, but there is only one seed; list "
+                "several in NEST_SEEDS, or unset NEST_PRETRAINING_SEEDS."
             )
         return self
 
@@ -292,7 +295,7 @@ class Settings(BaseSettings):
         return self
 
 
-def _nearest(fault: dict[str, Any]) -> str:
+def _suggestion(fault: dict[str, Any]) -> str:
     """Return a hint at the choice that a wrong word is closest to."""
     if fault["type"] != "literal_error" or not isinstance(fault["input"], str):
         return ""

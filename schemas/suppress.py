@@ -1,9 +1,9 @@
-"""Counts under 11 are withheld wherever they leave the data folder, and so is what would give them away.
+"""Withhold counts under 11, and the numbers that would reveal them, wherever counts leave the data folder.
 
-Primary suppression hides the counts of 1 to 10; secondary suppression hides others with them, so that whoever adds up
-what is shown, over all tables of a page, is left with every value from 1 to 10 for each of the hidden counts: the
-protection interval of Fischetti and Salazar-González (2001), "Solving the cell suppression problem on tabular data with
-linear constraints", Management Science 47(7). `tests/support/attacker.py` is that reader, as a linear programme.
+Primary suppression withholds counts of 1 to 10. Secondary suppression withholds further counts, so that a reader who
+adds up everything shown on a page can still not exclude any value from 1 to 10 for a withheld count: the protection
+interval of Fischetti and Salazar-González (2001), "Solving the cell suppression problem on tabular data with linear
+constraints", Management Science 47(7). `tests/support/attacker.py` implements that reader as a linear programme.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -19,9 +19,9 @@ _IS_PROTECTED: ContextVar[bool] = ContextVar("is_protected", default=True)
 
 @contextmanager
 def disclosing(is_synthetic: bool) -> Iterator[None]:
-    """Show every count inside the block if the patients were made up here: nobody is there to protect.
+    """Disclose every count inside the block if the patients are synthetic: there is nobody to protect.
 
-    Without this block, and after it, counts are withheld.
+    Outside such a block small counts are withheld.
     """
     token = _IS_PROTECTED.set(not is_synthetic)
     try:
@@ -31,24 +31,24 @@ def disclosing(is_synthetic: bool) -> Iterator[None]:
 
 
 def is_small(count: int) -> bool:
-    """Whether a count is 1 to 10 and of people to protect; 0 says nothing of anyone."""
+    """Return whether a count is 1 to 10 and of real people; 0 reveals nothing about anyone."""
     return _IS_PROTECTED.get() and 0 < count < SMALLEST_SHOWN
 
 
-def shown(count: int) -> str:
-    """Return a count as it may be shown: `< 11` for 1 to 10."""
+def suppress_small(count: int) -> str:
+    """Return a count as text, with `< 11` for 1 to 10."""
     return SMALL if is_small(count) else f"{count:,}"
 
 
-def shown_count(count: int, of: int | None = None) -> str:
-    """Return a count as it may be shown; with `of`, its complement is guarded too: 274 of 275 is `> 264`."""
+def suppress_count(count: int, of: int | None = None) -> str:
+    """Return a count as text, suppressed if small; with `of`, so is its complement: 274 of 275 is `> 264`."""
     if of is not None and count >= SMALLEST_SHOWN and is_small(of - count):
         return f"> {of - SMALLEST_SHOWN:,}"
-    return shown(count)
+    return suppress_small(count)
 
 
-def some_of(count: int, of: int) -> str:
-    """Return roughly how many of a number that may itself be withheld, in words that tell neither."""
+def vague_count(count: int, of: int) -> str:
+    """Return a vague share of `of` in words that reveal neither number if either is withheld."""
     if count == of:
         return "all"
     if not _IS_PROTECTED.get():
@@ -61,11 +61,11 @@ def some_of(count: int, of: int) -> str:
     return f"about {10 * tenths} % of the" if tenths else "fewer than 5 % of the"
 
 
-def hidden_together(*tables: Mapping[str, int]) -> set[str]:
-    """Return the names whose counts are withheld in all of several tables whose totals are shown.
+def names_to_withhold(*tables: Mapping[str, int]) -> set[str]:
+    """Return the names whose counts must be withheld in all of several tables whose totals are shown.
 
-    That is each name with a small count, and of the others the smallest, until in every table two or more are hidden
-    whose sum leaves each of them every value from 1 to 10; where no sum does, all names.
+    These are the names with a small count, and then the smallest others, until every table has two or more withheld
+    counts whose sum leaves each of them any value from 1 to 10; if that is never reached, all names.
     """
     first = tables[0]
     names = {name for name in first if any(is_small(table[name]) for table in tables)}
@@ -85,15 +85,15 @@ def _has_room(names: Collection[str], table: Mapping[str, int]) -> bool:
     return not total or (len(names) > 1 and total >= SMALLEST_SHOWN - 2 + len(names))
 
 
-def shown_parts(parts: Mapping[str, int]) -> dict[str, str]:
-    """Return the parts of a total that is shown beside them, so that none under 11 follows by subtraction."""
+def suppress_parts(parts: Mapping[str, int]) -> dict[str, str]:
+    """Return the parts of a total that is shown beside them; no small part can be derived by subtraction."""
     nonzero = [name for name, count in parts.items() if count]
-    if len(nonzero) == 1:  # it is the total
-        return {name: shown(count) for name, count in parts.items()}
-    to_withhold = hidden_together(parts)
+    if len(nonzero) == 1:  # the only part equals the total
+        return {name: suppress_small(count) for name, count in parts.items()}
+    to_withhold = names_to_withhold(parts)
     return {name: WITHHELD if name in to_withhold else f"{count:,}" for name, count in parts.items()}
 
 
-def shown_share(count: int, of: int) -> str:
-    """Return a count's share of `of` in per cent, or a dash where the count itself may not be shown."""
-    return f"{count / of:.2%}" if of and shown_count(count, of) == f"{count:,}" else "–"
+def suppress_share(count: int, of: int) -> str:
+    """Return a count's share of `of` in per cent, or a dash if the count itself must be suppressed."""
+    return f"{count / of:.2%}" if of and suppress_count(count, of) == f"{count:,}" else "–"

@@ -26,7 +26,7 @@ from assets.runtime.instance import ENVIRONMENT_TAG, NestInstance, held, report_
 from assets.runtime.materialize import faults_as_failures
 from schemas.io.lock import hold_until_exit, sole_writer
 from schemas.io.scratch import clear_scratch
-from schemas.io.urls import holds_secret, shown_url
+from schemas.io.urls import holds_secret, redact_url
 from schemas.settings import ELSEWHERE, SECRETS, Settings
 from schemas.sources import sources
 
@@ -56,7 +56,7 @@ class _OneRunAtATime(MultiprocessExecutor):
                 clear_scratch(folder)
                 instance.add_run_tags(run_id, held(folder))
                 if url := workspace.fetching.store_url:
-                    plan_context.log.info(f"bringing here what {shown_url(url)} holds and {folder} does not")
+                    plan_context.log.info(f"bringing here what {redact_url(url)} holds and {folder} does not")
                     for source in sorted(sources_of(plan_context, execution_plan)):
                         workspace.pull(source)
                 is_whole = False

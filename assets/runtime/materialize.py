@@ -13,7 +13,7 @@ from dagster._utils.error import SerializableErrorInfo
 from assets.resources import Workspace
 from pipelines.engine import executor
 from schemas.errors import InputError, NestError
-from schemas.io.urls import shown_url
+from schemas.io.urls import redact_url
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _begin(arguments: Sequence[Any]) -> None:
         if isinstance(workspace, Workspace) and (context := _asset_context()):
             settings = workspace.fetching
             executor.use(settings.dask_scheduler)
-            folder = shown_url(settings.store_url or str(settings.data_folder))
+            folder = redact_url(settings.store_url or str(settings.data_folder))
             context.add_asset_metadata(
                 {"data_folder": folder, "preset": settings.preset, "seed": settings.seed}
             )

@@ -23,7 +23,7 @@ from schemas.cards import StepCard
 from schemas.errors import NestError
 from schemas.io.atomic import replace_file, write_bytes, writing
 from schemas.io.seal import unsealed
-from schemas.io.urls import shown_url
+from schemas.io.urls import redact_url
 from schemas.io.walk import leaves
 from schemas.layout import Layout
 
@@ -92,7 +92,7 @@ class StoredLayout(Layout):
             outputs = StepCard.model_validate_json(unsealed(card.decode())).outputs
         except ValueError:  # pydantic's too
             raise NestError(
-                f"{shown_url(self.url)}/cards/{name}: is no whole card of a step; remove it there and run again: "
+                f"{redact_url(self.url)}/cards/{name}: is no whole card of a step; remove it there and run again: "
                 "the step is done anew."
             ) from None
         self._drop(local)
@@ -149,7 +149,7 @@ class StoredLayout(Layout):
         return f"{self._root}/{name}"
 
     def _told(self) -> Any:
-        return _told(shown_url(self.url))
+        return _told(redact_url(self.url))
 
     @property
     def _files(self) -> Any:

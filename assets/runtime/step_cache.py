@@ -14,9 +14,9 @@ from typing import Any
 import dagster as dg
 
 from assets.runtime.object_store import StoredLayout
-from schemas.cards import StepCard, asset_of, files_of, is_of, stamps_of, step_of
+from schemas.cards import StepCard, asset_of, belongs_to_source, files_of, stamps_of, step_of
 from schemas.errors import ContractError
-from schemas.io.outputs import mark_all, recorded
+from schemas.io.outputs import mark_all, read_mark
 from schemas.layout import Layout
 from schemas.suppress import disclosing
 
@@ -82,7 +82,7 @@ def once(
 def _adopt(layout: Layout, card: StepCard | None) -> None:
     """Mark the folders an earlier version made without a mark, where all in them is as the card says it was made."""
     outputs = [layout.root / name for name in card.outputs] if card else []
-    unmarked = [path for path in outputs if path.is_dir() and recorded(path) is None]
+    unmarked = [path for path in outputs if path.is_dir() and read_mark(path) is None]
     if card and unmarked and card.content == card.content_of(_files(layout, outputs)):
         for folder in unmarked:
             mark_all(folder)
@@ -106,7 +106,9 @@ def _made_from(
     context, source = dg.AssetExecutionContext.get(), layout.root.name
     spec = context.assets_def.get_asset_spec(context.asset_key)
     above = [dep.asset_key.to_user_string() for dep in spec.deps]
-    inputs = _contents(layout, [step_of(asset, source) for asset in above if is_of(asset, source)], only)
+    inputs = _contents(
+        layout, [step_of(asset, source) for asset in above if belongs_to_source(asset, source)], only
+    )
     made_from = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
     return step_of(context.asset_key.to_user_string(), source), made_from
 

@@ -33,7 +33,7 @@ from nest_model.training.masking import mask_batch
 from nest_model.training.ranks import balanced_runs
 from nest_model.training.recipe import PRETRAINING
 from schemas.errors import NestError
-from schemas.io.outputs import emptied
+from schemas.io.outputs import empty_folder
 
 SEED = 42
 CONFIG, RECIPE = ModelConfig.preset("paper", VOCAB_SIZE), PRETRAINING["paper"]
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _measured(work: Path, patients: int, seconds: float) -> dict[str, Any]:
     """Write shards, measure them in a fresh process while its memory is watched, and remove them."""
-    folder = emptied(work / f"shards_{patients}")
+    folder = empty_folder(work / f"shards_{patients}")
     try:
         began = time.perf_counter()
         write_shards(folder, patients)

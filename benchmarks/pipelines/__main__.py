@@ -26,7 +26,7 @@ from pipelines.inputs.pcornet import CROSSWALKS, write_crosswalks
 from pipelines.sources.mimic import steps as mimic
 from pipelines.sources.pcornet.databases.load_duckdb import load_duckdb
 from schemas.errors import NestError
-from schemas.io.outputs import emptied, write_json, write_text
+from schemas.io.outputs import empty_folder, write_json, write_text
 from schemas.layout import Layout
 
 FULL_PATIENTS, FULL_USERS, FULL_CHILDREN = 223_000, 206_209, 500_000
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for name, raw, stages in inputs(given):
             layout = Layout(given.work / "out" / "source")
-            emptied(layout.root.parent)
+            empty_folder(layout.root.parent)
             layout.root.mkdir()
             figures.append(summary(name, run(stages(layout), layout), layout, size_of(raw)))
             shutil.rmtree(layout.root.parent)

@@ -18,7 +18,7 @@ from pipelines.sources.pcornet.databases.postgres import Postgres
 from pipelines.synthetic.pcornet.write import write_pcornet
 from schemas.errors import NestError
 from schemas.io.atomic import replace_file
-from schemas.io.outputs import emptied, write_json, write_text
+from schemas.io.outputs import empty_folder, write_json, write_text
 
 CHILDREN = 2_000  # whose rows are repeated
 LABS = "lab_result_cm"
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(work: Path, rows: int) -> tuple[int, list[Cost]]:
     """Load at least so many laboratory rows, extract them, and return their number and what either cost."""
-    emptied(work)
+    empty_folder(work)
     write_pcornet(work / "cdm", children=CHILDREN, seed=1)
     total = repeat(work / "cdm" / f"{LABS}.parquet", rows)
     try:

@@ -7,7 +7,7 @@ import numpy as np
 from nest_model.audit.truncation import count_changed
 from nest_model.data.labels import Labels
 from nest_model.data.seqsets import NO_TIME, SeqSets
-from schemas.suppress import shown_count
+from schemas.suppress import suppress_count
 from schemas.tables.leak_audit import Proof
 
 
@@ -15,7 +15,8 @@ def proofs(seqsets: SeqSets, labels: Labels, *, seed: int) -> Iterator[Proof]:
     """Yield each check with the number of violations."""
     num_changed, num_checked = count_changed(seqsets, labels, seed=seed)
     future = (
-        f"Of {shown_count(num_checked)} predictions, those whose input changes without everything after them"
+        f"Of {suppress_count(num_checked)} predictions, those whose input changes without everything after "
+        "them"
     )
     yield _proof("future", future, num_changed)
     num_late = _later_stays(seqsets, labels)
@@ -27,7 +28,7 @@ def proofs(seqsets: SeqSets, labels: Labels, *, seed: int) -> Iterator[Proof]:
 
 
 def _proof(name: str, description: str, count: int) -> Proof:
-    words = shown_count(count) if count else "none"
+    words = suppress_count(count) if count else "none"
     return Proof(name=name, passed=count == 0, message=f"{description}: {words}.")
 
 

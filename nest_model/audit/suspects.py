@@ -31,7 +31,7 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.metrics import Score
 from schemas.cohort import Cohort, IndexDied, IndexLongerThan
 from schemas.cohort.look_ahead import look_aheads
-from schemas.suppress import shown_count
+from schemas.suppress import suppress_count
 from schemas.tables.leak_audit import THRESHOLD, LeakAudit, Proof, Suspect
 from schemas.tables.vocab import SPECIAL_KIND
 
@@ -208,8 +208,8 @@ class Suspects:
         """Return a sentence on the predictions that suspects are scored on."""
         note = " sampled" if self.is_drawn else ""
         return (
-            f"{shown_count(len(self.labels))}{note} predictions of training and validation patients, each by a light "
-            "model fitted on other patients; the test split is not used."
+            f"{suppress_count(len(self.labels))}{note} predictions of training and validation patients, each by a "
+            "light model fitted on other patients; the test split is not used."
         )
 
     @cached_property
@@ -298,7 +298,7 @@ class Suspects:
         return Suspect(
             name=name,
             why=reason,
-            predictions=shown_count(int(is_present.sum()), len(is_present)),
+            predictions=suppress_count(int(is_present.sum()), len(is_present)),
             auroc_with=measure(score_with),
             auroc_without=measure(score_without),
             inflation=measure(difference),

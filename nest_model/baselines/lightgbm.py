@@ -25,7 +25,7 @@ from nest_model.evaluation.metrics import evaluate, headline
 from nest_model.training.not_trainable import write_not_trainable
 from nest_model.training.telemetry import Telemetry
 from schemas.io.outputs import remove_outputs, write_json, write_text
-from schemas.suppress import SMALLEST_SHOWN, shown_count
+from schemas.suppress import SMALLEST_SHOWN, suppress_count
 from schemas.tables.labels import Task
 
 RARE = f"a code of under {SMALLEST_SHOWN} patients"
@@ -72,8 +72,8 @@ def run(
             names[column] if is_disclosable else RARE
             for column, is_disclosable in zip(columns, disclosable, strict=True)
         ],
-        "training_rows": shown_count(int((table.split == "train").sum())),
-        "validation_rows": shown_count(int((table.split == "val").sum())),
+        "training_rows": suppress_count(int((table.split == "train").sum())),
+        "validation_rows": suppress_count(int((table.split == "val").sum())),
         "seed": seed,
         "vocab_sha256": seqsets.vocab_sha256,
     }

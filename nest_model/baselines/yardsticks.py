@@ -28,7 +28,7 @@ from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError
 from schemas.io.outputs import remove_empty, remove_outputs, write_json, write_text
 from schemas.io.verify import is_written, verified
-from schemas.suppress import shown_count
+from schemas.suppress import suppress_count
 
 YardstickSet = Literal["default", "all"]
 
@@ -218,7 +218,7 @@ def _flat(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
 
 def _card(task: _Task, results: Mapping[str, Mapping[str, Any]]) -> str:
     table = task.labels
-    training, validation = (shown_count(int((table.split == split).sum())) for split in ("train", "val"))
+    training, validation = (suppress_count(int((table.split == split).sum())) for split in ("train", "val"))
     return "\n".join(
         [
             f"# Yardsticks: {table.task.cohort}",

@@ -19,7 +19,7 @@ from nest_model.model.classifier import probabilities
 from nest_model.training.scoring import score
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError
-from schemas.suppress import shown_count, shown_parts
+from schemas.suppress import suppress_count, suppress_parts
 from schemas.tables.labels import Task, predictions_schema
 
 log = logging.getLogger("nest")
@@ -73,7 +73,7 @@ def predict(
         split=rows.split,
     )
     progress.advance(total - len(rows))
-    parts = shown_parts({"predictions": len(rows), "left_out": total - len(rows)})
+    parts = suppress_parts({"predictions": len(rows), "left_out": total - len(rows)})
     is_exact = parts["predictions"] == f"{len(rows):,}"
     telemetry.result({"predictions": len(rows)} if is_exact else {"patients": countable(total)})
     log.info("the predictions are in %s", out)
@@ -154,12 +154,12 @@ def last_sets(seqsets: SeqSets, task: Task) -> Labels:
     )
     is_scored = ~(open_end | left_before)
     counts = {"kept": is_scored, "open_end": open_end, "gone": left_before}
-    shown_counts = shown_parts({name: int(np.count_nonzero(rows)) for name, rows in counts.items()})
+    shown_counts = suppress_parts({name: int(np.count_nonzero(rows)) for name, rows in counts.items()})
     log.info(
         "%s: scored %s of %s patients; left out %s still in hospital and %s who left before the prediction",
         task.cohort,
         shown_counts["kept"],
-        shown_count(len(last)),
+        suppress_count(len(last)),
         shown_counts["open_end"],
         shown_counts["gone"],
     )

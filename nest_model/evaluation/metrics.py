@@ -18,7 +18,7 @@ import numpy as np
 
 from nest_model.data.predictions import Predictions, patients_of, read_predictions
 from nest_model.evaluation.bootstrap import Resamples, auroc_of, average_precision_of, weight_at_or_above
-from schemas.label_counts import shown_positives
+from schemas.label_counts import suppress_positives
 from schemas.suppress import SMALL, SMALLEST_SHOWN, is_small
 
 METRICS = ("auroc", "average_precision", "brier", "ece")
@@ -297,7 +297,7 @@ def counts(predictions: Predictions) -> dict[str, int | float | str | None]:
             "classes_left_out": len(predictions.classes) - num_scored,
         }
     count = int(predictions.positives[0])
-    text = shown_positives(count, rows)
+    text = suppress_positives(count, rows)
     if text != f"{count:,}":
         return row_counts | {"positives": text, "prevalence": None}
     return row_counts | {"positives": count, "prevalence": round(count / rows, 4) if rows else None}

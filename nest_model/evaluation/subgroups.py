@@ -11,7 +11,7 @@ from nest_model.data.predictions import Predictions, patients_of
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import Score, combine, missing, score
 from schemas.contract import read_table
-from schemas.suppress import SMALLEST_SHOWN, WITHHELD, hidden_together, is_small
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, is_small, names_to_withhold
 from schemas.tables.events import ENCOUNTERS, SUBJECTS
 
 METRICS = ("auroc", "average_precision")
@@ -135,7 +135,7 @@ def _withheld_groups(predictions: Predictions, parts: Mapping[str, Predictions])
     positive_patients, negative_patients = (
         {name: _patients(part)[side] for name, part in parts.items()} for side in (0, 1)
     )
-    return hidden_together(positives, negatives, positive_patients, negative_patients)
+    return names_to_withhold(positives, negatives, positive_patients, negative_patients)
 
 
 def _patients(part: Predictions) -> tuple[int, int]:

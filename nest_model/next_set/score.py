@@ -25,7 +25,7 @@ from nest_model.training.telemetry import Telemetry
 from schemas.contract import read_table
 from schemas.errors import NestError
 from schemas.io.outputs import write_json
-from schemas.suppress import SMALLEST_SHOWN, shown
+from schemas.suppress import SMALLEST_SHOWN, suppress_small
 from schemas.tables.events import SUBJECTS
 from schemas.tables.vocab import VOCAB, content_sha256
 
@@ -77,8 +77,8 @@ def score_next_sets(
     scores = compare(guesses, questions)
     content = {
         "target": target,
-        "users": shown(len(questions)),
-        "left_out": {reason: shown(count) for reason, count in questions.left_out.items()},
+        "users": suppress_small(len(questions)),
+        "left_out": {reason: suppress_small(count) for reason, count in questions.left_out.items()},
         "k": K,
         "sets_cut_share": round(truncation.sets_share, 6),
         "models": {

@@ -15,9 +15,9 @@ from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.rules import PRESETS, DataRules
 from schemas.sources import sources
-from schemas.suppress import shown, shown_count, shown_parts, shown_share
+from schemas.suppress import suppress_count, suppress_parts, suppress_share, suppress_small
 from schemas.tables.events import KINDS, SUBJECTS
-from schemas.tables.splits import shown_splits
+from schemas.tables.splits import suppress_splits
 
 STEPS = ("raw", "subjects", "encounters", "events", "drug_lookup", "vocab", "seqset")
 EXTRACTED = ("subjects", "encounters", "events")
@@ -67,10 +67,12 @@ def _corpus(card: StepCard) -> dict[str, Any]:
         {kind: counts.get(f"{what}_{kind}", 0) for kind in kinds}
         for what in ("tokens", "unk_tokens", "backed_off_tokens")
     )
-    tokens_shown = shown_parts(tokens)
+    tokens_shown = suppress_parts(tokens)
     return {
-        "corpus": {name: shown(counts[name]) for name in ("subjects", "sets", "tokens") if name in counts},
-        "empty_sets": shown_count(counts.get("empty_sets", 0), counts.get("sets")),
+        "corpus": {
+            name: suppress_small(counts[name]) for name in ("subjects", "sets", "tokens") if name in counts
+        },
+        "empty_sets": suppress_count(counts.get("empty_sets", 0), counts.get("sets")),
         "kinds": {
             kind: {
                 "tokens": tokens_shown[kind],
@@ -80,16 +82,16 @@ def _corpus(card: StepCard) -> dict[str, Any]:
             }
             for kind in kinds
         },
-        "unk": shown_share(counts.get("unk_tokens", 0), counts.get("tokens", 0)),
-        "backed_off": shown_share(counts.get("backed_off_tokens", 0), counts.get("tokens", 0)),
+        "unk": suppress_share(counts.get("unk_tokens", 0), counts.get("tokens", 0)),
+        "backed_off": suppress_share(counts.get("backed_off_tokens", 0), counts.get("tokens", 0)),
         "bins": {what: bars_of(counts, what) for what in ("sets_per_subject", "tokens_per_set")},
     }
 
 
 def _share_of(kind: str, parts: Mapping[str, int], of: Mapping[str, int]) -> str:
     """Return one kind's share, or a dash where it would give a small count of one kind away."""
-    is_hidden = shown_parts(parts)[kind] != f"{parts[kind]:,}"
-    return "–" if is_hidden else shown_share(parts[kind], of[kind])
+    is_hidden = suppress_parts(parts)[kind] != f"{parts[kind]:,}"
+    return "–" if is_hidden else suppress_share(parts[kind], of[kind])
 
 
 def _after(read: Iterable[Flow], flow: Flow) -> Flow:
@@ -104,18 +106,20 @@ def _after(read: Iterable[Flow], flow: Flow) -> Flow:
 
 def shown_flow(flow: Flow) -> dict[str, Any]:
     """Return source rows, kept rows, drops and notes by reason, so that no small one can be worked out."""
-    parts = shown_parts({"kept": flow.kept_rows, **flow.dropped})
+    parts = suppress_parts({"kept": flow.kept_rows, **flow.dropped})
     return {
-        "source_rows": shown(flow.source_rows),
+        "source_rows": suppress_small(flow.source_rows),
         "kept_rows": parts.pop("kept"),
         "dropped": {reason: rows for reason, rows in parts.items() if rows != "0"},
-        "noted": {reason: shown_count(rows, flow.kept_rows) for reason, rows in flow.noted_here.items()},
+        "noted": {
+            reason: suppress_count(rows, flow.kept_rows) for reason, rows in flow.disclosable_notes.items()
+        },
     }
 
 
 def splits(layout: Layout) -> dict[str, Any]:
     """Return patients per split of the tasks and of the pretraining, and where the two overlap."""
-    return shown_splits(read_table(layout.subjects, SUBJECTS)).model_dump()
+    return suppress_splits(read_table(layout.subjects, SUBJECTS)).model_dump()
 
 
 def run_card(layout: Layout, preset: str) -> dict[str, Any]:

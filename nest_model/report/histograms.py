@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from itertools import dropwhile
 
-from schemas.suppress import shown_parts
+from schemas.suppress import suppress_parts
 
 _BIN = re.compile(r"^(?P<what>\w+)\[(?P<low>\d+),(?P<high>\d+)\)$")
 
@@ -16,6 +16,6 @@ def bars_of(counts: Mapping[str, int], what: str) -> list[tuple[str, int | None]
         for name, count in counts.items()
         if (match := _BIN.match(name)) and match["what"] == what
     }
-    seen = shown_parts(found)
+    seen = suppress_parts(found)
     bars = [(low, count if seen[low] == f"{count:,}" else None) for low, count in found.items()]
     return list(dropwhile(lambda bar: bar[1] == 0, bars))

@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
-from schemas.suppress import shown
+from schemas.suppress import suppress_small
 
 BESIDE_GUESSES: Mapping[str, Any] = {"yardsticks": {}, "not_learnt": [], "not_judged": []}
 _COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens")
@@ -25,7 +25,7 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
         "validation": metrics.get("validation", {}),
         **{name: metrics.get(name, empty) for name, empty in BESIDE_GUESSES.items()},
         "history": metrics.get("history", []),
-        "counts": {name: shown(int(metrics[name])) for name in _COUNTS if name in metrics},
+        "counts": {name: suppress_small(int(metrics[name])) for name in _COUNTS if name in metrics},
         "epochs": len(metrics.get("history", [])),
         **{name: value for name, value in settings.items() if value is not None},
         "model": _config(layout),

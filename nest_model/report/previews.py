@@ -11,14 +11,14 @@ from nest_model.report.histograms import bars_of
 from nest_model.report.page import attrition_bars, overview_figure, removals_figure
 from schemas.cards import StepCard
 from schemas.io.verify import verified
-from schemas.suppress import shown_parts
+from schemas.suppress import suppress_parts
 from schemas.tables.events import KINDS
 
 
 def of_events(card: StepCard) -> dict[str, bytes]:
     """Return how many events there are of each kind, small counts withheld."""
     found = {kind: count for kind in KINDS if (count := card.counts.get(f"events_{kind}"))}
-    seen = shown_parts(found)
+    seen = suppress_parts(found)
     bars = [(kind, count if seen[kind] == f"{count:,}" else None) for kind, count in found.items()]
     title = "Events by kind"
     return {title: figures.png(figures.histogram(bars, title=title, x="kind", y="events"))} if bars else {}
@@ -28,7 +28,7 @@ def of_attrition(steps: Sequence[Mapping[str, str]]) -> dict[str, bytes]:
     """Return the stays left after each step of a cohort; nothing where every row of the table is withheld.
 
     Args:
-        steps: as `schemas.tables.attrition.shown_attrition` gives them.
+        steps: as `schemas.tables.attrition.suppress_attrition` gives them.
     """
     bars = attrition_bars(steps)
     if not any(rows for _, rows, _ in bars):

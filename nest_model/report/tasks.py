@@ -30,10 +30,10 @@ from schemas.cohort import Cohort
 from schemas.cohort.english import in_english
 from schemas.errors import ContractError, InputError
 from schemas.io.verify import is_written, verified
-from schemas.label_counts import shown_label_counts
+from schemas.label_counts import suppress_label_counts
 from schemas.layout import Layout
 from schemas.sources import sources
-from schemas.tables.attrition import read_attrition, shown_attrition
+from schemas.tables.attrition import read_attrition, suppress_attrition
 from schemas.tables.labels import Task, read_task
 
 JUDGED = ("nest", "probe", "lightgbm")
@@ -249,7 +249,7 @@ def _label_counts(layout: Layout, cohort: str) -> dict[str, str]:
     card, path = _labels_card(layout, cohort), layout.cohort(cohort) / "attrition.csv"
     if card is None or "rows" not in card.counts or not path.exists():
         return {}
-    return shown_label_counts(card.counts, read_attrition(path))
+    return suppress_label_counts(card.counts, read_attrition(path))
 
 
 def _scored(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
@@ -338,7 +338,7 @@ def _in_english(layout: Layout, cohort: str) -> list[str]:
 
 def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:
     path = layout.cohort(cohort) / "attrition.csv"
-    return shown_attrition(read_attrition(path)) if is_written(path) else []
+    return suppress_attrition(read_attrition(path)) if is_written(path) else []
 
 
 def _warnings(layout: Layout, cohort: str) -> list[str]:

@@ -33,7 +33,7 @@ from nest_model.training.recipe import Recipe
 from nest_model.training.runtime import Runtime
 from nest_model.training.scoring import score
 from schemas.errors import NestError
-from schemas.suppress import shown_count
+from schemas.suppress import suppress_count
 
 EXAMPLES_LOOKED_AT = 128  # test examples whose attention is measured
 _EXAMPLES_HASHED_AT_A_TIME = 1_024
@@ -81,7 +81,7 @@ class FineTuning:
     def context_summary(self) -> str:
         """The number of examples and rows, and the shares of sets and events beyond the context, for the log."""
         return (
-            f"{shown_count(len(self._train))} examples, {shown_count(self.rows.sum())} rows per epoch; the context "
+            f"{suppress_count(len(self._train))} examples, {suppress_count(self.rows.sum())} rows per epoch; the context "
             f"leaves out {self._cut.sets_share:.1%} of the sets and, in these or in over-long sets, "
             f"{self._cut.events_in_cut_sets_share + self._cut.events_in_long_sets_share:.1%} of the events"
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from nest_model.training import paper_differences
 from nest_model.training.guesses import table
 from schemas.markdown import markdown_table
-from schemas.suppress import shown_count
+from schemas.suppress import suppress_count
 
 if TYPE_CHECKING:
     from nest_model.model.checkpoint import ModelCard
@@ -111,7 +111,7 @@ def _model(card: "ModelCard") -> list[str]:
 def _data(training: Mapping[str, Any]) -> list[str]:
     names = [name for name in training if name.startswith(("train_", "val_", "test_"))]
     words = {name: name.replace("patients", "subjects").replace("_", " ") for name in names}
-    return ["## Data", *(f"- {words[name]}: {shown_count(training[name])}" for name in names), ""]
+    return ["## Data", *(f"- {words[name]}: {suppress_count(training[name])}" for name in names), ""]
 
 
 def _run(training: Mapping[str, Any]) -> list[str]:

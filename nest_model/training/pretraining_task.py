@@ -42,7 +42,7 @@ from nest_model.training.runtime import Runtime
 from nest_model.training.shared_embedding import fold_embedding, share_embedding
 from schemas.contract import read_table
 from schemas.errors import NestError
-from schemas.suppress import shown_count
+from schemas.suppress import suppress_count
 from schemas.tables.events import SUBJECTS
 
 log = logging.getLogger("nest")
@@ -206,7 +206,7 @@ class Pretraining:
     def context_summary(self) -> str:
         """The number of patients and rows, and the shares of sets and events beyond the context, for the log."""
         return (
-            f"{shown_count(len(self._train))} patients, {shown_count(self.rows.sum())} rows per epoch; the context "
+            f"{suppress_count(len(self._train))} patients, {suppress_count(self.rows.sum())} rows per epoch; the context "
             f"leaves out {self._cut.sets_share:.1%} of the sets, with them {self._cut.events_in_cut_sets_share:.1%} "
             f"of the events, and {self._cut.events_in_long_sets_share:.1%} of the events in over-long sets"
         )

@@ -13,7 +13,7 @@ from pipelines.cohorts.tables import Tables
 from schemas.cohort import ClassOf, Cohort, LabelsOf
 from schemas.icd10 import CHAPTERS
 from schemas.rules import DataRules
-from schemas.tables.attrition import Step
+from schemas.tables.attrition import AttritionStep
 from schemas.tables.labels import LabelType
 
 COLUMNS = (*KEY, "index_start", "predict_at", "label", "outcome_time", "follow_up_days", "split")
@@ -26,7 +26,7 @@ class CohortLabels:
     rows: pl.DataFrame  # COLUMNS, sorted by subject_id, index_start, index_encounter
     label_type: LabelType
     classes: tuple[str, ...]
-    steps: list[Step]
+    steps: list[AttritionStep]
     lenient_counts: dict[str, int]  # rows kept under clock "time" that a step would have dropped
     short_follow_up: int = 0  # rows without the outcome whose window reaches past the data
     windowless: int = 0  # rows whose window ends by the prediction
@@ -38,7 +38,7 @@ class LabelsPart:
 
     rows: pl.DataFrame  # as of `CohortLabels`, but under `labels_of` with every class, rare ones too
     class_rows: pl.DataFrame  # label, rows: of the fitted-on subjects, each class under `labels_of`
-    steps: list[Step]
+    steps: list[AttritionStep]
     lenient_counts: dict[str, int]
     short_follow_up: int
     windowless: int

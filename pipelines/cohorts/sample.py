@@ -15,10 +15,10 @@ from pipelines.cohorts.unanswerable import refuse_unanswerable
 from pipelines.cohorts.warnings import not_trainable, warnings_of
 from pipelines.engine.buckets import Buckets
 from schemas.cohort import Cohort
-from schemas.label_counts import shown_label_counts
+from schemas.label_counts import suppress_label_counts
 from schemas.layout import Layout
 from schemas.rules import DataRules
-from schemas.tables.attrition import HEADER, shown_attrition
+from schemas.tables.attrition import HEADER, suppress_attrition
 
 PATIENTS = 1000
 
@@ -72,8 +72,8 @@ def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Se
 
 def attrition_lines(cohort: Cohort, labels: CohortLabels) -> list[str]:
     """Return attrition and label counts as they may leave the data folder, in columns."""
-    table = [list(HEADER), *(list(row.values()) for row in shown_attrition(labels.steps))]
-    counts = shown_label_counts(card_of(cohort, labels, "", []).counts, labels.steps)
+    table = [list(HEADER), *(list(row.values()) for row in suppress_attrition(labels.steps))]
+    counts = suppress_label_counts(card_of(cohort, labels, "", []).counts, labels.steps)
     names = [name for name in counts if name.startswith(("rows", "positives"))]
     return [*_columns(table), ", ".join(f"{name}: {counts[name]}" for name in names)]
 

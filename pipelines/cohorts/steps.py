@@ -6,7 +6,7 @@ from pipelines.cohorts.candidates import time_of
 from pipelines.cohorts.conditions import add_condition, in_stay, mark
 from pipelines.cohorts.tables import Tables
 from schemas.cohort import Cohort, EncounterFilter, IndexLongerThan, Keep, TimePoint
-from schemas.tables.attrition import Step
+from schemas.tables.attrition import AttritionStep
 
 START = "all encounters"
 
@@ -47,13 +47,13 @@ class Steps:
     def passed(self) -> pl.Expr:
         return pl.all_horizontal([pl.lit(True), *map(pl.col, self._columns.values())])
 
-    def count(self, rows: pl.DataFrame) -> list[Step]:
+    def count(self, rows: pl.DataFrame) -> list[AttritionStep]:
         """Return the attrition table of the collected rows."""
-        steps = [Step(START, rows.height, rows["subject_id"].n_unique(), 0)]
+        steps = [AttritionStep(START, rows.height, rows["subject_id"].n_unique(), 0)]
         for name, column in self._columns.items():
             passing_rows = rows.filter(pl.col(column))
             steps.append(
-                Step(
+                AttritionStep(
                     name,
                     passing_rows.height,
                     passing_rows["subject_id"].n_unique(),

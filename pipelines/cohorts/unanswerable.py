@@ -8,7 +8,7 @@ from pipelines.cohorts.tables import Tables
 from pipelines.events.split import BIRTH_DAYS_OF_TEST
 from schemas.cohort import AnyEncounter, Cohort, EncounterFilter, EncounterSeen, TimePoint
 from schemas.sources import sources
-from schemas.suppress import shown_count
+from schemas.suppress import suppress_count
 
 Path = tuple[str | int, ...]
 Faults = Iterator[tuple[Path, str]]
@@ -66,7 +66,7 @@ def _other_split(cohort: Cohort, tables: Tables) -> Faults:
         days_of_test = f"test_if_birth_day: [{first}, {last}]"
         yield ("split",), f"these children are tested on by their day of birth; write '{days_of_test}'"
     if days is not None and (num_mismatches or not num_births):
-        share = f"{shown_count(num_mismatches, num_births)} of {shown_count(num_births)} patients with a date of birth"
+        share = f"{suppress_count(num_mismatches, num_births)} of {suppress_count(num_births)} patients with a date of birth"
         yield (
             ("split",),
             f"the patients of these data are not split this way ({share} are in another split); "

@@ -12,7 +12,7 @@ from pipelines.cohorts.tables import pattern_expr
 from schemas.cohort import AnyEncounter, ClassOf, Cohort, EncounterFilter, LabelsOf
 from schemas.cohort.look_ahead import ONE_END_OF_DATA, look_aheads
 from schemas.rules import DataRules
-from schemas.suppress import SMALLEST_SHOWN, some_of
+from schemas.suppress import SMALLEST_SHOWN, vague_count
 from schemas.tables.events import SPLITS
 
 
@@ -84,11 +84,11 @@ def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:
     length, end = getattr(cohort.outcome, "within", None), getattr(cohort.outcome, "until", None)
     rows, sentences = labels.rows, []
     if labels.short_follow_up and not _is_followed_by_definition(cohort):
-        share = some_of(labels.short_follow_up, rows.filter(~pl.col("label")).height)
+        share = vague_count(labels.short_follow_up, rows.filter(~pl.col("label")).height)
         period = f"for less than {length}" if end is None else f"to an earlier time than {end}"
         sentences.append(f"{share} negative rows are followed {period}")
     if labels.windowless:
-        share = some_of(labels.windowless, rows.height)
+        share = vague_count(labels.windowless, rows.height)
         sentences.append(
             f"{share} rows have no window: they are predicted at or after {end}, and count as negative"
         )

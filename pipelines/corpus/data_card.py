@@ -7,7 +7,7 @@ import polars as pl
 
 from schemas.cards import UNMAPPED, Flow
 from schemas.errors import InputError
-from schemas.suppress import shown, shown_count
+from schemas.suppress import suppress_count, suppress_small
 from schemas.tables.seqset import NO_END, TARGET_HIDDEN
 from schemas.tables.vocab import UNK
 
@@ -49,13 +49,13 @@ def refuse_no_token(token_flows: Mapping[str, Flow], sets: int) -> None:
     whole = sum(token_flows.values(), Flow(source_rows=0, kept_rows=0))
     if whole.kept_rows:
         return
-    problem = f"seqset: not one token in any of {shown(sets)} sets: "
+    problem = f"seqset: not one token in any of {suppress_small(sets)} sets: "
     if not whole.source_rows:
         raise InputError(
             f"{problem}there are no events. The card of events says what was dropped; give what it lacks."
         )
     reason = max(whole.dropped, key=lambda name: whole.dropped[name])
-    share = f"{shown_count(whole.dropped[reason], whole.source_rows)} of {shown(whole.source_rows)} events"
+    share = f"{suppress_count(whole.dropped[reason], whole.source_rows)} of {suppress_small(whole.source_rows)} events"
     raise InputError(f"{problem}{share} were dropped as {reason}, {HOW_TO_MEND[reason]}")
 
 
@@ -131,7 +131,7 @@ def unit_warnings(in_other_units: int, lab_rows: int) -> list[str]:
     """Return a sentence where many values are in another unit than most of their item: one cut is over them all."""
     if in_other_units <= MOST_OTHER_UNITS_SHARE * lab_rows:
         return []
-    share = f"{_share_or_count(in_other_units, lab_rows)} of {shown_count(lab_rows)} laboratory values"
+    share = f"{_share_or_count(in_other_units, lab_rows)} of {suppress_count(lab_rows)} laboratory values"
     usual = f"usual: below {MOST_OTHER_UNITS_SHARE:.0%}"
     return [f"LAB: {share} are in another unit than most of their item ({usual})."]
 
@@ -146,7 +146,7 @@ def share_warnings(flows: dict[str, Flow], shares: dict[str, float]) -> list[str
         for reason, most in MOST_SHARE_OF_SOURCE.items():
             count = flow.dropped.get(reason, 0)
             if count > most * num_rows:
-                share = f"{_share_or_count(count, num_rows)} of {shown_count(num_rows)} rows"
+                share = f"{_share_or_count(count, num_rows)} of {suppress_count(num_rows)} rows"
                 sentences.append(f"{kind}: {share} dropped as {reason} (usual: below {most:.0%}).")
     if shares["unk"] > MOST_UNK_SHARE:
         sentences.append(f"{shares['unk']:.1%} of all tokens are [UNK] (usual: below {MOST_UNK_SHARE:.0%}).")
@@ -157,5 +157,5 @@ def share_warnings(flows: dict[str, Flow], shares: dict[str, float]) -> list[str
 
 def _share_or_count(count: int, of: int) -> str:
     """Return the share, or the count as it may be shown where the share would give a small one away."""
-    as_shown = shown_count(count, of)
+    as_shown = suppress_count(count, of)
     return f"{count / of:.1%}" if as_shown == f"{count:,}" else as_shown

@@ -22,7 +22,7 @@ from pipelines.reading.tables import find_file
 from schemas.errors import InputError, NestError
 from schemas.io.atomic import writing
 from schemas.io.outputs import refuse_foreign_files, replace_outputs
-from schemas.io.urls import shown_url
+from schemas.io.urls import redact_url
 
 ARCHIVES = {
     "icd_cm_9_to_10_mapping": "2018-icd-10-cm-general-equivalence-mappings.zip",
@@ -115,7 +115,7 @@ def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path,
             part.write_bytes(text)
             read_gem(part)
     except InputError as error:
-        raise InputError(f"{shown_url(url)}: {error}") from None
+        raise InputError(f"{redact_url(url)}: {error}") from None
     finally:
         discard(target)
         discard(archive)
@@ -171,10 +171,10 @@ def _count_gsn(content: bytes, url: str) -> int:
         ):
             table = file.read(MOST_BYTES_INSIDE + 1)
         if len(table) > MOST_BYTES_INSIDE:
-            raise InputError(f"{shown_url(url)}: the table in it is larger than {TOO_LARGE_INSIDE}")
+            raise InputError(f"{redact_url(url)}: the table in it is larger than {TOO_LARGE_INSIDE}")
         return pl.read_csv(io.BytesIO(table), columns=["gsn", "atc"], infer_schema=False).height
     except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError):
         raise InputError(
-            f"{shown_url(url)}: is no comma-separated table with the columns gsn and atc. Check NEST_GSN_ATC_URL, or "
+            f"{redact_url(url)}: is no comma-separated table with the columns gsn and atc. Check NEST_GSN_ATC_URL, or "
             f"lay {GSN}.csv into the folder of the crosswalks by hand."
         ) from None

@@ -21,7 +21,7 @@ from pipelines.fetch.answer import (
 from schemas.errors import InputError
 from schemas.io.atomic import part_of, put_in_place, writing
 from schemas.io.outputs import mark_placed
-from schemas.io.urls import shown_url
+from schemas.io.urls import redact_url
 
 CHUNK_BYTES = 1 << 18
 PROGRESS_SECONDS = 5.0
@@ -77,7 +77,7 @@ def download(
         except _TooLargeError:
             discard(target)
             raise InputError(
-                f"{shown_url(url)}: sends more than the {most_bytes / 1e6:,.0f} MB such a file may have; what arrived "
+                f"{redact_url(url)}: sends more than the {most_bytes / 1e6:,.0f} MB such a file may have; what arrived "
                 "was deleted. Check the address."
             ) from None
         except RetryableError as broken:
@@ -85,7 +85,7 @@ def download(
             furthest = max(furthest, _size(aside))
             if failures >= patience.tries:
                 raise InputError(
-                    f"{shown_url(url)}: {broken}, {failures} times in a row. Run again later: what has arrived is "
+                    f"{redact_url(url)}: {broken}, {failures} times in a row. Run again later: what has arrived is "
                     "kept. Behind a proxy, set HTTPS_PROXY; for a mirror, set its NEST_…_URL."
                 ) from None
             backoff = patience.pause_seconds * 2 ** max(failures - 1, 0)
@@ -113,18 +113,18 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
                     return  # nothing was missing but the name
                 _version_file(aside).unlink(missing_ok=True)
                 raise RetryableError("the server has less of the file than lies here")
-            refuse(response, shown_url(url))
+            refuse(response, redact_url(url))
             if (whole_size(response) or 0) > most_bytes:
                 raise _TooLargeError
             start = _begin(response, have, version, aside)
             _write(response, aside, start, most_bytes)
     except requests.exceptions.SSLError:
         raise InputError(
-            f"{shown_url(url)}: its certificate is not trusted here. Where a proxy of your own opens connections, "
+            f"{redact_url(url)}: its certificate is not trusted here. Where a proxy of your own opens connections, "
             "set REQUESTS_CA_BUNDLE to its certificate."
         ) from None
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects):
-        raise InputError(f"{shown_url(url)}: is no address a file can be fetched from. Check it.") from None
+        raise InputError(f"{redact_url(url)}: is no address a file can be fetched from. Check it.") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
         raise RetryableError(describe_failure(error)) from None
     except OSError as error:  # the net's own are all of the families above

@@ -12,7 +12,7 @@ from schemas.errors import InputError
 from schemas.io.hashing import file_sha256
 from schemas.io.lock import sole_writer
 from schemas.io.outputs import refuse_foreign_files
-from schemas.io.urls import shown_url
+from schemas.io.urls import redact_url
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def fetch_verified(
     if file_sha256(aside) != sha256:
         discard(target)
         raise InputError(
-            f"{target.name}: what arrived from {shown_url(url)} has not the SHA-256 its list promises, and was "
+            f"{target.name}: what arrived from {redact_url(url)} has not the SHA-256 its list promises, and was "
             "deleted. Run again; where it happens again, the list and the file there are of two versions: check the "
             "address."
         )

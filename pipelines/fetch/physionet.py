@@ -12,7 +12,7 @@ from pipelines.fetch.files import MOST_BYTES, address, exclusive_folder, fetch_v
 from pipelines.sources.mimic.checksums import SUMS, read_sums
 from pipelines.sources.mimic.tables import TABLES
 from schemas.errors import InputError
-from schemas.io.urls import shown_url
+from schemas.io.urls import redact_url
 
 TABLE_FILES = {table: f"hosp/{table}.csv.gz" for table in TABLES}
 LICENSE = "LICENSE.txt"  # goes with the tables wherever they go
@@ -79,7 +79,7 @@ def _read_sums(session: requests.Session, base_url: str, sums: Path, patience: P
     if missing := [table for table, name in TABLE_FILES.items() if name not in hashes]:
         discard(sums)
         raise InputError(
-            f"{shown_url(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the "
+            f"{redact_url(base_url)}: its {SUMS} lists no {', '.join(missing)} under hosp. Give the address of the "
             "folder that holds hosp."
         )
     if changed_files := [
@@ -87,7 +87,7 @@ def _read_sums(session: requests.Session, base_url: str, sums: Path, patience: P
     ]:
         discard(sums)
         raise InputError(
-            f"{shown_url(base_url)}: its {SUMS} lists other hashes for {', '.join(changed_files)} than this "
+            f"{redact_url(base_url)}: its {SUMS} lists other hashes for {', '.join(changed_files)} than this "
             "version has, which is final. Fetch it from PhysioNet, or check the mirror."
         )
     return {name: hashes[name] for name in (LICENSE, *TABLE_FILES.values()) if name in hashes}

@@ -1,38 +1,42 @@
-"""Great Expectations suites built from the contracts: what must hold of every table, as data anyone can read.
+"""Great Expectations suites built from the contracts: what must hold for every table, declared as data.
 
 Nothing here imports Great Expectations; `schemas.expectations.validation.validate` runs a suite.
 """
 
 from collections.abc import Callable
 
-from schemas.expectations.derivation import derived_basket_vocab, derived_seqset, derived_vocab
+from schemas.expectations.derivation import (
+    basket_vocab_with_counts,
+    seqset_with_derivation,
+    vocab_with_counts,
+)
 from schemas.expectations.labels import labels
 from schemas.expectations.meds import meds_encounters, meds_events, meds_subjects
 from schemas.expectations.sequences import seqset, vocab
-from schemas.expectations.suite import Rule, Severity, Suite, Table, View
+from schemas.expectations.suite import Rule, Severity, Suite, SuiteTable, View
 from schemas.expectations.tables import drug_lookup, encounters, events, subjects
 from schemas.expectations.usual import CDM, ORDERS, RECORD_STAYS
 from schemas.layout import Layout
-from schemas.tables.events import GROWN_UP_YEARS
+from schemas.tables.events import AGE_LIMIT_YEARS
 
 TABLE_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "subjects": subjects,
     "encounters": encounters,
     "events": events,
     "drug_lookup": drug_lookup,
-    "vocab": derived_vocab,
-    "seqset": derived_seqset,
+    "vocab": vocab_with_counts,
+    "seqset": seqset_with_derivation,
 }
-"""By the table's name: a function of the Layout. `labels` takes the cohort's name as well."""
+"""Table name -> function from Layout to Suite. `labels` also takes the name of the cohort."""
 
 BASKET_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "subjects": lambda layout: subjects(layout).without("sex_is_given", "birth_date_is_given"),
     "encounters": lambda layout: encounters(layout, usual=None).without("age_years_is_given"),
     "events": lambda layout: events(layout, usual=ORDERS),
-    "vocab": derived_basket_vocab,
+    "vocab": basket_vocab_with_counts,
     "seqset": seqset,
 }
-"""The same for baskets, whose buyers have neither birthday nor sex."""
+"""The same for baskets, whose buyers have neither date of birth nor sex."""
 
 _WITHOUT_LOOKUP: dict[str, Callable[[Layout], Suite]] = {
     **{name: suite for name, suite in TABLE_SUITES.items() if name != "drug_lookup"},
@@ -46,15 +50,15 @@ MEDS_SUITES: dict[str, Callable[[Layout], Suite]] = {
     "encounters": meds_encounters,
     "events": meds_events,
 }
-"""The same for MEDS, whose codes are what they are: no name is looked up, and what they are must be found."""
+"""The same for MEDS: its codes need no drug lookup, but most patients' sex, stays and diagnoses must be found."""
 
 PCORNET_SUITES: dict[str, Callable[[Layout], Suite]] = {
     **_WITHOUT_LOOKUP,
     "events": lambda layout: events(layout, usual=CDM),
-    "vocab": lambda layout: derived_vocab(layout, below_age=GROWN_UP_YEARS),
+    "vocab": lambda layout: vocab_with_counts(layout, below_age=AGE_LIMIT_YEARS),
     "seqset": lambda layout: seqset(layout).without("encounter_has_a_set"),
 }
-"""The same for a CDM, of whose patients only what lies before the 18th birthday are sets."""
+"""The same for a CDM, where only encounters before the 18th birthday become sets."""
 
 __all__ = [
     "BASKET_SUITES",
@@ -64,7 +68,7 @@ __all__ = [
     "Rule",
     "Severity",
     "Suite",
-    "Table",
+    "SuiteTable",
     "View",
     "drug_lookup",
     "encounters",

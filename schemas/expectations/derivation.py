@@ -1,14 +1,14 @@
-"""Holds the shards against the events they were written from: a second derivation, in SQL, of some subjects' sets.
+"""Check the shards against the events: derive the sets of a sample of subjects a second time, in SQL.
 
-The pipeline tokenizes with NumPy, Arrow and dictionaries of texts; this says the same rules once more in plain joins,
-so that a fault in either shows as sets that differ.
+The pipeline tokenizes with NumPy, Arrow and dictionaries of texts; this module states the same rules as plain joins,
+so that a fault in either shows up as different sets.
 """
 
 from dataclasses import replace
 
 from schemas.contract import table_metadata
 from schemas.expectations.sequences import seqset, vocab
-from schemas.expectations.suite import Suite, Table, View, holds
+from schemas.expectations.suite import Suite, SuiteTable, View, holds
 from schemas.io.verify import is_written
 from schemas.layout import Layout
 from schemas.rules import DataRules
@@ -16,7 +16,7 @@ from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SUBJEC
 from schemas.tables.vocab import UNK
 
 SUBJECTS_DERIVED = 300
-"""Chosen by a hash of the id: the same in every run, and spread over all buckets."""
+"""Number of subjects, drawn by a hash of the id: the same in every run and spread over all buckets."""
 
 _PREFIXES = """
     CASE
@@ -27,30 +27,30 @@ _PREFIXES = """
         )
         ELSE [code]
     END"""
-"""A code and its ancestors: ICD-10-CM a character shorter down to 3, ATC the shorter levels (spec: Vocabulary).
+"""A code and its ancestors: ICD-10-CM codes shortened down to 3 characters, ATC higher levels (spec: Vocabulary).
 
-One that names its vocabulary, as SNOMED/38341003, has none.
+A code that names its vocabulary, such as SNOMED/38341003, has no ancestors.
 """
 
 
-def derived_vocab(layout: Layout, *, below_age: int | None = None) -> Suite:
-    """Return the suite of vocab/1 of a hospital, held against the events of the patients it was fitted on.
+def vocab_with_counts(layout: Layout, *, below_age: int | None = None) -> Suite:
+    """Return the suite of a hospital's vocab/1, checked against the events of the patients it was fitted on.
 
     Args:
-        below_age: only encounters begun before that birthday are fitted on; None: all are.
+        below_age: fit only on encounters that start before that birthday; None: fit on all.
     """
     rules = _rules(layout)
     is_fitted_on = "encounter_id IS NOT NULL"
     if rules.fit_on != "all":
         is_fitted_on += " AND subject_id IN (SELECT subject_id FROM subjects WHERE split = 'train')"
     if below_age is not None:
-        grown_up = f"SELECT encounter_id FROM encounters WHERE age_years >= {below_age}"
-        is_fitted_on += f" AND encounter_id NOT IN ({grown_up})"
-    return _counted_once_more(layout, _procedures(is_fitted_on), _diagnoses(is_fitted_on, rules.min_count))
+        above_age_limit = f"SELECT encounter_id FROM encounters WHERE age_years >= {below_age}"
+        is_fitted_on += f" AND encounter_id NOT IN ({above_age_limit})"
+    return _with_recounts(layout, _procedures(is_fitted_on), _diagnoses(is_fitted_on, rules.min_count))
 
 
 def _procedures(is_fitted_on: str) -> View:
-    """Count procedures once more; these have no parents to add to."""
+    """Return a view that counts procedures again; they have no parents to add to."""
     query = f"""
         SELECT v.token, v.count_train, coalesce(counted.events, 0) AS events
         FROM vocab v LEFT JOIN (
@@ -64,7 +64,7 @@ def _procedures(is_fitted_on: str) -> View:
 
 
 def _diagnoses(is_fitted_on: str, min_count: int) -> View:
-    """Count the patients of diagnoses without a token by category: what so many share would be one, by backing off."""
+    """Return a view that counts patients per category of diagnoses without a token; a frequent category has one."""
     query = f"""
         WITH fitted AS (
             SELECT DISTINCT subject_id, kind, mapped AS code FROM events
@@ -82,11 +82,11 @@ def _diagnoses(is_fitted_on: str, min_count: int) -> View:
     )
 
 
-def derived_basket_vocab(layout: Layout) -> Suite:
-    """Return the suite of vocab/1 of a shop, a tenth of its products counted once more, under any rules alike.
+def basket_vocab_with_counts(layout: Layout) -> Suite:
+    """Return the suite of a shop's vocab/1, with a tenth of its products counted again, under any rules.
 
-    They count in the orders of who is trained on, and of who is tested on in those before the last with something in
-    it: that one may be asked for, and who is validated on is chosen by.
+    Counted are the orders of training buyers, and those of test buyers before their last non-empty order, which may be
+    the one to predict. Orders of validation buyers are not counted.
     """
     query = """
         WITH visible AS (
@@ -103,37 +103,40 @@ def derived_basket_vocab(layout: Layout) -> Suite:
     rule = holds(
         "product_is_counted_without_the_orders_asked_for", "count_train = events", "token", "count_train"
     )
-    return _counted_once_more(layout, View("vocab_as_derived", query, (rule,), is_stored=True))
+    return _with_recounts(layout, View("vocab_as_derived", query, (rule,), is_stored=True))
 
 
-def _counted_once_more(layout: Layout, *views: View) -> Suite:
-    """Return the suite of vocab/1 with views of its tokens beside their counts in the events."""
+def _with_recounts(layout: Layout, *views: View) -> Suite:
+    """Return the suite of vocab/1 with additional views that compare tokens with their counts in the events."""
     suite = vocab(layout)
     sources = (
-        Table("events", layout.events, EVENTS),
-        Table("subjects", layout.subjects, SUBJECTS),
-        Table("encounters", layout.encounters, ENCOUNTERS),
+        SuiteTable("events", layout.events, EVENTS),
+        SuiteTable("subjects", layout.subjects, SUBJECTS),
+        SuiteTable("encounters", layout.encounters, ENCOUNTERS),
     )
     return replace(suite, tables=(*suite.tables, *sources), views=(*suite.views, *views))
 
 
 def _rules(layout: Layout) -> DataRules:
-    """Return the rules the vocabulary says it was fitted by."""
+    """Return the rules recorded in the metadata of the vocabulary."""
     rules = table_metadata(layout.vocab).get("rules", "{}") if is_written(layout.vocab) else "{}"
     return DataRules.model_validate_json(rules)
 
 
-def derived_seqset(layout: Layout) -> Suite:
-    """Return the suite of seqset/1 of a hospital, held also against the events and the drug lookup."""
+def seqset_with_derivation(layout: Layout) -> Suite:
+    """Return the suite of a hospital's seqset/1, also checked against the events and the drug lookup."""
     suite = seqset(layout)
-    sources = (Table("events", layout.events, EVENTS), Table("drug_lookup", layout.drug_lookup, DRUG_LOOKUP))
+    sources = (
+        SuiteTable("events", layout.events, EVENTS),
+        SuiteTable("drug_lookup", layout.drug_lookup, DRUG_LOOKUP),
+    )
     return replace(suite, tables=(*suite.tables, *sources), views=(*suite.views, _sets_as_derived()))
 
 
 def _sets_as_derived() -> View:
-    """Return the rules that each chosen set holds the tokens of its events, in order; over tables of a hospital.
+    """Return the view with the rules that each sampled set contains the tokens of its events, in order.
 
-    Tables: seqset, vocab, events, drug_lookup.
+    It reads the tables seqset, vocab, events and drug_lookup of a hospital.
     """
     query = f"""
         WITH chosen AS (

@@ -1,10 +1,10 @@
-"""What must hold of a cohort's labels: the leak guard's times above all."""
+"""Expectations on the labels of a cohort, above all the times of the leak guard."""
 
 from schemas.expectations.suite import (
     Rule,
     Severity,
     Suite,
-    Table,
+    SuiteTable,
     View,
     after,
     between,
@@ -19,54 +19,54 @@ from schemas.tables.labels import Task, labels_schema, read_task
 
 
 def labels(layout: Layout, cohort: str) -> Suite:
-    """Return the suite of labels/1 for one cohort, held against subjects/1 and encounters/1.
+    """Return the suite of labels/1 for one cohort, checked against subjects/1 and encounters/1.
 
-    Under the clock `time` (preset `paper`) indexes whose prediction comes after the stay or its outcome are
-    kept, so there these are WARN.
+    Under the clock `time` (preset `paper`), an index is kept even if its prediction comes after the stay or the
+    outcome, so those rules are only WARN.
 
     Raises:
-        ContractError: there are no labels, or they say nothing of their task.
+        ContractError: the labels are missing, or have no task in their metadata.
     """
     task = read_task(layout.labels(cohort))
-    kept_in_paper: Severity = "ERROR" if task.features.clock == "available_at" else "WARN"
+    late_severity: Severity = "ERROR" if task.features.clock == "available_at" else "WARN"
     contract = labels_schema(task.label_type)
     rules = (
         *not_null_as_in(contract),
         unique("subject_id", "index_encounter"),
         one_of("split", SPLITS),
         after("predict_at", "index_start", or_equal=True),
-        after("outcome_time", "predict_at", severity=kept_in_paper),
-        between("follow_up_days", 0, severity=kept_in_paper),
+        after("outcome_time", "predict_at", severity=late_severity),
+        between("follow_up_days", 0, severity=late_severity),
         *_label_rules(task),
     )
-    against = (
+    cross_table_rules = (
         holds("split_is_that_of_its_subject", "split = subject_split", "split"),
         holds("index_is_an_encounter", "start IS NOT NULL", "index_encounter", "subject_id"),
         holds("index_starts_with_its_encounter", "index_start = start", "index_start"),
         holds(
             "index_has_an_end", 'CASE WHEN start IS NOT NULL THEN "end" IS NOT NULL END', "index_encounter"
         ),
-        *_within_the_stay(task, kept_in_paper),
+        *_within_the_stay(task, late_severity),
     )
     query = """
         SELECT l.split, l.index_start, l.predict_at, s.split AS subject_split, e.start, e.end
         FROM labels l LEFT JOIN subjects s USING (subject_id)
         LEFT JOIN encounters e ON l.subject_id = e.subject_id AND l.index_encounter = e.encounter_id"""
     tables = (
-        Table("labels", layout.labels(cohort), contract),
-        Table("subjects", layout.subjects, SUBJECTS),
-        Table("encounters", layout.encounters, ENCOUNTERS),
+        SuiteTable("labels", layout.labels(cohort), contract),
+        SuiteTable("subjects", layout.subjects, SUBJECTS),
+        SuiteTable("encounters", layout.encounters, ENCOUNTERS),
     )
     views = (
         View("labels_rules", "FROM labels", rules),
-        View("labels_in_stays", query, against),
+        View("labels_in_stays", query, cross_table_rules),
         _splits(task),
     )
-    return Suite(f"{cohort}_labels", tables, views, no_rows="WARN", tells_rows=False)
+    return Suite(f"{cohort}_labels", tables, views, no_rows="WARN", discloses_rows=False)
 
 
 def _within_the_stay(task: Task, severity: Severity) -> tuple[Rule, ...]:
-    """A prediction that counts from admission falls in the stay; `index.end + 2 days` is after it by its own word."""
+    """Return the rule that the prediction is within the stay, unless the task predicts after `index.end` by design."""
     if task.predict_anchor == "index.end" and (task.predict_months or task.predict_offset_us):
         return ()
     return (holds("prediction_is_within_the_stay", 'predict_at <= "end"', "predict_at", severity=severity),)
@@ -85,7 +85,7 @@ def _label_rules(task: Task) -> tuple[Rule, ...]:
 
 
 def _splits(task: Task) -> View:
-    """One row per split; a model needs at least two classes (of a list: one) in each."""
+    """Return a view with one row per split; each needs at least two classes, or one for a list of labels."""
     label, min_classes = ("unnest(label)", 1) if task.label_type == "list" else ("label", 2)
     rule = holds(
         "split_has_classes_to_tell_apart", f"classes >= {min_classes}", "label", "split", severity="WARN"

@@ -1,14 +1,14 @@
-"""What is plausible of events beside their stays and their subjects: counted by kind in one pass over them all."""
+"""Plausibility of events relative to their stays and subjects, counted by kind in one pass over all events."""
 
 from collections.abc import Mapping
 
-from schemas.expectations.suite import Bounds, Rule, View, counted
+from schemas.expectations.suite import Bounds, Rule, View, share_rules
 from schemas.expectations.usual import KIND_NAMES, Usual
 from schemas.tables.events import CODED_AT_THE_END
 
 DAY_US = 86_400_000_000
 LARGEST_USUAL, LARGEST_POSSIBLE = 1e9, 1e12
-"""Of any value: no measurement comes near the first (a viral load reaches 1e8), none in float32 goes far beyond."""
+"""Bounds on any value: no measurement comes near the first (a viral load reaches 1e8)."""
 CODES_OF = {"DX": "diagnosis", "PR": "procedure_code"}
 IN_STAY = ("time", "encounter_id")
 
@@ -41,78 +41,83 @@ COUNTS = {
 }
 
 
-def counted_events(usual: Usual) -> View:
-    """Return the rules on counts by kind, each kind within its own bounds."""
+def event_counts(usual: Usual) -> View:
+    """Return the view of counts by kind, with rules that hold each kind to its own bounds."""
     counts = ", ".join(f"count_if({sql}) AS {name}" for name, sql in COUNTS.items())
     query = f"""SELECT v.kind, {counts} FROM events v
         LEFT JOIN {_SUBJECTS} s USING (subject_id) LEFT JOIN {_STAYS} e USING (encounter_id) GROUP BY v.kind"""
-    rules = (*_known(), *_sound(), *_beside_stays(usual), *_times_of_day(usual), *_known_in_time(usual))
+    by_kind = (*_stay_rules(usual), *_time_of_day_rules(usual), *_availability_rules(usual))
+    rules = (*_strict_rules(), *_rules_for_all_kinds(), *by_kind)
     return View("events_counted", query, rules, is_stored=True)
 
 
-def of_kinds(bounds: Mapping[str, Bounds], claim: str, broken: str, of: str, *columns: str) -> list[Rule]:
-    """Return, for each kind with bounds, the rules that few of its `of` are `broken`; `claim` has a place for it."""
+def rules_by_kind(
+    bounds: Mapping[str, Bounds], claim: str, broken: str, of: str, *columns: str
+) -> list[Rule]:
+    """Return rules that bound the share of `broken` in `of` for each kind; `claim` is a template for its name."""
     return [
         rule
-        for kind, of_kind in bounds.items()
-        for rule in counted(
+        for kind, kind_bounds in bounds.items()
+        for rule in share_rules(
             claim.format(KIND_NAMES[kind]),
             f"CASE kind WHEN '{kind}' THEN {broken} END",
             f"CASE kind WHEN '{kind}' THEN {of} END",
             *columns,
-            bounds=of_kind,
+            bounds=kind_bounds,
         )
     ]
 
 
-def _known() -> list[Rule]:
-    """Return the rules no row may break: subjects and stays are there, what is coded at the end is known then."""
+def _strict_rules() -> list[Rule]:
+    """Return rules no row may break: subject and stay exist, and codes assigned at the end are known only then."""
     never = (None, 0.0)
     stay = "encounter_is_known_and_of_its_subject"
     return [
-        *counted("subject_is_known", "of_nobody", "events", "subject_id", bounds=never),
-        *counted(stay, "of_no_such_stay", "with_stay", "encounter_id", "subject_id", bounds=never),
-        *(rule for kind in CODED_AT_THE_END for rule in _known_from_the_end_on(kind)),
+        *share_rules("subject_is_known", "of_nobody", "events", "subject_id", bounds=never),
+        *share_rules(stay, "of_no_such_stay", "with_stay", "encounter_id", "subject_id", bounds=never),
+        *(rule for kind in CODED_AT_THE_END for rule in _end_coding_rules(kind)),
     ]
 
 
-def _known_from_the_end_on(kind: str) -> list[Rule]:
+def _end_coding_rules(kind: str) -> list[Rule]:
     broken, of = (
         f"CASE kind WHEN '{kind}' THEN {count} END" for count in ("known_before_the_end", "with_stay")
     )
     name = f"{CODES_OF[kind]}_is_known_from_the_end_on"
-    return counted(name, broken, of, "available_at", "encounter_id", bounds=(None, 0.0))
+    return share_rules(name, broken, of, "available_at", "encounter_id", bounds=(None, 0.0))
 
 
-def _sound() -> list[Rule]:
-    """Return the rules on all kinds alike: within a life, and no value that nothing measures."""
+def _rules_for_all_kinds() -> list[Rule]:
+    """Return rules for all kinds: events lie within the patient's life, and values are of a possible size."""
     bounds = (0.001, 0.05)
     return [
-        *counted("events_precede_death", "after_death", "of_the_dead", "time", bounds=bounds),
-        *counted("events_follow_birth", "before_birth", "events", "time", bounds=bounds),
-        *counted("value_is_of_a_usual_size", "large", "with_value", "value", bounds=(0, None)),
-        *counted("value_is_of_a_possible_size", "impossible", "with_value", "value", bounds=(None, 0.001)),
+        *share_rules("events_precede_death", "after_death", "of_the_dead", "time", bounds=bounds),
+        *share_rules("events_follow_birth", "before_birth", "events", "time", bounds=bounds),
+        *share_rules("value_is_of_a_usual_size", "large", "with_value", "value", bounds=(0, None)),
+        *share_rules(
+            "value_is_of_a_possible_size", "impossible", "with_value", "value", bounds=(None, 0.001)
+        ),
     ]
 
 
-def _beside_stays(usual: Usual) -> list[Rule]:
+def _stay_rules(usual: Usual) -> list[Rule]:
     return [
-        *of_kinds(usual.far, "{}_lie_near_their_stays", "far", "with_stay", *IN_STAY),
-        *of_kinds(usual.early, "{}_seldom_precede_their_stays", "early", "with_stay", *IN_STAY),
-        *of_kinds(usual.late, "{}_seldom_follow_their_stays", "late", "with_stay", *IN_STAY),
+        *rules_by_kind(usual.far, "{}_lie_near_their_stays", "far", "with_stay", *IN_STAY),
+        *rules_by_kind(usual.early, "{}_seldom_precede_their_stays", "early", "with_stay", *IN_STAY),
+        *rules_by_kind(usual.late, "{}_seldom_follow_their_stays", "late", "with_stay", *IN_STAY),
     ]
 
 
-def _times_of_day(usual: Usual) -> list[Rule]:
+def _time_of_day_rules(usual: Usual) -> list[Rule]:
     return [
-        *of_kinds(usual.midnight, "{}_have_times_of_day", "at_midnight", "events", "time"),
-        *of_kinds(usual.on_the_hour, "{}_have_minutes", "on_the_hour", "events", "time"),
+        *rules_by_kind(usual.midnight, "{}_have_times_of_day", "at_midnight", "events", "time"),
+        *rules_by_kind(usual.on_the_hour, "{}_have_minutes", "on_the_hour", "events", "time"),
     ]
 
 
-def _known_in_time(usual: Usual) -> list[Rule]:
+def _availability_rules(usual: Usual) -> list[Rule]:
     columns = ("available_at", "time")
     return [
-        *of_kinds(usual.at_once, "{}_are_known_after_they_happen", "at_once", "events", *columns),
-        *of_kinds(usual.slow, "{}_are_known_within_a_week", "slow", "events", *columns),
+        *rules_by_kind(usual.at_once, "{}_are_known_after_they_happen", "at_once", "events", *columns),
+        *rules_by_kind(usual.slow, "{}_are_known_within_a_week", "slow", "events", *columns),
     ]

@@ -1,20 +1,20 @@
-"""What is plausible of the events of some subjects: checks that would cost too much on all of them.
+"""Plausibility of the events of a sample of subjects: checks that would be too expensive on all of them.
 
-A thousand subjects or more are drawn by a hash of their number, the same every time: a fault in a whole table, or in a
-part of it, is in the sample too. Of fewer than two thousand subjects all are taken.
+At least a thousand subjects are drawn by a hash of their id, the same ones every time: a fault in a whole table, or
+in a part of it, is in the sample too. If there are fewer than two thousand subjects, all are used.
 """
 
-from schemas.expectations.plausible_events import of_kinds
-from schemas.expectations.plausible_values import measured_items
-from schemas.expectations.sex_codes import only
-from schemas.expectations.suite import Rule, View, counted, holds
+from schemas.expectations.plausible_events import rules_by_kind
+from schemas.expectations.plausible_values import item_values
+from schemas.expectations.sex_codes import is_sex_specific
+from schemas.expectations.suite import Rule, View, holds, share_rules
 from schemas.expectations.usual import KIND_NAMES, Usual
 
 SAMPLED = 1000
-STAYS_OF_A_PART, MOST_PARTS = 50, 10  # parts of the subjects, which a file that ends too early has none of
-FEWEST_STAYS = 100  # with events of a kind, below which a median over them says little
-LEAST_OF_A_PART = 0.25  # of the share of all stays that have an event of a kind
-FEWEST_OF_A_PART = 20  # stays with a kind to be expected in a part, below which it may lack them by chance
+STAYS_OF_A_PART, MOST_PARTS = 50, 10  # parts of the subjects; a truncated file has no events in the last ones
+FEWEST_STAYS = 100  # stays with events of a kind, for a meaningful median
+LEAST_OF_A_PART = 0.25  # relative to the share of all stays that have an event of a kind
+FEWEST_OF_A_PART = 20  # expected stays with a kind in a part; with fewer it may have none by chance
 IS_SAMPLED = f"""subject_id IN (SELECT subject_id FROM subjects
     WHERE hash(subject_id) % (SELECT greatest(1, count(*) // {SAMPLED}) FROM subjects) = 0)"""
 
@@ -25,7 +25,7 @@ _REPEATS = """SELECT kind, sum(copies) AS events, sum(copies - 1) AS repeated FR
     GROUP BY kind"""
 _SEX_CODES = f"""SELECT count_if(sex = 'M' AND of_women OR sex = 'F' AND of_men) AS contradicted,
     count_if(of_women OR of_men) AS codes FROM (
-        SELECT s.sex, {only(female=True)} AS of_women, {only(female=False)} AS of_men
+        SELECT s.sex, {is_sex_specific(female=True)} AS of_women, {is_sex_specific(female=False)} AS of_men
         FROM events_sampled v JOIN subjects s USING (subject_id)
         WHERE v.kind IN ('DX', 'PR') AND s.sex IN ('F', 'M'))"""
 _COVERED = f"""
@@ -54,45 +54,47 @@ _COVERED = f"""
     FROM parts JOIN middles USING (kind) GROUP BY kind"""
 
 
-def sampled_events(usual: Usual) -> list[View]:
-    """Return the views on a sample of the subjects: it, then what is counted in it."""
-    duplicates = of_kinds(
-        usual.repeated, "{}_are_recorded_once", "repeated", "events", "time", "code", "value"
+def event_samples(usual: Usual) -> list[View]:
+    """Return the views on a sample of the subjects: the sample itself, then the counts in it."""
+    duplicates = rules_by_kind(
+        usual.duplicates, "{}_are_recorded_once", "repeated", "events", "time", "code", "value"
     )
-    of_one_sex = counted(
+    sex_rules = share_rules(
         "codes_of_one_sex_fit_the_subject", "contradicted", "codes", "code", "sex", bounds=(0.02, 0.50)
     )
     return [
         View("events_sampled", _SAMPLE, is_stored=True),
         View("events_repeated", _REPEATS, tuple(duplicates), is_stored=True),
-        View("codes_of_one_sex", _SEX_CODES, tuple(of_one_sex), is_stored=True),
+        View("codes_of_one_sex", _SEX_CODES, tuple(sex_rules), is_stored=True),
         View("stays_with_events", _COVERED, tuple(_covered(usual)), is_stored=True, label="kind"),
-        measured_items(),
+        item_values(),
     ]
 
 
 def _covered(usual: Usual) -> list[Rule]:
     return [
-        *of_kinds(usual.without, "stays_have_{}", "stays - covered", "stays", "encounter_id"),
-        *(rule for kind in usual.repeated for rule in _spread(kind)),
+        *rules_by_kind(usual.stays_without, "stays_have_{}", "stays - covered", "stays", "encounter_id"),
+        *(rule for kind in usual.duplicates for rule in _spread(kind)),
         *(_begins(kind, *bounds) for kind, bounds in usual.first_hours.items()),
         *(_lasts(kind, hours) for kind, hours in usual.last_hours.items()),
     ]
 
 
 def _spread(kind: str) -> list[Rule]:
-    """Return the rules that no tenth of the subjects, and not the last tenth of the time, is nearly without a kind."""
+    """Return rules that a kind is not nearly absent in a tenth of the subjects or in the last tenth of the time."""
     least = f"{LEAST_OF_A_PART} * covered / stays"
     has_parts = f"parts > 1 AND covered >= {FEWEST_OF_A_PART} * parts"
     has_last = f"last_stays >= {STAYS_OF_A_PART} AND covered * last_stays >= {FEWEST_OF_A_PART} * stays"
     return [
-        _if(kind, "{}_are_spread_over_the_subjects", has_parts, f"least_covered >= {least}", "subject_id"),
-        _if(kind, "{}_reach_the_last_stays", has_last, f"last_covered >= {least}", "time"),
+        _kind_rule(
+            kind, "{}_are_spread_over_the_subjects", has_parts, f"least_covered >= {least}", "subject_id"
+        ),
+        _kind_rule(kind, "{}_reach_the_last_stays", has_last, f"last_covered >= {least}", "time"),
     ]
 
 
 def _begins(kind: str, low: float, high: float) -> Rule:
-    return _if(
+    return _kind_rule(
         kind,
         "{}_begin_with_their_stays",
         f"covered >= {FEWEST_STAYS}",
@@ -102,7 +104,7 @@ def _begins(kind: str, low: float, high: float) -> Rule:
 
 
 def _lasts(kind: str, hours: float) -> Rule:
-    return _if(
+    return _kind_rule(
         kind,
         "{}_last_until_their_stays_end",
         f"covered >= {FEWEST_STAYS}",
@@ -111,7 +113,7 @@ def _lasts(kind: str, hours: float) -> Rule:
     )
 
 
-def _if(kind: str, claim: str, applies: str, sql: str, column: str) -> Rule:
+def _kind_rule(kind: str, claim: str, applies: str, sql: str, column: str) -> Rule:
     return holds(
         claim.format(KIND_NAMES[kind]),
         f"CASE WHEN kind = '{kind}' AND {applies} THEN {sql} END",

@@ -1,12 +1,12 @@
-"""What is plausible of stays and of the lives they lie in."""
+"""Plausibility of stays and of the patients' life spans."""
 
-from schemas.expectations.suite import Rule, View, counted, holds
+from schemas.expectations.suite import Rule, View, holds, share_rules
 from schemas.expectations.usual import UsualStays
 
-ALIKE = 100  # so many subjects of one birthday, or stays at one age, are no fault whatever their share
+ALIKE = 100  # this many subjects with one birthday, or stays at one age, are accepted whatever their share
 FEWEST_STAYS_WITHOUT_DEATH = 1000
 PARTS, LEAST_OF_A_PART = 10, 0.25
-FEWEST_OF_A_PART = 10  # subjects with a stay to be expected in a part, below which it may lack them by chance
+FEWEST_OF_A_PART = 10  # expected subjects with a stay in a part; with fewer it may have none by chance
 
 COUNTS = {
     "stays": "true",
@@ -57,8 +57,8 @@ _LIVES = """
     FROM subjects"""
 
 
-def counted_stays(usual: UsualStays) -> list[View]:
-    """Return the rules on stays, counted."""
+def stay_counts(usual: UsualStays) -> list[View]:
+    """Return the views of counts of stays, with their rules."""
     rules = (*_lengths(usual), *_times_of_day(usual), *_deaths(usual), *_ages(usual))
     spread = holds(
         "stays_are_spread_over_the_subjects",
@@ -72,10 +72,10 @@ def counted_stays(usual: UsualStays) -> list[View]:
     ]
 
 
-def counted_lives() -> View:
-    """Return the rules on subjects, counted."""
+def subject_counts() -> View:
+    """Return the view of counts of subjects, with its rules."""
     rules = (
-        *counted(
+        *share_rules(
             "birth_dates_differ",
             "born_together",
             "births",
@@ -83,7 +83,7 @@ def counted_lives() -> View:
             bounds=(0.50, None),
             tolerance=ALIKE,
         ),
-        *counted("subjects_are_mostly_alive", "deaths", "subjects", "death_date", bounds=(0.90, None)),
+        *share_rules("subjects_are_mostly_alive", "deaths", "subjects", "death_date", bounds=(0.90, None)),
     )
     return View("subjects_counted", _LIVES, rules, is_stored=True)
 
@@ -92,10 +92,14 @@ def _lengths(usual: UsualStays) -> list[Rule]:
     span = ("start", "end")
     twice = ("subject_id", *span)
     return [
-        *counted("stays_last_under_a_year", "over_a_year", "ended", *span, bounds=usual.over_a_year),
-        *counted("stays_last_under_ten_years", "over_ten_years", "ended", *span, bounds=usual.over_ten_years),
-        *counted("stays_are_recorded_once", "recorded_twice", "stays", *twice, bounds=usual.recorded_twice),
-        *counted("stays_seldom_overlap", "overlapping", "stays", *twice, bounds=usual.overlapping),
+        *share_rules("stays_last_under_a_year", "over_a_year", "ended", *span, bounds=usual.over_a_year),
+        *share_rules(
+            "stays_last_under_ten_years", "over_ten_years", "ended", *span, bounds=usual.over_ten_years
+        ),
+        *share_rules(
+            "stays_are_recorded_once", "recorded_twice", "stays", *twice, bounds=usual.recorded_twice
+        ),
+        *share_rules("stays_seldom_overlap", "overlapping", "stays", *twice, bounds=usual.overlapping),
     ]
 
 
@@ -107,7 +111,7 @@ def _times_of_day(usual: UsualStays) -> list[Rule]:
             (f"stays_{column}_at_times_of_day", f"{column}_at_midnight", usual.at_midnight),
             (f"stays_{column}_at_all_minutes", f"{column}_on_the_hour", usual.on_the_hour),
         )
-        for rule in counted(name, broken, of, column, bounds=bounds)
+        for rule in share_rules(name, broken, of, column, bounds=bounds)
     ]
 
 
@@ -120,11 +124,13 @@ def _deaths(usual: UsualStays) -> list[Rule]:
     )
     has_enough_deaths = f"stays < {FEWEST_STAYS_WITHOUT_DEATH} OR deaths > 0"
     return [
-        *counted("stays_are_mostly_survived", "deaths", "stays", "died", bounds=usual.died),
-        *counted(last, "deaths_before_another", "deaths", "died", "start", bounds=seldom),
-        *counted(inside, "deaths_outside", "death_times", "death_time", "start", "end", bounds=seldom),
-        *counted(agree, "deaths_apart", "deaths_dated_twice", "death_time", "death_date", bounds=seldom),
-        *counted("stays_precede_death", "after_death", "of_the_dead", "start", "death_date", bounds=rarely),
+        *share_rules("stays_are_mostly_survived", "deaths", "stays", "died", bounds=usual.died),
+        *share_rules(last, "deaths_before_another", "deaths", "died", "start", bounds=seldom),
+        *share_rules(inside, "deaths_outside", "death_times", "death_time", "start", "end", bounds=seldom),
+        *share_rules(agree, "deaths_apart", "deaths_dated_twice", "death_time", "death_date", bounds=seldom),
+        *share_rules(
+            "stays_precede_death", "after_death", "of_the_dead", "start", "death_date", bounds=rarely
+        ),
         *(
             [holds("some_stays_end_in_death", has_enough_deaths, "died", severity="WARN")]
             if usual.has_deaths
@@ -136,8 +142,8 @@ def _deaths(usual: UsualStays) -> list[Rule]:
 def _ages(usual: UsualStays) -> list[Rule]:
     age, fit = "age_years", "ages_fit_birth_dates"
     return [
-        *counted("stays_are_of_adults", "of_minors", "with_age", age, bounds=usual.of_minors),
-        *counted("stays_are_of_the_under_100", "of_the_oldest", "with_age", age, bounds=(0.01, None)),
-        *counted("ages_differ", "of_one_age", "with_age", age, bounds=usual.of_one_age, tolerance=ALIKE),
-        *counted(fit, "with_unlike_ages", "with_two_ages", age, "birth_date", bounds=(0.001, 0.05)),
+        *share_rules("stays_are_of_adults", "of_minors", "with_age", age, bounds=usual.of_minors),
+        *share_rules("stays_are_of_the_under_100", "of_the_oldest", "with_age", age, bounds=(0.01, None)),
+        *share_rules("ages_differ", "of_one_age", "with_age", age, bounds=usual.of_one_age, tolerance=ALIKE),
+        *share_rules(fit, "with_unlike_ages", "with_two_ages", age, "birth_date", bounds=(0.001, 0.05)),
     ]

@@ -1,28 +1,28 @@
-"""What must hold of the vocabulary and of the SeqSet shards."""
+"""Expectations on the vocabulary and on the SeqSet shards."""
 
 from schemas.expectations.suite import (
     Suite,
-    Table,
+    SuiteTable,
     View,
     after,
     between,
-    each_once,
     holds,
     not_null_as_in,
     unique,
+    unique_rows,
 )
 from schemas.layout import Layout
 from schemas.tables.events import CODED_AT_THE_END, ENCOUNTERS, HIDDEN, KINDS
 from schemas.tables.seqset import NO_END, SEQSET, TARGET_HIDDEN
 from schemas.tables.vocab import SPECIAL_KIND, SPECIALS, UNK, VOCAB
 
-CAN_HOLD_A_VALUE = 0.5  # items of whole numbers have equal cuts, and the decile between two of them is empty
+CAN_HOLD_A_VALUE = 0.5  # items of whole numbers can have equal cuts, with an empty decile between them
 _KINDS_SQL = f"{list(KINDS)}"
 _CODED_SQL = f"{[KINDS.index(kind) for kind in CODED_AT_THE_END]}"
 
 
 def vocab(layout: Layout) -> Suite:
-    """Return the suite of vocab/1: no gaps in ids, specials first, cuts rising and joined."""
+    """Return the suite of vocab/1: ids without gaps, special tokens first, cuts ascending and contiguous."""
     specials = ", ".join(f"({number}, '{token}')" for number, token in enumerate(SPECIALS))
     rules = (
         *not_null_as_in(VOCAB),
@@ -69,15 +69,15 @@ def vocab(layout: Layout) -> Suite:
         View("vocab_in_order", "FROM vocab WHERE token_id IS NOT NULL", in_order, private=False),
         View("vocab_deciles", deciles_query, deciles, private=False),
     )
-    return Suite("vocab", (Table("vocab", layout.vocab, VOCAB),), views)
+    return Suite("vocab", (SuiteTable("vocab", layout.vocab, VOCAB),), views)
 
 
 def seqset(layout: Layout) -> Suite:
-    """Return the suite of seqset/1, held against vocab/1 and encounters/1."""
+    """Return the suite of seqset/1, checked against vocab/1 and encounters/1."""
     tables = (
-        Table("seqset", layout.seqset, SEQSET),
-        Table("vocab", layout.vocab, VOCAB),
-        Table("encounters", layout.encounters, ENCOUNTERS),
+        SuiteTable("seqset", layout.seqset, SEQSET),
+        SuiteTable("vocab", layout.vocab, VOCAB),
+        SuiteTable("encounters", layout.encounters, ENCOUNTERS),
     )
     return Suite("seqset", tables, (_sets(), _sets_in_order(), _tokens(), _encounters()))
 
@@ -113,7 +113,7 @@ def _sets() -> View:
 
 
 def _sets_in_order() -> View:
-    """Float32 days are exact to about a minute over a century, hence the tolerance of 0.01 days."""
+    """Return the rules on the order of sets; float32 days are exact to a minute per century, hence 0.01 days."""
     rules = (
         holds("set_index_counts_from_0", "set_index = position - 1", "subject_id", "set_index"),
         holds(
@@ -154,7 +154,7 @@ def _sets_in_order() -> View:
 
 
 def _tokens() -> View:
-    """The events of the sets, one row each; float32 hours are exact to a minute over ten years."""
+    """Return the rules on events, one row each; float32 hours are exact to a minute over ten years."""
     rules = (
         holds("token_is_in_the_vocabulary", "vocab_kind IS NOT NULL", "tokens"),
         holds(
@@ -185,7 +185,7 @@ def _tokens() -> View:
             SELECT start, "end", unnest(tokens) AS token, unnest(kinds) AS kind, unnest(hours) AS hours,
                 unnest(times) AS time, unnest(available) AS available
             FROM seqset
-        ) s LEFT JOIN {each_once("vocab", "token_id", "kind")} v ON s.token = v.token_id"""
+        ) s LEFT JOIN {unique_rows("vocab", "token_id", "kind")} v ON s.token = v.token_id"""
     return View("seqset_tokens", query, rules)
 
 

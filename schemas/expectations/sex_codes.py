@@ -1,8 +1,8 @@
-"""Codes that only one sex has: what tells that the sexes of a source were exchanged.
+"""Sex-specific codes, which show whether the sexes of a source were swapped.
 
 ICD-10-CM and ICD-9-CM chapters of pregnancy and of the organs of one sex; ICD-10-PCS sections of obstetrics and of the
-reproductive systems. What both may have (breast; Z38 "liveborn infant", V29 "observation of newborns") is not among
-them.
+reproductive systems. Codes that both sexes can have (breast; Z38 "liveborn infant", V29 "observation of newborns") are
+not included.
 """
 
 FEMALE_ICD10 = "O|Z33|Z34|Z36|Z37|Z39|Z3A|C5[1-8]|D06|D2[5-8]|N7[0-7]|N8|N9[0-8]"
@@ -13,8 +13,8 @@ FEMALE_PCS = "1|0U"
 MALE_PCS = "0V"
 
 
-def only(female: bool) -> str:
-    """Return SQL on a row of events: whether its code is of one sex alone; null where its vocabulary says nothing."""
+def is_sex_specific(female: bool) -> str:
+    """Return SQL that tells whether an event's code is specific to a sex; null for vocabularies without such codes."""
     icd10, icd9, pcs = (
         (FEMALE_ICD10, FEMALE_ICD9, FEMALE_PCS) if female else (MALE_ICD10, MALE_ICD9, MALE_PCS)
     )

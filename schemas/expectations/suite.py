@@ -1,4 +1,4 @@
-"""The parts of a suite: rules on views over Parquet tables, each rule an ERROR or a WARN."""
+"""The parts of a suite: rules on views over Parquet tables; each rule is an ERROR or a WARN."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -11,16 +11,16 @@ import pyarrow as pa
 from schemas.suppress import SMALLEST_SHOWN
 
 Severity = Literal["ERROR", "WARN"]
-FEW = SMALLEST_SHOWN - 1
-"""So few rows break no rule on shares, whatever their share; their number is not shown."""
+TOLERANCE = SMALLEST_SHOWN - 1
+"""Up to this many rows break no rule on shares, whatever their share; such a number is not disclosed."""
 
 Bounds = tuple[float | None, float | None]
-"""The share of rows beyond which a check warns, and the one beyond which it stops what hangs below."""
+"""The share of rows above which a check warns, and the share above which it blocks later steps."""
 
 
 @dataclass(frozen=True)
-class Table:
-    """A Parquet file, or a folder of them, under a contract; the suite's SQL knows it by its name."""
+class SuiteTable:
+    """A Parquet file, or a folder of them, under a contract; `name` is its name in the suite's SQL."""
 
     name: str
     path: Path
@@ -31,12 +31,12 @@ class Table:
 class Rule:
     """One expectation on a view.
 
-    `name` says what must hold; `holds` is its SQL (null: does not apply to this row), for which the view gets
-    a boolean column of that name. Without SQL the rule is an expectation of Great Expectations' own with its
-    arguments. `at_least` is the share of rows, of those it applies to, that must keep it.
+    `name` states what must hold; `holds` is the SQL of it (null: not applicable to the row), for which the view gets a
+    boolean column of that name. A rule without SQL is a built-in expectation of Great Expectations with `arguments`.
+    `at_least` is the share of applicable rows that must satisfy the rule.
 
-    On a view whose rows are counts themselves, `broken` and `of` are SQL for how many rows break it and of how many,
-    both null where it does not apply; up to `few` may whatever their share.
+    On a view whose rows are counts, `broken` and `of` are SQL for the number of violations and the number of rows, both
+    null where the rule is not applicable; up to `tolerance` violations are accepted whatever their share.
     """
 
     name: str
@@ -46,36 +46,36 @@ class Rule:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     severity: Severity = "ERROR"
     at_least: float = 1.0
-    looked_for: str = ""  # where it was looked for, of a rule whose failure does not say what to do
+    searched_for: str = ""  # codes and columns searched, for a rule whose failure does not explain itself
     broken: str | None = None
     of: str | None = None
-    few: int = 0
+    tolerance: int = 0
 
     @property
     def sql(self) -> str | None:
-        """What must hold of a row of the view, or None for an expectation of Great Expectations' own."""
+        """Return SQL that must hold for a row of the view, or None for a built-in expectation."""
         if self.broken is None:
             return self.holds
-        return f"({self.broken}) <= greatest({self.few}, {1 - self.at_least:.6f} * ({self.of}))"
+        return f"({self.broken}) <= greatest({self.tolerance}, {1 - self.at_least:.6f} * ({self.of}))"
 
     @property
     def broken_sql(self) -> str:
-        """SQL that counts the rows that break it: of a view whose rows are counts, those behind its rows."""
+        """Return SQL that counts violations; in a view of counts, those of the underlying rows."""
         return f"sum({self.broken})::BIGINT" if self.broken else self.fails_sql
 
     @property
     def of_sql(self) -> str:
-        """SQL that counts the rows it applies to."""
+        """Return SQL that counts the rows the rule applies to."""
         return f"sum({self.of})::BIGINT" if self.of else f'count("{self.name}")'
 
     @property
     def fails_sql(self) -> str:
-        """SQL that counts the view's own rows that break it."""
+        """Return SQL that counts the view's own rows that violate the rule."""
         return f'count_if(NOT "{self.name}")'
 
     @property
     def claim(self) -> str:
-        """The name in words."""
+        """Return the name in words."""
         return self.name.replace("_", " ")
 
 
@@ -83,9 +83,9 @@ class Rule:
 class View:
     """Rules on the rows of one query over the suite's tables.
 
-    `private`: its rows are about people, so small counts of them are not shown. `is_stored`: the query, whose rows are
-    few, is run once, for all its rules and for later stored views of the suite that name it; its rules are SQL.
-    `label`: the column by whose words, which are ours, a message names the rows of a stored view that break a rule.
+    `private`: the rows are about people, so small counts of them are suppressed. `is_stored`: the query, which has few
+    rows, runs once for all rules and for later stored views that use it; all its rules are SQL. `label`: a column of
+    constant names, by which a message names the rows of a stored view that violate a rule.
     """
 
     name: str
@@ -97,45 +97,45 @@ class View:
 
     @property
     def sql_rules(self) -> tuple[Rule, ...]:
-        """The rules written in SQL, which DuckDB counts."""
+        """Return the rules in SQL, which DuckDB counts."""
         return tuple(rule for rule in self.rules if rule.sql)
 
     @property
     def expectations(self) -> tuple[Rule, ...]:
-        """The rules that are expectations of Great Expectations' own."""
+        """Return the rules that are built-in expectations of Great Expectations."""
         return tuple(rule for rule in self.rules if not rule.sql)
 
     @property
     def sql(self) -> str:
-        """The query with one boolean column for each rule that is written in SQL."""
+        """Return the query with one boolean column for each rule in SQL."""
         checks = [f'({rule.sql}) AS "{rule.name}"' for rule in self.sql_rules]
         return f"SELECT {', '.join(['*', *checks])} FROM ({self.query})"
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What must hold of the first of `tables`; the others are what it is held against.
+    """Expectations on the first of `tables`; the others are the tables it is checked against.
 
-    `tells_rows`: how many rows it has may be known; less a cohort's, a number shown elsewhere is a small one.
+    `discloses_rows`: the number of rows may be disclosed; a cohort's may not, since a difference could be small.
     """
 
     name: str
-    tables: tuple[Table, ...]
+    tables: tuple[SuiteTable, ...]
     views: tuple[View, ...]
-    no_rows: Severity = "ERROR"  # what an empty table is
-    tells_rows: bool = True
+    no_rows: Severity = "ERROR"  # severity of an empty table
+    discloses_rows: bool = True
 
     @property
-    def table(self) -> Table:
+    def table(self) -> SuiteTable:
         return self.tables[0]
 
     @property
     def folder(self) -> Path:
-        """The folder all its tables lie in."""
+        """Return the folder that contains all tables."""
         return Path(os.path.commonpath([table.path.parent for table in self.tables]))
 
     def without(self, *rules: str) -> "Suite":
-        """Return the suite less some rules, for a source they say nothing of."""
+        """Return the suite without some rules, for a source they do not apply to."""
         views = (
             replace(view, rules=tuple(rule for rule in view.rules if rule.name not in rules))
             for view in self.views
@@ -143,24 +143,23 @@ class Suite:
         return replace(self, views=tuple(views))
 
 
-def each_once(table: str, key: str, *columns: str) -> str:
-    """Return SQL for a table to look up by a key: where the rows are only counted, DuckDB then leaves the join out."""
+def unique_rows(table: str, key: str, *columns: str) -> str:
+    """Return SQL for a lookup table with unique keys; if rows are only counted, DuckDB can then skip the join."""
     selection = ", ".join([key, *(f'any_value("{column}") AS "{column}"' for column in columns)])
     return f"(SELECT {selection} FROM {table} GROUP BY {key})"
 
 
 def holds(name: str, sql: str, *columns: str, severity: Severity = "ERROR", at_least: float = 1.0) -> Rule:
-    """Return a rule written in SQL; null where it does not apply."""
+    """Return a rule in SQL, which is null for rows it does not apply to."""
     return Rule(name, columns, holds=sql, severity=severity, at_least=at_least)
 
 
-def counted(
-    name: str, broken: str, of: str, *columns: str, bounds: Bounds | None, tolerance: int = FEW
+def share_rules(
+    name: str, broken: str, of: str, *columns: str, bounds: Bounds | None, tolerance: int = TOLERANCE
 ) -> list[Rule]:
-    """Return the rules that bound the share of broken rows: above the first bound `name` warns, above the second
-    `most_name` stops.
+    """Return rules on the share of broken rows: above the first bound `name` warns, above the second `most_name` fails.
 
-    Up to `tolerance` rows break neither; where the bound is 0, one row does.
+    Up to `tolerance` rows violate neither rule, unless the bound is 0.
     """
     warn, error = bounds or (None, None)
     levels: list[tuple[str, Severity, float | None]] = [
@@ -169,21 +168,21 @@ def counted(
     ]
     return [
         Rule(
-            each,
+            rule_name,
             columns,
             severity=severity,
             at_least=1 - share,
             broken=broken,
             of=of,
-            few=tolerance if share else 0,
+            tolerance=tolerance if share else 0,
         )
-        for each, severity, share in levels
+        for rule_name, severity, share in levels
         if share is not None
     ]
 
 
 def not_null(*columns: str, severity: Severity = "ERROR", at_least: float = 1.0) -> list[Rule]:
-    """Return a rule for each column: no value is missing."""
+    """Return a rule for each column that no value is missing."""
     expectation = "expect_column_values_to_not_be_null"
     return [
         Rule(f"{name}_is_given", (name,), None, expectation, {"column": name}, severity, at_least)
@@ -192,12 +191,12 @@ def not_null(*columns: str, severity: Severity = "ERROR", at_least: float = 1.0)
 
 
 def not_null_as_in(contract: pa.Schema) -> list[Rule]:
-    """Return `not_null` of every column its contract does not let be null."""
+    """Return `not_null` rules for every column that is not nullable in the contract."""
     return not_null(*(field.name for field in contract if not field.nullable))
 
 
 def unique(*columns: str) -> Rule:
-    """Return the rule that no two rows share these columns; rows where they are all null do not count."""
+    """Return the rule that no two rows have the same values in these columns; all-null rows are ignored."""
     name = f"{'_and_'.join(columns)}_is_unique"
     if len(columns) == 1:
         return Rule(name, columns, None, "expect_column_values_to_be_unique", {"column": columns[0]})
@@ -205,14 +204,14 @@ def unique(*columns: str) -> Rule:
 
 
 def one_of(column: str, values: Iterable[str]) -> Rule:
-    """Return the rule that a column holds only these values, or null."""
+    """Return the rule that a column has only these values, or null."""
     arguments = {"column": column, "value_set": list(values)}
     expectation = "expect_column_values_to_be_in_set"
     return Rule(f"{column}_is_one_of_its_values", (column,), None, expectation, arguments)
 
 
 def between(column: str, low: float, high: float | None = None, severity: Severity = "ERROR") -> Rule:
-    """Return the rule that low <= column <= high, or the column is null."""
+    """Return the rule that low <= column <= high, unless the column is null."""
     arguments = {"column": column, "min_value": low, "max_value": high}
     return Rule(
         f"{column}_is_in_range", (column,), None, "expect_column_values_to_be_between", arguments, severity

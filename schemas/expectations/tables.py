@@ -1,31 +1,31 @@
-"""What must hold of the extracted tables: subjects, encounters, events, the drug lookup."""
+"""Expectations on the extracted tables: subjects, encounters, events and the drug lookup."""
 
 from dataclasses import replace
 
-from schemas.expectations.plausible_events import counted_events
-from schemas.expectations.plausible_sample import sampled_events
-from schemas.expectations.plausible_stays import counted_lives, counted_stays
+from schemas.expectations.plausible_events import event_counts
+from schemas.expectations.plausible_sample import event_samples
+from schemas.expectations.plausible_stays import stay_counts, subject_counts
 from schemas.expectations.suite import (
     Rule,
     Severity,
     Suite,
-    Table,
+    SuiteTable,
     View,
     after,
     between,
-    each_once,
     holds,
     not_null,
     not_null_as_in,
     one_of,
     unique,
+    unique_rows,
 )
 from schemas.expectations.usual import HOSPITAL, HOSPITAL_STAYS, Usual, UsualStays
 from schemas.layout import Layout
 from schemas.tables.events import DRUG_LOOKUP, ENCOUNTERS, EVENTS, KINDS, SPLITS, SUBJECTS
 
-SEXES = ("F", "M", "A", "NI", "UN", "OT")  # PCORnet's value set, of which MIMIC uses the first two
-ODD_STAYS = 0.01  # the share of stays without an end after their start that is an ERROR
+SEXES = ("F", "M", "A", "NI", "UN", "OT")  # PCORnet's value set; MIMIC uses the first two
+ODD_STAYS = 0.01  # a larger share of stays without an end after their start is an ERROR
 VOCABS_OF_KIND = {
     "DX": ("icd10cm", "icd9cm", "snomed", "meds"),
     "PR": ("icd10pcs", "icd9pcs", "cpt", "hcpcs", "meds"),
@@ -38,7 +38,7 @@ VOCABS_OF_KIND = {
 _PLAUSIBLE = (
     "BETWEEN TIMESTAMP '1900-01-01' AND TIMESTAMP '2300-01-01'"  # MIMIC's dates are shifted past 2100
 )
-_SUBJECTS = each_once("subjects", "subject_id")
+_SUBJECTS = unique_rows("subjects", "subject_id")
 
 
 def subjects(layout: Layout) -> Suite:
@@ -58,12 +58,12 @@ def subjects(layout: Layout) -> Suite:
         *not_null("sex", "birth_date", severity="WARN", at_least=0.99),
         after("death_date", "birth_date", or_equal=True, severity="WARN"),
     )
-    table = Table("subjects", layout.subjects, SUBJECTS)
-    return Suite("subjects", (table,), (View("subjects_rules", "FROM subjects", rules), counted_lives()))
+    table = SuiteTable("subjects", layout.subjects, SUBJECTS)
+    return Suite("subjects", (table,), (View("subjects_rules", "FROM subjects", rules), subject_counts()))
 
 
 def encounters(layout: Layout, usual: UsualStays | None = HOSPITAL_STAYS) -> Suite:
-    """Return the suite of encounters/1, held against subjects/1; `usual` None: of stays that are no stays."""
+    """Return the suite of encounters/1, checked against subjects/1; no plausibility checks if `usual` is None."""
     rules = (
         *not_null_as_in(ENCOUNTERS),
         unique("encounter_id"),
@@ -78,17 +78,17 @@ def encounters(layout: Layout, usual: UsualStays | None = HOSPITAL_STAYS) -> Sui
     )
     query = f"SELECT e.*, s.subject_id AS known FROM encounters e LEFT JOIN {_SUBJECTS} s USING (subject_id)"
     tables = (
-        Table("encounters", layout.encounters, ENCOUNTERS),
-        Table("subjects", layout.subjects, SUBJECTS),
+        SuiteTable("encounters", layout.encounters, ENCOUNTERS),
+        SuiteTable("subjects", layout.subjects, SUBJECTS),
     )
-    plausible = counted_stays(usual) if usual else []
+    plausible = stay_counts(usual) if usual else []
     return Suite("encounters", tables, (View("encounters_rules", query, rules), *plausible))
 
 
 def events(layout: Layout, usual: Usual = HOSPITAL) -> Suite:
-    """Return the suite of events/1, held against subjects/1 and encounters/1.
+    """Return the suite of events/1, checked against subjects/1 and encounters/1.
 
-    `available_at` is never before `time`, odd stays included: their diagnoses count as known at their start.
+    `available_at` is never before `time`, even in stays without an end: their diagnoses are known at the start.
     """
     kinds = " ".join(f"WHEN '{kind}' THEN vocab IN {vocabs}" for kind, vocabs in VOCABS_OF_KIND.items())
     row_rules = (
@@ -114,16 +114,16 @@ def events(layout: Layout, usual: Usual = HOSPITAL) -> Suite:
         _share("not_all_laboratory_values_lie_outside_encounters", "LAB", "encounter_id", 0.05, "ERROR"),
     )
     tables = (
-        Table("events", layout.events, EVENTS),
-        Table("subjects", layout.subjects, SUBJECTS),
-        Table("encounters", layout.encounters, ENCOUNTERS),
+        SuiteTable("events", layout.events, EVENTS),
+        SuiteTable("subjects", layout.subjects, SUBJECTS),
+        SuiteTable("encounters", layout.encounters, ENCOUNTERS),
     )
-    views = (View("events_rules", "FROM events", row_rules), counted_events(usual), *sampled_events(usual))
+    views = (View("events_rules", "FROM events", row_rules), event_counts(usual), *event_samples(usual))
     return Suite("events", tables, views)
 
 
 def drug_lookup(layout: Layout) -> Suite:
-    """Return the suite of drug_lookup/1, and the share of the drugs given that it leaves unmapped."""
+    """Return the suite of drug_lookup/1, including the share of administered drugs without a mapping."""
     rules = (
         *not_null_as_in(DRUG_LOOKUP),
         unique("name"),
@@ -139,11 +139,11 @@ def drug_lookup(layout: Layout) -> Suite:
         "drug_given_has_an_atc", "coalesce(mapped, atc) IS NOT NULL", "atc", severity="WARN", at_least=0.60
     )
     half = replace(most_mapped, name="half_of_the_drugs_given_have_an_atc", severity="ERROR", at_least=0.50)
-    drugs = each_once("drug_lookup", "name", "atc")
+    drugs = unique_rows("drug_lookup", "name", "atc")
     query = f"SELECT mapped, atc FROM events v LEFT JOIN {drugs} d ON v.code = d.name WHERE kind = 'MED'"
     tables = (
-        Table("drug_lookup", layout.drug_lookup, DRUG_LOOKUP),
-        Table("events", layout.events, EVENTS),
+        SuiteTable("drug_lookup", layout.drug_lookup, DRUG_LOOKUP),
+        SuiteTable("events", layout.events, EVENTS),
     )
     views = (
         View("drug_lookup_rules", "FROM drug_lookup", rules, private=False),
@@ -153,10 +153,11 @@ def drug_lookup(layout: Layout) -> Suite:
 
 
 def _share(name: str, kind: str, column: str, at_least: float, severity: Severity = "WARN") -> Rule:
-    """Return the rule that so many rows of a kind have a value in a column.
+    """Return the rule that at least this share of the rows of a kind has a value in a column.
 
-    What lies in no encounter is in no set. Of the demo's drugs 3 % do, of its laboratory values 17 % (synthetic: 0 and
-    6 %), and more where a hospital's clinics draw more; nearly all where ids or times of the stays are lost.
+    Events outside encounters are in no set. In the demo these are 3 % of drugs and 17 % of laboratory values
+    (synthetic: 0 and 6 %), more where outpatient clinics draw more blood, and nearly all if the ids or times of stays
+    are lost.
     """
     sql = f"CASE WHEN kind = '{kind}' THEN {column} IS NOT NULL END"
     return holds(name, sql, "kind", column, severity=severity, at_least=at_least)

@@ -1,9 +1,9 @@
-"""Runs a suite on DuckDB views over Parquet: counts and shares, never a value.
+"""Run a suite on DuckDB views over Parquet; the outcome has counts and shares, but never a value.
 
-DuckDB counts the rules written in SQL, all those of a view in one pass; the others are Great Expectations' own, which
-runs them. Import this only where a suite is run: Great Expectations costs three seconds and 200 MB. Three things keep
-values out: its results are asked for with no unexpected values (`LIMIT 0` in SQL), its own messages are never passed
-on, and small counts are not shown.
+DuckDB counts the rules in SQL, all rules of a view in one pass; Great Expectations runs its built-in expectations.
+Import this module only to run a suite: Great Expectations costs three seconds and 200 MB. Three measures keep values
+out: results are requested without unexpected values (`LIMIT 0` in SQL), messages of Great Expectations are never passed
+on, and small counts are suppressed.
 """
 
 import atexit
@@ -28,9 +28,9 @@ from schemas.errors import ContractError
 from schemas.expectations.suite import Rule, Severity, Suite, View, holds
 from schemas.io.paths import DuckDBPaths
 from schemas.io.scratch import scratch
-from schemas.suppress import SMALLEST_SHOWN, WITHHELD, shown_count
+from schemas.suppress import SMALLEST_SHOWN, WITHHELD, suppress_count
 
-os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read once, when Great Expectations is imported
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # read when Great Expectations is imported
 
 import great_expectations as gx
 from great_expectations.execution_engine import sqlalchemy_execution_engine
@@ -46,21 +46,21 @@ class _PersistedDialect(StrEnum):
 def keep_duckdb_connected() -> None:
     """Let Great Expectations keep one DuckDB connection open while it reads results.
 
-    Version 1.24 closes the connection of a dialect it does not know before it fetches from it. Its list of
-    dialects to keep connected is compared by name, so one more str enum member makes DuckDB known.
-    `tests/schemas/expectations/test_run.py` fails on the day this is no longer needed.
+    Version 1.24 closes the connection of an unknown dialect before it fetches from it. Its list of dialects to keep
+    connected is compared by name, so one more str enum member makes DuckDB known.
+    `tests/schemas/expectations/test_run.py` fails when this is no longer needed.
     """
     engine: Any = sqlalchemy_execution_engine
     if _PersistedDialect.DUCKDB not in engine._PERSISTED_CONNECTION_DIALECTS:
         engine._PERSISTED_CONNECTION_DIALECTS += (_PersistedDialect.DUCKDB,)
 
 
-def leave_quietly() -> None:
-    """Let go of DuckDB when the interpreter ends.
+def release_duckdb_at_exit() -> None:
+    """Release DuckDB before the interpreter ends.
 
-    Great Expectations loads jsonschema, whose registry the garbage collector cannot see into; it keeps SQLAlchemy
-    alive to the very end, and that its caches of dialects and duckdb_engine. DuckDB 2.0's bindings then print
-    every object of theirs as leaked: forty lines after the last line of a run.
+    Great Expectations loads jsonschema, whose registry is invisible to the garbage collector and keeps SQLAlchemy alive
+    to the very end, along with its dialect caches and duckdb_engine. DuckDB 2.0's bindings would then report all their
+    objects as leaked: forty lines after the last line of a run.
     """
     for member in vars(PGDialect).values():
         if hasattr(member, "cache_clear"):
@@ -68,43 +68,43 @@ def leave_quietly() -> None:
     vars(duckdb_engine).clear()
 
 
-atexit.register(leave_quietly)  # also where a process only loads this, for others to be forked from
+atexit.register(release_duckdb_at_exit)  # also in a process that only preloads this module for forks
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one rule came out on the `rows` rows it applies to, `unexpected` of which broke it.
+    """The outcome of a rule on the `rows` rows it applies to, `num_broken` of which violate it.
 
-    `unexpected` is None for a rule on the whole table, and for one that could not be `computed`. `private`: the rows
-    are about people. `tells_rows`: how many they are may be known, and so their share. `labels`: what breaks it, where
-    the view has names for its rows.
+    `num_broken` is None for a rule on the whole table, and for a rule that could not be computed. `private`: the rows
+    are about people. `discloses_rows`: the number of rows, and so a share, may be disclosed. `labels`: the names of the
+    violating rows, if the view has names for its rows.
     """
 
     rule: Rule
     passed: bool
-    unexpected: int | None
+    num_broken: int | None
     rows: int
-    computed: bool = True
+    is_computed: bool = True
     private: bool = True
-    tells_rows: bool = True
+    discloses_rows: bool = True
     labels: tuple[str, ...] = ()
 
     @property
     def shown(self) -> tuple[str, str]:
-        """The count and its share as they may leave the data folder."""
-        if self.unexpected is None:
-            return ("–" if self.computed else "not computed"), "–"
-        exact = f"{self.unexpected:,}"
-        if not self.tells_rows:  # all of them, or all but a few, would tell how many there are
-            return (WITHHELD if self.unexpected >= SMALLEST_SHOWN else shown_count(self.unexpected)), "–"
-        count = shown_count(self.unexpected, self.rows) if self.private else exact
-        return count, f"{self.unexpected / max(self.rows, 1):.2%}" if count == exact else "–"
+        """Return the count and its share in the form that may leave the data folder."""
+        if self.num_broken is None:
+            return ("–" if self.is_computed else "not computed"), "–"
+        exact = f"{self.num_broken:,}"
+        if not self.discloses_rows:  # all rows, or all but a few, would reveal the number of rows
+            return (WITHHELD if self.num_broken >= SMALLEST_SHOWN else suppress_count(self.num_broken)), "–"
+        count = suppress_count(self.num_broken, self.rows) if self.private else exact
+        return count, f"{self.num_broken / max(self.rows, 1):.2%}" if count == exact else "–"
 
     @property
-    def where(self) -> str:
-        """In how many rows it is not so, or of how many groups of rows; nothing for the table as a whole."""
-        if self.unexpected is None:
-            return "" if self.computed else ": not computed"
+    def extent(self) -> str:
+        """Return in how many rows or groups the rule is violated, as part of a sentence; empty for a whole table."""
+        if self.num_broken is None:
+            return "" if self.is_computed else ": not computed"
         if self.shown[0] == WITHHELD:
             return " in some rows"
         if self.labels:
@@ -113,10 +113,10 @@ class Outcome:
 
     @property
     def fault(self) -> str:
-        """What is not so, where, and in which columns; a rule on the whole table has none."""
+        """Return a clause with the violated claim, its extent and the columns."""
         columns = f" ({', '.join(self.rule.columns)})" if self.rule.columns else ""
-        looked_for = f"; looked for were {self.rule.looked_for}" if self.rule.looked_for else ""
-        return f"“{self.rule.claim}” is not so{self.where}{columns}{looked_for}"
+        searched_for = f"; searched for: {self.rule.searched_for}" if self.rule.searched_for else ""
+        return f"“{self.rule.claim}” does not hold{self.extent}{columns}{searched_for}"
 
     def line(self) -> str:
         """Return the outcome as a row of the table in `Validation.markdown`."""
@@ -140,7 +140,7 @@ class Validation:
     suite: str
     rows: int
     outcomes: tuple[Outcome, ...]
-    tells_rows: bool = True
+    discloses_rows: bool = True
 
     def of(self, severity: Severity) -> tuple[Outcome, ...]:
         return tuple(outcome for outcome in self.outcomes if outcome.rule.severity == severity)
@@ -152,29 +152,30 @@ class Validation:
         return not self.failed(severity)
 
     def markdown(self, severity: Severity | None = None) -> str:
-        """Return the outcomes as a table, the failed ones first."""
+        """Return the outcomes as a Markdown table, failed ones first."""
         outcomes = self.outcomes if severity is None else self.of(severity)
         head = "| | severity | what must hold | columns | expectation | against it | share | allowed |"
         lines = [outcome.line() for outcome in sorted(outcomes, key=lambda outcome: outcome.passed)]
         return "\n".join([head, "|---|---|---|---|---|--:|--:|--:|", *lines])
 
     def message(self, severity: Severity) -> str:
-        """Return one line: how many expectations of this severity fail, which, and on how many rows."""
+        """Return one line with the failed expectations of a severity: how many, which, and on how many rows."""
         failures, all_ = self.failed(severity), self.of(severity)
-        rows = f"{shown_count(self.rows)} rows" if self.tells_rows else ""
+        rows = f"{suppress_count(self.rows)} rows" if self.discloses_rows else ""
         if not failures:
-            on = f" on {rows}" if rows else ""
-            return f"{self.suite}: all {len(all_)} {severity} expectations hold{on}."
+            suffix = f" on {rows}" if rows else ""
+            return f"{self.suite}: all {len(all_)} {severity} expectations hold{suffix}."
         messages = "; ".join(outcome.fault for outcome in failures)
-        fail = f"of {len(all_)} {severity} expectations {len(failures)} {'fails' if len(failures) == 1 else 'fail'}"
-        return f"{', '.join(filter(None, (self.suite, rows)))}: {fail}: {messages}."
+        verb = "fails" if len(failures) == 1 else "fail"
+        summary = f"{len(failures)} of {len(all_)} {severity} expectations {verb}"
+        return f"{', '.join(filter(None, (self.suite, rows)))}: {summary}: {messages}."
 
 
 def validate(suite: Suite) -> Validation:
-    """Run a suite: the table's columns and types, then, where these are right, every rule.
+    """Run a suite: check the columns and types of the table and, if they are right, every rule.
 
     Raises:
-        ContractError: a table of the suite is missing, no whole Parquet file or under another contract.
+        ContractError: a table of the suite is missing, damaged or under another contract.
     """
     keep_duckdb_connected()
     files = contract_files(suite.table.path, suite.table.contract)
@@ -183,11 +184,11 @@ def validate(suite: Suite) -> Validation:
         if all(outcome.passed or outcome.rule.severity == "WARN" for outcome in outcomes):
             outcomes += database.run(suite.views)
     rows = sum(pq.read_metadata(file).num_rows for file in files)
-    return Validation(suite.name, rows, tuple(outcomes), suite.tells_rows)
+    return Validation(suite.name, rows, tuple(outcomes), suite.discloses_rows)
 
 
 def shape(suite: Suite) -> tuple[View, View]:
-    """Return the rules every table has: the contract's columns in their order, their types, and a row."""
+    """Return the rules every table has: the columns of the contract in order, their types, and at least one row."""
     name, contract = suite.table.name, suite.table.contract
     columns = tuple(contract.names)
     order = Rule(
@@ -231,14 +232,14 @@ def _run(suite: Suite, views: Sequence[View]) -> list[Outcome]:
 
 @contextmanager
 def _database(suite: Suite) -> Iterator["_Database"]:
-    """Give a database with a view of each of a suite's tables, in a folder beside them that goes with the block."""
+    """Yield a database with a view of each table of a suite, in a temporary folder beside the tables."""
     with scratch(suite.folder) as folder, DuckDBPaths() as paths:
         place = paths.views(folder)
-        # left alone DuckDB takes 80 % of the memory and spills into the working directory
+        # by default DuckDB uses 80 % of the memory and spills into the working directory
         config: dict[str, Any] = {"memory_limit": "2GB", "temp_directory": f"{paths.folder(folder)}/spill"}
-        # opened as Great Expectations will, for DuckDB lets nobody in who would open it otherwise
+        # opened with the options of Great Expectations: DuckDB refuses a second connection with others
         with closing(duckdb_engine.Dialect().connect(place, config=config)) as connection:
-            connection.execute("SET enable_progress_bar = false")  # no setting to connect with
+            connection.execute("SET enable_progress_bar = false")  # not available as an option of connect
             _create_tables(connection, suite, paths)
             database = _Database(suite, connection, place, config)
             try:
@@ -249,7 +250,7 @@ def _database(suite: Suite) -> Iterator["_Database"]:
 
 @dataclass(frozen=True)
 class _Database:
-    """The tables of a suite, as DuckDB and as Great Expectations see them."""
+    """The tables of a suite, accessible to DuckDB and to Great Expectations."""
 
     suite: Suite
     connection: duckdb.DuckDBPyConnection
@@ -257,20 +258,20 @@ class _Database:
     config: Mapping[str, Any]
 
     def run(self, views: Sequence[View]) -> list[Outcome]:
-        """Return how the rules of views come out: those of Great Expectations first."""
-        of_sql = [outcome for view in views for outcome in _count(self.connection, view)]
+        """Return the outcomes of the rules of views, those of Great Expectations first."""
+        sql_outcomes = [outcome for view in views for outcome in _count(self.connection, view)]
         gx_views = [view for view in views if view.expectations]
         for view in gx_views:
             self.connection.execute(f"CREATE VIEW {view.name} AS FROM ({view.query})")
         outcomes = [outcome for view in gx_views for outcome in _run_view(*self.context_and_source, view)]
         return [
-            replace(outcome, tells_rows=self.suite.tells_rows or not outcome.private)
-            for outcome in [*outcomes, *of_sql]
+            replace(outcome, discloses_rows=self.suite.discloses_rows or not outcome.private)
+            for outcome in [*outcomes, *sql_outcomes]
         ]
 
     @cached_property
     def context_and_source(self) -> tuple[Any, Any]:
-        """Those of Great Expectations, made where they are first needed; its stubs know neither `kwargs` nor a dict."""
+        """Create the context and source on first use; the stubs of Great Expectations lack `kwargs` and dicts."""
         context: Any = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = {"globally": False}
         source = context.data_sources.add_sql(
@@ -283,16 +284,16 @@ class _Database:
         return context, source
 
     def close(self) -> None:
-        """Let go of the database where Great Expectations has opened it."""
+        """Close the database connection of Great Expectations, if it was opened."""
         if "context_and_source" in vars(self):
             self.context_and_source[1].get_execution_engine().close()
 
 
 def _create_tables(connection: duckdb.DuckDBPyConnection, suite: Suite, paths: DuckDBPaths) -> None:
-    """Create a view per table, and one with file and row number beside it."""
+    """Create a view per table, and a second one with file name and row number."""
     for table in suite.tables:
         files = contract_files(table.path, table.contract)
-        if table != suite.table:  # of which missing columns are an outcome, not a fault
+        if table != suite.table:  # its own missing columns are an outcome, not an error
             _require_columns(files, table.contract)
         rows = paths.parquet(*files)
         with_positions = paths.parquet(*files, options="filename = true, file_row_number = true")
@@ -318,10 +319,10 @@ def _run_view(context: Any, source: Any, view: View) -> list[Outcome]:
 
 
 def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
-    """Hold the rules of a view that are written in SQL against its rows, which are stored where it says so.
+    """Evaluate the SQL rules of a view on its rows, and store the rows if the view says so.
 
-    DuckDB does so for all rules at once; Great Expectations would take ten milliseconds for each. Temporary tables
-    lie in memory, or beside the suite's tables where they are spilled, never in the database.
+    DuckDB evaluates all rules at once; Great Expectations would take ten milliseconds for each. Temporary tables are in
+    memory, or spilled beside the suite's tables, never in the database.
     """
     counts = [sql for rule in view.sql_rules for sql in (rule.broken_sql, rule.of_sql, rule.fails_sql)]
     try:
@@ -331,7 +332,7 @@ def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
             return []
         rows = view.name if view.is_stored else f"({view.sql})"
         row = connection.execute(f"SELECT {', '.join(counts)} FROM {rows}").fetchall()[0]
-    except duckdb.Error:  # whose message may quote a value
+    except duckdb.Error:  # its message may quote a value
         return [Outcome(rule, False, None, 0, False, view.private) for rule in view.sql_rules]
     return [
         Outcome(
@@ -347,12 +348,12 @@ def _count(connection: duckdb.DuckDBPyConnection, view: View) -> list[Outcome]:
 
 
 def _passes(rule: Rule, fails: int, broken: int, of: int) -> bool:
-    """Say whether enough rows keep a rule; of rows that are counts themselves, each has to."""
+    """Return whether enough rows satisfy a rule; in a view of counts, every row must."""
     return not fails if rule.broken or not of else (of - broken) / of >= rule.at_least
 
 
 def _labels(connection: duckdb.DuckDBPyConnection, view: View, rule: Rule) -> tuple[str, ...]:
-    """Return what breaks a rule on the view's own rows, where these have labels."""
+    """Return the labels of the view's rows that violate a rule, if the view has labels."""
     if view.label is None or rule.broken is not None:
         return ()
     query = f'SELECT DISTINCT {view.label} FROM {view.name} WHERE NOT "{rule.name}" ORDER BY ALL'
@@ -360,7 +361,7 @@ def _labels(connection: duckdb.DuckDBPyConnection, view: View, rule: Rule) -> tu
 
 
 def expectation_suite(view: View) -> gx.ExpectationSuite:
-    """Return a view's expectations as Great Expectations has them, in its severities `critical` and `warning`."""
+    """Return a view's built-in expectations for Great Expectations, with severities `critical` and `warning`."""
     expectations = [
         {
             "type": rule.expectation,

@@ -1,1 +1,1 @@
-"""How files are written and read, whoever writes and reads them."""
+"""Read and write files safely; used by every room."""

@@ -1,7 +1,7 @@
-"""The one way a file is put in place: written beside it, flushed to the disk, renamed.
+"""Replace files atomically: write a temporary file beside the target, flush it to disk, rename it.
 
-A killed run, a full disk or a power cut leaves the earlier file whole. What is renamed without a flush can be empty
-after a power cut: the name reaches the disk before the bytes do.
+A killed run, a full disk or a power cut leaves the earlier file intact. Without the flush a renamed file can be empty
+after a power cut, because the name reaches the disk before the bytes do.
 """
 
 import errno
@@ -18,31 +18,31 @@ _NO_FLUSH_OF_FOLDERS = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}  # some networ
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Turn a full disk or a folder that may not be written into one message that says what to do.
+    """Turn a full disk or an unwritable folder into one message that says what to do.
 
     Raises:
-        WriteError: for every OSError of the block.
+        WriteError: in place of every OSError in the block.
     """
     try:
         yield
     except OSError as error:
         raise WriteError(
-            f"{target}: cannot be written ({error.strerror or type(error).__name__}). Free space or mend the folder's "
+            f"{target}: cannot be written ({error.strerror or type(error).__name__}). Free space or fix the folder's "
             "permissions and run again; the earlier files are untouched."
         ) from None
 
 
 @contextmanager
 def replace_file(path: Path, *, by_worker: bool = False) -> Iterator[Path]:
-    """Give a path to write to, which takes the place of `path` when the block ends well, and vanishes when not.
+    """Yield a temporary path that replaces `path` if the block succeeds, and is removed if it fails.
 
     Args:
-        by_worker: into a folder that `replace_folder` gave, which flushes it whole at its end. It is not made where it
-            is gone: the run is dead, or goes on without us. Another worker may be at the same file, so each has a
-            part of its own.
+        by_worker: the file is in a folder from `replace_folder`, which flushes all of it at the end. A missing folder
+            is not created: the run has died or continues without this worker. Several workers may write the same file,
+            so each has its own temporary path.
 
     Raises:
-        WriteError: the disk is full or the folder may not be written; what stood at `path` is untouched.
+        WriteError: the disk is full or the folder is not writable; the file at `path` is unchanged.
     """
     if not by_worker:
         with replace_files([path]) as (part,):
@@ -63,13 +63,13 @@ def replace_files(
     *,
     before_renaming: Callable[[Sequence[Path], Sequence[Path]], None] = lambda parts, paths: None,
 ) -> Iterator[list[Path]]:
-    """Give a path to write to for each of `paths`; all take their places, in this order, when the block ends well.
+    """Yield a temporary path for each of `paths`; they replace `paths`, in order, if the block succeeds.
 
     Args:
-        before_renaming: called with what was written, flushed by then, and `paths`.
+        before_renaming: called with the temporary paths, already flushed, and `paths`.
 
     Raises:
-        WriteError: as `replace_file`; nothing is renamed before all are written and flushed.
+        WriteError: see `replace_file`; nothing is renamed before all files are written and flushed.
     """
     parts = [part_of(path) for path in paths]
     folders = dict.fromkeys(path.parent for path in paths)
@@ -91,15 +91,15 @@ def replace_files(
 
 
 def part_of(path: Path) -> Path:
-    """Return where a file grows until it is whole."""
+    """Return the temporary path of a file until it is complete."""
     return path.with_name(f".{path.name}.part")
 
 
 def put_in_place(part: Path, path: Path) -> None:
-    """Rename a file that was written beside `path`, when it and then its new name are on the disk.
+    """Flush a file that was written beside `path`, rename it to `path`, and flush the folder.
 
     Raises:
-        OSError: it cannot be flushed or renamed; what stood at `path` is untouched.
+        OSError: the file cannot be flushed or renamed; the file at `path` is unchanged.
     """
     flush(part)
     part.replace(path)
@@ -107,26 +107,26 @@ def put_in_place(part: Path, path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8, the folder too where there is none.
+    """Write a text file in UTF-8, creating its folder if needed.
 
     Raises:
-        WriteError: as `replace_file`.
+        WriteError: see `replace_file`.
     """
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write bytes, the folder too where there is none.
+    """Write bytes to a file, creating its folder if needed.
 
     Raises:
-        WriteError: as `replace_file`.
+        WriteError: see `replace_file`.
     """
     with replace_file(path) as part:
         part.write_bytes(content)
 
 
 def make_folder(folder: Path, *, mode: int = 0o777) -> None:
-    """Make a folder and those above it, whose names outlive a power cut; one that is there is left as it is."""
+    """Create a folder and its parents so that they survive a power cut; an existing folder is left unchanged."""
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(mode=mode, parents=True, exist_ok=True)
     for place in new:
@@ -134,17 +134,17 @@ def make_folder(folder: Path, *, mode: int = 0o777) -> None:
 
 
 def remove_files(*paths: Path) -> None:
-    """Remove what is left of files, as far as the disk lets us."""
+    """Remove files if they exist, ignoring errors."""
     for path in paths:
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:
-    """Return when a file's bytes, or the names in a folder, are on the disk.
+    """Flush a file's bytes, or the names in a folder, to disk.
 
     Raises:
-        OSError: they cannot be written there.
+        OSError: they cannot be written.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -160,5 +160,5 @@ def _refuse_folders(paths: Sequence[Path]) -> None:
     for path in paths:
         if path.is_dir():
             raise WriteError(
-                f"{path}: a file is to be written there, and it is a folder. Move it, or name another."
+                f"{path}: this is a folder, but a file must be written there. Move the folder, or choose another path."
             )

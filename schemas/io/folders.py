@@ -1,4 +1,4 @@
-"""The one way a folder is put in place: filled beside it, flushed to the disk, renamed."""
+"""Replace folders atomically: fill a temporary folder beside the target, flush it to disk, rename it."""
 
 import secrets
 import shutil
@@ -13,15 +13,15 @@ from schemas.io.outputs import mark_all, refuse_foreign
 
 @contextmanager
 def replace_folder(target: Path) -> Iterator[Path]:
-    """Give an empty folder that takes the place of `target` when the block ends well, and vanishes when not.
+    """Yield an empty folder that replaces `target` if the block succeeds, and is removed if it fails.
 
-    It has a name of its own each time. Workers of a run that was killed, or at a bucket that another did too, may go on
-    for long; they know no other name and do not make the folder again, so they never reach what stands at `target`.
-    To be called by one process at a time, which removes what others left aside.
+    Its name is different each time. Workers of a killed run, or workers on a bucket that another has finished, may go
+    on for long; they know only the old name and do not create the folder again, so they never write to `target`. Only
+    one process may call this at a time; it removes the leftovers of others.
 
     Raises:
         InputError: a file in `target` was not made here, or was changed since.
-        WriteError: the disk is full or the folder may not be written; what stood at `target` is untouched.
+        WriteError: the disk is full or the folder is not writable; the folder at `target` is unchanged.
     """
     aside, whole = _name_aside(target), _name_aside(target)
     try:
@@ -32,8 +32,8 @@ def replace_folder(target: Path) -> Iterator[Path]:
                 _remove(leftover, target)
             make_folder(aside)
             yield aside
-            aside.rename(whole)  # from here on no worker finds it
-            for half in whole.rglob(".*.part"):  # of one that died, or is late
+            aside.rename(whole)  # from here on no worker can find it
+            for half in whole.rglob(".*.part"):  # left by a dead or late worker
                 half.unlink()
             mark_all(whole)
             put_folder_in_place(whole, target)
@@ -43,13 +43,13 @@ def replace_folder(target: Path) -> Iterator[Path]:
 
 
 def put_folder_in_place(part: Path, target: Path) -> None:
-    """Rename a folder that was filled beside `target`, when all in it is on the disk; what stood there goes.
+    """Flush a folder that was filled beside `target`, rename it to `target`, and remove the earlier one.
 
-    A kill between the two renames leaves the old one beside `target`: see `restore`.
+    A kill between the two renames leaves the earlier folder beside `target`: see `restore`.
 
     Raises:
         InputError: a file in `target` was not made here, or was changed since.
-        OSError: it cannot be flushed or renamed.
+        OSError: the folder cannot be flushed or renamed.
     """
     refuse_foreign(target)
     flush_tree(part)
@@ -63,7 +63,7 @@ def put_folder_in_place(part: Path, target: Path) -> None:
 
 
 def restore(target: Path) -> None:
-    """Clear up after a run that was killed while it replaced a folder: between its two renames, or after them."""
+    """Clean up after a run that was killed while it replaced a folder, between or after its two renames."""
     old = _old(target)
     if old.exists() and not target.exists():
         old.rename(target)
@@ -72,7 +72,7 @@ def restore(target: Path) -> None:
 
 
 def flush_tree(folder: Path) -> None:
-    """Return when all that lies in a folder, and the folder itself, is on the disk."""
+    """Flush a folder and everything in it to disk."""
     for path in folder.rglob("*"):
         if not path.is_symlink():
             flush(path)
@@ -84,12 +84,12 @@ def _old(target: Path) -> Path:
 
 
 def _name_aside(target: Path) -> Path:
-    """Return a name beside `target` that nobody has used."""
+    """Return an unused path beside `target`."""
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
 
 
 def _remove(leftover: Path, target: Path) -> None:
-    """Rename a folder aside, then delete it, so that late workers cannot write to it."""
+    """Rename a temporary folder, then delete it, so that late workers cannot write to it."""
     nameless = _name_aside(target)
     with suppress(OSError):
         leftover.rename(nameless)

@@ -1,4 +1,4 @@
-"""The hash of a file, taken once: an input of many gigabytes is asked for twice in a step."""
+"""Hash files and cache the results: a step needs the hash of an input of many gigabytes twice."""
 
 import hashlib
 import time
@@ -6,20 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 _BYTES_AT_A_TIME = 1 << 22
-_TICK_NS = (
-    12_000_000  # longer than a file system's clock stands: within a tick it does not tell two changes apart
-)
+# longer than a tick of a file system's clock, within which two changes have the same time
+_TICK_NS = 12_000_000
+# path, inode, size in bytes, mtime and ctime in ns
 _Stamp = tuple[str, int, int, int, int]
-_cache: dict[
-    _Stamp, str
-] = {}  # of this process: place, inode, bytes, and when its content and its entry changed
+_cache: dict[_Stamp, str] = {}
 
 
 def file_sha256(path: Path, *, on_bytes: Callable[[int], object] = lambda _: None) -> str:
-    """Return the hash of a file's bytes, from memory where it has not changed since it was last taken.
+    """Return the SHA-256 of a file, cached as long as the file does not change.
 
     Args:
-        on_bytes: called with the number of bytes of each piece read.
+        on_bytes: called with the number of bytes of each block read.
     """
     stat = path.stat()
     stamp = (str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

@@ -1,6 +1,6 @@
-"""Who may write into a folder: one process at a time, by a lock on the folder itself that goes with the process.
+"""Lock folders so that only one process at a time writes to them; a lock ends with its process.
 
-There is no lock file to be left behind. An object store has no locks: one there has a single writer.
+The lock is on the folder itself, so no lock file can be left behind. An object store has no locks: use one writer.
 """
 
 import fcntl
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from schemas.errors import NestError
 
-_held_until_exit: dict[tuple[int, int], int] = {}  # descriptors, by the folder's device and inode
+_held_until_exit: dict[tuple[int, int], int] = {}  # device and inode of a folder -> file descriptor
 
 
 @contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
-    """Hold `folder` alone, made if it is not there, until the block or the process ends, however it ends.
+    """Lock `folder` exclusively, creating it if needed, until the block or the process ends.
 
     Raises:
-        NestError: another process holds it, or it may not be written.
-        OSError: it cannot be made.
+        NestError: another process has locked the folder, or it is not writable.
+        OSError: the folder cannot be created.
     """
     _make_writable(folder)
     if _identity(folder) in _held_until_exit:
@@ -32,21 +32,21 @@ def sole_writer(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def reader(folder: Path) -> Iterator[None]:
-    """Hold `folder` together with other readers: nobody writes there meanwhile.
+    """Lock `folder` for reading, together with other readers, so that no process writes there.
 
     Raises:
-        NestError: a process writes there, or it may not be read.
+        NestError: a process is writing there, or the folder is not readable.
     """
     with _held(folder, fcntl.LOCK_SH):
         yield
 
 
 def hold_until_exit(folder: Path) -> bool:
-    """Hold `folder` alone until this process ends; return False where another process holds it.
+    """Lock `folder` exclusively until this process ends; return False if another process has locked it.
 
     Raises:
-        NestError: it may not be written.
-        OSError: it cannot be made.
+        NestError: the folder is not writable.
+        OSError: the folder cannot be created.
     """
     _make_writable(folder)
     if _identity(folder) in _held_until_exit:
@@ -60,7 +60,7 @@ def hold_until_exit(folder: Path) -> bool:
 
 
 def is_held(folder: Path) -> bool:
-    """Say whether another process holds `folder`; what is not there, nobody holds."""
+    """Return whether another process has locked `folder`; False if it does not exist."""
     try:
         with _held(folder, fcntl.LOCK_SH):
             return False
@@ -71,20 +71,20 @@ def is_held(folder: Path) -> bool:
 
 
 def in_use(folder: Path) -> NestError:
-    """Return what is said to one who would write where another process does."""
+    """Return the error for a folder that another process is writing to."""
     return NestError(f"{folder}: another run is writing there; wait for it, or end it.")
 
 
 def _make_writable(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
-        raise _closed(folder, "written")
+        raise _no_access(folder, "writable")
 
 
-def _closed(folder: Path, may_not_be: str) -> NestError:
+def _no_access(folder: Path, adjective: str) -> NestError:
     return NestError(
-        f"{folder}: may not be {may_not_be} by you (another user's?). Mend its permissions, or choose a folder of your "
-        "own: for a run in NEST_DATA_DIR."
+        f"{folder}: not {adjective} by you; does another user own it? Fix its permissions, or choose a folder of your "
+        "own; for a run, set NEST_DATA_DIR."
     )
 
 
@@ -108,7 +108,7 @@ def _open(folder: Path) -> int:
     try:
         return os.open(folder, os.O_RDONLY)
     except PermissionError:
-        raise _closed(folder, "read") from None
+        raise _no_access(folder, "readable") from None
 
 
 def _lock(descriptor: int, kind: int) -> bool:

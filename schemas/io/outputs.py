@@ -1,7 +1,7 @@
-"""Outputs: files made here. They carry a mark, so that nothing else is overwritten, removed or read as one of them.
+"""Write and recognize outputs, so that no other file is overwritten, removed or mistaken for one.
 
-A table under a contract is known by the contract in its metadata. Every other file is known by its hash, which is
-written into the mark of its folder before the file gets its name: a run killed in between finds its own files again.
+A table under a contract is recognized by the contract in its metadata; any other file by its hash, which is written to
+the mark file of its folder before the file gets its name, so that even a killed run recognizes its own files.
 """
 
 import json
@@ -20,12 +20,12 @@ from schemas.io.hashing import file_sha256
 
 MARK = ".made_by_nest.json"
 DAMAGED = "damaged"
-"""What a table is known by that nobody can read any more: it may be replaced where a table of ours should stand."""
+"""The fingerprint of an unreadable table, which may be replaced wherever a table of ours belongs."""
 
 MANIFEST = "manifest.jsonl"
-"""An extraction's own account of what it wrote, a line a table."""
+"""The list of tables that an extraction writes, one line per table."""
 
-OWN_TABLES = "Tables of your own are read where they lie: set {setting} to their folder."
+OWN_TABLES = "Tables of your own are read in place: set {setting} to their folder."
 
 _CARD = ".card.json"
 _HASH_DIGITS = 64
@@ -33,11 +33,11 @@ _HASH_DIGITS = 64
 
 @contextmanager
 def replace_outputs(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Give a path to write to for each of `paths`, as `replace_files` does, and mark them.
+    """Yield a temporary path for each of `paths`, as `replace_files` does, and mark the files as outputs.
 
     Raises:
-        InputError: one of them is there and was not made here, or was changed since.
-        WriteError: as `replace_files`.
+        InputError: an existing file was not made here, or was changed since.
+        WriteError: see `replace_files`.
     """
     refuse_foreign_files(paths)
     with atomic.replace_files(paths, before_renaming=_settle) as parts:
@@ -45,36 +45,36 @@ def replace_outputs(paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write an output, the folder too where there is none; raises as `replace_outputs`."""
+    """Write an output, creating its folder if needed; for errors see `replace_outputs`."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write an output, the folder too where there is none; raises as `replace_outputs`."""
+    """Write an output, creating its folder if needed; for errors see `replace_outputs`."""
     with replace_outputs([path]) as (part,):
         part.write_bytes(content)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write an output as JSON, indented; a number that is not finite is a bug and refused.
+    """Write an output as indented JSON; a number that is not finite is a bug and raises ValueError.
 
-    Raises as `replace_outputs`.
+    For other errors see `replace_outputs`.
     """
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def claim(folder: Path) -> None:
-    """Make a folder for outputs, or go on with one: it is new or empty, or carries our mark and nobody changed a file.
+    """Prepare a folder for outputs: it is new or empty, or has our mark and no changed output.
 
     Raises:
-        InputError: it holds files and no mark, or an output in it was changed since it was made.
+        InputError: the folder has files but no mark, or an output in it was changed since it was made.
     """
-    marks = recorded(folder)
+    marks = read_mark(folder)
     if marks is None:
         if foreign := next(_visible(folder), None):
             raise InputError(
-                f"{folder}: holds files that were not made here, {foreign.relative_to(folder)} among them. Give a new "
-                "folder; or, if this version's predecessor made them, move them away. Nothing was written."
+                f"{folder}: contains files that were not made here, such as {foreign.relative_to(folder)}. Choose a "
+                "new folder or, if an earlier version made the files, move them away. Nothing was written."
             )
         atomic.make_folder(folder)
         _write_mark(folder, {})
@@ -85,52 +85,52 @@ def refuse_foreign_files(paths: Iterable[Path]) -> None:
     """Refuse to replace a file that was not made here, or was changed since.
 
     Raises:
-        InputError: with the first of them, and how many there are.
+        InputError: there is such a file; the message has the first one and their number.
     """
     _refuse([path for path in paths if path.is_file() and not _is_output(path)])
 
 
 def refuse_foreign(folder: Path, *, hint: str = "") -> None:
-    """Refuse a folder of which a file, hidden ones aside, was not made here or was changed since.
+    """Refuse to replace a folder with a visible file that was not made here or was changed since.
 
     Args:
-        hint: a sentence that says what else can be done.
+        hint: a sentence with something else the user can do.
 
     Raises:
-        InputError: with the first of them, and how many there are.
+        InputError: there is such a file; the message has the first one and their number.
     """
     marks = _marks_below(folder)
     _refuse([path for path in _visible(folder) if not _is_known(path, marks)], hint)
 
 
 def refuse_other_table(path: Path, contract: str) -> None:
-    """Refuse to write a table over a file of another contract, or of none.
+    """Refuse to replace a file of another contract, or of none, by a table.
 
     Raises:
-        InputError: there is such a file.
+        InputError: the existing file is not a table of this contract.
     """
     if path.is_file() and (identity := fingerprint(path)) not in (contract.partition("/")[0], DAMAGED):
-        problem = "is no table of ours" if _is_hash(identity) else f"is a table of another kind ({identity})"
+        problem = "not a table of ours" if _is_hash(identity) else f"a table of another kind ({identity})"
         raise InputError(
-            f"{path}: {problem}, and a table of {contract} would take its place. Move it, or name another file. It is "
-            "untouched."
+            f"{path}: this is {problem}, which a table of {contract} would replace. Move it, or choose another path. "
+            "It is untouched."
         )
 
 
 def remove_outputs(*paths: Path) -> None:
-    """Remove outputs of an earlier run; what was not made here, or was changed since, stays."""
+    """Remove outputs of an earlier run, but no file that was not made here or was changed since."""
     atomic.remove_files(*(path for path in paths if path.is_file() and _is_output(path)))
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove a folder in which there is nothing but our mark."""
+    """Remove a folder that is empty or contains only our mark."""
     if folder.is_dir() and [path.name for path in folder.iterdir()] in ([], [MARK]):
         atomic.remove_files(folder / MARK)
         folder.rmdir()
 
 
-def emptied(folder: Path) -> Path:
-    """Return a folder for outputs, of which what an earlier run made is gone; raises as `claim`."""
+def empty_folder(folder: Path) -> Path:
+    """Return a folder for outputs after removing those of an earlier run; for errors see `claim`."""
     claim(folder)
     refuse_foreign(folder)
     shutil.rmtree(folder)
@@ -139,13 +139,13 @@ def emptied(folder: Path) -> Path:
 
 
 def mark_all(folder: Path) -> None:
-    """Mark every file in a folder, hidden ones aside, as made here."""
+    """Mark every visible file in a folder as an output."""
     marks = {path.relative_to(folder).as_posix(): [fingerprint(path)] for path in _visible(folder)}
     _write_mark(folder, marks)
 
 
-def recorded(folder: Path) -> dict[str, list[str]] | None:
-    """Return by what each output in a folder is known; None: the folder carries no mark.
+def read_mark(folder: Path) -> dict[str, list[str]] | None:
+    """Return the fingerprints of each output in a folder, or None if the folder has no mark.
 
     Raises:
         InputError: the mark cannot be read.
@@ -157,13 +157,12 @@ def recorded(folder: Path) -> dict[str, list[str]] | None:
         return {str(name): list(prints) for name, prints in json.loads(path.read_bytes())["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
-            f"{path}: cannot be read any more; it says what in the folder was made here. Move the folder away and run "
-            "again."
+            f"{path}: this list of the files that were made here is unreadable. Move the folder away and run again."
         ) from None
 
 
 def fingerprint(path: Path) -> str:
-    """Return what a file is known by: the name of its contract, or the hash of its bytes."""
+    """Return the fingerprint of a file: the name of its contract, or the hash of its bytes."""
     with path.open("rb") as file:
         start = file.read(4)
     if not start:
@@ -179,15 +178,15 @@ def fingerprint(path: Path) -> str:
 
 
 def adopt(folder: Path, prints: Mapping[str, str]) -> None:
-    """Mark outputs of an earlier version by the hashes noted of them then; a folder with a mark is left as it is."""
-    if prints and recorded(folder) is None:
+    """Mark outputs of an earlier version by the hashes recorded at the time, unless the folder has a mark."""
+    if prints and read_mark(folder) is None:
         _write_mark(folder, {name: [print_] for name, print_ in prints.items()})
 
 
 def mark_placed(part: Path, path: Path) -> None:
-    """Mark a file that is about to take its place by `put_in_place`; raises as `refuse_foreign_files`.
+    """Mark a file that `put_in_place` is about to rename; for errors see `refuse_foreign_files`.
 
-    One that holds the same bytes already may stand there, whoever wrote it.
+    An existing file with the same bytes is accepted, whoever wrote it.
     """
     if not path.is_file() or fingerprint(part) != fingerprint(path):
         refuse_foreign_files([path])
@@ -195,7 +194,7 @@ def mark_placed(part: Path, path: Path) -> None:
 
 
 def _settle(parts: Sequence[Path], paths: Sequence[Path]) -> None:
-    """Mark new files beside those they replace: whichever a kill leaves is known."""
+    """Mark new files beside those they replace, so that a killed run leaves only known files."""
     refuse_foreign_files(paths)
     _mark(parts, paths)
 
@@ -203,7 +202,7 @@ def _settle(parts: Sequence[Path], paths: Sequence[Path]) -> None:
 def _mark(parts: Sequence[Path], paths: Sequence[Path]) -> None:
     for folder in dict.fromkeys(path.parent for path in paths):
         marks = {
-            name: prints for name, prints in (recorded(folder) or {}).items() if (folder / name).exists()
+            name: prints for name, prints in (read_mark(folder) or {}).items() if (folder / name).exists()
         }
         for part, path in zip(parts, paths, strict=True):
             if path.parent == folder:
@@ -219,8 +218,8 @@ def _write_mark(folder: Path, files: Mapping[str, Sequence[str]]) -> None:
 
 
 def _is_output(path: Path) -> bool:
-    """Return whether a file is marked by its folder, or is a table under a contract that no mark tells of."""
-    prints = (recorded(path.parent) or {}).get(path.name)
+    """Return whether a file is listed in the mark of its folder or, without a mark, is a table under a contract."""
+    prints = (read_mark(path.parent) or {}).get(path.name)
     return _is_known(path, {path: prints} if prints else {})
 
 
@@ -232,14 +231,14 @@ def _is_known(path: Path, marks: Mapping[Path, Sequence[str]]) -> bool:
 
 
 def _is_our_table(path: Path) -> bool:
-    """Return whether a file says itself that it was made here, as those of earlier versions do."""
+    """Return whether a file itself shows that it was made here, like those of earlier versions."""
     return path.name.endswith(_CARD) or not _is_hash(fingerprint(path))
 
 
 def _marks_below(folder: Path) -> dict[Path, list[str]]:
     marks: dict[Path, list[str]] = {}
     for mark in [folder / MARK, *folder.glob(f"*/{MARK}")]:
-        marks |= {mark.parent / name: prints for name, prints in (recorded(mark.parent) or {}).items()}
+        marks |= {mark.parent / name: prints for name, prints in (read_mark(mark.parent) or {}).items()}
     return marks
 
 
@@ -256,9 +255,9 @@ def _is_hash(identity: str) -> bool:
 
 def _refuse(foreign: Sequence[Path], hint: str = "") -> None:
     if foreign:
-        several = f" So were {len(foreign) - 1:,} others there." if len(foreign) > 1 else ""
+        several = f" So would {len(foreign) - 1:,} more files there." if len(foreign) > 1 else ""
         raise InputError(
-            f"{foreign[0]}: was not made here, or was changed since, and would be lost.{several} Move it away, or name "
-            "another folder; what an earlier version made carries no mark and can be removed. It is untouched."
+            f"{foreign[0]}: was not made here, or was changed since, and would be lost.{several} Move it away, or "
+            "choose another folder; files of an earlier version have no mark and can be removed. It is untouched."
             + (f" {hint}" if hint else "")
         )

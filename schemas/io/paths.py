@@ -1,8 +1,8 @@
-"""A path is a path: whatever stands in a folder's name, polars and DuckDB open that folder and no other.
+"""Pass paths to polars and DuckDB literally, whatever characters are in the name of a folder.
 
-Both take `*`, `?` and `[` in a path for a pattern and read what matches it: of `in[1]`, its neighbour `in1`. DuckDB
-also takes a folder `code=5` for a column, `\\` for `/`, and what follows a `?` for the query of an address. No other
-module hands them a path (`tests/system/test_paths.py` looks); Arrow and Python open what they are given.
+Both treat `*`, `?` and `[` in a path as a pattern and read what matches it: for `in[1]`, its neighbour `in1`. DuckDB
+also treats a folder `code=5` as a column, `\\` as `/`, and text after a `?` as the query of a URL. No other module
+passes them a path (`tests/system/test_paths.py` checks that); Arrow and Python open paths literally.
 """
 
 import re
@@ -21,23 +21,23 @@ _NO_HIVE = "hive_partitioning = false"
 
 
 def scan_parquet(files: Path | Sequence[Path]) -> pl.LazyFrame:
-    """Return the rows of these Parquet files, of which only what is asked for is read."""
+    """Return a lazy frame of these Parquet files; only the columns and rows it needs are read."""
     paths = [files] if isinstance(files, Path) else files
     return pl.scan_parquet([file.absolute() for file in paths], glob=False, hive_partitioning=False)
 
 
 def scan_csv(file: Path, **options: Any) -> pl.LazyFrame:
-    """Return the rows of one file of text, packed or not; `options` are polars'."""
+    """Return a lazy frame of one CSV file, compressed or not; `options` are those of polars."""
     return pl.scan_csv(file.absolute(), glob=False, **options)
 
 
 def scan_lines(file: Path, name: str) -> pl.LazyFrame:
-    """Return the lines of one file of text in a column of this name."""
+    """Return a lazy frame of the lines of one text file, in a column of this name."""
     return pl.scan_lines(file.absolute(), name=name, glob=False)
 
 
 class DuckDBPaths:
-    """Names of files that DuckDB takes as they are: paths, or for odd ones links to them that go with the block."""
+    """Convert paths to names DuckDB reads literally; for odd paths these are links that are removed after the block."""
 
     def __init__(self) -> None:
         self._stack, self._links = ExitStack(), dict[Path, Path]()
@@ -54,24 +54,24 @@ class DuckDBPaths:
         return f"read_parquet([{names}], {_NO_HIVE}{options and ', '}{options})"
 
     def csv(self, file: Path, options: str) -> str:
-        """Return SQL that reads one file of comma-separated text, packed if its name ends in .gz."""
+        """Return SQL that reads one CSV file, compressed if its name ends in .gz."""
         compression = "gzip" if file.suffix == ".gz" else "none"
         return f"read_csv({_quoted(self._name(file.absolute()))}, compression = '{compression}', {_NO_HIVE}, {options})"
 
     def database(self, file: Path) -> str:
-        """Return the name to connect to a database by.
+        """Return the name by which to connect to a database.
 
         Raises:
-            InputError: DuckDB would look elsewhere for the log of what was last written, which lies beside it.
+            InputError: DuckDB would look for the write-ahead log beside the database under another name.
         """
         if {"?", "\\"} & set(str(file.resolve())):
             raise InputError(
-                f"{file}: DuckDB cannot open a database where a folder or the file has ? or \\ in its name. Rename it."
+                f"{file}: DuckDB cannot open a database if the path contains ? or \\. Rename the file or its folder."
             )
         return str(file.absolute())
 
     def views(self, folder: Path) -> str:
-        """Return the name of a new database for views alone: in a folder, or where that is odd in the temporary one."""
+        """Return the name of a new database for views, in a folder or, if its path is odd, in a temporary one."""
         if not _PLAIN.fullmatch(str(folder.absolute())):
             folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="nest-")))
         return str(folder.absolute() / "views.duckdb")
@@ -88,7 +88,7 @@ class DuckDBPaths:
         )
 
     def _linked(self, path: Path) -> Path:
-        """Return a link under a plain name; it holds nothing of a patient's and may lie in the temporary folder."""
+        """Return a link with a plain name; it contains no patient data, so it may be in the temporary folder."""
         if path not in self._links:
             folder = self._stack.enter_context(TemporaryDirectory(prefix="nest-"))
             self._links[path] = Path(folder) / f"link{re.sub('[^.a-z]', '', ''.join(path.suffixes[-2:]))}"

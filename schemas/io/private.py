@@ -1,4 +1,4 @@
-"""A folder for rows of patients: its owner's alone, and never in a repository by mistake."""
+"""Create folders for patient data: accessible only to the owner and ignored by git."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ from schemas.io.atomic import make_folder, write_text
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that only its owner may look into and that git ignores; one that is there is left as it is.
+    """Create a folder that only its owner can access and that git ignores; an existing folder is left unchanged.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     if folder.is_dir():
         return

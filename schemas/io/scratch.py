@@ -1,4 +1,4 @@
-"""Where a check works: beside the tables it reads, for what DuckDB spills there are rows of patients."""
+"""Temporary folders for checks, beside the tables they read, because DuckDB spills rows of patients there."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,26 +13,27 @@ _PREFIX = ".check_"
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Give an empty folder below `folder`, its owner's alone, that is gone when the block ends.
+    """Yield an empty folder below `folder` that only its owner can access and that is removed after the block.
 
     Raises:
-        ContractError: it cannot be made.
+        ContractError: the folder cannot be created.
     """
     try:
         directory = TemporaryDirectory(prefix=_PREFIX, dir=folder, ignore_cleanup_errors=True)
     except OSError as error:
         raise ContractError(
-            f"{folder}: a check works there, and cannot write ({error.strerror or type(error).__name__}). "
-            "Free space or mend the folder's permissions and run again."
+            f"{folder}: a check needs a temporary folder there and cannot create it "
+            f"({error.strerror or type(error).__name__}). Free space or fix the folder's permissions and run again."
         ) from None
     with directory as place:
         yield Path(place)
 
 
 def clear_scratch(data_folder: Path) -> None:
-    """Remove what killed checks left in any source's folder; for the run that holds the data folder, before its first.
+    """Remove temporary folders of killed checks from all sources; called by a run before its first check.
 
-    Checks of one run work side by side, so none of them can tell a dead one's folder from a living one's.
+    Checks of one run work in parallel, so a check itself cannot tell the folder of a dead check from that of a live
+    one.
     """
     for leftover in data_folder.glob(f"*/{_PREFIX}*"):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""JSON that knows its own bytes: its last field is the hash of all that stands before it."""
+"""Self-verifying JSON: its last field is the hash of everything before it."""
 
 import hashlib
 import re
@@ -7,16 +7,16 @@ _SEALED = re.compile(r'(.*),\n  "sha256": "([0-9a-f]{64})"\n\}\n', re.DOTALL)
 
 
 def sealed(text: str) -> str:
-    """Return the text of a JSON object, indented by two, with its hash as one more field."""
+    """Return the text of a JSON object, indented by two spaces, with its hash as an additional field."""
     body = text.rstrip().removesuffix("\n}")
     return f'{body},\n  "sha256": "{_sha256(body)}"\n}}\n'
 
 
 def unsealed(text: str) -> str:
-    """Return the text as it was sealed; one that has no seal as it is.
+    """Return the text without its seal, or unchanged if it has none.
 
     Raises:
-        ValueError: something in it was changed.
+        ValueError: the text was changed after it was sealed.
     """
     match = _SEALED.fullmatch(text)
     if match is None:

@@ -1,29 +1,31 @@
-"""Addresses that carry a user's name, password or token: they may be used, and are neither kept nor shown."""
+"""Recognize and redact URLs with a user name, password or token, which may be used but not stored or displayed."""
 
 import re
 from urllib.parse import urlsplit, urlunsplit
 
-_OF_A_DATABASE = re.compile(r"://|;|\b(password|pwd|user|uid|host|dsn)\s*=|^[^\s/]+/[^\s/]+@", re.IGNORECASE)
+_DATABASE_ADDRESS = re.compile(
+    r"://|;|\b(password|pwd|user|uid|host|dsn)\s*=|^[^\s/]+/[^\s/]+@", re.IGNORECASE
+)
 
 
 def is_database_address(value: str) -> bool:
-    """Say whether a value is where a database server is, in any spelling, and no path: it may hold a password."""
-    return _OF_A_DATABASE.search(value) is not None
+    """Return whether a value is the address of a database server in any syntax, which may contain a password."""
+    return _DATABASE_ADDRESS.search(value) is not None
 
 
 def holds_secret(value: str) -> bool:
-    """Say whether a value is an address with a user or a query."""
+    """Return whether a value is a URL with a user, query or fragment."""
     if "://" not in value:
         return False
     try:
         parts = urlsplit(value)
-    except ValueError:  # no address that could be used: what it holds, nobody knows
+    except ValueError:  # not a usable URL, so it may contain anything
         return True
     return "@" in parts.netloc or bool(parts.query or parts.fragment)
 
 
-def shown_url(url: str) -> str:
-    """Return an address without user and query, as it may be shown."""
+def redact_url(url: str) -> str:
+    """Return a URL without user, query and fragment, for display."""
     if not holds_secret(url):
         return url
     try:

@@ -1,7 +1,7 @@
-"""Whoever reads a file of a step's output holds it against the step's card: one that changed since is refused.
+"""Verify the files of a step's output against its card before they are read; refuse changed files.
 
-The card lies in `cards/` of the source's folder and has the hash of every file the step wrote. A file that no card
-names has nothing to be held against: a user's own, one copied elsewhere, what a step under way has written.
+The card is in `cards/` of the source's folder and has the hash of every file the step wrote. A file that no card lists
+cannot be verified: a user's own file, a copy elsewhere, or the output of a step in progress.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from schemas.cards import StepCard, asset_of, is_content
 from schemas.errors import ContractError
 from schemas.io.hashing import file_sha256
 
-_DEEPEST = 7  # of a file below its source's folder: reports/NAME/YARDSTICK/seeds/SEED/probe/FILE
+_DEEPEST = 7  # levels below the source's folder: reports/NAME/YARDSTICK/seeds/SEED/probe/FILE
 _Stamp = tuple[
     str, int, int, int, int
 ]  # of a card: its place, bytes, inode, and when its content and entry changed
@@ -21,18 +21,18 @@ _Stamp = tuple[
 
 @dataclass(frozen=True)
 class _Record:
-    """What the cards of one source say of files, by their places below the source's folder."""
+    """The files and outputs listed by the cards of one source, by path relative to the source's folder."""
 
-    files: dict[str, tuple[str, str]]  # place -> the asset that wrote it, sha256
-    outputs: dict[str, str]  # file or folder -> the asset that wrote it
-    damaged: tuple[str, ...]  # cards that cannot be read
+    files: dict[str, tuple[str, str]]  # path -> asset that wrote it, sha256
+    outputs: dict[str, str]  # file or folder -> asset that wrote it
+    unreadable_cards: tuple[str, ...]  # paths
 
 
 def verified(file: Path) -> Path:
-    """Return the file, which is byte for byte what its step wrote, or which no card names.
+    """Return the file if it is byte for byte what its step wrote, or if no card lists it.
 
     Raises:
-        ContractError: it is gone, another, or none of the files its step wrote; with the asset to make again.
+        ContractError: the file is missing, changed, or not among those its step wrote; the message names the asset.
     """
     root = _root_of(file)
     if root is None:
@@ -41,10 +41,12 @@ def verified(file: Path) -> Path:
     if place in record.files:
         asset, sha256 = record.files[place]
         if not file.is_file():
-            raise ContractError(f"{file}: {asset} wrote it, and it is gone; materialize {asset} again.")
+            raise ContractError(
+                f"{file}: {asset} wrote this file, but it is missing; materialize {asset} again."
+            )
         if file_sha256(file) != sha256:
             raise ContractError(
-                f"{file}: is no longer what {asset} wrote: damaged, edited or swapped since; "
+                f"{file}: this file was changed after {asset} wrote it: damaged, edited or swapped; "
                 f"materialize {asset} again."
             )
     elif is_content(place) and file.exists():
@@ -53,10 +55,10 @@ def verified(file: Path) -> Path:
 
 
 def is_written(file: Path) -> bool:
-    """Say whether there is a file that not every source has.
+    """Return whether an optional file exists.
 
     Raises:
-        ContractError: its card names it, and it is gone.
+        ContractError: a card lists the file, but it is missing.
     """
     if not file.exists():
         verified(file)
@@ -65,7 +67,7 @@ def is_written(file: Path) -> bool:
 
 
 def require_all(folder: Path, files: Sequence[Path]) -> None:
-    """Raise ContractError where a card names more tables of a folder than these."""
+    """Raise ContractError if a card lists a table of the folder that is not among `files`."""
     root = _root_of(folder / "any")
     if root is None:
         return
@@ -75,20 +77,20 @@ def require_all(folder: Path, files: Sequence[Path]) -> None:
         path = Path(place)
         if path.parent.as_posix() == above and path.suffix == ".parquet" and path.name not in names:
             raise ContractError(
-                f"{folder / path.name}: {asset} wrote it, and it is gone; materialize {asset} again."
+                f"{folder / path.name}: {asset} wrote this file, but it is missing; materialize {asset} again."
             )
 
 
 def _refuse_foreign(file: Path, place: str, record: _Record) -> None:
     for output, asset in record.outputs.items():
-        if _is_of(place, [output]):
-            raise ContractError(f"{file}: is none of the files {asset} wrote; materialize {asset} again.")
-    for card in record.damaged:
-        raise ContractError(f"{card}: is no whole card of a step; materialize its asset again.")
+        if _is_below(place, [output]):
+            raise ContractError(f"{file}: this is not a file that {asset} wrote; materialize {asset} again.")
+    for card in record.unreadable_cards:
+        raise ContractError(f"{card}: this is not a valid step card; materialize its asset again.")
 
 
 def _root_of(file: Path) -> Path | None:
-    """Return the source's folder a file lies in: the nearest with cards."""
+    """Return the source's folder that contains a file: the nearest parent with cards, or None."""
     for folder in list(file.absolute().parents)[:_DEEPEST]:
         if (folder / "cards").is_dir():
             return folder
@@ -120,10 +122,12 @@ def _read_record(root: Path, stamps: tuple[_Stamp, ...]) -> _Record:
             continue
         if card.files:  # a card of an earlier version has none
             outputs |= dict.fromkeys(card.outputs, asset)
-            of_ours = {name: sha256 for name, sha256 in card.files.items() if _is_of(name, card.outputs)}
-            files |= {name: (asset, sha256) for name, sha256 in of_ours.items()}
+            listed_files = {
+                name: sha256 for name, sha256 in card.files.items() if _is_below(name, card.outputs)
+            }
+            files |= {name: (asset, sha256) for name, sha256 in listed_files.items()}
     return _Record(files, outputs, tuple(unreadable))
 
 
-def _is_of(place: str, outputs: Iterable[str]) -> bool:
+def _is_below(place: str, outputs: Iterable[str]) -> bool:
     return any(place == output or place.startswith(f"{output}/") for output in outputs)

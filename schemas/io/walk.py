@@ -1,4 +1,4 @@
-"""What lies in a folder: one walk to read a user's files and to hash them, so that both see the same."""
+"""Walk a folder: one function for reading and for hashing a user's files, so that both see the same files."""
 
 import os
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def leaves(folder: Path) -> Iterator[Path]:
-    """Yield all that lies in a folder and is not entered itself, in order; links to folders are followed.
+    """Yield, in order, everything in a folder that cannot be descended into; links to folders are followed.
 
-    That is files, links that lead nowhere or back, and folders that are empty or may not be listed.
+    These are files, broken or circular links, and folders that are empty or not readable.
     """
     try:
         inside = sorted(folder.iterdir())
@@ -24,7 +24,7 @@ def leaves(folder: Path) -> Iterator[Path]:
 
 
 def leads_back(path: Path) -> bool:
-    """Say whether a path is a link to a folder it lies in, by whatever links one came to it."""
+    """Return whether a path is a link to one of its own parent folders."""
     if not (path.is_symlink() and os.path.isdir(path)):
         return False
     return path.resolve() in {above.resolve() for above in path.absolute().parents}

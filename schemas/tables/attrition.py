@@ -1,4 +1,4 @@
-"""The attrition table of a cohort: written beside its labels in full, shown elsewhere with small counts withheld."""
+"""The attrition table of a cohort: complete in the data folder, and elsewhere with small counts withheld."""
 
 import csv
 import io
@@ -13,8 +13,8 @@ HEADER = ("step", "index_rows", "patients", "dropped", "percent")
 
 
 @dataclass(frozen=True)
-class Step:
-    """One row of the table: what remains after a step, and the index rows it took."""
+class AttritionStep:
+    """One row of the table: what remains after a step, and how many index rows it dropped."""
 
     step: str
     index_rows: int
@@ -23,13 +23,13 @@ class Step:
 
     @property
     def percent(self) -> float:
-        """Dropped, in percent of the rows before the step."""
+        """Return the dropped rows in percent of the rows before the step."""
         previous_rows = self.index_rows + self.dropped
         return 100 * self.dropped / previous_rows if previous_rows else 0.0
 
-    def __add__(self, other: "Step") -> "Step":
-        """Return the same step of both's patients together, none of whom is in both."""
-        return Step(
+    def __add__(self, other: "AttritionStep") -> "AttritionStep":
+        """Return the sum of one step over two disjoint groups of patients."""
+        return AttritionStep(
             self.step,
             self.index_rows + other.index_rows,
             self.patients + other.patients,
@@ -37,8 +37,8 @@ class Step:
         )
 
 
-def attrition_csv(steps: Sequence[Step]) -> str:
-    """Return the table in full as CSV; percent with two decimals. For the data folder alone."""
+def attrition_csv(steps: Sequence[AttritionStep]) -> str:
+    """Return the complete table as CSV, percent with two decimals; only for the data folder."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
@@ -47,40 +47,40 @@ def attrition_csv(steps: Sequence[Step]) -> str:
     return text.getvalue()
 
 
-def read_attrition(path: Path) -> list[Step]:
+def read_attrition(path: Path) -> list[AttritionStep]:
     """Return the rows of an `attrition.csv`."""
     with verified(path).open(encoding="utf-8", newline="") as file:
         return [
-            Step(row["step"], int(row["index_rows"]), int(row["patients"]), int(row["dropped"]))
+            AttritionStep(row["step"], int(row["index_rows"]), int(row["patients"]), int(row["dropped"]))
             for row in csv.DictReader(file)
         ]
 
 
-def shown_attrition(steps: Sequence[Step]) -> list[dict[str, str]]:
-    """Return the table as it may leave the data folder: HEADER's columns as text.
+def suppress_attrition(steps: Sequence[AttritionStep]) -> list[dict[str, str]]:
+    """Return the table in the form that may leave the data folder: the columns of HEADER as text.
 
-    No count of 1 to 10 is shown, and none can be worked out by one who knows this rule: a row is withheld if one of
-    its counts is small, or differs by 1 to 10 from the last row shown; what a step dropped is shown only between
-    two rows that are. `< 11` is said of what is left only right after a row shown, where it leaves ten possibilities.
+    No count of 1 to 10 is disclosed or can be derived by a reader who knows this rule: a row is withheld if one of its
+    counts is small or differs by 1 to 10 from the last disclosed row; dropped rows are disclosed only between two
+    disclosed rows. `< 11` appears only directly after a disclosed row, and only if it leaves ten possibilities.
     """
     table: list[dict[str, str]] = []
-    last: tuple[int, int] | None = None  # of the last row shown
-    before_is_shown = True
+    last: tuple[int, int] | None = None  # rows and patients of the last disclosed row
+    previous_is_disclosed = True
     for row in steps:
-        is_shown = _may_be_shown(row, last, first=not table)
-        room = before_is_shown and (last is None or _has_room(*last))
-        table.append(_shown_row(row, is_shown, exact=is_shown and before_is_shown, room=room))
-        last, before_is_shown = ((row.index_rows, row.patients) if is_shown else last), is_shown
+        is_disclosed = _is_disclosable(row, last, first=not table)
+        room = previous_is_disclosed and (last is None or _has_room(*last))
+        table.append(_row_as_text(row, is_disclosed, exact=is_disclosed and previous_is_disclosed, room=room))
+        last, previous_is_disclosed = ((row.index_rows, row.patients) if is_disclosed else last), is_disclosed
     return table
 
 
 def _has_room(rows: int, patients: int) -> bool:
-    """Whether `< 11` after these counts leaves enough possibilities, patients never being more than rows."""
+    """Return whether `< 11` after these counts leaves enough possibilities; patients never exceed rows."""
     ten_below = 2 * SMALLEST_SHOWN - 1
     return patients >= ten_below and (rows == patients or rows - patients >= ten_below)
 
 
-def _may_be_shown(row: Step, last: tuple[int, int] | None, *, first: bool) -> bool:
+def _is_disclosable(row: AttritionStep, last: tuple[int, int] | None, *, first: bool) -> bool:
     counts = (row.index_rows, row.patients)
     if last is None:
         return first and not any(map(is_small, counts))
@@ -88,8 +88,8 @@ def _may_be_shown(row: Step, last: tuple[int, int] | None, *, first: bool) -> bo
     return not any(map(is_small, (*counts, *differences)))
 
 
-def _shown_row(row: Step, is_shown: bool, *, exact: bool, room: bool) -> dict[str, str]:
-    if is_shown:
+def _row_as_text(row: AttritionStep, is_disclosed: bool, *, exact: bool, room: bool) -> dict[str, str]:
+    if is_disclosed:
         rows, patients = f"{row.index_rows:,}", f"{row.patients:,}"
     else:
         rows = patients = SMALL if room and is_small(row.index_rows) else WITHHELD

@@ -1,14 +1,14 @@
-"""One column of a contract: its name, its type, and what it says, in the words the UI shows beside it."""
+"""Columns of contracts: name, type, and the description that the UI shows."""
 
 import pyarrow as pa
 
 
-def column(name: str, kind: pa.DataType, says: str, *, nullable: bool = False) -> pa.Field:
-    """Return a field that carries its description; a Parquet file does not, its contract is looked up by name."""
-    return pa.field(name, kind, nullable=nullable, metadata={"description": says})
+def column(name: str, kind: pa.DataType, description: str, *, nullable: bool = False) -> pa.Field:
+    """Return a field with a description; Parquet files do not store it, so it is looked up by contract."""
+    return pa.field(name, kind, nullable=nullable, metadata={"description": description})
 
 
-def says(field: pa.Field) -> str:
-    """Return what a column says, or nothing where it does not tell."""
-    words: bytes = (field.metadata or {}).get(b"description", b"")
-    return words.decode()
+def description_of(field: pa.Field) -> str:
+    """Return the description of a column, or an empty text."""
+    description: bytes = (field.metadata or {}).get(b"description", b"")
+    return description.decode()

@@ -1,4 +1,4 @@
-"""The one event schema every source is turned into: subjects, encounters, events."""
+"""The common event schema of all sources: subjects, encounters and events."""
 
 import pyarrow as pa
 
@@ -8,15 +8,15 @@ KINDS = ("DX", "PR", "MED", "LAB", "VIT", "IMM", "ITEM")
 """Event kinds; the index in this tuple is the code stored in `seqset/1` `kinds`, so append only."""
 
 CODED_AT_THE_END = ("DX", "PR")
-"""Kinds whose codes are written when an encounter is over, for the bill: none is known before its end."""
+"""Kinds whose codes are assigned after an encounter, for billing, and are unknown before its end."""
 
 SPLITS = ("train", "val", "test")
 
 HIDDEN = "hidden"
-"""The encounters/1 `type` of an encounter whose events its provider withholds: a test order of Instacart."""
+"""The encounters/1 `type` of an encounter whose events the data provider withholds: an Instacart test order."""
 
-GROWN_UP_YEARS = 18
-"""Of a CDM, whose patients are children, only encounters begun before that birthday are sets and fitted on."""
+AGE_LIMIT_YEARS = 18
+"""In a CDM, whose patients are children, only encounters that start before this birthday are used."""
 
 _TIME = pa.timestamp("us")
 

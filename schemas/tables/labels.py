@@ -17,11 +17,11 @@ _ARROW: dict[str, pa.DataType] = {"bool": pa.bool_(), "class": pa.string(), "lis
 
 
 class Features(BaseModel):
-    """What of a subject's history a model may see, applied by `nest_model.data.history` and by nothing else.
+    """The part of a patient's history that a model may see; only `nest_model.data.history` applies it.
 
-    Every set up to the index (by start, encounter_id); in them the events whose `clock` lies before `predict_at`
-    (`available_at`: at or before; `time`: strictly before), less `drop_types` everywhere and less `drop_from_index` in
-    the index set.
+    It consists of all sets up to the index (by start, encounter_id), and in them of the events whose `clock` is before
+    `predict_at` (`available_at`: at or before; `time`: strictly before), without `drop_types` everywhere and without
+    `drop_from_index` in the index set.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,7 +35,7 @@ class Features(BaseModel):
 
 
 class Task(BaseModel):
-    """The metadata of a label table: what is predicted, when, and from what. Stored as JSON under the key `task`."""
+    """The task of a label table: what is predicted, when, and from what; stored as JSON under `task`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,9 +44,8 @@ class Task(BaseModel):
     label_type: LabelType
     classes: tuple[str, ...]  # bool: ("false", "true"); fitted on the training split where the label is open
     features: Features
-    predict_at: (
-        str  # as written in the cohort file, e.g. "index.start + 24 hours"; the three below say it again
-    )
+    # as in the cohort file, e.g. "index.start + 24 hours"; the next three fields are its parts
+    predict_at: str
     predict_anchor: Literal["index.start", "index.end"]
     predict_months: int = 0  # calendar months after the anchor
     predict_offset_us: int = 0  # microseconds after that
@@ -57,21 +56,23 @@ def read_task(path: Path) -> Task:
     """Return the task that a table of labels or predictions was written under.
 
     Raises:
-        ContractError: there is no such file, it is no whole Parquet file, or its metadata hold no valid task.
+        ContractError: the file is missing or damaged, or its metadata have no valid task.
     """
     if not path.is_file():
         raise ContractError(f"no file {path}; materialize the asset that writes it first.")
     try:
         task_json = table_metadata(path).get("task")
     except (pa.ArrowInvalid, OSError):
-        raise ContractError(f"{path}: is no whole Parquet file; materialize its asset again.") from None
+        raise ContractError(
+            f"{path}: this is not a complete Parquet file; materialize its asset again."
+        ) from None
     if task_json is None:
-        raise ContractError(f"{path}: does not say which task it is of; materialize its asset again.")
+        raise ContractError(f"{path}: its metadata have no task; materialize its asset again.")
     try:
         return Task.model_validate_json(task_json)
-    except ValidationError:  # pydantic's message quotes what it found
+    except ValidationError:  # pydantic's message quotes the value
         raise ContractError(
-            f"{path}: its task is not one we can read; materialize its asset again."
+            f"{path}: the task in its metadata is invalid; materialize its asset again."
         ) from None
 
 
@@ -95,7 +96,7 @@ def labels_schema(label_type: LabelType) -> pa.Schema:
 
 
 def predictions_schema(label_type: LabelType) -> pa.Schema:
-    """Return predictions/1: as labels, with a probability per class of the task (bool: of true alone)."""
+    """Return predictions/1: like labels/1, with a probability per class of the task (bool: only for true)."""
     return pa.schema(
         [
             column("subject_id", pa.int64(), "the patient"),

@@ -1,4 +1,4 @@
-"""What the audit of a cohort's features found: suspects, what each is worth to a score, and what was proved; no row."""
+"""The audit of a cohort's features: suspects, the effect of each on the score, and proofs; never a row."""
 
 import json
 from pathlib import Path
@@ -10,15 +10,15 @@ from schemas.errors import ContractError
 from schemas.io.verify import verified
 
 THRESHOLD = 0.01
-"""An inflation whose whole interval lies above this is worth a warning."""
+"""An inflation whose whole interval is above this value causes a warning."""
 
 
-class _Part(BaseModel):
+class _AuditModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Measure(_Part):
-    """A score with its 95 % interval; None where it is withheld or means nothing, for the reason in `note`."""
+class Measure(_AuditModel):
+    """A score with its 95 % interval; None if it is withheld or meaningless, for the reason in `note`."""
 
     value: float | None
     low: float | None
@@ -26,7 +26,7 @@ class Measure(_Part):
     note: str = ""
 
     def in_words(self, *, with_sign: bool = False) -> str:
-        """Return `+0.031 (+0.012 to +0.050)`; the value alone without an interval; a dash where there is none."""
+        """Return `+0.031 (+0.012 to +0.050)`, only the value if there is no interval, or a dash without a value."""
         if self.value is None:
             return "–"
         sign = "+" if with_sign else ""
@@ -38,12 +38,12 @@ class Measure(_Part):
         return f"{value} ({' to '.join(ends)})" if ends else value
 
 
-class Suspect(_Part):
-    """Something the features hold that may tell the outcome, and what the AUROC loses without it."""
+class Suspect(_AuditModel):
+    """Something in the features that may reveal the outcome, and how much AUROC is lost without it."""
 
     name: str
     why: str
-    predictions: str  # how many hold it, small counts withheld
+    predictions: str  # number of predictions that have it, small counts withheld
     auroc_with: Measure
     auroc_without: Measure
     inflation: Measure  # with minus without
@@ -51,26 +51,26 @@ class Suspect(_Part):
     warns: bool = False
 
 
-class Proof(_Part):
-    """Something that holds of every prediction, or is an error."""
+class Proof(_AuditModel):
+    """A statement that must be true of every prediction; otherwise it is an error."""
 
     name: str
     passed: bool
     message: str
 
 
-class LeakAudit(_Part):
+class LeakAudit(_AuditModel):
     """The audit of one cohort, `leak_audit.json`."""
 
     contract: Literal["leak_audit/1"] = "leak_audit/1"
     cohort: str
-    judged: str  # on whom the scores are, in words
+    judged: str  # the patients the scores are about, in words
     proofs: list[Proof] = []
-    looks_ahead: list[str] = []  # what of the eligibility is known only after the prediction, in sentences
+    looks_ahead: list[str] = []  # sentences on eligibility criteria known only after the prediction
     suspects: list[Suspect] = []
-    unseen: list[str] = []  # lists of codes that were looked for and are in no prediction
-    kinds: list[Suspect] = []  # each kind of event of the index stay as a whole, which no suspicion falls on
-    unnamed: int = 0  # suspects found in the data beyond those listed
+    unseen: list[str] = []  # code lists without a match in any prediction
+    kinds: list[Suspect] = []  # each kind of event of the index stay as a whole, not under suspicion
+    unnamed: int = 0  # suspects beyond those listed
 
     @property
     def warnings(self) -> list[str]:
@@ -87,11 +87,13 @@ class LeakAudit(_Part):
         """Read an audit.
 
         Raises:
-            ContractError: there is none, or it is no whole one.
+            ContractError: the file is missing or invalid.
         """
         try:
             return cls.model_validate_json(verified(path).read_bytes())
         except FileNotFoundError:
             raise ContractError(f"no file {path}; materialize the asset that writes it first.") from None
         except (ValidationError, json.JSONDecodeError):
-            raise ContractError(f"{path}: is no whole leak audit; materialize its asset again.") from None
+            raise ContractError(
+                f"{path}: this is not a valid leak audit; materialize its asset again."
+            ) from None

@@ -1,6 +1,6 @@
-"""The rows of a MEDS dataset as we write them: MEDS's own columns, and those beside them that a way back needs.
+"""Rows of a MEDS dataset as we write it: MEDS's own columns, and extra columns for a lossless round trip.
 
-MEDS holds values as float32 and knows one time; ours travel whole beside it. Any other dataset may lack them all.
+MEDS has float32 values and one time; the extra columns keep ours exactly. Other datasets may lack all of them.
 """
 
 import pyarrow as pa
@@ -8,7 +8,7 @@ import pyarrow as pa
 from schemas.tables.columns import column
 
 SPANS_ROWS = "spans its rows"
-"""The encounters/1 `type` of one of which no row of another's dataset says when it began."""
+"""The encounters/1 `type` of an encounter whose start no row of the dataset states."""
 
 _TIME = pa.timestamp("us")
 
@@ -60,4 +60,4 @@ SPLIT_NAMES = {"train": "train", "val": "tuning", "test": "held_out"}
 """Our splits -> MEDS's."""
 
 ENCOUNTER_COLUMNS = ("encounter_id", "hadm_id", "visit_id", "visit_occurrence_id")
-"""What the encounter of a row is called in MEDS datasets, in the order looked for."""
+"""Names of the encounter column in MEDS datasets, in the order of preference."""

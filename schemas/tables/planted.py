@@ -1,4 +1,4 @@
-"""What a synthetic source knows and its data do not say: the probability each outcome was drawn with."""
+"""The probabilities with which a synthetic source drew each outcome, which are not part of its data."""
 
 import pyarrow as pa
 

@@ -1,6 +1,6 @@
-"""SeqSet shards: one row per set, sorted by (subject_id, set_index), whole subjects per shard.
+"""SeqSet shards: one row per set, sorted by (subject_id, set_index); each subject is in one shard.
 
-The four list columns run in parallel, in the set's own order: kind by kind at equal times, see
+The list columns are parallel, in the order of the set: kind by kind at equal times, see
 `pipelines/corpus/seqsets.py`.
 """
 
@@ -33,7 +33,7 @@ SEQSET = pa.schema(
     metadata={"contract": "seqset/1"},
 )
 
-NO_END = 1  # the encounter has no end after its start
-TARGET_HIDDEN = (
-    2  # its provider withholds what it holds: empty, never masked, predicted or counted as a basket
-)
+# the encounter has no end after its start
+NO_END = 1
+# the provider withholds the content: the set is empty and never masked, predicted or counted as a basket
+TARGET_HIDDEN = 2

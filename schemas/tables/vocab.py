@@ -1,4 +1,4 @@
-"""The vocabulary: one table a person can open, the cuts of the laboratory deciles included."""
+"""The vocabulary: one readable table that includes the cuts of the laboratory deciles."""
 
 import hashlib
 import json
@@ -52,11 +52,11 @@ CUTS = pa.schema(
     ],
     metadata={"contract": "cuts/1"},
 )
-"""Deciles of each (item, unit): the tokens of one item are the same whatever the unit, and mean the same rank."""
+"""Deciles per (item, unit): an item has the same tokens in every unit, and they mean the same rank."""
 
 
 def content_sha256(vocab: pa.Table) -> str:
-    """Return the hash of what the vocabulary says, row by row; the same however its file was written."""
+    """Return the hash of the vocabulary's rows, which does not depend on how the file was written."""
     rows = vocab.select(VOCAB.names).to_pylist()
     lines = (json.dumps(list(row.values()), ensure_ascii=False, separators=(",", ":")) for row in rows)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

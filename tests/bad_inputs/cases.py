@@ -1,4 +1,4 @@
-"""The table of bad inputs: what is done to a good one, and what must become of it."""
+"""The table of bad inputs: each case damages a good input and states the required outcome."""
 
 from tests.bad_inputs.files import FILES
 from tests.bad_inputs.row_cases import ROWS_CASES

@@ -1,4 +1,4 @@
-"""The good input every case starts from, invented, with ids no count can be mistaken for."""
+"""The invented good input that every case starts from; its ids are too large to be mistaken for counts."""
 
 from pathlib import Path
 
@@ -32,11 +32,11 @@ PUBLISHED = {
     "doses_per_24_hrs,route",
 }
 COLUMNS = {table: header.split(",") for table, header in PUBLISHED.items()}
-"""As MIMIC-IV publishes them: what is not read stands between what is and after it."""
+"""The columns as MIMIC-IV publishes them, including those that are not read."""
 
 
 def write_clean(raw: Path) -> None:
-    """Write `raw`/hosp and `raw`/vocab."""
+    """Write the tables into `raw`/hosp and `raw`/vocab."""
     tables = make_tables(1)
     for name, (header, rows) in tables.items():
         for column, first in (("subject_id", FIRST_SUBJECT), ("hadm_id", FIRST_STAY)):

@@ -1,6 +1,6 @@
-"""Ways to spoil a table: by its bytes, its text, its cells or its rows, or by writing it as Parquet.
+"""Ways to damage a table: its bytes, its text, its cells or its rows, or by writing it as Parquet.
 
-Each returns a damage, a function of the input's folder; a damage is done to files alone and knows no reader.
+Each function returns a `Damage`, which takes the folder of the input, changes files in it and knows nothing of readers.
 """
 
 import csv
@@ -41,7 +41,7 @@ def write_rows(raw: Path, table: str, columns: Iterable[str], rows: Iterable[Row
 
 
 def packed(table: str, change: Callable[[bytes], bytes]) -> Damage:
-    """Change the bytes of the .csv.gz itself."""
+    """Return a damage that changes the bytes of the .csv.gz itself."""
 
     def damage(raw: Path) -> None:
         path = file_of(raw, table)
@@ -51,7 +51,7 @@ def packed(table: str, change: Callable[[bytes], bytes]) -> Damage:
 
 
 def body(table: str, change: Callable[[bytes], bytes]) -> Damage:
-    """Change the bytes of the text inside."""
+    """Return a damage that changes the bytes of the uncompressed text."""
 
     def damage(raw: Path) -> None:
         file_of(raw, table).write_bytes(gzip.compress(change(body_of(raw, table)), 1))
@@ -60,7 +60,7 @@ def body(table: str, change: Callable[[bytes], bytes]) -> Damage:
 
 
 def unpacked(table: str, change: Callable[[bytes], bytes] = bytes) -> Damage:
-    """Write the table as plain .csv, its bytes changed, instead of .csv.gz."""
+    """Return a damage that replaces the .csv.gz by a plain .csv with changed bytes."""
 
     def damage(raw: Path) -> None:
         path = file_of(raw, table)
@@ -71,7 +71,7 @@ def unpacked(table: str, change: Callable[[bytes], bytes] = bytes) -> Damage:
 
 
 def flip(place: float, bit: int = 4) -> Callable[[bytes], bytes]:
-    """Flip one bit: at a share of the length (below 1), or so many bytes before the end (negative)."""
+    """Return a change that flips one bit, at a share of the length or, if negative, at bytes before the end."""
 
     def change(data: bytes) -> bytes:
         at = len(data) + int(place) if place < 0 else int(place * len(data))
@@ -81,22 +81,22 @@ def flip(place: float, bit: int = 4) -> Callable[[bytes], bytes]:
 
 
 def lines(table: str, change: Callable[[list[bytes]], list[bytes]]) -> Damage:
-    """Change the physical lines, each with its end; the first is the header."""
+    """Return a damage that changes the physical lines, including line ends; the first is the header."""
     return body(table, lambda data: b"".join(change(data.splitlines(keepends=True))))
 
 
-def line_of(found: list[bytes], holds: Callable[[list[bytes]], bool]) -> int:
-    """Return the place of the first line, past the middle, that is a whole unquoted row for which `holds`."""
-    width = found[0].count(b",")
-    for place in range(len(found) // 2, len(found)):
-        line = found[place]
+def line_of(text_lines: list[bytes], holds: Callable[[list[bytes]], bool]) -> int:
+    """Return the index of the first complete unquoted row in the second half for which `holds` is true."""
+    width = text_lines[0].count(b",")
+    for place in range(len(text_lines) // 2, len(text_lines)):
+        line = text_lines[place]
         if line.count(b",") == width and b'"' not in line and holds(line.rstrip(b"\r\n").split(b",")):
             return place
     raise LookupError("no such line")
 
 
 def file_system(change: Callable[[Path], None], table: str) -> Damage:
-    """Do something to the file as such: replace it by a folder, a link, a pipe."""
+    """Return a damage of the file as such, e.g. one that replaces it by a folder, a link or a pipe."""
     return lambda raw: change(file_of(raw, table))
 
 
@@ -106,13 +106,13 @@ def file_system(change: Callable[[Path], None], table: str) -> Damage:
 def cells(
     table: str, column: str, change: str | Callable[[str], str], count: int | None = None, empty: bool = False
 ) -> Damage:
-    """Change the first `count` cells (None: all) of a column that hold something (`empty`: that hold nothing)."""
+    """Return a damage that changes the first `count` (None: all) non-empty cells of a column, or its empty ones."""
 
     def damage(raw: Path) -> None:
         rows = rows_of(raw, table)
-        chosen = [row for row in rows if (row[column] == "") is empty][:count]
-        assert count is None or len(chosen) == count
-        for row in chosen:
+        matches = [row for row in rows if (row[column] == "") is empty][:count]
+        assert count is None or len(matches) == count
+        for row in matches:
             row[column] = change if isinstance(change, str) else change(row[column])
         write_rows(raw, table, rows[0], rows)
 
@@ -120,27 +120,27 @@ def cells(
 
 
 def rows(table: str, change: Callable[[list[Row]], list[Row]]) -> Damage:
-    """Change the list of rows."""
+    """Return a damage that changes the list of rows."""
 
     def damage(raw: Path) -> None:
-        found = rows_of(raw, table)
-        write_rows(raw, table, list(found[0]), change(found))
+        records = rows_of(raw, table)
+        write_rows(raw, table, list(records[0]), change(records))
 
     return damage
 
 
 def columns(
-    table: str, change: Callable[[list[str]], list[str]], named: Callable[[str], str] = str
+    table: str, change: Callable[[list[str]], list[str]], rename: Callable[[str], str] = str
 ) -> Damage:
-    """Choose the columns written and their order (what is not there stays empty), then how each is named."""
+    """Return a damage that selects, reorders and renames columns; columns that do not exist are empty."""
 
     def damage(raw: Path) -> None:
-        found = rows_of(raw, table)
-        chosen = change(list(found[0]))
+        records = rows_of(raw, table)
+        names = change(list(records[0]))
         text = io.StringIO(newline="")
         writer = csv.writer(text)
-        writer.writerow(map(named, chosen))
-        writer.writerows([row.get(name, "") for name in chosen] for row in found)
+        writer.writerow(map(rename, names))
+        writer.writerows([row.get(name, "") for name in names] for row in records)
         file_of(raw, table).write_bytes(gzip.compress(text.getvalue().encode(), 1))
 
     return damage
@@ -149,52 +149,54 @@ def columns(
 def added(
     table: str, like: Callable[[Row], bool], count: int = 1, key: str | None = None, **values: str
 ) -> Damage:
-    """Append `count` copies of the first row for which `like` holds, with other values and each its own `key`."""
+    """Return a damage that appends `count` copies of the first row like `like`, with other values and unique keys."""
 
-    def change(found: list[Row]) -> list[Row]:
-        first = next(row for row in found if like(row))
+    def change(records: list[Row]) -> list[Row]:
+        first = next(row for row in records if like(row))
         keys = [{} if key is None else {key: str(900_000 + number)} for number in range(count)]
-        return [*found, *({**first, **values, **own} for own in keys)]
+        return [*records, *({**first, **values, **key_value} for key_value in keys)]
 
     return rows(table, change)
 
 
 def repeated(table: str, like: Callable[[Row], bool], count: int, **values: str) -> Damage:
-    """Append the first `count` rows for which `like` holds once more, with other values."""
+    """Return a damage that appends copies of the first `count` rows like `like`, with other values."""
 
-    def change(found: list[Row]) -> list[Row]:
-        chosen = [row for row in found if like(row)][:count]
-        assert len(chosen) == count
-        return [*found, *({**row, **values} for row in chosen)]
+    def change(records: list[Row]) -> list[Row]:
+        matches = [row for row in records if like(row)][:count]
+        assert len(matches) == count
+        return [*records, *({**row, **values} for row in matches)]
 
     return rows(table, change)
 
 
 def both(*damages: Damage) -> Damage:
+    """Return a damage that applies several damages in order."""
+
     def damage(raw: Path) -> None:
-        for one in damages:
-            one(raw)
+        for apply in damages:
+            apply(raw)
 
     return damage
 
 
 def nothing(raw: Path) -> None:
-    """Leave the input as it is."""
+    """Leave the input unchanged."""
 
 
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 
 def parquet(table: str, **types: pl.DataType | pl.Expr) -> Damage:
-    """Write the table as Parquet: the columns named are cast from text or computed, the others left; empty is null."""
+    """Return a damage that writes the table as Parquet, with some columns cast or computed; empty cells are null."""
 
     def damage(raw: Path) -> None:
         path = file_of(raw, table)
         frame = pl.read_csv(io.BytesIO(body_of(raw, table)), infer_schema=False)
-        typed = {
+        expressions = {
             name: kind if isinstance(kind, pl.Expr) else as_type(name, kind) for name, kind in types.items()
         }
-        frame.with_columns(**typed).write_parquet(path.with_name(f"{table}.parquet"))
+        frame.with_columns(**expressions).write_parquet(path.with_name(f"{table}.parquet"))
         path.unlink()
 
     return damage
@@ -202,8 +204,8 @@ def parquet(table: str, **types: pl.DataType | pl.Expr) -> Damage:
 
 def as_type(name: str, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Datetime):
-        parsed = pl.col(name).str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit=dtype.time_unit)
-        return parsed if dtype.time_zone is None else parsed.dt.replace_time_zone(dtype.time_zone)
+        times = pl.col(name).str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit=dtype.time_unit)
+        return times if dtype.time_zone is None else times.dt.replace_time_zone(dtype.time_zone)
     if dtype == pl.Date:
         return pl.col(name).str.slice(0, 10).str.to_date()
     return pl.col(name).cast(dtype)

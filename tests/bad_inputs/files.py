@@ -1,4 +1,4 @@
-"""Cases: a file that is not there, not a file, not whole, not what its name says, or there twice."""
+"""Cases: files that are missing, not regular, truncated, of another format than their name, or duplicated."""
 
 import gzip
 import io
@@ -20,7 +20,7 @@ from tests.bad_inputs.damage import (
     rows,
     unpacked,
 )
-from tests.bad_inputs.outcomes import Case, Refused, Same
+from tests.bad_inputs.outcomes import Case, Refusal, SameResult
 
 AGAIN = r"(?i)(copy|download).* again"
 NOBODY = 65534
@@ -35,17 +35,17 @@ def zipped(data: bytes) -> bytes:
 
 def in_two_members(data: bytes) -> bytes:
     text = gzip.decompress(data)
-    cut = text.index(b"\n", len(text) // 2) + 1
-    return gzip.compress(text[:cut]) + gzip.compress(text[cut:])
+    middle = text.index(b"\n", len(text) // 2) + 1
+    return gzip.compress(text[:middle]) + gzip.compress(text[middle:])
 
 
-def replaced_by(table: str, other: str):
-    return lambda raw: shutil.copy(file_of(raw, other), file_of(raw, table))
+def replaced_by(table: str, source: str):
+    return lambda raw: shutil.copy(file_of(raw, source), file_of(raw, table))
 
 
-def swapped(table: str, other: str):
+def swapped(table: str, second_table: str):
     def damage(raw: Path) -> None:
-        first, second = file_of(raw, table), file_of(raw, other)
+        first, second = file_of(raw, table), file_of(raw, second_table)
         content = first.read_bytes()
         first.write_bytes(second.read_bytes())
         second.write_bytes(content)
@@ -54,13 +54,13 @@ def swapped(table: str, other: str):
 
 
 def of_another_release(*tables: str):
-    """Give tables whose patients and admissions are others, and as many."""
+    """Return a damage that gives patients and admissions of some tables other ids."""
 
     def other_id(row: dict[str, str]) -> dict[str, str]:
         ids = ("subject_id", "hadm_id")
         return {name: f"8{text[1:]}" if name in ids and text else text for name, text in row.items()}
 
-    return both(*(rows(table, lambda found: [other_id(row) for row in found]) for table in tables))
+    return both(*(rows(table, lambda records: [other_id(row) for row in records]) for table in tables))
 
 
 def behind_a_link(path: Path) -> None:
@@ -70,7 +70,7 @@ def behind_a_link(path: Path) -> None:
 
 
 def in_place(make):
-    """Put something else where the file was."""
+    """Return a change that replaces the file by something else."""
 
     def change(path: Path) -> None:
         path.unlink()
@@ -87,14 +87,14 @@ def moved_beside(raw: Path) -> None:
 
 @contextmanager
 def without_rights(folder: Path) -> Iterator[None]:
-    """Run as a user who owns the folder and all that is in it, where root would read the locked file as well."""
+    """Run as an ordinary user who owns the folder, because root could read a locked file."""
     if os.geteuid() != 0:
         yield
         return
     for path in [folder, *folder.rglob("*")]:
         os.chown(path, NOBODY, NOBODY)
-    closed = [parent for parent in folder.parents if not parent.stat().st_mode & 0o001]
-    for parent in closed:
+    locked_parents = [parent for parent in folder.parents if not parent.stat().st_mode & 0o001]
+    for parent in locked_parents:
         parent.chmod(parent.stat().st_mode | 0o001)
     os.setegid(NOBODY)
     os.seteuid(NOBODY)
@@ -103,19 +103,19 @@ def without_rights(folder: Path) -> Iterator[None]:
     finally:
         os.seteuid(0)
         os.setegid(0)
-        for parent in closed:
+        for parent in locked_parents:
             parent.chmod(parent.stat().st_mode & ~0o001)
 
 
 @contextmanager
 def still_being_copied(folder: Path) -> Iterator[None]:
-    """Grow a table a little, again and again, while it is being read: a copy that has not ended."""
+    """Keep appending to a table while it is being read, like a copy in progress."""
     path = file_of(folder / "raw", "labevents").with_suffix("")
     last = path.read_bytes().splitlines(keepends=True)[-1]
-    ended = threading.Event()
+    stop = threading.Event()
 
     def grow() -> None:
-        while not ended.wait(0.001):
+        while not stop.wait(0.001):
             with path.open("ab") as file:
                 file.write(last)
 
@@ -124,13 +124,13 @@ def still_being_copied(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        stop.set()
         writer.join()
 
 
-def refused(name, table, damage, says, mend, why, **more) -> Case:
-    during, is_quick = more.pop("during", None), more.pop("is_quick", False)
-    return Case(name, table, damage, Refused(says, mend, **more), why, is_quick=is_quick, during=during)
+def refused(name, table, damage, says, mend, reason, **options) -> Case:
+    during, is_quick = options.pop("during", None), options.pop("is_quick", False)
+    return Case(name, table, damage, Refusal(says, mend, **options), reason, is_quick=is_quick, during=during)
 
 
 FILES = [
@@ -230,7 +230,7 @@ FILES = [
         "link_to_the_file",
         "labevents",
         file_system(behind_a_link, "labevents"),
-        Same(),
+        SameResult(),
         "an ordinary way to keep large files",
     ),
     refused(
@@ -278,7 +278,7 @@ FILES = [
         "bit_flipped_in_the_gzip_s_date",
         "labevents",
         packed("labevents", lambda data: data[:5] + bytes([data[5] ^ 1]) + data[6:]),
-        Same(),
+        SameResult(),
         "the date of compression says nothing of the table",
     ),
     refused(
@@ -316,26 +316,26 @@ FILES = [
         "as its provider publishes it",
         "a download without a login",
     ),
-    Case("plain_csv", "labevents", unpacked("labevents"), Same(), "a layout we promise", is_quick=True),
+    Case("plain_csv", "labevents", unpacked("labevents"), SameResult(), "a layout we promise", is_quick=True),
     Case(
         "plain_text_named_gz",
         "labevents",
         packed("labevents", gzip.decompress),
-        Same(),
+        SameResult(),
         "the first bytes say what it is; browsers unpack on their own",
     ),
     Case(
         "gzip_named_csv",
         "labevents",
         file_system(lambda path: path.rename(path.with_suffix("")), "labevents"),
-        Same(),
+        SameResult(),
         "the first bytes say what it is",
     ),
     Case(
         "gzip_in_two_members",
         "labevents",
         packed("labevents", in_two_members),
-        Same(),
+        SameResult(),
         "what `cat` and parallel compressors write",
     ),
     refused(
@@ -408,7 +408,7 @@ FILES = [
         "the ids of releases differ",
         column="subject_id",
         count=123,
-        after="buckets",
+        last_step="buckets",
     ),
     refused(
         "labs_of_another_release",

@@ -1,4 +1,4 @@
-"""What may become of a bad input: the clean result, the clean result with drops counted, or one message."""
+"""Outcomes of a bad input: the clean result, the clean result with counted drops, or one message."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,21 +9,21 @@ RESULTS = ("subjects", "encounters", "events", "vocab", "shards", "labels")
 
 
 @dataclass(frozen=True)
-class Same:
-    """The bytes of the clean run, or of a run on the clean input after the harmless change `as_if`."""
+class SameResult:
+    """The same bytes as the clean run, or as a run on the clean input after the harmless change `as_if`."""
 
     as_if: Damage = nothing
-    results: tuple[str, ...] = RESULTS  # what is compared
+    results: tuple[str, ...] = RESULTS  # kinds of files that are compared
 
 
 @dataclass(frozen=True)
-class Counted:
-    """As `Same`, and exactly so many more rows under one name on one card than without the damage.
+class CountedResult:
+    """As `SameResult`, and exactly `count` more rows of one reason on one card than without the damage.
 
-    `where` is step, table, and `dropped`, `noted` or `counts`.
+    `location` is step, table, and `dropped`, `noted` or `counts`.
     """
 
-    where: tuple[str, str, str]
+    location: tuple[str, str, str]
     reason: str
     count: int
     as_if: Damage = nothing
@@ -31,36 +31,35 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Derived:
-    """What the naive derivation gives from the same input, token by token: not the clean result, but right."""
+class ReferenceResult:
+    """The result of the naive reference derivation from the same input, token by token."""
 
 
 @dataclass(frozen=True)
-class Refused:
-    """One message of one line: the file, the column and how many of its rows where that can be said, and the mend."""
+class Refusal:
+    """A one-line message with the file, the column and number of rows if known, and what to do."""
 
     says: str  # a regular expression
     mend: str
     column: str | None = None
     count: int | None = None
-    of: int | None = None  # rows in all; None: as many as the clean table has
-    file: str | None = None  # as the message names it; None: the table's name
-    after: str = (
-        "raw"  # the last step whose output is of the bad input: whole, and before the fault could be seen
-    )
+    of: int | None = None  # total number of rows; None: as in the clean table
+    file: str | None = None  # name in the message; None: the name of the table
+    # the last step that succeeds on the bad input, before the fault can be detected
+    last_step: str = "raw"
 
 
-Outcome = Same | Counted | Derived | Refused
+Outcome = SameResult | CountedResult | ReferenceResult | Refusal
 
 
 @dataclass(frozen=True)
 class Case:
-    """One bad input, what must become of it, and why that and nothing else."""
+    """One bad input, its required outcome and the reason for that outcome."""
 
     name: str
     table: str
     damage: Damage
     outcome: Outcome
-    why: str
-    is_quick: bool = field(default=False, kw_only=True)  # in the everyday sample
-    during: Callable[..., object] | None = field(default=None, kw_only=True)  # a context the run happens in
+    reason: str
+    is_quick: bool = field(default=False, kw_only=True)  # part of the quick sample
+    during: Callable[..., object] | None = field(default=None, kw_only=True)  # context manager around the run

@@ -1,4 +1,4 @@
-"""Cases: rows that repeat, belong to nobody, overlap, are missing, or are very many."""
+"""Cases: rows that are duplicated, belong to nobody, overlap, are missing, or are very many."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.bad_inputs.clean import FIRST_STAY, FIRST_SUBJECT
 from tests.bad_inputs.damage import Damage, Row, added, both, cells, repeated, rows, rows_of
 from tests.bad_inputs.files import refused
-from tests.bad_inputs.outcomes import RESULTS, Case, Counted, Derived, Same
+from tests.bad_inputs.outcomes import RESULTS, Case, CountedResult, ReferenceResult, SameResult
 from tests.bad_inputs.values import is_valued
 from tests.support.reference_etl import split_of
 
@@ -16,12 +16,12 @@ TABLES = ("patients", "admissions", "diagnoses_icd", "procedures_icd", "labevent
 
 
 def is_given(row: Row) -> bool:
-    """A drug that is kept for certain: given, named, of no stay of its own."""
+    """Return whether an emar row is certainly kept: administered, named, and without a stay."""
     return row["event_txt"] == "Administered" and row["medication"].strip() != "" and row["hadm_id"] == ""
 
 
 def is_not_foreign(row: Row) -> bool:
-    """The one foreign row of each table is of the last patient."""
+    """Return whether a row is native; the one foreign row of each table belongs to the last patient."""
     return int(row["subject_id"]) < FIRST_SUBJECT + 50
 
 
@@ -32,16 +32,19 @@ def later(days: int):
     return change
 
 
-def without_admissions(found: list[Row]) -> list[Row]:
-    return [*found, *({**found[0], "subject_id": str(FIRST_SUBJECT + 500 + n), "dod": ""} for n in range(3))]
+def without_admissions(records: list[Row]) -> list[Row]:
+    return [
+        *records,
+        *({**records[0], "subject_id": str(FIRST_SUBJECT + 500 + n), "dod": ""} for n in range(3)),
+    ]
 
 
-def many_stays(found: list[Row], stays: int = 5000) -> list[Row]:
-    """One more patient's stays, two hours each."""
+def many_stays(records: list[Row], stays: int = 5000) -> list[Row]:
+    """Append many stays of two hours of an additional patient."""
     start = datetime(2150, 1, 1)
     long = [
         {
-            **found[0],
+            **records[0],
             "subject_id": str(FIRST_SUBJECT + 600),
             "hadm_id": str(FIRST_STAY + 10_000 + number),
             "admittime": str(start + timedelta(hours=3 * number)),
@@ -51,28 +54,28 @@ def many_stays(found: list[Row], stays: int = 5000) -> list[Row]:
         }
         for number in range(stays)
     ]
-    return [*found, *long]
+    return [*records, *long]
 
 
 def one_patient_of_the_test_split(raw: Path) -> None:
-    admitted = {row["subject_id"] for row in rows_of(raw, "labevents")}
-    patient = next(subject for subject in sorted(admitted) if split_of(int(subject), 0.70, 0.85) == "test")
+    subjects = {row["subject_id"] for row in rows_of(raw, "labevents")}
+    patient = next(subject for subject in sorted(subjects) if split_of(int(subject), 0.70, 0.85) == "test")
     for table in TABLES:
-        rows(table, lambda found: [row for row in found if row["subject_id"] == patient])(raw)
+        rows(table, lambda records: [row for row in records if row["subject_id"] == patient])(raw)
 
 
 ONE_MORE = rows(
-    "patients", lambda found: [*found, {**found[0], "subject_id": str(FIRST_SUBJECT + 600), "dod": ""}]
+    "patients", lambda records: [*records, {**records[0], "subject_id": str(FIRST_SUBJECT + 600), "dod": ""}]
 )
 
 
-def at_admission(found: list[Row]) -> list[Row]:
-    return [{**found[0], "dischtime": found[0]["admittime"]}, *found[1:]]
+def at_admission(records: list[Row]) -> list[Row]:
+    return [{**records[0], "dischtime": records[0]["admittime"]}, *records[1:]]
 
 
 def among_many_stays(discharge: Damage) -> Damage:
-    """Among 300 more stays, that 1 % be more than one."""
-    return both(ONE_MORE, rows("admissions", lambda found: many_stays(found, 300)), discharge)
+    """Return the damage together with 300 additional stays, so that 1 % of stays is more than one."""
+    return both(ONE_MORE, rows("admissions", lambda records: many_stays(records, 300)), discharge)
 
 
 ROWS_CASES = [
@@ -80,7 +83,7 @@ ROWS_CASES = [
         "discharge_before_admission",
         "admissions",
         among_many_stays(cells("admissions", "dischtime", "2100-01-01 00:00:00", 1)),
-        Counted(
+        CountedResult(
             ("encounters", "admissions", "noted"),
             "no_end",
             1,
@@ -92,21 +95,21 @@ ROWS_CASES = [
         "discharge_at_admission",
         "admissions",
         among_many_stays(rows("admissions", at_admission)),
-        Derived(),
+        ReferenceResult(),
         "the stay contains no time; it is over, and its codes are known from its start",
     ),
     Case(
         "discharge_missing",
         "admissions",
         among_many_stays(cells("admissions", "dischtime", "", 1)),
-        Derived(),
+        ReferenceResult(),
         "the stay is not over, so its ICD codes are known to nobody yet",
     ),
     Case(
         "lab_rows_twice",
         "labevents",
         repeated("labevents", is_valued, 5),
-        Counted(("events", "labevents", "dropped"), "repeated", 5),
+        CountedResult(("events", "labevents", "dropped"), "repeated", 5),
         "one labevent_id is one measurement; a second copy says nothing and would move the cuts",
         is_quick=True,
     ),
@@ -136,35 +139,35 @@ ROWS_CASES = [
         "drugs_given_twice",
         "emar",
         repeated("emar", is_given, 3),
-        Counted(("events", "emar", "dropped"), "repeated", 3),
+        CountedResult(("events", "emar", "dropped"), "repeated", 3),
         "one emar_seq of a patient is one administration",
     ),
     Case(
         "diagnoses_twice",
         "diagnoses_icd",
         repeated("diagnoses_icd", is_not_foreign, 4),
-        Counted(("events", "diagnoses_icd", "dropped"), "repeated", 4),
+        CountedResult(("events", "diagnoses_icd", "dropped"), "repeated", 4),
         "one seq_num of a stay is one diagnosis",
     ),
     Case(
         "procedures_twice",
         "procedures_icd",
         repeated("procedures_icd", is_not_foreign, 4),
-        Counted(("events", "procedures_icd", "dropped"), "repeated", 4),
+        CountedResult(("events", "procedures_icd", "dropped"), "repeated", 4),
         "one seq_num of a stay is one procedure",
     ),
     Case(
         "a_diagnosis_again_under_another_number",
         "diagnoses_icd",
         repeated("diagnoses_icd", is_not_foreign, 1, seq_num="99"),
-        Derived(),
+        ReferenceResult(),
         "a multiset: the coder wrote it twice",
     ),
     Case(
         "prescriptions_doubled",
         "prescriptions",
-        rows("prescriptions", lambda found: found + found),
-        Same(),
+        rows("prescriptions", lambda records: records + records),
+        SameResult(),
         "nothing numbers them; all counts double and no name changes its code",
     ),
     refused(
@@ -193,7 +196,7 @@ ROWS_CASES = [
         "orphan_hadm_id",
         "labevents",
         added("labevents", is_valued, key="labevent_id", hadm_id=NO_STAY),
-        Counted(("events", "labevents", "dropped"), "foreign_hadm_id", 1),
+        CountedResult(("events", "labevents", "dropped"), "foreign_hadm_id", 1),
         "below 0.1 %: dropped and told",
     ),
     refused(
@@ -218,7 +221,7 @@ ROWS_CASES = [
         "a_lab_of_nobody",
         "labevents",
         added("labevents", is_valued, key="labevent_id", subject_id=NO_SUBJECT),
-        Counted(("events", "labevents", "dropped"), "unknown_subject", 1),
+        CountedResult(("events", "labevents", "dropped"), "unknown_subject", 1),
         "below 0.1 %: dropped and told",
     ),
     refused(
@@ -245,7 +248,7 @@ ROWS_CASES = [
         "overlapping_stays",
         "admissions",
         cells("admissions", "dischtime", later(300)),
-        Derived(),
+        ReferenceResult(),
         "a row without a stay belongs to the earliest that holds it",
         is_quick=True,
     ),
@@ -253,21 +256,21 @@ ROWS_CASES = [
         "labs_without_any_hadm_id",
         "labevents",
         cells("labevents", "hadm_id", ""),
-        Derived(),
+        ReferenceResult(),
         "times decide alone",
     ),
     Case(
         "patients_without_admissions",
         "patients",
         rows("patients", without_admissions),
-        Same(results=tuple(name for name in RESULTS if name != "subjects")),
+        SameResult(results=tuple(name for name in RESULTS if name != "subjects")),
         "most of MIMIC-IV's patients have none; they have no set",
     ),
     Case(
         "a_patient_of_5000_stays",
         "admissions",
         both(ONE_MORE, rows("admissions", many_stays)),
-        Derived(),
+        ReferenceResult(),
         "a night clinic; empty sets are sets",
     ),
     refused(
@@ -278,6 +281,6 @@ ROWS_CASES = [
         "(?i)more patients",
         "a vocabulary of nothing would make every token [UNK]",
         file="subjects",
-        after="events",
+        last_step="events",
     ),
 ]

@@ -1,10 +1,10 @@
-"""Cases: Parquet in other types, and crosswalks that are not as they should be."""
+"""Cases: Parquet files with other types, and invalid crosswalks."""
 
 import polars as pl
 
 from tests.bad_inputs.damage import body, cells, columns, parquet, rows
 from tests.bad_inputs.files import refused
-from tests.bad_inputs.outcomes import Case, Same
+from tests.bad_inputs.outcomes import Case, SameResult
 from tests.bad_inputs.values import CANARY
 
 MEND, STORED = "(?i)mend", "(?i)write it again"
@@ -13,7 +13,7 @@ NANOSECONDS, MILLISECONDS, UTC = pl.Datetime("ns"), pl.Datetime("ms"), pl.Dateti
 FLOAT_ID = pl.col("hadm_id").cast(pl.Float64)
 
 STORED_CASES = [
-    Case("parquet_of_text", LABS, parquet(LABS), Same(), "the csv in another box"),
+    Case("parquet_of_text", LABS, parquet(LABS), SameResult(), "the csv in another box"),
     Case(
         "parquet_of_small_types",
         LABS,
@@ -25,21 +25,21 @@ STORED_CASES = [
             itemid=pl.UInt16(),
             valuenum=pl.Float64(),
         ),
-        Same(),
+        SameResult(),
         "an id is the same in any width",
     ),
     Case(
         "parquet_of_decimals",
         LABS,
         parquet(LABS, subject_id=pl.Decimal(20, 0), hadm_id=pl.Decimal(12, 2)),
-        Same(),
+        SameResult(),
         "NUMBER columns of databases",
     ),
     Case(
         "parquet_of_categories",
         "emar",
         parquet("emar", medication=pl.Categorical(), event_txt=pl.Categorical()),
-        Same(),
+        SameResult(),
         "dictionaries hold text",
     ),
     Case(
@@ -52,14 +52,14 @@ STORED_CASES = [
                 pl.Categorical(),
             ),
         ),
-        Same(),
+        SameResult(),
         "what pandas' category writes of ids, times and numbers is text as well",
     ),
     Case(
         "parquet_of_nanoseconds",
         LABS,
         parquet(LABS, charttime=NANOSECONDS, storetime=MILLISECONDS),
-        Same(),
+        SameResult(),
         "what pandas writes",
     ),
     refused(
@@ -84,7 +84,7 @@ STORED_CASES = [
         "parquet_of_float_ids",
         LABS,
         parquet(LABS, hadm_id=FLOAT_ID.fill_null(float("nan"))),
-        Same(),
+        SameResult(),
         "what pandas makes of an id that may be missing; NaN is no id",
         is_quick=True,
     ),
@@ -130,7 +130,7 @@ STORED_CASES = [
         "parquet_of_flags",
         "admissions",
         parquet("admissions", hospital_expire_flag=pl.col("hospital_expire_flag") == "1"),
-        Same(),
+        SameResult(),
         "true is 1",
     ),
     refused(
@@ -143,26 +143,32 @@ STORED_CASES = [
         column="valueuom",
     ),
     # crosswalks
-    Case("crosswalk_repeats_itself", GEM, rows(GEM, lambda found: found * 3), Same(), "a pair is a pair"),
+    Case(
+        "crosswalk_repeats_itself",
+        GEM,
+        rows(GEM, lambda records: records * 3),
+        SameResult(),
+        "a pair is a pair",
+    ),
     Case(
         "crosswalk_in_another_order",
         GSN,
-        rows(GSN, lambda found: found[::-1]),
-        Same(),
+        rows(GSN, lambda records: records[::-1]),
+        SameResult(),
         "ties go by the code, never by the place",
     ),
     Case(
         "crosswalk_header_in_capitals",
         GEM,
         columns(GEM, list, str.upper),
-        Same(),
+        SameResult(),
         "a name is the same in any case",
     ),
     Case(
         "crosswalk_codes_with_dots",
         GEM,
         cells(GEM, "icd_9", lambda text: f"{text[:3]}.{text[3:]}".lower()),
-        Same(),
+        SameResult(),
         "a code is the same in any dress",
     ),
     refused(
@@ -179,7 +185,7 @@ STORED_CASES = [
         "crosswalk_of_gsn_without_zeros",
         GSN,
         cells(GSN, "gsn", lambda text: text.lstrip("0")),
-        Same(),
+        SameResult(),
         "Excel's doing; a GSN is a number of six digits",
     ),
     refused(
@@ -198,14 +204,14 @@ STORED_CASES = [
             "gsn",
             lambda text: "\t".join(["", *text.split(), ""]).replace("\t", "\t \u00a0 "),
         ),
-        Same(),
+        SameResult(),
         "tabs, several blanks, blanks that do not break",
     ),
     Case(
         "crosswalk_with_line_feeds",
         GSN,
         body(GSN, lambda data: data.replace(b"\r\n", b"\n") + b"\n\n"),
-        Same(),
+        SameResult(),
         "ends of lines, blank lines",
     ),
 ]

@@ -1,4 +1,4 @@
-"""A disk that is full, or a folder that may not be written, is one message too, and what stood there stays."""
+"""Tests that a full disk or an unwritable folder raises one message and leaves earlier outputs unchanged."""
 
 import resource
 import shutil
@@ -43,7 +43,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def no_room() -> Iterator[None]:
-    """Let no file of this process grow beyond 200 bytes: the kernel refuses as it does on a full disk."""
+    """Limit files of this process to 200 bytes, so that the kernel refuses writes as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
     try:
@@ -53,33 +53,33 @@ def no_room() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_no_room_is_one_message_and_leaves_the_outputs_alone(clean: Path, tmp_path: Path, step: str):
+def test_full_disk_raises_one_message_and_leaves_outputs_unchanged(clean: Path, tmp_path: Path, step: str):
     shutil.copytree(clean / "data", tmp_path / "data")
-    before = everything(tmp_path / "data")
+    files = everything(tmp_path / "data")
     source = mimic.find_source(clean / "raw", clean / "raw" / "vocab")
     with pytest.raises(NestError, match=r"cannot (be )?writ.*Free space") as caught, no_room():
         STEPS[step](source, Layout(tmp_path / "data"))
     assert "\n" not in str(caught.value)
-    assert everything(tmp_path / "data") == before
+    assert everything(tmp_path / "data") == files
 
 
-def test_a_card_that_cannot_be_written_is_one_message(clean: Path, tmp_path: Path):
+def test_unwritable_card_raises_one_message(clean: Path, tmp_path: Path):
     layout = Layout(tmp_path)
     layout.cards.write_text("a file where a folder should be")
     with pytest.raises(NestError, match=r"subjects\.card\.json: cannot be written .*Free space"):
         mimic.extract_subjects(mimic.find_source(clean / "raw", clean / "raw" / "vocab"), layout, RULES)
 
 
-def test_a_share_that_is_merely_odd_is_a_warning_with_the_figure(tmp_path: Path):
+def test_odd_share_causes_a_warning_with_the_share(tmp_path: Path):
     tables = make_tables(1)
     for row in tables["prescriptions"][1]:
         row[-1] = "" if row[-2] in ("Heparin", "Saline") else row[-1]
     write_tables(tmp_path / "raw", tables)
     run_all(mimic.find_source(tmp_path / "raw", tmp_path / "raw" / "vocab"), Layout(tmp_path), RULES)
-    (said,) = [
+    (warning,) = [
         sentence
         for sentence in corpus.write_seqset(Layout(tmp_path), RULES, tables=TABLE_OF_KIND).warnings
         if sentence.startswith("MED")
     ]
-    assert "% of" in said
-    assert "no_atc" in said
+    assert "% of" in warning
+    assert "no_atc" in warning

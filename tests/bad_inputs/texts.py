@@ -1,11 +1,11 @@
-"""Cases: the text of a table is not as MIMIC-IV writes it: its encoding, ends of lines, delimiter, quotes, columns."""
+"""Cases: text of a table that differs from MIMIC-IV's: encoding, line ends, delimiter, quotes or columns."""
 
 import re
 
 from tests.bad_inputs.clean import COLUMNS
 from tests.bad_inputs.damage import body, both, cells, columns, line_of, lines, rows, unpacked
 from tests.bad_inputs.files import AGAIN, refused
-from tests.bad_inputs.outcomes import Case, Counted, Same
+from tests.bad_inputs.outcomes import Case, CountedResult, SameResult
 
 LAB, EMAR = ({name: at for at, name in enumerate(COLUMNS[table])} for table in ("labevents", "emar"))
 AS_PUBLISHED = "as its provider publishes it"
@@ -14,49 +14,45 @@ WILD = '"a", she said: ""no"",\r\n,,\n"'
 
 
 def at_line(table, holds, change):
-    """Change one unquoted line, the first past the middle for which `holds`."""
+    """Return a damage that changes one unquoted line, the first in the second half for which `holds` is true."""
 
-    def damage(found: list[bytes]) -> list[bytes]:
-        place = line_of(found, holds)
-        return [*found[:place], change(found[place]), *found[place + 1 :]]
+    def damage(text_lines: list[bytes]) -> list[bytes]:
+        place = line_of(text_lines, holds)
+        return [*text_lines[:place], change(text_lines[place]), *text_lines[place + 1 :]]
 
     return lines(table, damage)
 
 
-def in_column(table: str, column: str, *texts: bytes, apart: int = 200):
-    """Write each text, unquoted, into an empty cell of a column, so many lines apart."""
+def in_column(table: str, column: str, *texts: bytes, distance: int = 200):
+    """Return a damage that writes texts, unquoted, into empty cells of a column, `distance` lines apart."""
     place = COLUMNS[table].index(column)
 
-    def damage(found: list[bytes]) -> list[bytes]:
-        width, changed, at = found[0].count(b","), list(found), len(found) // 3
+    def damage(text_lines: list[bytes]) -> list[bytes]:
+        width, result, at = text_lines[0].count(b","), list(text_lines), len(text_lines) // 3
         for text in texts:
             while (
-                changed[at].count(b",") != width
-                or b'"' in changed[at]
-                or changed[at].split(b",")[place].strip()
+                result[at].count(b",") != width or b'"' in result[at] or result[at].split(b",")[place].strip()
             ):
                 at += 1
             end = b"\r\n" if place == width else b""
-            changed[at] = field_as(changed[at], place, text + end)
-            at += apart
-        return changed
+            result[at] = field_as(result[at], place, text + end)
+            at += distance
+        return result
 
     return lines(table, damage)
 
 
 def in_comments(*texts: bytes):
-    """Write each text, unquoted, as the comment of a line of labevents, 200 lines apart."""
+    """Return a damage that writes texts, unquoted, as comments in labevents, 200 lines apart."""
 
-    def damage(found: list[bytes]) -> list[bytes]:
-        width, changed, at = found[0].count(b","), list(found), len(found) // 3
+    def damage(text_lines: list[bytes]) -> list[bytes]:
+        width, result, at = text_lines[0].count(b","), list(text_lines), len(text_lines) // 3
         for text in texts:
-            while (
-                changed[at].count(b",") != width or b'"' in changed[at] or not changed[at].endswith(b",\r\n")
-            ):
+            while result[at].count(b",") != width or b'"' in result[at] or not result[at].endswith(b",\r\n"):
                 at += 1
-            changed[at] = changed[at].removesuffix(b"\r\n") + text + b"\r\n"
+            result[at] = result[at].removesuffix(b"\r\n") + text + b"\r\n"
             at += 200
-        return changed
+        return result
 
     return lines("labevents", damage)
 
@@ -66,7 +62,7 @@ def first_fields(count: int):
 
 
 def zeroed(data: bytes) -> bytes:
-    """A block of a disk that reads as zeros."""
+    """Return the data with a block of zeros in the middle, as from a faulty disk."""
     middle = len(data) // 2
     return data[:middle] + bytes(512) + data[middle + 512 :]
 
@@ -77,7 +73,7 @@ def field_as(line: bytes, place: int, text: bytes) -> bytes:
 
 
 def unquoted_decimal_commas(data: bytes) -> bytes:
-    """Write 0.5 as 0,5 in value and valuenum, as an export does that knows no quotes; every value has a fraction."""
+    """Return labevents with decimal commas in value and valuenum, as from an export without quotes."""
     whole = re.sub(rb",(\d+),\1,", rb",\1.0,\1.0,", data)
     return re.sub(rb",(\d+)\.(\d+),\1\.\2,", rb",\1,\2,\1,\2,", whole)
 
@@ -87,7 +83,7 @@ def any_line(fields: list[bytes]) -> bool:
 
 
 def has_no_value(fields: list[bytes]) -> bool:
-    """A line of labevents with nothing after storetime."""
+    """Return whether a line of labevents is empty after storetime."""
     return set(fields[LAB["value"] :]) == {b""}
 
 
@@ -95,11 +91,11 @@ def has_finite_value(fields: list[bytes]) -> bool:
     return fields[LAB["valuenum"]] not in (b"", b"NaN", b"1e999") and fields[LAB["valueuom"]] != b""
 
 
-def header_again(found: list[bytes]) -> list[bytes]:
-    middle = len(found) // 2
-    while not (found[middle].startswith(b"7") or found[middle][:1].isdigit()):
+def header_again(text_lines: list[bytes]) -> list[bytes]:
+    middle = len(text_lines) // 2
+    while not (text_lines[middle].startswith(b"7") or text_lines[middle][:1].isdigit()):
         middle += 1
-    return [*found[:middle], found[0], *found[middle:]]
+    return [*text_lines[:middle], text_lines[0], *text_lines[middle:]]
 
 
 def without_last(count: int):
@@ -111,7 +107,7 @@ TEXTS = [
         "byte_order_mark",
         "labevents",
         body("labevents", lambda data: b"\xef\xbb\xbf" + data),
-        Same(),
+        SameResult(),
         "Excel's way to say UTF-8",
         is_quick=True,
     ),
@@ -119,14 +115,14 @@ TEXTS = [
         "byte_order_mark_on_a_crosswalk",
         "gsn_atc_ndc_mapping",
         body("gsn_atc_ndc_mapping", lambda data: b"\xef\xbb\xbf" + data),
-        Same(),
+        SameResult(),
         "crosswalks pass through Excel",
     ),
     Case(
         "line_feeds",
         "emar",
         body("emar", lambda data: data.replace(b"\r\n", b"\n")),
-        Same(),
+        SameResult(),
         "an end of line is an end of line",
     ),
     Case(
@@ -134,9 +130,11 @@ TEXTS = [
         "emar",
         lines(
             "emar",
-            lambda found: [line.replace(b"\r\n", b"\n") if n % 3 else line for n, line in enumerate(found)],
+            lambda text_lines: [
+                line.replace(b"\r\n", b"\n") if n % 3 else line for n, line in enumerate(text_lines)
+            ],
         ),
-        Same(),
+        SameResult(),
         "files joined from two systems",
     ),
     refused(
@@ -199,7 +197,7 @@ TEXTS = [
         "quotes_and_newlines_in_comments",
         "labevents",
         cells("labevents", "comments", WILD, empty=True),
-        Same(),
+        SameResult(),
         "MIMIC-IV's comments hold them",
     ),
     refused(
@@ -231,12 +229,12 @@ TEXTS = [
         refused(
             f"two_quotes_never_closed_in_{column}",
             table,
-            both(cells(table, column, ""), in_column(table, column, b'2"', b'2"', apart=apart)),
+            both(cells(table, column, ""), in_column(table, column, b'2"', b'2"', distance=distance)),
             "quote|parsed",
             AGAIN,
             "inches, or any text people type: the rows between would vanish without a word",
         )
-        for table, column, apart in (
+        for table, column, distance in (
             ("labevents", "value", 200),
             ("prescriptions", "prod_strength", 200),
             ("prescriptions", "route", 200),
@@ -247,13 +245,13 @@ TEXTS = [
         refused(
             f"backslash_quotes_in_{table}_{column}",
             table,
-            in_column(table, column, *(text for _ in range(2)), apart=apart),
+            in_column(table, column, *(text for _ in range(2)), distance=distance),
             "not doubled",
             "(?i)doubled",
-            why,
+            reason,
             is_quick=column == "scheduletime",
         )
-        for table, column, apart, text, why in (
+        for table, column, distance, text, reason in (
             ("emar", "scheduletime", 20, rb'"5\" needle"', "Spark's and Hive's way: 20 rows would vanish"),
             ("emar", "enter_provider_id", 250, rb'"5\""', "the same, where the cell ends with it: 250 rows"),
             ("labevents", "flag", 2, rb'"\"high"', "the same, in a column nobody reads"),
@@ -263,7 +261,7 @@ TEXTS = [
     refused(
         "two_cells_of_a_lone_quote",
         "labevents",
-        both(cells("labevents", "comments", ""), in_column("labevents", "flag", b'"', b'"', apart=200)),
+        both(cells("labevents", "comments", ""), in_column("labevents", "flag", b'"', b'"', distance=200)),
         "whole rows",
         "(?i)doubled",
         "between them stand commas, as around a cell well quoted: the lines within it are rows",
@@ -289,14 +287,14 @@ TEXTS = [
         "short_line_of_empty_fields",
         "labevents",
         at_line("labevents", has_no_value, first_fields(LAB["value"])),
-        Same(),
+        SameResult(),
         "some programs leave trailing empty fields out",
     ),
     Case(
         "short_line",
         "labevents",
         at_line("labevents", has_finite_value, first_fields(LAB["storetime"])),
-        Counted(
+        CountedResult(
             ("events", "labevents", "dropped"),
             "no_valuenum",
             1,
@@ -322,7 +320,7 @@ TEXTS = [
         "comma_in_a_comment",
         "labevents",
         in_comments(b"a comma, not quoted"),
-        Same(),
+        SameResult(),
         "nothing that is read stands after it",
     ),
     refused(
@@ -344,7 +342,7 @@ TEXTS = [
         "1,5 is read as the value 5 of the unit 1: no field is of a wrong type",
         column="unit",
         file="events",
-        after="drug_lookup",
+        last_step="drug_lookup",
     ),
     refused(
         "last_line_cut",
@@ -354,27 +352,47 @@ TEXTS = [
         AGAIN,
         "a plain file has no checksum: its last line alone tells that it was cut",
     ),
-    Case("no_newline_at_the_end", "emar", body("emar", without_last(2)), Same(), "many programs write none"),
+    Case(
+        "no_newline_at_the_end",
+        "emar",
+        body("emar", without_last(2)),
+        SameResult(),
+        "many programs write none",
+    ),
     Case(
         "blank_lines",
         "emar",
-        lines("emar", lambda found: [*found[:700], b"\r\n", b"\n", *found[700:], b"\r\n", b"\r\n"]),
-        Same(),
+        lines(
+            "emar",
+            lambda text_lines: [*text_lines[:700], b"\r\n", b"\n", *text_lines[700:], b"\r\n", b"\r\n"],
+        ),
+        SameResult(),
         "a line without a character is no row",
     ),
     Case(
         "lines_of_commas_alone",
         "emar",
         lines(
-            "emar", lambda found: [*found[:700], *[b"," * found[0].count(b",") + b"\r\n"] * 3, *found[700:]]
+            "emar",
+            lambda text_lines: [
+                *text_lines[:700],
+                *[b"," * text_lines[0].count(b",") + b"\r\n"] * 3,
+                *text_lines[700:],
+            ],
         ),
-        Same(),
+        SameResult(),
         "a sheet's empty rows hold nothing in any column",
     ),
     refused(
         "rows_of_what_is_not_read_alone",
         "emar",
-        rows("emar", lambda found: [*found, *[dict.fromkeys(found[0], "") | {"emar_id": "71000007-3"}] * 2]),
+        rows(
+            "emar",
+            lambda text_lines: [
+                *text_lines,
+                *[dict.fromkeys(text_lines[0], "") | {"emar_id": "71000007-3"}] * 2,
+            ],
+        ),
         "2 of .* rows have none",
         "(?i)mend",
         "a row that holds something is one, and whose it is is not known",
@@ -384,30 +402,32 @@ TEXTS = [
         "carriage_return_within_a_cell",
         "labevents",
         in_comments(b"a\rb"),
-        Same(),
+        SameResult(),
         "a line ends with a line feed; nothing vanishes",
     ),
     Case(
         "line_separators_of_unicode",
         "labevents",
         in_comments("a\u2028b\u0085c\x0bd".encode()),
-        Same(),
+        SameResult(),
         "they end a line of no table",
     ),
     refused("a_block_of_zeros", "emar", unpacked("emar", zeroed), "zero bytes", AGAIN, "a disk's fault"),
-    Case("zero_bytes_in_a_comment", "labevents", in_comments(b"a\0b"), Same(), "in a column nobody reads"),
+    Case(
+        "zero_bytes_in_a_comment", "labevents", in_comments(b"a\0b"), SameResult(), "in a column nobody reads"
+    ),
     Case(
         "a_comment_of_5_mb",
         "labevents",
         in_comments(b"y" * 5_000_000),
-        Same(),
+        SameResult(),
         "a report pasted into a comment",
     ),
     Case(
         "header_in_capitals",
         "admissions",
         columns("admissions", list, str.upper),
-        Same(),
+        SameResult(),
         "databases name columns so",
         is_quick=True,
     ),
@@ -415,28 +435,28 @@ TEXTS = [
         "header_in_mixed_case",
         "labevents",
         columns("labevents", list, str.title),
-        Same(),
+        SameResult(),
         "a name is the same in any case",
     ),
     Case(
         "header_with_blanks",
         "emar",
         columns("emar", list, lambda name: f" {name} "),
-        Same(),
+        SameResult(),
         "a name is the same with blanks around it",
     ),
     Case(
         "columns_reordered",
         "labevents",
         columns("labevents", lambda names: names[::-1]),
-        Same(),
+        SameResult(),
         "columns are known by name",
     ),
     Case(
         "extra_columns",
         "emar",
         columns("emar", lambda names: ["row_id", *names, "note", "site"]),
-        Same(),
+        SameResult(),
         "what is not read does not matter",
     ),
     refused(
@@ -461,7 +481,7 @@ TEXTS = [
         "column_not_read_twice",
         "labevents",
         columns("labevents", lambda names: [*names, "comments"]),
-        Same(),
+        SameResult(),
         "what is not read does not matter",
     ),
     refused(
@@ -491,7 +511,7 @@ TEXTS = [
     refused(
         "no_header",
         "labevents",
-        lines("labevents", lambda found: found[1:]),
+        lines("labevents", lambda text_lines: text_lines[1:]),
         "no column labevent_id.*none we read",
         AS_PUBLISHED,
         "and the first row must not be quoted for it",

@@ -5,7 +5,7 @@ from itertools import cycle
 
 from tests.bad_inputs.damage import Row, added, both, cells, rows
 from tests.bad_inputs.files import refused
-from tests.bad_inputs.outcomes import Case, Counted, Same
+from tests.bad_inputs.outcomes import Case, CountedResult, SameResult
 from tests.support.reference_etl import split_of
 
 MEND = "(?i)mend"
@@ -46,9 +46,10 @@ def twelve_more(unit: str):
 def of_nine(table: str, change: Callable[[str], str]):
     """Change the codes of ICD-9."""
 
-    def changed(found: list[Row]) -> list[Row]:
+    def changed(records: list[Row]) -> list[Row]:
         return [
-            row | {"icd_code": change(row["icd_code"])} if row["icd_version"] == "9" else row for row in found
+            row | {"icd_code": change(row["icd_code"])} if row["icd_version"] == "9" else row
+            for row in records
         ]
 
     return rows(table, changed)
@@ -70,7 +71,7 @@ VALUES = [
         "ids_as_floats",
         "labevents",
         cells("labevents", "hadm_id", lambda text: f"{text}.0"),
-        Same(),
+        SameResult(),
         "what pandas writes of an id that may be missing; nothing else can be meant",
         is_quick=True,
     ),
@@ -83,7 +84,7 @@ VALUES = [
                 for column in ("subject_id", "hadm_id", "seq_num", "icd_version")
             )
         ),
-        Same(),
+        SameResult(),
         "the same, in columns that may not be null",
     ),
     refused(
@@ -110,7 +111,7 @@ VALUES = [
         "a_subject_in_two_spellings",
         "labevents",
         cells("labevents", "subject_id", lambda text: f"00{text}", 500),
-        Same(),
+        SameResult(),
         "an id is a number; leading zeros say nothing",
     ),
     Case(
@@ -122,7 +123,7 @@ VALUES = [
                 for column in ("subject_id", "hadm_id", "valuenum")
             )
         ),
-        Same(),
+        SameResult(),
         "padding to a width",
     ),
     refused(
@@ -164,7 +165,7 @@ VALUES = [
                 for word in ("NaN", "nan", "inf", "-inf", "Infinity")
             )
         ),
-        Counted(("events", "labevents", "dropped"), "not_finite", 5),
+        CountedResult(("events", "labevents", "dropped"), "not_finite", 5),
         "a number that is none; no decile holds it",
         is_quick=True,
     ),
@@ -177,7 +178,7 @@ VALUES = [
                 for column in ("hadm_id", "valuenum", "storetime")
             )
         ),
-        Same(),
+        SameResult(),
         "no number and no time is spelt so; databases and R write them",
         is_quick=True,
     ),
@@ -188,7 +189,7 @@ VALUES = [
             cells("labevents", "valueuom", in_turn("NULL", "\\N"), empty=True),
             cells("emar", "medication", in_turn("NULL", "\\N"), empty=True),
         ),
-        Same(),
+        SameResult(),
         "what databases write; NA stays, it is sodium",
     ),
     refused(
@@ -236,14 +237,14 @@ VALUES = [
         "times_with_a_t",
         "labevents",
         cells("labevents", "charttime", lambda text: text.replace(" ", "T")),
-        Same(),
+        SameResult(),
         "the other spelling of the same standard",
     ),
     Case(
         "times_with_fractions",
         "emar",
         cells("emar", "charttime", lambda text: f"{text}.000"),
-        Same(),
+        SameResult(),
         "what most databases export",
     ),
     Case(
@@ -255,7 +256,7 @@ VALUES = [
                 for column in ("admittime", "dischtime")
             )
         ),
-        Same(),
+        SameResult(),
         "the minute begins at its second 0; the tables count in minutes",
     ),
     Case(
@@ -266,7 +267,7 @@ VALUES = [
             "charttime",
             changed_in_turn(str, lambda text: text.replace(" ", "T"), lambda text: f"{text}.000000"),
         ),
-        Same(),
+        SameResult(),
         "each is certain alone, so are they together",
     ),
     refused(
@@ -323,7 +324,7 @@ VALUES = [
         "times_for_dates",
         "patients",
         cells("patients", "dod", lambda text: f"{text} 00:00:00"),
-        Same(),
+        SameResult(),
         "the day is all that is wanted, and is there",
     ),
     refused(
@@ -400,7 +401,7 @@ VALUES = [
         "death_before_birth",
         "patients",
         cells("patients", "dod", "1901-01-01", 1),
-        Counted(
+        CountedResult(
             ("subjects", "patients", "noted"), "death_before_birth", 1, results=("events", "vocab", "shards")
         ),
         "no token hangs on it; that it is there must be told",
@@ -410,14 +411,14 @@ VALUES = [
         "codes_in_lower_case_with_dots",
         "diagnoses_icd",
         cells("diagnoses_icd", "icd_code", lambda text: f"{text[:3]}.{text[3:]}".lower()),
-        Same(),
+        SameResult(),
         "a code is the same in any dress",
     ),
     Case(
         "codes_padded",
         "procedures_icd",
         cells("procedures_icd", "icd_code", lambda text: f"{text:<10}"),
-        Same(),
+        SameResult(),
         "columns of a fixed width",
     ),
     refused(
@@ -463,15 +464,17 @@ VALUES = [
     Case(
         "codes_in_full_width_letters",
         "diagnoses_icd",
-        cells("diagnoses_icd", "icd_code", lambda text: "".join(chr(ord(one) + 0xFEE0) for one in text)),
-        Counted(("events", "diagnoses_icd", "noted"), "mended_code", 1551),
+        cells(
+            "diagnoses_icd", "icd_code", lambda text: "".join(chr(ord(letter) + 0xFEE0) for letter in text)
+        ),
+        CountedResult(("events", "diagnoses_icd", "noted"), "mended_code", 1551),
         "the same letters as a Japanese or Chinese program writes them",
     ),
     Case(
         "codes_with_blanks_without_width",
         "procedures_icd",
         cells("procedures_icd", "icd_code", lambda text: f"\ufeff{text}\u200b\u00a0"),
-        Counted(("events", "procedures_icd", "noted"), "mended_code", 1443),
+        CountedResult(("events", "procedures_icd", "noted"), "mended_code", 1443),
         "what a sheet or a web page leaves behind says nothing",
     ),
     refused(
@@ -495,7 +498,7 @@ VALUES = [
         "gsns_as_floats",
         "prescriptions",
         cells("prescriptions", "gsn", lambda text: f"{float(text)}" if text.strip().isdigit() else text),
-        Same(),
+        SameResult(),
         "a GSN is a number of six digits",
     ),
     refused(
@@ -521,7 +524,7 @@ VALUES = [
         "code_that_is_none",
         "diagnoses_icd",
         added("diagnoses_icd", lambda row: row["icd_version"] == "10", key="seq_num", icd_code="N/A"),
-        Counted(("events", "diagnoses_icd", "dropped"), "malformed_code", 1),
+        CountedResult(("events", "diagnoses_icd", "dropped"), "malformed_code", 1),
         "it would become a token of its own",
     ),
     refused(
@@ -547,7 +550,7 @@ VALUES = [
         "units_mixed",
         "labevents",
         twelve_more("10^9/L"),
-        Counted(
+        CountedResult(
             ("vocab", "", "counts"),
             "lab_rows_in_other_units",
             12,

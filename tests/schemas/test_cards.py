@@ -1,4 +1,4 @@
-"""A step's card: written whole or not at all, and one that is missing names the asset to run."""
+"""Tests of step cards: written completely or not at all; a missing card names the asset to run."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def cards(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_card_comes_back_as_it_was_written_and_nothing_lies_beside_it(cards: Path) -> None:
+def test_card_is_read_back_and_leaves_no_other_file(cards: Path) -> None:
     CARD.write(cards)
     assert StepCard.read(cards, "events") == CARD
     assert [path.name for path in cards.iterdir()] == ["events.card.json"]
@@ -28,20 +28,20 @@ def test_a_card_comes_back_as_it_was_written_and_nothing_lies_beside_it(cards: P
 @pytest.mark.parametrize(
     ("step", "asset"), [("events", "mimic_events"), ("mimic_mortality_labels", "mimic_mortality_labels")]
 )
-def test_a_card_that_is_not_there_names_the_asset_to_materialize(cards: Path, step: str, asset: str) -> None:
+def test_missing_card_names_the_asset_to_materialize(cards: Path, step: str, asset: str) -> None:
     with pytest.raises(ContractError, match=rf"{step}\.card\.json; materialize {asset} first"):
         StepCard.read(cards, step)
 
 
-@pytest.mark.parametrize("written", [b"", b'{"step": "events"', b'{"step": "private text"}', b"\xff\xfe"])
-def test_a_card_that_is_not_whole_names_the_asset_to_materialize(cards: Path, written: bytes) -> None:
-    (cards / "events.card.json").write_bytes(written)
+@pytest.mark.parametrize("content", [b"", b'{"step": "events"', b'{"step": "private text"}', b"\xff\xfe"])
+def test_damaged_card_names_the_asset_to_materialize(cards: Path, content: bytes) -> None:
+    (cards / "events.card.json").write_bytes(content)
     with pytest.raises(ContractError, match="materialize mimic_events again") as caught:
         StepCard.read(cards, "events")
     assert "private text" not in str(caught.value)
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_earlier_card_alone(
+def test_full_disk_raises_one_line_and_leaves_the_earlier_card(
     cards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     CARD.write(cards)
@@ -66,14 +66,12 @@ def test_a_full_disk_is_one_line_and_leaves_the_earlier_card_alone(
         ({}, True),
         ({"raw": {"synthetic": False}}, False),
         ({"subjects": {"synthetic": False}}, False),
-        ({"subjects": {"inputs": {"raw": "another"}}}, False),  # of the real input that was there before
+        ({"subjects": {"inputs": {"raw": "another"}}}, False),  # made from an earlier, real input
         ({"mine_labels": {"inputs": {"gone": "b"}}}, False),
         ({"raw": None}, False),
     ],
 )
-def test_patients_are_made_up_only_where_every_card_says_so_and_is_of_the_present_input(
-    tmp_path, change, is_synthetic
-):
+def test_patients_are_synthetic_only_if_every_card_is_and_is_current(tmp_path, change, is_synthetic):
     cards = {
         "raw": {"content": "a"},
         "subjects": {"content": "b", "inputs": {"raw": "a"}},
@@ -81,12 +79,12 @@ def test_patients_are_made_up_only_where_every_card_says_so_and_is_of_the_presen
     }
     for step, fields in cards.items():
         if change.get(step, {}) is not None:
-            told = {"synthetic": True, **fields, **change.get(step, {})}
-            StepCard(step=step, contract="none/1", **told).write(tmp_path)
+            values = {"synthetic": True, **fields, **change.get(step, {})}
+            StepCard(step=step, contract="none/1", **values).write(tmp_path)
     assert are_synthetic(tmp_path) is is_synthetic
 
 
-def test_a_damaged_card_or_none_is_of_real_patients(tmp_path):
+def test_missing_or_damaged_card_counts_as_real_patients(tmp_path):
     assert not are_synthetic(tmp_path)
     StepCard(step="raw", contract="raw/1", synthetic=True).write(tmp_path)
     assert are_synthetic(tmp_path)

@@ -1,4 +1,4 @@
-"""A table is written and read under its contract or refused in words that quote nothing."""
+"""Tests that tables are written and read under a contract, or refused without quoting a value."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ from schemas.contract import (
 )
 from schemas.contracts import CONTRACTS, descriptions
 from schemas.errors import WriteError
-from schemas.tables.columns import says
+from schemas.tables.columns import description_of
 from schemas.tables.events import ENCOUNTERS, EVENTS, SUBJECTS
 from schemas.tables.seqset import SEQSET
 from schemas.tables.vocab import VOCAB
@@ -43,19 +43,19 @@ def things(**columns: object) -> pa.Table:
     return pa.table(sound | columns)
 
 
-def test_a_conformed_table_has_the_contract_s_order_types_and_metadata() -> None:
+def test_conform_returns_the_order_types_and_metadata_of_the_contract() -> None:
     table = things(more=[0, 0]).select(["more", "time", "counts", "weight_kg", "thing_id"])
     assert conform(table, THINGS, made_by="weigh").schema.equals(THINGS, check_metadata=True)
 
 
-def test_a_missing_column_names_itself_the_maker_and_what_is_there() -> None:
+def test_missing_column_message_names_column_maker_and_existing_columns() -> None:
     with pytest.raises(
         ContractError, match=r"things/1: no column weight_kg, time in the output of weigh; it has"
     ):
         conform(things().drop_columns(["weight_kg", "time"]), THINGS, made_by="weigh")
 
 
-def test_a_null_key_is_refused_with_its_count() -> None:
+def test_null_key_is_refused_with_the_number_of_rows() -> None:
     with pytest.raises(ContractError, match=r"things/1\.thing_id: 1 of 2 rows are null after weigh"):
         conform(things(thing_id=[None, 2]), THINGS, made_by="weigh")
 
@@ -72,9 +72,7 @@ def test_a_null_key_is_refused_with_its_count() -> None:
         ("counts", [CANARY, None]),
     ],
 )
-def test_what_will_not_cast_is_refused_by_column_and_type_without_its_value(
-    column: str, values: list[object]
-) -> None:
+def test_failed_cast_names_column_and_type_but_no_value(column: str, values: list[object]) -> None:
     with pytest.raises(ContractError, match=rf"things/1\.{column}: ") as caught:
         conform(things(**{column: values}), THINGS, made_by="weigh")
     assert "4711" not in str(caught.value)
@@ -82,28 +80,28 @@ def test_what_will_not_cast_is_refused_by_column_and_type_without_its_value(
 
 
 @given(st.lists(st.text(min_size=1, alphabet="QWXZ0123456789"), min_size=2, max_size=2))
-def test_no_message_quotes_a_value(written: list[str]) -> None:
-    marked = [f"\u2603{text}\u2603" for text in written]
+def test_conform_never_quotes_a_value(texts: list[str]) -> None:
+    canaries = [f"\u2603{text}\u2603" for text in texts]
     for column in THINGS.names:
         with pytest.raises(ContractError) as caught:
-            conform(things(**{column: marked}), THINGS, made_by="weigh")
+            conform(things(**{column: canaries}), THINGS, made_by="weigh")
         assert "\u2603" not in str(caught.value)
 
 
-def test_what_was_written_is_read_back_with_its_metadata(tmp_path: Path) -> None:
+def test_table_is_read_back_with_its_metadata(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "things.parquet"
     write_table(things(), path, THINGS, made_by="weigh", metadata={"note": "ä"})
     assert read_table(path, THINGS).equals(conform(things(), THINGS, made_by="weigh"))
     assert table_metadata(path) == {"contract": "things/1", "note": "ä"}
 
 
-def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("first", "second"):
         write_table(things(), tmp_path / name, THINGS, made_by="weigh")
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
-def test_numbers_that_rise_are_kept_as_steps_and_those_that_repeat_as_they_are(tmp_path: Path) -> None:
+def test_ascending_numbers_are_delta_encoded_and_repeated_ones_plain(tmp_path: Path) -> None:
     path, rows = tmp_path / "things.parquet", range(5000)
     rising = things(
         thing_id=[row // 100 for row in rows],
@@ -116,29 +114,29 @@ def test_numbers_that_rise_are_kept_as_steps_and_those_that_repeat_as_they_are(t
     columns = [group.column(place) for place in range(group.num_columns)]
     by_steps = {column.path_in_schema: "DELTA_BINARY_PACKED" in column.encodings for column in columns}
     assert by_steps == {"thing_id": False, "weight_kg": False, "counts.list.element": True, "time": True}
-    # what repeats is found again by lz4, what rises is short: no column comes near its eight bytes a value
+    # lz4 compresses repeated values and delta encoding ascending ones: far below eight bytes per value
     sizes = {column.path_in_schema: column.total_compressed_size / len(rows) for column in columns}
     assert sizes["thing_id"] < 0.5
     assert sizes["time"] < 0.5
     assert read_table(path, THINGS).equals(conform(rising, THINGS, made_by="weigh"))
 
 
-def test_to_choose_how_a_table_is_kept_copies_none_of_it() -> None:
+def test_choice_of_encoding_copies_no_data() -> None:
     rows = 500_000
     table = pa.table(
         {"time": pa.array(range(rows), pa.timestamp("us")), "lists": pa.array([[row] for row in range(rows)])}
     )
-    usual, counted = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
-    pa.set_memory_pool(counted)
+    usual, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
     try:
-        found = {name: contract._repeats(contract._values(table[name])) for name in table.column_names}
+        repeats = {name: contract._repeats(contract._values(table[name])) for name in table.column_names}
     finally:
         pa.set_memory_pool(usual)
-    assert found == {"time": False, "lists": False}
-    assert counted.max_memory() < rows, "less than a byte a row"
+    assert repeats == {"time": False, "lists": False}
+    assert pool.max_memory() < rows, "less than a byte a row"
 
 
-def test_what_a_column_begins_with_does_not_say_how_the_rest_is_kept(tmp_path: Path) -> None:
+def test_choice_of_encoding_samples_the_whole_column(tmp_path: Path) -> None:
     rows = range(50_000)
     ids = [0 if row < 1_500 else 1_000_000 * row for row in rows]
     rest = {"weight_kg": [1.0] * len(rows), "counts": [[1]] * len(rows), "time": [0] * len(rows)}
@@ -152,7 +150,7 @@ def test_what_a_column_begins_with_does_not_say_how_the_rest_is_kept(tmp_path: P
     [[], [None, None], [None, 5, 5, 5], [7], [None, *[3] * 2000, *range(2000), None]],
     ids=["no rows", "nulls", "repeats", "one", "repeats at first"],
 )
-def test_numbers_come_back_however_they_are_kept(column: list[int | None], tmp_path: Path) -> None:
+def test_numbers_are_read_back_from_any_encoding(column: list[int | None], tmp_path: Path) -> None:
     lists = [None if value is None else [value % 256] * 2 for value in column]
     table = pa.table(
         {
@@ -166,22 +164,22 @@ def test_numbers_come_back_however_they_are_kept(column: list[int | None], tmp_p
     assert read_table(tmp_path / "things.parquet", THINGS).equals(conform(table, THINGS, made_by="weigh"))
 
 
-def test_a_table_that_does_not_conform_leaves_the_old_file_whole(tmp_path: Path) -> None:
+def test_write_table_leaves_the_earlier_file_when_conform_fails(tmp_path: Path) -> None:
     path = tmp_path / "things.parquet"
     write_table(things(), path, THINGS, made_by="weigh")
-    before = path.read_bytes()
+    earlier = path.read_bytes()
     with pytest.raises(ContractError):
         write_table(things(thing_id=[None, 2]), path, THINGS, made_by="weigh")
-    assert path.read_bytes() == before
+    assert path.read_bytes() == earlier
 
 
 @pytest.mark.parametrize("step", ["write", "rename"])
-def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(
+def test_write_table_leaves_the_earlier_file_when_the_disk_is_full(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "things.parquet"
     write_table(things(), path, THINGS, made_by="weigh")
-    before = path.read_bytes()
+    earlier = path.read_bytes()
 
     def full(part: Path, *_: object, **__: object) -> None:
         if step == "write":
@@ -194,36 +192,36 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(
     ) as caught:
         write_table(things(weight_kg=[9.0, 9.0]), path, THINGS, made_by="weigh")
     assert caught.value.__suppress_context__
-    assert path.read_bytes() == before
+    assert path.read_bytes() == earlier
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_cannot_be_made_is_a_write_error(tmp_path: Path) -> None:
+def test_write_table_raises_when_the_folder_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(WriteError, match="cannot be written"):
         write_table(things(), tmp_path / "file" / "things.parquet", THINGS, made_by="weigh")
 
 
-def test_every_part_of_a_folder_is_read_in_the_order_of_its_name(tmp_path: Path) -> None:
+def test_read_table_reads_a_folder_in_the_order_of_file_names(tmp_path: Path) -> None:
     for name, ids in (("b", [3, 4]), ("a", [1, 2])):
         write_table(things(thing_id=ids), tmp_path / f"{name}.parquet", THINGS, made_by="weigh")
     assert read_table(tmp_path, THINGS)["thing_id"].to_pylist() == [1, 2, 3, 4]
 
 
-def test_a_foreign_contract_is_refused_in_whichever_part_it_lies(tmp_path: Path) -> None:
+def test_read_table_refuses_a_foreign_contract_in_any_file(tmp_path: Path) -> None:
     write_table(things(), tmp_path / "a.parquet", THINGS, made_by="weigh")
     write_table(things(), tmp_path / "b.parquet", OTHERS, made_by="weigh")
     with pytest.raises(ContractError, match=r"b\.parquet: contract is others/1, expected things/1"):
         read_table(tmp_path, THINGS)
 
 
-def test_a_file_of_no_contract_is_refused(tmp_path: Path) -> None:
+def test_read_table_refuses_a_file_without_a_contract(tmp_path: Path) -> None:
     pq.write_table(pa.table({"thing_id": [1]}), tmp_path / "a.parquet")
     with pytest.raises(ContractError, match="contract is none, expected things/1"):
         read_table(tmp_path, THINGS)
 
 
-def test_a_file_that_lacks_a_column_of_its_contract_is_refused(tmp_path: Path) -> None:
+def test_read_table_refuses_a_file_without_a_column_of_the_contract(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"thing_id": [1]}).replace_schema_metadata(THINGS.metadata), tmp_path / "a.parquet"
     )
@@ -232,26 +230,26 @@ def test_a_file_that_lacks_a_column_of_its_contract_is_refused(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 3, 200])
-def test_a_truncated_file_is_refused(kept_bytes: int, tmp_path: Path) -> None:
+def test_read_table_refuses_a_truncated_file(kept_bytes: int, tmp_path: Path) -> None:
     path = tmp_path / "things.parquet"
     write_table(things(), path, THINGS, made_by="weigh")
     path.write_bytes(path.read_bytes()[:kept_bytes])
-    with pytest.raises(ContractError, match="no whole Parquet file"):
+    with pytest.raises(ContractError, match="not a complete Parquet file"):
         read_table(path, THINGS)
 
 
-def test_a_missing_file_or_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_file_or_empty_folder_message_says_what_to_do(tmp_path: Path) -> None:
     for path in (tmp_path / "things.parquet", tmp_path):
         with pytest.raises(ContractError, match="materialize the asset that writes it first"):
             read_table(path, THINGS)
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_every_column_of_a_contract_says_what_it_holds(name: str) -> None:
-    assert [field.name for field in CONTRACTS[name] if len(says(field)) < 5] == []
+def test_every_column_of_a_contract_has_a_description(name: str) -> None:
+    assert [field.name for field in CONTRACTS[name] if len(description_of(field)) < 5] == []
 
 
-def test_a_file_is_told_in_the_words_of_the_contract_it_was_written_under(tmp_path: Path) -> None:
+def test_descriptions_are_those_of_the_file_s_contract(tmp_path: Path) -> None:
     path = tmp_path / "subjects.parquet"
     write_table(SUBJECTS.empty_table(), path, SUBJECTS, made_by="the test")
     assert descriptions(pq.read_schema(path))["split"] == "train, val or test, of every task"
@@ -259,8 +257,8 @@ def test_a_file_is_told_in_the_words_of_the_contract_it_was_written_under(tmp_pa
 
 
 @pytest.mark.parametrize("schema", [SUBJECTS, ENCOUNTERS, EVENTS, SEQSET, VOCAB], ids=contract_name)
-def test_columns_that_every_source_has_are_told_in_words_that_fit_every_source(schema: pa.Schema):
-    told = " ".join(descriptions(schema).values())
+def test_descriptions_of_common_columns_fit_every_source(schema: pa.Schema):
+    text = " ".join(descriptions(schema).values())
     for named_together in ("the patient or buyer", "the stay, visit or order"):
-        told = told.replace(named_together, "")
-    assert re.findall(r"hospital|patient|\bstay|admission|discharge|admitted", told) == []
+        text = text.replace(named_together, "")
+    assert re.findall(r"hospital|patient|\bstay|admission|discharge|admitted", text) == []

@@ -1,4 +1,4 @@
-"""Settings are read from NEST_… alone, and a wrong one ends in one clean line."""
+"""Tests that settings are read only from NEST_… variables, and an invalid one raises one clean line."""
 
 import re
 from pathlib import Path
@@ -13,20 +13,20 @@ from schemas.settings import Settings
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clear_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     for name in [name for name in os.environ if name.upper().startswith("NEST_")]:
         monkeypatch.delenv(name)
 
 
-def test_without_any_setting_the_input_is_synthetic_and_the_preset_the_default() -> None:
+def test_settings_default_to_synthetic_input_and_the_default_preset() -> None:
     settings = Settings()
     assert (settings.mimic_dir, settings.vocab_dir, settings.preset) == (None, None, "default")
     assert settings.rules == DataRules()
 
 
-def test_an_empty_setting_is_none_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_setting_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NEST_MIMIC_DIR", "NEST_VOCAB_DIR", "NEST_SEED", "NEST_PRESET"):
         monkeypatch.setenv(name, "")
     settings = Settings()
@@ -38,7 +38,7 @@ def test_an_empty_setting_is_none_set(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_settings_are_read_from_the_environment_and_overridden_in_code(
+def test_settings_are_read_from_the_environment_unless_given_in_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NEST_PRESET", "paper")
@@ -48,7 +48,7 @@ def test_settings_are_read_from_the_environment_and_overridden_in_code(
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_link_of_drugs_is_set_over_the_preset_and_changes_nothing_else(
+def test_med_link_overrides_only_one_rule_of_the_preset(
     preset: Literal["default", "paper"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEST_PRESET", preset)
@@ -57,7 +57,7 @@ def test_the_link_of_drugs_is_set_over_the_preset_and_changes_nothing_else(
     assert Settings().rules == DataRules(**PRESETS[preset].model_dump() | {"med_link": "pharmacy"})
 
 
-def test_the_preset_of_the_paper_fits_on_all_and_cuts_on_time() -> None:
+def test_paper_preset_fits_on_all_and_cuts_on_time() -> None:
     paper = PRESETS["paper"]
     assert (paper.fit_on, paper.min_count, paper.clock, paper.pretrain_split, paper.cse_position) == (
         "all",
@@ -73,11 +73,11 @@ def test_the_preset_of_the_paper_fits_on_all_and_cuts_on_time() -> None:
     [
         ("NEST_MIMC_DIR", "did you mean NEST_MIMIC_DIR?"),
         ("NEST_PATIENTS", "did you mean NEST_SYNTHETIC_PATIENTS?"),
-        ("NEST_XYZ", "known are NEST_DATA_DIR"),
+        ("NEST_XYZ", "the settings are NEST_DATA_DIR"),
         ("nest_presett", "did you mean NEST_PRESET?"),
     ],
 )
-def test_an_unknown_setting_is_refused_with_a_suggestion(
+def test_unknown_setting_is_refused_with_a_suggestion(
     name: str, suggestion: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, "anything")
@@ -86,7 +86,7 @@ def test_an_unknown_setting_is_refused_with_a_suggestion(
     assert "\n" not in str(caught.value)
 
 
-def test_a_databases_credentials_are_no_unknown_settings_and_in_no_settings_object(
+def test_database_credentials_are_accepted_but_not_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("NEST_DB_USER", "NEST_DB_PASSWORD", "NEST_DB_DSN"):
@@ -103,7 +103,7 @@ def test_real_input_without_crosswalks_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "pattern"),
     [
         ("NEST_PRESET", "papper", "NEST_PRESET: .*'default' or 'paper'"),
         ("NEST_PRESET", "papper", "did you mean paper?"),
@@ -114,35 +114,35 @@ def test_real_input_without_crosswalks_is_refused(monkeypatch: pytest.MonkeyPatc
         ("NEST_GSN_ATC_URL", "ftp://host/gsn.csv", "NEST_GSN_ATC_URL: .*https"),
     ],
 )
-def test_a_wrong_value_ends_in_one_line_that_names_the_setting(
-    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+def test_invalid_value_raises_one_line_that_names_the_setting(
+    name: str, value: str, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(NestError, match=said) as caught:
+    with pytest.raises(NestError, match=pattern) as caught:
         Settings()
     assert "\n" not in str(caught.value)
 
 
-def test_several_wrong_values_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_invalid_values_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEST_PRESET", "papper")
     monkeypatch.setenv("NEST_SEED", "x")
     with pytest.raises(NestError, match=r"NEST_PRESET: .*; NEST_SEED: "):
         Settings()
 
 
-def test_settings_cannot_be_changed_once_read() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(ValidationError):
         Settings().seed = 1
 
 
-def test_an_object_store_is_worked_on_in_a_folder_below_ones_own_home(
+def test_object_store_has_a_local_folder_below_the_home_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NEST_DATA_DIR", "s3://hospital/nest")
     assert Settings().data_folder.parent == Path("~/.cache/nest").expanduser().resolve()
 
 
-def test_the_first_of_several_seeds_is_the_seed_of_all_else(monkeypatch):
+def test_first_of_several_seeds_is_the_main_seed(monkeypatch):
     assert Settings().all_seeds == (42,)
     monkeypatch.setenv("NEST_SEEDS", "7, 42,123")
     assert (Settings().seed, Settings().all_seeds) == (7, (7, 42, 123))
@@ -161,10 +161,10 @@ def test_the_first_of_several_seeds_is_the_seed_of_all_else(monkeypatch):
         ({"seed": -1}, "NEST_SEED: Input should be greater than or equal to 0"),
         (
             {"pretraining_seeds": True},
-            "NEST_PRETRAINING_SEEDS pretrains once with each of NEST_SEEDS, and there is one seed alone",
+            "NEST_PRETRAINING_SEEDS pretrains once with each of NEST_SEEDS, but there is only one seed",
         ),
     ],
 )
-def test_what_is_not_a_seed_or_contradicts_the_others_is_refused(values, words):
+def test_invalid_or_contradictory_seeds_are_refused(values, words):
     with pytest.raises(NestError, match=words):
         Settings(**values)

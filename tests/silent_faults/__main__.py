@@ -1,20 +1,20 @@
-"""`python -m tests.silent_faults` writes docs/silent_faults.md from the table of faults."""
+"""Generate docs/silent_faults.md from the table of faults: `python -m tests.silent_faults`."""
 
-from tests.silent_faults.fault import Fault
+from tests.silent_faults.fault import SilentFault
 from tests.silent_faults.faults import AREAS
 from tests.support.commands import ROOT
 
 PAGE = ROOT / "docs" / "silent_faults.md"
-INTRODUCTION = """# Faults that would pass without a word, and what catches each
+INTRODUCTION = """# Silent faults and the checks that catch them
 
-Look here to learn whether a mistake you fear would be noticed, and by what. Every row is a test
-(`tests/silent_faults/`): the fault is put into the input, into what a run wrote, into the code or into a model, the
-product is run, and the check or refusal named here must speak; without the fault the same check must be silent.
-A blocking check or a refusal stops what hangs below; a warning shows yellow in the UI and stands in the run's log.
+This page shows whether a mistake would be noticed, and by which check. Each row is a test (`tests/silent_faults/`): the
+fault is put into the input, the output of a run, the code or a model; the product is run; and the named check or
+refusal must report it. Without the fault the same check must be silent. A blocking check or a refusal stops all later
+steps; a warning is yellow in the UI and is written to the run's log.
 """
 
 
-def row(fault: Fault) -> str:
+def row(fault: SilentFault) -> str:
     return f"| {fault.name} | {fault.place} | {fault.caught_by.words} |"
 
 

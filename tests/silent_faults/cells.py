@@ -1,33 +1,33 @@
-"""Faults within the cells of raw tables: quotes that hide rows, codes that are no longer whole, kinds that are lost."""
+"""Faults in the cells of raw tables: quotes that hide rows, damaged codes, missing kinds of events."""
 
 from tests.bad_inputs.damage import both, cells, packed, unpacked
 from tests.bad_inputs.texts import in_column, without_last
 from tests.bad_inputs.values import changed_in_turn, of_nine
 from tests.silent_faults.chain import of_input, up_to
-from tests.silent_faults.fault import Expectation, Fault, Refusal
+from tests.silent_faults.fault import Expectation, Refusal, SilentFault
 
 
-def refused(name: str, damage, by: str, pattern: str, **options: bool) -> Fault:
+def refused(name: str, damage, by: str, pattern: str, **options: bool) -> SilentFault:
     """Return a fault of the raw tables that an asset must refuse."""
-    return Fault(name, "input", of_input(damage), up_to(by), Refusal(by, pattern), **options)
+    return SilentFault(name, "input", of_input(damage), up_to(by), Refusal(by, pattern), **options)
 
 
 def later(text: str) -> str:
-    """Return a time so many years later that it lies in nobody's stay."""
+    """Return a time 40 years later, which is in no stay."""
     return f"{int(text[:4]) + 40}{text[4:].replace('02-29', '02-28')}"
 
 
 FAULTS = [
     refused(
         "emar: two quotes escaped by a backslash, 20 rows apart",
-        in_column("emar", "enter_provider_id", rb'"5\" needle"', rb'"5\" needle"', apart=20),
+        in_column("emar", "enter_provider_id", rb'"5\" needle"', rb'"5\" needle"', distance=20),
         "mimic_raw",
         r"emar\.csv\.gz: .* not doubled",
         is_quick=True,
     ),
     refused(
         "labevents: two cells of a lone quote, 200 rows apart, in a column nobody reads",
-        both(cells("labevents", "comments", ""), in_column("labevents", "flag", b'"', b'"', apart=200)),
+        both(cells("labevents", "comments", ""), in_column("labevents", "flag", b'"', b'"', distance=200)),
         "mimic_raw",
         r"labevents\.csv\.gz: .*whole rows",
     ),
@@ -95,7 +95,7 @@ FAULTS = [
         "more than half",
     ),
     *(
-        Fault(
+        SilentFault(
             f"{table}: rows lie in nobody's stay",
             "input",
             of_input(

@@ -1,4 +1,4 @@
-"""The product's own assets and checks on a world of synthetic patients, in this process; and what they say."""
+"""Run the product's assets and checks on synthetic patients in this process, and collect their findings."""
 
 import re
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from pipelines.synthetic.mimic.write import write_mimic
 from schemas.cohort import parse_cohort
 from schemas.errors import NestError
 from tests.bad_inputs.damage import Damage as RawDamage
-from tests.silent_faults.fault import Damage, Findings, Use, World
+from tests.silent_faults.fault import Damage, Findings, Sandbox, Use
 
 MIMIC_ASSETS = source_assets("mimic")
 
@@ -48,10 +48,13 @@ def _definitions() -> dg.Definitions:
     )
 
 
-def materialize(world: World, *assets: str, preset: str = "default") -> Findings:
-    """Materialize these assets (none: all) and run their checks, as the UI would; return all that was said."""
+def materialize(sandbox: Sandbox, *assets: str, preset: str = "default") -> Findings:
+    """Materialize some assets (none: all) and run their checks, as the UI does; return the findings."""
     workspace = Workspace(
-        data_dir=str(world.data), mimic_dir=str(world.raw), vocab_dir=str(world.raw / "vocab"), preset=preset
+        data_dir=str(sandbox.data),
+        mimic_dir=str(sandbox.raw),
+        vocab_dir=str(sandbox.raw / "vocab"),
+        preset=preset,
     )
     definitions = dg.Definitions.merge(_definitions(), dg.Definitions(resources={"workspace": workspace}))
     job = definitions.resolve_implicit_global_asset_job_def()
@@ -59,9 +62,9 @@ def materialize(world: World, *assets: str, preset: str = "default") -> Findings
     return findings_of(job.execute_in_process(asset_selection=selection, raise_on_error=False))
 
 
-def whole_chain(world: World) -> Findings:
+def whole_chain(sandbox: Sandbox) -> Findings:
     """Materialize everything from the raw tables to shards and labels."""
-    return materialize(world)
+    return materialize(sandbox)
 
 
 TABLES = [asset.key.to_user_string() for asset in MIMIC_ASSETS]
@@ -69,22 +72,22 @@ TABLES = [asset.key.to_user_string() for asset in MIMIC_ASSETS]
 
 @cache
 def up_to(asset: str) -> Use:
-    """Return a use that materializes what comes before an asset in the order of the chain, and the asset itself."""
-    return lambda world: materialize(world, *TABLES[: TABLES.index(asset) + 1])
+    """Return a use that materializes the chain of assets up to and including one asset."""
+    return lambda sandbox: materialize(sandbox, *TABLES[: TABLES.index(asset) + 1])
 
 
 @cache
 def again(*assets: str) -> Use:
-    """Return a use that materializes these assets alone, on what lies there."""
-    return lambda world: materialize(world, *assets)
+    """Return a use that materializes only these assets, on the existing files."""
+    return lambda sandbox: materialize(sandbox, *assets)
 
 
-def command(name: str, call: Callable[[World], object]) -> Use:
-    """Return a use that calls something of the product directly; its NestError is its refusal."""
+def command(name: str, call: Callable[[Sandbox], object]) -> Use:
+    """Return a use that calls a function of the product directly; its NestError counts as a refusal."""
 
-    def use(world: World) -> Findings:
+    def use(sandbox: Sandbox) -> Findings:
         try:
-            call(world)
+            call(sandbox)
         except NestError as error:
             return Findings(refusals={name: str(error)})
         return Findings()
@@ -93,8 +96,8 @@ def command(name: str, call: Callable[[World], object]) -> Use:
 
 
 def of_input(damage: RawDamage) -> Damage:
-    """Return the harm of `tests.bad_inputs.damage`, done to a world's raw tables."""
-    return lambda world: damage(world.raw)
+    """Return a damage from `tests.bad_inputs.damage` that applies to the raw tables of a sandbox."""
+    return lambda sandbox: damage(sandbox.raw)
 
 
 def findings_of(result: dg.ExecuteInProcessResult) -> Findings:

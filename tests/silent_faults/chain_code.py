@@ -1,4 +1,4 @@
-"""Faults put into the code of the chain from raw tables to shards and labels."""
+"""Faults in the code of the chain from raw tables to shards and labels."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,14 +15,14 @@ from pipelines.corpus import seqsets, tokens
 from pipelines.events import split
 from pipelines.sources.mimic import steps as mimic
 from tests.silent_faults.chain import COHORT, up_to, whole_chain
-from tests.silent_faults.fault import Check, Damage, Expectation, Fault, World
+from tests.silent_faults.fault import Check, Damage, Expectation, Sandbox, SilentFault
 
 
 def replaced(target: Any, name: str, wrap: Callable[[Any], Any]) -> Damage:
-    """Return the harm of another function in place of `target.name`, made by `wrap` from the right one."""
+    """Return a damage that replaces `target.name` by `wrap` of the correct function."""
 
     @contextmanager
-    def damage(_: World) -> Iterator[None]:
+    def damage(_: Sandbox) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(target, name, wrap(getattr(target, name)))
             yield
@@ -31,15 +31,15 @@ def replaced(target: Any, name: str, wrap: Callable[[Any], Any]) -> Damage:
 
 
 def of_sets(**columns: pl.Expr) -> Damage:
-    """Return the harm of other columns in the numbered sets."""
+    """Return a damage that changes columns of the numbered sets."""
     return replaced(
         seqsets, "number_sets", lambda right: lambda encounters: right(encounters).with_columns(**columns)
     )
 
 
-def in_set(name: str, title: str, damage: Damage, rule: str, **options: bool) -> Fault:
-    """Return a fault that a rule of the shards must catch."""
-    return Fault(
+def in_set(name: str, title: str, damage: Damage, rule: str, **options: bool) -> SilentFault:
+    """Return a fault in the code that a rule of the shards must catch."""
+    return SilentFault(
         f"{name}: {title}",
         "code",
         damage,
@@ -57,7 +57,7 @@ def other_seed(_: Any) -> Any:
 
 
 def upper_decile(_: Any) -> Any:
-    """Put a value on a cut into the decile above it."""
+    """Return a `deciles` that puts a value on a cut into the higher decile."""
 
     def deciles(items: np.ndarray, values: np.ndarray, cuts: pl.DataFrame) -> np.ndarray:
         columns = [cuts[f"cut_{k}"].to_numpy()[items] for k in range(1, 10)] if cuts.height else []
@@ -67,7 +67,7 @@ def upper_decile(_: Any) -> Any:
 
 
 def each_token_once(right: Any) -> Any:
-    """Make sets of what should be multisets."""
+    """Return a `gather_sets` that removes repeated tokens, so that multisets become sets."""
 
     def gather_sets(sets: pl.DataFrame, members: pl.DataFrame, **options: bool) -> pa.Table:
         return right(sets, members.unique(["set", "token_id"], maintain_order=True), **options)
@@ -76,7 +76,7 @@ def each_token_once(right: Any) -> Any:
 
 
 def latest_first(right: Any) -> Any:
-    """Put the members of a set in order of falling time."""
+    """Return an `order_of` that sorts the members of a set by descending time."""
 
     def order_of(keys: list[np.ndarray]) -> np.ndarray:
         return right([keys[0], -keys[1]])
@@ -96,7 +96,7 @@ def fitted_on_all(right: Any) -> Any:
 
 
 def without_last_row(right: Any) -> Any:
-    """Write all events of a kind but the last, and count it as written."""
+    """Return a `write_numbered` that omits the last event of a kind but counts it as written."""
 
     def write_numbered(events: pl.DataFrame, *place: Any, **options: Any) -> pl.DataFrame:
         right(events.head(-1), *place, **options)
@@ -106,7 +106,7 @@ def without_last_row(right: Any) -> Any:
 
 
 def everything_known(right: Any) -> Any:
-    """Select as if each prediction were made a century later."""
+    """Return a `select` that acts as if each prediction were made a century later."""
 
     def select(seqsets: Any, rule: Any, subjects: Any, encounters: Any, predict_at_us: np.ndarray) -> Any:
         return right(seqsets, rule, subjects, encounters, predict_at_us + 100 * 365 * 86_400_000_000)
@@ -114,13 +114,13 @@ def everything_known(right: Any) -> Any:
     return select
 
 
-def in_code(name: str, damage: Damage, asset: str, rule: str, *, is_quick: bool = False) -> Fault:
-    """Return a fault of the code that a rule of one asset's table must notice."""
-    return Fault(name, "code", damage, up_to(asset), Expectation(asset, rule), is_quick=is_quick)
+def in_code(name: str, damage: Damage, asset: str, rule: str, *, is_quick: bool = False) -> SilentFault:
+    """Return a fault in the code that a rule of an asset's table must catch."""
+    return SilentFault(name, "code", damage, up_to(asset), Expectation(asset, rule), is_quick=is_quick)
 
 
 FAULTS = [
-    Fault(
+    SilentFault(
         "split: another seed",
         "code",
         replaced(split, "unit_interval", other_seed),
@@ -128,7 +128,7 @@ FAULTS = [
         Check("mimic_subjects", "split_is_that_of_the_hash"),
         is_quick=True,
     ),
-    Fault(
+    SilentFault(
         "events: one row of each kind and bucket not written, yet counted",
         "code",
         replaced(mimic, "write_numbered", without_last_row),
@@ -185,7 +185,7 @@ FAULTS = [
         "mimic_vocab",
         "diagnoses_without_a_token_are_rare_together",
     ),
-    Fault(
+    SilentFault(
         "features: what came after the prediction is selected",
         "code",
         replaced(leak_guard, "select", everything_known),

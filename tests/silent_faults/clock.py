@@ -1,4 +1,4 @@
-"""Faults of the clock: what is known too early, in the code or in what a run wrote."""
+"""Faults of the clock: events available too early, in the code or in the output of a run."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from pipelines.events import clock
 from schemas.tables.events import KINDS
 from tests.silent_faults.chain import COHORT, whole_chain
 from tests.silent_faults.chain_code import in_code, replaced
-from tests.silent_faults.fault import Check, Fault
+from tests.silent_faults.fault import Check, SilentFault
 
 
 def after_the_chart_date(right: clock.Clock) -> clock.Clock:
@@ -23,7 +23,7 @@ def at_admission(right: clock.Clock) -> clock.Clock:
 
 
 def known_when_dated(right: Any) -> Any:
-    """Write the events' own time for the time they were known."""
+    """Return a `gather_sets` that writes the time of events as the time they are available."""
 
     def gather_sets(sets: pl.DataFrame, members: pl.DataFrame, **options: bool) -> Any:
         return right(sets, members.with_columns(available_at="time"), **options)
@@ -32,14 +32,14 @@ def known_when_dated(right: Any) -> Any:
 
 
 def procedures_when_dated(right: Any) -> Any:
-    """Read shards as if procedures had been known when they are dated."""
+    """Return a `read` that makes procedures available at the time they are dated."""
 
     def read(folder: Any) -> SeqSets:
-        found = right(folder)
-        is_procedure = np.asarray(found.kinds) == KINDS.index("PR")
-        known = np.where(is_procedure, found.times_us, found.available_us)
-        object.__setattr__(found, "available_us", known)
-        return found
+        sets = right(folder)
+        is_procedure = np.asarray(sets.kinds) == KINDS.index("PR")
+        available_us = np.where(is_procedure, sets.times_us, sets.available_us)
+        object.__setattr__(sets, "available_us", available_us)
+        return sets
 
     return read
 
@@ -64,7 +64,7 @@ FAULTS = [
         "mimic_seqset",
         "icd_code_is_known_from_the_end_on",
     ),
-    Fault(
+    SilentFault(
         "clock: models read a procedure as known when it is dated",
         "code",
         replaced(SeqSets, "read", procedures_when_dated),

@@ -1,7 +1,7 @@
-"""What a silent fault is: the harm done, who meets it next, and the one named check or refusal that must catch it.
+"""Define silent faults: the damage, the code that meets it next, and the check or refusal that must catch it.
 
-To add faults: write a list `FAULTS` in a file of your area beside this one, name it in `faults.py`, and write the page
-anew with `python -m tests.silent_faults`. `chain.py` has the ways to harm an input and to run what meets the fault.
+To add faults, write a list `FAULTS` in a module of your area beside this one, list the module in `faults.py`, and
+regenerate the page with `python -m tests.silent_faults`. `chain.py` has functions to damage an input and to run assets.
 """
 
 import re
@@ -15,8 +15,8 @@ Place = Literal["input", "output", "code", "model", "cohort", "surroundings"]
 
 
 @dataclass(frozen=True)
-class World:
-    """A folder with an input (`raw/hosp`, `raw/vocab`) and, where a clean run has been copied, its `data`."""
+class Sandbox:
+    """A folder with an input (`raw/hosp`, `raw/vocab`) and, if copied from a clean run, its `data`."""
 
     folder: Path
 
@@ -35,7 +35,7 @@ class World:
 
 @dataclass
 class Findings:
-    """All that a run had to say: failed rules and checks by asset, and the message of each step that refused."""
+    """The findings of a run: failed rules and checks by asset, and the message of each step that refused."""
 
     rules: set[tuple[str, str]] = field(default_factory=set)  # asset, name of the expectation
     checks: set[tuple[str, str]] = field(default_factory=set)  # asset, name of the check
@@ -44,7 +44,7 @@ class Findings:
 
 
 class Catch(Protocol):
-    """Who must notice."""
+    """The check or refusal that must catch a fault."""
 
     def notices(self, findings: Findings) -> bool: ...
 
@@ -54,7 +54,7 @@ class Catch(Protocol):
 
 @dataclass(frozen=True)
 class Expectation:
-    """A named expectation of the suite of one asset's table."""
+    """An expectation on the table of an asset."""
 
     asset: str
     rule: str
@@ -69,7 +69,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Check:
-    """A check of its own of one asset."""
+    """A check of an asset other than its expectations."""
 
     asset: str
     check: str
@@ -84,7 +84,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Oddity:
-    """A sentence among an asset's warnings (its check `nothing_odd`)."""
+    """A warning of an asset (its check `nothing_odd`)."""
 
     asset: str
     pattern: str
@@ -112,18 +112,18 @@ class Refusal:
         return f"refused by `{self.by}`"
 
 
-Damage = Callable[[World], AbstractContextManager[object] | None]
-"""Harms the files of a world, or returns a context in which the code is harmed."""
-Use = Callable[[World], Findings]
-"""Whatever meets the fault next; on an unharmed world the catch must be silent."""
+Damage = Callable[[Sandbox], AbstractContextManager[object] | None]
+"""A function that damages the files of a sandbox, or returns a context in which the code is damaged."""
+Use = Callable[[Sandbox], Findings]
+"""A function that runs the code that meets the fault; on an undamaged sandbox the catch must be silent."""
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One fault, that without its catch would change a number without a word.
+class SilentFault:
+    """One fault that would silently change a result without its catch.
 
-    `use` is run twice: on an unharmed copy, where `caught_by` must say nothing, and on a harmed one, where it must
-    speak. So a catch that is always, never or only by chance heard fails the test.
+    `use` runs twice: on an undamaged copy, where `caught_by` must be silent, and on a damaged one, where it must
+    report. So a catch that always, never or only sometimes reports fails the test.
     """
 
     name: str
@@ -131,4 +131,4 @@ class Fault:
     damage: Damage
     use: Use
     caught_by: Catch
-    is_quick: bool = field(default=False, kw_only=True)  # in the everyday sample
+    is_quick: bool = field(default=False, kw_only=True)  # part of the quick sample

@@ -1,4 +1,4 @@
-"""The table of all silent faults, by area; an area is a file of its own with a list `FAULTS`, named here once."""
+"""The table of all silent faults by area; each area is a module with a list `FAULTS`."""
 
 from tests.silent_faults import (
     cells,
@@ -13,9 +13,9 @@ from tests.silent_faults import (
     sources,
     surroundings,
 )
-from tests.silent_faults.fault import Fault
+from tests.silent_faults.fault import SilentFault
 
-AREAS: dict[str, list[Fault]] = {
+AREAS: dict[str, list[SilentFault]] = {
     "The chain's own code": chain_code.FAULTS,
     "The clock": clock.FAULTS,
     "Cells and codes": cells.FAULTS,
@@ -28,6 +28,6 @@ AREAS: dict[str, list[Fault]] = {
     "Files of a user's, and files half written": overwritten.FAULTS,
     "What cannot be": plausible.FAULTS,
 }
-"""Title on the page → its faults."""
+"""Title on the page -> its faults."""
 
 ALL = [fault for faults in AREAS.values() for fault in faults]

@@ -1,4 +1,4 @@
-"""Leaks planted into what a model sees, into the selector and into the labels: the audit names each."""
+"""Leaks planted into the features, the selector and the labels; the audit must name each."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +17,8 @@ from schemas.contract import write_table
 from schemas.tables.labels import labels_schema
 from schemas.tables.leak_audit import LeakAudit
 from schemas.tables.seqset import SEQSET
-from tests.silent_faults.fault import Check, Fault, Findings, Oddity, Use, World
-from tests.silent_faults.leaky_world import Plant, Stay, write_world
+from tests.silent_faults.fault import Check, Findings, Oddity, Sandbox, SilentFault, Use
+from tests.silent_faults.leaky_world import Plant, Stay, write_leaky_hospital
 from tests.support.factories.shards import card_anew
 
 ASSET = "mimic_mortality_leak_audit"
@@ -28,23 +28,23 @@ CLASSES = ("I", "II", "IX")
 
 @cache
 def audited(clock: str = "available_at", classes: tuple[str, ...] = ()) -> Use:
-    """Return a use that audits the made-up hospital, where none was planted into one without a leak."""
+    """Return a use that audits the synthetic hospital, creating one without a leak if there is none."""
 
-    def use(world: World) -> Findings:
-        root = world.folder / "leaky"
+    def use(sandbox: Sandbox) -> Findings:
+        root = sandbox.folder / "leaky"
         if not root.exists():
-            write_world(root, lambda stay: None, clock=clock, classes=classes)
+            write_leaky_hospital(root, lambda stay: None, clock=clock, classes=classes)
         paths = {
             "labels": root / "labels.parquet",
             "seqset": root / "seqset",
             "vocab": root / "vocab.parquet",
         }
         audit.run(**paths, out=root / "audit", seed=42, telemetry=NullTelemetry())
-        found = LeakAudit.read(root / "audit" / "leak_audit.json")
-        checks = {"future_changes_nothing": found.failures, "no_leak_suspected": found.warnings}
+        report = LeakAudit.read(root / "audit" / "leak_audit.json")
+        checks = {"future_changes_nothing": report.failures, "no_leak_suspected": report.warnings}
         return Findings(
             checks={(ASSET, name) for name, sentences in checks.items() if sentences},
-            oddities={ASSET: "\n".join(found.warnings)},
+            oddities={ASSET: "\n".join(report.warnings)},
         )
 
     return use
@@ -58,19 +58,19 @@ def planted(
     clock: str = "available_at",
     classes: tuple[str, ...] = (),
     **options: bool,
-) -> Fault:
-    """Return a leak in what is seen of each stay; the audit's warning must name it."""
+) -> SilentFault:
+    """Return a fault with a leak in the features of each stay, which a warning of the audit must name."""
 
-    def damage(world: World) -> None:
-        write_world(world.folder / "leaky", plant, clock=clock, classes=classes)
+    def damage(sandbox: Sandbox) -> None:
+        write_leaky_hospital(sandbox.folder / "leaky", plant, clock=clock, classes=classes)
 
-    return Fault(
+    return SilentFault(
         f"leak: {name}", "output", damage, audited(clock, classes), Oddity(ASSET, pattern), **options
     )
 
 
 def code(token: str, *, of_dead: float, of_others: float = 0.0, hour: float = 1.0) -> Plant:
-    """Plant a token into a share of the stays of those who die, and of the others."""
+    """Return a plant that adds a token to a share of the stays with the outcome, and of the others."""
 
     def plant(stay: Stay) -> None:
         if stay.rng.random() < (of_dead if stay.label is True else of_others):
@@ -79,7 +79,7 @@ def code(token: str, *, of_dead: float, of_others: float = 0.0, hour: float = 1.
     return plant
 
 
-def told_by_all(stay: Stay) -> None:
+def label_token(stay: Stay) -> None:
     stay.add("ITEM:YES" if stay.label is True else "DX:I10")
 
 
@@ -99,12 +99,14 @@ def order(stay: Stay) -> None:
 
 def early_hour(stay: Stay) -> None:
     shift = min(hour for _, hour, _ in stay.events) + (2.0 if stay.label is True else 0.0)
-    stay.events = [(token, hour - shift, known - shift) for token, hour, known in stay.events]
+    stay.events = [
+        (token, hour - shift, available_hour - shift) for token, hour, available_hour in stay.events
+    ]
 
 
 def in_history(stay: Stay) -> None:
     if stay.label is True and stay.rng.random() < 0.6:
-        stay.before.append(("LAB:9_Q1", 2.0, 2.0))
+        stay.prior_events.append(("LAB:9_Q1", 2.0, 2.0))
 
 
 def waiting(stay: Stay) -> None:
@@ -113,7 +115,7 @@ def waiting(stay: Stay) -> None:
 
 def stored_late(stay: Stay) -> None:
     if stay.label is True and stay.rng.random() < 0.6:
-        stay.add("LAB:9_Q1", 20.0, known=60.0)
+        stay.add("LAB:9_Q1", 20.0, available_hour=60.0)
 
 
 def of_its_class(stay: Stay) -> None:
@@ -130,7 +132,7 @@ def died_already(stay: Stay) -> None:
 
 
 @contextmanager
-def selector_looks_ahead(_: World) -> Iterator[None]:
+def selector_looks_ahead(_: Sandbox) -> Iterator[None]:
     right = history.select
 
     def select(seqsets: Any, rule: Any, subject: Any, encounter: Any, predict_at_us: np.ndarray) -> Any:
@@ -141,38 +143,38 @@ def selector_looks_ahead(_: World) -> Iterator[None]:
         yield
 
 
-def later_stay_first(world: World) -> None:
-    """Number a stay that begins after the index stay before it."""
-    write_world(world.folder / "leaky", lambda stay: None)
-    file = next((world.folder / "leaky" / "seqset").glob("*.parquet"))
+def later_stay_first(sandbox: Sandbox) -> None:
+    """Number a stay that starts after the index stay before the index stay."""
+    write_leaky_hospital(sandbox.folder / "leaky", lambda stay: None)
+    file = next((sandbox.folder / "leaky" / "seqset").glob("*.parquet"))
     table = pq.read_table(file)
     start = table["start"].cast(pa.int64()).to_numpy().copy()
     start[::2] += 300 * 86_400_000_000
-    changed = table.set_column(
+    later_table = table.set_column(
         table.column_names.index("start"), "start", pa.array(start).cast(pa.timestamp("us"))
     )
-    write_table(changed, file, SEQSET, made_by="test")
+    write_table(later_table, file, SEQSET, made_by="test")
     card_anew(file)
 
 
-def label_rows(world: World, change: Any) -> None:
-    write_world(world.folder / "leaky", lambda stay: None)
-    file = world.folder / "leaky" / "labels.parquet"
+def label_rows(sandbox: Sandbox, change: Any) -> None:
+    write_leaky_hospital(sandbox.folder / "leaky", lambda stay: None)
+    file = sandbox.folder / "leaky" / "labels.parquet"
     table = pq.read_table(file)
     task = table.schema.metadata[b"task"].decode()
     write_table(change(table), file, labels_schema("bool"), made_by="test", metadata={"task": task})
 
 
 def in_two_splits(table: pa.Table) -> pa.Table:
-    """Give the stays before the index stays labels too, in another split."""
-    other = table.set_column(1, "index_encounter", pa.array(np.arange(0, 2 * len(table), 2)))
-    start = other["index_start"].cast(pa.int64()).to_numpy() - 100 * 86_400_000_000
+    """Also label the stays before the index stays, in another split."""
+    earlier_stays = table.set_column(1, "index_encounter", pa.array(np.arange(0, 2 * len(table), 2)))
+    start = earlier_stays["index_start"].cast(pa.int64()).to_numpy() - 100 * 86_400_000_000
     for name, shift in (("index_start", 0), ("predict_at", 86_400_000_000)):
         times = pa.array(start + shift).cast(pa.timestamp("us"))
-        other = other.set_column(other.column_names.index(name), name, times)
-    split = pa.array(["test"] * len(other))
-    other = other.set_column(other.column_names.index("split"), "split", split)
-    return pa.concat_tables([table, other], promote_options="permissive")
+        earlier_stays = earlier_stays.set_column(earlier_stays.column_names.index(name), name, times)
+    split = pa.array(["test"] * len(earlier_stays))
+    earlier_stays = earlier_stays.set_column(earlier_stays.column_names.index("split"), "split", split)
+    return pa.concat_tables([table, earlier_stays], promote_options="permissive")
 
 
 def twice(table: pa.Table) -> pa.Table:
@@ -211,7 +213,7 @@ FAULTS = [
         code("MED:N02AA01", of_dead=0.5, hour=0.0),
         "MED:N02AA01 in the index stay",
     ),
-    planted("the label itself, as a token", told_by_all, "ITEM:YES in the index stay"),
+    planted("the label itself, as a token", label_token, "ITEM:YES in the index stay"),
     planted("no drug written for those who die", no_drugs, "Number of MED events"),
     planted("more events of those who die", many_events, "Number of events in the index stay"),
     planted("order of the events", order, "PR:0DTJ4ZZ comes first"),
@@ -228,16 +230,18 @@ FAULTS = [
         "procedure that stands for a class", of_its_class, r"PR:0DTJ4ZZ in the index stay", classes=CLASSES
     ),
     planted("dead by the prediction and kept", died_already, "The outcome had come"),
-    Fault("leak: selector looks half a day ahead", "code", selector_looks_ahead, audited(), FUTURE),
-    Fault("leak: later stay numbered before the index stay", "output", later_stay_first, audited(), FUTURE),
-    Fault(
+    SilentFault("leak: selector looks half a day ahead", "code", selector_looks_ahead, audited(), FUTURE),
+    SilentFault(
+        "leak: later stay numbered before the index stay", "output", later_stay_first, audited(), FUTURE
+    ),
+    SilentFault(
         "leak: patients trained on are tested on by another stay",
         "model",
         partial(label_rows, change=in_two_splits),
         audited(),
         FUTURE,
     ),
-    Fault(
+    SilentFault(
         "leak: stays that are predicted twice", "output", partial(label_rows, change=twice), audited(), FUTURE
     ),
 ]

@@ -1,4 +1,4 @@
-"""A made-up hospital whose outcome goes a little with one value, and leaks planted into what is seen."""
+"""A synthetic hospital whose outcome depends weakly on one value, with leaks planted into the features."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,28 +28,28 @@ TOKENS = (*SPECIALS, *WORDS)
 
 @dataclass
 class Stay:
-    """The index stay of one patient, who had another before it; predicted a day after its start, of five."""
+    """The index stay of a patient with one earlier stay; it lasts five days, the prediction is after one day."""
 
     subject: int
     start: int  # µs
     label: object
     rng: np.random.Generator
-    events: list[tuple[str, float, float]] = field(default_factory=list)  # token, hour, hour it was known
-    before: list[tuple[str, float, float]] = field(default_factory=list)  # of the stay before
+    events: list[tuple[str, float, float]] = field(default_factory=list)  # token, hour, hour of availability
+    prior_events: list[tuple[str, float, float]] = field(default_factory=list)  # events of the earlier stay
     days_since_prior: float = 100.0
     is_early: bool = False  # the outcome comes before the prediction
 
-    def add(self, token: str, hour: float = 1.0, known: float | None = None) -> None:
-        self.events.append((token, hour, hour if known is None else known))
+    def add(self, token: str, hour: float = 1.0, available_hour: float | None = None) -> None:
+        self.events.append((token, hour, hour if available_hour is None else available_hour))
 
 
 Plant = Callable[[Stay], None]
 
 
-def write_world(
+def write_leaky_hospital(
     root: Path, plant: Plant, *, classes: tuple[str, ...] = (), clock: str = "available_at"
 ) -> None:
-    """Write shards, vocabulary, labels and the lock of a cohort, with a leak planted into each stay."""
+    """Write shards, vocabulary, labels and lock file of a cohort, with a leak planted into each stay."""
     rng = np.random.default_rng(5)
     stays = [_stay(subject, rng, classes) for subject in range(PATIENTS)]
     for stay in stays:
@@ -61,10 +61,10 @@ def write_world(
 
 
 def _stay(subject: int, rng: np.random.Generator, classes: tuple[str, ...]) -> Stay:
-    """Draw a stay of a day's events, whose values of item 1 lie a little higher with the outcome."""
+    """Draw a stay with a day of events; values of item 1 are slightly higher with the outcome."""
     label = rng.choice(classes) if classes else bool(rng.random() < PREVALENCE)
     stay = Stay(subject, 200 * DAY_US, label, rng)
-    for events in (stay.events, stay.before):
+    for events in (stay.events, stay.prior_events):
         for item in (1, 2, 3):
             for _ in range(rng.integers(1, 4)):
                 shift = 2 * (label is True) if item == 1 and events is stay.events else 0
@@ -74,7 +74,7 @@ def _stay(subject: int, rng: np.random.Generator, classes: tuple[str, ...]) -> S
         for _ in range(rng.integers(1, 5)):
             hour = float(rng.uniform(0, 23))
             events.append((f"MED:A0{rng.integers(6)}", hour, hour))
-    stay.before.append(("DX:I10", 0.0, 72.0))
+    stay.prior_events.append(("DX:I10", 0.0, 72.0))
     stay.add("LAB:2_Q5", 30.0)  # after the prediction
     return stay
 
@@ -82,17 +82,19 @@ def _stay(subject: int, rng: np.random.Generator, classes: tuple[str, ...]) -> S
 def _rows(stay: Stay) -> list[dict]:
     prior = stay.start - int(stay.days_since_prior * DAY_US)
     rows = []
-    for index, (start, events) in enumerate(((prior, stay.before), (stay.start, stay.events))):
-        ordered = sorted(events, key=lambda event: event[1])
-        told = [
+    for index, (start, events) in enumerate(((prior, stay.prior_events), (stay.start, stay.events))):
+        in_order = sorted(events, key=lambda event: event[1])
+        members = [
             (
                 TOKENS.index(token),
                 KINDS.index(token.partition(":")[0]),
-                *(start + int(h * HOUR_US) for h in (hour, known)),
+                *(start + int(h * HOUR_US) for h in (hour, available_hour)),
             )
-            for token, hour, known in ordered
+            for token, hour, available_hour in in_order
         ]
-        row = set_row(stay.subject, index, 2 * stay.subject + index, start, told, end_us=start + 5 * DAY_US)
+        row = set_row(
+            stay.subject, index, 2 * stay.subject + index, start, members, end_us=start + 5 * DAY_US
+        )
         rows.append(
             row
             | {

@@ -1,11 +1,11 @@
-"""Faults that break no contract: times, values, sexes, stays and rows that cannot be what they say they are."""
+"""Faults that violate no contract: implausible times, values, sexes, stays and rows."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from tests.bad_inputs.damage import Damage, Row, both, cells, rows
 from tests.silent_faults.chain import of_input, up_to
-from tests.silent_faults.fault import Expectation, Fault
+from tests.silent_faults.fault import Expectation, SilentFault
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 YEAR = 365 * DAY
@@ -37,39 +37,42 @@ def labs(by: timedelta) -> Damage:
 
 
 def twice(table: str, *numbers: str) -> Damage:
-    """Append every row once more, its numbers like nobody else's."""
+    """Return a damage that appends a copy of every row under new numbers."""
 
-    def change(found: list[Row]) -> list[Row]:
-        return [*found, *({**row, **{name: f"7{row[name].zfill(17)}" for name in numbers}} for row in found)]
+    def change(records: list[Row]) -> list[Row]:
+        return [
+            *records,
+            *({**row, **{name: f"7{row[name].zfill(17)}" for name in numbers}} for row in records),
+        ]
 
     return rows(table, change)
 
 
 def first_half(table: str) -> Damage:
-    def change(found: list[Row]) -> list[Row]:
-        in_order = sorted(found, key=lambda row: int(row["subject_id"]))
+    def change(records: list[Row]) -> list[Row]:
+        in_order = sorted(records, key=lambda row: int(row["subject_id"]))
         return in_order[: len(in_order) // 2]
 
     return rows(table, change)
 
 
 def creatinine_in_umol(of: Callable[[Row], bool]) -> Damage:
-    def change(found: list[Row]) -> list[Row]:
-        for row in found:
+    def change(records: list[Row]) -> list[Row]:
+        for row in records:
             if row["itemid"] == CREATININE and row["valuenum"] and of(row):
                 row["valuenum"] = str(float(row["valuenum"]) * UMOL_PER_MG_DL)
-        return found
+        return records
 
     return rows("labevents", change)
 
 
-def of_events(name: str, damage: Damage, rule: str, *, is_quick: bool = False) -> Fault:
-    caught = Expectation("mimic_events", rule)
-    return Fault(name, "input", of_input(damage), up_to("mimic_events"), caught, is_quick=is_quick)
+def of_events(name: str, damage: Damage, rule: str, *, is_quick: bool = False) -> SilentFault:
+    expectation = Expectation("mimic_events", rule)
+    return SilentFault(name, "input", of_input(damage), up_to("mimic_events"), expectation, is_quick=is_quick)
 
 
-def of_stays(name: str, damage: Damage, rule: str) -> Fault:
-    return Fault(
+def of_stays(name: str, damage: Damage, rule: str) -> SilentFault:
+    return SilentFault(
         name, "input", of_input(damage), up_to("mimic_encounters"), Expectation("mimic_encounters", rule)
     )
 

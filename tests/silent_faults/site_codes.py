@@ -1,4 +1,4 @@
-"""Damaged codes in what a site hands over: a CDM's tables, and a MEDS dataset of anyone's."""
+"""Damaged codes in the input of a site: tables of a CDM, and a MEDS dataset."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.inputs.pcornet import write_crosswalks
 from pipelines.synthetic.pcornet.write import write_pcornet
-from tests.silent_faults.fault import Catch, Damage, Fault, Findings, Refusal, World
+from tests.silent_faults.fault import Catch, Damage, Findings, Refusal, Sandbox, SilentFault
 from tests.silent_faults.sources import SMALL, up_to
 from tests.support.omop_tables import omop_dataset
 
@@ -16,9 +16,9 @@ CHILDREN, SALT = SMALL["synthetic_children"], "a salt of this table of faults"
 Change = Callable[[pl.Expr], pl.Expr]
 
 
-def cdm_of(world: World) -> Path:
-    """Return a folder with a site's CDM and its crosswalks, made where it is not there."""
-    folder = world.folder / "cdm"
+def cdm_of(sandbox: Sandbox) -> Path:
+    """Return a folder with a site's CDM and crosswalks, creating it if needed."""
+    folder = sandbox.folder / "cdm"
     if not folder.exists():
         write_pcornet(folder, children=CHILDREN, seed=3)
         write_crosswalks(folder / "vocab")
@@ -26,17 +26,17 @@ def cdm_of(world: World) -> Path:
 
 
 def in_cdm(table: str, column: str, change: Change) -> Damage:
-    """Return the harm of other values in a column of a CDM's table."""
+    """Return a damage that changes the values in a column of a CDM table."""
 
-    def damage(world: World) -> None:
-        file = cdm_of(world) / f"{table.lower()}.parquet"
+    def damage(sandbox: Sandbox) -> None:
+        file = cdm_of(sandbox) / f"{table.lower()}.parquet"
         pl.read_parquet(file).with_columns(change(pl.col(column)).alias(column)).write_parquet(file)
 
     return damage
 
 
 def of_nine(change: Change, *, prefix: str) -> Change:
-    """Return a change of the codes of digits that the type beside them calls ICD-9."""
+    """Return a change that applies only to numeric codes whose type column says ICD-9."""
     is_nine = (pl.col(f"{prefix}_TYPE").str.strip_chars().str.zfill(2) == "09") & pl.col(prefix).str.contains(
         r"^[\d.]+\s*$"
     )
@@ -47,34 +47,34 @@ def without_dot(code: pl.Expr) -> pl.Expr:
     return code.str.replace_all(r"[.\s]", "")
 
 
-def read_cdm(world: World) -> Findings:
-    folder = cdm_of(world)
+def read_cdm(sandbox: Sandbox) -> Findings:
+    folder = cdm_of(sandbox)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEST_SITE_SALT", SALT)
-        return up_to("pcornet", "events")(world, pcornet_dir=str(folder), vocab_dir=str(folder / "vocab"))
+        return up_to("pcornet", "events")(sandbox, pcornet_dir=str(folder), vocab_dir=str(folder / "vocab"))
 
 
-def meds_of(world: World) -> Path:
-    """Return a MEDS dataset with codes of ICD, made where it is not there."""
-    folder = world.folder / "omop"
+def meds_of(sandbox: Sandbox) -> Path:
+    """Return the folder of a MEDS dataset with ICD codes, creating it if needed."""
+    folder = sandbox.folder / "omop"
     return folder if folder.exists() else omop_dataset(folder, "meds_etl")
 
 
 def in_meds(old: str, new: str) -> Damage:
-    """Return the harm of another spelling of some codes."""
+    """Return a damage that spells some codes differently."""
 
-    def damage(world: World) -> None:
-        omop_dataset(world.folder / "omop", "meds_etl", **{old: new})
+    def damage(sandbox: Sandbox) -> None:
+        omop_dataset(sandbox.folder / "omop", "meds_etl", **{old: new})
 
     return damage
 
 
-def read_meds(world: World) -> Findings:
-    return up_to("meds", "events")(world, meds_dir=str(meds_of(world)))
+def read_meds(sandbox: Sandbox) -> Findings:
+    return up_to("meds", "events")(sandbox, meds_dir=str(meds_of(sandbox)))
 
 
-def cdm(name: str, table: str, column: str, change: Change, says: str) -> Fault:
-    return Fault(
+def cdm(name: str, table: str, column: str, change: Change, says: str) -> SilentFault:
+    return SilentFault(
         f"PCORnet {table}: {name}",
         "input",
         in_cdm(table, column, change),
@@ -83,8 +83,8 @@ def cdm(name: str, table: str, column: str, change: Change, says: str) -> Fault:
     )
 
 
-def meds(name: str, old: str, new: str, caught_by: Catch) -> Fault:
-    return Fault(f"MEDS: {name}", "input", in_meds(old, new), read_meds, caught_by)
+def meds(name: str, old: str, new: str, caught_by: Catch) -> SilentFault:
+    return SilentFault(f"MEDS: {name}", "input", in_meds(old, new), read_meds, caught_by)
 
 
 FAULTS = [

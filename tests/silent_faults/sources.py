@@ -1,4 +1,4 @@
-"""Faults in the other sources: a CDM's clock, a shop's targets, a MEDS dataset that was OMOP."""
+"""Faults in the other sources: the clock of a CDM, the targets of a shop, a MEDS dataset made from OMOP."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from pipelines.sources.pcornet import events as pcornet_events
 from schemas.expectations import BASKET_SUITES, MEDS_SUITES, PCORNET_SUITES
 from tests.silent_faults.chain import findings_of
 from tests.silent_faults.chain_code import replaced
-from tests.silent_faults.fault import Expectation, Fault, Findings, Use, World
+from tests.silent_faults.fault import Expectation, Findings, Sandbox, SilentFault, Use
 from tests.support.omop_tables import omop_dataset
 
 INSTACART_ASSETS = source_assets("instacart")
@@ -33,11 +33,11 @@ SMALL = {"synthetic_users": 100, "synthetic_children": 200}
 def materialize(
     assets: Sequence[dg.AssetsDefinition],
     checks: Sequence[dg.AssetChecksDefinition],
-    world: World,
+    sandbox: Sandbox,
     **options: Any,
 ) -> Findings:
-    """Materialize a source's assets and run their checks, on a small synthetic input."""
-    workspace = Workspace(data_dir=str(world.data), **SMALL, **options)
+    """Materialize the assets of a source on a small synthetic input and run their checks."""
+    workspace = Workspace(data_dir=str(sandbox.data), **SMALL, **options)
     definitions = dg.Definitions(assets=assets, asset_checks=checks, resources={"workspace": workspace})
     job = definitions.resolve_implicit_global_asset_job_def()
     return findings_of(job.execute_in_process(raise_on_error=False))
@@ -45,13 +45,13 @@ def materialize(
 
 @cache
 def up_to(source: str, table: str, preset: str = "default") -> Use:
-    """Return a use that materializes a source up to one of its tables, and runs the checks on them."""
+    """Return a use that materializes a source up to one of its tables and runs the checks."""
     assets, suites = SOURCES[source]
     keys = [asset.key.to_user_string() for asset in assets]
     chain = list(assets[: keys.index(f"{source}_{table}") + 1])
-    made = {name: suites[name] for name in suites if f"{source}_{name}" in keys[: len(chain)]}
-    return lambda world, **options: materialize(
-        chain, source_checks(source, made), world, **{"preset": preset, **options}
+    table_suites = {name: suites[name] for name in suites if f"{source}_{name}" in keys[: len(chain)]}
+    return lambda sandbox, **options: materialize(
+        chain, source_checks(source, table_suites), sandbox, **{"preset": preset, **options}
     )
 
 
@@ -63,20 +63,20 @@ SOURCES: Mapping[str, tuple[Sequence[dg.AssetsDefinition], Mapping[str, Any]]] =
 
 
 @cache
-def of_omop(table: str, **other: str) -> Use:
-    """Return a use that reads a dataset as meds_etl writes it, in which some codes may begin `other`wise."""
+def of_omop(table: str, **prefixes: str) -> Use:
+    """Return a use that reads a dataset in the form of meds_etl, with other `prefixes` for some codes."""
     read = up_to("meds", table)
 
-    def use(world: World) -> Findings:
-        folder = omop_dataset(world.folder / "omop", "meds_etl", **other)
-        return read(world, meds_dir=str(folder), preset="default")
+    def use(sandbox: Sandbox) -> Findings:
+        folder = omop_dataset(sandbox.folder / "omop", "meds_etl", **prefixes)
+        return read(sandbox, meds_dir=str(folder), preset="default")
 
     return use
 
 
 @contextmanager
-def as_items(_: World) -> Iterator[None]:
-    """Know no code of a diagnosis."""
+def as_items(_: Sandbox) -> Iterator[None]:
+    """Remove all codes of diagnoses from the known ones."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("CODE_PATTERNS", "WHOLE_CODE_PATTERNS"):
             patch.setattr(codes, name, tuple(row for row in getattr(codes, name) if row[1] != "DX"))
@@ -84,12 +84,12 @@ def as_items(_: World) -> Iterator[None]:
 
 
 def without_ends(right: Any) -> Any:
-    """Read as if no row said until when it lasted."""
+    """Return a function that reads rows as if they had no end."""
     return lambda rows, **options: right(rows.with_columns(end=pl.lit(None, pl.Datetime("us"))), **options)
 
 
 def of_its_day(right: Callable[[str], pl.Expr]) -> Callable[[str], pl.Expr]:
-    """Let a procedure be known by the end of its day, as a measurement is."""
+    """Return a function that makes procedures available at the end of their day, like measurements."""
     return lambda kind: right("VIT" if kind == "PR" else kind)
 
 
@@ -98,7 +98,7 @@ def nothing(_: Any) -> Any:
 
 
 FAULTS = [
-    Fault(
+    SilentFault(
         "PCORnet: a procedure known by the end of its day, its stay going on",
         "code",
         replaced(pcornet_events, "_available", of_its_day),
@@ -106,7 +106,7 @@ FAULTS = [
         Expectation("pcornet_events", "procedure_code_is_known_from_the_end_on"),
     ),
     *(
-        Fault(
+        SilentFault(
             f"Instacart: the orders asked for are fitted on, preset {preset}",
             "code",
             replaced(instacart_corpus, "last_visible_orders", nothing),
@@ -115,42 +115,42 @@ FAULTS = [
         )
         for preset in ("default", "paper")
     ),
-    Fault(
+    SilentFault(
         "MEDS from OMOP: conditions and SNOMED codes are items",
         "code",
         as_items,
         of_omop("events"),
         Expectation("meds_events", "diagnosis_is_found_for_most_subjects"),
     ),
-    Fault(
+    SilentFault(
         "MEDS from OMOP: sex as it is spelt there is not known",
         "code",
         replaced(meds, "SEXES", lambda _: {"FEMALE": "F", "MALE": "M"}),
         of_omop("subjects"),
         Expectation("meds_subjects", "sex_is_found_for_most_subjects"),
     ),
-    Fault(
+    SilentFault(
         "MEDS from OMOP: the ends of visits are lost",
         "code",
         replaced(meds, "encounters", without_ends),
         of_omop("encounters"),
         Expectation("meds_encounters", "end_is_said_for_most_encounters"),
     ),
-    Fault(
+    SilentFault(
         "MEDS from OMOP: a visit is known by its rows alone",
         "code",
         replaced(codes, "VISIT", lambda _: ("NO_SUCH_CODE",)),
         of_omop("encounters"),
         Expectation("meds_encounters", "end_is_said_for_most_encounters"),
     ),
-    Fault(
+    SilentFault(
         "MEDS from OMOP: a diagnosis known when it is dated",
         "code",
         replaced(clock, "CODED_AT_THE_END", lambda _: ("PR",)),
         of_omop("events"),
         Expectation("meds_events", "diagnosis_is_known_from_the_end_on"),
     ),
-    Fault(
+    SilentFault(
         "MEDS from OMOP: a procedure's code known when it is dated",
         "code",
         replaced(clock, "CODED_AT_THE_END", lambda _: ("DX",)),

@@ -1,4 +1,4 @@
-"""Faults of a model's folder, of who else is running, of whose code runs, and of what comes over the net."""
+"""Faults of a model folder, of concurrent runs, of the code that runs, and of downloads and connections."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from schemas.errors import NestError
 from schemas.io.hashing import file_sha256
 from schemas.io.seal import sealed, unsealed
 from tests.silent_faults.chain import command
-from tests.silent_faults.fault import Damage, Fault, Refusal, World
+from tests.silent_faults.fault import Damage, Refusal, Sandbox, SilentFault
 from tests.support.commands import ROOT, copy_checkout
 from tests.support.loopback_server import serving
 from tests.support.writers import another_writer
@@ -35,28 +35,28 @@ from tests.support.writers import another_writer
 CONFIG = ModelConfig(20, d_model=16, heads=2, d_ff=8, layers=1)
 
 
-def vocab_sha256(world: World) -> str:
-    return SeqSets.read(world.mimic / "seqset").vocab_sha256
+def vocab_sha256(sandbox: Sandbox) -> str:
+    return SeqSets.read(sandbox.mimic / "seqset").vocab_sha256
 
 
-def model_of(world: World) -> Path:
-    """Return the folder of a small model that reads the world's shards, written if it is not there."""
-    folder = world.folder / "model"
+def model_of(sandbox: Sandbox) -> Path:
+    """Return the folder of a small model for the sandbox's shards, creating it if needed."""
+    folder = sandbox.folder / "model"
     if not folder.exists():
-        card = checkpoint.ModelCard(CONFIG, vocab_sha256(world), {})
+        card = checkpoint.ModelCard(CONFIG, vocab_sha256(sandbox), {})
         checkpoint.save(folder, NestModel(CONFIG).state_dict(), card, "# a model\n")
     return folder
 
 
 def changed_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
-    """Return the harm of other weights under a hash that is right."""
+    """Return a damage that changes weights and updates their hash."""
 
-    def damage(world: World) -> None:
-        file = model_of(world) / "model.safetensors"
+    def damage(sandbox: Sandbox) -> None:
+        file = model_of(sandbox) / "model.safetensors"
         tensors = load_file(file)
         change(tensors)
         save_file(tensors, file)
-        change_config(world, weights_sha256=sha256_of(file))
+        change_config(sandbox, weights_sha256=sha256_of(file))
 
     return damage
 
@@ -65,76 +65,76 @@ def half(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
-def change_config(world: World, **values: object) -> None:
-    path = model_of(world) / "config.json"
+def change_config(sandbox: Sandbox, **values: object) -> None:
+    path = model_of(sandbox) / "config.json"
     path.write_text(sealed(json.dumps(json.loads(unsealed(path.read_text())) | values, indent=2)))
 
 
 def changed_shape(**values: object) -> Damage:
-    return lambda world: change_config(
-        world, model=json.loads((model_of(world) / "config.json").read_text())["model"] | values
+    return lambda sandbox: change_config(
+        sandbox, model=json.loads((model_of(sandbox) / "config.json").read_text())["model"] | values
     )
 
 
 load_model = command(
     "nest_model",
-    lambda world: checkpoint.load_pretrained(model_of(world), vocab_sha256=vocab_sha256(world)),
+    lambda sandbox: checkpoint.load_pretrained(model_of(sandbox), vocab_sha256=vocab_sha256(sandbox)),
 )
 
 
-def checkout_of(world: World) -> Path:
-    """Return a second checkout, copied if it is not there."""
-    place = world.folder / "checkout"
+def checkout_of(sandbox: Sandbox) -> Path:
+    """Return a second checkout, copying it if needed."""
+    place = sandbox.folder / "checkout"
     if not place.exists():
         copy_checkout(place)
     return place
 
 
-def load_definitions(world: World) -> None:
-    """Load what Dagster does, in the second checkout.
+def load_definitions(sandbox: Sandbox) -> None:
+    """Load the Dagster definitions in the second checkout.
 
     Raises:
-        NestError: what the process said where it ended otherwise than well.
+        NestError: the process failed; the message is its error output.
     """
-    place = checkout_of(world)
-    other = place / "other"  # the damage says whose code is to be found first
-    code = other.read_text() if other.exists() else str(place)
-    finished = subprocess.run(
+    place = checkout_of(sandbox)
+    override = place / "other"  # written by the damage: the checkout whose code is found first
+    code = override.read_text() if override.exists() else str(place)
+    process = subprocess.run(
         [sys.executable, "-P", "-c", "from assets.definitions import defs; defs()"],
         cwd=place, env=os.environ | {"PYTHONPATH": code}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    if finished.returncode:
-        raise NestError(finished.stderr)
+    if process.returncode:
+        raise NestError(process.stderr)
 
 
-def find_other_code(world: World) -> None:
-    (checkout_of(world) / "other").write_text(str(ROOT))
+def find_other_code(sandbox: Sandbox) -> None:
+    (checkout_of(sandbox) / "other").write_text(str(ROOT))
 
 
-def start_run(world: World) -> None:
-    """Add the record of a run as a command does, in a history of its own.
+def start_run(sandbox: Sandbox) -> None:
+    """Create a run as a command does, in a separate history.
 
     Raises:
-        NestError: it is refused.
+        NestError: the run is refused.
     """
 
     @dg.op
     def write(workspace: Workspace) -> None:
         pass
 
-    @dg.job(resource_defs={"workspace": Workspace(data_dir=str(world.data))})
+    @dg.job(resource_defs={"workspace": Workspace(data_dir=str(sandbox.data))})
     def chain() -> None:
         write()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGSTER_NEST_STORAGE", str(world.folder / "history"))
+        patch.setenv("DAGSTER_NEST_STORAGE", str(sandbox.folder / "history"))
         with dg.DagsterInstance.from_config(str(ROOT)) as instance:
             instance.create_run_for_job(chain)
 
 
-def site_of(world: World) -> Path:
-    """Return what a server lays out as PhysioNet does, written if it is not there."""
-    place = world.folder / "site"
+def site_of(sandbox: Sandbox) -> Path:
+    """Return a folder laid out like PhysioNet's, creating it if needed."""
+    place = sandbox.folder / "site"
     if not place.exists():
         (place / "hosp").mkdir(parents=True)
         names = (LICENSE, *TABLE_FILES.values())
@@ -144,26 +144,26 @@ def site_of(world: World) -> Path:
     return place
 
 
-def fetch(world: World) -> None:
-    place = site_of(world)
+def fetch(sandbox: Sandbox) -> None:
+    place = site_of(sandbox)
     files = {f"/demo/{path.relative_to(place)}": path.read_bytes() for path in place.rglob("*.*")}
     with serving(files=files) as site, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
-        fetch_mimic_demo(f"{site.url}/demo/", world.folder / "fetched")
+        fetch_mimic_demo(f"{site.url}/demo/", sandbox.folder / "fetched")
 
 
-def replace_fetched(world: World) -> None:
-    (site_of(world) / TABLE_FILES["emar"]).write_bytes(b"another version")
+def replace_fetched(sandbox: Sandbox) -> None:
+    (site_of(sandbox) / TABLE_FILES["emar"]).write_bytes(b"another version")
 
 
 @contextmanager
-def another_host(_: World) -> Iterator[None]:
+def another_host(_: Sandbox) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PGHOSTADDR", "192.0.2.1")
         yield
 
 
-def reach_database(_: World) -> None:
+def reach_database(_: Sandbox) -> None:
     access = Access("user", "password", "postgresql://localhost/cdm?sslmode=prefer")
     postgres_address(access, allow_plaintext=False)
 
@@ -172,7 +172,7 @@ load_code = command("assets.definitions", load_definitions)
 begin_run = command("dagster job execute", start_run)
 fetch_demo = command("fetch_mimic_demo", fetch)
 extract = command("extract", reach_database)
-model_fault = partial(Fault, place="model", use=load_model, is_quick=True)
+model_fault = partial(SilentFault, place="model", use=load_model, is_quick=True)
 
 FAULTS = [
     model_fault(
@@ -202,25 +202,25 @@ FAULTS = [
     ),
     model_fault(
         name="a model that reads another vocabulary than the shards",
-        damage=lambda world: change_config(world, vocab_sha256="b" * 64),
+        damage=lambda sandbox: change_config(sandbox, vocab_sha256="b" * 64),
         caught_by=Refusal("nest_model", "the model reads another vocabulary"),
     ),
-    Fault(
+    SilentFault(
         "the code of another checkout, found first in this one",
         "surroundings",
         find_other_code,
         load_code,
         Refusal("assets.definitions", "this command would run the code of"),
     ),
-    Fault(
+    SilentFault(
         "a second run while another writes the data folder",
         "surroundings",
-        lambda world: another_writer(world.data),
+        lambda sandbox: another_writer(sandbox.data),
         begin_run,
         Refusal("dagster job execute", "another run is writing there"),
         is_quick=True,
     ),
-    Fault(
+    SilentFault(
         "a fetched table that is not the one its provider's list promises",
         "surroundings",
         replace_fetched,
@@ -228,7 +228,7 @@ FAULTS = [
         Refusal("fetch_mimic_demo", "has not the SHA-256 its list promises"),
         is_quick=True,
     ),
-    Fault(
+    SilentFault(
         "a database on this machine by its name and on another by PGHOSTADDR, without TLS",
         "surroundings",
         another_host,

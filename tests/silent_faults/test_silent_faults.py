@@ -1,4 +1,4 @@
-"""Every fault of the table is noticed by the very check or refusal the table names, which is silent without it."""
+"""Tests that each fault is caught by the check or refusal in the table, which is silent without the fault."""
 
 import shutil
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 from tests.silent_faults.__main__ import PAGE, page
 from tests.silent_faults.chain import whole_chain, write_raw
-from tests.silent_faults.fault import Fault, Findings, Use, World
+from tests.silent_faults.fault import Findings, Sandbox, SilentFault, Use
 from tests.silent_faults.faults import ALL
 
 FEWEST = 11
@@ -17,37 +17,37 @@ FEWEST = 11
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A synthetic input and what a clean run made of it; nobody writes here."""
+    """A synthetic input and the output of a clean run; tests must not write here."""
     folder = tmp_path_factory.mktemp("clean")
     write_raw(folder)
-    assert whole_chain(World(folder)).refusals == {}
+    assert whole_chain(Sandbox(folder)).refusals == {}
     return folder
 
 
 @pytest.fixture(scope="module")
-def unharmed() -> dict[Use, Findings]:
-    """What each use says of an unharmed world, once for all faults that share it."""
+def baselines() -> dict[Use, Findings]:
+    """The findings of each use on an undamaged sandbox, shared by all faults."""
     return {}
 
 
 @contextmanager
-def copy(clean: Path, fault: Fault) -> Iterator[World]:
-    """Copy the input, and for a fault in what a run wrote the output as well; removed when it has served."""
-    folder = clean.parent / f"world-{ALL.index(fault)}"
+def copy(clean: Path, fault: SilentFault) -> Iterator[Sandbox]:
+    """Yield a temporary copy of the input and, for a fault in the output, of the output."""
+    folder = clean.parent / f"sandbox-{ALL.index(fault)}"
     try:
         shutil.copytree(clean / "raw", folder / "raw")
         if fault.place not in ("input", "code"):
             shutil.copytree(clean / "data", folder / "data")
-        yield World(folder)
+        yield Sandbox(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def use_unharmed(clean: Path, fault: Fault, unharmed: dict[Use, Findings]) -> Findings:
-    if fault.use not in unharmed:
-        with copy(clean, fault) as world:
-            unharmed[fault.use] = fault.use(world)
-    return unharmed[fault.use]
+def use_undamaged(clean: Path, fault: SilentFault, baselines: dict[Use, Findings]) -> Findings:
+    if fault.use not in baselines:
+        with copy(clean, fault) as sandbox:
+            baselines[fault.use] = fault.use(sandbox)
+    return baselines[fault.use]
 
 
 @pytest.mark.parametrize(
@@ -57,18 +57,20 @@ def use_unharmed(clean: Path, fault: Fault, unharmed: dict[Use, Findings]) -> Fi
         for fault in ALL
     ],
 )
-def test_fault_is_noticed_by_its_catch_alone(fault: Fault, clean: Path, unharmed: dict[Use, Findings]):
-    without_fault = use_unharmed(clean, fault, unharmed)
+def test_fault_is_caught_by_a_catch_that_is_silent_without_the_fault(
+    fault: SilentFault, clean: Path, baselines: dict[Use, Findings]
+):
+    without_fault = use_undamaged(clean, fault, baselines)
     assert not fault.caught_by.notices(without_fault), without_fault
-    with copy(clean, fault) as world, fault.damage(world) or nullcontext():
-        findings = fault.use(world)
+    with copy(clean, fault) as sandbox, fault.damage(sandbox) or nullcontext():
+        findings = fault.use(sandbox)
     assert fault.caught_by.notices(findings), findings
 
 
-def test_table_has_at_least_the_promised_number_of_faults_each_named_once():
+def test_table_has_enough_faults_with_unique_names():
     names = [fault.name for fault in ALL]
     assert len(names) == len(set(names)) >= FEWEST
 
 
-def test_page_is_the_table():
+def test_docs_page_equals_the_generated_page():
     assert PAGE.read_text() == page(), "run `python -m tests.silent_faults`"

@@ -1,4 +1,4 @@
-"""Who adds up what a page shows: a linear programme over all its tables, asked how narrow a hidden count becomes."""
+"""A reader who adds up a page: a linear programme over all its tables that bounds each withheld count."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ SMALLEST_SHOWN = 11
 
 @dataclass
 class Attacker:
-    """What is known of a page's counts, by name: its text, and which add up to, or are no more than, which others."""
+    """The knowledge about the counts of a page, by name: their texts, sums and order relations."""
 
     texts: dict[str, str] = field(default_factory=dict)
     sums: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
@@ -28,45 +28,45 @@ class Attacker:
 
     @property
     def names(self) -> list[str]:
-        related = [name for total, parts in self.sums for name in (total, *parts)]
-        return sorted({*self.texts, *related, *(name for pair in self.orders for name in pair)})
+        in_sums = [name for total, parts in self.sums for name in (total, *parts)]
+        return sorted({*self.texts, *in_sums, *(name for pair in self.orders for name in pair)})
 
     def range_of(self, name: str) -> tuple[float, float]:
-        """Return the least and the most that a count can be, given everything else."""
+        """Return the minimum and maximum of a count, given everything else."""
         names = self.names
-        place = {one: k for k, one in enumerate(names)}
+        place = {name: k for k, name in enumerate(names)}
         equal, lower = np.zeros((len(self.sums), len(names))), np.zeros((len(self.orders), len(names)))
         for row, (total, parts) in zip(equal, self.sums, strict=True):
             row[place[total]] -= 1
             for part in parts:
                 row[place[part]] += 1
-        for row, (less, more) in zip(lower, self.orders, strict=True):
-            row[place[less]], row[place[more]] = 1, -1
+        for row, (lesser, greater) in zip(lower, self.orders, strict=True):
+            row[place[lesser]], row[place[greater]] = 1, -1
         ends = []
         for sign in (1, -1):
-            aim = np.zeros(len(names))
-            aim[place[name]] = sign
-            found = linprog(
-                aim,
+            objective = np.zeros(len(names))
+            objective[place[name]] = sign
+            solution = linprog(
+                objective,
                 A_ub=lower if len(lower) else None,
                 b_ub=np.zeros(len(lower)) if len(lower) else None,
                 A_eq=equal if len(equal) else None,
                 b_eq=np.zeros(len(equal)) if len(equal) else None,
-                bounds=[_bounds(self.texts.get(one, "")) for one in names],
+                bounds=[_bounds(self.texts.get(name, "")) for name in names],
             )
-            assert found.status in (0, 3), found.message  # solved, or without an end
-            ends.append(sign * found.fun if found.status == 0 else np.inf)
+            assert solution.status in (0, 3), solution.message  # optimal or unbounded
+            ends.append(sign * solution.fun if solution.status == 0 else np.inf)
         return ends[0], ends[1]
 
     def narrowed(self, counts: Mapping[str, int]) -> dict[str, tuple[float, float]]:
-        """Return the small counts that can be told apart from another value of 1 to 10, with what is left of each."""
-        found = {}
+        """Return the small counts for which some value from 1 to 10 can be excluded, with their possible range."""
+        intervals = {}
         for name, count in counts.items():
             if 0 < count < SMALLEST_SHOWN:
                 least, most = self.range_of(name)
                 if least > 1 + 1e-6 or most < SMALLEST_SHOWN - 1 - 1e-6:
-                    found[name] = (least, most)
-        return found
+                    intervals[name] = (least, most)
+        return intervals
 
 
 def _bounds(text: str) -> tuple[int, int | None]:

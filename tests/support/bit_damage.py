@@ -1,4 +1,4 @@
-"""Harms a file the way a disk, a copy or a hand does, so that its size and its time of change tell nothing."""
+"""Damage a file like a faulty disk or copy, without a change of its size and modification time."""
 
 import os
 import random
@@ -9,14 +9,14 @@ from pathlib import Path
 
 @contextmanager
 def unseen(file: Path) -> Iterator[None]:
-    """Leave the file's time of change as it was before the block."""
+    """Restore the file's modification time after the block."""
     was = file.stat()
     yield
     os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
 
 
 def flip_bit(file: Path, place: float) -> None:
-    """Turn one bit round, at this share of the file's bits."""
+    """Flip one bit, at a position given as a share of the file."""
     with unseen(file):
         content = bytearray(file.read_bytes())
         bit = int(place * 8 * len(content))
@@ -25,16 +25,16 @@ def flip_bit(file: Path, place: float) -> None:
 
 
 def count_unnoticed(file: Path, read: Callable[[], object], error: type[Exception], flips: int = 60) -> int:
-    """Flip one bit of a file at a time, at random, and return how many times `read` said nothing."""
-    whole, places, unnoticed = file.read_bytes(), random.Random(0), 0
+    """Flip single random bits of a file, one at a time, and return how often `read` raised no error."""
+    whole, places, count = file.read_bytes(), random.Random(0), 0
     for _ in range(flips):
         flip_bit(file, places.random())
         try:
             read()
-            unnoticed += 1
+            count += 1
         except error:
             pass
         with unseen(file):
             file.write_bytes(whole)
     read()
-    return unnoticed
+    return count

@@ -1,4 +1,4 @@
-"""A small data folder in which every expectation holds, for tests that then break one thing."""
+"""A small data folder that satisfies every expectation, for tests that then break one thing."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -39,9 +39,9 @@ def tables() -> Tables:
         for index in range(2):
             stay, start = subject * 10 + index, START + index * 20 * DAY
             encounters.append(_encounter(subject, stay, start))
-            own = _events(subject, stay, start)
-            events += own
-            seqset.append(_set(subject, index, stay, start, own))
+            stay_events = _events(subject, stay, start)
+            events += stay_events
+            seqset.append(_set(subject, index, stay, start, stay_events))
             labels.append(_label(subject, stay, start, index == 0, split))
     return {
         "subjects": subjects,
@@ -74,7 +74,7 @@ def write(rows: Tables, root: Path, task: Task | None = None) -> Layout:
 
 
 def broken(root: Path, name: str, change: Callable[[list[Row]], object]) -> Layout:
-    """Write the tables after `change` was made to the rows of one of them."""
+    """Write the tables after applying `change` to the rows of one of them."""
     rows = tables()
     change(rows[name])
     return write(rows, root)
@@ -115,10 +115,12 @@ def _encounter(subject: int, stay: int, start: datetime) -> Row:
 
 
 def _events(subject: int, stay: int, start: datetime) -> list[Row]:
-    def event(kind: str, vocab: str, code: str, time: datetime, known: datetime, **more: object) -> Row:
+    def event(
+        kind: str, vocab: str, code: str, time: datetime, available_at: datetime, **values: object
+    ) -> Row:
         empty = {"mapped": code, "value": None, "unit": None, "rank": 1}
-        common = {"subject_id": subject, "encounter_id": stay, "time": time, "available_at": known}
-        return {**common, "kind": kind, "vocab": vocab, "code": code, **empty, **more}
+        common = {"subject_id": subject, "encounter_id": stay, "time": time, "available_at": available_at}
+        return {**common, "kind": kind, "vocab": vocab, "code": code, **empty, **values}
 
     noon = start + timedelta(hours=4)
     midnight = datetime(start.year, start.month, start.day) + DAY
@@ -142,7 +144,7 @@ def _vocab() -> list[Row]:
             "token": token,
             "kind": token.split(":")[0],
             "code": token.split(":")[1],
-            "count_train": 20,  # two stays of each of ten subjects
+            "count_train": 20,  # two stays for each of ten subjects
         }
         for token in ("DX:I10", "PR:0DTJ4ZZ", "MED:B01AB01")
     ]
@@ -160,8 +162,8 @@ def _vocab() -> list[Row]:
         for decile in range(1, 11)
     ]
     rare = {**nothing, "token_id": None, "token": "DX:I109", "kind": "DX", "code": "I109", "count_train": 1}
-    numbered = [{**row, "token_id": number} for number, row in enumerate(codes + deciles, len(SPECIALS))]
-    return [*specials, *numbered, rare]
+    with_ids = [{**row, "token_id": number} for number, row in enumerate(codes + deciles, len(SPECIALS))]
+    return [*specials, *with_ids, rare]
 
 
 def _set(subject: int, index: int, stay: int, start: datetime, events: list[Row]) -> Row:

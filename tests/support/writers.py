@@ -1,4 +1,4 @@
-"""Another process that writes a data folder."""
+"""Start another process that writes to a data folder."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ with sole_writer(Path(sys.argv[1])):
 
 @contextmanager
 def another_writer(folder: Path, seconds: float = 60) -> Iterator[None]:
-    """Let another process hold a folder, no longer than the block and no longer than `seconds`."""
+    """Let another process lock a folder until the block ends, for at most `seconds`."""
     command = [sys.executable, "-c", _HOLDER, str(folder), str(seconds)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as holder:
         try:

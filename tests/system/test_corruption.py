@@ -92,7 +92,7 @@ def test_no_flipped_bit_is_read(layout: Layout, asset: str, file: Callable, read
     assert count_unnoticed(file(layout), lambda: read(layout), ContractError) == 0
     flip_bit(file(layout), 0.5)
     with pytest.raises(
-        ContractError, match=f"{file(layout).name}: is no longer what {asset} wrote.*{asset} again"
+        ContractError, match=f"{file(layout).name}: changed after {asset} wrote it.*{asset} again"
     ):
         read(layout)
 
@@ -101,7 +101,7 @@ def test_no_flipped_bit_of_a_card_is_read(layout: Layout) -> None:
     card = layout.cards / "events.card.json"
     assert count_unnoticed(card, lambda: StepCard.read(layout.cards, "events"), ContractError) == 0
     flip_bit(card, 0.5)
-    with pytest.raises(ContractError, match=r"events\.card\.json: is no whole card"):
+    with pytest.raises(ContractError, match=r"events\.card\.json: this is not a valid step card"):
         read_every_event(layout)
 
 
@@ -121,7 +121,7 @@ def swap_splits(layout: Layout) -> None:
 
 def test_a_whole_table_in_place_of_another_is_refused_by_whoever_reads(layout: Layout) -> None:
     swap_splits(layout)
-    refusal = pytest.raises(ContractError, match="no longer what mimic_subjects wrote")
+    refusal = pytest.raises(ContractError, match="changed after mimic_subjects wrote it")
     with refusal:
         fit_vocab(layout, DataRules())
     with refusal:
@@ -131,16 +131,18 @@ def test_a_whole_table_in_place_of_another_is_refused_by_whoever_reads(layout: L
 def test_a_file_that_is_gone_or_was_added_is_refused(layout: Layout) -> None:
     file = events_of(layout)
     shutil.copy(file, file.with_name("LAB-00099.parquet"))
-    with pytest.raises(ContractError, match="is none of the files mimic_events wrote"):
+    with pytest.raises(ContractError, match="not a file that mimic_events wrote"):
         verified(file.with_name("LAB-00099.parquet"))
     file.with_name("LAB-00099.parquet").rename(file)
     file.unlink()
     (layout.events / "DX-00000.parquet").touch()
     for read in (lambda: kinds_of(layout.events), lambda: verified(file)):
-        with pytest.raises(ContractError, match=f"{file.name}: mimic_events wrote it, and it is gone"):
+        with pytest.raises(
+            ContractError, match=f"{file.name}: mimic_events wrote this file, but it is missing"
+        ):
             read()
     layout.drug_lookup.unlink()
-    with pytest.raises(ContractError, match="mimic_drug_lookup wrote it, and it is gone"):
+    with pytest.raises(ContractError, match="mimic_drug_lookup wrote this file, but it is missing"):
         is_written(layout.drug_lookup)
 
 

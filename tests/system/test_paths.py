@@ -20,7 +20,7 @@ from schemas.expectations import TABLE_SUITES
 from schemas.expectations.validation import validate
 from schemas.io.paths import DuckDBPaths, scan_csv, scan_lines, scan_parquet
 from tests.silent_faults.chain import PATIENTS, whole_chain, write_raw
-from tests.silent_faults.fault import World
+from tests.silent_faults.fault import Sandbox
 from tests.support.commands import ROOT, run
 from tests.support.pcornet_tables import table, write_cdm
 from tests.support.tiny_layout import DAY, tables, write
@@ -126,7 +126,7 @@ def test_a_blocking_check_judges_the_table_of_the_folder_that_is_named(tmp_path:
 @pytest.mark.long
 def test_the_chain_reads_and_writes_where_it_is_told_to(tmp_path: Path) -> None:
     """From raw tables to labels with every check, beside an input and a data folder that the names could mean."""
-    plain, odd = World(tmp_path / "in1"), World(tmp_path / "in[1]")
+    plain, odd = Sandbox(tmp_path / "in1"), Sandbox(tmp_path / "in[1]")
     write_raw(odd.folder)
     write_mimic(plain.raw, tmp_path / "planted", patients=40, seed=1)  # another hospital's
     for world in (plain, odd):

@@ -27,7 +27,7 @@ from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.settings import Settings
-from schemas.suppress import shown_count
+from schemas.suppress import suppress_count
 from schemas.tables.events import ENCOUNTERS, EVENTS, KINDS, SUBJECTS
 from schemas.tables.meds import CORE, EXTENSIONS
 
@@ -149,8 +149,8 @@ def extract_encounters(dataset: MedsDataset, layout: Layout, *, gap_hours: float
         counts={"subjects": stays["subject_id"].n_unique(), "died": int(stays["died"].sum())},
         notes=[_set_rule(dataset, gap_hours)],
         warnings=[
-            f"data: {shown_count(odd, stays.height)} of {stays.height:,} encounters have an admission and no discharge "
-            "after it; they are kept, are never an index, and contain no time."
+            f"data: {suppress_count(odd, stays.height)} of {stays.height:,} encounters have an admission and no "
+            "discharge after it; they are kept, are never an index, and contain no time."
         ]
         if odd
         else [],

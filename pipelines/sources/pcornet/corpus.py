@@ -8,14 +8,14 @@ from pipelines.sources.pcornet.steps import TABLES_OF_KIND
 from schemas.cards import StepCard
 from schemas.layout import Layout
 from schemas.rules import DataRules
-from schemas.tables.events import ENCOUNTERS, GROWN_UP_YEARS
+from schemas.tables.events import AGE_LIMIT_YEARS, ENCOUNTERS
 
 
 def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
     """Write vocab/1 and cuts/1, fitted on encounters before the 18th birthday; see `corpus.fit_vocab`."""
     grown_up = (
         scan_table(layout.encounters, ENCOUNTERS)
-        .filter(pl.col("age_years") >= GROWN_UP_YEARS)
+        .filter(pl.col("age_years") >= AGE_LIMIT_YEARS)
         .select("encounter_id")
         .collect()["encounter_id"]
     )
@@ -25,5 +25,5 @@ def fit_vocab(layout: Layout, rules: DataRules) -> StepCard:
 def write_seqset(layout: Layout, rules: DataRules, frozen: Layout | None = None) -> StepCard:
     """Write seqset/1 shards: unordered sets up to the 18th birthday; see `corpus.write_seqset`."""
     return corpus.write_seqset(
-        layout, rules, frozen, tables=TABLES_OF_KIND, sets=corpus.SetRules(GROWN_UP_YEARS, by_code=True)
+        layout, rules, frozen, tables=TABLES_OF_KIND, sets=corpus.SetRules(AGE_LIMIT_YEARS, by_code=True)
     )

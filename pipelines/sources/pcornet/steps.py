@@ -38,8 +38,8 @@ from schemas.errors import ContractError, InputError
 from schemas.io.folders import replace_folder
 from schemas.layout import Layout
 from schemas.rules import DataRules
-from schemas.suppress import shown, shown_count
-from schemas.tables.events import ENCOUNTERS, EVENTS, GROWN_UP_YEARS, SUBJECTS
+from schemas.suppress import suppress_count, suppress_small
+from schemas.tables.events import AGE_LIMIT_YEARS, ENCOUNTERS, EVENTS, SUBJECTS
 
 __all__ = [
     "PcornetSource",
@@ -93,7 +93,7 @@ def inspect_raw(source: PcornetSource, layout: Layout, allowed_methods: tuple[st
         notes=[
             f"the data end on {end_of_data(harvest)}, the earliest refresh date",
             *(
-                f"{table}: {shown(count)} dates outside the years 1 to 9999 came out null"
+                f"{table}: {suppress_small(count)} dates outside the years 1 to 9999 came out null"
                 for table, count in source.dates_out_of_range().items()
             ),
         ],
@@ -154,7 +154,7 @@ def extract_subjects(
         shares={"tested": float((with_splits["split"] == "test").mean() or 0.0)},  # type: ignore[arg-type]
         hashes={"people": subjects_sha256(subjects, subjects_per_bucket=subjects_per_bucket)},
         warnings=[
-            f"DEATH: {shown_count(num_early_deaths, subjects.height)} of {subjects.height:,} children die before birth."
+            f"DEATH: {suppress_count(num_early_deaths, subjects.height)} of {subjects.height:,} children die before birth."
         ]
         if num_early_deaths
         else [],
@@ -213,10 +213,10 @@ def extract_encounters(
                 f"type_{name or 'none'}": count
                 for name, count in sorted(stays["type"].fill_null("").value_counts().iter_rows())
             },
-            "grown_up": int((stays["age_years"] >= GROWN_UP_YEARS).sum()),
+            "grown_up": int((stays["age_years"] >= AGE_LIMIT_YEARS).sum()),
         },
         warnings=[
-            f"ENCOUNTER: {shown_count(num_open, stays.height)} of {stays.height:,} encounters are stays without a "
+            f"ENCOUNTER: {suppress_count(num_open, stays.height)} of {stays.height:,} encounters are stays without a "
             "usable discharge; they are kept, are never an index, and contain no time."
         ]
         if num_open
@@ -358,7 +358,7 @@ def _missing_crosswalk_warnings(source: PcornetSource, flows: dict[str, Flow]) -
         num_unmapped = flows[table].noted.get("not_in_gem", 0)
         if num_unmapped and source.crosswalk(name) is None:
             share = (
-                f"{shown_count(num_unmapped, flows[table].source_rows)} of {flows[table].source_rows:,} rows"
+                f"{suppress_count(num_unmapped, flows[table].source_rows)} of {flows[table].source_rows:,} rows"
             )
             warnings.append(
                 f"{table}: {share} hold ICD-9 codes and get no token: {name} is missing. Set NEST_VOCAB_DIR to "

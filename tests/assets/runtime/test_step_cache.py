@@ -16,7 +16,7 @@ from assets.sources import common
 from assets.sources.fetch import FETCHED_ASSETS
 from schemas.cards import StepCard, files_of, stamps_of
 from schemas.errors import ContractError
-from schemas.io.outputs import recorded
+from schemas.io.outputs import read_mark
 from schemas.layout import Layout
 from schemas.rules import DataRules
 from schemas.settings import Settings
@@ -265,8 +265,8 @@ def test_a_folder_without_a_mark_is_taken_over_where_its_card_vouches_for_it(tmp
         return dg.materialize([compute]).success
 
     assert run("1")
-    assert recorded(folder) is None
+    assert read_mark(folder) is None
     if edited:
         (folder / "model.txt").write_text("a user's own")
     assert run("2")
-    assert (recorded(folder) is None) == edited
+    assert (read_mark(folder) is None) == edited

@@ -18,7 +18,7 @@ from schemas.contract import write_table
 from schemas.errors import ContractError
 from schemas.tables.labels import labels_schema
 from schemas.tables.leak_audit import LeakAudit
-from tests.silent_faults.leaky_world import Stay, write_world
+from tests.silent_faults.leaky_world import Stay, write_leaky_hospital
 from tests.support.factories.shards import DAY_US
 
 
@@ -34,7 +34,7 @@ def test_two_signs_of_the_same_leak_are_each_charged_with_it(tmp_path):
             stay.add("LAB:9_Q1", 1.0)
             stay.add("MED:N02AA01", 2.0)
 
-    write_world(tmp_path, plant)
+    write_leaky_hospital(tmp_path, plant)
     found = {suspect.name: suspect for suspect in audited(tmp_path).suspects}
 
     assert found["LAB:9_Q1 in the index stay"].warns
@@ -46,7 +46,7 @@ def test_a_suspect_of_under_eleven_predictions_is_named_without_its_count(tmp_pa
         if stay.subject in (0, 5, 10):
             stay.add("DX:Z66")
 
-    write_world(tmp_path, plant)
+    write_leaky_hospital(tmp_path, plant)
     suspect = audited(tmp_path).suspects[0]
 
     assert suspect.name == "Do-not-resuscitate order"
@@ -59,7 +59,7 @@ def test_a_token_of_the_data_that_few_patients_have_is_not_named(tmp_path):
         if stay.label is True and stay.subject < 40:
             stay.add("LAB:9_Q1")
 
-    write_world(tmp_path, plant)
+    write_leaky_hospital(tmp_path, plant)
     assert audited(tmp_path).suspects == []
 
 
@@ -68,7 +68,7 @@ def test_the_test_split_changes_nothing_of_what_is_measured(tmp_path):
         if stay.label is True and stay.rng.random() < 0.5:
             stay.add("LAB:9_Q1")
 
-    write_world(tmp_path, plant)
+    write_leaky_hospital(tmp_path, plant)
     before = audited(tmp_path)
     file = tmp_path / "labels.parquet"
     table = pq.read_table(file)
@@ -94,14 +94,14 @@ def test_what_patients_of_the_test_split_have_is_not_looked_at(tmp_path):
             stay.add("DX:Z66")
             stay.is_early = stay.label is True
 
-    write_world(tmp_path / "without", lambda stay: None)
-    write_world(tmp_path / "with", plant)
+    write_leaky_hospital(tmp_path / "without", lambda stay: None)
+    write_leaky_hospital(tmp_path / "with", plant)
     assert audited(tmp_path / "with") == audited(tmp_path / "without")
 
 
 @pytest.mark.parametrize("clock", ["available_at", "time"])
 def test_without_the_future_each_prediction_has_a_patient_without_one(tmp_path, clock):
-    write_world(tmp_path, lambda stay: None, clock=clock)
+    write_leaky_hospital(tmp_path, lambda stay: None, clock=clock)
     seqsets, labels = SeqSets.read(tmp_path / "seqset"), Labels.read(tmp_path / "labels.parquet")
     past = without_future(seqsets, np.arange(3), labels.predict_at_us[:3], clock)
 
@@ -116,7 +116,7 @@ def test_a_feature_made_of_the_future_is_counted(tmp_path, monkeypatch):
     """How many stays a patient has in all, say, or whether the index stay had ended."""
     from nest_model.data import history as selector
 
-    write_world(tmp_path, lambda stay: None)
+    write_leaky_hospital(tmp_path, lambda stay: None)
     seqsets, labels = SeqSets.read(tmp_path / "seqset"), Labels.read(tmp_path / "labels.parquet")
 
     def peeking(seqsets, rule, subject_id, encounter_id, predict_at_us):
@@ -154,5 +154,5 @@ def test_an_audit_that_is_not_there_or_not_whole_is_refused(tmp_path):
     with pytest.raises(ContractError, match="materialize the asset"):
         LeakAudit.read(tmp_path / "none.json")
     (tmp_path / "half.json").write_text('{"contract": "leak_audit/1", "coh')
-    with pytest.raises(ContractError, match="no whole leak audit"):
+    with pytest.raises(ContractError, match="not a valid leak audit"):
         LeakAudit.read(tmp_path / "half.json")

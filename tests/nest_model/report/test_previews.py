@@ -7,7 +7,7 @@ import pytest
 
 from nest_model.report import previews
 from schemas.cards import StepCard
-from schemas.tables.attrition import Step, shown_attrition
+from schemas.tables.attrition import AttritionStep, suppress_attrition
 from tests.support.factories import predictions as made_up
 
 WIDEST = 925  # pixels there is room for where the UI opens a picture
@@ -29,9 +29,11 @@ def test_events_are_drawn_by_kind():
 
 
 def test_a_cohort_s_attrition_is_drawn_unless_all_of_it_is_withheld():
-    steps = shown_attrition([Step("all encounters", 400, 300, 0), Step("a day long", 300, 250, 100)])
+    steps = suppress_attrition(
+        [AttritionStep("all encounters", 400, 300, 0), AttritionStep("a day long", 300, 250, 100)]
+    )
     assert list(previews.of_attrition(steps)) == ["Who is in it"]
-    assert previews.of_attrition(shown_attrition([Step("all encounters", 4, 3, 0)])) == {}
+    assert previews.of_attrition(suppress_attrition([AttritionStep("all encounters", 4, 3, 0)])) == {}
 
 
 @pytest.mark.long
@@ -41,7 +43,9 @@ def test_every_picture_fits_where_the_ui_opens_it(tmp_path):
     layout = made_up.write_layout(tmp_path / "mimic", subjects=400)
     write_report(layout.root, [*made_up.COHORTS], tmp_path / "out", "default")
     predictions = layout.report("mimic_mortality_nest") / "predictions.parquet"
-    steps = shown_attrition([Step("all encounters", 400, 300, 0), Step("a day long", 300, 250, 100)])
+    steps = suppress_attrition(
+        [AttritionStep("all encounters", 400, 300, 0), AttritionStep("a day long", 300, 250, 100)]
+    )
     drawn = (
         previews.of_report(tmp_path / "out")
         | previews.of_predictions(predictions, "nest")

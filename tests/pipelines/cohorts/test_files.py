@@ -447,7 +447,7 @@ def test_the_expectations_count_the_label_rows_a_plain_count_finds_broken(layout
     write_labels(mimic("mortality"), layout, RULES)
     _rewrite(layout, FAULTS[fault])
     failed = validate(labels(layout, "mimic_mortality")).failed("ERROR")
-    assert {outcome.rule.name: outcome.unexpected for outcome in failed} == broken_rules(
+    assert {outcome.rule.name: outcome.num_broken for outcome in failed} == broken_rules(
         layout, "mimic_mortality"
     )
     assert failed

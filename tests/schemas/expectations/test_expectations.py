@@ -1,4 +1,4 @@
-"""Each expectation fails on the fault it names, and only on that."""
+"""Tests that each expectation fails on its own fault, and on no other."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -54,16 +54,16 @@ DAYS = {"days_since_prior_fits_the_starts", "days_since_first_fits_the_starts"}
 
 
 def flat_deciles(rows: list[Row]) -> None:
-    """Let deciles 5 to 9 hold no value, five of the eight between two cuts: hardly a value is told from another."""
+    """Make deciles 5 to 9 empty, five of the eight between two cuts, so that most values fall into few deciles."""
     equal_cuts(rows, 5)
 
 
 def equal_cuts(rows: list[Row], first_empty: int) -> None:
-    """Let the cuts from the one below decile `first_empty` on be equal, as where one value is common."""
-    cut = rows[FIRST_DECILE + first_empty - 1]["low"]
+    """Make all cuts from the lower one of decile `first_empty` equal, as if one value were common."""
+    value = rows[FIRST_DECILE + first_empty - 1]["low"]
     for row in rows[FIRST_DECILE + first_empty - 1 : FIRST_DECILE + 10]:
-        row["low"] = cut
-        row["high"] = None if row is rows[FIRST_DECILE + 9] else cut
+        row["low"] = value
+        row["high"] = None if row is rows[FIRST_DECILE + 9] else value
 
 
 def empty_sets(rows: list[Row]) -> None:
@@ -72,18 +72,18 @@ def empty_sets(rows: list[Row]) -> None:
 
 
 def in_order(*places: int) -> Change:
-    """Return a change that puts the members of the first set, all lists alike, into another order."""
+    """Return a change that reorders the members of the first set, in all lists."""
     return lambda rows: rows[0].update({name: [rows[0][name][place] for place in places] for name in LISTS})
 
 
 def second_stays_first(rows: list[Row]) -> None:
-    """Give the first subject's sets each other's places."""
+    """Swap the two sets of the first subject."""
     rows[0]["set_index"], rows[1]["set_index"] = 1, 0
     rows[0], rows[1] = rows[1], rows[0]
 
 
 ROWS_OF_A_SUBJECT = {"subjects": 1, "encounters": 2, "events": 8, "seqset": 2, "labels": 2}
-# each is done to another subject, so that a suite runs once for all of them
+# each fault is applied to a different subject, so that a suite runs once for all of them
 FAULTS_OF_ONE_SUBJECT: list[tuple[str, Change, set[str]]] = [
     ("subjects", put("subject_id", 2), {"subject_id_is_unique"}),
     ("subjects", put("split", "holdout"), {"split_is_one_of_its_values"}),
@@ -209,20 +209,20 @@ FAULTS_OF_THE_WHOLE: list[tuple[str, Change, set[str]]] = [
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_every_expectation_holds_on_a_sound_folder(suite: str, tmp_path: Path) -> None:
-    found = validate(SUITES[suite](write(tables(), tmp_path)))
-    assert found.failed("ERROR") == found.failed("WARN") == ()
+def test_expectations_hold_on_valid_tables(suite: str, tmp_path: Path) -> None:
+    validation_result = validate(SUITES[suite](write(tables(), tmp_path)))
+    assert validation_result.failed("ERROR") == validation_result.failed("WARN") == ()
 
 
-def test_equal_cuts_of_whole_numbers_are_no_warning(tmp_path: Path) -> None:
+def test_equal_cuts_of_whole_numbers_cause_no_warning(tmp_path: Path) -> None:
     layout = broken(tmp_path, "vocab", lambda rows: equal_cuts(rows, 6))
     assert failing(SUITES["vocab"](layout), {"decile_can_hold_a_value"}) == set()
 
 
 def failures(suite: Suite, names: set[str]) -> list[Outcome]:
-    """Return what fails of the views that hold one of these rules.
+    """Return the failed outcomes of the views with one of these rules.
 
-    A table's columns and types are left out: no fault here breaks them, and they take half the time.
+    The rules on columns and types are not run: no fault here breaks them, and they take half the time.
     """
     validation.keep_duckdb_connected()
     views = [view for view in suite.views if names & {rule.name for rule in view.rules}]
@@ -234,20 +234,18 @@ def failing(suite: Suite, names: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("suite", ROWS_OF_A_SUBJECT)
-def test_the_faults_of_a_table_fail_the_expectations_that_name_them_and_no_others_each_in_its_rows(
-    suite: str, tmp_path: Path
-) -> None:
+def test_faults_fail_exactly_their_expectations_in_their_rows(suite: str, tmp_path: Path) -> None:
     faults = [(change, names) for name, change, names in FAULTS_OF_ONE_SUBJECT if name == suite]
 
     def change_all(rows: list[Row]) -> None:
         for place, (change, _) in enumerate(faults):
             change(rows[place * ROWS_OF_A_SUBJECT[suite] :])
 
-    named = Counter(name for _, names in faults for name in names)
-    found = failures(SUITES[suite](broken(tmp_path, suite, change_all)), set(named))
-    assert {outcome.rule.name: outcome.unexpected for outcome in found} == {
-        name: 2 * count if name.endswith("_is_unique") else count  # a row and the one it is like
-        for name, count in named.items()
+    expected = Counter(name for _, names in faults for name in names)
+    outcomes = failures(SUITES[suite](broken(tmp_path, suite, change_all)), set(expected))
+    assert {outcome.rule.name: outcome.num_broken for outcome in outcomes} == {
+        name: 2 * count if name.endswith("_is_unique") else count  # the row and its duplicate
+        for name, count in expected.items()
     }
 
 
@@ -256,13 +254,11 @@ def test_the_faults_of_a_table_fail_the_expectations_that_name_them_and_no_other
     FAULTS_OF_THE_WHOLE,
     ids=["-".join(sorted(names)) for _, _, names in FAULTS_OF_THE_WHOLE],
 )
-def test_a_fault_fails_the_expectation_that_names_it(
-    suite: str, change: Change, names: set[str], tmp_path: Path
-) -> None:
+def test_fault_fails_the_expected_rules(suite: str, change: Change, names: set[str], tmp_path: Path) -> None:
     assert failing(SUITES[suite](broken(tmp_path, suite, change)), names) == names
 
 
-def test_a_fault_of_one_table_fails_the_expectation_held_against_it(tmp_path: Path) -> None:
+def test_fault_of_a_table_fails_rules_of_tables_checked_against_the_table(tmp_path: Path) -> None:
     rows = tables()
     rows["encounters"][0]["end"] = None
     for event in rows["events"]:
@@ -272,12 +268,12 @@ def test_a_fault_of_one_table_fails_the_expectation_held_against_it(tmp_path: Pa
     drugs = {"drug_given_has_an_atc", "half_of_the_drugs_given_have_an_atc"}
     for suite, names in (("labels", {"index_has_an_end"}), ("drug_lookup", drugs)):
         assert failing(SUITES[suite](layout), names) == names
-    unmapped = {"diagnosis_is_mapped", "procedure_is_mapped"}
-    assert failing(SUITES["events"](layout), unmapped) == unmapped
+    mapping_rules = {"diagnosis_is_mapped", "procedure_is_mapped"}
+    assert failing(SUITES["events"](layout), mapping_rules) == mapping_rules
 
 
 @pytest.mark.parametrize("is_one_code", [False, True])
-def test_a_code_that_names_its_vocabulary_is_rare_by_itself(is_one_code: bool, tmp_path: Path) -> None:
+def test_code_with_a_vocabulary_is_counted_without_ancestors(is_one_code: bool, tmp_path: Path) -> None:
     def snomed(rows: list[Row]) -> None:
         for row in rows:
             if row["kind"] == "DX":
@@ -289,7 +285,7 @@ def test_a_code_that_names_its_vocabulary_is_rare_by_itself(is_one_code: bool, t
     )
 
 
-def test_what_lies_after_the_18th_birthday_is_in_no_vocabulary_of_a_cdm(tmp_path: Path) -> None:
+def test_events_after_the_18th_birthday_are_not_in_a_cdm_vocabulary(tmp_path: Path) -> None:
     rows = tables()
     for table in ("encounters", "events"):
         rows[table] += [{**row, "encounter_id": row["encounter_id"] + 1000} for row in rows[table]]
@@ -301,7 +297,7 @@ def test_what_lies_after_the_18th_birthday_is_in_no_vocabulary_of_a_cdm(tmp_path
     assert failing(expectations.TABLE_SUITES["vocab"](layout), name) == name
 
 
-def test_a_subject_in_two_shards_fails(tmp_path: Path) -> None:
+def test_subject_in_two_shards_fails(tmp_path: Path) -> None:
     layout = write(tables(), tmp_path)
     (shard,) = layout.seqset.glob("*.parquet")
     sets = read_table(shard, SEQSET)
@@ -310,7 +306,7 @@ def test_a_subject_in_two_shards_fails(tmp_path: Path) -> None:
     assert failing(SUITES["seqset"](layout), {"subject_lies_in_one_shard"}) == {"subject_lies_in_one_shard"}
 
 
-TRIED_APART = {
+TESTED_ELSEWHERE = {
     "diagnosis_is_mapped",
     "procedure_is_mapped",
     "laboratory_unit_is_given",
@@ -327,15 +323,15 @@ TRIED_APART = {
 }
 
 
-def test_every_rule_written_in_sql_has_a_fault_that_fails_it(tmp_path: Path) -> None:
+def test_every_sql_rule_has_a_fault_that_fails_the_rule(tmp_path: Path) -> None:
     layout = write(tables(), tmp_path)
     views = [view for suite in SUITES.values() for view in suite(layout).views if not view.is_stored]
     rules = [rule for view in views for rule in view.rules]
-    tried = {name for _, _, names in FAULTS_OF_ONE_SUBJECT + FAULTS_OF_THE_WHOLE for name in names}
-    assert {rule.name for rule in rules if rule.holds} - tried - TRIED_APART == set()
+    covered_rules = {name for _, _, names in FAULTS_OF_ONE_SUBJECT + FAULTS_OF_THE_WHOLE for name in names}
+    assert {rule.name for rule in rules if rule.holds} - covered_rules - TESTED_ELSEWHERE == set()
 
 
-def test_late_predictions_are_an_error_by_default_and_a_warning_under_the_clock_of_the_paper(
+def test_late_prediction_is_an_error_or_under_clock_time_a_warning(
     tmp_path: Path,
 ) -> None:
     rows = tables()
@@ -343,8 +339,8 @@ def test_late_predictions_are_an_error_by_default_and_a_warning_under_the_clock_
     late = {"outcome_time_is_after_predict_at", "prediction_is_within_the_stay"}
     for clock, severity in (("available_at", "ERROR"), ("time", "WARN")):
         layout = write(rows, tmp_path / clock, mortality(clock))
-        found = failures(SUITES["labels"](layout), late)
-        assert {(outcome.rule.name, outcome.rule.severity) for outcome in found} == {
+        outcomes = failures(SUITES["labels"](layout), late)
+        assert {(outcome.rule.name, outcome.rule.severity) for outcome in outcomes} == {
             (name, severity) for name in late
         }
 
@@ -356,7 +352,7 @@ def test_late_predictions_are_an_error_by_default_and_a_warning_under_the_clock_
         ("list", ["I"], ["I", "I", "XXIII"], {"labels_are_classes_of_the_task", "no_label_is_named_twice"}),
     ],
 )
-def test_a_label_that_is_no_class_of_its_task_fails(
+def test_label_outside_the_classes_of_the_task_fails(
     label_type: str, good: object, bad: object, names: set[str], tmp_path: Path
 ) -> None:
     rows = tables()
@@ -366,21 +362,21 @@ def test_a_label_that_is_no_class_of_its_task_fails(
     assert {outcome.rule.name for outcome in validate(SUITES["labels"](layout)).failed("ERROR")} == names
 
 
-def test_drugs_and_values_of_no_stay_fail_where_they_are_most(tmp_path: Path) -> None:
-    lost = {
+def test_events_outside_stays_fail_when_most_are_outside(tmp_path: Path) -> None:
+    rules = {
         "laboratory_value_is_of_an_encounter",
         "half_of_the_drugs_are_given_in_an_encounter",
         "not_all_laboratory_values_lie_outside_encounters",
     }
     rows = tables()
-    assert not failing(SUITES["events"](write(rows, tmp_path / "clean")), lost) & lost
+    assert not failing(SUITES["events"](write(rows, tmp_path / "clean")), rules) & rules
     for event in rows["events"]:
         if event["kind"] in ("MED", "LAB"):
             event["encounter_id"] = None
-    assert failing(SUITES["events"](write(rows, tmp_path / "lost")), lost) >= lost
+    assert failing(SUITES["events"](write(rows, tmp_path / "lost")), rules) >= rules
 
 
-def test_small_shares_of_the_unusual_pass_and_large_ones_warn(tmp_path: Path) -> None:
+def test_unusual_rows_warn_when_their_share_is_large(tmp_path: Path) -> None:
     unusual = {"laboratory_unit_is_given", "drug_is_given_in_an_encounter", "token_is_not_unknown"}
 
     def warnings(odd: int, folder: str) -> set[str]:
@@ -393,8 +389,8 @@ def test_small_shares_of_the_unusual_pass_and_large_ones_warn(tmp_path: Path) ->
             lone["tokens"] = [1, 1, 1, 1]
         layout = write(rows, tmp_path / folder)
         suites = [SUITES["events"](layout), SUITES["seqset"](layout)]
-        found = [outcome for suite in suites for outcome in failures(suite, unusual)]
-        return {outcome.rule.name for outcome in found if outcome.rule.severity == "WARN"}
+        outcomes = [outcome for suite in suites for outcome in failures(suite, unusual)]
+        return {outcome.rule.name for outcome in outcomes if outcome.rule.severity == "WARN"}
 
     assert warnings(12, "at the bound") == set()
     assert warnings(32, "beyond it") == unusual

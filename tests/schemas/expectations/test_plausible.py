@@ -1,4 +1,4 @@
-"""What is plausible: each rule on counts rings where a share goes beyond its bounds, and few rows ring nothing."""
+"""Tests that each plausibility rule fails when a share exceeds its bounds, and passes on few rows."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,11 +18,11 @@ YEAR = timedelta(days=365)
 
 
 def each(table: str, change: Callable[[Row], object], kind: str | None = None, most: int = 10_000) -> Change:
-    """Return a change of all rows of a table, or of the first so many events of a kind."""
+    """Return a change of up to `most` rows of a table, or of its events of a kind."""
 
     def all_rows(rows: Tables) -> None:
-        chosen = [row for row in rows[table] if kind in (None, row.get("kind"))]
-        for row in chosen[:most]:
+        matches = [row for row in rows[table] if kind in (None, row.get("kind"))]
+        for row in matches[:most]:
             change(row)
 
     return all_rows
@@ -39,22 +39,22 @@ def shifted(kind: str, by: timedelta) -> Change:
 
 
 def at(hours: bool) -> Callable[[Row], None]:
-    """Return a change of an event's time to its day, or to its hour; known an hour later."""
+    """Return a change that truncates an event's time to the day or hour, available an hour later."""
 
     def change(row: Row) -> None:
-        kept = {"minute": 0} if hours else {"hour": 0, "minute": 0}
-        row["time"] = (row["time"] + (timedelta(0) if hours else DAY)).replace(**kept)
+        fields = {"minute": 0} if hours else {"hour": 0, "minute": 0}
+        row["time"] = (row["time"] + (timedelta(0) if hours else DAY)).replace(**fields)
         row["available_at"] = row["time"] + timedelta(hours=1)
 
     return change
 
 
 def again(table: str, number: str, kind: str | None = None) -> Change:
-    """Return a change that appends every row once more under another number."""
+    """Return a change that appends a copy of every row under another number."""
 
     def append(rows: Tables) -> None:
-        chosen = [row for row in rows[table] if kind in (None, row.get("kind"))]
-        rows[table] += [{**row, number: row[number] + 100_000} for row in chosen]
+        matches = [row for row in rows[table] if kind in (None, row.get("kind"))]
+        rows[table] += [{**row, number: row[number] + 100_000} for row in matches]
 
     return append
 
@@ -166,38 +166,46 @@ def failing(suite: str, change: Change | None, folder: Path) -> dict[str, Outcom
     rows = tables()
     if change:
         change(rows)
-    found = expectations.TABLE_SUITES[suite](write(rows, folder))
-    stored = [view for view in found.views if view.is_stored]
-    return {outcome.rule.name: outcome for outcome in validation._run(found, stored) if not outcome.passed}
+    suite_of_rows = expectations.TABLE_SUITES[suite](write(rows, folder))
+    views = [view for view in suite_of_rows.views if view.is_stored]
+    return {
+        outcome.rule.name: outcome for outcome in validation._run(suite_of_rows, views) if not outcome.passed
+    }
 
 
 @pytest.mark.parametrize(
     ("suite", "change", "names"), FAULTS, ids=["-".join(sorted(n)) for _, _, n in FAULTS]
 )
-def test_a_fault_of_many_rows_rings(suite: str, change: Change, names: set[str], tmp_path: Path) -> None:
+def test_fault_of_many_rows_fails_a_plausibility_rule(
+    suite: str, change: Change, names: set[str], tmp_path: Path
+) -> None:
     assert names <= failing(suite, change, tmp_path).keys()
 
 
 @pytest.mark.parametrize("suite", ["subjects", "encounters", "events"])
-def test_a_sound_folder_is_plausible(suite: str, tmp_path: Path) -> None:
+def test_valid_tables_are_plausible(suite: str, tmp_path: Path) -> None:
     assert failing(suite, None, tmp_path) == {}
 
 
-def test_few_rows_ring_nothing_and_no_small_count_is_shown(tmp_path: Path) -> None:
-    few = SMALLEST_SHOWN - 1
-    early = each("events", lambda row: later(row, -YEAR, "time", "available_at"), "LAB", few)
+def test_fault_of_few_rows_passes_and_small_counts_are_suppressed(tmp_path: Path) -> None:
+    count = SMALLEST_SHOWN - 1
+    early = each("events", lambda row: later(row, -YEAR, "time", "available_at"), "LAB", count)
     assert not any("near" in name for name in failing("events", early, tmp_path / "few"))
-    more = each("events", lambda row: later(row, -YEAR, "time", "available_at"), "LAB", few + 1)
-    outcome = failing("events", more, tmp_path / "more")["laboratory_values_lie_near_their_stays"]
-    assert (outcome.unexpected, outcome.rows, outcome.shown) == (11, 60, ("11", "18.33%"))
-    one = each("encounters", lambda row: later(row, 110 * YEAR, "end"), most=1)
-    rings = failing("encounters", one, tmp_path / "one")
+    early_by_one_more = each(
+        "events", lambda row: later(row, -YEAR, "time", "available_at"), "LAB", count + 1
+    )
+    outcome = failing("events", early_by_one_more, tmp_path / "more")[
+        "laboratory_values_lie_near_their_stays"
+    ]
+    assert (outcome.num_broken, outcome.rows, outcome.shown) == (11, 60, ("11", "18.33%"))
+    long_stay = each("encounters", lambda row: later(row, 110 * YEAR, "end"), most=1)
+    rings = failing("encounters", long_stay, tmp_path / "one")
     assert "stays_last_under_a_year" not in rings
     assert rings["stays_last_under_ten_years"].shown == ("< 11", "–")
 
 
 def copies(rows: Tables, *names: str) -> None:
-    """Add three more of every subject, with their rows of some tables."""
+    """Add three copies of every subject, with the rows of some tables."""
     for name in names:
         rows[name] += [
             {**row, **{key: row[key] + 1000 * copy for key in ("subject_id", "encounter_id") if key in row}}
@@ -207,7 +215,7 @@ def copies(rows: Tables, *names: str) -> None:
 
 
 @pytest.mark.parametrize(("last_with_one", "rings"), [(2, False), (1030, True)])
-def test_a_part_of_the_stays_is_judged_by_a_kind_that_enough_of_all_have(
+def test_spread_over_subjects_is_checked_only_for_frequent_kinds(
     last_with_one: int, rings: bool, tmp_path: Path
 ) -> None:
     def procedures_of_the_first(rows: Tables) -> None:
@@ -216,47 +224,47 @@ def test_a_part_of_the_stays_is_judged_by_a_kind_that_enough_of_all_have(
             row for row in rows["events"] if row["kind"] != "PR" or row["subject_id"] <= last_with_one
         ]
 
-    failed = failing("events", procedures_of_the_first, tmp_path)
-    assert ("procedures_are_spread_over_the_subjects" in failed) == rings
+    failures = failing("events", procedures_of_the_first, tmp_path)
+    assert ("procedures_are_spread_over_the_subjects" in failures) == rings
 
 
-def test_subjects_few_of_whom_have_stays_are_judged_by_no_part_of_them(tmp_path: Path) -> None:
+def test_spread_of_stays_is_not_checked_when_few_subjects_have_stays(tmp_path: Path) -> None:
     rings = failing("encounters", lambda rows: copies(rows, "subjects"), tmp_path)
     assert "stays_are_spread_over_the_subjects" not in rings
 
 
-def test_an_observed_newborn_is_of_either_sex(tmp_path: Path) -> None:
+def test_newborn_observation_code_fits_both_sexes(tmp_path: Path) -> None:
     newborn = {"vocab": "icd9cm", "code": "V290", "mapped": None}
     rings = failing("events", each("events", lambda row: row.update(newborn), "DX"), tmp_path)
     assert "codes_of_one_sex_fit_the_subject" not in rings
 
 
-def test_an_item_in_another_unit_is_named(tmp_path: Path) -> None:
+def test_item_in_another_unit_is_named(tmp_path: Path) -> None:
     def many_in_another_unit(rows: Tables) -> None:
         labs = [row for row in rows["events"] if row["kind"] == "LAB"]
         rows["events"] += [
             {**row, "rank": 2, "time": row["time"] + timedelta(minutes=5)} for row in labs
-        ]  # a hundred values and more
+        ]  # over a hundred values
         each("events", lambda row: row.update(value=97.0), "LAB")(rows)
 
-    found = failing("events", many_in_another_unit, tmp_path)
-    assert found["medians_of_items_are_usual"].where == " for creatinine"
-    assert found["most_values_of_items_are_possible"].labels == ("creatinine",)
+    failures = failing("events", many_in_another_unit, tmp_path)
+    assert failures["medians_of_items_are_usual"].extent == " for creatinine"
+    assert failures["most_values_of_items_are_possible"].labels == ("creatinine",)
 
 
-def test_a_rule_on_counts_that_cannot_be_computed_fails_without_a_message(tmp_path: Path) -> None:
+def test_count_rule_fails_without_a_value_when_not_computable(tmp_path: Path) -> None:
     suite = expectations.events(write(tables(), tmp_path))
     view = next(view for view in suite.views if view.name == "events_counted")
-    crashed = type(view)(
+    broken_view = type(view)(
         view.name, "SELECT code::INTEGER AS events FROM events", view.rules[:1], is_stored=True
     )
-    found = validate(type(suite)(suite.name, suite.tables, (crashed,)))
-    assert found.failed("ERROR")[0].shown == ("not computed", "–")
+    result = validate(type(suite)(suite.name, suite.tables, (broken_view,)))
+    assert result.failed("ERROR")[0].shown == ("not computed", "–")
 
 
-def test_records_without_times_of_day_are_no_error(tmp_path: Path) -> None:
+def test_records_without_times_of_day_cause_no_error(tmp_path: Path) -> None:
     rows = tables()
     each("events", at(hours=False), "LAB")(rows)
-    found = validate(expectations.events(write(rows, tmp_path), usual=RECORDS))
-    assert found.passed("ERROR")
+    result = validate(expectations.events(write(rows, tmp_path), usual=RECORDS))
+    assert result.passed("ERROR")
     assert RECORD_STAYS.at_midnight[1] is None

@@ -1,4 +1,4 @@
-"""A file that cannot be written, or whose writer is killed, leaves the earlier one whole, and nothing beside it."""
+"""Tests that a failed write or a killed writer leaves the earlier file intact, and no other file."""
 
 import os
 import signal
@@ -15,66 +15,62 @@ from schemas.io.outputs import MARK
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name != MARK]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != MARK]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 @pytest.fixture
 def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files and folders that are flushed and renamed from here on, in order."""
-    seen: list[str] = []
+    """A log of the files and folders that are flushed and renamed, in order."""
+    log: list[str] = []
     fsync, rename = os.fsync, Path.rename
     replace = Path.replace
 
     def flushing(descriptor: int) -> None:
-        seen.append(f"flush {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        log.append(f"flush {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
         fsync(descriptor)
 
     def replacing(self: Path, target: Path) -> Path:
-        seen.append(f"rename {Path(target).name}")
+        log.append(f"rename {Path(target).name}")
         return replace(self, target)
 
     def renaming(self: Path, target: Path) -> Path:
-        seen.append(f"rename {Path(target).name}")
+        log.append(f"rename {Path(target).name}")
         return rename(self, target)
 
     monkeypatch.setattr(os, "fsync", flushing)
     monkeypatch.setattr(Path, "replace", replacing)
     monkeypatch.setattr(Path, "rename", renaming)
-    return seen
+    return log
 
 
-def test_replace_file_flushes_the_bytes_then_renames_then_flushes_the_name(
-    tmp_path: Path, changes: list[str]
-):
+def test_replace_file_flushes_bytes_renames_and_flushes_the_folder(tmp_path: Path, changes: list[str]):
     write_text(tmp_path / "a.txt", "new")
     assert changes == ["flush .a.txt.part", "rename a.txt", f"flush {tmp_path.name}"]
     assert everything(tmp_path) == {"a.txt": b"new"}
 
 
-def test_replace_file_flushes_the_name_of_each_folder_it_makes(tmp_path: Path, changes: list[str]):
+def test_replace_file_flushes_the_parent_of_each_new_folder(tmp_path: Path, changes: list[str]):
     write_text(tmp_path / "one" / "two" / "a.txt", "new")
     assert changes[:2] == ["flush one", f"flush {tmp_path.name}"]
 
 
-def test_replace_files_renames_none_before_all_are_flushed(tmp_path: Path, changes: list[str]):
+def test_replace_files_renames_only_after_all_files_are_flushed(tmp_path: Path, changes: list[str]):
     with replace_files([tmp_path / "b", tmp_path / "a"]) as parts:
         for part in parts:
             part.write_text("new")
     assert changes == ["flush .b.part", "flush .a.part", "rename b", "rename a", f"flush {tmp_path.name}"]
 
 
-def test_replace_folder_flushes_every_file_in_it_before_it_takes_its_place(
-    tmp_path: Path, changes: list[str]
-):
+def test_replace_folder_flushes_every_file_before_the_rename(tmp_path: Path, changes: list[str]):
     with replace_folder(tmp_path / "events") as folder:
         (folder / "sub").mkdir()
         (folder / "sub" / "a").write_text("new")
         with replace_file(folder / "b", by_worker=True) as part:
             part.write_text("new")
-    placed = changes.index("rename events")
-    assert {"flush a", "flush b", "flush sub"} <= set(changes[:placed])
-    assert changes[placed + 1 : placed + 2] == [f"flush {tmp_path.name}"]
+    rename_position = changes.index("rename events")
+    assert {"flush a", "flush b", "flush sub"} <= set(changes[:rename_position])
+    assert changes[rename_position + 1 : rename_position + 2] == [f"flush {tmp_path.name}"]
 
 
 @pytest.mark.parametrize("moment", ["write", "flush", "rename"])
@@ -104,7 +100,7 @@ def test_replace_file_leaves_the_earlier_file_when_the_disk_is_full(
     assert everything(tmp_path) == {"a.txt": b"earlier"}
 
 
-def test_replace_file_leaves_the_earlier_file_when_its_block_fails(tmp_path: Path):
+def test_replace_file_leaves_the_earlier_file_when_the_block_fails(tmp_path: Path):
     write_text(tmp_path / "a.txt", "earlier")
 
     def fail() -> None:
@@ -117,7 +113,7 @@ def test_replace_file_leaves_the_earlier_file_when_its_block_fails(tmp_path: Pat
     assert everything(tmp_path) == {"a.txt": b"earlier"}
 
 
-def test_replace_files_leaves_all_earlier_files_when_one_of_them_fails(tmp_path: Path):
+def test_replace_files_leaves_all_earlier_files_when_a_write_fails(tmp_path: Path):
     for name in ("a", "b"):
         write_text(tmp_path / name, "earlier")
 
@@ -131,7 +127,7 @@ def test_replace_files_leaves_all_earlier_files_when_one_of_them_fails(tmp_path:
     assert everything(tmp_path) == {"a": b"earlier", "b": b"earlier"}
 
 
-def test_replace_files_refuses_a_folder_in_a_file_s_place_before_any_is_renamed(tmp_path: Path):
+def test_replace_files_refuses_a_folder_as_target_before_renaming(tmp_path: Path):
     (tmp_path / "b").mkdir()
     write_text(tmp_path / "a", "earlier")
 
@@ -140,7 +136,7 @@ def test_replace_files_refuses_a_folder_in_a_file_s_place_before_any_is_renamed(
             for part in parts:
                 part.write_text("new")
 
-    with pytest.raises(WriteError, match="b: a file is to be written there, and it is a folder"):
+    with pytest.raises(WriteError, match="b: this is a folder, but a file must be written there"):
         write()
     assert everything(tmp_path) == {"a": b"earlier"}
 
@@ -164,23 +160,23 @@ with replace_folder(root / "events") as folder:
 """
 
 
-@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.parametrize("target", ["file", "folder"])
 @pytest.mark.parametrize("moment", ["open", "os.rename"])
-def test_a_writer_killed_before_the_rename_leaves_the_earlier_file(what: str, moment: str, tmp_path: Path):
+def test_writer_killed_before_the_rename_leaves_the_earlier_file(target: str, moment: str, tmp_path: Path):
     write_bytes(tmp_path / "a", b"earlier")
     with replace_folder(tmp_path / "events") as folder:
         (folder / "a").write_bytes(b"earlier")
-    killed = subprocess.run([sys.executable, "-c", WRITE, moment, str(tmp_path), what], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    left = {name: content for name, content in everything(tmp_path).items() if not name.startswith(".")}
-    assert left == {"a": b"earlier", "events/a": b"earlier"}
+    process = subprocess.run([sys.executable, "-c", WRITE, moment, str(tmp_path), target], check=False)
+    assert process.returncode == -signal.SIGKILL
+    files = {name: content for name, content in everything(tmp_path).items() if not name.startswith(".")}
+    assert files == {"a": b"earlier", "events/a": b"earlier"}
     write_bytes(tmp_path / "a", b"new")
     with replace_folder(tmp_path / "events") as folder:
         (folder / "a").write_bytes(b"new")
     assert everything(tmp_path) == {"a": b"new", "events/a": b"new"}
 
 
-def test_restore_gives_a_folder_its_place_back_and_removes_one_that_was_replaced(tmp_path: Path):
+def test_restore_renames_the_old_folder_back_or_removes_the_folder(tmp_path: Path):
     write_text(tmp_path / ".events.old" / "a", "earlier")
     restore(tmp_path / "events")
     assert everything(tmp_path) == {"events/a": b"earlier"}

@@ -1,4 +1,4 @@
-"""One writer at a time, or any number of readers; the lock goes with its process, and no file is left of it."""
+"""Tests of locks: one writer or any number of readers, released with the process, without a lock file."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ with sole_writer(Path(sys.argv[1])):
 """
 
 
-def test_a_second_writer_of_a_folder_is_refused(tmp_path: Path):
+def test_second_writer_of_a_folder_is_refused(tmp_path: Path):
     with sole_writer(tmp_path), pytest.raises(NestError, match="another run"), sole_writer(tmp_path):
         pass
     with sole_writer(tmp_path):
@@ -31,14 +31,14 @@ def test_a_second_writer_of_a_folder_is_refused(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_readers_share_a_folder_and_keep_a_writer_out(tmp_path: Path):
+def test_readers_share_a_folder_and_exclude_a_writer(tmp_path: Path):
     with reader(tmp_path), reader(tmp_path), pytest.raises(NestError, match="another"), sole_writer(tmp_path):
         pass
     with sole_writer(tmp_path), pytest.raises(NestError, match="another"), reader(tmp_path):
         pass
 
 
-def test_a_killed_writer_holds_nothing_any_more(tmp_path: Path):
+def test_lock_is_released_when_the_writer_is_killed(tmp_path: Path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -52,17 +52,17 @@ def test_a_killed_writer_holds_nothing_any_more(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("mode", "take"), [(0o000, sole_writer), (0o555, sole_writer), (0o000, reader)])
-def test_a_folder_of_another_user_is_one_message(mode: int, take: Callable, tmp_path: Path):
+def test_inaccessible_folder_raises_one_message(mode: int, take: Callable, tmp_path: Path):
     (tmp_path / "own").mkdir()
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     theirs.chmod(mode)
-    does = "read" if take is reader else "written"
-    said = rf"^{theirs}: may not be {does} by you .*\. Mend its permissions, or choose .* NEST_DATA_DIR\.$"
-    with without_rights(tmp_path / "own"), pytest.raises(NestError, match=said), take(theirs):
+    adjective = "readable" if take is reader else "writable"
+    message = rf"^{theirs}: not {adjective} by you; .*\? Fix its permissions, or choose .* NEST_DATA_DIR\.$"
+    with without_rights(tmp_path / "own"), pytest.raises(NestError, match=message), take(theirs):
         pass
 
 
-def test_what_breaks_under_the_lock_is_told_as_it_is(tmp_path: Path):
+def test_error_inside_the_lock_is_passed_on(tmp_path: Path):
     with pytest.raises(BlockingIOError), sole_writer(tmp_path):
         raise BlockingIOError

@@ -1,4 +1,4 @@
-"""Nothing that was not made here is overwritten, removed or read as ours; what was made here is found again."""
+"""Tests that foreign files are never overwritten, removed or mistaken for outputs, and outputs are recognized."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ from schemas.io.outputs import (
     MARK,
     adopt,
     claim,
-    emptied,
+    empty_folder,
     mark_all,
-    recorded,
+    read_mark,
     refuse_foreign,
     remove_outputs,
     write_json,
@@ -34,11 +34,11 @@ CARDS = pa.schema({"text": pa.string()}, metadata={"contract": "cards/1"})
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name != MARK]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != MARK]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def test_an_output_is_replaced_by_a_later_one(tmp_path: Path):
+def test_output_is_replaced_by_a_later_output(tmp_path: Path):
     for text in ("one", "two", "three"):
         write_text(tmp_path / "README.md", text)
     assert content(tmp_path) == {"README.md": b"three"}
@@ -47,7 +47,7 @@ def test_an_output_is_replaced_by_a_later_one(tmp_path: Path):
 @pytest.mark.parametrize(
     "made_first", [False, True], ids=["a file of the user's", "an output the user changed"]
 )
-def test_a_file_of_the_user_s_is_refused_and_left_alone(made_first: bool, tmp_path: Path):
+def test_write_refuses_to_replace_a_user_s_file(made_first: bool, tmp_path: Path):
     if made_first:
         write_text(tmp_path / "README.md", "made")
     (tmp_path / "README.md").write_text("the user's")
@@ -56,7 +56,7 @@ def test_a_file_of_the_user_s_is_refused_and_left_alone(made_first: bool, tmp_pa
     assert content(tmp_path) == {"README.md": b"the user's"}
 
 
-def test_a_file_the_user_put_there_while_ours_was_written_is_left_alone(tmp_path: Path):
+def test_write_refuses_to_replace_a_user_s_file_created_meanwhile(tmp_path: Path):
     from schemas.io.outputs import replace_outputs
 
     def write() -> None:
@@ -69,70 +69,70 @@ def test_a_file_the_user_put_there_while_ours_was_written_is_left_alone(tmp_path
     assert content(tmp_path) == {"a.txt": b"the user's"}
 
 
-def test_a_table_is_not_written_over_one_of_another_contract(tmp_path: Path):
+def test_table_does_not_replace_a_table_of_another_contract(tmp_path: Path):
     path = tmp_path / "vocab.parquet"
     write_table(pa.table({"text": ["a"]}), path, CARDS, made_by="a test")
-    before = path.read_bytes()
-    with pytest.raises(InputError, match=r"vocab\.parquet: is a table of another kind \(cards\)"):
+    content_of_file = path.read_bytes()
+    with pytest.raises(InputError, match=r"vocab\.parquet: this is a table of another kind \(cards\)"):
         write_table(pa.Table.from_pylist([], SUBJECTS), path, SUBJECTS, made_by="predict")
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content_of_file
 
 
-@pytest.mark.parametrize("own", ["text", "table"])
-def test_a_table_is_not_written_over_a_file_of_the_user_s(own: str, tmp_path: Path):
+@pytest.mark.parametrize("kind", ["text", "table"])
+def test_table_does_not_replace_a_user_s_file(kind: str, tmp_path: Path):
     path = tmp_path / "vocab.parquet"
-    path.write_text("notes") if own == "text" else pl.DataFrame({"a": [1]}).write_parquet(path)
-    before = path.read_bytes()
-    with pytest.raises(InputError, match=r"vocab\.parquet: is no table of ours"):
+    path.write_text("notes") if kind == "text" else pl.DataFrame({"a": [1]}).write_parquet(path)
+    content_of_file = path.read_bytes()
+    with pytest.raises(InputError, match=r"vocab\.parquet: this is not a table of ours"):
         write_table(pa.Table.from_pylist([], VOCAB), path, VOCAB, made_by="a test")
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content_of_file
 
 
-@pytest.mark.parametrize("left", [0, 40])
-def test_a_table_of_ours_that_was_cut_is_written_anew(left: int, tmp_path: Path):
+@pytest.mark.parametrize("num_bytes", [0, 40])
+def test_truncated_table_is_replaced(num_bytes: int, tmp_path: Path):
     path = tmp_path / "cards.parquet"
     write_table(pa.table({"text": ["a"]}), path, CARDS, made_by="a test")
     whole = path.read_bytes()
-    path.write_bytes(whole[:left])
+    path.write_bytes(whole[:num_bytes])
     write_table(pa.table({"text": ["a"]}), path, CARDS, made_by="a test")
     assert path.read_bytes() == whole
 
 
 def make_events(folder: Path, text: str = "a") -> None:
-    with replace_folder(folder) as made:
+    with replace_folder(folder) as target:
         write_table(
-            pa.table({"text": [text]}), made / "LAB-00000.parquet", CARDS, made_by="a test", by_worker=True
+            pa.table({"text": [text]}), target / "LAB-00000.parquet", CARDS, made_by="a test", by_worker=True
         )
-        (made / "metadata").mkdir()
-        (made / "metadata" / "dataset.json").write_text(text)
+        (target / "metadata").mkdir()
+        (target / "metadata" / "dataset.json").write_text(text)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "copy.parquet", "metadata/dataset.json", "metadata/mine.csv"])
-def test_a_folder_with_a_foreign_file_is_not_replaced(name: str, tmp_path: Path):
+def test_folder_with_a_foreign_file_is_not_replaced(name: str, tmp_path: Path):
     events = tmp_path / "events"
     make_events(events)
-    if name == "copy.parquet":  # under a contract of ours, and of another run
+    if name == "copy.parquet":  # under our contract, but from another run
         (events / name).write_bytes((events / "LAB-00000.parquet").read_bytes())
     else:
         (events / name).write_text("the user's")
-    before = content(tmp_path)
+    earlier_content = content(tmp_path)
     with pytest.raises(InputError, match=f"{name}: {FOREIGN}"):
         make_events(events, "b")
-    assert content(tmp_path) == before
+    assert content(tmp_path) == earlier_content
 
 
-def test_a_folder_of_an_earlier_version_is_replaced_where_its_tables_say_what_they_are(tmp_path: Path):
+def test_folder_of_an_earlier_version_is_replaced_by_contract(tmp_path: Path):
     make_events(tmp_path / "events")
     (tmp_path / "events" / MARK).unlink()
     (tmp_path / "events" / "metadata" / "dataset.json").unlink()
     make_events(tmp_path / "events", "b")
     (tmp_path / "events" / MARK).unlink()
     (tmp_path / "events" / "notes.txt").write_text("the user's")
-    with pytest.raises(InputError, match=rf"metadata/dataset\.json: {FOREIGN}.*So were 1 others"):
+    with pytest.raises(InputError, match=rf"metadata/dataset\.json: {FOREIGN}.*So would 1 more files"):
         make_events(tmp_path / "events", "c")
 
 
-def test_a_folder_is_claimed_when_it_is_new_empty_or_ours(tmp_path: Path):
+def test_claim_accepts_a_new_an_empty_or_a_marked_folder(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     for name in ("new/deep", "empty"):
         claim(tmp_path / name)
@@ -143,14 +143,14 @@ def test_a_folder_is_claimed_when_it_is_new_empty_or_ours(tmp_path: Path):
         claim(tmp_path / "new" / "deep")
 
 
-def test_a_folder_with_files_and_no_mark_is_not_claimed(tmp_path: Path):
+def test_claim_refuses_a_folder_with_files_and_no_mark(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("the user's")
-    with pytest.raises(InputError, match=r"holds files that were not made here, thesis\.tex among them"):
+    with pytest.raises(InputError, match=r"contains files that were not made here, such as thesis\.tex"):
         claim(tmp_path)
-    assert recorded(tmp_path) is None
+    assert read_mark(tmp_path) is None
 
 
-def test_what_an_earlier_version_made_is_adopted_by_its_hashes(tmp_path: Path):
+def test_adopt_marks_files_of_an_earlier_version_by_hash(tmp_path: Path):
     (tmp_path / "a.txt").write_text("made")
     adopt(tmp_path, {"a.txt": "0" * 64})
     with pytest.raises(InputError, match=FOREIGN):
@@ -161,26 +161,26 @@ def test_what_an_earlier_version_made_is_adopted_by_its_hashes(tmp_path: Path):
     assert content(tmp_path) == {"a.txt": b"new"}
 
 
-def test_only_outputs_are_removed(tmp_path: Path):
+def test_remove_outputs_leaves_other_files(tmp_path: Path):
     write_text(tmp_path / "model_00.txt", "made")
     (tmp_path / "model_notes.txt").write_text("the user's")
     remove_outputs(*tmp_path.glob("model*.txt"))
     assert content(tmp_path) == {"model_notes.txt": b"the user's"}
 
 
-def test_a_work_folder_is_emptied_only_of_what_was_made_there(tmp_path: Path):
-    write_text(emptied(tmp_path / "work") / "a.txt", "made")
-    assert content(emptied(tmp_path / "work")) == {}
+def test_empty_folder_removes_only_outputs(tmp_path: Path):
+    write_text(empty_folder(tmp_path / "work") / "a.txt", "made")
+    assert content(empty_folder(tmp_path / "work")) == {}
     (tmp_path / "work" / "b.txt").write_text("the user's")
     with pytest.raises(InputError, match=FOREIGN):
-        emptied(tmp_path / "work")
+        empty_folder(tmp_path / "work")
     assert content(tmp_path / "work") == {"b.txt": b"the user's"}
 
 
-def test_a_mark_that_cannot_be_read_is_a_message(tmp_path: Path):
+def test_unreadable_mark_raises_a_message(tmp_path: Path):
     write_text(tmp_path / "a.txt", "made")
     (tmp_path / MARK).write_text("{")
-    with pytest.raises(InputError, match="cannot be read any more"):
+    with pytest.raises(InputError, match="is unreadable"):
         refuse_foreign(tmp_path)
 
 
@@ -202,31 +202,29 @@ with replace_outputs([Path(sys.argv[2]) / name for name in ("a.csv", "b.csv")]) 
 """
 
 
-def test_a_writer_killed_anywhere_finds_its_own_files_again(tmp_path: Path):
-    """Between the mark and the names too, where one file is new and the other is not."""
-    ended, change = False, 0
-    while not ended:
+def test_writer_recognizes_its_own_files_after_a_kill_at_any_point(tmp_path: Path):
+    """Also between the mark and the renames, when one file is new and the other is not."""
+    is_complete, change = False, 0
+    while not is_complete:
         change += 1
         command = [sys.executable, "-c", WRITE, str(change), str(tmp_path), f"text {change}"]
-        finished = subprocess.run(command, capture_output=True, text=True, check=False)
-        ended = finished.returncode == 0
-        assert ended or finished.returncode == -signal.SIGKILL, finished.stderr
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        is_complete = process.returncode == 0
+        assert is_complete or process.returncode == -signal.SIGKILL, process.stderr
     assert change > 10
     assert content(tmp_path) == {name: f"text {change}".encode() for name in ("a.csv", "b.csv")}
 
 
-def test_the_mark_is_on_the_disk_before_any_file_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    renamed, replace = [], Path.replace
+def test_mark_is_flushed_before_any_file_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    renames, replace = [], Path.replace
     monkeypatch.setattr(
-        Path, "replace", lambda self, target: renamed.append(Path(target).name) or replace(self, target)
+        Path, "replace", lambda self, target: renames.append(Path(target).name) or replace(self, target)
     )
-    flushed, flush = [], atomic.flush
+    flushes, flush = [], atomic.flush
     monkeypatch.setattr(
-        atomic, "flush", lambda path: flushed.append((len(renamed), path.name)) or flush(path)
+        atomic, "flush", lambda path: flushes.append((len(renames), path.name)) or flush(path)
     )
     write_text(tmp_path / "a.txt", "made")
-    assert renamed == [MARK, "a.txt"]
-    assert (0, f".{MARK}.part") in flushed
+    assert renames == [MARK, "a.txt"]
+    assert (0, f".{MARK}.part") in flushes
     assert os.listdir(tmp_path)

@@ -5,7 +5,7 @@ import pytest
 from schemas.io.private import make_private
 
 
-def test_what_lies_in_it_is_its_owners_alone_and_nothing_git_would_take_in(tmp_path):
+def test_private_folder_is_owner_only_and_ignored_by_git(tmp_path):
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     folder = tmp_path / "second" / "data"
     make_private(folder)
@@ -21,14 +21,14 @@ def test_what_lies_in_it_is_its_owners_alone_and_nothing_git_would_take_in(tmp_p
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_that_was_there_is_left_as_it_is(tmp_path):
-    """It may be a repository of the user's own."""
+def test_make_private_leaves_an_existing_folder_unchanged(tmp_path):
+    """The folder may be a repository of the user."""
     make_private(tmp_path)
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_its_place_is_no_folder(tmp_path):
+def test_make_private_fails_when_a_file_has_the_name(tmp_path):
     (tmp_path / "data").touch()
     with pytest.raises(OSError, match="File exists"):
         make_private(tmp_path / "data")

@@ -1,12 +1,12 @@
-"""What an address may hold that is neither kept nor shown."""
+"""Tests of secrets in URLs, which are neither stored nor displayed."""
 
 import pytest
 
-from schemas.io.urls import holds_secret, shown_url
+from schemas.io.urls import holds_secret, redact_url
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "redacted_url"),
     [
         ("https://nurse:hunter2@host:81/a", "https://host:81/a"),
         ("https://token@host/a", "https://host/a"),
@@ -15,14 +15,14 @@ from schemas.io.urls import holds_secret, shown_url
         ("https://[hunter2/a", "https://…"),
     ],
 )
-def test_a_user_and_a_query_are_secret_and_the_rest_is_shown(url: str, shown: str) -> None:
+def test_redact_url_removes_user_and_query(url: str, redacted_url: str) -> None:
     assert holds_secret(url)
-    assert shown_url(url) == shown
+    assert redact_url(url) == redacted_url
 
 
 @pytest.mark.parametrize(
     "value", ["s3://bucket/nest", "tcp://scheduler:8786", "a folder/with@sign?", "42", ""]
 )
-def test_what_holds_none_is_shown_as_it_is(value: str) -> None:
+def test_redact_url_keeps_a_value_without_secrets(value: str) -> None:
     assert not holds_secret(value)
-    assert shown_url(value) == value
+    assert redact_url(value) == value

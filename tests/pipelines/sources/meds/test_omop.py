@@ -168,7 +168,7 @@ def test_unknown_spelling_of_most_codes_is_error_that_lists_known_codes(
     layout = read(tmp_path, "meds_etl", missing_columns=("table",), **spellings)
     faults = failed_rules(layout, "subjects", "encounters", "events")
     assert set(faults) == {rule}
-    assert "looked for were" in faults[rule]
+    assert "searched for: " in faults[rule]
     assert looked_for in faults[rule]
 
 
