@@ -1,4 +1,4 @@
-"""Checks beside their assets: ERROR stops what hangs below, WARN shows yellow. Counts and shares, never a value."""
+"""The asset checks: ERROR blocks downstream assets, WARN shows yellow. They show counts and shares, never a value."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ import dagster as dg
 
 from assets.metadata import flows_markdown
 from assets.resources import Workspace
-from assets.runtime.materialize import plainly
+from assets.runtime.materialize import with_clear_errors
 from nest_model.data.leak_guard import count_leaks
 from nest_model.training.guesses.judgement import Judgement
 from schemas.cards import StepCard
@@ -29,9 +29,13 @@ if TYPE_CHECKING:
 def source_checks(
     source: str, suites: Mapping[str, Callable[[Layout], Suite]] = TABLE_SUITES
 ) -> list[dg.AssetChecksDefinition]:
-    """Return the checks of a source's tables, from the raw input to the shards; `suites` by the table's name."""
+    """Return the checks of a source's tables, from the raw input to the shards.
+
+    Args:
+        suites: the expectation suite of each table, by the table's name.
+    """
     tables = [
-        table_checks(source, f"{source}_{name}", name, suite, held_against(source, suite))
+        table_checks(source, f"{source}_{name}", name, suite, suite_inputs(source, suite))
         for name, suite in suites.items()
     ]
     return [card_checks(source, f"{source}_raw", "raw"), *tables, split_check(source)]
@@ -46,15 +50,15 @@ def cohort_checks(source: str, cohort: str) -> list[dg.AssetChecksDefinition]:
     return [table_checks(source, f"{cohort}_labels", f"{cohort}_labels", suite), leak_check(source, cohort)]
 
 
-def held_against(source: str, suite: Callable[[Layout], Suite]) -> list[str]:
-    """Return the assets a suite looks at beside its own: its check waits for them."""
+def suite_inputs(source: str, suite: Callable[[Layout], Suite]) -> list[str]:
+    """Return the other assets whose tables a suite reads: its check waits for them."""
     return [f"{source}_{table.name}" for table in suite(Layout(Path(source))).tables[1:]]
 
 
 def table_checks(
-    source: str, asset: str, step: str, suite: Callable[[Layout], Suite], beside: Sequence[str] = ()
+    source: str, asset: str, step: str, suite: Callable[[Layout], Suite], additional_deps: Sequence[str] = ()
 ) -> dg.AssetChecksDefinition:
-    """Return the checks of one table: its Great Expectations suite in both severities, and its card's."""
+    """Return the checks of one table: its Great Expectations suite in both severities, and those of its card."""
 
     @dg.multi_asset_check(
         name=f"{asset}_checks",
@@ -64,27 +68,26 @@ def table_checks(
                 asset=asset,
                 blocking=True,
                 description="What must hold of every row.",
-                additional_deps=beside,
+                additional_deps=additional_deps,
             ),
             dg.AssetCheckSpec(
                 "plausible",
                 asset=asset,
                 description="What should hold of nearly every row.",
-                additional_deps=beside,
+                additional_deps=additional_deps,
             ),
             *_card_specs(asset),
         ],
     )
-    @plainly
+    @with_clear_errors
     def checks(workspace: Workspace):
-        from schemas.expectations.validation import (
-            validate,  # Great Expectations: 3 s and 200 MB, only where it runs
-        )
+        # Great Expectations takes 3 s and 200 MB to import: only in the process that runs the check
+        from schemas.expectations.validation import validate
 
         layout = workspace.layout(source)
         table = suite(layout)
         outcome = validate(table)
-        yield from told(
+        yield from log_failures(
             _suite_result(asset, "contract", outcome, "ERROR"),
             _suite_result(asset, "plausible", outcome, "WARN"),
             *_card_results(
@@ -99,18 +102,18 @@ def card_checks(source: str, asset: str, step: str) -> dg.AssetChecksDefinition:
     """Return the checks of a step that has counts but no table of its own."""
 
     @dg.multi_asset_check(name=f"{asset}_checks", specs=_card_specs(asset))
-    @plainly
+    @with_clear_errors
     def checks(workspace: Workspace):
-        yield from told(*_card_results(asset, StepCard.read(workspace.layout(source).cards, step)))
+        yield from log_failures(*_card_results(asset, StepCard.read(workspace.layout(source).cards, step)))
 
     return checks
 
 
 def split_check(source: str) -> dg.AssetChecksDefinition:
-    """Return the check that nobody tested on was trained on."""
+    """Return the check that no patient of the test split was trained on."""
 
     @dg.asset_check(asset=f"{source}_subjects", name="no_test_subject_was_trained_on", blocking=True)
-    @plainly
+    @with_clear_errors
     def no_test_subject_was_trained_on(workspace: Workspace) -> dg.AssetCheckResult:
         """No subject of the tasks' test split is in the training split of the pretraining."""
         table = read_table(workspace.layout(source).subjects, SUBJECTS)
@@ -122,37 +125,37 @@ def split_check(source: str) -> dg.AssetChecksDefinition:
             description=f"{suppress_count(trained_on)} subjects of the tasks' test split were trained on.",
             metadata={f"pretraining_{name}": overlap.patients for name, overlap in overlaps.items()},
         )
-        return told(result)[0]
+        return log_failures(result)[0]
 
     return no_test_subject_was_trained_on
 
 
 def hash_check(source: str, task_split: tuple[float, float]) -> dg.AssetChecksDefinition:
-    """Return the check that each subject is in the splits its hash says, for a source split by the hash alone."""
+    """Return the check that each patient is in the splits its hash gives, for a source that is split by hash alone."""
 
     @dg.asset_check(asset=f"{source}_subjects", name="split_is_that_of_the_hash", blocking=True)
-    @plainly
+    @with_clear_errors
     def split_is_that_of_the_hash(workspace: Workspace) -> dg.AssetCheckResult:
         """Both splits follow from the patient's id alone, whatever the seed, the order or the release."""
         table = read_table(workspace.layout(source).subjects, SUBJECTS)
         bounds = {"split": task_split, "pretrain_split": workspace.settings.rules.pretrain_split}
-        strays = {column: count_off_hash(table, column, *pair) for column, pair in bounds.items()}
+        misplaced = {column: count_off_hash(table, column, *pair) for column, pair in bounds.items()}
         result = dg.AssetCheckResult(
             check_name="split_is_that_of_the_hash",
-            passed=not any(strays.values()),
+            passed=not any(misplaced.values()),
             description="; ".join(
                 f"{column}: {suppress_count(count)} subjects are not where their hash puts them"
-                for column, count in strays.items()
+                for column, count in misplaced.items()
             )
             + ".",
         )
-        return told(result)[0]
+        return log_failures(result)[0]
 
     return split_is_that_of_the_hash
 
 
 def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
-    """Return the check that no feature of the cohort was known only after its prediction."""
+    """Return the check that every feature of the cohort was known at its prediction time."""
 
     @dg.asset_check(
         asset=f"{cohort}_labels",
@@ -160,7 +163,7 @@ def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
         additional_deps=[f"{source}_seqset"],
         blocking=True,
     )
-    @plainly
+    @with_clear_errors
     def no_feature_after_prediction(workspace: Workspace) -> dg.AssetCheckResult:
         """Every event the models will see was known at the prediction time, row by row."""
         layout = workspace.layout(source)
@@ -170,47 +173,51 @@ def leak_check(source: str, cohort: str) -> dg.AssetChecksDefinition:
             passed=late == 0,
             description=f"{suppress_count(late)} predictions would see what came later.",
         )
-        return told(result)[0]
+        return log_failures(result)[0]
 
     return no_feature_after_prediction
 
 
 def audit_checks(source: str, cohort: str) -> dg.AssetChecksDefinition:
-    """Return the checks of a cohort's leak audit: what is proved of every prediction, and what is suspected."""
+    """Return the checks of a cohort's leak audit: the proof for every prediction, and the suspected leaks."""
     asset = f"{cohort}_leak_audit"
     specs = [
         dg.AssetCheckSpec(
             "future_changes_nothing",
             asset=asset,
             blocking=True,
-            description="Without all that comes after a prediction its features are the same, bit for bit.",
+            description="Removing everything after a prediction leaves its features the same, bit for bit.",
         ),
         dg.AssetCheckSpec(
             "no_leak_suspected",
             asset=asset,
-            description="Nothing the models see is known to tell the outcome, or raises the AUROC as a leak does.",
+            description="No feature is known to reveal the outcome, or raises the AUROC as a leak does.",
         ),
     ]
 
     @dg.multi_asset_check(name=f"{asset}_checks", specs=specs)
-    @plainly
+    @with_clear_errors
     def checks(workspace: Workspace):
         audit = LeakAudit.read(workspace.layout(source).leak_audit(cohort))
-        for name, found, severity in (
+        for name, findings, severity in (
             ("future_changes_nothing", audit.failures, dg.AssetCheckSeverity.ERROR),
             ("no_leak_suspected", audit.warnings, dg.AssetCheckSeverity.WARN),
         ):
-            sentences = " ".join(f"{sentence.rstrip('.')}." for sentence in found) or "nothing found"
+            sentences = " ".join(f"{finding.rstrip('.')}." for finding in findings) or "nothing found"
             result = dg.AssetCheckResult(
-                asset_key=asset, check_name=name, passed=not found, severity=severity, description=sentences
+                asset_key=asset,
+                check_name=name,
+                passed=not findings,
+                severity=severity,
+                description=sentences,
             )
-            yield from told(result)
+            yield from log_failures(result)
 
     return checks
 
 
 def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
-    """Return the checks of a source's pretraining: whether more was learnt than a guess without a model knows."""
+    """Return the checks of a source's pretraining: whether the model is better than a constant guess."""
     asset = f"{source}_nest"
     specs = [
         dg.AssetCheckSpec(
@@ -221,12 +228,12 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
         dg.AssetCheckSpec(
             "can_be_judged",
             asset=asset,
-            description="The validation split can tell what was learnt of tokens and of sets.",
+            description="The validation split is large enough to judge what was learnt about tokens and sets.",
         ),
     ]
 
     @dg.multi_asset_check(name=f"{asset}_checks", specs=specs)
-    @plainly
+    @with_clear_errors
     def checks(workspace: Workspace):
         judgement = Judgement.read(workspace.layout(source).model(asset))
         for name, sentences in (
@@ -240,13 +247,13 @@ def pretraining_checks(source: str) -> dg.AssetChecksDefinition:
                 severity=dg.AssetCheckSeverity.WARN,
                 description=" ".join(sentences) or "nothing found",
             )
-            yield from told(result)
+            yield from log_failures(result)
 
     return checks
 
 
-def told(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ...]:
-    """Return the results as they are, each that failed told in the log, so that a terminal shows it too."""
+def log_failures(*results: dg.AssetCheckResult) -> tuple[dg.AssetCheckResult, ...]:
+    """Return the results unchanged and log each that failed, so that a terminal shows it too."""
     for result in results:
         if not result.passed:
             level = logging.ERROR if result.severity is dg.AssetCheckSeverity.ERROR else logging.WARNING
@@ -263,7 +270,7 @@ def _card_specs(asset: str) -> list[dg.AssetCheckSpec]:
             description="Source rows = kept rows + dropped by reason.",
         ),
         dg.AssetCheckSpec(
-            "nothing_odd", asset=asset, description="Shares that are merely odd are told, not fatal."
+            "nothing_odd", asset=asset, description="Unusual shares are reported and stop nothing."
         ),
     ]
 
@@ -282,22 +289,20 @@ def _suite_result(asset: str, name: str, outcome: "Validation", severity: Severi
 def _card_results(
     asset: str, card: StepCard, *, tells_rows: bool = True, rows: int | None = None
 ) -> tuple[dg.AssetCheckResult, dg.AssetCheckResult]:
-    lost = [name for name, flow in card.flows.items() if not flow.reconciles]
-    if rows is not None and rows != card.counts.get(
-        card.step, rows
-    ):  # the count named as the table is its rows
-        lost.append(f"{card.step} as counted and as written")
+    mismatches = [name for name, flow in card.flows.items() if not flow.reconciles]
+    # the count with the table's own name is its number of rows
+    if rows is not None and rows != card.counts.get(card.step, rows):
+        mismatches.append(f"{card.step} as counted and as written")
+    description = "every source row is accounted for" if card.flows else "this step reads no source rows"
+    if mismatches:
+        description = f"rows of {', '.join(mismatches)} do not add up"
     return (
         dg.AssetCheckResult(
             asset_key=asset,
             check_name="rows_reconcile",
-            passed=not lost,
+            passed=not mismatches,
             severity=dg.AssetCheckSeverity.ERROR,
-            description=f"rows of {', '.join(lost)} do not add up"
-            if lost
-            else "every source row is accounted for"
-            if card.flows
-            else "this step reads no source rows",
+            description=description,
             metadata={"rows": dg.MetadataValue.md(flows_markdown(card.flows))} if tells_rows else {},
         ),
         dg.AssetCheckResult(

@@ -1,6 +1,7 @@
-"""One loop: a cohort file in `assets/cohorts/` becomes its labels, its models and its checks."""
+"""The asset of a cohort's labels, and the asset that stands in for a cohort file that cannot be read."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -10,8 +11,8 @@ from assets.cohort_files import COHORT_FILES, FAULTS, TO_MEND
 from assets.metadata import column_schema, pictures_metadata
 from assets.resources import Workspace
 from assets.runtime.code_version import code_version
-from assets.runtime.materialize import plainly
-from assets.runtime.step_cache import once
+from assets.runtime.materialize import with_clear_errors
+from assets.runtime.step_cache import cached_step
 from pipelines.cohorts import write_empty_labels, write_labels
 from schemas.cards import StepCard
 from schemas.cohort import Cohort, CohortError
@@ -21,11 +22,11 @@ from schemas.sources import sources
 from schemas.suppress import disclosing
 from schemas.tables.attrition import read_attrition, suppress_attrition
 
-FOLDER = COHORT_FILES
+COHORT_FOLDER = COHORT_FILES
 
 
-def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
-    """Return the asset `<cohort>_labels`: one row per index encounter, with its attrition."""
+def labels_asset(source: str, cohort: Cohort) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_labels`: one row per index encounter, and the attrition table."""
 
     @dg.asset(
         name=f"{cohort.cohort}_labels",
@@ -36,7 +37,7 @@ def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
         description=cohort.about,
         code_version=f"{code_version('pipelines.cohorts')}-{cohort.sha256[:8]}",
     )
-    @plainly
+    @with_clear_errors
     def cohort_labels(workspace: Workspace) -> dg.MaterializeResult:
         layout, rules = workspace.layout(source), workspace.settings.rules
         folder = layout.cohort(cohort.cohort)
@@ -45,17 +46,17 @@ def labels(source: str, cohort: Cohort) -> dg.AssetsDefinition:
         def make() -> StepCard:
             try:
                 return write_labels(cohort, layout, rules)
-            except CohortError as fault:  # of one file: the run, which is everybody's, goes on
+            except CohortError as fault:  # a fault in one cohort file must not stop a run of all cohorts
                 dg.AssetExecutionContext.get().log.error(str(fault))
                 return write_empty_labels(cohort, layout, rules, fault)
 
-        return labels_result(once(layout, [folder], reads, make), folder)
+        return labels_result(cached_step(layout, [folder], reads, make), folder)
 
     return cohort_labels
 
 
 def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
-    """Return the materialization of a label table: people are counted here, so every small count is withheld."""
+    """Return the materialization of a label table, with small counts of patients suppressed."""
     from nest_model.report import previews
 
     steps = read_attrition(folder / "attrition.csv")
@@ -80,11 +81,11 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
     )
 
 
-def unreadable(source: str, name: str, error: CohortError) -> dg.AssetsDefinition:
-    """Return an asset in place of a cohort file that cannot be read; its check fails with what is wrong with the file.
+def unreadable_cohort_asset(source: str, name: str, error: CohortError) -> dg.AssetsDefinition:
+    """Return an asset in place of a cohort file that cannot be read; its check fails with the faults of the file.
 
-    It makes nothing and does not fail its run, which is everybody's: all else is made, and the run ends by naming the
-    file. Its name is none the file's cohort ever had: no earlier success stands on its page.
+    The asset writes nothing and does not fail the run: all other assets are made, and the run names the file at its
+    end. The asset's name differs from that of the cohort's labels, so its page shows no earlier success.
     """
     asset, message = f"{name}_cannot_be_read", str(error)
 
@@ -93,19 +94,19 @@ def unreadable(source: str, name: str, error: CohortError) -> dg.AssetsDefinitio
         group_name=f"{source}{TO_MEND}",
         kinds={"yaml", "unreadable"},
         owners=["team:clinicians"],
-        description=f"{as_text(message)}\n\nMend this cohort file, then press Reload definitions.",
+        description=f"{escape_markdown(message)}\n\nFix this cohort file, then press Reload definitions.",
         metadata={FAULTS: message},
         check_specs=[dg.AssetCheckSpec("cohort_file", asset=asset, description=message)],
         output_required=False,
     )
-    @plainly
-    def broken_cohort(context: dg.AssetExecutionContext):
+    @with_clear_errors
+    def broken_cohort(context: dg.AssetExecutionContext) -> Iterator[dg.AssetCheckResult]:
         context.log.error(message)
         yield dg.AssetCheckResult(passed=False, description=message)
 
     return broken_cohort
 
 
-def as_text(message: str) -> str:
-    """Return lines as Markdown that shows them as they are, one under another."""
+def escape_markdown(message: str) -> str:
+    """Return lines as Markdown that shows them literally, one below the other."""
     return re.sub(r"([\\<*_`\[\]])", r"\\\1", message).replace("\n", "\n\n")

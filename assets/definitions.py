@@ -13,17 +13,17 @@ from assets.checks import (
     pretraining_checks,
     source_checks,
 )
-from assets.cohorts import FOLDER, labels, unreadable
+from assets.cohorts import COHORT_FOLDER, labels_asset, unreadable_cohort_asset
 from assets.environment.nest_environment import checkout_above
 from assets.jobs import jobs, of_cohort
-from assets.models.cohort_models import fine_tuned, leak_audit, lightgbm, yardsticks
+from assets.models.cohort_models import finetuning_asset, leak_audit_asset, lightgbm_asset, yardsticks_asset
 from assets.models.next_basket import instacart_next_basket
-from assets.models.pretrain import pretrained
-from assets.models.report import cohort_report, report
+from assets.models.pretrain import pretraining_asset
+from assets.models.report import cohort_report_asset, report_asset
 from assets.resources import Workspace
-from assets.runtime.executor import two_at_a_time
+from assets.runtime.executor import exclusive_executor
 from assets.runtime.instance import RefusedRunError
-from assets.runtime.sqlite_history import write_seldom
+from assets.runtime.sqlite_history import relax_sqlite_sync
 from assets.sources.common import source_assets
 from assets.sources.fetch import FETCHED_ASSETS, as_published
 from assets.sources.mimic_meds import mimic_meds
@@ -35,7 +35,7 @@ from schemas.sources import SourceSpec, cohort_sources, sources
 @dg.definitions
 def defs() -> dg.Definitions:
     _refuse_code_of_another_checkout()
-    write_seldom()
+    relax_sqlite_sync()
     return _built()
 
 
@@ -56,13 +56,13 @@ def _refuse_code_of_another_checkout() -> None:
 @cache
 def _built() -> dg.Definitions:
     """Build once in a process and those forked from it; to load them anew Dagster starts another process."""
-    return build(FOLDER)
+    return build(COHORT_FOLDER)
 
 
 def build(folder: Path) -> dg.Definitions:
     """Return the definitions with the cohorts of a folder."""
     own = {name: _up_to_pretraining(spec) for name, spec in sources().items()}
-    reports = [report(source, []) for source in cohort_sources()]
+    reports = [report_asset(source, []) for source in cohort_sources()]
     taken = [asset for assets in (*own.values(), reports) for asset in assets]
     cohorts, unreadable_files = read_folder(
         folder, {key.to_user_string() for asset in taken for key in asset.keys}, tuple(cohort_sources())
@@ -71,7 +71,7 @@ def build(folder: Path) -> dg.Definitions:
         assets=[
             *(asset for source in own for asset in (*own[source], *_models(source, cohorts))),
             *(
-                unreadable(source_of_bad_file(error, tuple(cohort_sources())), name, error)
+                unreadable_cohort_asset(source_of_bad_file(error, tuple(cohort_sources())), name, error)
                 for name, error in unreadable_files.items()
             ),
             *FETCHED_ASSETS,
@@ -87,7 +87,7 @@ def build(folder: Path) -> dg.Definitions:
         ],
         jobs=[*jobs(), *(of_cohort(cohort.cohort) for cohort in cohorts)],
         resources={"workspace": Workspace(), "pipes": dg.PipesSubprocessClient()},
-        executor=two_at_a_time,
+        executor=exclusive_executor,
     )
 
 
@@ -98,7 +98,7 @@ FURTHER = {"mimic": mimic_meds, "instacart": instacart_next_basket}
 def _up_to_pretraining(spec: SourceSpec) -> list[dg.AssetsDefinition]:
     """Return the assets of a source that hang on no cohort."""
     further = [FURTHER[spec.name]] if spec.name in FURTHER else []
-    return [*source_assets(spec.name), pretrained(spec.name, spec.pretraining), *further]
+    return [*source_assets(spec.name), pretraining_asset(spec.name, spec.pretraining), *further]
 
 
 def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
@@ -107,9 +107,9 @@ def _models(source: str, cohorts: list[Cohort]) -> list[dg.AssetsDefinition]:
         return []
     own = [cohort for cohort in cohorts if cohort.source == source]
     names = [cohort.cohort for cohort in own]
-    makers = (leak_audit, fine_tuned, lightgbm, yardsticks, cohort_report)
+    makers = (leak_audit_asset, finetuning_asset, lightgbm_asset, yardsticks_asset, cohort_report_asset)
     return [
-        *(labels(source, cohort) for cohort in own),
+        *(labels_asset(source, cohort) for cohort in own),
         *(make(source, name) for make in makers for name in names),
-        report(source, names),
+        report_asset(source, names),
     ]

@@ -1,4 +1,4 @@
-"""What is told of a materialization in the UI: its card, its table, its pictures; no count that tells of few people."""
+"""Metadata of a materialization for the UI: its card, table and pictures, with small counts suppressed."""
 
 import base64
 from collections.abc import Mapping
@@ -16,20 +16,20 @@ from schemas.suppress import disclosing, is_small, suppress_count, suppress_part
 from schemas.tables.events import KINDS, SUBJECTS
 from schemas.tables.splits import suppress_splits
 
-OF_NOBODY = ("shards", "buckets")
-"""Counts of files, which may be shown however few they are."""
+FILE_COUNTS = ("shards", "buckets")
+"""Counts of files, not of patients: shown even if they are small."""
 
 
 def table_result(
-    card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None, **more: str
+    card: StepCard, path: Path, pictures: Mapping[str, bytes] | None = None, **extra: str
 ) -> dg.MaterializeResult:
-    """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures, and `more`."""
+    """Return the materialization of a Parquet file or folder: rows, columns, counts, drops, pictures and `extra`."""
     with disclosing(card.synthetic):
-        return _table_result(card, path, pictures or {}, **more)
+        return _table_result(card, path, pictures or {}, **extra)
 
 
 def _table_result(
-    card: StepCard, path: Path, pictures: Mapping[str, bytes], **more: str
+    card: StepCard, path: Path, pictures: Mapping[str, bytes], **extra: str
 ) -> dg.MaterializeResult:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     rows = sum(pq.read_metadata(file).num_rows for file in files)
@@ -40,14 +40,14 @@ def _table_result(
         "dagster/uri": path.as_uri(),
         "contract": card.contract,
         **card_metadata(card),
-        **more,
+        **extra,
         **pictures_metadata(pictures),
     }
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(card.version))
 
 
 def subjects_result(card: StepCard, path: Path) -> dg.MaterializeResult:
-    """Return the materialization of a source's subjects: a table, and how many are in which split."""
+    """Return the materialization of a source's subjects: the table, and the number of patients in each split."""
     with disclosing(card.synthetic):
         splits = suppress_splits(read_table(path, SUBJECTS))
     sizes = {f"split_{name}": subjects for name, subjects in splits.task.items()}
@@ -55,14 +55,14 @@ def subjects_result(card: StepCard, path: Path) -> dg.MaterializeResult:
     return table_result(card, path, **sizes)
 
 
-def input_result(card: StepCard, **found: Path) -> dg.MaterializeResult:
-    """Return the materialization of a source's input: where it was found, what is in it, and the hash of each file."""
+def input_result(card: StepCard, **paths: Path) -> dg.MaterializeResult:
+    """Return the materialization of a source's input: its paths, its counts, and the hash of each file."""
     hashes = [{"input": name, "SHA-256": value[:16]} for name, value in card.hashes.items()]
     with disclosing(card.synthetic):
         counts = card_metadata(card)
     return dg.MaterializeResult(
         metadata={
-            **{name: dg.MetadataValue.path(path) for name, path in found.items()},
+            **{name: dg.MetadataValue.path(path) for name, path in paths.items()},
             **counts,
             "hashes": dg.MetadataValue.md(markdown_table(hashes)),
         },
@@ -71,31 +71,32 @@ def input_result(card: StepCard, **found: Path) -> dg.MaterializeResult:
 
 
 def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
-    """Return a card's counts, shares and flows for the UI: no small count, and no share that tells one."""
-    counts = {name: count for name, count in card.counts.items() if "[" not in name}  # a histogram's bin
-    by_kind = _shown_by_kind(counts)
-    withheld = {
+    """Return a card's counts, shares and flows for the UI, without small counts and shares that reveal one."""
+    counts = {
+        name: count for name, count in card.counts.items() if "[" not in name
+    }  # without bins of histograms
+    by_kind = _disclosable_by_kind(counts)
+    suppressed_texts = {
         name: by_kind[name]
         for name, count in counts.items()
         if by_kind.get(name, f"{count:,}") != f"{count:,}"
     }
-    metadata: dict[str, dg.MetadataValue] = {
-        name: dg.MetadataValue.int(count)
-        if name in OF_NOBODY
-        else dg.MetadataValue.text(withheld[name])
-        if name in withheld
-        else shown(count)
-        for name, count in counts.items()
-    }
-    hidden = tuple(
-        name
-        for name, count in counts.items()
-        if name not in OF_NOBODY and (is_small(count) or name in withheld)
-    )
+    metadata: dict[str, dg.MetadataValue] = {}
+    suppressed_names: list[str] = []
+    for name, count in counts.items():
+        if name in FILE_COUNTS:
+            metadata[name] = dg.MetadataValue.int(count)
+        elif name in suppressed_texts:
+            metadata[name] = dg.MetadataValue.text(suppressed_texts[name])
+            suppressed_names.append(name)
+        else:
+            metadata[name] = count_metadata(count)
+            if is_small(count):
+                suppressed_names.append(name)
     metadata |= {
         f"share_{name}": dg.MetadataValue.float(share)
         for name, share in card.shares.items()
-        if not any(count.startswith(name) for count in hidden)
+        if not any(count.startswith(name) for count in suppressed_names)
     }
     if card.flows:
         metadata["rows"] = dg.MetadataValue.md(flows_markdown(card.flows))
@@ -106,20 +107,20 @@ def card_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
     return metadata
 
 
-def _shown_by_kind(counts: Mapping[str, int]) -> dict[str, str]:
-    """Return the counts of each kind (`tokens_DX`), which add up to the one of all (`tokens`), as they may be shown."""
-    found: dict[str, str] = {}
-    for whole in {
+def _disclosable_by_kind(counts: Mapping[str, int]) -> dict[str, str]:
+    """Return the counts of each event kind (`tokens_DX`), suppressed so that the total (`tokens`) reveals none."""
+    texts: dict[str, str] = {}
+    for total in {
         name.removesuffix(f"_{kind}") for name in counts for kind in KINDS if name.endswith(f"_{kind}")
     }:
-        found |= suppress_parts(
-            {name: counts[name] for kind in KINDS if (name := f"{whole}_{kind}") in counts}
+        texts |= suppress_parts(
+            {name: counts[name] for kind in KINDS if (name := f"{total}_{kind}") in counts}
         )
-    return found
+    return texts
 
 
 def flows_markdown(flows: Mapping[str, Flow]) -> str:
-    """Return a table: rows read, kept, dropped by reason; no part under 11 is shown or follows from the others."""
+    """Return a table of rows read, kept, and dropped by reason; no part under 11 is shown or can be derived."""
     has_notes = any(flow.disclosable_notes for flow in flows.values())
     return markdown_table([_flow_row(name, flow, has_notes) for name, flow in flows.items()])
 
@@ -127,34 +128,34 @@ def flows_markdown(flows: Mapping[str, Flow]) -> str:
 def _flow_row(name: str, flow: Flow, has_notes: bool) -> dict[str, str]:
     parts = suppress_parts({"kept": flow.kept_rows, **flow.dropped})
     row = {"from": name, "source rows": suppress_count(flow.source_rows), "kept": parts.pop("kept")}
-    row["dropped"] = _by_reason(parts)
+    row["dropped"] = _format_reasons(parts)
     if has_notes:
-        noted = {
+        note_counts = {
             reason: suppress_count(count, flow.kept_rows) for reason, count in flow.disclosable_notes.items()
         }
-        row["of the kept, noted"] = _by_reason(noted)
+        row["of the kept, noted"] = _format_reasons(note_counts)
     return row
 
 
-def _by_reason(counts: Mapping[str, str]) -> str:
-    told = [f"{count} {reason.replace('_', ' ')}" for reason, count in counts.items() if count != "0"]
-    return " · ".join(told) or "–"
+def _format_reasons(counts: Mapping[str, str]) -> str:
+    parts = [f"{count} {reason.replace('_', ' ')}" for reason, count in counts.items() if count != "0"]
+    return " · ".join(parts) or "–"
 
 
-def shown(count: int) -> dg.MetadataValue:
-    """Return a count as it may be seen in the UI: a number the UI can plot, or `< 11`."""
+def count_metadata(count: int) -> dg.MetadataValue:
+    """Return a count for the UI: a number that the UI can plot, or the text `< 11`."""
     return dg.MetadataValue.text(suppress_count(count)) if is_small(count) else dg.MetadataValue.int(count)
 
 
 def column_schema(schema: pa.Schema) -> dg.TableSchema:
-    """Return an Arrow schema as the UI shows it, each column with what its contract says of it."""
-    told = descriptions(schema)
+    """Return an Arrow schema for the UI, each column with the description in its contract."""
+    texts = descriptions(schema)
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 name=field.name,
                 type=str(field.type),
-                description=told.get(field.name) or None,
+                description=texts.get(field.name) or None,
                 constraints=dg.TableColumnConstraints(nullable=field.nullable),
             )
             for field in schema
@@ -162,11 +163,11 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
     )
 
 
-def picture(png: bytes) -> dg.MetadataValue:
-    """Return a PNG as metadata the UI renders."""
+def picture_metadata(png: bytes) -> dg.MetadataValue:
+    """Return a PNG as Markdown metadata that the UI renders."""
     return dg.MetadataValue.md(f"![](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
 def pictures_metadata(pictures: Mapping[str, bytes]) -> dict[str, dg.MetadataValue]:
-    """Return PNGs by title as metadata."""
-    return {title: picture(png) for title, png in pictures.items()}
+    """Return PNGs, by their titles, as metadata."""
+    return {title: picture_metadata(png) for title, png in pictures.items()}

@@ -1,9 +1,10 @@
-"""Lets `dagster job execute -j mimic_full` work word for word from a checkout or a folder in it, activated or not.
+"""Lets `dagster job execute -j mimic_full` work without options anywhere in a checkout, its environment active or not.
 
-Dagster's `job execute`, `asset materialize` and `asset list` read no project file, only these variables. This module is
-imported by `nest_environment.pth` whenever the environment's Python starts, so it is standard library alone and sets
-defaults only. History, data and code are those of the checkout the command is run from, which may share its environment
-with another; outside any checkout, of the one the environment lies in; without that, nothing is set.
+Dagster's `job execute`, `asset materialize` and `asset list` read no project file, only these variables.
+`nest_environment.pth` imports this module whenever the environment's Python starts, so it uses the standard library
+alone and sets defaults only. History, data and code are those of the checkout the command is run from, which may share
+its environment with another checkout; outside any checkout, those of the checkout that holds the environment. If there
+is no such checkout either, nothing is set.
 """
 
 import os
@@ -18,67 +19,67 @@ _MODULE_VARIABLES = (  # not DAGSTER_MODULE_NAME: it breaks `-f` and `-w`
     "DAGSTER_CLI_ASSET_LIST_MODULE_NAME",
 )
 
-# else Dagster takes the folder it is run from, in which `code` and `meds` may be ours and not those it means
+# else Dagster imports from the folder it is run from, which may hold other modules named `code` or `meds`
 _FOLDER_VARIABLES = tuple(name.replace("MODULE_NAME", "WORKING_DIRECTORY") for name in _MODULE_VARIABLES)
 
-# Arrow's and polars' allocators hold on to memory they used: giving it back and asking anew costs a fifth of the time
+# Arrow's and polars' allocators keep memory they used: to return it and request it again costs a fifth of the time
 _KEEP_MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "mimalloc",
     "MIMALLOC_PURGE_DELAY": "-1",
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
 }
 
-# what a step prints reaches the console through a `tail` that Dagster ends with the step, before it has read all of it
+# a step's output reaches the console through a `tail` that Dagster ends with the step, before all of it was read
 _LAST_LINES = ("DAGSTER_COMPUTE_LOG_TAIL_WAIT_AFTER_FINISH", "0.1")  # seconds
 
-# what was set here and not by the user, so that a command started from this one in another checkout has its own
+# the variables set here and not by the user, so that a child process in another checkout replaces them by its own
 _SET_HERE = "DAGSTER_NEST_DEFAULTS"
 
 
 def settle() -> None:
-    """Set Dagster's defaults for the checkout a command is run from, leaving what the user set alone."""
-    inherited = dict(line.split("=", 1) for line in os.environ.get(_SET_HERE, "").splitlines())
-    root = _checkout(inherited.get("DAGSTER_HOME"))
+    """Set Dagster's defaults for the checkout a command is run from; keep the variables the user set."""
+    parent_defaults = dict(line.split("=", 1) for line in os.environ.get(_SET_HERE, "").splitlines())
+    root = _checkout(parent_defaults.get("DAGSTER_HOME"))
     if root is None:
         return
-    for name, value in inherited.items():
+    for name, value in parent_defaults.items():
         if os.environ.get(name) == value:
             del os.environ[name]
     set_here = dict(_missing(root))
     os.environ.update(set_here)
     os.environ[_SET_HERE] = "\n".join(f"{name}={value}" for name, value in set_here.items())
     _import_from(root)
-    # Dagster's warning that `dg` is to be preferred, above everything a documented command says
+    # Dagster's warning that `dg` is to be preferred, which would stand above the output of every documented command
     warnings.filterwarnings("ignore", message="Function .* is superseded", category=FutureWarning)
 
 
 def checkout_above(folder: Path) -> Path | None:
-    """Return the checkout a folder lies in, or None where it lies in none."""
-    return next((place for place in (folder, *folder.parents) if _is_checkout(place)), None)
+    """Return the checkout that contains a folder, or None."""
+    return next((path for path in (folder, *folder.parents) if _is_checkout(path)), None)
 
 
 def history_folder(root: Path, data_dir: str) -> Path:
-    """Return where the history of a data folder lies, or of a URL: each has its own, and it moves with the checkout."""
-    from zlib import crc32  # of what can be imported at every start, the cheapest
+    """Return the history folder of a data folder or URL; a history inside the checkout moves with it."""
+    from zlib import crc32  # the hash that is cheapest to import at every start
 
     if "://" in data_dir:
-        name, place = "store", data_dir.rstrip("/")
+        name, address = "store", data_dir.rstrip("/")
     else:
         path = Path(data_dir).expanduser().resolve()
-        name, place = path.name, os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
+        name, address = path.name, os.path.relpath(path, root) if path.is_relative_to(root) else str(path)
     # SQLAlchemy reads `?` and `%20` in the path of a database as parts of an address
     name = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in name)
-    return root / ".dagster" / f"{name}-{crc32(place.encode(errors='surrogateescape')):08x}"
+    return root / ".dagster" / f"{name}-{crc32(address.encode(errors='surrogateescape')):08x}"
 
 
-def _checkout(inherited: str | None) -> Path | None:
-    """Return the checkout a command is run from, or else the one that its parent was, or that its environment is in."""
+def _checkout(parent_root: str | None) -> Path | None:
+    """Return the checkout a command is run from, else that of its parent process, else that of its environment."""
     try:
-        here = checkout_above(Path.cwd())
-    except OSError:  # the folder is gone
-        here = None
-    others = (Path(place) for place in (inherited, Path(sys.prefix).parent) if place)
-    return here or next((place for place in others if _is_checkout(place)), None)
+        current = checkout_above(Path.cwd())
+    except OSError:  # the folder was deleted
+        current = None
+    candidates = (Path(path) for path in (parent_root, Path(sys.prefix).parent) if path)
+    return current or next((path for path in candidates if _is_checkout(path)), None)
 
 
 def _is_checkout(folder: Path) -> bool:
@@ -90,7 +91,7 @@ def _is_checkout(folder: Path) -> bool:
 def _missing(root: Path) -> Iterator[tuple[str, str]]:
     """Yield each default that the user did not set."""
     data = os.environ.get("NEST_DATA_DIR")
-    if data and "://" not in data:  # the same for a process that is run from elsewhere
+    if data and "://" not in data:  # absolute, so that it is the same for a process run from another folder
         data = os.environ["NEST_DATA_DIR"] = str(Path(data).expanduser().absolute())
     defaults = {
         **dict.fromkeys(_MODULE_VARIABLES, "assets.definitions"),
@@ -108,10 +109,10 @@ def _missing(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _import_from(root: Path) -> None:
-    """Import our rooms from this checkout, though the environment was made for another one."""
-    others = [place for place in sys.path if place and place != str(root) and _is_checkout(Path(place))]
-    installed = next((at for at, place in enumerate(sys.path) if place.endswith("-packages")), len(sys.path))
-    explicit = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [place for place in sys.path if place not in others or place in explicit]
-    if str(root) not in sys.path[:installed]:
-        sys.path.insert(installed, str(root))
+    """Import this checkout's packages, even if the environment was made for another checkout."""
+    other_roots = [path for path in sys.path if path and path != str(root) and _is_checkout(Path(path))]
+    packages_index = next((i for i, path in enumerate(sys.path) if path.endswith("-packages")), len(sys.path))
+    explicit_paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [path for path in sys.path if path not in other_roots or path in explicit_paths]
+    if str(root) not in sys.path[:packages_index]:
+        sys.path.insert(packages_index, str(root))

@@ -11,20 +11,20 @@ import dagster as dg
 
 from assets.metadata import pictures_metadata
 from assets.models.common import (
-    COMMAND,
-    MODELS,
-    described,
+    COMMAND_LINE,
+    RESEARCH_TEAM,
     flags,
-    model_card,
-    numbers,
-    several_seeds,
-    written,
+    metrics_metadata,
+    model_folder_metadata,
+    predictions_metadata,
+    result_card,
+    seed_flags,
 )
 from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
-from assets.runtime.materialize import plainly
-from assets.runtime.step_cache import key_of, once
+from assets.runtime.materialize import with_clear_errors
+from assets.runtime.step_cache import cached_step, step_key
 from nest_model.data.predictions import WITHOUT_PRETRAINING, yardstick_predictions
 from nest_model.options import FineTuningOptions
 from schemas.cards import StepCard
@@ -33,7 +33,7 @@ from schemas.markdown import markdown_table
 from schemas.tables.leak_audit import LeakAudit
 
 
-def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
+def finetuning_asset(source: str, cohort: str) -> dg.AssetsDefinition:
     """Return the asset `<cohort>_nest`: NEST fine-tuned on the cohort's labels."""
 
     @dg.asset(
@@ -42,22 +42,22 @@ def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
         group_name=f"{source}_models",
         kinds={"pytorch"},
         code_version=code_version(
-            "nest_model.commands.finetune", "nest_model.training.device", started_by=COMMAND
+            "nest_model.commands.finetune", "nest_model.training.device", entry_point=COMMAND_LINE
         ),
         description=f"NEST fine-tuned on the labels of {cohort}, with predictions for every split.",
-        **MODELS,
+        **RESEARCH_TEAM,
     )
-    @plainly
+    @with_clear_errors
     def nest(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
         layout, settings = workspace.layout(source), workspace.settings
-        options = {"seed": settings.seed, "threads": 1}  # two run side by side
+        options: dict[str, Any] = {"seed": settings.seed, "threads": 1}  # two steps run at the same time
         options |= FineTuningOptions.from_text(settings.finetuning).flags()
-        # whichever seeds there are beside this one; a training knows its pretrained weights itself
-        key = key_of(layout, options, but=("nest",))
+        # does not depend on the further seeds, nor on the pretrained weights, which the training itself compares
+        key = step_key(layout, options, exclude=("nest",))
         paths = {"pretrained": layout.model(f"{source}_nest"), "key": key}
-        options |= several_seeds(settings)
+        options |= seed_flags(settings)
         if settings.pretraining_seeds:
             options["pretraining-seeds"] = True
         return _task_model(context, pipes, layout, "finetune", cohort, "nest", options, paths)
@@ -65,35 +65,35 @@ def fine_tuned(source: str, cohort: str) -> dg.AssetsDefinition:
     return nest
 
 
-def lightgbm(source: str, cohort: str) -> dg.AssetsDefinition:
-    """Return the asset `<cohort>_lightgbm`: the honest yardstick on counts."""
+def lightgbm_asset(source: str, cohort: str) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_lightgbm`: LightGBM on token counts, the main baseline."""
 
     @dg.asset(
         name=f"{cohort}_lightgbm",
         kinds={"lightgbm"},
-        code_version=code_version("nest_model.baselines.lightgbm", started_by=COMMAND),
+        code_version=code_version("nest_model.baselines.lightgbm", entry_point=COMMAND_LINE),
         description=f"LightGBM on token counts for {cohort}: the same patients, the same cut, tuned on validation.",
-        **_on_tokens_and_labels(source, cohort),
+        **_deps_and_group(source, cohort),
     )
-    @plainly
-    def boosted(
+    @with_clear_errors
+    def fit_lightgbm(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
         layout, settings = workspace.layout(source), workspace.settings
-        options = {"seed": settings.seed, **several_seeds(settings)}
+        options = {"seed": settings.seed, **seed_flags(settings)}
         paths = {"vocab": layout.vocab}
         return _task_model(context, pipes, layout, "lightgbm", cohort, "lightgbm", options, paths)
 
-    return boosted
+    return fit_lightgbm
 
 
-def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
+def yardsticks_asset(source: str, cohort: str) -> dg.AssetsDefinition:
     """Return the asset `<cohort>_yardsticks`: the other models NEST is compared with, in one process."""
 
     @dg.asset(
         name=f"{cohort}_yardsticks",
         deps=[f"{source}_{step}" for step in ("seqset", "vocab", "nest")]
-        + [f"{cohort}_{what}" for what in ("labels", "nest", "lightgbm")],
+        + [f"{cohort}_{step}" for step in ("labels", "nest", "lightgbm")],
         group_name=f"{source}_models",
         kinds={"scikitlearn"},
         code_version=code_version(
@@ -101,30 +101,33 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
             "nest_model.commands.removals",
             "nest_model.commands.finetune",
             "nest_model.training.device",
-            started_by=COMMAND,
+            entry_point=COMMAND_LINE,
         ),
         description=(
-            f"Logistic regression with the previous stay for {cohort}; with NEST_YARDSTICKS=all also LightGBM under "
+            f"Logistic regression with the previous stay for {cohort}; with NEST_YARDSTICKS=all also LightGBM on "
             "NEST's context and on roll-ups in time windows, and NEST without pretraining. The same patients, the same "
             "cut, tuned on validation. "
-            "With NEST_YARDSTICKS=all also what NEST loses when events of a kind are taken out of its test examples."
+            "With NEST_YARDSTICKS=all also what NEST loses when events of one kind are removed from its test examples."
         ),
-        **MODELS,
+        **RESEARCH_TEAM,
     )
-    @plainly
-    def fitted(
+    @with_clear_errors
+    def fit_yardsticks(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
         layout, settings = workspace.layout(source), workspace.settings
         options: dict[str, Any] = {"seed": settings.seed, "which": settings.yardsticks}
-        boosted = layout.model(f"{cohort}_lightgbm")
-        paths = {"vocab": layout.vocab, "pretrained": layout.model(f"{source}_nest"), "boosted": boosted}
+        paths = {
+            "vocab": layout.vocab,
+            "pretrained": layout.model(f"{source}_nest"),
+            "boosted": layout.model(f"{cohort}_lightgbm"),
+        }
         if settings.yardsticks == "default":
             return _task_model(context, pipes, layout, "yardsticks", cohort, "yardsticks", options, paths)
         removals = {"removals": {"model": layout.model(f"{cohort}_nest"), "threads": 1}}
         training = FineTuningOptions.from_text(settings.finetuning).unfrozen().flags()
-        alone = options | training  # whichever seeds there are beside this one
-        training |= several_seeds(settings)
+        key_options = options | training  # the key does not depend on the further seeds
+        training |= seed_flags(settings)
 
         def without_pretraining() -> Mapping[str, float]:
             name = f"{cohort}_yardsticks"
@@ -133,15 +136,17 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
                 **training,
                 "start": "fresh",
                 "seed": settings.seed,
-                "threads": 1,  # two run side by side
+                "threads": 1,  # two steps run at the same time
                 "pretrained": paths["pretrained"],
                 "labels": layout.labels(cohort),
                 "seqset": layout.seqset,
                 "predictions": file,
-                "key": key_of(layout, alone, but=("nest", f"{cohort}_nest", f"{cohort}_lightgbm")),
+                "key": step_key(
+                    layout, key_options, exclude=("nest", f"{cohort}_nest", f"{cohort}_lightgbm")
+                ),
             }
             out = layout.model(name) / WITHOUT_PRETRAINING
-            card = model_card(run_nest_model(context, pipes, out, "finetune", *flags(arguments)))
+            card = result_card(run_nest_model(context, pipes, out, "finetune", *flags(arguments)))
             return {f"{WITHOUT_PRETRAINING}_{name}": value for name, value in card.metrics.items()}
 
         return _task_model(
@@ -154,27 +159,27 @@ def yardsticks(source: str, cohort: str) -> dg.AssetsDefinition:
             options,
             paths,
             removals,
-            training=training,
-            beside=without_pretraining,
+            training_flags=training,
+            train_more=without_pretraining,
         )
 
-    return fitted
+    return fit_yardsticks
 
 
-def leak_audit(source: str, cohort: str) -> dg.AssetsDefinition:
-    """Return the asset `<cohort>_leak_audit`: whether what the models see could tell the outcome."""
+def leak_audit_asset(source: str, cohort: str) -> dg.AssetsDefinition:
+    """Return the asset `<cohort>_leak_audit`: whether the features could reveal the outcome."""
 
     @dg.asset(
         name=f"{cohort}_leak_audit",
         kinds={"json"},
-        code_version=code_version("nest_model.audit.audit", started_by=COMMAND),
+        code_version=code_version("nest_model.audit.audit", entry_point=COMMAND_LINE),
         description=(
-            f"What the models of {cohort} see, held against its outcome: codes that tell it, features found in the "
-            "data, and by how much each raises the AUROC. The test split is not looked at."
+            f"Leaks suspected in the features of {cohort}: codes that reveal the outcome, other features that predict "
+            "it too well, and by how much each raises the AUROC. The test split is not read."
         ),
-        **_on_tokens_and_labels(source, cohort),
+        **_deps_and_group(source, cohort),
     )
-    @plainly
+    @with_clear_errors
     def audit(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
@@ -183,13 +188,13 @@ def leak_audit(source: str, cohort: str) -> dg.AssetsDefinition:
         paths = {"labels": layout.labels(cohort), "seqset": layout.seqset, "vocab": layout.vocab}
 
         def make() -> StepCard:
-            return model_card(
+            return result_card(
                 run_nest_model(context, pipes, file.parent, "audit", *flags({**options, **paths}))
             )
 
-        card = once(layout, [file.parent], options, make)
+        card = cached_step(layout, [file.parent], options, make)
         return dg.MaterializeResult(
-            metadata={**numbers(card), "audit": suspects_table(LeakAudit.read(file))},
+            metadata={**metrics_metadata(card), "audit": suspects_table(LeakAudit.read(file))},
             data_version=dg.DataVersion(card.version),
         )
 
@@ -197,7 +202,7 @@ def leak_audit(source: str, cohort: str) -> dg.AssetsDefinition:
 
 
 def suspects_table(audit: LeakAudit) -> dg.MetadataValue:
-    """Return the suspects of an audit as the UI shows them."""
+    """Return a table for the UI: the suspects of an audit."""
     rows = [
         {
             "suspect": suspect.name,
@@ -210,12 +215,12 @@ def suspects_table(audit: LeakAudit) -> dg.MetadataValue:
     return dg.MetadataValue.md(markdown_table(rows))
 
 
-def _on_tokens_and_labels(source: str, cohort: str) -> dict[str, Any]:
-    """Return what assets have in common that read a cohort's labels, its source's sets and their vocabulary."""
+def _deps_and_group(source: str, cohort: str) -> dict[str, Any]:
+    """Return the deps, group and owner of an asset that reads a cohort's labels, the shards and the vocabulary."""
     return {
         "deps": [f"{source}_seqset", f"{source}_vocab", f"{cohort}_labels"],
         "group_name": f"{source}_models",
-        **MODELS,
+        **RESEARCH_TEAM,
     }
 
 
@@ -228,39 +233,48 @@ def _task_model(
     model: str,
     options: Mapping[str, Any],
     paths: Mapping[str, Path | str],
-    more: Mapping[str, dict[str, Any]] = MappingProxyType({}),
-    training: Mapping[str, str] = MappingProxyType({}),
-    beside: Callable[[], Mapping[str, float]] = dict,
+    more_commands: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    training_flags: Mapping[str, str] = MappingProxyType({}),
+    train_more: Callable[[], Mapping[str, float]] = dict,
 ) -> dg.MaterializeResult:
-    """Run a command on a task, then `more` commands on its labels and shards, by name with their own flags.
+    """Run a command on a task, and more commands on the same labels and shards if the task is trainable.
 
     Args:
-        training: options that `beside` reads.
-        beside: what else is trained into the same folders, if the task can be learnt; returns its numbers.
+        more_commands: by the command's name, its own flags.
+        training_flags: flags that `train_more` reads; the step's key depends on them.
+        train_more: trains further models into the same folders and returns their metrics.
     """
     from nest_model.report import previews
 
     name = f"{cohort}_{model}"
-    out, scored = layout.model(name), layout.report(name)
-    predictions = scored / "predictions.parquet"
+    out, report_folder = layout.model(name), layout.report(name)
+    predictions = report_folder / "predictions.parquet"
     task = {"labels": layout.labels(cohort), "seqset": layout.seqset}
     paths = {**paths, **task, "predictions": predictions}
 
     def make() -> StepCard:
-        card = model_card(run_nest_model(context, pipes, out, command, *flags({**options, **paths})))
+        card = result_card(run_nest_model(context, pipes, out, command, *flags({**options, **paths})))
         if card.warnings:  # not trainable
             return card
-        said = [run_nest_model(context, pipes, out, one, *flags(own | task)) for one, own in more.items()]
-        metrics = [model_card(event).metrics for event in said]
-        return card.model_copy(update={"metrics": reduce(or_, [*metrics, beside()], card.metrics)})
+        events = [
+            run_nest_model(context, pipes, out, name, *flags(command_flags | task))
+            for name, command_flags in more_commands.items()
+        ]
+        metrics = [result_card(event).metrics for event in events]
+        return card.model_copy(update={"metrics": reduce(or_, [*metrics, train_more()], card.metrics)})
 
-    card = once(layout, [out, scored], {**options, **training}, make)
-    drawn = {
+    card = cached_step(layout, [out, report_folder], {**options, **training_flags}, make)
+    pictures = {
         **previews.of_training(out),
         **previews.of_predictions(predictions, model),
         **previews.of_removals(out),
     }
     return dg.MaterializeResult(
-        metadata={**numbers(card), **pictures_metadata(drawn), **described(out), **written(predictions)},
+        metadata={
+            **metrics_metadata(card),
+            **pictures_metadata(pictures),
+            **model_folder_metadata(out),
+            **predictions_metadata(predictions),
+        },
         data_version=dg.DataVersion(card.version),
     )

@@ -1,4 +1,4 @@
-"""What the assets of models share: flags of a command, and its result as a card and as metadata."""
+"""Shared by the assets of models: the flags of a command, and its result as a card and as metadata."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,26 +11,26 @@ from assets.metadata import column_schema
 from schemas.cards import StepCard
 from schemas.settings import Settings
 
-MODELS = {"owners": ["team:research"]}
-COMMAND = "nest_model.commands.parser"
+RESEARCH_TEAM = {"owners": ["team:research"]}
+COMMAND_LINE = "nest_model.commands.parser"
 
 
 def flags(options: Mapping[str, Any]) -> list[str]:
-    """Return options as a command line has them; one that is True is its name alone."""
+    """Return options as command-line arguments; an option that is True becomes a flag without a value."""
     pairs = (
         [f"--{name}", str(value)] if value is not True else [f"--{name}"] for name, value in options.items()
     )
-    return [part for pair in pairs for part in pair]
+    return [argument for pair in pairs for argument in pair]
 
 
-def several_seeds(settings: Settings) -> dict[str, str]:
-    """Return the flag that names all seeds; nothing where there is one."""
+def seed_flags(settings: Settings) -> dict[str, str]:
+    """Return the flag that names all seeds; empty if there is only one."""
     seeds = settings.all_seeds
     return {"seeds": ",".join(map(str, seeds))} if len(seeds) > 1 else {}
 
 
-def model_card(event: dict[str, Any]) -> StepCard:
-    """Return what a command said at its end as the card of its step: its numbers, or why there is no model."""
+def result_card(event: dict[str, Any]) -> StepCard:
+    """Return the last event of a command as the card of its step: its metrics, or why there is no model."""
     reason = event.get("reason")
     metrics = {
         name: value for name, value in event.get("metrics", {}).items() if isinstance(value, int | float)
@@ -43,27 +43,31 @@ def model_card(event: dict[str, Any]) -> StepCard:
     )
 
 
-def numbers(card: StepCard) -> dict[str, dg.MetadataValue]:
-    """Return what came of a model as metadata: its numbers, or why there is none."""
-    told = {name: dg.MetadataValue.float(_rounded(value)) for name, value in card.metrics.items()}
-    return told | ({"not_trainable": dg.MetadataValue.text(" ".join(card.warnings))} if card.warnings else {})
+def metrics_metadata(card: StepCard) -> dict[str, dg.MetadataValue]:
+    """Return a model's metrics as metadata, or why there is no model."""
+    metadata: dict[str, dg.MetadataValue] = {
+        name: dg.MetadataValue.float(_rounded(value)) for name, value in card.metrics.items()
+    }
+    if card.warnings:
+        metadata["not_trainable"] = dg.MetadataValue.text(" ".join(card.warnings))
+    return metadata
 
 
 def _rounded(value: float) -> float:
-    """Return four digits of a fraction; a count whole."""
+    """Return a fraction rounded to four significant digits, and a whole number as it is."""
     return float(value) if float(value).is_integer() else float(f"{value:.4g}")
 
 
-def described(model: Path) -> dict[str, dg.MetadataValue]:
-    """Return a model's folder, and what its card says: its size, data, run and limits."""
+def model_folder_metadata(model: Path) -> dict[str, dg.MetadataValue]:
+    """Return a model's folder and its model card: size, data, run and limits."""
     card = model / "README.md"
     if not card.exists():  # not trainable
         return {}
     return {"model": dg.MetadataValue.path(model), "model_card": dg.MetadataValue.md(card.read_text())}
 
 
-def written(predictions: Path) -> dict[str, Any]:
-    """Return where the predictions lie and what columns they have; how many they are, the labels tell."""
+def predictions_metadata(predictions: Path) -> dict[str, Any]:
+    """Return the path and the columns of the predictions; their number is on the page of the labels."""
     if not predictions.exists():
         return {}
     return {

@@ -5,12 +5,12 @@ import json
 import dagster as dg
 
 from assets.metadata import pictures_metadata
-from assets.models.common import COMMAND, MODELS, flags, model_card
+from assets.models.common import COMMAND_LINE, RESEARCH_TEAM, flags, result_card
 from assets.resources import Workspace
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
-from assets.runtime.materialize import plainly
-from assets.runtime.step_cache import once
+from assets.runtime.materialize import with_clear_errors
+from assets.runtime.step_cache import cached_step
 from assets.sources.common import steps_of
 from pipelines.reading.tables import find_file
 from schemas.cards import StepCard
@@ -23,10 +23,12 @@ from schemas.markdown import markdown_table
     deps=["instacart_raw", "instacart_subjects", "instacart_vocab", "instacart_seqset", "instacart_nest"],
     group_name="instacart_report",
     kinds={"pytorch"},
-    code_version=code_version("nest_model.next_set.score", "nest_model.training.device", started_by=COMMAND),
-    **MODELS,
+    code_version=code_version(
+        "nest_model.next_set.score", "nest_model.training.device", started_by=COMMAND_LINE
+    ),
+    **RESEARCH_TEAM,
 )
-@plainly
+@with_clear_errors
 def instacart_next_basket(
     context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
 ) -> dg.MaterializeResult:
@@ -43,9 +45,9 @@ def instacart_next_basket(
 
     def make() -> StepCard:
         arguments = flags({**options, **paths, "vocab": layout.vocab, "raw": raw})
-        return model_card(run_nest_model(context, pipes, out, "next-set", *arguments))
+        return result_card(run_nest_model(context, pipes, out, "next-set", *arguments))
 
-    card = once(layout, [out], reads, make)
+    card = cached_step(layout, [out], reads, make)
     metrics = json.loads(verified(out / "metrics.json").read_text())
     return dg.MaterializeResult(
         metadata={

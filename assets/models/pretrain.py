@@ -7,12 +7,20 @@ from typing import Any
 import dagster as dg
 
 from assets.metadata import pictures_metadata
-from assets.models.common import COMMAND, MODELS, described, flags, model_card, numbers, several_seeds
+from assets.models.common import (
+    COMMAND_LINE,
+    RESEARCH_TEAM,
+    flags,
+    metrics_metadata,
+    model_folder_metadata,
+    result_card,
+    seed_flags,
+)
 from assets.resources import Workspace, has_gpu
 from assets.runtime.child_process import run_nest_model
 from assets.runtime.code_version import code_version
-from assets.runtime.materialize import plainly
-from assets.runtime.step_cache import key_of, once
+from assets.runtime.materialize import with_clear_errors
+from assets.runtime.step_cache import cached_step, step_key
 from nest_model.options import PretrainingOptions
 from nest_model.training.guesses import table as guesses
 from nest_model.training.guesses.judgement import Judgement
@@ -20,12 +28,12 @@ from schemas.cards import StepCard
 from schemas.markdown import markdown_table
 
 
-def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.AssetsDefinition:
+def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg.AssetsDefinition:
     """Return the asset `<source>_nest`: NEST pretrained on the shards of a source.
 
     Args:
-        source: whose shards.
-        model: flags of the command beside the settings' own, for sets that are not stays.
+        source: the source whose shards are read.
+        model: more flags of the command, for sets that are not hospital stays.
     """
 
     @dg.asset(
@@ -34,14 +42,14 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
         group_name=f"{source}_models",
         kinds={"pytorch"},
         code_version=code_version(
-            "nest_model.commands.pretrain", "nest_model.training.device", started_by=COMMAND
+            "nest_model.commands.pretrain", "nest_model.training.device", entry_point=COMMAND_LINE
         ),
         description=(
             "NEST pretrained on the training subjects (MLM + MSM), stopped early on the validation subjects."
         ),
-        **MODELS,
+        **RESEARCH_TEAM,
     )
-    @plainly
+    @with_clear_errors
     def nest(
         context: dg.AssetExecutionContext, workspace: Workspace, pipes: dg.PipesSubprocessClient
     ) -> dg.MaterializeResult:
@@ -57,21 +65,21 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
         )
         gpu = {"gpu": settings.model == "auto" and has_gpu()}
         paths = {"seqset": layout.seqset, "subjects": layout.subjects, "vocab": layout.vocab}
-        key = {"key": key_of(layout, options | gpu)}  # whichever seeds there are beside this one
+        key = {"key": step_key(layout, options | gpu)}  # does not depend on the further seeds
         if settings.pretraining_seeds:
-            options |= several_seeds(settings)
+            options |= seed_flags(settings)
         reads = options | gpu
 
         def make() -> StepCard:
-            return model_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths | key)))
+            return result_card(run_nest_model(context, pipes, out, "pretrain", *flags(options | paths | key)))
 
-        card = once(layout, [out], reads, make)
+        card = cached_step(layout, [out], reads, make)
         return dg.MaterializeResult(
             metadata={
-                **numbers(card),
-                "beside_guesses": beside_guesses(out),
+                **metrics_metadata(card),
+                "beside_guesses": guesses_table(out),
                 **pictures_metadata(previews.of_training(out)),
-                **described(out),
+                **model_folder_metadata(out),
             },
             data_version=dg.DataVersion(card.version),
         )
@@ -79,7 +87,7 @@ def pretrained(source: str, model: Mapping[str, Any] | None = None) -> dg.Assets
     return nest
 
 
-def beside_guesses(model: Path) -> dg.MetadataValue:
-    """Return a pretraining's validation beside the guesses it is held against, as the UI shows it."""
+def guesses_table(model: Path) -> dg.MetadataValue:
+    """Return a table for the UI: the validation losses of a pretraining beside those of the constant guesses."""
     judgement = Judgement.read(model)
     return dg.MetadataValue.md(markdown_table(guesses.rows(judgement.validation, judgement.yardsticks)))

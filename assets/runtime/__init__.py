@@ -1,1 +1,1 @@
-"""What of Dagster is ours to arrange: processes, history, caching of steps, errors."""
+"""How NEST runs on Dagster: processes, run history, cached steps and errors. README.md lists the private imports."""

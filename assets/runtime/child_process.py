@@ -1,4 +1,4 @@
-"""Runs `python -m nest_model …` beside Dagster: its memory lives and dies with it, its progress shows while it runs."""
+"""Runs `python -m nest_model …` in a process of its own, which frees its memory, and logs its progress as it runs."""
 
 import json
 import logging
@@ -26,14 +26,14 @@ def run_nest_model(
 ) -> dict[str, Any]:
     """Run one nest_model command to its end and return its `result` (or `not_trainable`) event.
 
-    Every line it appends to `<out>/metrics.jsonl` is logged; an evaluation becomes an observation too.
+    Every line the command appends to `<out>/metrics.jsonl` is logged; an evaluation also becomes an observation.
 
     Raises:
-        NestError: the command failed, or was asked to end before it had one; the message is the command's own.
+        NestError: the command failed, or was asked to stop before it had a result; the message is the command's own.
     """
     command = [
         sys.executable,
-        "-P",  # in the folder the run was started from, `code` and `meds` may be ours
+        "-P",  # the folder the run was started from may hold other modules named `code` or `meds`
         "-m",
         "nest_model",
         *map(str, arguments),
@@ -41,38 +41,38 @@ def run_nest_model(
         str(out),
         "--die-with-parent",
     ]
-    tail = _Tail(context, out / "metrics.jsonl")
+    tail = _MetricsTail(context, out / "metrics.jsonl")
     try:
-        with tail.following():
+        with tail.follow():
             pipes.run(command=command, context=context)
     except subprocess.TimeoutExpired:
         raise NestError(
-            f"nest_model {arguments[0]} was asked to end and did not in time; it is killed. What it saved stays."
+            f"nest_model {arguments[0]} did not stop in time when asked to and was killed. Its saved state is kept."
         ) from None
     except DagsterPipesExecutionError:
         raise NestError(
             tail.last.get("error", {}).get("message")
-            or f"nest_model {arguments[0]} ended without a word (killed, or out of memory?); see its stderr."
+            or f"nest_model {arguments[0]} ended without an error message (killed, or out of memory?); see its stderr."
         ) from None
-    if "stopped" in tail.last:  # it ended well, and yet there is nothing to record
+    if "stopped" in tail.last:  # the exit status is 0, but there is no result to record
         raise NestError(tail.last["stopped"]["message"])
     return tail.last.get("not_trainable") or tail.last["result"]
 
 
-class _Tail:
-    """Follows a metrics.jsonl from where it ends now, and keeps the last event of each sort."""
+class _MetricsTail:
+    """Follows a metrics.jsonl from its present end, and keeps the last event of each kind."""
 
     def __init__(self, context: dg.AssetExecutionContext, file: Path) -> None:
         self._context = context
         self._file = file
         self._position = file.stat().st_size if file.exists() else 0
-        self._history_is_written = True
+        self._history_is_writable = True
         self.last: dict[str, dict[str, Any]] = {}
 
     @contextmanager
-    def following(self) -> Iterator[None]:
+    def follow(self) -> Iterator[None]:
         stop = threading.Event()
-        thread = threading.Thread(target=self._follow, args=(stop,), daemon=True)
+        thread = threading.Thread(target=self._poll, args=(stop,), daemon=True)
         thread.start()
         try:
             yield
@@ -80,31 +80,31 @@ class _Tail:
             stop.set()
             thread.join()
 
-    def _follow(self, stop: threading.Event) -> None:
+    def _poll(self, stop: threading.Event) -> None:
         while not stop.wait(POLL_SECONDS):
-            self._read()
-        self._read()
+            self._read_new_lines()
+        self._read_new_lines()
 
-    def _read(self) -> None:
+    def _read_new_lines(self) -> None:
         if not self._file.exists():
             return
         with self._file.open("rb") as stream:
             stream.seek(self._position)
             for line in stream:
-                if not line.endswith(b"\n"):  # half written; next time
+                if not line.endswith(b"\n"):  # half written: left for the next poll
                     break
                 self._position += len(line)
-                self._tell(json.loads(line))
+                self._handle(json.loads(line))
 
-    def _tell(self, event: dict[str, Any]) -> None:
+    def _handle(self, event: dict[str, Any]) -> None:
         self.last[event["event"]] = event
-        if self._history_is_written:
+        if self._history_is_writable:
             try:
                 self._log(event)
             except SQLAlchemyError:
-                # lines lost are no reason to lose a training, nor to wait for each of them
-                self._history_is_written = False
-                log.warning("Dagster's history cannot be written to; see %s for how it goes on", self._file)
+                # a lost log line must neither fail a training nor make it wait for each further line
+                self._history_is_writable = False
+                log.warning("Cannot write to Dagster's history; see %s for further progress", self._file)
 
     def _log(self, event: dict[str, Any]) -> None:
         if event["event"] == "evaluation":
@@ -114,20 +114,20 @@ class _Tail:
                     self._context.asset_key, metadata={"epoch": event["epoch"] + 1, **numbers}
                 )
             )
-        self._context.log.log(logging.INFO, sentence(event))
+        self._context.log.log(logging.INFO, event_message(event))
 
 
-def sentence(event: dict[str, Any]) -> str:
-    """Return one line for a person: what is done, how fast, how long it will take."""
+def event_message(event: dict[str, Any]) -> str:
+    """Return one log line about an event: the progress, the speed and the time left."""
     match event["event"]:
         case "progress":
             names = ("stage", "step", "total", "unit", "rate", "seconds_left")
-            told = _numbers(event.get("metrics", {}))
-            return progress_line(*(event[name] for name in names)) + (f" · {told}" if told else "")
+            metrics = _format_metrics(event.get("metrics", {}))
+            return progress_line(*(event[name] for name in names)) + (f" · {metrics}" if metrics else "")
         case "evaluation":
-            return f"epoch {event['epoch'] + 1}: {_numbers(event['metrics'])}"
+            return f"epoch {event['epoch'] + 1}: {_format_metrics(event['metrics'])}"
         case "trial":
-            return f"trial {event['trial'] + 1}: {_numbers(event['metrics'])}"
+            return f"trial {event['trial'] + 1}: {_format_metrics(event['metrics'])}"
         case "not_trainable":
             return f"not trainable: {event['reason']}"
         case "seed":
@@ -135,9 +135,9 @@ def sentence(event: dict[str, Any]) -> str:
         case "error" | "stopped":
             return event["message"]
         case _:
-            return f"{event['event']}: {_numbers(event.get('metrics', {}))}"
+            return f"{event['event']}: {_format_metrics(event.get('metrics', {}))}"
 
 
-def _numbers(metrics: Mapping[str, Any]) -> str:
+def _format_metrics(metrics: Mapping[str, Any]) -> str:
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
     return " · ".join(f"{name} {value:.4g}" for name, value in numbers.items())

@@ -1,4 +1,4 @@
-"""The version of a step's code: a hash of every source file it can reach, so that nobody has to raise a number."""
+"""The version of a step's code: a hash of every source file the step can reach, instead of a number raised by hand."""
 
 import ast
 import hashlib
@@ -9,54 +9,54 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("schemas", "pipelines", "nest_model")
-VALUES = Path("schemas/rules.py")  # which the key of a step holds, those it reads
+RULES_FILE = Path("schemas/rules.py")
+"""Left out of the hash: the key of a step holds the rules the step reads."""
 
 
 @cache
-def code_version(*modules: str, started_by: str | None = None) -> str:
-    """Return the hash of these modules, of what of ours they import, and of the data files beside it.
+def code_version(*modules: str, entry_point: str | None = None) -> str:
+    """Return the hash of these modules, of the modules of this repository they import, and of their data files.
 
-    An import inside a function counts too. The rules do not, as a step's key holds those it reads, nor do packages from
-    elsewhere: the environment pins them.
+    An import inside a function counts too. The rules do not count, since a step's key holds those it reads; nor do
+    packages from elsewhere, which the environment pins.
 
     Args:
-        started_by: a module that counts by itself: the command line, which imports every other command too.
+        entry_point: a module counted without its imports: the command line, which imports every other command too.
     """
-    digest, command = hashlib.sha256(), _file(started_by) if started_by else None
-    for file in sorted(
-        _data_files(reached := _reached(modules)) | reached | ({command} if command else set())
-    ):
+    digest, entry_file = hashlib.sha256(), _file(entry_point) if entry_point else None
+    sources = _reachable_files(modules)
+    for file in sorted(_data_files(sources) | sources | ({entry_file} if entry_file else set())):
         digest.update(f"{_label(file)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
-def _reached(modules: tuple[str, ...]) -> set[Path]:
-    """Return the files of the modules and of all they import, however indirectly."""
-    names, left = set(modules), list(modules)
-    while left:
-        new = set(_imported(left.pop())) - names
-        names |= new
-        left += new
-    return {file for name in names if (file := _file(name))} - {ROOT / VALUES}
+def _reachable_files(modules: tuple[str, ...]) -> set[Path]:
+    """Return the files of the modules and of everything they import, directly or indirectly."""
+    names, queue = set(modules), list(modules)
+    while queue:
+        new_names = set(_imports(queue.pop())) - names
+        names |= new_names
+        queue += new_names
+    return {file for name in names if (file := _file(name))} - {ROOT / RULES_FILE}
 
 
 @cache
-def _imported(module: str) -> tuple[str, ...]:
-    """Return what of ours a module names in its imports, and the packages it lies in."""
-    if (file := _file(module)) is None:  # a name that is no module: a function, say
+def _imports(module: str) -> tuple[str, ...]:
+    """Return the names of this repository that a module imports, and the package the module lies in."""
+    if (file := _file(module)) is None:  # not a module: a function, for example
         return ()
     package = module.rpartition(".")[0]
-    found = [package] if package else []
+    names = [package] if package else []
     for node in _statements(ast.parse(file.read_bytes()).body):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return tuple(name for name in found if name.split(".")[0] in (*ROOMS, module.split(".")[0]))
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(name for name in names if name.split(".")[0] in (*ROOMS, module.split(".")[0]))
 
 
 def _statements(block: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield every statement, however deep; expressions, most of what `ast.walk` goes through, hold none."""
+    """Yield every statement at any depth; unlike `ast.walk`, skip expressions, which cannot hold an import."""
     for statement in block:
         yield statement
         for field in ("body", "handlers", "orelse", "finalbody", "cases"):
@@ -81,16 +81,16 @@ def _file(module: str) -> Path | None:
 
 
 def _data_files(sources: set[Path]) -> set[Path]:
-    """Return the files that are no Python in the folders of these packages: templates, catalogues."""
+    """Return the other files in the folders of these packages, such as templates and catalogues."""
     folders = [file.parent for file in sources if file.name == "__init__.py"]
-    return {file for folder in folders for file in _not_python(folder)}
+    return {file for folder in folders for file in _other_files(folder)}
 
 
-def _not_python(folder: Path) -> Iterator[Path]:
+def _other_files(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
         if path.name.startswith((".", "__pycache__")):
             continue
         if path.is_dir() and not (path / "__init__.py").exists():
-            yield from _not_python(path)
+            yield from _other_files(path)
         elif path.is_file() and path.suffix != ".py":
             yield path

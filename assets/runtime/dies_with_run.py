@@ -1,8 +1,8 @@
-"""Imported first by the process Dagster forks a run's steps from: a killed run must leave nothing behind.
+"""Ends the fork server and every step when their run dies; the fork server imports this module first.
 
-Neither that process nor a step forked from it notices the death of the run that started it: the steps would go on, and
-a rerun would race them. And a signal of the terminal is the run's own, which ends its steps itself: were they of its
-process group, they could be gone when Dagster waits for them to hear of it, and it would wait forever.
+By itself neither the fork server nor a step forked from it notices that the run that started it was killed: the steps
+would continue, and a rerun would race them. The fork server also leaves the run's process group. In that group the
+steps would get Ctrl-C too and could exit before the run ends them, and Dagster would wait for exited children forever.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What every asset of ours does alike: it begins with its settings told, and its faults become one clear message."""
+"""The decorator of all assets and checks: it records the settings and turns expected errors into one message."""
 
 import functools
 import inspect
@@ -17,53 +17,52 @@ from schemas.io.urls import redact_url
 
 
 @contextmanager
-def faults_as_failures() -> Iterator[None]:
-    """Turn a fault the user can mend into the run's message, without a stack of Dagster's frames under it.
+def errors_as_failures() -> Iterator[None]:
+    """Turn an error the user can fix into the run's message, without a traceback.
 
-    `dg.Failure` shows the frames between the message and the end; an error that says it comes from another process is
-    shown as it was told.
+    `dg.Failure` would show the frames too; an error marked as coming from another process is shown as its text alone.
     """
     try:
-        with _files_as_faults():
+        with _os_errors_as_input_errors():
             yield
     except NestError as error:
-        told = SerializableErrorInfo(message=f"{error}\n", stack=[], cls_name=type(error).__name__)
-        raise DagsterUserCodeProcessError(str(error), user_code_process_error_infos=[told]) from None
+        error_info = SerializableErrorInfo(message=f"{error}\n", stack=[], cls_name=type(error).__name__)
+        raise DagsterUserCodeProcessError(str(error), user_code_process_error_infos=[error_info]) from None
 
 
 @contextmanager
-def _files_as_faults() -> Iterator[None]:
-    """Turn what the system says of a file, wherever it was touched, into a fault the user can mend."""
+def _os_errors_as_input_errors() -> Iterator[None]:
+    """Turn the system's error about a file, wherever the file was used, into an error the user can fix."""
     try:
         yield
     except OSError as error:
-        if error.filename is None:  # of the net, which has no file
+        if error.filename is None:  # a network error
             raise
         raise InputError(
             f"{error.filename}: cannot be read or written ({error.strerror or type(error).__name__}). "
-            "Mend its permissions or its disk and run again."
+            "Fix its permissions or its disk and run again."
         ) from None
 
 
-def plainly(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap an asset or a check, which may be a generator, in `faults_as_failures`; an asset says where it was made."""
+def with_clear_errors(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an asset or a check, which may be a generator, in `errors_as_failures`, and record an asset's settings."""
 
     @functools.wraps(compute)
-    def returning(*args: Any, **kwargs: Any) -> Any:
-        with faults_as_failures():
-            _begin((*args, *kwargs.values()))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with errors_as_failures():
+            _apply_settings((*args, *kwargs.values()))
             return compute(*args, **kwargs)
 
     @functools.wraps(compute)
-    def yielding(*args: Any, **kwargs: Any) -> Any:
-        with faults_as_failures():
+    def iterate(*args: Any, **kwargs: Any) -> Any:
+        with errors_as_failures():
             yield from compute(*args, **kwargs)
 
-    return yielding if inspect.isgeneratorfunction(compute) else returning
+    return iterate if inspect.isgeneratorfunction(compute) else call
 
 
-def _begin(arguments: Sequence[Any]) -> None:
-    """Let buckets be worked on where the settings say, and add the data folder and choices to the asset's metadata."""
+def _apply_settings(arguments: Sequence[Any]) -> None:
+    """Choose the executor of buckets that the settings name, and add the settings to the asset's metadata."""
     for workspace in arguments:
         if isinstance(workspace, Workspace) and (context := _asset_context()):
             settings = workspace.fetching
@@ -75,7 +74,7 @@ def _begin(arguments: Sequence[Any]) -> None:
 
 
 def _asset_context() -> dg.AssetExecutionContext | None:
-    """Return the context of the asset that runs; None in a check."""
+    """Return the context of the running asset; None in a check."""
     try:
         return dg.AssetExecutionContext.get()
     except dg.DagsterInvariantViolationError:

@@ -1,4 +1,4 @@
-"""Imported by the process Dagster forks a run's steps from: what each of forty steps would else load for itself."""
+"""Imports once, in the fork server, what each of a run's forty steps would otherwise load for itself."""
 
 import dagster._core.storage.local_compute_log_manager
 import dagster._core.storage.sqlite_storage  # noqa: F401

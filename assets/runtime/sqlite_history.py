@@ -1,12 +1,11 @@
-"""Dagster's history in SQLite reaches the disk now and then, not at every line of a log.
+"""Makes Dagster's SQLite history sync to disk at checkpoints only, not at every log line.
 
-Dagster opens a connection for each event it writes and closes it again. Each time SQLite waits for the disk, several
-times over, as the last connection to a file folds its write-ahead log in. On a slow or shared disk a run then waits
-more than it works, and a writer is refused when its turn does not come in half a minute. So a process keeps one
-connection to each file of the history open, and none waits for the disk but to fold the log in. A killed process loses
-nothing by that; a power failure may lose the last lines, and leaves the file whole
-(https://sqlite.org/pragma.html#pragma_synchronous). The page that follows a run watches its file, not the log beside
-it, so the file is touched after every line.
+Dagster opens a connection for each event it writes and closes it again. Each time, SQLite waits for several syncs, as
+the last connection to a file to close checkpoints its write-ahead log. On a slow or shared disk a run then waits more
+than it works, and a writer fails that gets no lock within half a minute. So a process keeps one connection to each
+history file open, and connections sync at a checkpoint only. A killed process loses nothing by that; a power failure
+may lose the last lines, and leaves the file intact (https://sqlite.org/pragma.html#pragma_synchronous). The UI's page
+of a run watches the file, not the write-ahead log beside it, so the file is touched after every line.
 """
 
 import contextlib
@@ -19,55 +18,57 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
-_SECONDS_TO_WAIT = 60  # for another writer
-_MOST_KEPT_OPEN = 8  # a run writes to four
-_FILE = "nest history file"  # of what is known of a connection
-_kept_open: dict[tuple[int, int], sqlite3.Connection] = {}  # by the file's device and inode
-_keeping = threading.Lock()
+_BUSY_TIMEOUT_SECONDS = 60  # for another writer
+_MAX_OPEN_CONNECTIONS = 8  # a run writes to four
+_FILE_KEY = "nest history file"  # in a connection's `info`
+_open_connections: dict[tuple[int, int], sqlite3.Connection] = {}  # by the file's device and inode
+_connections_lock = threading.Lock()
 
 
-def write_seldom() -> None:
-    """Let every connection to Dagster's SQLite files that this process opens from now on wait for the disk seldom."""
-    if not event.contains(Engine, "connect", _settle):
-        event.listen(Engine, "connect", _settle)
+def relax_sqlite_sync() -> None:
+    """Make the SQLite connections that SQLAlchemy opens from now on in this process sync at checkpoints only."""
+    if not event.contains(Engine, "connect", _configure_connection):
+        event.listen(Engine, "connect", _configure_connection)
         event.listen(Pool, "checkin", _touch)
 
 
-def write_as_usual() -> None:
-    """Undo `write_seldom`."""
-    if event.contains(Engine, "connect", _settle):
-        event.remove(Engine, "connect", _settle)
+def restore_sqlite_sync() -> None:
+    """Undo `relax_sqlite_sync`."""
+    if event.contains(Engine, "connect", _configure_connection):
+        event.remove(Engine, "connect", _configure_connection)
         event.remove(Pool, "checkin", _touch)
-    with _keeping:
-        while _kept_open:
-            _kept_open.popitem()[1].close()
+    with _connections_lock:
+        while _open_connections:
+            _open_connections.popitem()[1].close()
 
 
-def _settle(connection: Any, entry: ConnectionPoolEntry) -> None:
+def _configure_connection(connection: Any, entry: ConnectionPoolEntry) -> None:
     if not isinstance(connection, sqlite3.Connection):
         return
-    connection.execute(f"PRAGMA busy_timeout = {1000 * _SECONDS_TO_WAIT}")
+    connection.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_TIMEOUT_SECONDS}")
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        return  # nor is it promised that such a file stays whole
+        return  # without a write-ahead log, relaxed syncing could damage the file
     connection.execute("PRAGMA synchronous = NORMAL")
-    entry.info[_FILE] = connection.execute("PRAGMA database_list").fetchone()[2]
-    with contextlib.suppress(OSError), _keeping:
-        _keep_open(entry.info[_FILE])
+    entry.info[_FILE_KEY] = connection.execute("PRAGMA database_list").fetchone()[2]
+    with contextlib.suppress(OSError), _connections_lock:
+        _keep_open(entry.info[_FILE_KEY])
 
 
 def _keep_open(file: str) -> None:
-    found = os.stat(file)
-    key = found.st_dev, found.st_ino
-    if key in _kept_open:
+    status = os.stat(file)
+    key = status.st_dev, status.st_ino
+    if key in _open_connections:
         return
-    if len(_kept_open) >= _MOST_KEPT_OPEN:
-        _kept_open.pop(next(iter(_kept_open))).close()
-    kept = _kept_open[key] = sqlite3.connect(file, check_same_thread=False)
-    kept.execute("SELECT count(*) FROM sqlite_master").fetchone()  # only now is the file open
+    if len(_open_connections) >= _MAX_OPEN_CONNECTIONS:
+        _open_connections.pop(next(iter(_open_connections))).close()
+    connection = _open_connections[key] = sqlite3.connect(file, check_same_thread=False)
+    connection.execute(
+        "SELECT count(*) FROM sqlite_master"
+    ).fetchone()  # SQLite opens the file at the first query
 
 
 def _touch(connection: Any, entry: ConnectionPoolEntry) -> None:
-    file = entry.info.get(_FILE)
+    file = entry.info.get(_FILE_KEY)
     if file and connection is not None and connection.total_changes:
         with contextlib.suppress(OSError):
             os.utime(file)

@@ -1,7 +1,7 @@
-"""Only what changed is done again: a step's card carries the key its output was made from, and the output's hash.
+"""Skips a step whose code, settings and inputs are unchanged: its card holds their key and the hash of the output.
 
-Dagster runs every asset it is asked to and shows by data versions what is fresh; here a step finds out by itself that
-there is nothing to do. To have a step done again all the same, remove its card.
+Dagster runs every asset that is selected, and shows by data versions which are stale; here a step itself finds that
+there is nothing to do (README.md says why). To force a step, delete its card.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from schemas.suppress import disclosing
 
 RAW = "raw"
 WITHOUT_SPLITS = {"subjects": "people"}
-"""For a step that reads who there is, and not in which split: another split does not redo it."""
+"""For a step that reads the patients but not their splits: a changed split does not redo it."""
 
 
-def once(
+def cached_step(
     layout: Layout,
     outputs: Sequence[Path],
     reads: Mapping[str, Any],
@@ -34,161 +34,173 @@ def once(
     source: Sequence[Path] = (),
     only: Mapping[str, str] = MappingProxyType({}),
 ) -> StepCard:
-    """Return the card of the running asset's step, which is made anew only if something changed.
+    """Run the running asset's step if something changed, and return its card.
 
-    That is: the asset's `code_version`, what it `reads` of the settings, or the content of an asset of its source among
-    its `deps`; or the output is not whole. What another source wrote is an input as any other, which `raw` hashes.
-    While a step is made anew it has no card, so that nothing is made from half of it.
+    A step runs if its output is missing or damaged, or if one of these changed: the asset's `code_version`, the
+    settings it `reads`, the content of an asset of its source among its `deps`. Files that another source wrote are an
+    input like any other, which the step `raw` hashes. A step has no card while it runs, so that no other step can read
+    a part of its output.
 
     Args:
-        outputs: all files and folders the step writes; of the step `raw`, the input itself.
+        outputs: all files and folders the step writes; for the step `raw`, the input itself.
         reads: settings and rules the output depends on.
-        make: writes the outputs and returns what is to be said of them.
-        source: what the card of `raw` stands for, if the step reads it: the `outputs` of that step.
-        only: of a step that is read, the part that is, by its name among the `hashes` of its card.
+        make: writes the outputs and returns their card.
+        source: the `outputs` of the step `raw`, if this step reads those files.
+        only: for each step of which one part is read, that part's name among the `hashes` of its card.
 
     Raises:
-        ContractError: an input was not made yet, or two were not made from the same; the source is another.
+        ContractError: an input was not made yet, two inputs were made from different versions of a third, or the files
+            of the source have changed.
     """
     context = dg.AssetExecutionContext.get()
-    step, made_from = _made_from(layout, reads, only)
-    key, config = _sha256(made_from), _sha256(made_from["reads"])
-    read_from = _as_raw_says(layout, source) if source else {}
-    stamps = _stamps(layout, outputs) if step == RAW else {}
+    step, dependencies = _step_and_dependencies(layout, reads, only)
+    key, config = _sha256(dependencies), _sha256(dependencies["reads"])
+    source_stamps = _confirmed_stamps(layout, source) if source else {}
+    stamps = _external_stamps(layout, outputs) if step == RAW else {}
 
-    found = _card(layout, step)
-    if found is not None and found.key == key and found.content == found.content_of(_files(layout, outputs)):
+    card = _card_or_none(layout, step)
+    if card is not None and card.key == key and card.content == card.content_of(_files(layout, outputs)):
         context.log.info("unchanged: nothing to do")
         context.add_asset_metadata({"unchanged": "nothing to do: code, rules and input are as they were"})
-        return found if found.stamps == stamps else _keep(layout, found, stamps=stamps)
-    _adopt(layout, found)
-    below = [path.relative_to(layout.root).as_posix() for path in outputs if path.is_relative_to(layout.root)]
-    if isinstance(layout, StoredLayout):  # there first: a card is here for as long as one is there
-        layout.withdraw(step, [output for output in (found.outputs if found else []) if output not in below])
+        return card if card.stamps == stamps else _save(layout, card, stamps=stamps)
+    _mark_unmarked_folders(layout, card)
+    names = [path.relative_to(layout.root).as_posix() for path in outputs if path.is_relative_to(layout.root)]
+    if isinstance(
+        layout, StoredLayout
+    ):  # in the store first, so that it never holds a card that is gone here
+        layout.withdraw(step, [output for output in (card.outputs if card else []) if output not in names])
     StepCard.remove(layout.cards, step)
-    of_making = {"inputs": made_from["inputs"], "outputs": below, "code": made_from["code"], "config": config}
-    inputs = [StepCard.read(layout.cards, name) for name in made_from["inputs"]]
-    # of the input itself, which reads no card, its own card says so
+    provenance = {
+        "inputs": dependencies["inputs"],
+        "outputs": names,
+        "code": dependencies["code"],
+        "config": config,
+    }
+    inputs = [StepCard.read(layout.cards, name) for name in dependencies["inputs"]]
+    # the step `raw` reads no card: its own card says whether the input is synthetic
     is_synthetic = bool(inputs) and all(card.synthetic for card in inputs)
     with disclosing(is_synthetic):
-        made = make().model_copy(update={"step": step, **of_making, "key": key})
+        new_card = make().model_copy(update={"step": step, **provenance, "key": key})
     if step != RAW:
-        made = made.model_copy(update={"synthetic": is_synthetic})
-    if source and _stamps(layout, source) != read_from:
+        new_card = new_card.model_copy(update={"synthetic": is_synthetic})
+    if source and _external_stamps(layout, source) != source_stamps:
         _refuse_changed(layout)
-    return _keep(layout, made.sealed(_files(layout, outputs)), stamps=stamps)
+    return _save(layout, new_card.sealed(_files(layout, outputs)), stamps=stamps)
 
 
-def _adopt(layout: Layout, card: StepCard | None) -> None:
-    """Mark the folders an earlier version made without a mark, where all in them is as the card says it was made."""
+def _mark_unmarked_folders(layout: Layout, card: StepCard | None) -> None:
+    """Mark the folders that an earlier version wrote without a mark, if their content is still that of the card."""
     outputs = [layout.root / name for name in card.outputs] if card else []
-    unmarked = [path for path in outputs if path.is_dir() and read_mark(path) is None]
-    if card and unmarked and card.content == card.content_of(_files(layout, outputs)):
-        for folder in unmarked:
+    folders = [path for path in outputs if path.is_dir() and read_mark(path) is None]
+    if card and folders and card.content == card.content_of(_files(layout, outputs)):
+        for folder in folders:
             mark_all(folder)
 
 
-def key_of(layout: Layout, reads: Mapping[str, Any], *, but: Sequence[str] = ()) -> str:
-    """Return the key the running asset's step has with these settings: one word for all it is made from.
+def step_key(layout: Layout, reads: Mapping[str, Any], *, exclude: Sequence[str] = ()) -> str:
+    """Return the key of the running asset's step with these settings: a hash of everything its output depends on.
 
     Args:
-        but: steps that are left out of it.
+        exclude: input steps that do not count.
     """
-    made_from = _made_from(layout, reads)[1]
-    inputs = {step: content for step, content in made_from["inputs"].items() if step not in but}
-    return _sha256(made_from | {"inputs": inputs})
+    dependencies = _step_and_dependencies(layout, reads)[1]
+    inputs = {step: content for step, content in dependencies["inputs"].items() if step not in exclude}
+    return _sha256(dependencies | {"inputs": inputs})
 
 
-def _made_from(
+def _step_and_dependencies(
     layout: Layout, reads: Mapping[str, Any], only: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[str, dict[str, Any]]:
-    """Return the running asset's step and all its output depends on."""
+    """Return the running asset's step and everything its output depends on."""
     context, source = dg.AssetExecutionContext.get(), layout.root.name
     spec = context.assets_def.get_asset_spec(context.asset_key)
-    above = [dep.asset_key.to_user_string() for dep in spec.deps]
-    inputs = _contents(
-        layout, [step_of(asset, source) for asset in above if belongs_to_source(asset, source)], only
-    )
-    made_from = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
-    return step_of(context.asset_key.to_user_string(), source), made_from
+    upstream = [dep.asset_key.to_user_string() for dep in spec.deps]
+    steps = [step_of(asset, source) for asset in upstream if belongs_to_source(asset, source)]
+    inputs = _input_contents(layout, steps, only)
+    dependencies = {"code": spec.code_version, "reads": dict(reads), "inputs": inputs}
+    return step_of(context.asset_key.to_user_string(), source), dependencies
 
 
 def _files(layout: Layout, outputs: Sequence[Path]) -> dict[str, str]:
     return files_of(outputs, layout.root)
 
 
-def _keep(layout: Layout, card: StepCard, **last: Any) -> StepCard:
-    card = card.model_copy(update=last)
+def _save(layout: Layout, card: StepCard, **updates: Any) -> StepCard:
+    card = card.model_copy(update=updates)
     card.write(layout.cards)
     if isinstance(layout, StoredLayout):
         layout.publish(card.step)
     return card
 
 
-def _sha256(said: Any) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _stamps(layout: Layout, paths: Sequence[Path]) -> dict[str, tuple[int, ...]]:
-    """Return the stamps of what is a user's own or was fetched; what a run made itself is known by its content."""
-    made, fetched = layout.root.parent, layout.downloads
-    return stamps_of(path for path in paths if not path.is_relative_to(made) or path.is_relative_to(fetched))
+def _external_stamps(layout: Layout, paths: Sequence[Path]) -> dict[str, tuple[int, ...]]:
+    """Return the stamps of a user's own and of downloaded files; the output of a step is identified by its content."""
+    data_folder, downloads = layout.root.parent, layout.downloads
+    return stamps_of(
+        path for path in paths if not path.is_relative_to(data_folder) or path.is_relative_to(downloads)
+    )
 
 
-def _as_raw_says(layout: Layout, source: Sequence[Path]) -> dict[str, tuple[int, ...]]:
-    """Return the source's stamps; where they are not those `raw` saw, its content is held against the card.
+def _confirmed_stamps(layout: Layout, source: Sequence[Path]) -> dict[str, tuple[int, ...]]:
+    """Return the source's stamps; where they differ from those of the `raw` card, compare the content with the card's.
 
-    So an input that was copied elsewhere, or pulled from an object store, is still the same input.
+    So an input that was copied elsewhere, or pulled from an object store, still counts as the same input.
 
     Raises:
-        ContractError: the files are not those the card stands for.
+        ContractError: the files have another content than the card says.
     """
-    card, stamps = StepCard.read(layout.cards, RAW), _stamps(layout, source)
+    card, stamps = StepCard.read(layout.cards, RAW), _external_stamps(layout, source)
     if stamps and stamps == card.stamps:
         return stamps
     if stamps:
-        dg.AssetExecutionContext.get().log.info(f"{_raw_of(layout)}: hashing the files once more")
+        dg.AssetExecutionContext.get().log.info(f"{_raw_asset(layout)}: hashing the files again")
     if card.content_of(_files(layout, source)) != card.content:
         _refuse_changed(layout)
     return stamps
 
 
 def _refuse_changed(layout: Layout) -> None:
-    raise ContractError(f"{_raw_of(layout)}: the files have changed since; materialize it first.")
+    raise ContractError(
+        f"{_raw_asset(layout)}: the files have changed since it was made; materialize it again first."
+    )
 
 
-def _raw_of(layout: Layout) -> str:
+def _raw_asset(layout: Layout) -> str:
     return asset_of(RAW, layout.root.name)
 
 
-def _contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]) -> dict[str, str]:
-    """Return the content of each step that is read, or of the part of it that is.
+def _input_contents(layout: Layout, steps: Sequence[str], only: Mapping[str, str]) -> dict[str, str]:
+    """Return the content of each input step, or of the part of it that is read.
 
     Raises:
-        ContractError: one was not made yet, or was made from something that has changed since.
+        ContractError: a step was not made yet, or one of its own inputs has changed since.
     """
     cards = {step: StepCard.read(layout.cards, step) for step in sorted(steps)}
     for step, card in cards.items():
-        if not card.content:  # its card is written a second time, with the content, when all is there
+        if not card.content:  # the card is written again, with its content, when the output is complete
             asset = asset_of(step, layout.root.name)
-            raise ContractError(f"{asset} was not made to its end; materialize {asset} again first.")
-        for earlier, content in card.inputs.items():
-            now = cards.get(earlier) or _card(layout, earlier)
-            if now is not None and _content(now, content.rpartition(" ")[0]) != content:
-                stale, changed = (asset_of(name, layout.root.name) for name in (step, earlier))
+            raise ContractError(f"{asset} was not finished; materialize {asset} again first.")
+        for input_step, content in card.inputs.items():
+            input_card = cards.get(input_step) or _card_or_none(layout, input_step)
+            if input_card is not None and _content(input_card, content.rpartition(" ")[0]) != content:
+                asset, input_asset = (asset_of(name, layout.root.name) for name in (step, input_step))
                 raise ContractError(
-                    f"{stale} was made before {changed} changed; materialize {stale} again first."
+                    f"{asset} was made before {input_asset} changed; materialize {asset} again first."
                 )
     return {step: _content(card, only.get(step)) for step, card in cards.items()}
 
 
 def _content(card: StepCard, part: str | None) -> str:
-    """Return the content of a step, or `<part> <hash>` of a part of it."""
+    """Return the content hash of a step, or `<part> <hash>` for a part of it."""
     return f"{part} {card.hashes.get(part, '')}" if part else card.content
 
 
-def _card(layout: Layout, step: str) -> StepCard | None:
+def _card_or_none(layout: Layout, step: str) -> StepCard | None:
     try:
         return StepCard.read(layout.cards, step)
-    except ContractError:  # there is none, or a damaged one
+    except ContractError:  # missing or damaged
         return None

@@ -7,8 +7,8 @@ import dagster as dg
 from assets.metadata import input_result, subjects_result, table_result
 from assets.resources import Workspace
 from assets.runtime.code_version import code_version
-from assets.runtime.materialize import plainly
-from assets.runtime.step_cache import RAW, WITHOUT_SPLITS, once
+from assets.runtime.materialize import with_clear_errors
+from assets.runtime.step_cache import RAW, WITHOUT_SPLITS, cached_step
 from pipelines.inputs.steps import SourceSteps, steps_class
 from schemas.sources import SourceSpec, sources
 
@@ -42,12 +42,12 @@ def _raw(spec: SourceSpec) -> dg.AssetsDefinition:
         group_name=f"{spec.name}_etl",
         owners=OWNERS,
     )
-    @plainly
+    @with_clear_errors
     def raw(workspace: Workspace) -> dg.MaterializeResult:
         steps = steps_of(workspace, spec.name)
         steps.prepare()
         step = steps.step(RAW)
-        card = once(steps.layout, list(steps.input_files), step.reads, step.make)
+        card = cached_step(steps.layout, list(steps.input_files), step.reads, step.make)
         return input_result(card, **steps.locations)
 
     return raw
@@ -65,13 +65,13 @@ def _table(spec: SourceSpec, name: str) -> dg.AssetsDefinition:
         group_name=f"{spec.name}_etl",
         owners=OWNERS,
     )
-    @plainly
+    @with_clear_errors
     def asset(workspace: Workspace) -> dg.MaterializeResult:
         from nest_model.report import previews
 
         steps = steps_of(workspace, spec.name)
         step, path = steps.step(name), getattr(steps.layout, name)
-        card = once(
+        card = cached_step(
             steps.layout,
             [path, *step.also_writes],
             step.reads,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.checks import told
+from assets.checks import log_failures
 from assets.resources import Workspace
-from assets.runtime.materialize import plainly
+from assets.runtime.materialize import with_clear_errors
 from pipelines.inputs.mimic import MimicSteps
 from pipelines.sources.mimic.checksums import compare
 from schemas.cards import StepCard
@@ -20,7 +20,7 @@ DOWNLOADS = {"group_name": "downloads", "owners": ["team:data-engineering"]}
 
 
 @dg.asset(kinds={"csv"}, **DOWNLOADS)
-@plainly
+@with_clear_errors
 def mimic_demo_files(workspace: Workspace) -> dg.MaterializeResult:
     """MIMIC-IV's open demo (100 patients, ODbL) from PhysioNet: the tables we read, each as its sums promise."""
     from pipelines.fetch.physionet import fetch_mimic_demo  # the HTTP library: only where it fetches
@@ -36,7 +36,7 @@ def mimic_demo_files(workspace: Workspace) -> dg.MaterializeResult:
     ],
     **DOWNLOADS,
 )
-@plainly
+@with_clear_errors
 def crosswalk_files(workspace: Workspace):
     """The crosswalks: CMS's General Equivalence Mappings of 2018, and GSN → ATC from NEST_GSN_ATC_URL."""
     from pipelines.fetch.crosswalks import fetch_crosswalks  # the HTTP library: only where it fetches
@@ -56,7 +56,7 @@ def crosswalk_files(workspace: Workspace):
 
 
 @dg.asset_check(asset="mimic_raw", blocking=True)
-@plainly
+@with_clear_errors
 def as_published(workspace: Workspace) -> dg.AssetCheckResult:
     """The tables are those their provider published: their hashes are in the SHA256SUMS.txt beside them."""
     card = StepCard.read(workspace.layout("mimic").cards, "raw")
@@ -67,7 +67,7 @@ def as_published(workspace: Workspace) -> dg.AssetCheckResult:
         severity=dg.AssetCheckSeverity.ERROR if found.differ else dg.AssetCheckSeverity.WARN,
         description=found.sentence,
     )
-    return told(result)[0]
+    return log_failures(result)[0]
 
 
 def _fetched(folder: Path, sums: dict[str, str], setting: str, **counts: int) -> dg.MaterializeResult:

@@ -5,8 +5,8 @@ import dagster as dg
 from assets.metadata import card_metadata, column_schema
 from assets.resources import Workspace
 from assets.runtime.code_version import code_version
-from assets.runtime.materialize import plainly
-from assets.runtime.step_cache import once
+from assets.runtime.materialize import with_clear_errors
+from assets.runtime.step_cache import cached_step
 from assets.sources.common import OWNERS
 from pipelines.sources.meds import export as meds
 from schemas.tables.meds import MEDS_DATA
@@ -19,11 +19,11 @@ from schemas.tables.meds import MEDS_DATA
     code_version=code_version("pipelines.sources.meds.export"),
     owners=OWNERS,
 )
-@plainly
+@with_clear_errors
 def mimic_meds(workspace: Workspace) -> dg.MaterializeResult:
     """MIMIC-IV as a MEDS 0.4 dataset, for any tool that reads MEDS; values, both times and stays travel beside it."""
     layout = workspace.layout("mimic")
-    card = once(layout, [layout.meds], {}, lambda: meds.write_meds(layout))
+    card = cached_step(layout, [layout.meds], {}, lambda: meds.write_meds(layout))
     dg.AssetExecutionContext.get().log.info(f"{card.counts['rows']:,} rows under {card.contract}")
     return dg.MaterializeResult(
         metadata={

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.cohorts import FOLDER
+from assets.cohorts import COHORT_FOLDER
 from assets.definitions import build
 from benchmarks.learning_curve.plan import Point
 from nest_model.training.stop import die_with_parent
@@ -113,4 +113,4 @@ def environment(point: Point, folder: Path) -> dict[str, str]:
 
 @cache
 def _graph() -> dg.AssetSelection:
-    return build(FOLDER).resolve_asset_graph()
+    return build(COHORT_FOLDER).resolve_asset_graph()

@@ -164,7 +164,11 @@ def finetune(
         telemetry.result(result)
         return result
     # the probe reads the encoder before it is trained
-    rows = within_memory(training_task.frozen_features, training_task, runtime) if start == "pretrained" else None
+    rows = (
+        within_memory(training_task.frozen_features, training_task, runtime)
+        if start == "pretrained"
+        else None
+    )
     log.info("%s: %s", table.task.cohort, training_task.context_summary)
     progress, module = fit(training_task, recipe_used, runtime, seed=seed, states=states)
 

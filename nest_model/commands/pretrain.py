@@ -94,7 +94,9 @@ def pretrain(
     recipe_used = PRETRAINING[model].for_examples(len(patients.train)).with_changes(**recipe)
     torch.manual_seed(seed)
     code_groups = CodeGroups.of(tokens) if recipe_used.shares_embeddings else None
-    training_task = Pretraining(patients, config, recipe_used, runtime, code_groups, MeasuredItems.of(tokens).item)
+    training_task = Pretraining(
+        patients, config, recipe_used, runtime, code_groups, MeasuredItems.of(tokens).item
+    )
     for sentence in (early_warnings := training_task.warnings):
         log.warning("%s", sentence)
     key_of_run = run_key(config, recipe_used, seed, patients, key)
@@ -111,8 +113,7 @@ def pretrain(
         "pretraining %s (%.2f M weights) on %s",
         model,
         training_task.num_parameters / 1e6,
-        training_task.context_summary
-    ,
+        training_task.context_summary,
     )
     progress, module = fit(training_task, recipe_used, runtime, seed=seed, states=states)
 

@@ -118,7 +118,9 @@ def score(
             score(seed_predictions, resamples, min_patients=min_patients, metrics=metrics)
             for seed_predictions in predictions.by_seed()
         ]
-        return {name: seed_statistics([seed_predictions[name] for seed_predictions in each]) for name in metrics}
+        return {
+            name: seed_statistics([seed_predictions[name] for seed_predictions in each]) for name in metrics
+        }
     scorable = predictions.scorable(min_patients)
     if len(predictions) == 0:
         return dict.fromkeys(metrics, missing("no rows to score"))

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets.checks import card_checks, leak_check, source_checks, split_check, table_checks
-from assets.cohorts import FOLDER
+from assets.cohorts import COHORT_FOLDER
 from assets.definitions import build
 from assets.resources import Workspace
 from assets.sources.common import source_assets
@@ -189,7 +189,7 @@ def test_a_feature_known_only_after_its_prediction_is_an_error_and_stops_the_mod
 
 def test_every_step_with_a_flow_of_rows_has_the_check_that_it_adds_up():
     """Of the sources' chains and of the dataset that is written; a fetched file has no rows yet."""
-    definitions = build(FOLDER)
+    definitions = build(COHORT_FOLDER)
     checked = {
         key.asset_key.to_user_string()
         for check in definitions.asset_checks

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.cohorts import FOLDER, unreadable
+from assets.cohorts import COHORT_FOLDER, unreadable_cohort_asset
 from assets.definitions import build, defs
 from assets.metadata import card_metadata, column_schema
 from schemas.cards import Flow, StepCard
@@ -85,7 +85,7 @@ def test_a_full_job_does_all_of_its_source_and_nothing_of_another(source):
     assert full == {node.key for node in SPECS if node.group_name in groups}
 
 
-GOOD = (FOLDER / "mimic_mortality.yaml").read_text()
+GOOD = (COHORT_FOLDER / "mimic_mortality.yaml").read_text()
 BAD_FILES = {
     "a wrong key": ("broken.yaml", GOOD.replace("predict_at:", "predicts_at:"), "predicts_at"),
     "a copy whose name was not changed": ("zz_copy.yaml", GOOD, "mimic_mortality.yaml too; give each file"),
@@ -121,7 +121,7 @@ def test_a_bad_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str, t
     } <= keys
     assert said in str(error)
     assert str(error).startswith(str(tmp_path / name))
-    result = dg.materialize([unreadable("mimic", asset, error)], raise_on_error=False)
+    result = dg.materialize([unreadable_cohort_asset("mimic", asset, error)], raise_on_error=False)
     (evaluation,) = result.get_asset_check_evaluations()
     assert result.success
     assert result.get_asset_materialization_events() == []
@@ -136,7 +136,9 @@ def test_a_run_goes_on_beside_a_bad_cohort_file(tmp_path: Path):
     @dg.asset
     def other() -> None: ...
 
-    result = dg.materialize([unreadable("mimic", "mine", bad["mine"]), other], raise_on_error=False)
+    result = dg.materialize(
+        [unreadable_cohort_asset("mimic", "mine", bad["mine"]), other], raise_on_error=False
+    )
     assert result.success
     assert [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()] == [
         "other"

@@ -9,8 +9,9 @@ import dagster as dg
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
-from assets.resume import broken_run, main
-from assets.runtime.instance import ENVIRONMENT_TAG, HOST_TAG, held
+from assets.resume import main
+from assets.runtime.instance import ENVIRONMENT_TAG, HOST_TAG, holder_tags
+from assets.runtime.resume import broken_run
 from schemas.errors import NestError
 from schemas.io.lock import sole_writer
 
@@ -29,7 +30,7 @@ def ran(
     instance: dg.DagsterInstance, job: str, status: dg.DagsterRunStatus, folder: Path, **tags: str
 ) -> str:
     """Add a run to the history, later than those before, and return its id."""
-    noted = {ENVIRONMENT_TAG: json.dumps({"NEST_DATA_DIR": str(folder)}), **held(folder)}
+    noted = {ENVIRONMENT_TAG: json.dumps({"NEST_DATA_DIR": str(folder)}), **holder_tags(folder)}
     return create_run_for_test(instance, job_name=job, status=status, tags=noted | tags).run_id
 
 
@@ -76,7 +77,9 @@ def test_whether_a_run_of_another_machine_is_alive_is_not_judged_by_the_lock_of_
 ):
     broken = ran(instance, "mimic_etl", FAILURE, tmp_path)
     elsewhere = ran(instance, "mimic_full", STARTED, tmp_path, **{HOST_TAG: f"not-{socket.gethostname()}"})
-    with pytest.raises(NestError, match=rf"Run {elsewhere} \(mimic_full\) was started on not-.* only there"):
+    with pytest.raises(
+        NestError, match=rf"Run {elsewhere} \(mimic_full\) was started on not-.* only that machine"
+    ):
         broken_run(instance, elsewhere)
     assert instance.get_run_by_id(elsewhere).status is STARTED
     assert broken_run(instance, None).run_id == broken
@@ -88,4 +91,4 @@ def test_help_says_what_is_gone_on_with_and_from_where(capsys: pytest.CaptureFix
     told = " ".join(capsys.readouterr().out.split())
     assert "python -m assets.resume [-h] [RUN]" in told
     assert "from where it broke" in told
-    assert "left out: the newest run" in told
+    assert "default: the newest run" in told

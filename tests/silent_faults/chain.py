@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.checks import cohort_checks, hash_check, source_checks
-from assets.cohorts import FOLDER, labels
+from assets.cohorts import COHORT_FOLDER, labels_asset
 from assets.resources import Workspace
 from assets.sources.common import source_assets
 from pipelines.events.split import TASK_SPLIT
@@ -37,9 +37,9 @@ def write_raw(folder: Path) -> None:
 
 @cache
 def _definitions() -> dg.Definitions:
-    cohort = parse_cohort(FOLDER / f"{COHORT}.yaml")
+    cohort = parse_cohort(COHORT_FOLDER / f"{COHORT}.yaml")
     return dg.Definitions(
-        assets=[*MIMIC_ASSETS, labels("mimic", cohort)],
+        assets=[*MIMIC_ASSETS, labels_asset("mimic", cohort)],
         asset_checks=[
             *source_checks("mimic"),
             hash_check("mimic", TASK_SPLIT),

@@ -194,7 +194,7 @@ FAULTS = [
         "surroundings",
         edit_input,
         redone("mimic_encounters"),
-        Refusal("mimic_encounters", "the files have changed since; materialize it first"),
+        Refusal("mimic_encounters", "the files have changed since it was made; materialize it again first"),
     ),
     SilentFault(
         "stays that end before they begin, beside a neighbour `mimic1` of the folder `mimic[1]`",

@@ -40,7 +40,7 @@ class Product:
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.data, self.instance = folder / "data", instance
-        self.cohorts = cohorts.FOLDER
+        self.cohorts = cohorts.COHORT_FOLDER
 
     def materialize(self, steps: set[str]) -> set[str]:
         """Materialize these steps and return those that did something."""
@@ -109,7 +109,7 @@ def test_a_changed_cut_rule_redoes_the_vocabulary_and_what_hangs_on_it_and_not_t
 
 def test_a_changed_cohort_file_redoes_its_own_labels_and_models_only(product: Product, tmp_path: Path):
     product.cohorts = tmp_path / "cohorts"
-    shutil.copytree(cohorts.FOLDER, product.cohorts)
+    shutil.copytree(cohorts.COHORT_FOLDER, product.cohorts)
     file = product.cohorts / "mimic_mortality.yaml"
     file.write_text(file.read_text().replace("24 hours", "12 hours"))
 

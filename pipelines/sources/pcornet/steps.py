@@ -357,9 +357,7 @@ def _missing_crosswalk_warnings(source: PcornetSource, flows: dict[str, Flow]) -
     for table, name in crosswalks.items():
         num_unmapped = flows[table].noted.get("not_in_gem", 0)
         if num_unmapped and source.crosswalk(name) is None:
-            share = (
-                f"{suppress_count(num_unmapped, flows[table].source_rows)} of {flows[table].source_rows:,} rows"
-            )
+            share = f"{suppress_count(num_unmapped, flows[table].source_rows)} of {flows[table].source_rows:,} rows"
             warnings.append(
                 f"{table}: {share} hold ICD-9 codes and get no token: {name} is missing. Set NEST_VOCAB_DIR to "
                 "the folder that holds it (docs/data.md)."

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from assets.checks import pretraining_checks
-from assets.models.pretrain import beside_guesses
+from assets.models.pretrain import guesses_table
 from assets.resources import Workspace
 from nest_model.training.guesses.judgement import Judgement
 from nest_model.training.recipe import Recipe
@@ -67,7 +67,7 @@ def test_without_a_model_a_check_says_what_to_materialize(data, tmp_path):
 
 def test_the_page_of_a_pretraining_has_each_metric_beside_the_guesses(data):
     model = Workspace(data_dir=str(data)).layout("mimic").model("mimic_nest")
-    text, found = beside_guesses(model).value, Judgement.read(model)
+    text, found = guesses_table(model).value, Judgement.read(model)
 
     guesses = found.yardsticks["val_ndcg_at_10"]
     row = (

@@ -48,7 +48,8 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    "build", [pretrain.pretrained, lambda name: cohort_models.fine_tuned(name, "mimic_mortality")]
+    "build",
+    [pretrain.pretraining_asset, lambda name: cohort_models.finetuning_asset(name, "mimic_mortality")],
 )
 def test_a_training_is_told_the_key_of_its_step_and_its_threads(
     started, build, monkeypatch: pytest.MonkeyPatch
@@ -64,7 +65,7 @@ def test_a_training_is_told_the_key_of_its_step_and_its_threads(
 
 
 def test_the_command_line_counts_to_the_code_of_a_training_and_what_else_it_starts_does_not():
-    alone = code_version("nest_model.training.device", started_by="nest_model.commands.parser")
+    alone = code_version("nest_model.training.device", entry_point="nest_model.commands.parser")
     assert alone != code_version("nest_model.training.device")
     assert alone != code_version("nest_model.training.device", "nest_model.commands.parser")
     assert (ROOT / "nest_model" / "__main__.py").exists()
@@ -96,7 +97,9 @@ def test_a_training_asked_to_end_counts_as_not_made_and_goes_on_when_it_is_run_a
 
     def materialize() -> dg.ExecuteInProcessResult:
         resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
-        return dg.materialize([pretrain.pretrained("mimic")], resources=resources, raise_on_error=False)
+        return dg.materialize(
+            [pretrain.pretraining_asset("mimic")], resources=resources, raise_on_error=False
+        )
 
     asking = asked_to_end_soon(out)
     stopped = materialize()
@@ -144,7 +147,9 @@ def test_all_yardsticks_train_nest_without_pretraining_with_the_settings_of_nest
         begun.clear()
         workspace = Workspace(data_dir=str(tmp_path), **settings)
         resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
-        result = dg.materialize([cohort_models.yardsticks("mimic", "mimic_mortality")], resources=resources)
+        result = dg.materialize(
+            [cohort_models.yardsticks_asset("mimic", "mimic_mortality")], resources=resources
+        )
         (event,) = result.get_asset_materialization_events()
         return event.step_materialization_data.materialization.metadata
 
@@ -179,7 +184,10 @@ def test_further_seeds_change_no_key_and_are_named_to_every_training(
 
     for module in MODULES:
         monkeypatch.setattr(module, "run_nest_model", instead)
-    trainings = (pretrain.pretrained("mimic"), cohort_models.fine_tuned("mimic", "mimic_mortality"))
+    trainings = (
+        pretrain.pretraining_asset("mimic"),
+        cohort_models.finetuning_asset("mimic", "mimic_mortality"),
+    )
 
     def arguments(asset: dg.AssetsDefinition, content: str = "nest", **settings) -> list[str]:
         commands.clear()

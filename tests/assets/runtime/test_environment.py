@@ -8,9 +8,9 @@ import dagster as dg
 import pytest
 
 from assets.resources import Workspace
-from assets.resume import settings_of
-from assets.runtime.executor import environment
+from assets.runtime.executor import run_environment
 from assets.runtime.instance import ENVIRONMENT_TAG
+from assets.runtime.resume import recorded_settings
 from schemas.errors import NestError
 from schemas.settings import Settings
 
@@ -24,7 +24,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> dg.DagsterRun:
     monkeypatch.setenv("NEST_DATA_DIR", "s3://hospital/nest")
     monkeypatch.setenv("NEST_SEED", "7")
     monkeypatch.setenv("NEST_GSN_ATC_URL", SECRET)
-    return dg.DagsterRun("mimic_full", tags={ENVIRONMENT_TAG: environment(Settings())})
+    return dg.DagsterRun("mimic_full", tags={ENVIRONMENT_TAG: run_environment(Settings())})
 
 
 def test_the_store_is_noted_and_a_password_is_not(run: dg.DagsterRun):
@@ -39,10 +39,10 @@ def test_the_store_is_noted_and_a_password_is_not(run: dg.DagsterRun):
 def test_a_resumed_run_takes_what_was_not_noted_from_its_own_environment(
     run: dg.DagsterRun, monkeypatch: pytest.MonkeyPatch
 ):
-    assert settings_of(run)["NEST_GSN_ATC_URL"] == SECRET
+    assert recorded_settings(run)["NEST_GSN_ATC_URL"] == SECRET
     monkeypatch.delenv("NEST_GSN_ATC_URL")
-    with pytest.raises(NestError, match="NEST_GSN_ATC_URL: set as when run") as told:
-        settings_of(run)
+    with pytest.raises(NestError, match="NEST_GSN_ATC_URL: set it as when run") as told:
+        recorded_settings(run)
     assert "hunter2" not in str(told.value)
 
 

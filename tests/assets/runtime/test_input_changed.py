@@ -22,7 +22,7 @@ MIMIC_ASSETS = source_assets("mimic")
 
 ASSETS = [*MIMIC_ASSETS, mimic_meds, *MEDS_ASSETS, *INSTACART_ASSETS]
 EXTRACTED = ("mimic_raw", "mimic_subjects", "mimic_encounters", "mimic_events")
-CHANGED = "mimic_raw: the files have changed since; materialize it first"
+CHANGED = "mimic_raw: the files have changed since it was made; materialize it again first"
 
 
 def materialize(workspace: Workspace, *steps: str) -> set[str]:
@@ -143,7 +143,9 @@ def test_instacart_files_that_changed_are_refused_below_raw(tmp_path):
     materialize(one, *steps)
     for step in steps[1:]:
         assert materialize(one, step) == set()
-        refused(two, step, "instacart_raw: the files have changed since; materialize it first")
+        refused(
+            two, step, "instacart_raw: the files have changed since it was made; materialize it again first"
+        )
 
 
 def test_a_meds_dataset_that_changed_is_refused_below_raw(hospital, tmp_path):
@@ -154,4 +156,6 @@ def test_a_meds_dataset_that_changed_is_refused_below_raw(hospital, tmp_path):
     materialize(workspace, *steps)
     next((tmp_path / "meds" / "data").rglob("*.parquet")).unlink()
     for step in steps[1:]:
-        refused(workspace, step, "meds_raw: the files have changed since; materialize it first")
+        refused(
+            workspace, step, "meds_raw: the files have changed since it was made; materialize it again first"
+        )

@@ -13,15 +13,15 @@ from dagster._core.test_utils import create_run_for_test
 from dagster._daemon.monitoring import run_monitoring
 
 from assets.resources import Workspace
-from assets.runtime.executor import _holding
+from assets.runtime.executor import _hold_folder
 from assets.runtime.instance import (
-    ENDED_WITHOUT_A_WORD,
+    DIED_MESSAGE,
     ENVIRONMENT_TAG,
     FOLDER_TAG,
     HOST_TAG,
     NestInstance,
     RefusedRunError,
-    held,
+    holder_tags,
     report_dead_runs,
 )
 from schemas.errors import NestError
@@ -58,11 +58,11 @@ def job(workspace: Workspace) -> dg.JobDefinition:
 
 
 def test_a_run_that_takes_a_folder_reports_those_that_died_holding_it_and_no_others(tmp_path: Path):
-    here = held(tmp_path)
+    here = holder_tags(tmp_path)
     tags = {
         "dead": here,
         "alive": here,
-        "elsewhere": held(tmp_path / "other"),
+        "elsewhere": holder_tags(tmp_path / "other"),
         "on another machine": here | {HOST_TAG: "another"},
         "without a folder yet": {},
     }
@@ -75,7 +75,7 @@ def test_a_run_that_takes_a_folder_reports_those_that_died_holding_it_and_no_oth
         found = {name: instance.get_run_by_id(run_id).status for name, run_id in runs.items()}
         assert found == dict.fromkeys(tags, STARTED) | {"dead": FAILURE}
         (said,) = instance.all_logs(runs["dead"], of_type=dg.DagsterEventType.RUN_FAILURE)
-        assert ENDED_WITHOUT_A_WORD in said.message
+        assert DIED_MESSAGE in said.message
 
 
 def test_a_run_is_refused_before_its_record_while_another_process_writes(
@@ -112,7 +112,7 @@ def test_a_run_that_would_write_where_its_history_is_not_is_refused(
 def test_a_run_copied_from_another_does_not_count_as_holding_what_that_held(
     instance: NestInstance, folder: Path
 ):
-    copied = held(folder) | {ENVIRONMENT_TAG: "{}", "mine": "1"}
+    copied = holder_tags(folder) | {ENVIRONMENT_TAG: "{}", "mine": "1"}
     chain = job(Workspace())
     run = instance.create_run_for_job(chain, tags=copied)
     assert run.tags == {FOLDER_TAG: str(folder), "mine": "1"}
@@ -120,7 +120,7 @@ def test_a_run_copied_from_another_does_not_count_as_holding_what_that_held(
 
 def test_a_dead_run_does_not_keep_the_queue_waiting(instance: NestInstance, folder: Path):
     dead = create_run_for_test(instance, job_name="job", status=STARTED).run_id
-    instance.add_run_tags(dead, held(folder))
+    instance.add_run_tags(dead, holder_tags(folder))
     with another_writer(folder):
         instance.get_concurrency_config()
         assert instance.get_run_by_id(dead).status is STARTED
@@ -148,8 +148,8 @@ def test_a_run_that_died_before_it_began_does_not_keep_the_queue_waiting(
 def test_a_run_on_record_waits_for_its_folder_and_says_so(instance: NestInstance, folder: Path):
     lines: list[str] = []
     context = SimpleNamespace(instance=instance, log=SimpleNamespace(info=lines.append))
-    with another_writer(folder, seconds=1), _holding(folder, context):
-        assert lines == [f"{folder}: another run is writing there; this one goes on when that has ended"]
+    with another_writer(folder, seconds=1), _hold_folder(folder, context):
+        assert lines == [f"{folder}: another run is writing there; this run waits until that run has ended"]
         assert is_held(folder)
 
 

@@ -11,21 +11,21 @@ import pytest
 from assets.metadata import card_metadata
 from assets.resources import Workspace
 from assets.results import results
-from assets.runtime.child_process import sentence
-from assets.runtime.materialize import plainly
+from assets.runtime.child_process import event_message
+from assets.runtime.materialize import with_clear_errors
 from nest_model.commands.parser import parser
 from schemas.cards import StepCard
 from tests.support.commands import ROOT, run
 
 
 @dg.asset
-@plainly
+@with_clear_errors
 def made(workspace: Workspace) -> dg.MaterializeResult:
     return dg.MaterializeResult(metadata={"rows": 3})
 
 
 @dg.asset_check(asset=made)
-@plainly
+@with_clear_errors
 def checked(workspace: Workspace) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=True)
 
@@ -50,7 +50,8 @@ def test_a_few_shards_are_no_few_people():
 
 def test_epochs_are_counted_from_one_wherever_people_look():
     assert (
-        sentence({"event": "evaluation", "epoch": 0, "metrics": {"val_loss": 0.5}}) == "epoch 1: val_loss 0.5"
+        event_message({"event": "evaluation", "epoch": 0, "metrics": {"val_loss": 0.5}})
+        == "epoch 1: val_loss 0.5"
     )
 
 

@@ -251,9 +251,7 @@ def test_a_full_scratch_disk_is_not_said_of_the_store(s3, tmp_path, monkeypatch)
 def test_a_damaged_card_in_the_store_is_one_message(s3, tmp_path):
     materialize(URL, tmp_path / "one", last="mimic_subjects")
     s3.pipe_file(f"{BUCKET}/nest/mimic/cards/subjects.card.json", b'{"step": 918273')
-    with pytest.raises(
-        NestError, match=r"subjects\.card\.json: is no whole card of a step; remove it"
-    ) as told:
+    with pytest.raises(NestError, match=r"subjects\.card\.json is not a valid step card; delete it") as told:
         Workspace(data_dir=URL, scratch_dir=str(tmp_path / "two")).pull("mimic")
     assert "918273" not in str(told.value)
 

@@ -12,14 +12,14 @@ import sqlalchemy
 from sqlalchemy.exc import OperationalError
 
 from assets.runtime import sqlite_history
-from assets.runtime.child_process import _Tail
+from assets.runtime.child_process import _MetricsTail
 
 FULL, NORMAL = 2, 1  # of PRAGMA synchronous
 WRITES_A_LINE_A_SECOND = """
 import sys, time
 import dagster as dg
-from assets.runtime.sqlite_history import write_seldom
-write_seldom()
+from assets.runtime.sqlite_history import relax_sqlite_sync
+relax_sqlite_sync()
 with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
     for at in range(3):
         instance.report_engine_event(f"line {at}", job_name="job", run_id=sys.argv[2])
@@ -30,10 +30,10 @@ with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
 
 @pytest.fixture(autouse=True)
 def as_usual_afterwards():
-    sqlite_history.write_seldom()
-    sqlite_history.write_seldom()
+    sqlite_history.relax_sqlite_sync()
+    sqlite_history.relax_sqlite_sync()
     yield
-    sqlite_history.write_as_usual()
+    sqlite_history.restore_sqlite_sync()
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def test_a_file_without_a_write_ahead_log_is_left_as_it_is(tmp_path: Path):
     with sqlite3.connect(file) as connection:
         connection.execute("CREATE TABLE events (line TEXT)")
     assert write_a_line(file) == FULL
-    assert not sqlite_history._kept_open
+    assert not sqlite_history._open_connections
 
 
 def test_who_watches_a_run_sees_each_line_while_it_runs(tmp_path: Path):
     run_id, seen = "0" * 8, []
-    sqlite_history.write_as_usual()
+    sqlite_history.restore_sqlite_sync()
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         instance.report_engine_event("begun", job_name="job", run_id=run_id)
         instance.watch_event_logs(run_id, None, lambda entry, _: seen.append(entry.dagster_event.message))
@@ -98,7 +98,7 @@ def test_no_more_files_are_kept_open_than_a_run_writes_to(tmp_path: Path):
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("CREATE TABLE events (line TEXT)")
         write_a_line(file)
-    assert len(sqlite_history._kept_open) == sqlite_history._MOST_KEPT_OPEN
+    assert len(sqlite_history._open_connections) == sqlite_history._MAX_OPEN_CONNECTIONS
 
 
 def test_a_history_that_is_locked_costs_its_lines_and_not_the_training(tmp_path: Path):
@@ -112,8 +112,8 @@ def test_a_history_that_is_locked_costs_its_lines_and_not_the_training(tmp_path:
         asset_key=dg.AssetKey("mimic_nest"), log=SimpleNamespace(log=refuse), log_event=refuse
     )
     file = tmp_path / "metrics.jsonl"
-    tail = _Tail(context, file)
-    with tail.following():
+    tail = _MetricsTail(context, file)
+    with tail.follow():
         lines = [
             {"event": "evaluation", "epoch": 0, "metrics": {"loss": 1.0}},
             {"event": "result", "metrics": {"auroc": 0.5}},

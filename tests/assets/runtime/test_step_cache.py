@@ -11,7 +11,7 @@ from assets.definitions import build
 from assets.resources import Workspace
 from assets.runtime import code_version as code
 from assets.runtime.code_version import code_version
-from assets.runtime.step_cache import once
+from assets.runtime.step_cache import cached_step
 from assets.sources import common
 from assets.sources.fetch import FETCHED_ASSETS
 from schemas.cards import StepCard, files_of, stamps_of
@@ -52,7 +52,7 @@ class World:
 
             @dg.asset(name=name, deps=deps, code_version=self.code[name])
             def compute() -> dg.MaterializeResult:
-                card = once(self.layout, [self.file(name)], {"word": self.words[name]}, make)
+                card = cached_step(self.layout, [self.file(name)], {"word": self.words[name]}, make)
                 return dg.MaterializeResult(data_version=dg.DataVersion(card.version))
 
             return compute
@@ -108,9 +108,7 @@ def test_nothing_is_made_from_half_of_an_output(world: World):
 def test_nothing_is_made_from_an_output_whose_card_tells_no_content_yet(world: World):
     card = StepCard.read(world.layout.cards, "events")
     card.model_copy(update={"content": "", "key": ""}).write(world.layout.cards)
-    with pytest.raises(
-        ContractError, match="mimic_events was not made to its end; materialize mimic_events again"
-    ):
+    with pytest.raises(ContractError, match="mimic_events was not finished; materialize mimic_events again"):
         world.run("mimic_vocab")
 
 
@@ -171,27 +169,32 @@ def test_the_version_of_the_code_follows_every_import_and_data_file(
             file = tmp_path / name
             file.parent.mkdir(exist_ok=True)
             file.write_text(text + "#" * (name == changed))
-        code._imported.cache_clear()
+        code._imports.cache_clear()
         return code_version.__wrapped__("pipelines.step")
 
     monkeypatch.setattr(code, "ROOT", tmp_path)
     before = version()
     changed = {name for name in texts if version(name) != before}
-    code._imported.cache_clear()
+    code._imports.cache_clear()
     assert changed == set(texts) - {"pipelines/other.py", "schemas/rules.py"}, (
         "a rule counts where it is read"
     )
 
 
 @pytest.mark.parametrize("source", ["mimic", "meds", "instacart", "pcornet"])
-def test_no_code_of_a_vocabulary_or_a_set_redoes_an_extraction(source: str):
-    corpus = {"build", "data_card", "deciles_by_unit", "seqsets", "tokens", "deciles"}
-    assert corpus <= {file.stem for file in code._reached(("pipelines.corpus.build",))}
-    assert not corpus & {file.stem for file in code._reached((f"pipelines.sources.{source}.steps",))}
+def test_extraction_does_not_depend_on_code_of_the_corpus(source: str):
+    corpus = {
+        ROOT / "pipelines" / "corpus" / f"{name}.py"
+        for name in ("build", "data_card", "deciles_by_unit", "seqsets", "tokens")
+    }
+    assert corpus <= code._reachable_files(("pipelines.corpus.build",))
+    extraction = code._reachable_files((f"pipelines.sources.{source}.steps",))
+    assert ROOT / "pipelines" / "sources" / source / "steps.py" in extraction
+    assert not corpus & extraction
 
 
 def test_every_asset_that_writes_has_a_version_of_its_code():
-    definitions = build(cohort_assets.FOLDER)
+    definitions = build(cohort_assets.COHORT_FOLDER)
     nodes = definitions.get_repository_def().asset_graph.asset_nodes
     fetched = {key for asset in FETCHED_ASSETS for key in asset.keys}  # held against published sums instead
     assert [node.key for node in nodes if not node.code_version and node.key not in fetched] == []
@@ -226,15 +229,15 @@ def test_no_step_reads_a_rule_its_key_does_not_hold(tmp_path: Path, monkeypatch:
             steps[card.step] = (set(seen), set(reads))
             return card
 
-        return once(layout, outputs, reads, watched, **source)
+        return cached_step(layout, outputs, reads, watched, **source)
 
     monkeypatch.setattr(Settings, "rules", property(lambda _: Watched()))
-    monkeypatch.setattr(common, "once", watching)
-    monkeypatch.setattr(cohort_assets, "once", watching)
+    monkeypatch.setattr(common, "cached_step", watching)
+    monkeypatch.setattr(cohort_assets, "cached_step", watching)
     wanted = ("mimic_etl", "mimic_cohorts")
     assets = [
         asset
-        for asset in build(cohort_assets.FOLDER).assets
+        for asset in build(cohort_assets.COHORT_FOLDER).assets
         if isinstance(asset, dg.AssetsDefinition) and set(asset.group_names_by_key.values()) <= set(wanted)
     ]
     dg.materialize(assets, resources={"workspace": Workspace(data_dir=str(tmp_path), synthetic_patients=60)})
@@ -260,7 +263,9 @@ def test_a_folder_without_a_mark_is_taken_over_where_its_card_vouches_for_it(tmp
     def run(code: str) -> bool:
         @dg.asset(name="mimic_raw", code_version=code)
         def compute() -> dg.MaterializeResult:
-            return dg.MaterializeResult(data_version=dg.DataVersion(once(layout, [folder], {}, make).version))
+            return dg.MaterializeResult(
+                data_version=dg.DataVersion(cached_step(layout, [folder], {}, make).version)
+            )
 
         return dg.materialize([compute]).success
 

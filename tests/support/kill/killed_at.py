@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.cohorts import FOLDER
+from assets.cohorts import COHORT_FOLDER
 from assets.definitions import build
 from assets.resources import Workspace
 from tests.support.kill.changes import kill_at
@@ -20,7 +20,7 @@ def main() -> None:
     data = os.environ["NEST_DATA_DIR"]
     assets = [
         asset
-        for asset in build(FOLDER).assets
+        for asset in build(COHORT_FOLDER).assets
         if isinstance(asset, dg.AssetsDefinition)
         and set(asset.group_names_by_key.values()) <= {"mimic_etl", "mimic_cohorts"}
     ]

@@ -6,7 +6,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from assets.cohorts import FOLDER
+from assets.cohorts import COHORT_FOLDER
 from nest_model.report.planted import LEAST_PLANTED
 from pipelines.cohorts import write_labels
 from pipelines.inputs.pcornet import ready_pcornet
@@ -53,7 +53,7 @@ def test_a_risk_was_planted_for_the_index_of_each_paediatric_cohort(
     name: str, synthetic_cdm: tuple[Layout, dict[str, Flow]]
 ):
     layout, _ = synthetic_cdm
-    write_labels(parse_cohort(FOLDER / f"{name}.yaml"), layout, DataRules())
+    write_labels(parse_cohort(COHORT_FOLDER / f"{name}.yaml"), layout, DataRules())
     rows = pl.read_parquet(layout.labels(name))
     risks = pl.read_parquet(layout.planted).filter(cohort=name)
     of_stay = risks["encounter_id"].null_count() == 0
@@ -146,11 +146,11 @@ def test_icd_9_codes_are_mapped_if_they_have_a_target(flows):
 def test_own_cdm_is_refused_without_salt_and_salt_is_never_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from assets.runtime.executor import environment
+    from assets.runtime.executor import run_environment
 
     layout = Layout(tmp_path / "pcornet")
     monkeypatch.delenv("NEST_SITE_SALT", raising=False)
     with pytest.raises(NestError, match="NEST_SITE_SALT is not"):
         ready_pcornet(Settings(pcornet_dir=tmp_path), layout)
     monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
-    assert "horse" not in environment(Settings()) + repr(Settings()) + Settings().model_dump_json()
+    assert "horse" not in run_environment(Settings()) + repr(Settings()) + Settings().model_dump_json()

@@ -1,0 +1,132 @@
+"""Resumes a run that failed or was killed from where it broke, with the settings it was started with.
+
+A run that was killed still counts as started, since only its own process would have recorded its end. Whether that
+process lives shows in the lock it holds on its data folder, and only on its own machine.
+"""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.execution.plan.state import KnownExecutionState
+from dagster._utils.hosted_user_process import recon_job_from_origin
+
+from assets.runtime.instance import DIED_MESSAGE, ENVIRONMENT_TAG, FOLDER_TAG, HOST_TAG
+from schemas.errors import NestError
+from schemas.io.lock import sole_writer
+from schemas.io.urls import redact_url
+from schemas.settings import ELSEWHERE, SECRETS
+
+ENDED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+
+
+def resume(instance: dg.DagsterInstance, run_id: str | None) -> bool:
+    """Execute the remaining steps of a run with the settings it was started with; return whether they succeeded.
+
+    Raises:
+        NestError: see `broken_run` and `recorded_settings`.
+    """
+    run = broken_run(instance, run_id)
+    environment = recorded_settings(run)
+    preserved = {*environment, *SECRETS, *ELSEWHERE}  # the run may have failed for lack of a secret set since
+    for name in [name for name in os.environ if name.startswith("NEST_") and name not in preserved]:
+        del os.environ[name]
+    os.environ.update(environment)
+    steps = remaining_steps(instance, run)
+    folder = redact_url(environment["NEST_DATA_DIR"])
+    sys.stderr.write(f"resuming run {run.run_id} ({run.job_name}) on {folder}: {len(steps)} steps\n")
+    result = dg.execute_job(
+        recon_job_from_origin(run.job_code_origin),
+        instance,
+        run_config=run.run_config,
+        reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=steps),
+    )
+    return result.success
+
+
+def broken_run(instance: dg.DagsterInstance, run_id: str | None) -> dg.DagsterRun:
+    """Return the run with this id, or the newest one to resume; mark it as failed if its process is dead.
+
+    Raises:
+        NestError: there is no such run, it succeeded, it is still running, or it was started on another machine.
+    """
+    run = instance.get_run_by_id(run_id) if run_id else newest_broken_run(instance)
+    if run is None:
+        raise NestError(
+            f"{run_id}: no such run in this data folder's history; for a run on another, set NEST_DATA_DIR to it."
+        )
+    if run.status is dg.DagsterRunStatus.SUCCESS:
+        raise NestError(f"Run {run.run_id} ({run.job_name}) succeeded; there is nothing to resume.")
+    if run.status not in ENDED:
+        if (host := recorded_tag(run, HOST_TAG)) != socket.gethostname():
+            raise NestError(
+                f"Run {run.run_id} ({run.job_name}) was started on {host}, and only that machine can tell whether it "
+                "is still running; resume it there or, if you know it is dead, terminate it in the UI first."
+            )
+        with sole_writer(Path(recorded_tag(run, FOLDER_TAG))):  # a living run holds this lock
+            instance.report_run_failed(run, DIED_MESSAGE)
+    return instance.get_run_by_id(run.run_id)
+
+
+def newest_broken_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
+    """Return the newest run that is the last of its job on its data folder and did not succeed.
+
+    Runs that did nothing yet are skipped, and runs of another machine that are not known to have ended.
+
+    Raises:
+        NestError: there is no such run.
+    """
+    newer: set[tuple[str, str]] = set()
+    for run in instance.get_runs():  # the newest first
+        if ENVIRONMENT_TAG not in run.tags:
+            continue
+        job_and_folder = run.job_name, json.loads(run.tags[ENVIRONMENT_TAG])["NEST_DATA_DIR"]
+        is_local = FOLDER_TAG in run.tags and run.tags.get(HOST_TAG) == socket.gethostname()
+        is_broken = run.status in ENDED or (run.status is not dg.DagsterRunStatus.SUCCESS and is_local)
+        if is_broken and job_and_folder not in newer:
+            return run
+        newer.add(job_and_folder)
+    raise NestError(
+        "There is nothing to resume in this data folder's history: there is no run, or the last run of each job "
+        "succeeded, did nothing yet or is another machine's. For another data folder, set NEST_DATA_DIR to it."
+    )
+
+
+def recorded_settings(run: dg.DagsterRun) -> dict[str, str]:
+    """Return the settings a run was started with; secrets, which are not recorded, as they are set now.
+
+    Raises:
+        NestError: the run was killed before it recorded its settings, or a secret is not set.
+    """
+    settings = {
+        name: os.environ.get(name) if value is None else value
+        for name, value in json.loads(recorded_tag(run, ENVIRONMENT_TAG)).items()
+    }
+    if missing := [name for name, value in settings.items() if value is None]:
+        raise NestError(
+            f"{', '.join(missing)}: set it as when run {run.run_id} was started; it was not recorded, since it may "
+            "hold a secret."
+        )
+    return settings
+
+
+def recorded_tag(run: dg.DagsterRun, tag: str) -> str:
+    """Return a tag that a run sets when it starts.
+
+    Raises:
+        NestError: the run was killed before it set the tag.
+    """
+    if tag not in run.tags:
+        raise NestError(f"Run {run.run_id} ({run.job_name}) did nothing yet; start it again instead.")
+    return run.tags[tag]
+
+
+def remaining_steps(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
+    """Return the steps Dagster would retry, and those without inputs: the raw files may have changed meanwhile."""
+    retried_steps, _ = KnownExecutionState.build_resume_retry_reexecution(instance, run)
+    plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
+    roots = [step.key for step in plan.steps if not step.inputs]
+    return sorted({*retried_steps, *roots})
