@@ -24,7 +24,7 @@ from schemas.markdown import markdown_table
     group_name="instacart_report",
     kinds={"pytorch"},
     code_version=code_version(
-        "nest_model.next_set.score", "nest_model.training.device", started_by=COMMAND_LINE
+        "nest_model.next_set.score", "nest_model.training.device", entry_point=COMMAND_LINE
     ),
     **RESEARCH_TEAM,
 )

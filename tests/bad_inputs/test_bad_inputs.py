@@ -156,6 +156,7 @@ def test_bad_input_has_the_outcome_in_the_table(case: Case, clean: Path, damaged
         check_same(case, case.outcome, clean, damaged)
 
 
+@pytest.mark.docs
 def test_docs_page_equals_the_generated_page():
     assert PAGE.read_text() == page(), "run `python -m tests.bad_inputs`"
 

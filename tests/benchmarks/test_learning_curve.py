@@ -73,6 +73,7 @@ def test_the_default_plan_fits_into_its_hours_and_leaves_out_the_last_seeds_of_t
     assert counts[0] == len(SEEDS)
 
 
+@pytest.mark.docs
 def test_the_docs_show_the_default_plan():
     points = plan(SIZES, SEEDS, HOURS)
     docs = (ROOT / "docs" / "learning.md").read_text()
@@ -289,6 +290,7 @@ def test_a_curve_that_is_killed_goes_on_where_it_was_and_comes_to_the_same_score
     assert (killed / "out" / "learning_curve.png").stat().st_size > 10_000
 
 
+@pytest.mark.docs
 def test_the_page_of_the_curve_is_of_its_figures():
     folder = ROOT / "docs" / "benchmarks"
     report = json.loads((folder / "learning_curve.json").read_text())

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from benchmarks.model import loader, tables
 from benchmarks.model.closed_form import flop_per_token, parameters
 from benchmarks.model.models import MODELS
@@ -9,6 +11,8 @@ from benchmarks.model.sizes import Sizes
 from benchmarks.model.step.table import as_markdown
 from benchmarks.simulation.shown import table
 from tests.support.commands import ROOT
+
+pytestmark = pytest.mark.docs
 
 
 def test_the_page_of_the_benchmarks_shows_the_paper_s_figures_by_formula():

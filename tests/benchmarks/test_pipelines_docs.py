@@ -2,9 +2,13 @@
 
 import json
 
+import pytest
+
 from benchmarks.pipelines import etl, extraction
 from benchmarks.pipelines.measure import Cost, Machine
 from tests.support.commands import ROOT
+
+pytestmark = pytest.mark.docs
 
 FOLDER = ROOT / "docs" / "benchmarks"
 

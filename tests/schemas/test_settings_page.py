@@ -6,6 +6,8 @@ from schemas.settings import Settings
 from schemas.settings_page import TOPICS, page
 from tests.support.commands import ROOT
 
+pytestmark = pytest.mark.docs
+
 
 def test_committed_settings_page_equals_generated_one() -> None:
     assert (ROOT / "docs" / "settings.md").read_text() == page(), (

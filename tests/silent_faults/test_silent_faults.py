@@ -72,5 +72,6 @@ def test_table_has_enough_faults_with_unique_names():
     assert len(names) == len(set(names)) >= FEWEST
 
 
+@pytest.mark.docs
 def test_docs_page_equals_the_generated_page():
     assert PAGE.read_text() == page(), "run `python -m tests.silent_faults`"

@@ -1,13 +1,19 @@
-"""Every link in the documents leads somewhere: to a file of the repository, and to a heading in it."""
+"""Every link and path in the documents leads somewhere: to a file of the repository, and to a heading in it."""
 
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.commands import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+pytestmark = pytest.mark.docs
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ROOMS = ("assets", "benchmarks", "nest_model", "pipelines", "schemas", "tests", "docs")
+MADE = {"assets/cohorts/my_cohort.yaml", "assets/cohorts/aom.yaml", "docs/benchmarks.<"}
+"""Files a page speaks of that the reader makes."""
 
 
 def anchors(page: Path) -> set[str]:
@@ -16,8 +22,12 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
+def each_page(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+@each_page(PAGES)
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
     broken = []
     for link in re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", page.read_text()):
         name, _, anchor = link.partition("#")
@@ -25,3 +35,50 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert not broken
+
+
+@each_page(PAGES)
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    """A path starts with a room; in one cell or sentence `folder/file.py`, `other.py` names a file beside the first."""
+    missing, folder = [], ROOT
+    for line in page.read_text().splitlines():
+        folder = ROOT
+        for name in re.findall(r"`([\w./{},*-]+)`", line):
+            if name.split("/")[0] in ROOMS and "/" in name:
+                if name not in MADE and not any(ROOT.glob(name)) and not braces_exist(name):
+                    missing.append(name)
+                folder = ROOT / name if name.endswith("/") else (ROOT / name).parent
+            elif name.endswith(".py") and "/" not in name and not (folder / name).exists():
+                missing.append(f"{folder.relative_to(ROOT)}/{name}")
+    assert not missing
+
+
+def braces_exist(name: str) -> bool:
+    """Return whether a name with one {a,b} stands for paths that exist, all of them."""
+    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", name)
+    return bool(found) and all(
+        (ROOT / f"{found[1]}{word}{found[3]}").exists() for word in found[2].split(",")
+    )
+
+
+@each_page(PAGES)
+def test_every_module_that_a_page_runs_exists(page: Path) -> None:
+    pattern = r"python -m ((?:assets|benchmarks|nest_model|pipelines|schemas|tests)(?:\.\w+)*)(?!\.…)\b"
+    missing = []
+    for name in set(re.findall(pattern, page.read_text())):
+        place = ROOT / name.replace(".", "/")
+        if not place.with_suffix(".py").exists() and not (place / "__main__.py").exists():
+            missing.append(name)
+    assert not missing
+
+
+def test_site_shows_every_page() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    navigation = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
+    shown = {
+        page for section in navigation for pages in section.values() for one in pages for page in one.values()
+    }
+    pages = {
+        path.relative_to(ROOT / "docs").as_posix() for path in PAGES if path.is_relative_to(ROOT / "docs")
+    }
+    assert {page for page in pages if not page.startswith("benchmarks/")} == shown

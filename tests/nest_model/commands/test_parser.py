@@ -19,6 +19,7 @@ def commands(page: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines if "-m nest_model " in line]
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
 def test_every_command_of_a_page_is_taken(page):
     for command in commands(page):
@@ -31,6 +32,7 @@ def test_every_command_of_a_page_is_taken(page):
             assert parser().parse_args(options).run
 
 
+@pytest.mark.docs
 def test_the_page_on_training_shows_both_strategies_and_several_machines():
     shown = [" ".join(command) for command in commands("docs/training.md")]
     assert any("torchrun --standalone" in command for command in shown)

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict
 
+import pytest
+
 from nest_model.config import ModelConfig
 from nest_model.options import PretrainingOptions
 from nest_model.training.paper_differences import OPEN_POINTS, open_points_table, section
@@ -36,5 +38,6 @@ def test_a_card_tells_every_option_that_is_not_the_papers():
     assert "| learning_rate | 0.002 | 5e-05 |" in tiny
 
 
+@pytest.mark.docs
 def test_the_page_on_learning_shows_what_the_paper_leaves_open():
     assert open_points_table().strip() in (ROOT / "docs" / "learning.md").read_text()

@@ -73,6 +73,7 @@ def _codes(random: Random, cohort: Cohort, often: dict[str, float], number: int,
     return rows
 
 
+@pytest.mark.docs
 def test_there_are_ten_examples_and_no_two_share_a_name():
     assert len(EXAMPLES) == len({cohort.cohort for cohort in EXAMPLES}) == 10
 
@@ -104,6 +105,7 @@ def runs_to_labels_of_both_kinds(cohort: Cohort, folder: Path) -> None:
         assert len([name for name, count in counts.items() if name.startswith("class_") and count]) > 2
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("path", PCORNET, ids=lambda path: path.stem)
 def test_the_three_paediatric_files_are_the_examples_of_the_page(path):
     (example,) = [cohort for cohort in EXAMPLES if cohort.cohort == path.stem]
