@@ -9,7 +9,7 @@ GPU = $(shell nvidia-smi -L 2>/dev/null)
 # a run is dozens of processes, each of which would compile our modules again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup mimic_full pcornet_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation bench-learning lint clean
+.PHONY: setup mimic_full pcornet_full test test-long aces ui bench-etl bench-instacart bench-pcornet bench-extraction bench-model bench-table1 bench-scaling bench-loader bench-simulation bench-learning docs docs-check lint clean
 
 # by uv where there is one, which fetches a Python too; else by the first Python of these that starts (a shim may not) and
 # can make an environment. PYTHON=… names another. An environment that is there and fits is kept
@@ -107,6 +107,24 @@ bench-simulation: setup
 bench-learning: setup
 	$(BIN)/python -m benchmarks.learning_curve --work $(WORK)/learning_curve --out docs/benchmarks \
 		$(if $(SIZES),--sizes $(SIZES)) $(if $(SEEDS),--seeds $(SEEDS)) $(FLAGS)
+
+# docs/ as a site in site/, every link checked
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+.venv/.docs: .venv/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+# the tests that compare pages of docs/ with code, settings and figures
+DOCS_TESTS := tests/system/test_links.py tests/schemas/test_settings_page.py \
+	tests/benchmarks/test_model_docs.py tests/benchmarks/test_pipelines_docs.py tests/benchmarks/test_learning_curve.py \
+	tests/nest_model/commands/test_parser.py tests/nest_model/training/test_paper_differences.py \
+	tests/pipelines/cohorts/test_examples.py tests/bad_inputs/test_bad_inputs.py tests/silent_faults/test_silent_faults.py
+
+docs-check: setup
+	$(BIN)/python -m pytest -m docs $(DOCS_TESTS)
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/deptry .
