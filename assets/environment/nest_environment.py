@@ -2,9 +2,12 @@
 
 Dagster's `job execute`, `asset materialize` and `asset list` read no project file, only these variables.
 `nest_environment.pth` imports this module whenever the environment's Python starts, so it uses the standard library
-alone and sets defaults only. History, data and code are those of the checkout the command is run from, which may share
-its environment with another checkout; outside any checkout, those of the checkout that holds the environment. If there
-is no such checkout either, nothing is set.
+alone and sets defaults only: those that are read before any of our code is loaded, or that name the checkout. A wheel
+brings no such file; `python -m assets.home` has the same defaults for a shell.
+
+History, data and code are those of the checkout the command is run from, which may share its environment with another
+checkout; outside any checkout, those of the checkout that holds the environment. If there is no such checkout either,
+nothing is set.
 """
 
 import os
@@ -22,14 +25,7 @@ _MODULE_VARIABLES = (  # not DAGSTER_MODULE_NAME: it breaks `-f` and `-w`
 # else Dagster imports from the folder it is run from, which may hold other modules named `code` or `meds`
 _FOLDER_VARIABLES = tuple(name.replace("MODULE_NAME", "WORKING_DIRECTORY") for name in _MODULE_VARIABLES)
 
-# Arrow's and polars' allocators keep memory they used: to return it and request it again costs a fifth of the time
-_KEEP_MEMORY = {
-    "ARROW_DEFAULT_MEMORY_POOL": "mimalloc",
-    "MIMALLOC_PURGE_DELAY": "-1",
-    "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
-}
-
-# a step's output reaches the console through a `tail` that Dagster ends with the step, before all of it was read
+# what a step prints reaches the console through a `tail` that Dagster ends with the step, before it has read all of it
 _LAST_LINES = ("DAGSTER_COMPUTE_LOG_TAIL_WAIT_AFTER_FINISH", "0.1")  # seconds
 
 # the variables set here and not by the user, so that a child process in another checkout replaces them by its own
@@ -51,6 +47,18 @@ def settle() -> None:
     _import_from(root)
     # Dagster's warning that `dg` is to be preferred, which would stand above the output of every documented command
     warnings.filterwarnings("ignore", message="Function .* is superseded", category=FutureWarning)
+
+
+def defaults(root: Path, data_dir: str) -> dict[str, str]:
+    """Return what is set for a checkout, or for a folder that stands for one, and its data folder."""
+    return {
+        **dict.fromkeys(_MODULE_VARIABLES, "assets.definitions"),
+        **dict.fromkeys(_FOLDER_VARIABLES, str(root)),
+        "DAGSTER_HOME": str(root),
+        "DAGSTER_NEST_STORAGE": str(history_folder(root, data_dir)),
+        "NEST_DATA_DIR": data_dir,
+        **dict([_LAST_LINES]),
+    }
 
 
 def checkout_above(folder: Path) -> Path | None:
@@ -93,17 +101,7 @@ def _missing(root: Path) -> Iterator[tuple[str, str]]:
     data = os.environ.get("NEST_DATA_DIR")
     if data and "://" not in data:  # absolute, so that it is the same for a process run from another folder
         data = os.environ["NEST_DATA_DIR"] = str(Path(data).expanduser().absolute())
-    defaults = {
-        **dict.fromkeys(_MODULE_VARIABLES, "assets.definitions"),
-        **dict.fromkeys(_FOLDER_VARIABLES, str(root)),
-        "DAGSTER_HOME": str(root),
-        "DAGSTER_NEST_STORAGE": str(history_folder(root, data or str(root / "data"))),
-        "NEST_DATA_DIR": str(root / "data"),
-        **_KEEP_MEMORY,
-        **dict([_LAST_LINES]),
-        "GX_ANALYTICS_ENABLED": "false",
-    }
-    for name, value in defaults.items():
+    for name, value in defaults(root, data or str(root / "data")).items():
         if name not in os.environ:
             yield name, value
 

@@ -31,6 +31,9 @@ from schemas.settings import ELSEWHERE, SECRETS, Settings
 from schemas.sources import sources
 
 POLL_SECONDS = 1.0
+NO_HOME = (
+    "no history of this run is kept, and Dagster's telemetry is on: for both, `python -m assets.home --help`"
+)
 # a step forked from a process that has loaded the heavy imports starts in half a second
 PRELOADED = [
     "assets.runtime.dies_with_run",
@@ -87,6 +90,7 @@ def _hold_folder(folder: Path, plan_context: PlanOrchestrationContext) -> Iterat
     With a `NestInstance` the lock is held until the process ends, since the record of the run is written last.
     """
     if not isinstance(plan_context.instance, NestInstance):
+        plan_context.log.warning(NO_HOME)
         with sole_writer(folder):
             yield
         return
