@@ -25,12 +25,12 @@ PINNED := --quiet --constraint constraints.txt torch==2.13.0 --editable '.[dev]'
 
 setup: .venv/.installed
 
-.venv/.installed: pyproject.toml constraints.txt $(wildcard assets/environment/*)
+.venv/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard assets/environment/*)
 	@$(BIN)/python -c 'import pip; $(FITS)' 2> /dev/null || $(if $(UV),\
 		$(UV) venv --quiet --seed --clear --python '$(if $(NAMED),$(PYTHON),>=3.11$(comma)<3.14)' .venv,\
 		$(or $(PYTHON),false) -m venv --clear .venv) || { echo "$(HOW_TO_GET_ONE)" >&2; exit 2; }
 	@echo "installing the pinned packages into .venv, by $(if $(UV),uv,pip); it is quiet for some minutes"
-	@$(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) $(PINNED)
+	@$(if $(UV),$(UV) pip install --reinstall-package nest --python $(BIN)/python,$(BIN)/python -m pip install) $(PINNED)
 	@touch $@
 
 mimic_full: setup

@@ -6,11 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.commands import ROOT
@@ -101,9 +104,14 @@ def test_a_command_without_its_extra_says_so_in_one_line(command: str, extra: st
     )
 
 
+def test_the_environment_of_a_checkout_has_what_an_editable_install_adds() -> None:
+    packages = Path(sysconfig.get_path("purelib"))
+    assert all((packages / f"nest_environment.{end}").exists() for end in ("pth", "py"))
+
+
 def setup(folder: Path, *arguments: str, **programs: str) -> subprocess.CompletedProcess[str]:
     """Run `make setup` of a copy where the only programs are these, shell scripts by name."""
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "hatch_build.py"):
         shutil.copy(ROOT / name, folder)
     path = folder / "bin"
     path.mkdir()
@@ -149,9 +157,8 @@ def test_setup_leaves_it_to_uv_where_there_is_one(told: tuple[str, ...], python:
     setup(tmp_path, *told, uv=TELLS.format("uv"), **{"python3.11": TELLS.format("3.11")})
     made, installed = (tmp_path / "said").read_text().splitlines()
     assert made == f"uv venv --quiet --seed --clear --python {python} .venv"
-    assert installed.startswith(
-        "uv pip install --python .venv/bin/python --quiet --constraint constraints.txt "
-    )
+    assert installed.startswith("uv pip install --reinstall-package nest --python .venv/bin/python ")
+    assert " --constraint constraints.txt " in installed
 
 
 @pytest.mark.parametrize("uv", [{}, {"uv": "exit 2"}], ids=["pip", "uv"])
@@ -162,3 +169,136 @@ def test_setup_without_a_python_says_in_one_line_how_to_get_one(uv: dict[str, st
     assert re.match(r"no Python 3.11, 3.12 or 3.13 .* apt install python3-venv .* uv ", first)
     assert [line for line in others if not line.startswith("make: ***")] == []
     assert not (tmp_path / ".venv" / ".installed").exists()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built as anyone builds it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    )
+    subprocess.run(pip, check=True)
+    return next(folder.glob("nest-*.whl"))
+
+
+@pytest.mark.long
+def test_the_wheel_holds_every_file_the_rooms_read_and_nothing_else(wheel: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", *ROOMS], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == {name for name in listed if not name.endswith(".pth")} | {
+        "assets/environment/dagster.yaml"
+    }
+
+
+class Installed:
+    """The wheel with an extra in an environment of its own, its commands run from a folder outside any checkout."""
+
+    def __init__(self, wheel: Path, extra: str, place: Path) -> None:
+        self.python, self.folder = place / "venv" / "bin" / "python", place / "empty"
+        self.folder.mkdir()
+        subprocess.run([sys.executable, "-m", "venv", str(place / "venv")], check=True)
+        # torch by its whole version: where a build for the CPU is kept for it, that is taken
+        torch = ["torch==2.13.0"] if "torch" in declared(extra) else []
+        pip = [
+            str(self.python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--constraint",
+            str(ROOT / "constraints.txt"),
+        ]
+        subprocess.run([*pip, *torch, f"{wheel}[{extra}]"], check=True)
+
+    def run(self, *command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        """Run `python -m` this; without a home and settings of ours."""
+        ours = ("NEST_", "DAGSTER_", "PYTHONPATH")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        return subprocess.run(
+            [str(self.python), "-m", *command],
+            cwd=self.folder,
+            env=kept | {"HOME": str(self.folder.parent)} | settings,
+            capture_output=True,
+            text=True,
+        )
+
+    def works(self, *command: str, **settings: str) -> str:
+        """Run `python -m` this, which must end well, and return what it printed."""
+        finished = self.run(*command, **settings)
+        assert finished.returncode == 0, finished.stderr[-3000:]
+        return finished.stdout
+
+    def has(self, *libraries: str) -> list[str]:
+        """Return which of these can be imported."""
+        code = f"import importlib.util as u; print(*[n for n in {libraries} if u.find_spec(n)])"
+        found = subprocess.run(
+            [self.python, "-c", code], cwd=self.folder, capture_output=True, text=True, check=True
+        )
+        return found.stdout.split()
+
+
+MIMIC = ("--hosp", "raw/hosp", "--crosswalks", "raw/vocab")
+
+
+@pytest.mark.long
+def test_the_wheel_s_data_work_runs_without_torch_and_dagster(wheel: Path, tmp_path: Path) -> None:
+    installed = Installed(wheel, "pipelines", tmp_path)
+    assert installed.has("torch", "dagster", "great_expectations", "polars") == ["polars"]
+    assert "tokenize" in installed.works("pipelines", "--help")
+    assert "admissions" in installed.works("pipelines.synthetic", "mimic", "--patients", "20", "--out", "raw")
+    installed.works("pipelines.synthetic.pcornet", "--children", "20", "--out", "cdm")
+    installed.works("pipelines.synthetic.instacart", "--users", "20", "--out", "baskets")
+    installed.works("pipelines.cohorts", "--help")
+    without_model = installed.run("nest_model", "--help")
+    assert (without_model.returncode, without_model.stdout) == (2, "")
+    assert without_model.stderr.startswith("error: torch is not installed")
+    nothing_fitted = installed.run("pipelines", "tokenize", *MIMIC, "--frozen", "data/mimic", "--out", "new")
+    assert nothing_fitted.returncode == 2
+    assert nothing_fitted.stderr.count("\n") == 1
+
+
+@pytest.mark.long
+def test_the_wheel_goes_from_raw_tables_to_scores(wheel: Path, tmp_path: Path) -> None:
+    """The model's extra trains on what the whole wheel made, as on two machines."""
+    places = [tmp_path / extra for extra in ("assets", "model")]
+    for place in places:
+        place.mkdir()
+    whole, model = (Installed(wheel, place.name, place) for place in places)
+    assert model.has("dagster", "polars", "duckdb", "great_expectations", "sqlalchemy", "torch") == ["torch"]
+    job = ("dagster", "job", "execute", "-m", "assets.definitions", "-j", "mimic_etl")
+    told = whole.run(*job, NEST_SYNTHETIC_PATIENTS="60", NEST_SYNTHETIC_TOKENS_PER_SET="20")
+    assert told.returncode == 0, told.stderr[-3000:]
+    assert "python -m assets.home" in told.stderr
+    data = whole.folder / "data" / "mimic"
+    seqset, labels = data / "seqset", data / "cohorts" / "mimic_mortality" / "labels.parquet"
+    whole.works("pipelines.synthetic", "mimic", "--patients", "20", "--seed", "9", "--out", "raw")
+    whole.works("pipelines", "tokenize", *MIMIC, "--frozen", str(data), "--out", "new")
+
+    def nest(command: str, **given: str | Path) -> None:
+        flags = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        model.works("nest_model", command, *flags)
+
+    shards = {"seqset": seqset, "subjects": data / "subjects.parquet", "vocab": data / "vocab.parquet"}
+    nest("pretrain", **shards, model="tiny", epochs="1", out="base")
+    nest(
+        "finetune",
+        pretrained="base",
+        labels=labels,
+        seqset=seqset,
+        epochs="1",
+        out="tuned",
+        predictions="p.parquet",
+    )
+    nest("predict", model="tuned", seqset=whole.folder / "new" / "seqset", out="scores.parquet")
+    assert pq.read_table(model.folder / "scores.parquet").num_rows == 20
