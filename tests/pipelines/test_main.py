@@ -18,7 +18,7 @@ from tests.support.raw_tables import make_tables, write_tables
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory):
+def fitted_run(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("fitted")
     write_tables(folder / "raw", make_tables(1))
     run_all(
@@ -32,39 +32,43 @@ def tokenize(raw, frozen, out) -> int:
     return main(["tokenize", *(str(part) for pair in flags.items() for part in pair)])
 
 
-def test_the_same_patients_give_the_same_shards_by_the_frozen_vocabulary(fitted, tmp_path, capsys):
-    assert tokenize(fitted / "raw", fitted / "mimic", tmp_path / "new") == 0
-    printed = capsys.readouterr().out
-    assert "LAB" in printed
-    assert "[UNK]" in printed
-    shards = [folder / "seqset" / "shard-00000.parquet" for folder in (fitted / "mimic", tmp_path / "new")]
+def test_tokenize_reproduces_the_shards_of_the_fitted_patients(fitted_run, tmp_path, capsys):
+    assert tokenize(fitted_run / "raw", fitted_run / "mimic", tmp_path / "new") == 0
+    output = capsys.readouterr().out
+    assert "LAB" in output
+    assert "[UNK]" in output
+    shards = [
+        folder / "seqset" / "shard-00000.parquet" for folder in (fitted_run / "mimic", tmp_path / "new")
+    ]
     assert shards[0].read_bytes() == shards[1].read_bytes()
-    made = Layout(tmp_path / "new")
-    flip_bit(made.encounters, 0.5)
+    new_layout = Layout(tmp_path / "new")
+    flip_bit(new_layout.encounters, 0.5)
     with pytest.raises(ContractError, match="changed after new_encounters wrote it"):
-        read_table(made.encounters, ENCOUNTERS)
+        read_table(new_layout.encounters, ENCOUNTERS)
 
 
-def test_no_small_count_is_printed_nor_follows_from_the_others():
+def test_tokenize_prints_no_counts_that_disclose_small_counts():
     flow = Flow(source_rows=400, kept_rows=393, dropped={"no_time": 4, "no_hadm_id": 3})
     counts = {"subjects": 9, "sets": 60, "tokens": 393}
     shares = {"unk": 0.0, "backed_off": 0.0}
-    printed = format_counts(
+    text = format_counts(
         StepCard(step="seqset", contract="seqset/1", flows={"DX": flow}, counts=counts, shares=shares)
     )
-    assert "DX               400    withheld    withheld" in printed
-    assert "< 11 subjects, 60 sets" in printed
+    assert "DX               400    withheld    withheld" in text
+    assert "< 11 subjects, 60 sets" in text
 
 
-def test_new_patients_never_change_what_was_fitted(fitted, tmp_path):
-    before = {path: path.read_bytes() for path in (fitted / "mimic").rglob("*") if path.is_file()}
+def test_tokenize_does_not_change_the_fitted_run(fitted_run, tmp_path):
+    bytes_before = {path: path.read_bytes() for path in (fitted_run / "mimic").rglob("*") if path.is_file()}
     write_tables(tmp_path / "raw", make_tables(2))
-    assert tokenize(tmp_path / "raw", fitted / "mimic", tmp_path / "new") == 0
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", tmp_path / "new") == 0
     assert not (tmp_path / "new" / "vocab.parquet").exists()
-    assert {path: path.read_bytes() for path in (fitted / "mimic").rglob("*") if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in (fitted_run / "mimic").rglob("*") if path.is_file()
+    } == bytes_before
 
 
-def test_new_patients_of_whom_nothing_is_known_are_one_message_and_no_shard(fitted, tmp_path, capsys):
+def test_tokenize_of_patients_without_tokens_fails_without_shards(fitted_run, tmp_path, capsys):
     tables = make_tables(2)
     unknown = {
         "diagnoses_icd": {"icd_code": "99999", "icd_version": 9},
@@ -77,11 +81,11 @@ def test_new_patients_of_whom_nothing_is_known_are_one_message_and_no_shard(fitt
         for row, (column, value) in itertools.product(rows, values.items()):
             row[header.index(column)] = value
     write_tables(tmp_path / "raw", tables)
-    assert tokenize(tmp_path / "raw", fitted / "mimic", tmp_path / "new") == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "error: diagnoses_icd: " in printed.err
-    assert "rows are lost (more than half)" in printed.err
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", tmp_path / "new") == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "error: diagnoses_icd: " in output.err
+    assert "rows are lost (more than half)" in output.err
     assert not (tmp_path / "new" / "seqset").exists()
 
 
@@ -89,43 +93,41 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_used_folder_holds_the_new_patients_alone_or_if_they_cannot_be_read_the_earlier_alone(
-    fitted, tmp_path, capsys
-):
+def test_tokenize_replaces_a_folder_completely_or_not_at_all(fitted_run, tmp_path, capsys):
     out = tmp_path / "new"
-    assert tokenize(fitted / "raw", fitted / "mimic", out) == 0
+    assert tokenize(fitted_run / "raw", fitted_run / "mimic", out) == 0
     (out / "notes.txt").write_text("of the user")
     earlier = contents(out)
     write_tables(tmp_path / "raw", make_tables(2))
     labs = tmp_path / "raw" / "hosp" / "labevents.csv.gz"
     whole = labs.read_bytes()
     labs.write_bytes(whole[: len(whole) // 2])
-    assert tokenize(tmp_path / "raw", fitted / "mimic", out) == 2
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", out) == 2
     assert "labevents.csv.gz" in capsys.readouterr().err
     assert contents(out) == earlier
     labs.write_bytes(whole)
-    assert tokenize(tmp_path / "raw", fitted / "mimic", out) == 0
-    assert tokenize(tmp_path / "raw", fitted / "mimic", tmp_path / "fresh") == 0
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", out) == 0
+    assert tokenize(tmp_path / "raw", fitted_run / "mimic", tmp_path / "fresh") == 0
     assert contents(out) == {"notes.txt": b"of the user", **contents(tmp_path / "fresh")}
     assert earlier.items() - contents(out).items()
 
 
 @pytest.mark.parametrize(
-    ("frozen", "out", "said"),
+    ("frozen", "out", "message"),
     [("nothing", "new", "Give --frozen"), ("mimic", "mimic", "--out is the fitted run itself")],
 )
-def test_a_wrong_folder_is_one_line_and_exit_code_two(fitted, capsys, frozen, out, said):
-    assert tokenize(fitted / "raw", fitted / frozen, fitted / out) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert said in printed.err
-    assert printed.err.count("\n") == 1
+def test_tokenize_with_a_wrong_folder_exits_with_2(fitted_run, capsys, frozen, out, message):
+    assert tokenize(fitted_run / "raw", fitted_run / frozen, fitted_run / out) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert message in output.err
+    assert output.err.count("\n") == 1
 
 
-def test_nobody_tokenizes_by_a_vocabulary_that_a_run_is_writing(fitted, tmp_path, capsys):
-    with sole_writer(fitted):  # as a run holds the data folder
-        assert tokenize(fitted / "raw", fitted / "mimic", tmp_path / "new") == 2
+def test_tokenize_refuses_a_vocabulary_that_is_being_written(fitted_run, tmp_path, capsys):
+    with sole_writer(fitted_run):  # as a run holds the data folder
+        assert tokenize(fitted_run / "raw", fitted_run / "mimic", tmp_path / "new") == 2
     assert "another run is writing there" in capsys.readouterr().err
     with sole_writer(tmp_path):
-        assert tokenize(fitted / "raw", fitted / "mimic", tmp_path) == 2
+        assert tokenize(fitted_run / "raw", fitted_run / "mimic", tmp_path) == 2
     assert "another run is writing there" in capsys.readouterr().err

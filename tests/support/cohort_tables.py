@@ -43,11 +43,11 @@ def stay(
 
 
 def diagnosis(
-    encounter_id: int, code: str, mapped: str | None, *, rank: int = 1, vocab: str = "icd9cm", of: int = 1
+    encounter_id: int, code: str, target: str | None, *, rank: int = 1, vocab: str = "icd9cm", of: int = 1
 ) -> Row:
     row: Row = dict.fromkeys(EVENTS.names)
-    own = {"subject_id": of, "encounter_id": encounter_id, "time": DAY_ZERO, "available_at": DAY_ZERO}
-    return {**row, **own, "kind": "DX", "vocab": vocab, "code": code, "mapped": mapped, "rank": rank}
+    values = {"subject_id": of, "encounter_id": encounter_id, "time": DAY_ZERO, "available_at": DAY_ZERO}
+    return {**row, **values, "kind": "DX", "vocab": vocab, "code": code, "mapped": target, "rank": rank}
 
 
 def frame(rows: list[Row], schema: object) -> pl.DataFrame:
@@ -125,8 +125,8 @@ def patients(draw: st.DrawFn) -> tuple[list[Row], list[Row], list[Row]]:
             died, dead_after = draw(st.booleans()), draw(st.sampled_from(LENGTHS))
             death_time = None if dead_after is None else start + dead_after
             encounters.append(stay(number, start, end, died=died, death_time=death_time, of=of))
-            for code, mapped in draw(st.lists(st.sampled_from(CODES), max_size=4)):
-                vocab = "icd10cm" if code == mapped else "icd9cm"
+            for code, target in draw(st.lists(st.sampled_from(CODES), max_size=4)):
+                vocab = "icd10cm" if code == target else "icd9cm"
                 rank = draw(st.integers(1, 3))
-                events.append(diagnosis(number, code, mapped, rank=rank, vocab=vocab, of=of))
+                events.append(diagnosis(number, code, target, rank=rank, vocab=vocab, of=of))
     return subjects, draw(st.permutations(encounters)), events

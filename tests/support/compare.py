@@ -47,12 +47,14 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
     }
 
     vocab = pl.read_parquet(layout.vocab)
-    coded = vocab.filter(pl.col("kind") != "SPECIAL")
-    with_id = coded.drop_nulls("token_id")
+    code_tokens = vocab.filter(pl.col("kind") != "SPECIAL")
+    with_id = code_tokens.drop_nulls("token_id")
     assert dict(with_id.select("token", "count_train").iter_rows()) == naive.kept
-    assert set(coded.filter(pl.col("token_id").is_null())["kind"]) <= {"LAB"}  # ten deciles, rare ones too
+    assert set(code_tokens.filter(pl.col("token_id").is_null())["kind"]) <= {
+        "LAB"
+    }  # ten deciles, rare ones too
 
-    labs = coded.filter(pl.col("kind") == "LAB")
+    labs = code_tokens.filter(pl.col("kind") == "LAB")
     assert labs.height == 10 * len(naive.cuts)
     highs = labs.group_by("code", maintain_order=True).agg("high", "low", pl.col("unit").first())
     for code, high, low, unit in highs.iter_rows():
@@ -62,23 +64,23 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
     assert {name: (atc, rows) for name, atc, rows in lookup.iter_rows()} == naive.lookup
 
     card = StepCard.read(layout.cards, "seqset")
-    counted = {(kind, why): n for kind in KINDS for why, n in card.flows[kind].dropped.items() if n}
-    assert counted == {key: n for key, n in naive.dropped.items() if key[0] in KINDS}
+    drop_counts = {(kind, reason): n for kind in KINDS for reason, n in card.flows[kind].dropped.items() if n}
+    assert drop_counts == {key: n for key, n in naive.dropped.items() if key[0] in KINDS}
     assert all(flow.reconciles for flow in card.flows.values())
 
     stays = pl.read_parquet(layout.encounters)
-    found = stays.select("encounter_id", "died", "death_time").iter_rows()
-    assert {number: (died, death) for number, died, death in found} == naive.deaths
+    stay_rows = stays.select("encounter_id", "died", "death_time").iter_rows()
+    assert {number: (died, death) for number, died, death in stay_rows} == naive.deaths
 
     text_of = dict(vocab.drop_nulls("token_id").select("token_id", "token").iter_rows())
     sets = pl.read_parquet(layout.seqset / "*.parquet")
     assert sets.select("subject_id", "encounter_id", "start", "end").rows() == naive.stays
     for row in sets.iter_rows(named=True):
-        held = naive.sets[row["encounter_id"]]
+        tokens = naive.sets[row["encounter_id"]]
         assert [text_of[i] for i in row["tokens"]] == naive.encoded[row["encounter_id"]]
-        assert [KINDS[i] for i in row["kinds"]] == [token.kind for token in held]
-        assert row["times"] == [token.time for token in held]
-        assert row["available"] == [token.available for token in held]
-        hours = [(token.time - row["start"]).total_seconds() / 3600 for token in held]
+        assert [KINDS[i] for i in row["kinds"]] == [token.kind for token in tokens]
+        assert row["times"] == [token.time for token in tokens]
+        assert row["available"] == [token.available for token in tokens]
+        hours = [(token.time - row["start"]).total_seconds() / 3600 for token in tokens]
         assert pl.Series(row["hours"], dtype=pl.Float32).equals(pl.Series(hours, dtype=pl.Float32))
         assert row["flags"] == (NO_END if row["end"] is None else 0)

@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 class Breaks:
     """The connection is reset after this many bytes of the body."""
 
-    after: int
+    num_bytes: int
 
 
 @dataclass(frozen=True)
 class FallsSilent:
     """Nothing comes after this many bytes of the body, for so long."""
 
-    after: int
+    num_bytes: int
     seconds: float
 
 
@@ -42,7 +42,7 @@ Mishap = Breaks | FallsSilent | Answers
 
 
 @dataclass
-class Site:
+class LoopbackSite:
     """What lies on the server and how it behaves; tests change it while it runs."""
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -56,24 +56,24 @@ class Site:
     headers: dict[str, str] = field(default_factory=dict)
     login: str | None = None  # name:password
     resumes_at: int = 0  # so many bytes beside the one that was asked for
-    seen: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
+    requests: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
     sent_bytes: int = 0
     url: str = ""
 
     def ranges_of(self, path: str) -> list[str | None]:
-        return [asked for name, asked in self.seen if name == path]
+        return [byte_range for name, byte_range in self.requests if name == path]
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    site: Site
+    site: LoopbackSite
 
     def log_message(self, *_: object) -> None:
         pass
 
     def do_GET(self) -> None:
         site, path = self.site, urlsplit(self.path).path
-        site.seen.append((path, self.headers.get("Range")))
+        site.requests.append((path, self.headers.get("Range")))
         queue = site.mishaps.get(path)
         mishap = queue.pop(0) if queue else site.always.get(path)
         if isinstance(mishap, Answers):
@@ -91,23 +91,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _send(self, held: bytes, mishap: Mishap | None) -> None:
-        site, tag = self.site, '"' + hashlib.md5(held).hexdigest() + '"'
-        date = f"Mon, 0{1 + len(held) % 9} Jan 2024 00:00:00 GMT"
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        unchanged = self.headers.get("If-Range") in (None, tag, date) or not site.heeds_if_range
-        start = int(asked[1]) if asked and site.ranges and unchanged else None
-        if start is not None and start >= len(held):
+    def _send(self, content: bytes, mishap: Mishap | None) -> None:
+        site, tag = self.site, '"' + hashlib.md5(content).hexdigest() + '"'
+        date = f"Mon, 0{1 + len(content) % 9} Jan 2024 00:00:00 GMT"
+        range_header = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        is_same_version = self.headers.get("If-Range") in (None, tag, date) or not site.heeds_if_range
+        start = int(range_header[1]) if range_header and site.ranges and is_same_version else None
+        if start is not None and start >= len(content):
             self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(held)}")
+            self.send_header("Content-Range", f"bytes */{len(content)}")
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
         self.send_response(200 if start is None else 206)
         if start is not None:
             start += site.resumes_at
-            self.send_header("Content-Range", f"bytes {start}-{len(held) - 1}/{len(held)}")
-        body = held[start or 0 :]
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        body = content[start or 0 :]
         if site.tags != "none":
             self.send_header("ETag", tag if site.tags == "strong" else "W/" + tag)
         if site.dates:
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._pour(body, mishap)
 
     def _pour(self, body: bytes, mishap: Mishap | None) -> None:
-        most = mishap.after if isinstance(mishap, Breaks | FallsSilent) else len(body)
+        most = mishap.num_bytes if isinstance(mishap, Breaks | FallsSilent) else len(body)
         with contextlib.suppress(OSError):  # the client may be killed meanwhile
             for place in range(0, min(most, len(body)), 1 << 16):
                 self.wfile.write(body[place : min(place + (1 << 16), most)])
@@ -142,9 +142,9 @@ def _basic(login: str) -> str:
 
 
 @contextlib.contextmanager
-def serving(certificate: Path | None = None, **behaviour: object) -> Iterator[Site]:
+def serving(certificate: Path | None = None, **behaviour: object) -> Iterator[LoopbackSite]:
     """Serve a site on a port of its own until the block ends; over TLS with a file of certificate and key."""
-    site = Site(**behaviour)
+    site = LoopbackSite(**behaviour)
     handler = type("Handler", (_Handler,), {"site": site})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

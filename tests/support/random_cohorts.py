@@ -34,9 +34,11 @@ def world(random: Random, patients: int = 10) -> tuple[pl.DataFrame, pl.DataFram
     subjects, encounters, events = list[Row](), list[Row](), list[Row]()
     for of in range(1, patients + 1):
         dead = random.choice([None, None, DAY_ZERO + 20 * DAY])
-        born = random.choice([None, DAY_ZERO - 365 * DAY, DAY_ZERO - 59 * DAY, DAY_ZERO, DAY_ZERO + 10 * DAY])
+        birth_date = random.choice(
+            [None, DAY_ZERO - 365 * DAY, DAY_ZERO - 59 * DAY, DAY_ZERO, DAY_ZERO + 10 * DAY]
+        )
         person = subject(of, random.choice(["train", "train", "val", "test"]), dead)
-        subjects.append(person | {"birth_date": born})
+        subjects.append(person | {"birth_date": birth_date})
         stays = [_stay(random, of, of * 100 + place) for place in range(random.randint(0, 8))]
         encounters += stays
         events += [_event(random, of, stays) for _ in range(random.randint(0, 20))]
@@ -69,9 +71,9 @@ def _event(random: Random, of: int, stays: list[Row]) -> Row:
     start = DAY_ZERO + random.randint(0, 90) * DAY if home is None else home["start"]
     assert isinstance(start, datetime)
     time = start + random.choice([timedelta(), HOUR, DAY, 5 * DAY])
-    kind, vocab, code, mapped = random.choice(
+    kind, vocab, code, target = random.choice(
         [
-            *(("DX", "icd10cm" if code == mapped else "icd9cm", code, mapped) for code, mapped in CODES),
+            *(("DX", "icd10cm" if code == target else "icd9cm", code, target) for code, target in CODES),
             *[("DX", "icd9cm", "4019", "I10")] * 4,
             *[("MED", "name", "metformin", "A10BA02")] * 3,
             ("IMM", "cvx", "08", None),
@@ -79,7 +81,7 @@ def _event(random: Random, of: int, stays: list[Row]) -> Row:
         ]
     )
     number = 0 if home is None else home["encounter_id"]
-    row = diagnosis(number, code, mapped, vocab=vocab, of=of) | {"kind": kind, "time": time}  # type: ignore[arg-type]
+    row = diagnosis(number, code, target, vocab=vocab, of=of) | {"kind": kind, "time": time}  # type: ignore[arg-type]
     return row | {
         "encounter_id": number or None,
         "available_at": time + random.choice([timedelta(), DAY, 5 * DAY]),
@@ -140,14 +142,14 @@ def _index(random: Random) -> dict:
 
 
 def _filter(random: Random) -> dict:
-    found: dict = {}
+    filters: dict = {}
     if random.random() < 0.2:
-        found["type"] = random.choice([["IP"], ["AV", "ED"]])
+        filters["type"] = random.choice([["IP"], ["AV", "ED"]])
     if random.random() < 0.2:
-        found["discharge_status"] = ["HO"]
+        filters["discharge_status"] = ["HO"]
     if random.random() < 0.2:
-        found["with"] = random.choice(list(CODE_LISTS))
-    return found
+        filters["with"] = random.choice(list(CODE_LISTS))
+    return filters
 
 
 def _time(random: Random) -> str:
@@ -182,7 +184,7 @@ def _outcome(random: Random, *, at_end: bool) -> dict:
             {"until": "birth + 4 months"},
         ]
     )
-    found: list[dict] = [
+    choices: list[dict] = [
         {"any_encounter": _filter(random)} | window,
         {"any_event": codes} | window,
         {
@@ -203,15 +205,15 @@ def _outcome(random: Random, *, at_end: bool) -> dict:
         {"labels_of": "DX", "map": "icd10_3char", "min_index": random.randint(1, 3)},
     ]
     if not at_end:
-        found += [{"index_died": True}, {"index_longer_than": random.choice(["5 days", "1 month"])}]
-    return random.choice(found)
+        choices += [{"index_died": True}, {"index_longer_than": random.choice(["5 days", "1 month"])}]
+    return random.choice(choices)
 
 
 def _features(random: Random, drop_from_index: list[str]) -> dict:
     rule: dict = {"until": "predict_at", "drop_from_index": drop_from_index}
     if random.random() < 0.2:
         rule["drop_types"] = ["IMM"]
-    since = random.choice(
+    start = random.choice(
         [None, None, "predict_at - 10 days", "predict_at - 1 month", "index.start - 1 month"]
     )
-    return rule | ({"since": since} if since else {})
+    return rule | ({"since": start} if start else {})

@@ -114,11 +114,13 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
     for subject, hadm, start, end in stays:
         odd = hadm == 1007 and len(stays) > 100  # of fewer, one is above the bound
         backwards = start - timedelta(minutes=chance.choice([0, 30]))
-        shown = end if not odd else backwards if seed % 2 else ""  # it ends before it begins, or is not over
+        discharge = (
+            end if not odd else backwards if seed % 2 else ""
+        )  # it ends before it begins, or is not over
         flag = int(chance.random() < 0.1)
         is_timed = flag and hadm % 5  # of the others only the flag says it
         dead = start + (end - start) * (hadm % 3) / 2 if is_timed else ""
-        add["admissions"]([subject, hadm, start, shown, dead, "URGENT", "Other", "?", "WHITE", flag])
+        add["admissions"]([subject, hadm, start, discharge, dead, "URGENT", "Other", "?", "WHITE", flag])
     lab, sequence, pharmacy = 0, 0, 0
     for subject, hadm, start, _ in stays:
         for place in range(chance.randint(0, 24)):
@@ -133,24 +135,36 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
         for _ in range(chance.randint(0, 60)):
             lab += 1
             time = start + timedelta(minutes=chance.randint(-2000, 9000))
-            stored = "" if chance.random() < 0.1 else time + timedelta(minutes=chance.randint(-30, 300))
+            store_time = "" if chance.random() < 0.1 else time + timedelta(minutes=chance.randint(-30, 300))
             item = chance.choice([50912, 50912, 50971, 51221, 50802, 51301])
             no_number = "NaN" if lab % 2 else "1e999"  # with "", two in five: half of a kind is refused
             value = chance.choice(
                 [str(chance.randint(0, 40) / 10), str(chance.randint(0, 4)), str(lab % 5), "", no_number]
             )
             unit = chance.choice(UNITS[item])
-            own = hadm if chance.random() < 0.6 else ""
+            stay_id = hadm if chance.random() < 0.6 else ""
             remark = 'he said "no",\nthen yes' if chance.random() < 0.2 else ""
-            add["labevents"]([lab, subject, own, item, time, stored, value, value, unit, remark])
+            add["labevents"]([lab, subject, stay_id, item, time, store_time, value, value, unit, remark])
         for _ in range(chance.randint(0, 30)):
             sequence += 1
             time = start + timedelta(minutes=chance.randint(-100, 9000))
-            own = hadm if chance.random() < 0.9 else ""
-            said = chance.choice(["Administered"] * 4 + ["Not Given", "administered", ""])
+            stay_id = hadm if chance.random() < 0.9 else ""
+            event_text = chance.choice(["Administered"] * 4 + ["Not Given", "administered", ""])
             name = chance.choice([*DRUGS, "", "  "])
-            given = chance.randint(1, pharmacy + 2)
-            add["emar"]([subject, own, f"{subject}-{sequence}", sequence, given, time, name, said, time])
+            pharmacy_id = chance.randint(1, pharmacy + 2)
+            add["emar"](
+                [
+                    subject,
+                    stay_id,
+                    f"{subject}-{sequence}",
+                    sequence,
+                    pharmacy_id,
+                    time,
+                    name,
+                    event_text,
+                    time,
+                ]
+            )
         for _ in range(chance.randint(0, 24)):
             pharmacy += 1
             number = pharmacy if chance.random() < 0.9 else ""

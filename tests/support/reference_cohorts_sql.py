@@ -51,19 +51,19 @@ class CohortSql:
         self.table = "s0"
         self._count("all encounters", 0)
 
-    def _count(self, name: str, before: int) -> int:
+    def _count(self, name: str, previous: int) -> int:
         query = f"select count(*), count(distinct subject_id) from {self.table}"
         rows, patients = self.db.execute(query).fetchone()
-        self.attrition.append((name, rows, patients, before - rows if before else 0))
+        self.attrition.append((name, rows, patients, previous - rows if previous else 0))
         return rows
 
     def _step(self, name: str, condition: str, *, drops: bool = True) -> None:
-        before = self.attrition[-1][1]
+        previous = self.attrition[-1][1]
         if drops:
             table = f"s{len(self.attrition)}"
             self.db.execute(f"create table {table} as select c.* from {self.table} c where {condition}")
             self.table = table
-        self._count(name, before)
+        self._count(name, previous)
 
     def _index_steps(self) -> None:
         index = self.spec["index"]
@@ -85,11 +85,11 @@ class CohortSql:
             near = "0"
             if keep != "first":
                 near = f"abs(epoch_us(start) - epoch_us(birth_date + {_interval(keep.removeprefix('nearest '))}))"
-            ranked = f"""select encounter_id from (
+            ranking = f"""select encounter_id from (
                 select encounter_id, row_number() over (
                     partition by subject_id order by {near}, start, encounter_id) as place
                 from {self.table} where {near} is not null) where place = 1"""
-            self._step(f"keep {keep}", f"c.encounter_id in ({ranked})")
+            self._step(f"keep {keep}", f"c.encounter_id in ({ranking})")
 
     # --- the language's words
 
@@ -99,36 +99,38 @@ class CohortSql:
         return f"{row}.{column}" + (f" {sign} {_interval(length)}" if sign else "")
 
     def _codes(self, name: str, row: str) -> str:
-        found = []
+        conditions = []
         for vocab, patterns in self.spec["codes"][name].items():
-            column, which = ("mapped", "kind = 'MED'") if vocab == "atc" else ("code", f"vocab = '{vocab}'")
+            column, row_filter = (
+                ("mapped", "kind = 'MED'") if vocab == "atc" else ("code", f"vocab = '{vocab}'")
+            )
             for pattern in patterns:
                 like = f"starts_with({row}.{column}, '{pattern[:-1]}')"
-                same = like if pattern.endswith("*") else f"{row}.{column} = '{pattern}'"
-                found.append(f"({row}.{which} and {same})")
-        return f"coalesce({' or '.join(found)}, false)"
+                test = like if pattern.endswith("*") else f"{row}.{column} = '{pattern}'"
+                conditions.append(f"({row}.{row_filter} and {test})")
+        return f"coalesce({' or '.join(conditions)}, false)"
 
     def _has_code(self, name: str, row: str) -> str:
         return f"""exists (select 1 from events v where v.subject_id = {row}.subject_id
                    and v.encounter_id = {row}.encounter_id and {self._codes(name, "v")})"""
 
-    def _filter(self, wanted: dict, row: str) -> str:
-        found = ["true"]
+    def _filter(self, spec: dict, row: str) -> str:
+        conditions = ["true"]
         for column in ("type", "discharge_status"):
-            if column in wanted:
-                values = ", ".join(f"'{value}'" for value in wanted[column])
-                found.append(f"coalesce({row}.{column} in ({values}), false)")
-        if "with" in wanted:
-            found.append(self._has_code(wanted["with"], row))
-        return " and ".join(found)
+            if column in spec:
+                values = ", ".join(f"'{value}'" for value in spec[column])
+                conditions.append(f"coalesce({row}.{column} in ({values}), false)")
+        if "with" in spec:
+            conditions.append(self._has_code(spec["with"], row))
+        return " and ".join(conditions)
 
     def _span(self, condition: dict, moment: str) -> str:
-        found = ["true"]
+        conditions = ["true"]
         if "after" in condition:
-            found.append(f"{moment} > {self._time(condition['after'])}")
+            conditions.append(f"{moment} > {self._time(condition['after'])}")
         if "before" in condition:
-            found.append(f"{moment} <= {self._time(condition['before'])}")
-        return " and ".join(found)
+            conditions.append(f"{moment} <= {self._time(condition['before'])}")
+        return " and ".join(conditions)
 
     def _condition(self, condition: dict) -> str:
         (word,) = [word for word in condition if word not in ("after", "before")]
@@ -145,11 +147,9 @@ class CohortSql:
         if word == "data_until":
             return f"c.end_of_data >= {self._time(value)}"
         if word == "any_encounter":
-            other = "o.subject_id = c.subject_id and o.encounter_id != c.encounter_id"
+            other_stay = "o.subject_id = c.subject_id and o.encounter_id != c.encounter_id"
             span = self._span(condition, "o.start")
-            return (
-                f"exists (select 1 from encounters o where {other} and {self._filter(value, 'o')} and {span})"
-            )
+            return f"exists (select 1 from encounters o where {other_stay} and {self._filter(value, 'o')} and {span})"
         event = (
             f"v.subject_id = c.subject_id and {self._codes(value, 'v')} and {self._span(condition, 'v.time')}"
         )
@@ -184,20 +184,20 @@ class CohortSql:
         if "any_event" in outcome:
             rows, moment = f"events w where {self._codes(outcome['any_event'], 'w')}", "w.time"
         else:
-            wanted = outcome.get("any_encounter", {"with": outcome.get("encounters_with")})
-            rows, moment = f"encounters w where {self._filter(wanted, 'w')}", "w.start"
-        found = f"""select {_INDEX}, m.moment, cast(m.moment as date) as day
+            spec = outcome.get("any_encounter", {"with": outcome.get("encounters_with")})
+            rows, moment = f"encounters w where {self._filter(spec, 'w')}", "w.start"
+        query = f"""select {_INDEX}, m.moment, cast(m.moment as date) as day
             from s0 c join (select w.subject_id, {moment} as moment from {rows}) m using (subject_id)
             where m.moment > c.predict_at and m.moment <= {last}"""
         if outcome.get("on_distinct_days"):
             first = "select subject_id, encounter_id, day, min(moment) as moment"
-            found = f"{first} from ({found}) group by subject_id, encounter_id, day"
+            query = f"{first} from ({query}) group by subject_id, encounter_id, day"
         return f"""select subject_id, encounter_id, moment as came from (
             select *, row_number() over (partition by subject_id, encounter_id order by moment) as place
-            from ({found})) where place = {outcome.get("at_least", 1)}"""
+            from ({query})) where place = {outcome.get("at_least", 1)}"""
 
     def _episodes(self, outcome: dict, last: str) -> str:
-        coded = self._has_code(outcome["episodes_of"], "o")
+        has_code = self._has_code(outcome["episodes_of"], "o")
         rates = []
         for rate in outcome["at_least"]:
             count, length = re.fullmatch(r"(\d+) in (.+)", rate).groups()
@@ -206,13 +206,13 @@ class CohortSql:
             with days as (
                 select {_INDEX}, cast(o.start as date) as day, min(o.start) as moment
                 from s0 c join encounters o using (subject_id)
-                where {coded} and o.start >= c.start and o.start <= {last} group by all),
+                where {has_code} and o.start >= c.start and o.start <= {last} group by all),
             gaps as (select *, lag(day) over (partition by encounter_id order by day) as before from days),
             episodes as (
                 select *, row_number() over (partition by encounter_id order by day) as place from gaps
                 where before is null or day > before + {_interval(outcome["new_episode_after"])})
             select b.subject_id, b.encounter_id, min(b.moment) as came
-            from episodes a join episodes b using (encounter_id) where {" or ".join(f"({one})" for one in rates)}
+            from episodes a join episodes b using (encounter_id) where {" or ".join(f"({term})" for term in rates)}
             group by all"""
 
     def _classes(self, outcome: dict) -> None:
@@ -223,12 +223,12 @@ class CohortSql:
         if "class_of" in outcome:
             self.db.execute(f"""create table classes as select encounter_id, arg_min({label}, (vocab, code)) as label
                 from events where kind = 'DX' and rank = {outcome["rank"]} and encounter_id is not null group by all""")
-            known = "c.encounter_id in (select encounter_id from classes where label is not null)"
-            self._step("its diagnosis has a class", known)
+            has_class = "c.encounter_id in (select encounter_id from classes where label is not null)"
+            self._step("its diagnosis has a class", has_class)
             return
-        fitted = "true" if self.paper else "c.split = 'train'"
+        is_fit_row = "true" if self.paper else "c.split = 'train'"
         self.db.execute(f"""create table carried as
-            select distinct c.encounter_id, {label} as label, {fitted} as fitted
+            select distinct c.encounter_id, {label} as label, {is_fit_row} as fitted
             from {self.table} c join events v using (subject_id, encounter_id)
             where v.kind = 'DX' and {label} is not null""")
         enough = f"having count(*) >= {outcome['min_index']}"
@@ -255,17 +255,17 @@ class CohortSql:
         """Return (index encounter, event number) of every event a model may see, in order."""
         rule = self.spec["features"]
         clock = "v.time < c.predict_at" if self.paper else "v.available_at <= c.predict_at"
-        found = [clock, "(e.start, e.encounter_id) <= (c.start, c.encounter_id)"]
+        conditions = [clock, "(e.start, e.encounter_id) <= (c.start, c.encounter_id)"]
         for kind in rule["drop_types"]:
-            found.append(f"v.kind != '{kind}'")
+            conditions.append(f"v.kind != '{kind}'")
         for kind in rule["drop_from_index"]:
-            found.append(f"not (v.kind = '{kind}' and v.encounter_id = c.encounter_id)")
+            conditions.append(f"not (v.kind = '{kind}' and v.encounter_id = c.encounter_id)")
         if "since" in rule:
-            found.append(f"v.{'time' if self.paper else 'available_at'} > {self._time(rule['since'])}")
+            conditions.append(f"v.{'time' if self.paper else 'available_at'} > {self._time(rule['since'])}")
         return self.db.execute(f"""
             select c.encounter_id, v.value from {self.table} c join events v using (subject_id)
             join encounters e on e.encounter_id = v.encounter_id
-            where {" and ".join(found)} order by all""").fetchall()
+            where {" and ".join(conditions)} order by all""").fetchall()
 
 
 def _interval(length: str) -> str:

@@ -41,8 +41,8 @@ class Derived:
 
 def rows(folder: Path, table: str) -> list[dict]:
     path = next(p for p in (folder / f"{table}.csv.gz", folder / f"{table}.csv") if p.exists())
-    packed = path.read_bytes()
-    text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode()
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
     return [
         {k: v if v != "" else None for k, v in row.items()}
         for row in csv.DictReader(StringIO(text, newline=""))
@@ -83,11 +83,11 @@ def gem(folder: Path, table: str) -> dict[str, str | None]:
     targets = defaultdict(list)
     for row in rows(folder, table):
         targets[row["icd_9"]].append(row["icd_10"])
-    chosen = {}
-    for code, found in targets.items():
-        real = sorted((t for t in found if t not in ("NoDx", "NoPCS")), key=lambda t: (len(t), t))
-        chosen[code] = real[0] if real else None
-    return chosen
+    mapping = {}
+    for code, codes in targets.items():
+        real = sorted((t for t in codes if t not in ("NoDx", "NoPCS")), key=lambda t: (len(t), t))
+        mapping[code] = real[0] if real else None
+    return mapping
 
 
 def derive(
@@ -101,29 +101,29 @@ def derive(
     pretrain_split=(0.70, 0.85),
 ) -> Derived:
     patients = rows(hosp, "patients")
-    fitted = {
+    fit_subjects = {
         int(p["subject_id"])
         for p in patients
         if fit_on == "all" or split_of(int(p["subject_id"]), 0.70, 0.85) == "train"
     }
-    known = {int(p["subject_id"]) for p in patients}
-    stays, of_subject, deaths, coded = {}, defaultdict(list), {}, {}
+    subjects = {int(p["subject_id"]) for p in patients}
+    stays, of_subject, deaths, coded_at = {}, defaultdict(list), {}, {}
     for row in rows(hosp, "admissions"):
         start, end = at(row["admittime"]), at(row["dischtime"])
-        coded[int(row["hadm_id"])] = NEVER if end is None else max(start, end)
+        coded_at[int(row["hadm_id"])] = NEVER if end is None else max(start, end)
         end = end if end is not None and end > start else None
         deaths[int(row["hadm_id"])] = (row["hospital_expire_flag"] == "1", at(row["deathtime"]))
         stays[int(row["hadm_id"])] = (int(row["subject_id"]), int(row["hadm_id"]), start, end)
     for stay in sorted(stays.values(), key=lambda s: (s[0], s[2], s[1])):
         of_subject[stay[0]].append(stay)
 
-    dropped: Counter = Counter()
+    drop_counts: Counter = Counter()
     sets: dict[int, list[Token]] = {hadm: [] for hadm in stays}
 
     def is_foreign(row, kind):
         hadm = row["hadm_id"]
         if hadm is not None and (int(hadm) not in stays or stays[int(hadm)][0] != int(row["subject_id"])):
-            dropped[kind, "foreign_hadm_id"] += 1
+            drop_counts[kind, "foreign_hadm_id"] += 1
             return True
         return False
 
@@ -138,20 +138,20 @@ def derive(
             code = row["icd_code"].replace(".", "").replace(" ", "").upper()
             if row["icd_version"] == "9":
                 if code not in targets:
-                    dropped[kind, "not_in_gem"] += 1
+                    drop_counts[kind, "not_in_gem"] += 1
                     continue
                 code = targets[code]
                 if code is None:
-                    dropped[kind, "NoDx" if kind == "DX" else "NoPCS"] += 1
+                    drop_counts[kind, "NoDx" if kind == "DX" else "NoPCS"] += 1
                     continue
             _, hadm, start, _ = stays[int(row["hadm_id"])]
             seq = int(row["seq_num"])
             if kind == "DX":
-                sets[hadm].append(Token(f"DX:{code}", kind, start, coded[hadm], (0, start, 0, seq, code)))
+                sets[hadm].append(Token(f"DX:{code}", kind, start, coded_at[hadm], (0, start, 0, seq, code)))
             else:
                 day = datetime.combine(date.fromisoformat(row["chartdate"]), datetime.min.time())
                 sets[hadm].append(
-                    Token(f"PR:{code}", kind, day, max(day + DAY, coded[hadm]), (1, day, 1, seq, code))
+                    Token(f"PR:{code}", kind, day, max(day + DAY, coded_at[hadm]), (1, day, 1, seq, code))
                 )
 
     gsn_atc = defaultdict(set)
@@ -164,7 +164,7 @@ def derive(
             continue
         atcs = {atc for gsn in (row["gsn"] or "").split() for atc in gsn_atc.get(gsn, ())}
         name = (row["drug"] or "").strip().lower()
-        if subject in fitted and name:
+        if subject in fit_subjects and name:
             by_name[name].update(atcs)
         if row["pharmacy_id"] is not None:
             by_pharmacy[subject, row["pharmacy_id"]].update(atcs)
@@ -172,111 +172,115 @@ def derive(
 
     for row in rows(hosp, "emar"):
         if row["event_txt"] != "Administered":
-            dropped["MED", "event_txt"] += 1
+            drop_counts["MED", "event_txt"] += 1
             continue
         name = (row["medication"] or "").strip().lower()
         if not name:
-            dropped["MED", "no_name"] += 1
+            drop_counts["MED", "no_name"] += 1
             continue
         if is_foreign(row, "MED"):
             continue
-        own = (
+        same_kind = (
             by_pharmacy.get((int(row["subject_id"]), row["pharmacy_id"])) if med_link == "pharmacy" else None
         )
-        atc = commonest(own)[0] if own else lookup.get(name, (None,))[0]
+        atc = commonest(same_kind)[0] if same_kind else lookup.get(name, (None,))[0]
         if atc is None:
-            dropped["MED", "no_atc"] += 1
+            drop_counts["MED", "no_atc"] += 1
             continue
         time = at(row["charttime"])
         hadm = row["hadm_id"] or containing(of_subject[int(row["subject_id"])], time)
         if hadm is None:
-            dropped["MED", "no_stay"] += 1
+            drop_counts["MED", "no_stay"] += 1
             continue
         order = (1, time, 2, int(row["emar_seq"]), name)
         sets[int(hadm)].append(Token(f"MED:{atc}", "MED", time, time, order))
 
-    valued, frequency, units = defaultdict(list), Counter(), defaultdict(Counter)
+    item_values, frequency, units = defaultdict(list), Counter(), defaultdict(Counter)
     labs = []
     for row in rows(hosp, "labevents"):
         if row["valuenum"] is None:
-            dropped["LAB", "no_valuenum"] += 1
+            drop_counts["LAB", "no_valuenum"] += 1
             continue
         value = float(row["valuenum"])
         if value != value or abs(value) == float("inf"):
-            dropped["LAB", "not_finite"] += 1
+            drop_counts["LAB", "not_finite"] += 1
             continue
         if is_foreign(row, "LAB"):
             continue
-        if int(row["subject_id"]) not in known:
-            dropped["LAB", "unknown_subject"] += 1
+        if int(row["subject_id"]) not in subjects:
+            drop_counts["LAB", "unknown_subject"] += 1
             continue
         labs.append((row, value))
-        if int(row["subject_id"]) in fitted:
+        if int(row["subject_id"]) in fit_subjects:
             frequency[row["itemid"]] += 1
-            valued[row["itemid"]].append(value)
+            item_values[row["itemid"]].append(value)
             if row["valueuom"] is not None:
                 units[row["itemid"]][row["valueuom"]] += 1
     items = sorted(frequency, key=lambda item: (-frequency[item], item))[:top]
-    cuts = {item: cuts_of(valued[item]) for item in items}
+    cuts = {item: cuts_of(item_values[item]) for item in items}
     for row, value in labs:
         item = row["itemid"]
         if item not in cuts:
-            dropped["LAB", "not_top_lab"] += 1
+            drop_counts["LAB", "not_top_lab"] += 1
             continue
-        time, stored = at(row["charttime"]), at(row["storetime"])
+        time, store_time = at(row["charttime"]), at(row["storetime"])
         mine = of_subject[int(row["subject_id"])]
         hadm = row["hadm_id"] or containing(mine, time) or soon(mine, time)
         if hadm is None:
-            dropped["LAB", "no_stay"] += 1
+            drop_counts["LAB", "no_stay"] += 1
             continue
         decile = 1 + bisect_left(cuts[item], value)
-        known_at = time if stored is None else max(time, stored)
+        known_at = time if store_time is None else max(time, store_time)
         order = (1, time, 3, int(row["labevent_id"]), item)
         sets[int(hadm)].append(Token(f"LAB:{item}_Q{decile}", "LAB", time, known_at, order))
 
-    for held in sets.values():
-        held.sort(key=lambda token: token.order)
-    written = Counter(t.text for hadm, held in sets.items() if stays[hadm][0] in fitted for t in held)
-    who, of_item = defaultdict(set), defaultdict(set)
-    for hadm, held in sets.items():
-        if stays[hadm][0] in fitted:
-            for token in held:
-                who[token.text].add(stays[hadm][0])
+    for tokens in sets.values():
+        tokens.sort(key=lambda token: token.order)
+    text_counts = Counter(
+        t.text for hadm, tokens in sets.items() if stays[hadm][0] in fit_subjects for t in tokens
+    )
+    patients_of, of_item = defaultdict(set), defaultdict(set)
+    for hadm, tokens in sets.items():
+        if stays[hadm][0] in fit_subjects:
+            for token in tokens:
+                patients_of[token.text].add(stays[hadm][0])
                 of_item[token.text.partition("_Q")[0]].add(stays[hadm][0])
-    totals = Counter(written)
-    for token in sorted({*written, *(a for t in written for a in ancestors(t))}, key=len, reverse=True):
-        if len(who[token]) < min_count and (above := parent(token)) is not None:
+    totals = Counter(text_counts)
+    for token in sorted(
+        {*text_counts, *(a for t in text_counts for a in ancestors(t))}, key=len, reverse=True
+    ):
+        if len(patients_of[token]) < min_count and (above := parent(token)) is not None:
             totals[above] += totals[token]
-            who[above] |= who[token]
+            patients_of[above] |= patients_of[token]
 
     def is_common(token: str) -> bool:
         if token.startswith("LAB:"):  # a decile's patients are its item's
             return totals[token] >= min_count and len(of_item[token.partition("_Q")[0]]) >= min_count
-        return len(who[token]) >= min_count
+        return len(patients_of[token]) >= min_count
 
-    kept = {token: count for token, count in totals.items() if count and is_common(token)}
+    kept_tokens = {token: count for token, count in totals.items() if count and is_common(token)}
 
     def nearest(token):
-        return next((t for t in (token, *ancestors(token)) if t in kept), None)
+        return next((t for t in (token, *ancestors(token)) if t in kept_tokens), None)
 
     return Derived(
         subjects={int(p["subject_id"]): person(p, pretrain_split) for p in patients},
         stays=[stay for subject in sorted(of_subject) for stay in of_subject[subject]],
         deaths=deaths,
         sets=sets,
-        encoded={hadm: [nearest(t.text) or "[UNK]" for t in held] for hadm, held in sets.items()},
-        kept=kept,
+        encoded={hadm: [nearest(t.text) or "[UNK]" for t in tokens] for hadm, tokens in sets.items()},
+        kept=kept_tokens,
         cuts=cuts,
         units={i: commonest(units[i])[0] if units[i] else None for i in items},
         lookup=lookup,
-        dropped=dropped,
+        dropped=drop_counts,
     )
 
 
 def person(patient: dict, pretrain_split: tuple[float, float]) -> tuple:
-    subject, born = int(patient["subject_id"]), int(patient["anchor_year"]) - int(patient["anchor_age"])
+    subject, birth_year = int(patient["subject_id"]), int(patient["anchor_year"]) - int(patient["anchor_age"])
     splits = split_of(subject, 0.70, 0.85), split_of(subject, *pretrain_split)
-    return datetime(born, 7, 1), at(patient["dod"]), patient["gender"], *splits
+    return datetime(birth_year, 7, 1), at(patient["dod"]), patient["gender"], *splits
 
 
 def at(text: str | None) -> datetime | None:

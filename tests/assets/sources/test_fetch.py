@@ -18,7 +18,7 @@ from pipelines.sources.mimic.checksums import SUMS
 from schemas.errors import NestError
 from tests.pipelines.fetch.test_fetch import sums_of, zip_of
 from tests.support.commands import run
-from tests.support.loopback_server import Answers, Site, serving
+from tests.support.loopback_server import Answers, LoopbackSite, serving
 from tests.support.raw_tables import CROSSWALKS, make_tables, write_tables
 
 mimic_raw = next(asset for asset in source_assets("mimic") if asset.key.path == ["mimic_raw"])
@@ -30,7 +30,7 @@ def _no_proxy_between(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackSite]:
     """Serve a small MIMIC-IV and its crosswalks as PhysioNet and CMS lay them out."""
     hosp, vocab = write_tables(tmp_path_factory.mktemp("served"), make_tables(seed=5))
     demo = {f"hosp/{path.name}": path.read_bytes() for path in hosp.iterdir()}
@@ -44,7 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield served
 
 
-def addresses(site: Site) -> dict[str, str]:
+def addresses(site: LoopbackSite) -> dict[str, str]:
     return {
         "mimic_demo_url": f"{site.url}/demo/",
         "gem_url": f"{site.url}/gem/",
@@ -66,7 +66,7 @@ def to_use(result: dg.ExecuteInProcessResult, asset: str) -> str:
     return written.metadata["to_use_it"].value.strip("`\n").removeprefix("export ")
 
 
-def test_what_was_fetched_is_input_once_the_two_lines_are_set(site: Site, tmp_path: Path):
+def test_what_was_fetched_is_input_once_the_two_lines_are_set(site: LoopbackSite, tmp_path: Path):
     data = str(tmp_path / "data")
     result = materialized(Workspace(data_dir=data, **addresses(site)), mimic_demo_files, crosswalk_files)
     assert result.success
@@ -83,7 +83,7 @@ def test_what_was_fetched_is_input_once_the_two_lines_are_set(site: Site, tmp_pa
 
 
 def test_crosswalks_are_fetched_though_the_input_that_needs_them_is_set_already(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: LoopbackSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("NEST_MIMIC_DIR", str(tmp_path))
     workspace = Workspace(data_dir=str(tmp_path / "data"), **addresses(site))
@@ -92,7 +92,7 @@ def test_crosswalks_are_fetched_though_the_input_that_needs_them_is_set_already(
     assert materialized(workspace, crosswalk_files).success
 
 
-def test_a_missing_crosswalk_is_a_warning_that_says_where_to_lay_it(site: Site, tmp_path: Path):
+def test_a_missing_crosswalk_is_a_warning_that_says_where_to_lay_it(site: LoopbackSite, tmp_path: Path):
     given = addresses(site) | {"gsn_atc_url": None}
     result = materialized(Workspace(data_dir=str(tmp_path / "data"), **given), crosswalk_files)
     assert result.success
@@ -102,7 +102,7 @@ def test_a_missing_crosswalk_is_a_warning_that_says_where_to_lay_it(site: Site, 
 
 
 @pytest.fixture
-def own_copy(site: Site, tmp_path: Path) -> Workspace:
+def own_copy(site: LoopbackSite, tmp_path: Path) -> Workspace:
     given = Workspace(data_dir=str(tmp_path / "data"), **addresses(site))
     assert materialized(given, mimic_demo_files, crosswalk_files).success
     folder = tmp_path / "data" / "downloads"
@@ -143,7 +143,7 @@ def test_input_without_a_list_passes_and_says_so(own_copy: Workspace, tmp_path: 
 
 
 @pytest.mark.long
-def test_the_command_fetches_and_shows_its_progress_and_what_to_set(site: Site, tmp_path: Path):
+def test_the_command_fetches_and_shows_its_progress_and_what_to_set(site: LoopbackSite, tmp_path: Path):
     done = run(
         "dagster", "job", "execute", "-j", "fetch_mimic_demo",
         folder=tmp_path,
@@ -157,7 +157,7 @@ def test_the_command_fetches_and_shows_its_progress_and_what_to_set(site: Site, 
     assert hashlib.sha256(held).digest() == hashlib.sha256(site.files["/demo/hosp/emar.csv.gz"]).digest()
 
 
-def test_a_refusal_is_the_message_of_the_run_and_leaves_no_half_file(site: Site, tmp_path: Path):
+def test_a_refusal_is_the_message_of_the_run_and_leaves_no_half_file(site: LoopbackSite, tmp_path: Path):
     site.mishaps["/demo/hosp/labevents.csv.gz"] = [Answers(403)]
     result = materialized(Workspace(data_dir=str(tmp_path), **addresses(site)), mimic_demo_files)
     assert not result.success

@@ -20,7 +20,7 @@ READMISSION = COHORT_FILES / "mimic_readmission.yaml"
 
 
 @pytest.fixture
-def said(capsys, tmp_path):
+def run_command(capsys, tmp_path):
     """Return what a command prints, and its exit code."""
 
     def run(*arguments, data=tmp_path):
@@ -30,31 +30,31 @@ def said(capsys, tmp_path):
     return run
 
 
-def people(folder, count, *, far=True):
+def write_patients(folder, count, *, far=True):
     """Each with two stays, 20 days apart or 60; three of them do not come back."""
     subjects = [subject(number) for number in range(1, count + 1)]
     first = [stay(n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(1, count + 1)]
     later = {n: DAY_ZERO + (60 if far and n % 2 else 20) * DAY for n in range(1, count - 2)}
-    again = [stay(1000 + n, start, start + DAY, of=n) for n, start in later.items()]
-    write(Layout(folder / "mimic"), subjects, first + again, [])
+    later_stays = [stay(1000 + n, start, start + DAY, of=n) for n, start in later.items()]
+    write(Layout(folder / "mimic"), subjects, first + later_stays, [])
 
 
-def test_every_fault_of_every_file_is_shown_at_once_with_its_line(said, tmp_path):
+def test_check_shows_all_faults_of_all_files_with_lines(run_command, tmp_path):
     for name, text in (
         ("a.yaml", MORTALITY.replace("keep", "kep")),
         ("b.yaml", RETURN_HOME.replace("within: 30 days", "within: 30").replace("[EI, IP]", "[EA, IP]")),
     ):
         (tmp_path / name).write_text(text)
-    code, out = said("check", tmp_path / "a.yaml", tmp_path / "b.yaml", READMISSION)
+    code, out = run_command("check", tmp_path / "a.yaml", tmp_path / "b.yaml", READMISSION)
     assert code == 1
     starts = [line.partition(": ")[0] for line in out.splitlines() if line.startswith(str(tmp_path))]
     assert starts == [f"{tmp_path}/a.yaml:6", f"{tmp_path}/b.yaml:7", f"{tmp_path}/b.yaml:17"]
     assert "mimic_readmission: another admission" in out
 
 
-def test_a_good_file_is_said_again_in_plain_english():
-    said = in_english(parse_text(RETURN_HOME, file="c.yaml"))
-    assert said[1:] == [
+def test_in_english_describes_a_valid_file():
+    lines = in_english(parse_text(RETURN_HOME, file="c.yaml"))
+    assert lines[1:] == [
         "For: every encounter of type EI or IP discharged to HO or HH that has ended, from 2016-01-01 on, "
         "at an age from 0 days to under 18 years.",
         "Excluded, in this order:",
@@ -69,7 +69,7 @@ def test_a_good_file_is_said_again_in_plain_english():
     ]
 
 
-def test_episodes_in_english_say_what_is_the_first_and_what_a_new_one():
+def test_in_english_defines_first_and_new_episodes():
     text = RETURN_HOME.replace("{any_encounter: {type: [ED, EI, IP]}, within: 30 days}", EPISODES)
     assert in_english(parse_text(text, file="c.yaml"))[8] == (
         "Outcome: episodes of birth, 3 within 6 months or 4 within 12 months, the last of them within 1 year after the "
@@ -79,16 +79,16 @@ def test_episodes_in_english_say_what_is_the_first_and_what_a_new_one():
 
 
 @pytest.mark.parametrize("path", sorted(COHORT_FILES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_cohort_of_ours_can_be_said_in_english(path):
+def test_in_english_describes_every_shipped_cohort(path):
     assert all(line.strip() and "None" not in line for line in in_english(parse_cohort(path)))
 
 
-def test_where_there_are_tables_their_attrition_is_shown_and_no_small_count(said, tmp_path):
-    people(tmp_path, 40)
-    code, out = said("check", READMISSION)
+def test_check_shows_attrition_without_small_counts(run_command, tmp_path):
+    write_patients(tmp_path, 40)
+    code, out = run_command("check", READMISSION)
     assert code == 0
-    shown = out[out.index("step ") :].splitlines()
-    assert [line.split() for line in shown[1:6]] == [
+    lines = out[out.index("step ") :].splitlines()
+    assert [line.split() for line in lines[1:6]] == [
         ["all", "encounters", "77", "40", "0", "0.00"],
         ["has", "an", "end", "after", "its", "start", "77", "40", "0", "0.00"],
         ["discharged", "alive", "77", "40", "0", "0.00"],
@@ -105,20 +105,20 @@ def test_where_there_are_tables_their_attrition_is_shown_and_no_small_count(said
     assert "37" not in out
 
 
-def test_of_many_patients_only_the_first_are_counted(tmp_path):
-    people(tmp_path, 40)
+def test_sample_counts_only_the_first_patients(tmp_path):
+    write_patients(tmp_path, 40)
     layout, rules = Layout(tmp_path / "mimic"), PRESETS["default"]
-    sampled = derive_sample(mimic("readmission"), layout, rules, patients=15)
-    first = sampled.labels.steps[0]
-    assert (sampled.is_everyone, first.patients, first.index_rows) == (False, 15, 30)
+    sample = derive_sample(mimic("readmission"), layout, rules, patients=15)
+    first = sample.labels.steps[0]
+    assert (sample.is_everyone, first.patients, first.index_rows) == (False, 15, 30)
     everyone = derive_sample(mimic("readmission"), layout, rules, patients=20)
     assert (everyone.is_everyone, everyone.labels.steps[0].patients) == (True, 40)
 
 
-def test_everyone_is_counted_where_no_model_could_learn_from_the_first_patients(tmp_path):
-    people(tmp_path, 40)
-    sampled = derive_sample(mimic("readmission"), Layout(tmp_path / "mimic"), PRESETS["default"], patients=1)
-    assert (sampled.is_everyone, sampled.labels.steps[0].patients, sampled.not_trainable) == (True, 40, [])
+def test_sample_counts_all_patients_when_the_first_are_not_trainable(tmp_path):
+    write_patients(tmp_path, 40)
+    sample = derive_sample(mimic("readmission"), Layout(tmp_path / "mimic"), PRESETS["default"], patients=1)
+    assert (sample.is_everyone, sample.labels.steps[0].patients, sample.not_trainable) == (True, 40, [])
 
 
 @pytest.mark.parametrize(
@@ -128,23 +128,23 @@ def test_everyone_is_counted_where_no_model_could_learn_from_the_first_patients(
         (True, "[119 years, 120 years]", "the cohort is empty"),
     ],
 )
-def test_labels_no_model_can_learn_from_are_an_exit_of_1(far, age, reason, said, tmp_path):
-    people(tmp_path, 40, far=far)
+def test_check_exits_with_1_when_labels_are_not_trainable(far, age, reason, run_command, tmp_path):
+    write_patients(tmp_path, 40, far=far)
     file = tmp_path / "mimic_readmission.yaml"
     file.write_text(READMISSION.read_text().replace("keep: every", f"keep: every, age: {age}"))
-    code, out = said("check", file)
+    code, out = run_command("check", file)
     assert code == 1
     assert f"WARN not trainable: {reason}" in out
 
 
-def test_the_check_says_every_warning_that_the_labels_card_says(said, tmp_path):
-    people(tmp_path, 40)
+def test_check_prints_every_warning_of_the_labels_card(run_command, tmp_path):
+    write_patients(tmp_path, 40)
     file = tmp_path / "mimic_readmission.yaml"
     file.write_text(
         READMISSION.read_text().replace("within: 30 days", "within: 30 years")
         + "codes: {unused: {itemid: ['59012'], atc: [B01*]}}\n"
     )
-    _, out = said("check", file)
+    _, out = run_command("check", file)
     card = write_labels(parse_cohort(file), Layout(tmp_path / "mimic"), PRESETS["default"])
     assert [
         line.removeprefix("WARN ") for line in out.splitlines() if line.startswith("WARN ")
@@ -155,29 +155,31 @@ def test_the_check_says_every_warning_that_the_labels_card_says(said, tmp_path):
     }
 
 
-def test_without_tables_a_good_file_is_good_and_says_that_nothing_was_counted(said, tmp_path):
-    code, out = said("check", READMISSION)
+def test_check_without_tables_accepts_the_file_and_counts_nothing(run_command, tmp_path):
+    code, out = run_command("check", READMISSION)
     assert code == 0
     assert f"No tables of mimic in {tmp_path} yet: nothing is counted." in out
 
 
-def test_what_these_data_cannot_answer_is_told_as_a_fault_of_the_file(said, tmp_path):
-    people(tmp_path, 12)
+def test_check_reports_unanswerable_filters_as_faults_of_the_file(run_command, tmp_path):
+    write_patients(tmp_path, 12)
     file = tmp_path / "typed.yaml"
     file.write_text(
         READMISSION.read_text().replace("{any_encounter: {}, within", "{any_encounter: {type: IP}, within")
     )
-    code, out = said("check", file)
+    code, out = run_command("check", file)
     assert code == 1
     assert out.startswith(f"{file}:10: outcome.any_encounter.type: every encounter's type is empty")
 
 
 @pytest.mark.parametrize("source", [None, "meds", "pcornet"])
-def test_a_new_file_is_commented_and_good_as_it_stands_and_its_schema_is_found(said, source, tmp_path):
-    code, out = said("new", "my_cohort", "--folder", tmp_path, *(["--source", source] if source else []))
+def test_new_file_is_valid_and_points_to_the_schema(run_command, source, tmp_path):
+    code, out = run_command(
+        "new", "my_cohort", "--folder", tmp_path, *(["--source", source] if source else [])
+    )
     file = tmp_path / "my_cohort.yaml"
     assert (code, out.strip()) == (0, str(file))
-    code, out = said("check", file)
+    code, out = run_command("check", file)
     assert code == 0
     assert "WARN" not in out
     cohort = parse_cohort(file)
@@ -187,15 +189,15 @@ def test_a_new_file_is_commented_and_good_as_it_stands_and_its_schema_is_found(s
     assert (tmp_path / schema).exists()
 
 
-def test_a_file_called_otherwise_than_its_cohort_is_told(said, tmp_path):
+def test_check_warns_when_file_and_cohort_names_differ(run_command, tmp_path):
     file = tmp_path / "readmission.yaml"
     file.write_text(READMISSION.read_text())
-    code, out = said("check", file)
+    code, out = run_command("check", file)
     assert code == 0
     assert "WARN readmission.yaml: its assets are called mimic_readmission_…; rename it" in out
 
 
-def test_a_new_file_never_takes_the_place_of_another(said, capsys, tmp_path):
+def test_new_never_overwrites_a_file(run_command, capsys, tmp_path):
     (tmp_path / "mine.yaml").write_text("mine")
     assert main(["new", "mine", "--folder", str(tmp_path)]) == 2
     assert "is there already" in capsys.readouterr().err
@@ -209,17 +211,17 @@ def test_a_new_file_never_takes_the_place_of_another(said, capsys, tmp_path):
         ("mine", "none/such", "none/such: no such folder"),
     ],
 )
-def test_a_new_file_that_cannot_be_says_why(capsys, tmp_path, name, folder, message):
+def test_new_explains_why_a_file_cannot_be_written(capsys, tmp_path, name, folder, message):
     assert main(["new", name, "--folder", str(tmp_path / folder)]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_check_from_a_cold_start_takes_less_than_five_seconds_of_work(tmp_path):
+def test_check_from_a_cold_start_takes_under_five_cpu_seconds(tmp_path):
     """Processor time, which a busy machine does not stretch; a quiet one takes no longer."""
-    people(tmp_path, 400)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    write_patients(tmp_path, 400)
+    usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "pipelines.cohorts", "check", READMISSION, "--data", tmp_path]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert "no outcome by predict_at" in done.stdout
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "no outcome by predict_at" in process.stdout
+    assert usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime < 5

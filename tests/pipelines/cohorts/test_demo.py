@@ -72,10 +72,10 @@ def labels(layout, task, preset):
 
 @pytest.mark.parametrize("preset", ["default", "paper"])
 @pytest.mark.parametrize("task", BINARY)
-def test_the_binary_tasks_agree_with_sql_on_the_raw_tables(layout, raw, task, preset):
+def test_binary_tasks_agree_with_sql_on_the_raw_tables(layout, raw, task, preset):
     expected = dict(raw.execute(BINARY[task].format(paper=str(preset == "paper").lower())).fetchall())
-    found = labels(layout, task, preset)
-    assert dict(found.select("index_encounter", "label").iter_rows()) == expected
+    label_rows = labels(layout, task, preset)
+    assert dict(label_rows.select("index_encounter", "label").iter_rows()) == expected
 
 
 def test_every_stay_of_the_demo_has_a_chapter(layout, raw):
@@ -83,6 +83,6 @@ def test_every_stay_of_the_demo_has_a_chapter(layout, raw):
     assert labels(layout, "icd_chapter", "default").height == first
 
 
-def test_under_paper_four_categories_have_a_hundred_admissions_and_none_in_training_alone(layout):
+def test_demo_has_four_common_categories_under_paper_and_none_by_default(layout):
     assert labels(layout, "icd_category", "paper")["label"].explode().drop_nulls().n_unique() == 4
     assert labels(layout, "icd_category", "default")["label"].explode().drop_nulls().n_unique() == 0

@@ -32,21 +32,21 @@ KIND = {
 }
 
 
-def made_for(cohort: Cohort, seed: int = 0) -> tuple[list[Row], list[Row], list[Row]]:
+def make_patients(cohort: Cohort, seed: int = 0) -> tuple[list[Row], list[Row], list[Row]]:
     """Patients whose ages, encounters and codes are those the file speaks of, some of each and some of none."""
     random = Random(seed)
     years = cohort.index.age[0].months // 12 if cohort.index.age else 40
     subjects, encounters, events = list[Row](), list[Row](), list[Row]()
     for of in range(1, 151):
-        born = datetime(2016, 1, 1) + random.randrange(700) * DAY
-        split = "test" if 17 <= born.day <= 24 else random.choice(["train", "train", "train", "val"])
-        subjects.append(subject(of, split) | {"birth_date": born})
-        start = born if years < 3 else born + years * 366 * DAY
-        often = {name: random.choice([0.0, 0.05, 0.4]) for name in cohort.codes}
+        birth = datetime(2016, 1, 1) + random.randrange(700) * DAY
+        split = "test" if 17 <= birth.day <= 24 else random.choice(["train", "train", "train", "val"])
+        subjects.append(subject(of, split) | {"birth_date": birth})
+        start = birth if years < 3 else birth + years * 366 * DAY
+        rates = {name: random.choice([0.0, 0.05, 0.4]) for name in cohort.codes}
         visits = random.randint(2, 30)
         for place in range(visits):
             if years < 3 and place == visits - 1:
-                start = born + random.choice([3, 5]) * 366 * DAY  # some are seen when they are older
+                start = birth + random.choice([3, 5]) * 366 * DAY  # some are seen when they are older
             number, length = of * 100 + place, random.choice([HOUR, 2 * DAY, 4 * DAY, 9 * DAY])
             encounters.append(stay(number, start, start + length, died=random.random() < 0.1, of=of))
             encounters[-1] |= {
@@ -55,36 +55,36 @@ def made_for(cohort: Cohort, seed: int = 0) -> tuple[list[Row], list[Row], list[
             }
             events += [
                 row | {"time": start, "available_at": start + length}
-                for row in _codes(random, cohort, often, number, of)
+                for row in _codes(random, cohort, rates, number, of)
             ]
             start += length + random.choice([1, 20, 40, 100]) * DAY
     return subjects, encounters, events
 
 
-def _codes(random: Random, cohort: Cohort, often: dict[str, float], number: int, of: int) -> list[Row]:
+def _codes(random: Random, cohort: Cohort, rates: dict[str, float], number: int, of: int) -> list[Row]:
     """The stay's first diagnosis, and a code of each of the file's lists as often as the patient has one."""
     rows = [diagnosis(number, code := random.choice(["I10", "J189", "E039"]), code, vocab="icd10cm", of=of)]
     for name, code_list in cohort.codes.items():
         vocab, patterns = random.choice(list(code_list.patterns.items()))
         code = random.choice(patterns).removesuffix("*")
-        if random.random() < often[name]:
+        if random.random() < rates[name]:
             row = diagnosis(number, code, code, vocab="name" if vocab == "atc" else vocab, rank=2, of=of)
             rows.append(row | {"kind": KIND.get(vocab, "DX")})
     return rows
 
 
 @pytest.mark.docs
-def test_there_are_ten_examples_and_no_two_share_a_name():
+def test_ten_examples_have_distinct_names():
     assert len(EXAMPLES) == len({cohort.cohort for cohort in EXAMPLES}) == 10
 
 
 @pytest.mark.parametrize("cohort", EXAMPLES, ids=lambda cohort: cohort.cohort)
-def test_an_example_runs_and_its_outcome_comes_true_for_some_and_not_for_others(cohort, tmp_path):
+def test_example_runs_and_has_both_outcomes(cohort, tmp_path):
     runs_to_labels_of_both_kinds(cohort, tmp_path)
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_so_does_a_new_file_as_it_stands(source, tmp_path):
+def test_new_file_runs_and_has_both_outcomes(source, tmp_path):
     cohort = parse_cohort(write_template("mine", source, tmp_path))
     assert (cohort.cohort, cohort.source) == ("mine", source)
     runs_to_labels_of_both_kinds(cohort, tmp_path)
@@ -94,7 +94,7 @@ def runs_to_labels_of_both_kinds(cohort: Cohort, folder: Path) -> None:
     assert cohort.warnings() == []
     assert len(in_english(cohort)) >= 6
     layout = Layout(folder / cohort.source)
-    write(layout, *made_for(cohort))
+    write(layout, *make_patients(cohort))
     card = write_labels(cohort, layout, PRESETS["default"])
     counts = card.counts
     assert counts["rows"] >= 20
@@ -107,6 +107,6 @@ def runs_to_labels_of_both_kinds(cohort: Cohort, folder: Path) -> None:
 
 @pytest.mark.docs
 @pytest.mark.parametrize("path", PCORNET, ids=lambda path: path.stem)
-def test_the_three_paediatric_files_are_the_examples_of_the_page(path):
+def test_paediatric_files_equal_the_examples_of_the_page(path):
     (example,) = [cohort for cohort in EXAMPLES if cohort.cohort == path.stem]
     assert parse_cohort(path).sha256 == example.sha256

@@ -31,7 +31,7 @@ TASKS = ("mortality", "long_stay", "readmission", "icd_chapter", "icd_category")
 FILES = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")
 
 
-def people(count=12):
+def write_patients(count=12):
     """Each with a stay of nine days, dying in it if odd, and another a month later."""
     splits = ("train", "train", "val", "test")
     subjects = [subject(number, splits[number % 4]) for number in range(1, count + 1)]
@@ -49,7 +49,7 @@ def people(count=12):
 @pytest.fixture
 def layout(tmp_path):
     layout = Layout(tmp_path / "mimic")
-    write(layout, *people())
+    write(layout, *write_patients())
     return layout
 
 
@@ -63,7 +63,7 @@ def test_every_task_writes_its_three_files_and_its_card(layout, task):
     assert not broken_rules(layout, f"mimic_{task}")
 
 
-def test_the_labels_carry_their_task(layout):
+def test_labels_carry_the_task_in_their_metadata(layout):
     write_labels(mimic("mortality"), layout, RULES)
     metadata = pq.read_schema(layout.labels("mimic_mortality")).metadata
     assert metadata[b"contract"] == b"labels/1"
@@ -80,13 +80,13 @@ def test_the_labels_carry_their_task(layout):
     )
 
 
-def test_under_paper_the_task_cuts_on_time(layout):
+def test_task_cuts_on_time_under_paper(layout):
     write_labels(mimic("mortality"), layout, PRESETS["paper"])
     task = json.loads(pq.read_schema(layout.labels("mimic_mortality")).metadata[b"task"])
     assert task["features"]["clock"] == "time"
 
 
-def test_a_rerun_is_byte_identical(layout):
+def test_rerun_is_byte_identical(layout):
     first = []
     for _ in range(2):
         for task in TASKS:
@@ -95,13 +95,16 @@ def test_a_rerun_is_byte_identical(layout):
     assert first[0] == first[1]
 
 
-def test_the_order_of_the_tables_rows_means_nothing(layout, tmp_path):
-    other = Layout(tmp_path / "shuffled")
-    write(other, *(rows[::-1] for rows in people()))
+def test_labels_do_not_depend_on_the_order_of_rows(layout, tmp_path):
+    shuffled_layout = Layout(tmp_path / "shuffled")
+    write(shuffled_layout, *(rows[::-1] for rows in write_patients()))
     for task in TASKS:
-        for where in (layout, other):
-            write_labels(mimic(task), where, RULES)
-        assert layout.labels(f"mimic_{task}").read_bytes() == other.labels(f"mimic_{task}").read_bytes()
+        for each_layout in (layout, shuffled_layout):
+            write_labels(mimic(task), each_layout, RULES)
+        assert (
+            layout.labels(f"mimic_{task}").read_bytes()
+            == shuffled_layout.labels(f"mimic_{task}").read_bytes()
+        )
 
 
 CODED = (
@@ -111,24 +114,24 @@ CODED = (
 
 
 @pytest.mark.parametrize("task", [*TASKS, "icd_category with codes"])
-def test_buckets_of_any_size_give_the_same_bytes(tmp_path, task):
+def test_labels_are_byte_identical_for_any_bucket_size(tmp_path, task):
     name = task.removesuffix(" with codes")
     cohort = mimic(name, *(CODED if name != task else CODED[1:] if name == "icd_category" else ()))
-    written = []
+    contents = []
     for patients in (40, 5, 1):
         layout = Layout(tmp_path / str(patients))
-        write(layout, *people(), subjects_per_bucket=patients)
+        write(layout, *write_patients(), subjects_per_bucket=patients)
         card = write_labels(cohort, layout, RULES)
         lock = yaml.safe_load((layout.cohort(cohort.cohort) / "cohort.lock.yaml").read_text())
         assert lock.pop("data_sha256")["subjects"]  # of files that are cut otherwise
-        written.append(
+        contents.append(
             (lock, card, *((layout.cohort(cohort.cohort) / name).read_bytes() for name in FILES[:2]))
         )
-    assert written[0] == written[1] == written[2]
-    assert task != "icd_category" or written[0][0]["classes"] == ["E11", "I10"]
+    assert contents[0] == contents[1] == contents[2]
+    assert task != "icd_category" or contents[0][0]["classes"] == ["E11", "I10"]
 
 
-def test_no_events_are_read_that_a_cohort_does_not_name(tmp_path):
+def test_only_events_named_by_the_cohort_are_read(tmp_path):
     layout = Layout(tmp_path)
     kinds = {"MED": ("name", "metformin"), "LAB": ("itemid", "50912"), "PR": ("icd9pcs", "3961")}
     events = [
@@ -149,13 +152,13 @@ def test_no_events_are_read_that_a_cohort_does_not_name(tmp_path):
     assert read_by("{cvx: ['08']}") == ()
 
 
-def test_a_bucket_can_be_sent_to_another_machine(layout):
+def test_derive_bucket_can_be_pickled(layout):
     work = partial(derive_bucket, mimic("icd_category"), layout, RULES, ("DX",))
     part, codes = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(work))(0)))
     assert (part.rows.height, part.steps[0].index_rows, codes.height) == (24, 24, 0)
 
 
-def test_the_attrition_file_reads_back_as_the_steps(layout):
+def test_attrition_file_reads_back_as_the_steps(layout):
     write_labels(mimic("readmission"), layout, RULES)
     steps = read_attrition(layout.cohort("mimic_readmission") / "attrition.csv")
     assert [(row.step, row.index_rows, row.dropped) for row in steps] == [
@@ -167,7 +170,7 @@ def test_the_attrition_file_reads_back_as_the_steps(layout):
     ]
 
 
-def test_the_lock_says_what_was_run_on_what(layout):
+def test_lock_records_the_cohort_and_the_data(layout):
     cohort = mimic("icd_chapter")
     write_labels(cohort, layout, RULES)
     lock = yaml.safe_load((layout.cohort("mimic_icd_chapter") / "cohort.lock.yaml").read_text())
@@ -177,18 +180,18 @@ def test_the_lock_says_what_was_run_on_what(layout):
     assert len(lock["classes"]) == 22
 
 
-def test_the_lock_knows_when_the_data_change(layout):
+def test_lock_changes_with_the_data(layout):
     def data():
         write_labels(mimic("icd_chapter"), layout, RULES)
         lock = yaml.safe_load((layout.cohort("mimic_icd_chapter") / "cohort.lock.yaml").read_text())
         return lock["data_sha256"]
 
-    before = data()
-    write(layout, *people(13))
-    assert all(before[table] != after for table, after in data().items())
+    hashes_before = data()
+    write(layout, *write_patients(13))
+    assert all(hashes_before[table] != hash_after for table, hash_after in data().items())
 
 
-def test_the_lock_resolves_code_lists_and_an_unmatched_pattern_is_a_warning(layout):
+def test_lock_resolves_code_lists_and_unmatched_patterns_warn(layout):
     text = mimic("mortality").normalized() | {
         "codes": {"heart": {"icd9cm": ["401*", "4028"], "atc": ["B01*"]}},
         "index": {"encounter": {"with": "heart"}},
@@ -204,7 +207,7 @@ def test_the_lock_resolves_code_lists_and_an_unmatched_pattern_is_a_warning(layo
     ]
 
 
-def test_an_empty_cohort_still_writes_labels_and_says_it_is_not_trainable(layout):
+def test_empty_cohort_writes_labels_and_warns_not_trainable(layout):
     card = write_labels(mimic("readmission", ("index_alive", "{index_longer_than: 9 years}")), layout, RULES)
     labels = read_table(layout.labels("mimic_readmission"), labels_schema("bool"))
     assert len(labels) == 0
@@ -213,7 +216,7 @@ def test_an_empty_cohort_still_writes_labels_and_says_it_is_not_trainable(layout
     ]
 
 
-def test_labels_of_a_file_the_data_cannot_answer_are_empty_and_say_why(layout):
+def test_unanswerable_cohort_writes_empty_labels_with_the_reason(layout):
     cohort = mimic("readmission", ("{any_encounter: {}, within", "{any_encounter: {type: IP}, within"))
     with pytest.raises(CohortError) as caught:
         write_labels(cohort, layout, RULES)
@@ -225,7 +228,7 @@ def test_labels_of_a_file_the_data_cannot_answer_are_empty_and_say_why(layout):
     } == {0}
 
 
-def test_categories_too_rare_are_not_trainable(layout):
+def test_rare_categories_are_not_trainable(layout):
     card = write_labels(mimic("icd_category"), layout, RULES)
     assert card.warnings == ["not trainable: no category has 100 admissions"]
     labels = pl.from_arrow(read_table(layout.labels("mimic_icd_category"), labels_schema("list")))
@@ -233,7 +236,7 @@ def test_categories_too_rare_are_not_trainable(layout):
 
 
 @pytest.mark.parametrize(
-    ("preset", "features", "is_told"),
+    ("preset", "features", "is_warned"),
     [
         ("paper", "{until: predict_at}", True),
         ("paper", "{until: predict_at, drop_from_index: [DX]}", False),
@@ -241,13 +244,13 @@ def test_categories_too_rare_are_not_trainable(layout):
         ("default", "{until: predict_at}", False),  # diagnoses are available at discharge
     ],
 )
-def test_diagnoses_of_the_stay_seen_before_its_end_are_a_warning(layout, preset, features, is_told):
+def test_diagnoses_used_before_discharge_are_a_warning(layout, preset, features, is_warned):
     cohort = mimic("mortality", ("{until: predict_at, drop_from_index: [DX]}", features))
     warnings = write_labels(cohort, layout, PRESETS[preset]).warnings
-    assert any("add 'drop_from_index: [DX]'" in warning for warning in warnings) == is_told
+    assert any("add 'drop_from_index: [DX]'" in warning for warning in warnings) == is_warned
 
 
-def test_a_split_with_one_class_is_a_warning(tmp_path):
+def test_split_with_a_single_class_is_a_warning(tmp_path):
     layout = Layout(tmp_path)
     write(layout, [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + 9 * DAY)], [])
     assert write_labels(mimic("mortality"), layout, RULES).warnings == [
@@ -258,27 +261,27 @@ def test_a_split_with_one_class_is_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("patients", "followed", "said"),
+    ("patients", "num_followed", "share"),
     [
         *((5, 0, "all"), (20, 0, "all"), (30, 25, "about 50 % of the")),
         *((20, 3, "nearly all"), (5, 5, "< 11")),
     ],
 )
-def test_short_follow_up_is_said_without_a_small_count(tmp_path, patients, followed, said):
+def test_short_follow_up_warning_hides_small_counts(tmp_path, patients, num_followed, share):
     """Each patient's last stay is not followed at all; some have one before it that is."""
     layout = Layout(tmp_path)
     last = [stay(n, DAY_ZERO + 40 * DAY, DAY_ZERO + 41 * DAY, of=n) for n in range(1, patients + 1)]
-    before = [stay(100 + n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(1, followed + 1)]
-    write(layout, [subject(n) for n in range(1, patients + 1)], last + before, [])
+    first_stays = [stay(100 + n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(1, num_followed + 1)]
+    write(layout, [subject(n) for n in range(1, patients + 1)], last + first_stays, [])
     later = "admitted again later: {any_encounter: {}, after: index.end}"
-    until = ("within: 30 days", "until: index.end + 30 days")
-    card = write_labels(mimic("readmission", (later, "ended: {index_has: end}"), until), layout, RULES)
+    end_texts = ("within: 30 days", "until: index.end + 30 days")
+    card = write_labels(mimic("readmission", (later, "ended: {index_has: end}"), end_texts), layout, RULES)
     assert (
-        card.warnings[0] == f"{said} negative rows are followed to an earlier time than index.end + 30 days"
+        card.warnings[0] == f"{share} negative rows are followed to an earlier time than index.end + 30 days"
     )
 
 
-def test_a_filter_on_an_empty_column_is_refused_where_it_stands(layout):
+def test_filter_on_an_empty_column_is_refused_with_the_line(layout):
     cohort = mimic("readmission", ("{any_encounter: {}, within", "{any_encounter: {type: IP}, within"))
     with pytest.raises(CohortError) as caught:
         write_labels(cohort, layout, RULES)
@@ -288,9 +291,9 @@ def test_a_filter_on_an_empty_column_is_refused_where_it_stands(layout):
     )
 
 
-def test_all_that_the_data_cannot_answer_is_told_at_once(tmp_path):
+def test_all_unanswerable_parts_are_reported_together(tmp_path):
     layout = Layout(tmp_path)
-    subjects, encounters, events = people()
+    subjects, encounters, events = write_patients()
     write(layout, [row | {"birth_date": None} for row in subjects], encounters, events)
     changes = [
         ("encounter: {}, keep: every", "encounter: {type: IP}, age: [0 days, 18 years], keep: every"),
@@ -315,7 +318,7 @@ BY_BIRTH_DAY = ("{hash: [70, 15, 15]}", "{test_if_birth_day: [1, 8]}")
 ON_PCORNET = ("source: mimic", "source: pcornet")
 
 
-def test_a_split_by_birth_day_is_the_patients_own_or_refused_where_it_stands(layout, tmp_path):
+def test_birth_day_split_must_match_the_data_or_is_refused(layout, tmp_path):
     cohort = mimic("readmission", ON_PCORNET, BY_BIRTH_DAY)  # all are born on the first of July
     with pytest.raises(CohortError) as caught:
         write_labels(cohort, layout, RULES)
@@ -324,19 +327,19 @@ def test_a_split_by_birth_day_is_the_patients_own_or_refused_where_it_stands(lay
         "(< 11 of 12 patients with a date of birth are in another split); write 'hash: [70, 15, 15]'"
     )
     by_birth = Layout(tmp_path / "by_birth")
-    subjects, encounters, events = people()
+    subjects, encounters, events = write_patients()
     write(by_birth, [row | {"split": "train"} for row in subjects], encounters, events)
     with pytest.raises(
         CohortError, match=r":11: split: these children are tested on by their day of birth; write"
     ):
         write_labels(mimic("readmission", ON_PCORNET), by_birth, RULES)
-    tested = Layout(tmp_path / "all_tested")
-    subjects, encounters, events = people()
-    write(tested, [row | {"split": "test"} for row in subjects], encounters, events)
-    assert write_labels(cohort, tested, RULES).counts["rows_test"] == 6
+    all_test = Layout(tmp_path / "all_tested")
+    subjects, encounters, events = write_patients()
+    write(all_test, [row | {"split": "test"} for row in subjects], encounters, events)
+    assert write_labels(cohort, all_test, RULES).counts["rows_test"] == 6
 
 
-def test_where_the_source_says_when_its_data_end_everyone_is_followed_so_long(tmp_path):
+def test_follow_up_uses_the_end_of_data_of_the_source(tmp_path):
     layout = Layout(tmp_path)
     write(layout, [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + DAY)], [])
     later = "admitted again later: {any_encounter: {}, after: index.end}"
@@ -355,7 +358,7 @@ def _end_data(layout, moment):
     write_table(table, layout.encounters, ENCOUNTERS, made_by="test", metadata=metadata)
 
 
-def test_a_window_that_has_closed_by_the_prediction_is_a_warning(layout):
+def test_window_that_ends_before_the_prediction_is_a_warning(layout):
     later = ("any_encounter: {}, within: 30 days", "any_encounter: {}, until: birth + 50 years")
     card = write_labels(
         mimic("readmission", later), layout, RULES
@@ -368,7 +371,7 @@ def test_a_window_that_has_closed_by_the_prediction_is_a_warning(layout):
     )
 
 
-def test_a_window_until_a_time_the_data_do_not_reach_is_a_warning(tmp_path):
+def test_window_beyond_the_data_is_a_warning(tmp_path):
     layout = Layout(tmp_path)
     write(
         layout,
@@ -385,7 +388,7 @@ def test_a_window_until_a_time_the_data_do_not_reach_is_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("since", "expected"),
+    ("features_since", "expected"),
     [
         ("predict_at - 365 days", (365 * 86_400_000_000, 0, "predict_at")),
         ("predict_at - 2 years", (0, 24, "predict_at")),
@@ -393,15 +396,17 @@ def test_a_window_until_a_time_the_data_do_not_reach_is_a_warning(tmp_path):
         ("index.start + 6 hours", (-6 * 3_600_000_000, 0, "index.start")),
     ],
 )
-def test_the_labels_say_where_features_begin(layout, since, expected):
+def test_labels_record_where_features_begin(layout, features_since, expected):
     write_labels(
-        mimic("readmission", ("{until: predict_at}", f"{{until: predict_at, since: {since}}}")), layout, RULES
+        mimic("readmission", ("{until: predict_at}", f"{{until: predict_at, since: {features_since}}}")),
+        layout,
+        RULES,
     )
     features = read_task(layout.labels("mimic_readmission")).features
     assert (features.since_us, features.since_months, features.since_anchor) == expected
 
 
-def test_a_prediction_some_days_after_the_stay_is_one_where_the_file_says_so(layout):
+def test_prediction_can_lie_days_after_the_stay(layout):
     write_labels(
         mimic("readmission", ("predict_at: index.end", "predict_at: index.end + 2 days")), layout, RULES
     )
@@ -409,11 +414,11 @@ def test_a_prediction_some_days_after_the_stay_is_one_where_the_file_says_so(lay
     assert not broken_rules(layout, "mimic_readmission")
 
 
-def test_a_full_disk_leaves_the_earlier_files_as_they_were(layout, monkeypatch):
+def test_full_disk_keeps_the_earlier_files(layout, monkeypatch):
     cohort = mimic("mortality")
     write_labels(cohort, layout, RULES)
-    before = [(layout.cohort(cohort.cohort) / name).read_bytes() for name in FILES]
-    write(layout, *people(20))
+    bytes_before = [(layout.cohort(cohort.cohort) / name).read_bytes() for name in FILES]
+    write(layout, *write_patients(20))
 
     def full(*_args, **_keywords):
         raise OSError(28, "No space left on device")
@@ -421,7 +426,7 @@ def test_a_full_disk_leaves_the_earlier_files_as_they_were(layout, monkeypatch):
     monkeypatch.setattr("pathlib.Path.write_text", full)
     with pytest.raises(WriteError, match="No space left on device"):
         write_labels(cohort, layout, RULES)
-    assert [(layout.cohort(cohort.cohort) / name).read_bytes() for name in FILES] == before
+    assert [(layout.cohort(cohort.cohort) / name).read_bytes() for name in FILES] == bytes_before
     assert sorted(path.name for path in layout.cohort(cohort.cohort).parent.iterdir()) == [cohort.cohort]
 
 
@@ -443,14 +448,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_expectations_count_the_label_rows_a_plain_count_finds_broken(layout, fault):
+def test_expectations_agree_with_a_plain_count_of_bad_label_rows(layout, fault):
     write_labels(mimic("mortality"), layout, RULES)
     _rewrite(layout, FAULTS[fault])
-    failed = validate(labels(layout, "mimic_mortality")).failed("ERROR")
-    assert {outcome.rule.name: outcome.num_broken for outcome in failed} == broken_rules(
+    failures = validate(labels(layout, "mimic_mortality")).failed("ERROR")
+    assert {outcome.rule.name: outcome.num_broken for outcome in failures} == broken_rules(
         layout, "mimic_mortality"
     )
-    assert failed
+    assert failures
 
 
 def _rewrite(layout, change):
@@ -460,7 +465,7 @@ def _rewrite(layout, change):
     write_table(rows.to_arrow(), path, schema, made_by="test", metadata={"task": task})
 
 
-def test_who_never_comes_again_is_a_no_where_the_data_end_with_the_last_stay(tmp_path):
+def test_missing_return_counts_as_negative_when_data_end_with_the_stay(tmp_path):
     layout = Layout(tmp_path)
     write(
         layout,
@@ -473,16 +478,18 @@ def test_who_never_comes_again_is_a_no_where_the_data_end_with_the_last_stay(tmp
     assert not any("followed" in warning for warning in card.warnings)
 
 
-def test_a_choice_by_what_comes_after_the_prediction_is_a_warning_unless_it_is_meant(layout):
-    said = mimic("readmission").normalized()
-    assert not any("looks past" in one for one in parse_text(yaml.safe_dump(said), file="c.yaml").warnings())
-    del said["looks_ahead"]
-    card = write_labels(parse_text(yaml.safe_dump(said), file="c.yaml"), layout, RULES)
+def test_selection_on_the_future_warns_unless_declared(layout):
+    spec = mimic("readmission").normalized()
+    assert not any(
+        "looks past" in warning for warning in parse_text(yaml.safe_dump(spec), file="c.yaml").warnings()
+    )
+    del spec["looks_ahead"]
+    card = write_labels(parse_text(yaml.safe_dump(spec), file="c.yaml"), layout, RULES)
     assert card.warnings[0].startswith("'admitted again later' looks past the prediction")
 
 
 @pytest.mark.parametrize(
-    ("task", "change", "is_told"),
+    ("task", "change", "is_warned"),
     [
         ("readmission", ("{any_encounter: {}, after: index.end}", "{data_until: index.end + 30 days}"), True),
         (
@@ -500,10 +507,10 @@ def test_a_choice_by_what_comes_after_the_prediction_is_a_warning_unless_it_is_m
         ("mortality", ("keep: every", "keep: first"), False),
     ],
 )
-def test_what_looks_past_the_prediction(task, change, is_told):
+def test_look_aheads_are_listed(task, change, is_warned):
     warnings = (
         mimic(task, change, ("looks_ahead: admitted again later\n", ""))
         if task == "readmission"
         else mimic(task, change)
     )
-    assert any("looks past" in warning for warning in warnings.warnings()) == is_told
+    assert any("looks past" in warning for warning in warnings.warnings()) == is_warned

@@ -46,10 +46,10 @@ def labels_of(task, encounters, events=(), preset="default", **of_subject):
 # --- the plain derivation ---------------------------------------------------------------------------------------
 
 
-def chapter(code, mapped):
+def chapter(code, target):
     """Only the chapters of cohort_tables.CODES."""
     by_ten = {"I": "IX", "E": "IV", "T": "XIX"}
-    return by_ten[mapped[0]] if mapped else {"E": "XX", "V": "XXI"}[code[0]]
+    return by_ten[target[0]] if target else {"E": "XX", "V": "XXI"}[code[0]]
 
 
 def death_of(encounter):
@@ -65,8 +65,8 @@ def plain(task, subjects, encounters, events, preset):
         start, end, died = index["start"], index["end"], index["died"]
         if end is None:
             continue
-        own = [other for other in encounters if other["subject_id"] == index["subject_id"]]
-        coded = [row for row in events if row["encounter_id"] == index["encounter_id"]]
+        patient_stays = [stay_row for stay_row in encounters if stay_row["subject_id"] == index["subject_id"]]
+        stay_events = [row for row in events if row["encounter_id"] == index["encounter_id"]]
         outcome_time = None
         if task == "mortality":
             predict_at = start + DAY
@@ -82,24 +82,26 @@ def plain(task, subjects, encounters, events, preset):
             outcome_time = start + 7 * DAY if label else None
         elif task == "readmission":
             predict_at = end
-            later = sorted(other["start"] for other in own if other["start"] > end)
+            later = sorted(stay_row["start"] for stay_row in patient_stays if stay_row["start"] > end)
             if died or not later:
                 continue
             label = later[0] <= end + 30 * DAY
             outcome_time = later[0] if label else None
         elif task == "icd_chapter":
             predict_at = end
-            first = sorted((row["vocab"], row["code"], row["mapped"]) for row in coded if row["rank"] == 1)
+            first = sorted(
+                (row["vocab"], row["code"], row["mapped"]) for row in stay_events if row["rank"] == 1
+            )
             if not first:
                 continue
             label = chapter(*first[0][1:])
         else:
             predict_at = end
-            label = sorted({row["mapped"][:3] for row in coded if row["mapped"]})
+            label = sorted({row["mapped"][:3] for row in stay_events if row["mapped"]})
         if not paper and outcome_time is not None and outcome_time <= predict_at:
             continue
-        ends = [other["end"] for other in own if other["end"]]
-        deaths = [death for other in own if (death := death_of(other))]
+        ends = [stay_row["end"] for stay_row in patient_stays if stay_row["end"]]
+        deaths = [death for stay_row in patient_stays if (death := death_of(stay_row))]
         dead = person[index["subject_id"]]["death_date"]
         death = max(deaths) if deaths else dead + DAY if dead else None
         follow_up = max(timedelta(0), min(filter(None, [max(ends), death])) - predict_at) / DAY
@@ -107,8 +109,10 @@ def plain(task, subjects, encounters, events, preset):
         key = (index["subject_id"], index["encounter_id"])
         rows.append((*key, start, predict_at, label, outcome_time, follow_up, split))
     if task == "icd_category":
-        counted = [row for row in rows if paper or row[-1] == "train"]
-        common = {name for name, count in Counter(n for row in counted for n in row[4]).items() if count >= 2}
+        fit_rows = [row for row in rows if paper or row[-1] == "train"]
+        common = {
+            name for name, count in Counter(n for row in fit_rows for n in row[4]).items() if count >= 2
+        }
         rows = [(*row[:4], [name for name in row[4] if name in common], *row[5:]) for row in rows]
     return sorted(rows, key=lambda row: (row[0], row[2], row[1]))
 
@@ -118,57 +122,57 @@ def plain(task, subjects, encounters, events, preset):
 @given(data=patients())
 @settings(max_examples=30, deadline=None)
 def test_labels_agree_with_a_plain_derivation(task, preset, data):
-    found = derived(task, *data, preset)
-    assert found.rows.rows() == plain(task, *data, preset)
-    assert found.rows.columns == list(COLUMNS)
+    result = derived(task, *data, preset)
+    assert result.rows.rows() == plain(task, *data, preset)
+    assert result.rows.columns == list(COLUMNS)
 
 
 @pytest.mark.parametrize("task", ["mortality", "long_stay", "readmission", "icd_chapter"])
 @given(data=patients())
 @settings(max_examples=15, deadline=None)
-def test_a_patient_alone_gives_the_labels_it_gives_among_others(task, data):
+def test_labels_of_a_patient_do_not_depend_on_other_patients(task, data):
     subjects, encounters, events = data
-    together = derived(task, *data).rows
-    alone = [together.clear()]
+    all_rows = derived(task, *data).rows
+    alone = [all_rows.clear()]
     for person in subjects:
         number = person["subject_id"]
         mine = [[row for row in rows if row["subject_id"] == number] for rows in (encounters, events)]
         alone.append(derived(task, [person], *mine).rows)
-    assert pl.concat(alone).equals(together)
+    assert pl.concat(alone).equals(all_rows)
 
 
 @pytest.mark.parametrize("task", TASKS)
 @given(data=patients())
 @settings(max_examples=15, deadline=None)
 def test_attrition_accounts_for_every_encounter(task, data):
-    found = derived(task, *data)
-    assert found.steps[0].index_rows == len(data[1])
-    assert found.steps[-1].index_rows == found.rows.height
-    assert found.steps[-1].patients == found.rows["subject_id"].n_unique()
-    for before, after in zip(found.steps, found.steps[1:], strict=False):
-        assert before.index_rows == after.index_rows + after.dropped
-        assert before.patients >= after.patients
+    result = derived(task, *data)
+    assert result.steps[0].index_rows == len(data[1])
+    assert result.steps[-1].index_rows == result.rows.height
+    assert result.steps[-1].patients == result.rows["subject_id"].n_unique()
+    for step, next_step in zip(result.steps, result.steps[1:], strict=False):
+        assert step.index_rows == next_step.index_rows + next_step.dropped
+        assert step.patients >= next_step.patients
 
 
 # --- boundaries -------------------------------------------------------------------------------------------------
 
 
-def test_an_admission_exactly_thirty_days_after_discharge_is_a_readmission():
+def test_admission_exactly_30_days_after_discharge_is_a_readmission():
     first = stay(1, DAY_ZERO, DAY_ZERO + DAY)
     assert labels_of("readmission", [first, stay(2, DAY_ZERO + 31 * DAY, None)]) == {1: True}
 
 
-def test_an_admission_a_microsecond_past_thirty_days_is_none():
+def test_admission_a_microsecond_past_30_days_is_no_readmission():
     first = stay(1, DAY_ZERO, DAY_ZERO + DAY)
     assert labels_of("readmission", [first, stay(2, DAY_ZERO + 31 * DAY + MICROSECOND, None)]) == {1: False}
 
 
-def test_an_admission_at_the_very_discharge_is_no_later_admission():
+def test_admission_at_the_moment_of_discharge_is_no_readmission():
     first = stay(1, DAY_ZERO, DAY_ZERO + DAY)
     assert labels_of("readmission", [first, stay(2, DAY_ZERO + DAY, None)]) == {}
 
 
-def test_an_open_stay_is_never_an_index_but_is_a_readmission():
+def test_open_stay_is_a_readmission_but_never_an_index():
     encounters = [stay(1, DAY_ZERO, DAY_ZERO + DAY), stay(2, DAY_ZERO + 3 * DAY, None)]
     assert labels_of("readmission", encounters) == {1: True}
     steps = derived("readmission", [subject(1)], encounters, []).steps
@@ -178,13 +182,13 @@ def test_an_open_stay_is_never_an_index_but_is_a_readmission():
     ]
 
 
-def test_a_death_in_the_stay_is_no_index_for_readmission():
+def test_stay_ending_in_death_is_no_index_for_readmission():
     encounters = [stay(1, DAY_ZERO, DAY_ZERO + DAY, died=True), stay(2, DAY_ZERO + 3 * DAY, None)]
     assert labels_of("readmission", encounters) == {}
 
 
 @pytest.mark.parametrize(("length", "expected"), [(DAY, {}), (DAY + MICROSECOND, {1: True})])
-def test_a_stay_of_exactly_a_day_has_no_prediction_a_day_in(length, expected):
+def test_stay_of_exactly_24_hours_has_no_prediction_at_24_hours(length, expected):
     assert labels_of("mortality", [stay(1, DAY_ZERO, DAY_ZERO + length, died=True)]) == expected
 
 
@@ -192,47 +196,49 @@ def test_a_stay_of_exactly_a_day_has_no_prediction_a_day_in(length, expected):
     ("died_after", "expected"),
     [(20 * HOUR, {}), (DAY, {}), (DAY + MICROSECOND, {1: True}), (None, {1: True}), (30 * HOUR, {1: True})],
 )
-def test_a_patient_dead_by_the_prediction_is_no_index_though_discharged_later(died_after, expected):
+def test_patient_dead_by_the_prediction_is_no_index(died_after, expected):
     death = None if died_after is None else DAY_ZERO + died_after
     index = stay(1, DAY_ZERO, DAY_ZERO + 28 * HOUR, died=True, death_time=death)
     assert labels_of("mortality", [index]) == expected
 
 
-def test_a_patient_dead_by_the_prediction_stays_under_paper_and_is_noted():
+def test_patient_dead_by_the_prediction_is_kept_and_counted_under_paper():
     index = stay(1, DAY_ZERO, DAY_ZERO + 28 * HOUR, died=True, death_time=DAY_ZERO + 20 * HOUR)
-    found = derived("mortality", [subject(1)], [index], [], "paper")
-    assert found.rows.select("label", "follow_up_days").rows() == [(True, 0.0)]
-    assert found.lenient_counts == {"in hospital at 24 hours": 0, "no outcome by predict_at": 1}
+    result = derived("mortality", [subject(1)], [index], [], "paper")
+    assert result.rows.select("label", "follow_up_days").rows() == [(True, 0.0)]
+    assert result.lenient_counts == {"in hospital at 24 hours": 0, "no outcome by predict_at": 1}
 
 
-@pytest.mark.parametrize(("died_after", "timed"), [(2 * DAY, 2 * DAY), (9 * DAY, 3 * DAY), (None, 3 * DAY)])
-def test_a_death_is_timed_by_its_record_and_at_the_latest_at_the_stays_end(died_after, timed):
+@pytest.mark.parametrize(
+    ("died_after", "expected"), [(2 * DAY, 2 * DAY), (9 * DAY, 3 * DAY), (None, 3 * DAY)]
+)
+def test_death_time_is_the_record_but_at_most_the_end_of_the_stay(died_after, expected):
     death = None if died_after is None else DAY_ZERO + died_after
     index = stay(1, DAY_ZERO, DAY_ZERO + 3 * DAY, died=True, death_time=death)
     rows = derived("mortality", [subject(1)], [index], []).rows
-    assert rows["outcome_time"].to_list() == [DAY_ZERO + timed]
-    assert rows["follow_up_days"].to_list() == [timed / DAY - 1]
+    assert rows["outcome_time"].to_list() == [DAY_ZERO + expected]
+    assert rows["follow_up_days"].to_list() == [expected / DAY - 1]
 
 
-def test_a_time_of_death_in_a_stay_left_alive_is_no_death():
+def test_death_time_in_a_survived_stay_is_ignored():
     index = stay(1, DAY_ZERO, DAY_ZERO + 3 * DAY, death_time=DAY_ZERO + 2 * DAY)
     rows = derived("mortality", [subject(1)], [index], []).rows
     assert rows.select("label", "outcome_time", "follow_up_days").rows() == [(False, None, 2.0)]
 
 
-def test_a_death_at_the_prediction_stays_under_paper_and_is_noted():
-    found = derived("mortality", [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + DAY, died=True)], [], "paper")
-    assert found.rows["label"].to_list() == [True]
-    assert [step.dropped for step in found.steps] == [0, 0, 0, 0]
-    assert found.lenient_counts == {"in hospital at 24 hours": 1, "no outcome by predict_at": 1}
+def test_death_at_the_prediction_is_kept_and_counted_under_paper():
+    result = derived("mortality", [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + DAY, died=True)], [], "paper")
+    assert result.rows["label"].to_list() == [True]
+    assert [step.dropped for step in result.steps] == [0, 0, 0, 0]
+    assert result.lenient_counts == {"in hospital at 24 hours": 1, "no outcome by predict_at": 1}
 
 
 @pytest.mark.parametrize(("length", "label"), [(7 * DAY, False), (7 * DAY + MICROSECOND, True)])
-def test_a_stay_of_exactly_seven_days_is_not_longer_than_seven_days(length, label):
+def test_stay_of_exactly_7_days_is_not_longer_than_7_days(length, label):
     assert labels_of("long_stay", [stay(1, DAY_ZERO, DAY_ZERO + length)]) == {1: label}
 
 
-def test_the_time_of_a_long_stay_is_its_seventh_day():
+def test_long_stay_outcome_time_is_the_seventh_day():
     rows = derived("long_stay", [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + 9 * DAY)], []).rows
     assert rows["outcome_time"].to_list() == [DAY_ZERO + 7 * DAY]
 
@@ -244,7 +250,7 @@ def test_follow_up_ends_with_the_day_of_death():
 
 
 @pytest.mark.parametrize(
-    ("code", "mapped", "vocab", "expected"),
+    ("code", "target", "vocab", "expected"),
     [
         ("I10", "I10", "icd10cm", "IX"),
         ("4019", "I10", "icd9cm", "IX"),
@@ -264,29 +270,29 @@ def test_follow_up_ends_with_the_day_of_death():
         ("V5861", None, "icd9cm", "XXI"),
     ],
 )
-def test_the_chapter_is_of_the_mapped_code_else_of_the_icd9_range(code, mapped, vocab, expected):
+def test_chapter_comes_from_the_mapped_code_or_the_icd9_range(code, target, vocab, expected):
     encounters = [stay(1, DAY_ZERO, DAY_ZERO + DAY)]
-    events = [diagnosis(1, code, mapped, vocab=vocab)]
+    events = [diagnosis(1, code, target, vocab=vocab)]
     assert labels_of("icd_chapter", encounters, events) == {1: expected}
 
 
-def test_a_first_diagnosis_of_no_chapter_is_dropped_in_a_row_of_its_own():
+def test_first_diagnosis_without_a_chapter_has_an_attrition_row():
     encounters = [stay(1, DAY_ZERO, DAY_ZERO + DAY), stay(2, DAY_ZERO, DAY_ZERO + DAY)]
     events = [diagnosis(1, "000", None), diagnosis(2, "I10", None, vocab="icd10cm")]
-    found = derived("icd_chapter", [subject(1)], encounters, events)
-    assert found.rows.is_empty()
-    assert (found.steps[-1].step, found.steps[-1].dropped) == ("its diagnosis has a class", 2)
-    assert (found.classes[0], len(found.classes)) == ("I", 22)
+    result = derived("icd_chapter", [subject(1)], encounters, events)
+    assert result.rows.is_empty()
+    assert (result.steps[-1].step, result.steps[-1].dropped) == ("its diagnosis has a class", 2)
+    assert (result.classes[0], len(result.classes)) == ("I", 22)
 
 
-def test_a_stay_without_a_common_category_keeps_an_empty_list():
+def test_stay_without_a_common_category_keeps_an_empty_list():
     encounters = [stay(number, DAY_ZERO + number * HOUR, DAY_ZERO + 5 * DAY) for number in (1, 2, 3)]
     events = [diagnosis(1, "4019", "I10"), diagnosis(2, "4010", "I10", rank=3), diagnosis(3, "486", "J189")]
     events += [diagnosis(1, "4011", "I10", rank=2)]
     assert labels_of("icd_category", encounters, events) == {1: ["I10"], 2: ["I10"], 3: []}
 
 
-def test_categories_are_counted_in_the_training_split_and_under_paper_in_all():
+def test_categories_are_counted_in_training_or_under_paper_in_all_splits():
     encounters = [stay(number, DAY_ZERO + number * HOUR, DAY_ZERO + 5 * DAY) for number in (1, 2)]
     events = [diagnosis(1, "4019", "I10"), diagnosis(2, "4019", "I10")]
     assert labels_of("icd_category", encounters, events, split="test") == {1: [], 2: []}

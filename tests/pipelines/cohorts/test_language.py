@@ -50,33 +50,35 @@ WINDOW = [(T, False), (T + MICROSECOND, True), (T + 30 * DAY, True), (T + 30 * D
 
 
 @pytest.mark.parametrize(("at", "expected"), WINDOW)
-def test_an_event_counts_after_the_prediction_and_until_the_windows_very_end(at, expected):
+def test_window_is_open_at_the_prediction_and_closed_at_the_end(at, expected):
     assert labels({"outcome": {"any_event": "heart", "within": "30 days"}}, events=[seen(at)])[1] is expected
 
 
 @pytest.mark.parametrize(("at", "expected"), WINDOW)
-def test_until_closes_the_window_at_its_time(at, expected):
+def test_until_is_inclusive(at, expected):
     outcome = {"any_event": "heart", "until": "index.end + 30 days"}
     assert labels({"outcome": outcome}, events=[seen(at)])[1] is expected
 
 
 @pytest.mark.parametrize(("at", "expected"), [(T, True), (T + MICROSECOND, False)])
-def test_before_is_closed_at_its_time(at, expected):
+def test_before_is_inclusive(at, expected):
     assert fulfils({"event": "heart", "before": "predict_at"}, events=[seen(at)]) is expected
     assert fulfils({"no_event": "heart", "before": "predict_at"}, events=[seen(at)]) is not expected
 
 
 @pytest.mark.parametrize(("at", "expected"), [(T, False), (T + MICROSECOND, True)])
-def test_after_is_open_at_its_time(at, expected):
+def test_after_is_exclusive(at, expected):
     assert fulfils({"event": "heart", "after": "index.end"}, events=[seen(at)]) is expected
 
 
-def test_another_patients_event_counts_for_nothing():
-    other = seen(T + DAY) | {"subject_id": 2}
-    assert labels({"outcome": {"any_event": "heart", "within": "30 days"}}, events=[other])[1] is False
+def test_events_of_other_patients_do_not_count():
+    foreign_event = seen(T + DAY) | {"subject_id": 2}
+    assert (
+        labels({"outcome": {"any_event": "heart", "within": "30 days"}}, events=[foreign_event])[1] is False
+    )
 
 
-def test_the_index_is_no_encounter_before_or_after_itself():
+def test_index_encounter_does_not_count_as_another_encounter():
     assert not fulfils({"any_encounter": {}, "after": "index.start - 1 day", "before": "index.end"})
     earlier = stay(2, DAY_ZERO - DAY, DAY_ZERO - HOUR)
     assert fulfils({"any_encounter": {}, "before": "index.start"}, [INDEX, earlier, LAST])
@@ -93,44 +95,44 @@ def test_months_are_calendar_months():
 @pytest.mark.parametrize(
     ("condition", "expected"), [("index.end + 900 days", True), ("index.end + 901 days", False)]
 )
-def test_data_until_is_closed_at_the_last_discharge(condition, expected):
+def test_data_until_includes_the_last_discharge(condition, expected):
     assert fulfils({"data_until": condition}) is expected
 
 
-def test_index_without_looks_at_the_stays_own_events_alone():
+def test_index_without_looks_only_at_events_of_the_stay():
     assert not fulfils({"index_without": "heart"}, events=[seen(DAY_ZERO, of_stay=1)])
     assert fulfils({"index_without": "heart"}, events=[seen(DAY_ZERO, of_stay=99), seen(DAY_ZERO)])
 
 
-def test_an_index_filter_takes_the_stays_with_an_event_of_the_list():
+def test_index_filter_keeps_stays_with_an_event_of_the_list():
     index = {"index": {"encounter": {"with": "heart"}}}
     assert list(labels(index, events=[seen(DAY_ZERO, of_stay=1), seen(DAY_ZERO, "25000", of_stay=99)])) == [1]
 
 
-@pytest.mark.parametrize(("age", "kept"), [("50 years", True), ("51 years", False)])
-def test_age_is_closed_at_its_first_bound(age, kept):
+@pytest.mark.parametrize(("age", "is_kept"), [("50 years", True), ("51 years", False)])
+def test_age_includes_the_lower_bound(age, is_kept):
     birthday = stay(1, datetime(2150, 7, 1), datetime(2150, 7, 2))
-    assert bool(labels({"index": {"encounter": {}, "age": [age, "90 years"]}}, [birthday])) is kept
+    assert bool(labels({"index": {"encounter": {}, "age": [age, "90 years"]}}, [birthday])) is is_kept
 
 
-@pytest.mark.parametrize(("age", "kept"), [("50 years", False), ("51 years", True)])
-def test_age_is_open_at_its_second_bound(age, kept):
+@pytest.mark.parametrize(("age", "is_kept"), [("50 years", False), ("51 years", True)])
+def test_age_excludes_the_upper_bound(age, is_kept):
     birthday = stay(1, datetime(2150, 7, 1), datetime(2150, 7, 2))
-    assert bool(labels({"index": {"encounter": {}, "age": ["0 days", age]}}, [birthday])) is kept
+    assert bool(labels({"index": {"encounter": {}, "age": ["0 days", age]}}, [birthday])) is is_kept
 
 
-def test_the_first_is_kept_of_those_that_pass_what_stands_before():
+def test_keep_first_applies_after_the_earlier_steps():
     encounters = [stay(1, DAY_ZERO, None), stay(2, DAY_ZERO + DAY, DAY_ZERO + 2 * DAY), LAST]
     assert list(labels({"index": {"encounter": {}, "keep": "first"}}, encounters)) == [2]
 
 
-def test_the_nearest_to_an_age_is_kept_and_the_earlier_of_two_as_near():
+def test_keep_nearest_breaks_ties_by_the_earlier_encounter():
     birthday = datetime(2150, 7, 1)
     encounters = [stay(day + 10, birthday + day * DAY, birthday + (day + 1) * DAY) for day in (-3, -2, 2, 5)]
     assert list(labels({"index": {"encounter": {}, "keep": "nearest 50 years"}}, encounters)) == [8]
 
 
-def test_encounters_on_one_day_count_once_where_days_must_differ():
+def test_encounters_on_the_same_day_count_once_with_distinct_days():
     later = [stay(number, T + DAY + number * HOUR, T + 2 * DAY) for number in (2, 3)]
     events = [seen(T, of_stay=number) for number in (2, 3)]
     two = {"encounters_with": "heart", "at_least": 2, "within": "30 days"}
@@ -144,7 +146,7 @@ def test_encounters_on_one_day_count_once_where_days_must_differ():
     distinct=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
-def test_the_outcome_comes_true_with_the_last_encounter_needed(starts, at_least, distinct):
+def test_outcome_time_is_the_last_encounter_needed(starts, at_least, distinct):
     encounters = [stay(number, T + hours * HOUR, None) for number, hours in enumerate(starts, 2)]
     events = [seen(T, of_stay=number) for number, _ in enumerate(starts, 2)]
     outcome = {
@@ -154,18 +156,16 @@ def test_the_outcome_comes_true_with_the_last_encounter_needed(starts, at_least,
         "within": "30 days",
     }
     cohort = parse_text(yaml.safe_dump(BASE | {"outcome": outcome}), file="c.yaml")
-    found = derive(
+    derived_labels = derive(
         cohort, tables([subject(1)], [INDEX, *encounters], events, cohort), PRESETS["default"]
     ).rows
 
-    counted = sorted(T + hours * HOUR for hours in starts if 0 < hours <= 720)
+    times = sorted(T + hours * HOUR for hours in starts if 0 < hours <= 720)
     if distinct:
-        counted = [
-            at for place, at in enumerate(counted) if at.date() not in {c.date() for c in counted[:place]}
-        ]
-    expected = counted[at_least - 1] if len(counted) >= at_least else None
-    assert found["outcome_time"].to_list() == [expected]
-    assert found["label"].to_list() == [expected is not None]
+        times = [at for place, at in enumerate(times) if at.date() not in {c.date() for c in times[:place]}]
+    expected = times[at_least - 1] if len(times) >= at_least else None
+    assert derived_labels["outcome_time"].to_list() == [expected]
+    assert derived_labels["label"].to_list() == [expected is not None]
 
 
 # --- episodes -----------------------------------------------------------------------------------------------------
@@ -178,17 +178,17 @@ EPISODES = {
 MAY = datetime(2150, 5, 1, 9)
 
 
-def came_true(*days, outcome=EPISODES, within="3 years", coded=True):
+def came_true(*days, outcome=EPISODES, length="3 years", has_code=True):
     """Return on which day after 1 May an index visit of that day and visits on these days make the outcome true."""
     visits = [stay(2 + place, MAY + day * DAY, None) for place, day in enumerate(days)]
     index = stay(1, MAY, MAY + HOUR)
-    events = [seen(MAY, of_stay=row["encounter_id"]) for row in ([index] if coded else []) + visits]
-    spec = BASE | {"outcome": {**outcome, "within": within}, "require": [{"one": {"index_without": "sugar"}}]}
+    events = [seen(MAY, of_stay=row["encounter_id"]) for row in ([index] if has_code else []) + visits]
+    spec = BASE | {"outcome": {**outcome, "within": length}, "require": [{"one": {"index_without": "sugar"}}]}
     cohort = parse_text(yaml.safe_dump(spec, sort_keys=False), file="c.yaml")
-    found = derive(
+    derived_labels = derive(
         cohort, tables([subject(1)], [index, *visits, LAST], events, cohort), PRESETS["default"]
     ).rows.filter(index_encounter=1)
-    ((outcome_time,),) = found.select("outcome_time").rows()
+    ((outcome_time,),) = derived_labels.select("outcome_time").rows()
     return None if outcome_time is None else (outcome_time - MAY) / DAY
 
 
@@ -209,34 +209,34 @@ def came_true(*days, outcome=EPISODES, within="3 years", coded=True):
         ((200, 220, 240), 240),  # three in six months need not begin with the index
     ],
 )
-def test_recurrence_is_three_episodes_in_six_months_or_four_in_twelve_the_index_first(days, expected):
+def test_recurrence_needs_3_episodes_in_6_months_or_4_in_12(days, expected):
     assert came_true(*days) == expected
 
 
-def test_an_index_without_the_code_is_no_episode():
-    assert came_true(15, 30, coded=False) is None
-    assert came_true(15, 30, 45, coded=False) == 45
+def test_index_without_the_code_is_no_episode():
+    assert came_true(15, 30, has_code=False) is None
+    assert came_true(15, 30, 45, has_code=False) == 45
 
 
-def test_a_visit_before_the_index_is_no_episode_and_part_of_none():
+def test_visit_before_the_index_belongs_to_no_episode():
     assert came_true(-5, -30, 15, 30) == 30
     assert came_true(-5, -30, 15) is None
 
 
-def test_an_episode_after_the_window_counts_for_nothing():
-    assert came_true(15, 30, within="29 days") is None
-    assert came_true(15, 30, within="30 days") == 30
+def test_episode_after_the_window_does_not_count():
+    assert came_true(15, 30, length="29 days") is None
+    assert came_true(15, 30, length="30 days") == 30
 
 
 def test_months_between_episodes_are_calendar_months():
     august = {**EPISODES, "at_least": "2 in 6 months"}
     days = (datetime(2151, 2, 28, 9) - datetime(2150, 8, 31, 9)) / DAY
     shift = (datetime(2150, 8, 31, 9) - MAY) / DAY
-    assert came_true(shift, shift + days, outcome=august, coded=False) == shift + days
-    assert came_true(shift, shift + days + 1, outcome=august, coded=False) is None
+    assert came_true(shift, shift + days, outcome=august, has_code=False) == shift + days
+    assert came_true(shift, shift + days + 1, outcome=august, has_code=False) is None
 
 
-def test_a_patient_with_all_episodes_by_the_prediction_is_no_index():
+def test_patient_with_all_episodes_by_the_prediction_is_no_index():
     visits = [stay(2 + place, MAY + day * DAY, None) for place, day in enumerate((20, 40))]
     index = stay(1, MAY, MAY + 50 * DAY)
     events = [seen(MAY, of_stay=number) for number in (1, 2, 3)]

@@ -31,9 +31,11 @@ def outcome_of(name, *visits):
         row = diagnosis(number, code, code, vocab="cpt" if code.isdigit() else "icd10cm")
         events.append(row | {"time": on(day), "available_at": visit["end"]})
     child = subject(1) | {"birth_date": BORN}
-    given = tables([child], encounters, events, cohort)
-    given = type(given)(given.subjects, given.encounters, given.events, given.codes, END)
-    rows = derive(cohort, given, PRESETS["default"]).rows
+    cohort_tables = tables([child], encounters, events, cohort)
+    cohort_tables = type(cohort_tables)(
+        cohort_tables.subjects, cohort_tables.encounters, cohort_tables.events, cohort_tables.codes, END
+    )
+    rows = derive(cohort, cohort_tables, PRESETS["default"]).rows
     return {
         index: came and came.date().isoformat()
         for index, came in rows.select("index_encounter", "outcome_time").rows()

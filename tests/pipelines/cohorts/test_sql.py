@@ -36,43 +36,43 @@ def both(seed, preset, make=spec):
     random = Random(seed)
     tables = world(random)
     cohort, rules = made_up(random, make), PRESETS[preset]
-    found = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), rules)
-    return cohort, tables, found, CohortSql(cohort.normalized(), *tables, rules.clock)
+    labels = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), rules)
+    return cohort, tables, labels, CohortSql(cohort.normalized(), *tables, rules.clock)
 
 
 def assert_agreement(seed, preset, make=spec):
-    _, _, found, sql = both(seed, preset, make)
-    steps = [(step.step, step.index_rows, step.patients, step.dropped) for step in found.steps]
+    _, _, labels, sql = both(seed, preset, make)
+    steps = [(step.step, step.index_rows, step.patients, step.dropped) for step in labels.steps]
     assert steps == sql.attrition
-    assert found.rows.rows() == sql.labels
+    assert labels.rows.rows() == sql.labels
 
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS)
 @settings(max_examples=25, deadline=None)
-def test_labels_and_attrition_of_any_cohort_agree_with_sql(preset, seed):
+def test_labels_and_attrition_of_random_cohorts_agree_with_sql(preset, seed):
     assert_agreement(seed, preset)
 
 
 @given(seed=SEEDS)
 @settings(max_examples=15, deadline=None)
-def test_episodes_of_many_visits_on_each_others_bounds_agree_with_sql(seed):
+def test_episodes_of_many_close_visits_agree_with_sql(seed):
     assert_agreement(seed, "default", episodes_spec)
 
 
 @pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.long)])
 @given(seed=SEEDS, patients=st.integers(1, 6))
 @settings(max_examples=10, deadline=None)
-def test_patients_in_buckets_of_any_size_add_up_to_all_of_them(preset, seed, patients):
+def test_parts_of_any_bucket_size_add_up_to_the_whole_cohort(preset, seed, patients):
     cohort, tables, whole, _ = both(seed, preset)
     ids = pl.col("subject_id")
     buckets = [
         Tables(*(table.lazy().filter(ids > first, ids <= first + patients) for table in tables), cohort.codes)
         for first in range(0, 10, patients)
     ]
-    found = add_up(cohort, [derive_part(cohort, bucket, PRESETS[preset]) for bucket in buckets])
-    assert found.rows.equals(whole.rows)
-    assert replace(whole, rows=ANY) == found
+    labels = add_up(cohort, [derive_part(cohort, bucket, PRESETS[preset]) for bucket in buckets])
+    assert labels.rows.equals(whole.rows)
+    assert replace(whole, rows=ANY) == labels
 
 
 @pytest.mark.long
@@ -83,15 +83,15 @@ def test_labels_and_attrition_of_very_many_cohorts_agree_with_sql(preset, seed):
     assert_agreement(seed, preset)
 
 
-def test_the_cohorts_and_patients_made_up_exercise_every_outcome_both_ways():
+def test_random_cohorts_exercise_every_outcome_both_ways():
     """Were the worlds empty, or no outcome ever true, agreement would mean nothing."""
-    seen = set()
+    outcomes = set()
     for seed in range(80):
         random = Random(seed)
         tables, cohort = world(random), made_up(random)
-        found = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), PRESETS["default"])
-        seen |= {(type(cohort.outcome).__name__, bool(label)) for label in found.rows["label"].to_list()}
-    timed = (
+        labels = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), PRESETS["default"])
+        outcomes |= {(type(cohort.outcome).__name__, bool(label)) for label in labels.rows["label"].to_list()}
+    outcome_names = (
         "IndexDied",
         "IndexLongerThan",
         "AnyEncounter",
@@ -100,25 +100,27 @@ def test_the_cohorts_and_patients_made_up_exercise_every_outcome_both_ways():
         "EpisodesOf",
         "LabelsOf",
     )
-    assert seen >= {(name, label) for name in timed for label in (False, True)} | {("ClassOf", True)}
+    assert outcomes >= {(name, label) for name in outcome_names for label in (False, True)} | {
+        ("ClassOf", True)
+    }
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @given(seed=SEEDS)
 @settings(max_examples=12, deadline=None)
-def test_the_events_a_model_sees_agree_with_sql(preset, seed):
-    cohort, (_, encounters, events), found, sql = both(seed, preset)
+def test_events_visible_to_a_model_agree_with_sql(preset, seed):
+    cohort, (_, encounters, events), derived_labels, sql = both(seed, preset)
     with TemporaryDirectory() as folder:
         seqsets = read_rows(Path(folder), sets_of(encounters, events))
-    labels, task = found.rows, task_of(cohort, found, PRESETS[preset])
+    labels, task = derived_labels.rows, task_of(cohort, derived_labels, PRESETS[preset])
     subject_id, encounter_id = (labels[name].to_numpy() for name in ("subject_id", "index_encounter"))
     predict_at_us = labels["predict_at"].to_physical().to_numpy()
     if labels.is_empty():
         return
     selection = select(seqsets, task.features, subject_id, encounter_id, predict_at_us)
     bounds = selection.event_offsets[selection.set_offsets]
-    seen = seqsets.tokens[selection.events]
-    pairs = zip(np.repeat(encounter_id, np.diff(bounds)).tolist(), seen.tolist(), strict=True)
+    visible_tokens = seqsets.tokens[selection.events]
+    pairs = zip(np.repeat(encounter_id, np.diff(bounds)).tolist(), visible_tokens.tolist(), strict=True)
     assert sorted(pairs) == sql.features
 
 
@@ -131,12 +133,14 @@ def sets_of(encounters: pl.DataFrame, events: pl.DataFrame) -> list[dict]:
         .with_columns(microseconds)
         .iter_rows(named=True)
     ):
-        own = events.filter(encounter_id=stay["encounter_id"]).with_columns(microseconds)
-        held = [
+        stay_events = events.filter(encounter_id=stay["encounter_id"]).with_columns(microseconds)
+        set_events = [
             (int(event["value"]), KINDS.index(event["kind"]), event["time"], event["available_at"])
-            for event in own.iter_rows(named=True)
+            for event in stay_events.iter_rows(named=True)
         ]
         subject = stay["subject_id"]
-        rows.append(set_row(subject, place[subject], stay["encounter_id"], stay["start"], held, stay["end"]))
+        rows.append(
+            set_row(subject, place[subject], stay["encounter_id"], stay["start"], set_events, stay["end"])
+        )
         place[subject] += 1
     return rows

@@ -27,7 +27,7 @@ def fit(rows: pl.DataFrame, *, top: int) -> pl.DataFrame:
     return fit_cuts(values, units, top=top)
 
 
-def fitted(values: list[float]) -> list[float]:
+def item_cuts(values: list[float]) -> list[float]:
     return list(fit(labs(values), top=1).select(CUTS).row(0))
 
 
@@ -37,27 +37,27 @@ def decile_of(values: list[float], cuts: list[float]) -> list[int]:
 
 
 @given(VALUES)
-def test_cuts_are_those_of_the_rule_to_the_last_bit(values):
-    assert fitted(values) == cuts_of(values)
+def test_cuts_follow_the_rule_to_the_last_bit(values):
+    assert item_cuts(values) == cuts_of(values)
 
 
 @given(VALUES)
 def test_cuts_are_the_linear_quantiles_in_exact_arithmetic(values):
     exact, n = sorted(map(Fraction, values)), len(values)
-    for k, cut in enumerate(fitted(values), start=1):
+    for k, fitted_cut in enumerate(item_cuts(values), start=1):
         at, remainder = divmod(k * (n - 1), 10)
         above = exact[min(at + 1, n - 1)]
         quantile = exact[at] + (above - exact[at]) * remainder / 10
-        assert cut == pytest.approx(float(quantile), rel=1e-12, abs=1e-9)
+        assert fitted_cut == pytest.approx(float(quantile), rel=1e-12, abs=1e-9)
 
 
 @given(VALUES, st.lists(TENTHS, min_size=1, max_size=30))
-def test_a_decile_is_one_more_than_the_cuts_strictly_below(values, seen):
+def test_decile_is_the_number_of_cuts_below_plus_1(values, rows):
     cuts = cuts_of(values)
-    assert decile_of(seen, cuts) == [1 + bisect_left(cuts, value) for value in seen]
+    assert decile_of(rows, cuts) == [1 + bisect_left(cuts, value) for value in rows]
 
 
-def test_a_value_on_a_cut_falls_in_the_lower_decile():
+def test_value_on_a_cut_falls_in_the_lower_decile():
     assert decile_of([1.0, 1.5, 9.0, 9.5], [float(k) for k in range(1, 10)]) == [1, 2, 9, 10]
 
 
@@ -65,17 +65,17 @@ def test_equal_cuts_keep_their_rank():
     assert decile_of([1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]) == [1, 4, 10]
 
 
-def test_every_value_goes_by_the_cuts_of_its_own_item():
+def test_deciles_use_the_cuts_of_the_same_item():
     table = pl.DataFrame([range(9), range(10, 19)], schema=CUTS, orient="row").cast(pl.Float64)
     assert deciles(np.array([1, 0, 1]), np.array([9.5, 9.5, 11.5]), table).tolist() == [1, 10, 3]
 
 
-def test_the_most_frequent_items_are_taken_and_ties_go_by_the_item_as_text():
+def test_fit_cuts_takes_the_most_frequent_items_and_breaks_ties_by_text():
     rows = pl.concat([labs([1.0] * 3, "9"), labs([1.0] * 2, "30"), labs([1.0] * 2, "4"), labs([1.0], "5")])
     assert fit(rows, top=2)["code"].to_list() == ["9", "30"]
 
 
-def test_the_unit_is_the_commonest_one_and_none_where_there_is_none():
+def test_fit_cuts_takes_the_commonest_unit_or_null():
     rows = pl.concat(
         [labs([1.0] * 2, "1", "mg"), labs([1.0], "1", "g"), labs([1.0] * 5, "1"), labs([1.0], "2")]
     )

@@ -17,19 +17,21 @@ TIME = pl.Datetime("us")
 def stays(rows: list[tuple]) -> pl.LazyFrame:
     """(subject, encounter, start in days, length in days or None)"""
     schema = {"subject_id": pl.Int64, "encounter_id": pl.Int64, "start": TIME, "end": TIME}
-    timed = [
+    encounter_rows = [
         (s, e, ZERO + timedelta(days=a), None if b is None else ZERO + timedelta(days=a + b))
         for s, e, a, b in rows
     ]
-    return pl.LazyFrame(timed, schema=schema, orient="row").with_columns(type=pl.lit(None, pl.String))
+    return pl.LazyFrame(encounter_rows, schema=schema, orient="row").with_columns(
+        type=pl.lit(None, pl.String)
+    )
 
 
-def gathered(sets: pl.LazyFrame, rows: list[tuple]) -> pl.DataFrame:
+def sets_from(sets: pl.LazyFrame, rows: list[tuple]) -> pl.DataFrame:
     """(kind, hour, rank, code, token_id) of the first set"""
     columns = {"kind": pl.String, "time": TIME, "rank": pl.Int64, "code": pl.String, "token_id": pl.UInt32}
-    timed = [(kind, ZERO + timedelta(hours=h), rank, code, i) for kind, h, rank, code, i in rows]
+    event_rows = [(kind, ZERO + timedelta(hours=h), rank, code, i) for kind, h, rank, code, i in rows]
     texts = {name: pl.lit(None, pl.String) for name in ("mapped", "unit", "vocab")}
-    events = pl.DataFrame(timed, schema=columns, orient="row").with_columns(
+    events = pl.DataFrame(event_rows, schema=columns, orient="row").with_columns(
         subject_id=1, encounter_id=7, available_at=ZERO, value=pl.lit(None, pl.Float64), **texts
     )
     kinds = [in_order(events.filter(pl.col("kind") == kind)) for kind in KINDS]
@@ -38,12 +40,12 @@ def gathered(sets: pl.LazyFrame, rows: list[tuple]) -> pl.DataFrame:
 
 
 def tokens_in_order(rows: list[tuple]) -> list[int]:
-    return gathered(stays([(1, 7, 0, 1)]), rows)["tokens"].item().to_list()
+    return sets_from(stays([(1, 7, 0, 1)]), rows)["tokens"].item().to_list()
 
 
-def test_sets_go_by_start_then_by_encounter():
-    numbered = number_sets(stays([(1, 9, 3, 1), (1, 8, 3, 1), (1, 7, 5, 1), (2, 1, 0, 1)])).collect()
-    assert numbered.select("subject_id", "set_index", "encounter_id").rows() == [
+def test_sets_are_ordered_by_start_then_by_encounter():
+    sets = number_sets(stays([(1, 9, 3, 1), (1, 8, 3, 1), (1, 7, 5, 1), (2, 1, 0, 1)])).collect()
+    assert sets.select("subject_id", "set_index", "encounter_id").rows() == [
         (1, 0, 8),
         (1, 1, 9),
         (1, 2, 7),
@@ -51,30 +53,30 @@ def test_sets_go_by_start_then_by_encounter():
     ]
 
 
-def test_days_run_from_admission_to_admission_and_the_first_is_zero():
-    numbered = number_sets(stays([(1, 7, 1, 1), (1, 8, 2.5, 1), (1, 9, 12, 1), (2, 5, 40, 1)])).collect()
-    assert numbered["days_since_prior"].to_list() == [0, 1.5, 9.5, 0]
-    assert numbered["days_since_first"].to_list() == [0, 1.5, 11, 0]
+def test_days_run_from_admission_to_admission_starting_at_zero():
+    sets = number_sets(stays([(1, 7, 1, 1), (1, 8, 2.5, 1), (1, 9, 12, 1), (2, 5, 40, 1)])).collect()
+    assert sets["days_since_prior"].to_list() == [0, 1.5, 9.5, 0]
+    assert sets["days_since_first"].to_list() == [0, 1.5, 11, 0]
 
 
-def test_a_stay_without_an_end_is_flagged():
+def test_stay_without_an_end_is_flagged():
     assert number_sets(stays([(1, 7, 0, None), (1, 8, 1, 2)])).collect()["flags"].to_list() == [NO_END, 0]
 
 
-def test_a_set_whose_encounter_is_hidden_is_flagged():
-    hidden = stays([(1, 7, 0, None), (1, 8, 1, 2)]).with_columns(type=pl.lit(HIDDEN))
-    assert number_sets(hidden).collect()["flags"].to_list() == [NO_END + TARGET_HIDDEN, TARGET_HIDDEN]
+def test_set_of_a_hidden_encounter_is_flagged():
+    encounters = stays([(1, 7, 0, None), (1, 8, 1, 2)]).with_columns(type=pl.lit(HIDDEN))
+    assert number_sets(encounters).collect()["flags"].to_list() == [NO_END + TARGET_HIDDEN, TARGET_HIDDEN]
 
 
-def test_less_than_a_millisecond_is_an_order_of_sets_and_no_time_between_them():
+def test_gaps_under_a_millisecond_order_sets_but_count_as_zero():
     moment = 1 / 86_400_000_000
-    numbered = number_sets(stays([(1, 9, 3, 1), (1, 8, 3 + moment, 1), (1, 7, 10 + moment, 1)])).collect()
-    assert numbered["encounter_id"].to_list() == [9, 8, 7]
-    assert numbered["days_since_prior"].to_list() == [0, 0, 7]
-    assert numbered["days_since_first"].to_list() == [0, 0, 7]
+    sets = number_sets(stays([(1, 9, 3, 1), (1, 8, 3 + moment, 1), (1, 7, 10 + moment, 1)])).collect()
+    assert sets["encounter_id"].to_list() == [9, 8, 7]
+    assert sets["days_since_prior"].to_list() == [0, 0, 7]
+    assert sets["days_since_first"].to_list() == [0, 0, 7]
 
 
-def test_diagnoses_come_first_even_before_a_laboratory_result_of_the_day_before():
+def test_diagnoses_come_first_even_before_earlier_lab_results():
     assert tokens_in_order([("LAB", -5, 1, "a", 10), ("DX", 0, 2, "b", 11), ("DX", 0, 1, "c", 12)]) == [
         12,
         11,
@@ -82,7 +84,7 @@ def test_diagnoses_come_first_even_before_a_laboratory_result_of_the_day_before(
     ]
 
 
-def test_equal_times_go_by_kind_then_rank_then_code():
+def test_tokens_at_equal_times_go_by_kind_then_rank_then_code():
     rows = [
         ("LAB", 1, 1, "a", 5),
         ("MED", 1, 9, "a", 4),
@@ -93,24 +95,24 @@ def test_equal_times_go_by_kind_then_rank_then_code():
     assert tokens_in_order(rows) == [1, 2, 3, 4, 5]
 
 
-def test_an_empty_set_stays_with_empty_lists():
-    made = gathered(stays([(1, 7, 0, 1), (1, 8, 2, 1)]), [("DX", 0, 1, "a", 9)])
+def test_empty_set_is_kept_with_empty_lists():
+    sets = sets_from(stays([(1, 7, 0, 1), (1, 8, 2, 1)]), [("DX", 0, 1, "a", 9)])
     for name in ("tokens", "kinds", "hours", "times", "available"):
-        assert made[name].list.len().to_list() == [1, 0]
+        assert sets[name].list.len().to_list() == [1, 0]
 
 
-def test_hours_are_since_the_start_and_may_be_negative():
-    made = gathered(stays([(1, 7, 0, 1)]), [("LAB", -5.5, 1, "a", 9)])
-    assert made["hours"].item().to_list() == [pytest.approx(-5.5)]
-    assert made["times"].item().to_list() == [ZERO - timedelta(hours=5.5)]
+def test_hours_count_from_the_start_and_may_be_negative():
+    sets = sets_from(stays([(1, 7, 0, 1)]), [("LAB", -5.5, 1, "a", 9)])
+    assert sets["hours"].item().to_list() == [pytest.approx(-5.5)]
+    assert sets["times"].item().to_list() == [ZERO - timedelta(hours=5.5)]
 
 
 event = st.tuples(st.sampled_from(KINDS[:4]), st.integers(0, 3), st.integers(0, 3), st.sampled_from("ab"))
 
 
 @given(st.lists(event, max_size=30), st.randoms())
-def test_shuffling_the_events_changes_nothing_and_repeats_survive(drawn, chance):
-    rows = [(*row, 5 + KINDS.index(row[0])) for row in drawn]
+def test_shuffled_events_give_the_same_sets_and_keep_repeats(event_rows, chance):
+    rows = [(*row, 5 + KINDS.index(row[0])) for row in event_rows]
     in_order = tokens_in_order(rows)
     assert tokens_in_order(chance.sample(rows, len(rows))) == in_order
     assert sorted(in_order) == sorted(row[-1] for row in rows)

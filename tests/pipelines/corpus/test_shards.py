@@ -41,7 +41,7 @@ def sets(subjects: list[int], tokens_each: int = 2) -> pa.Table:
     return pa.Table.from_pylist(rows, SEQSET)
 
 
-def test_a_shard_has_a_card_with_the_hash_of_its_bytes(tmp_path):
+def test_shard_card_holds_the_hash_of_the_shard(tmp_path):
     card = write_shard(sets([1, 2, 3]), tmp_path, 7, HASHES)
     file = tmp_path / "shard-00007.parquet"
     assert (card.file, card.subjects, card.sets, card.tokens) == (file.name, 3, 3, 6)
@@ -50,7 +50,7 @@ def test_a_shard_has_a_card_with_the_hash_of_its_bytes(tmp_path):
     assert read_table(file, SEQSET).num_rows == 3
 
 
-def test_stale_files_go_when_the_new_ones_are_whole(tmp_path):
+def test_stale_files_are_removed_when_the_new_files_are_complete(tmp_path):
     for shards in (3, 1):
         with replace_folder(tmp_path / "seqset") as aside:
             for bucket in range(shards):
@@ -60,23 +60,23 @@ def test_stale_files_go_when_the_new_ones_are_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["seqset"]
 
 
-def test_the_same_sets_give_the_same_bytes(tmp_path):
+def test_equal_sets_give_equal_bytes(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     first = write_shard(sets([1, 2]), tmp_path / "one", 0, HASHES)
     assert first == write_shard(sets([1, 2]), tmp_path / "two", 0, HASHES)
 
 
-def test_what_dead_runs_left_aside_goes_and_no_one_else_s(tmp_path):
-    for left in (".events.part", ".events.0a1b2c3d.part", ".events_of_others.part"):
-        (tmp_path / left).mkdir()
-        (tmp_path / left / "half").touch()
+def test_leftovers_of_killed_runs_are_removed_and_no_other_files(tmp_path):
+    for leftover in (".events.part", ".events.0a1b2c3d.part", ".events_of_others.part"):
+        (tmp_path / leftover).mkdir()
+        (tmp_path / leftover / "half").touch()
     with replace_folder(tmp_path / "events") as aside:
         assert not any(aside.iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"events", ".events_of_others.part"}
 
 
-def test_a_late_worker_leaves_nothing_where_the_folder_has_taken_its_place(tmp_path):
+def test_late_worker_leaves_nothing_after_the_folder_is_in_place(tmp_path):
     with replace_folder(tmp_path / "seqset") as aside:
         write_shard(sets([1]), aside, 0, HASHES)
         (aside / ".shard-00000.parquet.0a1b2c3d.part").touch()  # of a bucket that two do: one is not done yet
@@ -86,18 +86,18 @@ def test_a_late_worker_leaves_nothing_where_the_folder_has_taken_its_place(tmp_p
     assert names == [f"seqset/{MARK}", "seqset/shard-00000.card.json", "seqset/shard-00000.parquet"]
 
 
-def test_two_who_write_the_same_shard_do_not_write_to_the_same_file(tmp_path, monkeypatch):
-    opened, writer = [], pq.ParquetWriter
+def test_two_writers_of_the_same_shard_use_different_files(tmp_path, monkeypatch):
+    paths, writer = [], pq.ParquetWriter
     monkeypatch.setattr(
-        pq, "ParquetWriter", lambda path, *rest, **more: opened.append(path) or writer(path, *rest, **more)
+        pq, "ParquetWriter", lambda path, *rest, **more: paths.append(path) or writer(path, *rest, **more)
     )
     for _ in range(2):
         write_shard(sets([1]), tmp_path, 0, HASHES)
-    assert len(set(opened)) == 2
+    assert len(set(paths)) == 2
 
 
 @pytest.mark.parametrize("fault", ["another's", "missing", "nobody's"])
-def test_shards_that_are_not_what_their_workers_wrote_are_refused(tmp_path, fault):
+def test_shards_that_differ_from_their_cards_are_refused(tmp_path, fault):
     cards = [write_shard(sets([bucket]), tmp_path, bucket, HASHES) for bucket in range(3)]
     require_written(tmp_path, cards)
     if fault == "another's":
@@ -108,11 +108,11 @@ def test_shards_that_are_not_what_their_workers_wrote_are_refused(tmp_path, faul
         require_written(tmp_path, cards[:2] if fault == "nobody's" else cards)
 
 
-def test_a_full_disk_leaves_the_old_shards_and_no_half_written_file(tmp_path, monkeypatch):
+def test_full_disk_keeps_the_old_shards_and_no_partial_file(tmp_path, monkeypatch):
     folder = tmp_path / "seqset"
     with replace_folder(folder) as aside:
         write_shard(sets([1, 2, 3]), aside, 0, HASHES)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    bytes_before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -125,17 +125,17 @@ def test_a_full_disk_leaves_the_old_shards_and_no_half_written_file(tmp_path, mo
 
     with pytest.raises(NestError, match=r"No space left on device.*Free space"):
         write_two()
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == bytes_before
     assert [path.name for path in tmp_path.iterdir()] == ["seqset"]
 
 
-def test_a_folder_that_cannot_be_made_is_an_input_error(tmp_path):
+def test_folder_that_cannot_be_created_is_an_input_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError, match="cannot be written"), replace_folder(tmp_path / "file" / "events"):
         pass
 
 
-def test_a_run_killed_between_the_renames_does_not_lose_what_stood_there(tmp_path):
+def test_kill_between_the_renames_does_not_lose_the_old_folder(tmp_path):
     write_text(tmp_path / ".events.old" / "old", "old")
 
     def fail_half_way():
@@ -150,7 +150,7 @@ def test_a_run_killed_between_the_renames_does_not_lose_what_stood_there(tmp_pat
     assert sorted(path.name for path in tmp_path.rglob("*")) == [MARK, "events", "new"]
 
 
-def test_a_fault_inside_leaves_what_stood_there(tmp_path):
+def test_error_inside_the_block_keeps_the_old_folder(tmp_path):
     write_text(tmp_path / "events" / "old", "old")
 
     def fail_half_way():

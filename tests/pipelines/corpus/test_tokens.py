@@ -40,9 +40,9 @@ def vocab_of(
     tokens: list[str], *, min_count: int, cuts: pl.DataFrame = NO_CUTS, subjects: list[int] | None = None
 ) -> pl.DataFrame:
     """Fit on tokens, each of another patient if `subjects` does not say whose it is."""
-    whose = pa.array(subjects or range(len(tokens)), pa.int64())
+    subject_ids = pa.array(subjects or range(len(tokens)), pa.int64())
     items = dictionary([re.sub(r"_Q\d+$", "", token) for token in tokens])
-    patients = patients_of(items, whose, most=min_count)
+    patients = patients_of(items, subject_ids, most=min_count)
     return fit_vocab(count_tokens(dictionary(tokens)), patients, cuts, min_count=min_count)
 
 
@@ -55,7 +55,7 @@ PATIENTS_OF_TOKENS = st.lists(st.tuples(st.none() | st.sampled_from("abc"), st.i
 
 @pytest.mark.parametrize("most_cells", [0, 1000], ids=["by pairs", "by marks"])
 @given(rows=PATIENTS_OF_TOKENS, most=st.integers(1, 4))
-def test_of_a_token_so_many_patients_are_kept_or_all(
+def test_patients_of_keeps_at_most_the_limit_per_token(
     most_cells: int, rows: list[tuple[str | None, int]], most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -72,60 +72,60 @@ def test_of_a_token_so_many_patients_are_kept_or_all(
 
 
 @given(icd | atc | procedure)
-def test_a_parent_is_one_level_up(token):
+def test_parent_token_is_the_next_level_up(token):
     assert pl.select(parent_token(pl.lit(token))).item() == reference_etl.parent(token)
 
 
-def test_levels_end_at_the_category_and_the_anatomical_group():
+def test_parent_token_stops_at_the_category_and_the_anatomical_group():
     tokens = ["DX:I10", "MED:B", "PR:0DTJ4ZZ", "LAB:50912_Q3"]
     assert pl.select(parent_token(pl.Series(tokens))).to_series().to_list() == [None] * 4
 
 
 @given(TOKENS, st.integers(1, 6))
-def test_no_count_is_lost_on_the_way_up(tokens, min_count):
-    own = pl.Series("token", tokens).value_counts()
+def test_roll_up_loses_no_count(tokens, min_count):
+    counts = pl.Series("token", tokens).value_counts()
     patients = patients_of(dictionary(tokens), pa.array(range(len(tokens)), pa.int64()), most=min_count)
-    rolled = roll_up(own, patients, min_count=min_count)
+    totals = roll_up(counts, patients, min_count=min_count)
     at_rest = pl.col("is_common") | parent_token(pl.col("token")).is_null()
-    assert rolled.filter(at_rest)["count"].sum() == len(tokens)
-    assert rolled["token"].is_duplicated().sum() == 0
+    assert totals.filter(at_rest)["count"].sum() == len(tokens)
+    assert totals["token"].is_duplicated().sum() == 0
 
 
-def test_a_parent_counts_its_own_and_what_backs_off_to_it():
+def test_roll_up_adds_children_to_the_parent():
     rows = vocab_of(["DX:I2510"] * 2 + ["DX:I2511"] + ["DX:I251"] * 2 + ["DX:I259"], min_count=5)
     assert rows["token"].to_list() == [*SPECIALS, "DX:I251"]
     assert rows["count_train"].to_list()[-1] == 5
 
 
-def test_a_code_of_two_patients_is_in_no_vocabulary_however_often_they_have_it():
+def test_code_of_two_patients_is_not_in_the_vocabulary():
     tokens, subjects = ["DX:I2510"] * 40 + ["DX:I10"] * 5, [1, 2] * 20 + [1, 2, 3, 4, 5]
     assert vocab_of(tokens, min_count=5, subjects=subjects)["token"].to_list() == [*SPECIALS, "DX:I10"]
 
 
-def test_a_patient_with_two_rare_codes_counts_once_in_their_parent():
+def test_patient_with_two_rare_codes_counts_once_in_the_parent():
     tokens = ["DX:I2510", "DX:I2511", "DX:I2510", "DX:I2511"]
     assert vocab_of(tokens, min_count=3, subjects=[1, 1, 2, 2])["token"].to_list() == [*SPECIALS]
-    found = vocab_of(tokens, min_count=3, subjects=[1, 1, 2, 3])
-    assert found.select("token", "count_train").rows()[-1] == ("DX:I251", 4)
+    vocab = vocab_of(tokens, min_count=3, subjects=[1, 1, 2, 3])
+    assert vocab.select("token", "count_train").rows()[-1] == ("DX:I251", 4)
 
 
 @given(TOKENS, st.lists(st.integers(0, 6), min_size=60, max_size=60), st.integers(1, 5), st.integers(1, 4))
-def test_patients_are_counted_alike_in_one_part_or_several(tokens, whose, min_count, parts):
+def test_vocabulary_is_the_same_from_several_parts(tokens, subject_ids, min_count, parts):
     """The subjects of one part are none of another's."""
-    whose = whose[: len(tokens)]
-    whole = vocab_of(tokens, min_count=min_count, subjects=whose)
-    found = []
+    subject_ids = subject_ids[: len(tokens)]
+    whole = vocab_of(tokens, min_count=min_count, subjects=subject_ids)
+    patient_parts = []
     for part in range(parts):
-        mine = [k for k, subject in enumerate(whose) if subject % parts == part]
-        texts, ids = [tokens[k] for k in mine], [whose[k] for k in mine]
-        found.append(patients_of(dictionary(texts), pa.array(ids, pa.int64()), most=min_count))
-    patients = cap_patients(pl.concat(found), most=min_count)
-    again = fit_vocab(count_tokens(dictionary(tokens)), patients, NO_CUTS, min_count=min_count)
-    assert again.equals(whole)
+        mine = [k for k, subject in enumerate(subject_ids) if subject % parts == part]
+        texts, ids = [tokens[k] for k in mine], [subject_ids[k] for k in mine]
+        patient_parts.append(patients_of(dictionary(texts), pa.array(ids, pa.int64()), most=min_count))
+    patients = cap_patients(pl.concat(patient_parts), most=min_count)
+    from_parts = fit_vocab(count_tokens(dictionary(tokens)), patients, NO_CUTS, min_count=min_count)
+    assert from_parts.equals(whole)
 
 
 @given(TOKENS, st.integers(1, 6))
-def test_what_counts_enough_is_a_token_and_the_ids_run_without_gaps(tokens, min_count):
+def test_frequent_codes_are_tokens_with_ids_without_gaps(tokens, min_count):
     rows = vocab_of(tokens, min_count=min_count)
     with_id = rows.drop_nulls("token_id")
     assert with_id["token_id"].to_list() == list(range(with_id.height))
@@ -134,12 +134,12 @@ def test_what_counts_enough_is_a_token_and_the_ids_run_without_gaps(tokens, min_
 
 
 @given(TOKENS, st.integers(1, 4), st.randoms())
-def test_the_order_of_the_events_does_not_change_the_vocabulary(tokens, min_count, chance):
-    shuffled = chance.sample(tokens, len(tokens))
-    assert vocab_of(tokens, min_count=min_count).equals(vocab_of(shuffled, min_count=min_count))
+def test_vocabulary_does_not_depend_on_the_order_of_events(tokens, min_count, chance):
+    reordered_events = chance.sample(tokens, len(tokens))
+    assert vocab_of(tokens, min_count=min_count).equals(vocab_of(reordered_events, min_count=min_count))
 
 
-def test_a_laboratory_item_always_has_ten_rows_with_its_cuts():
+def test_laboratory_item_always_has_ten_rows_with_cuts():
     rows = vocab_of(["LAB:50912_Q2"] * 3, min_count=2, cuts=ONE_ITEM).filter(pl.col("kind") == "LAB")
     assert rows["token"].to_list() == [f"LAB:50912_Q{decile}" for decile in range(1, 11)]
     assert rows["low"].to_list() == [None, *map(float, range(1, 10))]
@@ -149,25 +149,25 @@ def test_a_laboratory_item_always_has_ten_rows_with_its_cuts():
 
 
 @given(TOKENS, TOKENS, st.integers(1, 4))
-def test_a_code_never_seen_backs_off_to_its_nearest_ancestor_or_unk(seen, new, min_count):
-    vocab = vocab_of(seen, min_count=min_count)
+def test_unseen_code_backs_off_to_the_nearest_ancestor_or_unk(fitted_tokens, new, min_count):
+    vocab = vocab_of(fitted_tokens, min_count=min_count)
     ids = dict(vocab.drop_nulls("token_id").select("token", "token_id").iter_rows())
-    encoded, used = encode(dictionary(new), vocab)
+    token_ids, used = encode(dictionary(new), vocab)
     expected = [
         next((ids[t] for t in (token, *reference_etl.ancestors(token)) if t in ids), UNK) for token in new
     ]
-    assert encoded.tolist() == expected
+    assert token_ids.tolist() == expected
     rows = {(t, i, i != UNK and i != ids.get(t), new.count(t)) for t, i in zip(new, expected, strict=True)}
     assert set(used.select("token", "token_id", "backed_off", "count").iter_rows()) == rows
 
 
-def test_a_token_without_ancestors_in_the_vocabulary_has_no_nearest():
+def test_nearest_token_is_null_without_ancestors_in_the_vocabulary():
     tokens = pl.DataFrame({"token": ["DX:I2510", "PR:0DTJ4ZZ"]})
-    found = nearest_token(tokens, pl.DataFrame({"token": ["DX:I25"]}))
-    assert dict(found.iter_rows()) == {"DX:I2510": "DX:I25", "PR:0DTJ4ZZ": None}
+    nearest = nearest_token(tokens, pl.DataFrame({"token": ["DX:I25"]}))
+    assert dict(nearest.iter_rows()) == {"DX:I2510": "DX:I25", "PR:0DTJ4ZZ": None}
 
 
-def written(kind: str, rows: list[tuple], lookup: dict[str, str] | None = None) -> list[str | None]:
+def token_texts(kind: str, rows: list[tuple], lookup: dict[str, str] | None = None) -> list[str | None]:
     """Rows are (code, mapped, value, vocab)."""
     texts = {
         name: dictionary([row[at] for row in rows]) for at, name in ((0, "code"), (1, "mapped"), (3, "vocab"))
@@ -176,19 +176,19 @@ def written(kind: str, rows: list[tuple], lookup: dict[str, str] | None = None) 
     return write_tokens(kind, events, ONE_ITEM, lookup or {}).to_pylist()
 
 
-def test_a_laboratory_item_without_cuts_or_value_is_no_token():
+def test_laboratory_item_without_cuts_or_value_gives_no_token():
     rows = [("50912", None, 1.5, "itemid"), ("1", None, 1.0, "itemid"), ("50912", None, None, "itemid")]
-    assert written("LAB", rows) == ["LAB:50912_Q2", None, None]
+    assert token_texts("LAB", rows) == ["LAB:50912_Q2", None, None]
 
 
-def test_a_code_that_looks_like_a_laboratory_item_is_not_one():
-    assert written("DX", [("50912", "I10", None, "icd9cm"), ("50912", None, None, "icd9cm")]) == [
+def test_code_that_looks_like_a_laboratory_item_stays_a_code():
+    assert token_texts("DX", [("50912", "I10", None, "icd9cm"), ("50912", None, None, "icd9cm")]) == [
         "DX:I10",
         None,
     ]
 
 
-def test_a_drug_keeps_what_extraction_mapped_only_a_name_is_looked_up_and_rxnorm_stands_for_itself():
+def test_drug_token_uses_mapping_then_lookup_then_rxnorm():
     rows = [
         ("heparin", "B01AB01", None, "name"),
         ("heparin", None, None, "name"),
@@ -197,18 +197,18 @@ def test_a_drug_keeps_what_extraction_mapped_only_a_name_is_looked_up_and_rxnorm
         ("water", None, None, "name"),
     ]
     expected = ["MED:B01AB01", "MED:B01AX", None, "MED:RX5224", None]
-    assert written("MED", rows, {"heparin": "B01AX"}) == expected
+    assert token_texts("MED", rows, {"heparin": "B01AX"}) == expected
 
 
 @given(st.lists(icd | st.none(), max_size=30))
-def test_tokens_are_counted_as_often_as_they_are_written(texts):
-    counted = dict(count_tokens(dictionary(texts)).iter_rows())
-    assert counted == {text: texts.count(text) for text in texts if text is not None}
+def test_count_tokens_counts_every_occurrence(texts):
+    counts = dict(count_tokens(dictionary(texts)).iter_rows())
+    assert counts == {text: texts.count(text) for text in texts if text is not None}
 
 
-def test_the_hash_of_a_vocabulary_is_of_its_content_alone(tmp_path):
+def test_vocabulary_hash_depends_on_content_alone(tmp_path):
     table = vocab_of(["DX:I10"] * 3, min_count=2, cuts=ONE_ITEM).to_arrow()
     pq.write_table(table, tmp_path / "plain.parquet", compression="none", row_group_size=2)
     assert content_sha256(pq.read_table(tmp_path / "plain.parquet")) == content_sha256(table)
-    other = vocab_of(["DX:I10"] * 4, min_count=2, cuts=ONE_ITEM).to_arrow()
-    assert content_sha256(other) != content_sha256(table)
+    other_vocab = vocab_of(["DX:I10"] * 4, min_count=2, cuts=ONE_ITEM).to_arrow()
+    assert content_sha256(other_vocab) != content_sha256(table)

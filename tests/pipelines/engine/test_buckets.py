@@ -20,25 +20,25 @@ def cut(folder, subjects: list[int], per_bucket: int) -> Buckets:
 
 
 @given(subjects=SUBJECTS, per_bucket=st.integers(1, 9))
-def test_every_subject_lies_in_one_bucket_and_none_holds_too_many(tmp_path_factory, subjects, per_bucket):
+def test_buckets_partition_subjects_within_the_size_limit(tmp_path_factory, subjects, per_bucket):
     buckets = cut(tmp_path_factory.mktemp("cut"), subjects, per_bucket)
     rows = pl.DataFrame({"subject_id": subjects}, schema={"subject_id": pl.Int64})
-    held = [rows.filter(buckets.within(bucket))["subject_id"].to_list() for bucket in range(len(buckets))]
-    assert [subject for part in held for subject in part] == subjects
-    assert max(map(len, held)) <= per_bucket
-    by_range = [bucket for bucket, part in enumerate(held) for _ in part]
+    ids_per_bucket = [
+        rows.filter(buckets.within(bucket))["subject_id"].to_list() for bucket in range(len(buckets))
+    ]
+    assert [subject for part in ids_per_bucket for subject in part] == subjects
+    assert max(map(len, ids_per_bucket)) <= per_bucket
+    by_range = [bucket for bucket, part in enumerate(ids_per_bucket) for _ in part]
     assert buckets.of(rows["subject_id"]).tolist() == by_range
 
 
 @given(subjects=SUBJECTS, per_bucket=st.integers(1, 9), chance=st.randoms())
-def test_spilled_rows_come_back_in_their_bucket_none_lost_and_in_order(
-    tmp_path_factory, subjects, per_bucket, chance
-):
+def test_spill_returns_all_rows_of_a_bucket_in_order(tmp_path_factory, subjects, per_bucket, chance):
     folder = tmp_path_factory.mktemp("spill")
     buckets = cut(folder, subjects, per_bucket)
-    drawn = [(chance.choice(subjects), place, f"text {place}") for place in range(50)]
+    triples = [(chance.choice(subjects), place, f"text {place}") for place in range(50)]
     rows = pl.DataFrame(
-        drawn, schema={"subject_id": pl.Int64, "place": pl.Int64, "text": pl.String}, orient="row"
+        triples, schema={"subject_id": pl.Int64, "place": pl.Int64, "text": pl.String}, orient="row"
     )
     spill = Spill(folder / "spill", buckets)
     spill.write("LAB", iter([rows[:20], rows[20:20], rows[20:]]))
@@ -46,17 +46,17 @@ def test_spilled_rows_come_back_in_their_bucket_none_lost_and_in_order(
         assert spill.read("LAB", bucket).equals(rows.filter(buckets.within(bucket)))
 
 
-def test_a_subject_nobody_knows_falls_somewhere_and_is_not_lost(tmp_path):
+def test_buckets_assign_unknown_subjects_to_a_bucket(tmp_path):
     buckets = cut(tmp_path, [10, 20, 30], 1)
     assert buckets.of(pl.Series([5, 10, 15, 99])).tolist() == [0, 0, 0, 2]
 
 
-def test_buckets_that_were_never_cut_name_the_asset_that_cuts_them(tmp_path):
+def test_buckets_read_names_the_asset_when_the_table_is_missing(tmp_path):
     with pytest.raises(ContractError, match="materialize"):
         Buckets.read(Layout(tmp_path))
 
 
-def test_more_buckets_than_batches_are_cut_by_are_refused_with_the_size_that_will_do(tmp_path):
+def test_write_buckets_refuses_too_many_buckets_and_suggests_a_size(tmp_path):
     with pytest.raises(
         InputError, match=r"NEST_SUBJECTS_PER_BUCKET: 1 makes 1,025 buckets.*Set it to 3 or more"
     ):
@@ -64,7 +64,7 @@ def test_more_buckets_than_batches_are_cut_by_are_refused_with_the_size_that_wil
     assert len(cut(tmp_path, list(range(1025)), 3)) == 342
 
 
-def test_as_many_buckets_as_there_may_be_need_no_open_file_each(tmp_path):
+def test_spill_opens_few_files_for_the_largest_bucket_count(tmp_path):
     subjects = list(range(512))
     rows = pl.DataFrame({"subject_id": [*reversed(subjects), *subjects], "place": range(1024)})
     spill = Spill(tmp_path / "spill", cut(tmp_path, subjects, 1))
@@ -79,18 +79,18 @@ def test_as_many_buckets_as_there_may_be_need_no_open_file_each(tmp_path):
     ]
 
 
-def test_a_worker_to_whom_it_is_sent_reads_what_was_spilled(tmp_path):
+def test_spill_reads_back_after_pickling(tmp_path):
     rows = pl.DataFrame({"subject_id": [3, 1, 2, 1], "text": ["c", "a", None, "b"]})
     spill = Spill(tmp_path / "spill", cut(tmp_path, [1, 2, 3], 2))
     spill.write("LAB", iter([rows]))
-    told = pickle.dumps(spill)
-    assert len(told) < 1000, "whose each part is lies in the folder"
-    sent = pickle.loads(told)
-    assert sent.read("LAB", 0)["text"].to_list() == ["a", None, "b"]
-    assert sent.read("LAB", 1)["text"].to_list() == ["c"]
+    pickled = pickle.dumps(spill)
+    assert len(pickled) < 1000, "whose each part is lies in the folder"
+    copy = pickle.loads(pickled)
+    assert copy.read("LAB", 0)["text"].to_list() == ["a", None, "b"]
+    assert copy.read("LAB", 1)["text"].to_list() == ["c"]
 
 
-def test_a_bucket_of_which_no_row_came_has_none(tmp_path):
+def test_spill_returns_no_rows_for_an_empty_bucket(tmp_path):
     spill = Spill(tmp_path / "spill", cut(tmp_path, [1, 2], 1))
     spill.write("LAB", iter([pl.DataFrame({"subject_id": [2]})]))
     assert spill.read("LAB", 0).equals(pl.DataFrame(schema={"subject_id": pl.Int64}))

@@ -70,7 +70,7 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def doomed(tmp_path):
+def second_cluster(tmp_path):
     running = LocalCluster(tmp_path, 2)
     yield running
     executor.use(None)
@@ -107,22 +107,22 @@ def refuse(_: int) -> None:
 
 
 @pytest.mark.long
-def test_a_cluster_gives_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
-    here = run_chain(raw, tmp_path / "here")
+def test_cluster_writes_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
+    local_bytes = run_chain(raw, tmp_path / "here")
     executor.use(cluster.address)
-    there = run_chain(raw, tmp_path / "there")
+    cluster_bytes = run_chain(raw, tmp_path / "there")
     assert (
-        len([name for name in here if name.startswith("seqset/shard-")]) == 24
+        len([name for name in local_bytes if name.startswith("seqset/shard-")]) == 24
     )  # 12 buckets, and their cards
-    assert there == here
+    assert cluster_bytes == local_bytes
 
 
-def test_a_run_has_its_buckets_worked_on_where_its_setting_says(cluster, raw, tmp_path, monkeypatch):
-    asked, each = [], cluster_of_dask.Cluster.each
+def test_run_uses_the_scheduler_of_the_settings(cluster, raw, tmp_path, monkeypatch):
+    calls, each = [], cluster_of_dask.Cluster.each
 
-    def noting(own, step, *work):
-        asked.append((own.scheduler, step))
-        return each(own, step, *work)
+    def noting(cluster_object, step, *work):
+        calls.append((cluster_object.scheduler, step))
+        return each(cluster_object, step, *work)
 
     monkeypatch.setattr(cluster_of_dask.Cluster, "each", noting)
     steps = ["mimic_raw", "mimic_subjects", "mimic_encounters", "mimic_events"]
@@ -133,13 +133,13 @@ def test_a_run_has_its_buckets_worked_on_where_its_setting_says(cluster, raw, tm
         )  # fmt: skip
         resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
         assert dg.materialize(MIMIC_ASSETS, resources=resources, selection=steps).success
-        assert asked == [(cluster.address, "events")] * (scheduler is not None)
+        assert calls == [(cluster.address, "events")] * (scheduler is not None)
     assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
 
 
-def test_a_worker_killed_in_mid_run_costs_nothing_but_time(doomed, raw, tmp_path):
-    here = run_chain(raw, tmp_path / "here", subjects_per_bucket=3)
-    executor.use(doomed.address)
+def test_cluster_result_is_unchanged_when_a_worker_is_killed(second_cluster, raw, tmp_path):
+    local_bytes = run_chain(raw, tmp_path / "here", subjects_per_bucket=3)
+    executor.use(second_cluster.address)
 
     def kill_when_some_are_written() -> None:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
@@ -147,14 +147,14 @@ def test_a_worker_killed_in_mid_run_costs_nothing_but_time(doomed, raw, tmp_path
             if time.monotonic() > deadline:
                 return
             time.sleep(0.005)
-        doomed.workers[0].kill()
+        second_cluster.workers[0].kill()
 
     killer = threading.Thread(target=kill_when_some_are_written, daemon=True)
     killer.start()
-    there = run_chain(raw, tmp_path / "there", subjects_per_bucket=3)
+    cluster_bytes = run_chain(raw, tmp_path / "there", subjects_per_bucket=3)
     killer.join(timeout=5)
-    assert doomed.workers[0].wait(timeout=5) == -signal.SIGKILL
-    assert there == here
+    assert second_cluster.workers[0].wait(timeout=5) == -signal.SIGKILL
+    assert cluster_bytes == local_bytes
 
 
 RULE = pa.schema([pa.field("rule", pa.string(), nullable=False)], metadata={"contract": "rule/1"})
@@ -202,7 +202,7 @@ with replace_folder(target) as aside:
 
 
 @pytest.mark.long
-def test_workers_of_a_killed_run_reach_nothing_of_the_next(cluster, tmp_path):
+def test_workers_of_a_killed_run_do_not_touch_the_next_run(cluster, tmp_path):
     """They go on with what they were at: one ends while the next run writes, the other when it has ended."""
     target, signals = tmp_path / "data" / "rules", tmp_path / "signals"
     signals.mkdir()
@@ -245,10 +245,8 @@ run_chain(Path(sys.argv[2]), Path(sys.argv[3]))
 
 @pytest.mark.long
 @pytest.mark.parametrize("step", ["events", "seqset"])
-def test_a_chain_on_a_cluster_whose_run_is_killed_comes_to_the_bytes_of_another_rule(
-    cluster, raw, tmp_path, step
-):
-    here = run_chain(raw, tmp_path / "here", rules=PRESETS["paper"])
+def test_rerun_after_a_kill_on_a_cluster_follows_the_new_rules(cluster, raw, tmp_path, step):
+    local_bytes = run_chain(raw, tmp_path / "here", rules=PRESETS["paper"])
     client = subprocess.Popen(
         [sys.executable, "-c", CHAIN, cluster.address, str(raw), str(tmp_path / "there")], cwd=ROOT
     )
@@ -259,17 +257,17 @@ def test_a_chain_on_a_cluster_whose_run_is_killed_comes_to_the_bytes_of_another_
     client.wait()
 
     executor.use(cluster.address)
-    assert run_chain(raw, tmp_path / "there", rules=PRESETS["paper"]) == here
+    assert run_chain(raw, tmp_path / "there", rules=PRESETS["paper"]) == local_bytes
 
 
-def test_nobody_at_the_address_is_one_message(monkeypatch):
+def test_missing_scheduler_gives_a_single_message(monkeypatch):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_TO_ANSWER", 1)
     executor.use(f"tcp://127.0.0.1:{free_port()}")
     with pytest.raises(NestError, match="no Dask scheduler answers at"):
         list(executor.each_bucket("refusals", refuse, 1))
 
 
-def test_a_fault_on_a_worker_is_the_message_here(cluster):
+def test_worker_error_message_reaches_the_caller(cluster):
     executor.use(cluster.address)
     with pytest.raises(NestError, match="what is wrong, where, how many"):
         list(executor.each_bucket("refusals", refuse, 3))
@@ -285,16 +283,16 @@ def begin_end_and_refuse_the_first(folder: Path, bucket: int) -> int:
     return bucket
 
 
-def test_a_refused_bucket_is_tried_once_and_nothing_runs_on_after_it(cluster, tmp_path):
+def test_refused_bucket_is_tried_once_and_stops_the_step(cluster, tmp_path):
     executor.use(cluster.address)
     with pytest.raises(InputError, match="the first is refused"):
         list(executor.each_bucket("refusals", partial(begin_end_and_refuse_the_first, tmp_path), 40))
-    begun = sorted(file.name for file in tmp_path.glob("begun-*"))
-    assert len([name for name in begun if name.startswith("begun-0-")]) == 1
-    assert 1 < len(begun) < 10
-    assert len(list(tmp_path.glob("ended-*"))) == len(begun) - 1
+    started_buckets = sorted(file.name for file in tmp_path.glob("begun-*"))
+    assert len([name for name in started_buckets if name.startswith("begun-0-")]) == 1
+    assert 1 < len(started_buckets) < 10
+    assert len(list(tmp_path.glob("ended-*"))) == len(started_buckets) - 1
     time.sleep(2)
-    assert sorted(file.name for file in tmp_path.glob("begun-*")) == begun
+    assert sorted(file.name for file in tmp_path.glob("begun-*")) == started_buckets
 
 
 def read_by(reader: Callable[[str], object], file: Path, bucket: int) -> None:
@@ -303,21 +301,23 @@ def read_by(reader: Callable[[str], object], file: Path, bucket: int) -> None:
     reader(str(file))
 
 
-def test_a_file_a_worker_does_not_see_is_named_and_not_said_of_the_scheduler(cluster, tmp_path):
+def test_worker_without_the_file_names_the_file_not_the_scheduler(cluster, tmp_path):
     executor.use(cluster.address)
-    said = rf"{tmp_path}/rows\.arrow: cannot be used on the Dask worker .* All workers must see the data folder under"
-    with pytest.raises(NestError, match=said):
+    message = (
+        rf"{tmp_path}/rows\.arrow: cannot be used on the Dask worker .* All workers must see the data folder"
+    )
+    with pytest.raises(NestError, match=message):
         list(executor.each_bucket("reads", partial(read_by, pa.memory_map, tmp_path / "rows.arrow"), 1))
     assert len(list(tmp_path.glob("begun-0-*"))) == 1
 
 
 @pytest.mark.parametrize("reader", [pa.memory_map, pl.read_parquet, pl.read_csv, open])
-def test_the_file_a_worker_does_not_see_is_named_whoever_reads_it(reader, tmp_path):
+def test_missing_file_on_a_worker_is_named_for_every_reader(reader, tmp_path):
     file = tmp_path / "a folder" / "rows"
     file.parent.mkdir()
-    done = cluster_of_dask._run_bucket(partial(read_by, reader, file), 0)
-    assert str(done.fault).startswith(f"{file}: cannot be used on the Dask worker at ")
-    assert "(no such file)" in str(done.fault)
+    fault = cluster_of_dask._run_bucket(partial(read_by, reader, file), 0)
+    assert str(fault.fault).startswith(f"{file}: cannot be used on the Dask worker at ")
+    assert "(no such file)" in str(fault.fault)
 
 
 def double(number: int) -> int:
@@ -325,7 +325,7 @@ def double(number: int) -> int:
 
 
 @pytest.mark.long
-def test_the_first_worker_is_waited_for_and_that_is_said(tmp_path, caplog):
+def test_cluster_waits_for_the_first_worker_and_logs_the_wait(tmp_path, caplog):
     late = LocalCluster(tmp_path, 0)
     executor.use(late.address)
     starting = threading.Timer(3, lambda: late.workers.append(late.add_worker()))
@@ -342,7 +342,7 @@ def test_the_first_worker_is_waited_for_and_that_is_said(tmp_path, caplog):
         late.stop()
 
 
-def test_no_worker_at_all_is_one_message(tmp_path, monkeypatch):
+def test_cluster_without_workers_gives_a_single_message(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 1)
     empty = LocalCluster(tmp_path, 0)
     executor.use(empty.address)
@@ -374,21 +374,21 @@ def when_begun(folder: Path, act: Callable[[], None]) -> threading.Thread:
 
 
 @pytest.mark.long
-def test_a_cluster_all_of_whose_workers_die_is_one_message(doomed, monkeypatch, tmp_path):
+def test_cluster_with_dying_workers_gives_a_single_message(second_cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 2)
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
-    executor.use(doomed.address)
-    killer = when_begun(tmp_path, lambda: [worker.kill() for worker in doomed.workers])
+    executor.use(second_cluster.address)
+    killer = when_begun(tmp_path, lambda: [worker.kill() for worker in second_cluster.workers])
     with pytest.raises(NestError, match=r"has no workers\. Start some"):
         list(executor.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
     killer.join()
 
 
 @pytest.mark.long
-def test_a_scheduler_that_dies_is_one_message(doomed, monkeypatch, tmp_path):
+def test_dying_scheduler_gives_a_single_message(second_cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
-    executor.use(doomed.address)
-    killer = when_begun(tmp_path, doomed.scheduler.kill)
+    executor.use(second_cluster.address)
+    killer = when_begun(tmp_path, second_cluster.scheduler.kill)
     with pytest.raises(NestError, match=r"went away\. Start it and its workers and run again"):
         list(executor.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
     killer.join()

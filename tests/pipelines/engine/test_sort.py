@@ -18,7 +18,7 @@ def keys_of(rows: list[tuple]) -> list[np.ndarray]:
 
 
 @given(ROWS)
-def test_the_order_is_that_of_comparing_key_by_key_and_equal_rows_stay_as_they_came(rows: list[tuple]):
+def test_order_of_is_a_stable_lexicographic_sort(rows: list[tuple]):
     assert list(order_of(keys_of(rows))) == sorted(range(len(rows)), key=lambda at: rows[at])
 
 
@@ -27,9 +27,9 @@ GROUPS = st.lists(st.tuples(FEW, FEW | WIDE, WIDE | st.just(0), NUMBERS), min_si
 
 
 @given(GROUPS, st.booleans())
-def test_groups_of_close_numbers_are_put_in_order_like_any_rows(groups: list[tuple], together: bool):
+def test_order_of_sorts_groups_of_close_numbers(groups: list[tuple], by_patient: bool):
     rows = [
-        (first, second, base // 2 + (number if together else at + len(groups) * number))
+        (first, second, base // 2 + (number if by_patient else at + len(groups) * number))
         for at, (first, second, base, numbers) in enumerate(groups)
         for number in numbers
     ]
@@ -38,9 +38,9 @@ def test_groups_of_close_numbers_are_put_in_order_like_any_rows(groups: list[tup
 
 
 # apart, every draw comes in two parts, of which one draw's meet; together, a patient's draws are a group of their own
-@pytest.mark.parametrize(("patients_together", "compared"), [(False, 9_999), (True, 1_000)])
-def test_a_draw_s_results_are_put_in_order_without_comparing_their_numbers(
-    patients_together: bool, compared: int, monkeypatch
+@pytest.mark.parametrize(("patients_together", "num_sorted"), [(False, 9_999), (True, 1_000)])
+def test_order_of_places_lab_draws_without_comparing_numbers(
+    patients_together: bool, num_sorted: int, monkeypatch
 ):
     random = np.random.default_rng(0)
     draws = np.arange(5_000).reshape(1_000, 5)
@@ -54,11 +54,11 @@ def test_a_draw_s_results_are_put_in_order_without_comparing_their_numbers(
     by_row = sort._order_by_row
     monkeypatch.setattr(sort, "_order_by_row", lambda keys: sorted_rows.append(len(keys[0])) or by_row(keys))
     assert np.array_equal(order_of(keys), np.lexsort(keys[::-1]))
-    assert sorted_rows == [compared]
+    assert sorted_rows == [num_sorted]
 
 
 @pytest.mark.parametrize("bits", [1, 20, 45, 60, 64])
-def test_many_rows_are_put_in_numpys_own_order(bits: int):
+def test_order_of_agrees_with_numpy_on_many_rows(bits: int):
     random = np.random.default_rng(bits)
     keys = [random.integers(0, 1 << bits, 70_000, dtype=np.uint64).astype(np.int64) for _ in range(3)]
     assert np.array_equal(order_of(keys), np.lexsort(keys[::-1]))

@@ -19,34 +19,34 @@ def stay(end: datetime | None, *, is_open: bool = False, **row: object) -> dict:
     return {"start": NOON, "end": end, "is_open": is_open, **row}
 
 
-def test_a_diagnosis_happens_at_admission_and_is_known_at_discharge():
+def test_diagnosis_happens_at_admission_and_is_known_at_discharge():
     assert clocked(stay(LATER), clock.DIAGNOSIS) == (NOON, LATER)
 
 
-def test_a_procedure_happens_on_its_day_and_is_known_at_discharge_or_at_the_midnight_after_that_day():
+def test_procedure_is_known_at_discharge_or_the_midnight_after_the_day():
     day, midnight = date(2150, 3, 1), datetime(2150, 3, 1)
     assert clocked(stay(LATER, chartdate=day), clock.PROCEDURE) == (midnight, LATER)
     last_day = clocked(stay(LATER, chartdate=LATER.date()), clock.PROCEDURE)
     assert last_day == (datetime(2150, 3, 4), datetime(2150, 3, 5))
 
 
-def test_the_codes_of_a_stay_that_contains_no_time_are_known_at_admission():
+def test_codes_of_a_stay_without_duration_are_known_at_admission():
     assert clocked(stay(None), clock.DIAGNOSIS) == (NOON, NOON)
     day = date(2150, 2, 27)
     assert clocked(stay(None, chartdate=day), clock.PROCEDURE) == (datetime(2150, 2, 27), NOON)
 
 
-def test_the_codes_of_a_stay_that_is_not_over_are_never_known():
+def test_codes_of_an_open_stay_are_never_known():
     assert clocked(stay(None, is_open=True), clock.DIAGNOSIS) == (NOON, clock.NEVER)
-    coded = clocked(stay(None, is_open=True, chartdate=date(2150, 3, 1)), clock.PROCEDURE)
-    assert coded == (datetime(2150, 3, 1), clock.NEVER)
+    times = clocked(stay(None, is_open=True, chartdate=date(2150, 3, 1)), clock.PROCEDURE)
+    assert times == (datetime(2150, 3, 1), clock.NEVER)
 
 
-def test_a_result_is_known_when_it_is_stored_but_never_before_it_is_drawn():
+def test_lab_result_is_known_when_stored_but_not_before_the_draw():
     assert clocked({"charttime": NOON, "storetime": LATER}, clock.LABORATORY) == (NOON, LATER)
     assert clocked({"charttime": LATER, "storetime": NOON}, clock.LABORATORY) == (LATER, LATER)
     assert clocked({"charttime": NOON, "storetime": None}, clock.LABORATORY) == (NOON, NOON)
 
 
-def test_an_administration_is_known_when_it_is_charted():
+def test_administration_is_known_when_charted():
     assert clocked({"charttime": NOON, "storetime": LATER}, clock.ADMINISTRATION) == (NOON, NOON)

@@ -20,21 +20,21 @@ def chosen(targets: list[str]) -> str | None:
 
 
 @given(st.lists(st.text("AB01", min_size=3, max_size=5), min_size=1))
-def test_of_several_targets_the_shortest_wins_and_ties_go_by_the_alphabet(targets):
+def test_shortest_target_wins_and_ties_go_by_the_alphabet(targets):
     assert chosen(targets) == min(targets, key=lambda target: (len(target), target))
 
 
-def test_no_target_is_chosen_only_where_there_is_no_other():
+def test_no_target_is_used_only_when_no_other_target_exists():
     assert chosen(["NoDx"]) is None
     assert chosen(["NoDx", "I2510"]) == "I2510"
 
 
-def test_version_ten_passes_unchanged_and_what_the_table_lacks_is_told_apart():
+def test_to_icd10_passes_version_ten_and_flags_codes_not_in_the_table():
     rows = pl.DataFrame({"code": ["I10", "0010", "77777", "4019"], "icd_version": [10, 9, 9, 9]})
     targets = pl.DataFrame({"code": ["0010", "4019"], "mapped": [None, "I10"]})
-    coded = to_icd10(rows, targets)
-    assert coded["mapped"].to_list() == ["I10", None, None, "I10"]
-    assert coded["in_crosswalk"].to_list() == [True, True, False, True]
+    mapped_rows = to_icd10(rows, targets)
+    assert mapped_rows["mapped"].to_list() == ["I10", None, None, "I10"]
+    assert mapped_rows["in_crosswalk"].to_list() == [True, True, False, True]
 
 
 def looked_up(rows: list[tuple[str | None, str | None]]) -> dict[str, tuple[str, int]]:
@@ -46,23 +46,23 @@ def looked_up(rows: list[tuple[str | None, str | None]]) -> dict[str, tuple[str,
     }
 
 
-def test_a_name_takes_the_atc_of_most_prescription_rows():
+def test_drug_name_takes_the_atc_of_most_prescription_rows():
     assert looked_up([("x", "1"), ("X ", "2"), (" x", "2")]) == {"x": ("A10", 2)}
 
 
-def test_a_tie_between_codes_goes_by_the_alphabet():
+def test_drug_lookup_breaks_ties_by_the_alphabet():
     assert looked_up([("x", "1"), ("x", "2")]) == {"x": ("A10", 1)}
 
 
-def test_several_gsn_in_one_row_count_the_row_once_for_each_code():
+def test_row_with_several_gsn_counts_once_for_each_atc_code():
     assert looked_up([("x", " 2  2 "), ("x", "2 3"), ("x", "3")]) == {"x": ("A10", 2)}
 
 
-def test_a_name_without_a_known_gsn_is_not_in_the_lookup():
+def test_drug_lookup_omits_names_without_a_known_gsn():
     assert looked_up([("x", "99"), ("y", None), (None, "1"), ("  ", "1")]) == {}
 
 
-def test_the_lookup_fills_names_and_leaves_what_is_mapped():
+def test_code_events_fills_names_and_keeps_existing_mappings():
     events = pl.LazyFrame(
         {
             "vocab": ["name", "name", "name", "icd9cm"],
@@ -75,18 +75,18 @@ def test_the_lookup_fills_names_and_leaves_what_is_mapped():
     assert code_events(events, lookup).collect()["mapped"].to_list() == ["A10", "C03", None, None]
 
 
-def test_codes_that_are_known_only_with_zeros_tell_that_zeros_were_lost():
-    known = pl.Series(["04111", "4111", "07054", "25000", "486", "4019"])
+def test_zeros_lost_counts_codes_known_only_with_zeros():
+    codes = pl.Series(["04111", "4111", "07054", "25000", "486", "4019"])
     rows = pl.DataFrame({"code": ["7054", "7054", "2500", "4860", "999", "25"]})
-    assert zeros_lost(rows, known) == {"zeros_lost": 2, "last_zeros_lost": 2}
-    assert zeros_lost(rows.clear(), known) == {"zeros_lost": 0, "last_zeros_lost": 0}
+    assert zeros_lost(rows, codes) == {"zeros_lost": 2, "last_zeros_lost": 2}
+    assert zeros_lost(rows.clear(), codes) == {"zeros_lost": 0, "last_zeros_lost": 0}
 
 
-def test_plain_letters_are_made_of_full_width_ones_and_of_no_look_alikes():
+def test_plain_converts_full_width_letters_but_no_look_alikes():
     codes = pl.Series(["\uff25\uff11\uff11\uff19", "I10\u200b", "\u0415119", None])
     assert plain(codes).to_list() == ["E119", "I10", "\u0415119", None]
 
 
 @pytest.mark.parametrize("spelling", ["001234", "1234", "1234.0", " 001234 "])
-def test_a_gsn_is_a_number_of_six_digits(spelling: str):
+def test_gsn_number_has_six_digits(spelling: str):
     assert pl.select(gsn_number(pl.lit(spelling))).item() == "001234"

@@ -29,14 +29,14 @@ def as_cms_writes(crosswalk: pl.DataFrame) -> str:
     return "\n".join(crosswalk.select(pl.concat_str(source, target, "flags")).to_series()) + "\n"
 
 
-def written(folder: Path, text: str | bytes) -> Path:
+def write_gem(folder: Path, text: str | bytes) -> Path:
     path = folder / NATIVE["icd_cm_9_to_10_mapping"]
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
-def test_a_line_is_a_source_a_target_and_five_flags(tmp_path: Path):
-    gem = read_gem(written(tmp_path, "\n".join(LINES) + "\n"))
+def test_gem_line_has_a_source_a_target_and_five_flags(tmp_path: Path):
+    gem = read_gem(write_gem(tmp_path, "\n".join(LINES) + "\n"))
     assert gem.rows()[:3] == [
         ("0010", "A000", "00000"),
         ("V5861", "Z7901", "10000"),
@@ -45,8 +45,8 @@ def test_a_line_is_a_source_a_target_and_five_flags(tmp_path: Path):
     assert gem.height == len(LINES)
 
 
-def test_a_code_without_a_map_has_no_target_and_is_in_the_table(tmp_path: Path):
-    targets = dict(shortest_target(read_gem(written(tmp_path, "\n".join(LINES) + "\n"))).iter_rows())
+def test_gem_keeps_codes_without_a_map_and_gives_no_target(tmp_path: Path):
+    targets = dict(shortest_target(read_gem(write_gem(tmp_path, "\n".join(LINES) + "\n"))).iter_rows())
     assert targets["36570"] is None
     assert targets["8054"] == "S129XXA"
 
@@ -56,8 +56,8 @@ def test_a_code_without_a_map_has_no_target_and_is_in_the_table(tmp_path: Path):
     ["\r\n".join(LINES) + "\r\n", "\n".join(LINES), "\n".join(line + "  " for line in LINES) + "\n\n"],
     ids=["CRLF", "no last line end", "blanks at the end"],
 )
-def test_line_ends_and_trailing_blanks_change_nothing(tmp_path: Path, text: str):
-    assert read_gem(written(tmp_path, text)).rows() == [tuple(line.split()) for line in LINES]
+def test_gem_ignores_line_ends_and_trailing_blanks(tmp_path: Path, text: str):
+    assert read_gem(write_gem(tmp_path, text)).rows() == [tuple(line.split()) for line in LINES]
 
 
 FAULTS = {
@@ -71,14 +71,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_lines_that_are_none_are_counted_and_not_quoted(tmp_path: Path, fault: str):
+def test_malformed_gem_lines_are_counted_and_not_quoted(tmp_path: Path, fault: str):
     with pytest.raises(InputError, match=r"2018_I9gem\.txt: 1 of \d lines are not an ICD-9 code") as caught:
-        read_gem(written(tmp_path, FAULTS[fault]))
+        read_gem(write_gem(tmp_path, FAULTS[fault]))
     assert not any(word in str(caught.value) for word in ("canary", "A001", "36570"))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"", "is empty"),
         (b"\n \n", "is empty"),
@@ -86,27 +86,25 @@ def test_lines_that_are_none_are_counted_and_not_quoted(tmp_path: Path, fault: s
     ],
     ids=["no byte", "blank lines", "no text"],
 )
-def test_a_file_that_holds_no_mapping_is_refused(tmp_path: Path, text: bytes, said: str):
-    with pytest.raises(InputError, match=said):
-        read_gem(written(tmp_path, text))
+def test_file_without_a_mapping_is_refused(tmp_path: Path, text: bytes, message: str):
+    with pytest.raises(InputError, match=message):
+        read_gem(write_gem(tmp_path, text))
 
 
-def test_a_mapping_one_may_not_read_is_told_as_such_and_not_as_damaged(tmp_path: Path):
-    written(tmp_path, "\n".join(LINES)).chmod(0)
-    said = r"2018_I9gem\.txt: may not be read \(.*\)\. Give yourself permission"
-    with without_rights(tmp_path), pytest.raises(InputError, match=said):
+def test_unreadable_mapping_is_reported_as_a_permission_problem(tmp_path: Path):
+    write_gem(tmp_path, "\n".join(LINES)).chmod(0)
+    message = r"2018_I9gem\.txt: may not be read \(.*\)\. Give yourself permission"
+    with without_rights(tmp_path), pytest.raises(InputError, match=message):
         read_gem(tmp_path / "2018_I9gem.txt")
 
 
-@pytest.mark.parametrize("other", [".csv", ".csv.gz", ".parquet"])
-def test_a_crosswalk_there_as_cms_text_and_as_a_table_is_refused_as_two_tables_are(
-    tmp_path: Path, other: str
-):
-    text = written(tmp_path, "\n".join(LINES))
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_crosswalk_present_as_text_and_as_table_is_refused(tmp_path: Path, suffix: str):
+    text = write_gem(tmp_path, "\n".join(LINES))
     assert find_file(tmp_path, "icd_cm_9_to_10_mapping") == text
-    (tmp_path / f"icd_cm_9_to_10_mapping{other}").write_text("icd_9,icd_10\n")
-    said = rf"is there 2 times, as icd_cm_9_to_10_mapping\{other}, 2018_I9gem\.txt"
-    with pytest.raises(InputError, match=said):
+    (tmp_path / f"icd_cm_9_to_10_mapping{suffix}").write_text("icd_9,icd_10\n")
+    message = rf"is there 2 times, as icd_cm_9_to_10_mapping\{suffix}, 2018_I9gem\.txt"
+    with pytest.raises(InputError, match=message):
         find_file(tmp_path, "icd_cm_9_to_10_mapping")
 
 
@@ -115,14 +113,14 @@ def test_a_crosswalk_there_as_cms_text_and_as_a_table_is_refused_as_two_tables_a
 @pytest.mark.parametrize(
     ("crosswalk", "without_target"), [("icd_cm_9_to_10_mapping", 433), ("icd_pcs_9_to_10_mapping", 210)]
 )
-def test_the_text_gives_the_very_table_the_csv_gives(tmp_path: Path, crosswalk: str, without_target: int):
+def test_gem_text_gives_the_same_table_as_the_csv(tmp_path: Path, crosswalk: str, without_target: int):
     csv = pl.read_csv(CROSSWALKS / f"{crosswalk}.csv.gz", infer_schema=False)
     (tmp_path / NATIVE[crosswalk]).write_text(as_cms_writes(csv))
 
-    found = find_file(tmp_path, crosswalk)
+    path = find_file(tmp_path, crosswalk)
 
-    assert found is not None
-    native = read_gem(found)
+    assert path is not None
+    native = read_gem(path)
     assert_frame_equal(native, csv.select("icd_9", "icd_10", "flags"))
     assert native["icd_10"].is_in(("NoDx", "NoPCS")).sum() == without_target
     assert_frame_equal(shortest_target(native), shortest_target(csv))

@@ -16,20 +16,22 @@ from schemas.errors import InputError
 CELLS = st.text(st.sampled_from("ab\",\n\r\\'7 \u2028"), max_size=6)
 
 
-def written(folder: Path, body: bytes, *, packed: bool = False) -> Path:
-    path = folder / ("t.csv.gz" if packed else "t.csv")
-    path.write_bytes(gzip.compress(body) if packed else body)
+def write_table(folder: Path, body: bytes, *, is_compressed: bool = False) -> Path:
+    path = folder / ("t.csv.gz" if is_compressed else "t.csv")
+    path.write_bytes(gzip.compress(body) if is_compressed else body)
     return path
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), CELLS, CELLS), min_size=1, max_size=12), st.booleans())
-def test_a_table_well_quoted_has_the_rows_that_were_written(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, str, str]], packed: bool
+def test_count_rows_of_a_well_quoted_table(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, str, str]], is_compressed: bool
 ):
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC)
     writer.writerows([("id", "a", "b"), *rows])
-    path = written(tmp_path_factory.mktemp("lines"), text.getvalue().encode(), packed=packed)
+    path = write_table(
+        tmp_path_factory.mktemp("lines"), text.getvalue().encode(), is_compressed=is_compressed
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "LINES_PER_BATCH", 3)
         assert count_rows(path) == len(rows)
@@ -46,11 +48,11 @@ def test_a_table_well_quoted_has_the_rows_that_were_written(
         (b'1,"never,3\n4,5,6\n', "never closed"),
     ],
 )
-def test_quotes_that_hide_rows_are_refused(tmp_path: Path, body: bytes, says: str):
+def test_count_rows_refuses_quotes_that_hide_rows(tmp_path: Path, body: bytes, says: str):
     with pytest.raises(InputError, match=says):
-        count_rows(written(tmp_path, b"id,a,b\n" + body), ["id"])
+        count_rows(write_table(tmp_path, b"id,a,b\n" + body), ["id"])
 
 
-def test_blank_lines_count_as_a_parser_counts_them_and_not_above_the_header(tmp_path: Path):
-    assert count_rows(written(tmp_path, b'\n\r\n"id","a"\r\n1,"x\n\ny"\n\n2,z\n\n')) == 4
+def test_count_rows_counts_blank_lines_only_below_the_header(tmp_path: Path):
+    assert count_rows(write_table(tmp_path, b'\n\r\n"id","a"\r\n1,"x\n\ny"\n\n2,z\n\n')) == 4
     assert count_rows(tmp_path / "t.csv", with_blank=False) == 2

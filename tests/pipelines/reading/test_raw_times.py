@@ -15,7 +15,7 @@ TABLE = Table({"row": INTEGER, "time": TIME})
 ZERO = datetime(2150, 1, 1, 23, 59, 59)
 
 
-def written(path: Path, rows: list[tuple[int, str]]) -> Path:
+def write_table(path: Path, rows: list[tuple[int, str]]) -> Path:
     path.write_text("row,time\n" + "".join(f"{row},{time}\n" for row, time in rows))
     return path
 
@@ -26,7 +26,7 @@ def of_draws(odd: dict[int, str]) -> list[tuple[int, str]]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def repeat_flags(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether times were read as ones that repeat, batch by batch."""
     usual, ways = parsing.parse_usual, list[bool]()
 
@@ -39,13 +39,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return ways
 
 
-def test_times_are_the_same_whether_they_repeat_or_not(tmp_path: Path, asked: list[bool]) -> None:
+def test_repeating_times_parse_like_distinct_times(tmp_path: Path, repeat_flags: list[bool]) -> None:
     rows = of_draws({7: "", 8: "2150-01-02T03:04:05", 9: "2150-01-02 03:04", 10: "NaT"})
-    together = raw.read(written(tmp_path / "together.csv", rows), TABLE)
-    apart = raw.read(written(tmp_path / "apart.csv", sorted(rows, key=lambda row: row[0] % 30)), TABLE)
-    assert asked == [True, False]
-    assert together.equals(apart.sort("row"))
-    assert together["time"][:12].to_list() == [
+    sorted_times = raw.read(write_table(tmp_path / "together.csv", rows), TABLE)
+    mixed_times = raw.read(
+        write_table(tmp_path / "apart.csv", sorted(rows, key=lambda row: row[0] % 30)), TABLE
+    )
+    assert repeat_flags == [True, False]
+    assert sorted_times.equals(mixed_times.sort("row"))
+    assert sorted_times["time"][:12].to_list() == [
         *[ZERO] * 7,
         None,
         datetime(2150, 1, 2, 3, 4, 5),
@@ -55,8 +57,8 @@ def test_times_are_the_same_whether_they_repeat_or_not(tmp_path: Path, asked: li
     ]
 
 
-def test_a_fault_among_times_that_repeat_is_counted(tmp_path: Path, asked: list[bool]) -> None:
-    path = written(tmp_path / "faults.csv", of_draws({5: "01/02/2150", 6: "01/02/2150", 900: "noon"}))
+def test_faults_among_repeating_times_are_counted(tmp_path: Path, repeat_flags: list[bool]) -> None:
+    path = write_table(tmp_path / "faults.csv", of_draws({5: "01/02/2150", 6: "01/02/2150", 900: "noon"}))
     with pytest.raises(InputError, match=r"column time: 3 of 3,000 values are not a time"):
         raw.read(path, TABLE)
-    assert asked == [True]
+    assert repeat_flags == [True]

@@ -25,7 +25,7 @@ from pipelines.synthetic import processes
 from pipelines.synthetic.__main__ import main
 from pipelines.synthetic.catalog import CROSSWALKS, catalog, read
 from pipelines.synthetic.draw import any_before, running_sum, shift_rows, spread
-from pipelines.synthetic.mimic import made
+from pipelines.synthetic.mimic import compress
 from pipelines.synthetic.mimic.block import PatientBlock, draw_block, planted_rows
 from pipelines.synthetic.mimic.drugs import prescription_rows
 from pipelines.synthetic.mimic.ids import hadm_ids, subject_ids
@@ -82,14 +82,15 @@ def _bytes(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mimic_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _write(tmp_path_factory.mktemp("synthetic"))
 
 
 @pytest.fixture(scope="module")
-def tables(written: Path) -> dict[str, pl.DataFrame]:
+def tables(mimic_folder: Path) -> dict[str, pl.DataFrame]:
     return {
-        name: pl.read_csv(written / "hosp" / f"{name}.csv.gz", infer_schema_length=None) for name in COLUMNS
+        name: pl.read_csv(mimic_folder / "hosp" / f"{name}.csv.gz", infer_schema_length=None)
+        for name in COLUMNS
     }
 
 
@@ -105,52 +106,53 @@ def _times(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
 # ---- the files
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path):
-    once, again, other = (
+def test_equal_seeds_give_equal_bytes_and_other_seeds_do_not(tmp_path: Path):
+    once, repeat_run, other_seed = (
         _bytes(_write(tmp_path / name, patients=40, seed=seed))
         for name, seed in (("a", 3), ("b", 3), ("c", 4))
     )
-    assert once == again
-    assert [name for name in once if once[name] == other[name]] == sorted(
+    assert once == repeat_run
+    assert [name for name in once if once[name] == other_seed[name]] == sorted(
         f"{name}.csv.gz" for name in CROSSWALKS
     )
 
 
-def test_more_patients_leave_the_bytes_of_the_first_blocks_as_they_were(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(made, "BLOCK_PATIENTS", 20)
-    few, many = _bytes(_write(tmp_path / "a", patients=40)), _bytes(_write(tmp_path / "b", patients=55))
+def test_more_patients_keep_the_bytes_of_the_first_blocks(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(compress, "BLOCK_PATIENTS", 20)
+    files_small, files_large = (
+        _bytes(_write(tmp_path / "a", patients=40)),
+        _bytes(_write(tmp_path / "b", patients=55)),
+    )
     assert pl.read_csv(tmp_path / "b" / "hosp" / "patients.csv.gz")["subject_id"].n_unique() == 55
     for name in COLUMNS:
-        assert many[f"{name}.csv.gz"].startswith(few[f"{name}.csv.gz"])
-        assert len(many[f"{name}.csv.gz"]) > len(few[f"{name}.csv.gz"])
+        assert files_large[f"{name}.csv.gz"].startswith(files_small[f"{name}.csv.gz"])
+        assert len(files_large[f"{name}.csv.gz"]) > len(files_small[f"{name}.csv.gz"])
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_every_table_has_the_columns_of_the_real_one_in_their_order(name: str, written: Path):
-    with gzip.open(written / "hosp" / f"{name}.csv.gz", "rt") as file:
+def test_every_table_has_the_columns_of_mimic_in_order(name: str, mimic_folder: Path):
+    with gzip.open(mimic_folder / "hosp" / f"{name}.csv.gz", "rt") as file:
         assert file.readline().strip().split(",") == COLUMNS[name].split()
 
 
 @pytest.mark.parametrize("name", [name for name in COLUMNS if name != "patients"])
-def test_rows_lie_as_the_demos_do_alike_ones_together_and_else_in_no_order(
-    name: str, tables: dict[str, pl.DataFrame]
-):
+def test_rows_are_grouped_as_in_the_demo_and_otherwise_unordered(name: str, tables: dict[str, pl.DataFrame]):
     table = tables[name]
-    alike = table.select(pl.struct(GROUP_COLUMNS.get(name, table.columns)).alias("alike"))["alike"]
-    runs = alike.rle_id()
-    assert runs.n_unique() == alike.n_unique()
+    groups = table.select(pl.struct(GROUP_COLUMNS.get(name, table.columns)).alias("alike"))["alike"]
+    runs = groups.rle_id()
+    assert runs.n_unique() == groups.n_unique()
     first_of_run = table.filter(runs != runs.shift(1, fill_value=-1))["subject_id"]
     assert (first_of_run == first_of_run.shift(1)).mean() < 0.1
     assert 0.4 < (first_of_run.diff() > 0).mean() < 0.6
 
 
-def test_comments_hold_quotes_and_newlines_and_come_back_whole(tables: dict[str, pl.DataFrame]):
+def test_comments_with_quotes_and_newlines_survive_a_round_trip(tables: dict[str, pl.DataFrame]):
     comments = tables["labevents"]["comments"].drop_nulls()
     assert comments.str.contains('"').any()
     assert comments.str.contains("\n").any()
 
 
-def test_the_oddities_a_reader_must_bear_are_there_and_stay_below_the_bounds(tables: dict[str, pl.DataFrame]):
+def test_expected_data_faults_are_present_below_their_bounds(tables: dict[str, pl.DataFrame]):
     labs, emar, rx = tables["labevents"], tables["emar"], tables["prescriptions"]
     assert 0.02 < labs["hadm_id"].null_count() / labs.height < 0.4
     assert 0 < emar["hadm_id"].null_count() / emar.height < 0.05
@@ -163,35 +165,35 @@ def test_the_oddities_a_reader_must_bear_are_there_and_stay_below_the_bounds(tab
     assert rx["gsn"].null_count() > 0
     owner = tables["admissions"].select("hadm_id", owner="subject_id")
     for name in ("diagnoses_icd", "procedures_icd", "labevents", "emar", "prescriptions"):
-        linked = tables[name].drop_nulls("hadm_id").join(owner, on="hadm_id", how="left")
-        assert linked["owner"].null_count() == 0
-        assert (linked["owner"] != linked["subject_id"]).sum() <= 0.0005 * tables[name].height
+        with_stay = tables[name].drop_nulls("hadm_id").join(owner, on="hadm_id", how="left")
+        assert with_stay["owner"].null_count() == 0
+        assert (with_stay["owner"] != with_stay["subject_id"]).sum() <= 0.0005 * tables[name].height
 
 
-def test_stays_that_end_before_they_begin_are_few_and_never_in_a_small_set(block: PatientBlock):
+def test_few_stays_have_a_negative_length_and_none_in_a_small_set(block: PatientBlock):
     assert 0 < block.calendar.is_odd.sum() <= 0.003 * len(block.calendar.is_odd)
     assert not draw_block(catalog(), 0, 60, volume_of(35), 5).calendar.is_odd.any()
 
 
-def test_codes_have_their_crosswalk_rows_save_the_few_that_are_meant_to_have_none(written: Path):
-    for table, crosswalk, none in (
+def test_codes_are_in_the_crosswalk_except_the_intended_few(mimic_folder: Path):
+    for table, crosswalk, no_target in (
         ("diagnoses", "icd_cm_9_to_10_mapping", "NoDx"),
         ("procedures", "icd_pcs_9_to_10_mapping", "NoPCS"),
     ):
         nine = set(read(table).filter(pl.col("icd_version") == "9")["icd_code"])
-        targets = pl.read_csv(written / "vocab" / f"{crosswalk}.csv.gz", infer_schema=False)
+        targets = pl.read_csv(mimic_folder / "vocab" / f"{crosswalk}.csv.gz", infer_schema=False)
         assert set(targets["icd_9"]) <= nine
-        assert (targets["icd_10"] == none).any()
+        assert (targets["icd_10"] == no_target).any()
         assert targets["icd_9"].is_duplicated().any()
         assert len(nine - set(targets["icd_9"])) < 0.05 * len(nine)
     assert {"428", "250"} <= set(read("diagnoses")["icd_code"]) - set(read("icd_cm_9_to_10_mapping")["icd_9"])
 
 
-def test_every_gsn_prescribed_has_an_atc_code_and_some_names_have_several_or_none(
-    written: Path, tables: dict[str, pl.DataFrame]
+def test_every_gsn_has_an_atc_code_and_some_names_have_several_or_none(
+    mimic_folder: Path, tables: dict[str, pl.DataFrame]
 ):
-    mapping = pl.read_csv(written / "vocab" / "gsn_atc_ndc_mapping.csv.gz", infer_schema=False)
-    names = pl.read_csv(written / "vocab" / "atc_coding.csv.gz", infer_schema=False)
+    mapping = pl.read_csv(mimic_folder / "vocab" / "gsn_atc_ndc_mapping.csv.gz", infer_schema=False)
+    names = pl.read_csv(mimic_folder / "vocab" / "atc_coding.csv.gz", infer_schema=False)
     prescription_rows = (
         tables["prescriptions"]["gsn"].cast(pl.String).drop_nulls().str.split(" ").explode().unique()
     )
@@ -201,20 +203,20 @@ def test_every_gsn_prescribed_has_an_atc_code_and_some_names_have_several_or_non
     assert {0, 1, 2} <= set(atc_per_name)
 
 
-def test_more_laboratory_items_are_measured_than_the_top_200_keep(block: PatientBlock):
+def test_more_than_200_laboratory_items_are_measured(block: PatientBlock):
     assert len(np.unique(block.labs.item)) > 205
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 222), st.integers(0, 222))
-def test_identifiers_of_two_blocks_never_meet(one: int, other: int):
+def test_identifiers_of_two_blocks_are_disjoint(first_block: int, second_block: int):
     index = np.arange(1_000)
     for identifiers in (subject_ids, hadm_ids):
-        ids = np.concatenate([identifiers(one, index), identifiers(other, index)])
-        assert len(np.unique(ids)) == (2_000 if one != other else 1_000)
+        ids = np.concatenate([identifiers(first_block, index), identifiers(second_block, index)])
+        assert len(np.unique(ids)) == (2_000 if first_block != second_block else 1_000)
 
 
-def test_the_command_line_writes_a_readable_folder(tmp_path: Path, monkeypatch, capsys):
+def test_command_line_writes_a_readable_folder(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(
         "sys.argv", ["synthetic", "mimic", "--patients", "12", "--seed", "1", "--out", str(tmp_path)]
     )
@@ -223,16 +225,16 @@ def test_the_command_line_writes_a_readable_folder(tmp_path: Path, monkeypatch, 
     assert pl.read_csv(tmp_path / "hosp" / "patients.csv.gz").height == 12
 
 
-def test_a_full_disk_leaves_the_earlier_files_and_nothing_half_written(tmp_path: Path):
-    before = _bytes(_write(tmp_path, patients=12))
+def test_full_disk_keeps_the_earlier_files_and_no_partial_file(tmp_path: Path):
+    bytes_before = _bytes(_write(tmp_path, patients=12))
     (tmp_path / "hosp" / ".labevents.csv.gz.part").symlink_to("/dev/full")
     with pytest.raises(WriteError, match=r"No space left on device.*earlier files are untouched"):
         _write(tmp_path, patients=15)
-    assert _bytes(tmp_path) == before
+    assert _bytes(tmp_path) == bytes_before
     assert {path.name for path in tmp_path.rglob(".*")} == {MARK}
 
 
-def test_what_a_killed_run_left_aside_is_replaced_by_the_next(tmp_path: Path):
+def test_leftovers_of_a_killed_run_are_replaced_by_the_next_run(tmp_path: Path):
     whole = _bytes(_write(tmp_path / "whole", patients=12))
     (tmp_path / "again" / "hosp").mkdir(parents=True)
     (tmp_path / "again" / "hosp" / ".emar.csv.gz.part").write_bytes(b"half a member")
@@ -262,43 +264,43 @@ def by_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.long)])
-def test_the_bytes_are_the_same_whatever_the_number_of_workers(
+def test_bytes_do_not_depend_on_the_number_of_workers(
     workers: int, by_one_process: dict[str, bytes], tmp_path: Path
 ):
     """Three blocks; the command's processes have one thread each, this one as many as there are cores."""
-    asked = [*COMMAND, "--patients", "2100", "--workers", str(workers), "--out", str(tmp_path)]
-    subprocess.run(asked, check=True, capture_output=True, timeout=300)
+    command = [*COMMAND, "--patients", "2100", "--workers", str(workers), "--out", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
     assert _bytes(tmp_path) == by_one_process
 
 
-def test_workers_end_with_the_process_that_started_them_and_a_rerun_completes(
+def test_workers_end_with_their_parent_and_a_rerun_completes(
     by_one_process: dict[str, bytes], tmp_path: Path
 ):
-    asked = [*COMMAND, "--patients", "2100", "--workers", "2", "--out", str(tmp_path)]
-    killed = subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _wait_for(lambda: len(_ps("-o", "pid=", "--ppid", str(killed.pid))) >= 2)
+    command = [*COMMAND, "--patients", "2100", "--workers", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _wait_for(lambda: len(_ps("-o", "pid=", "--ppid", str(process.pid))) >= 2)
     _wait_for(lambda: (tmp_path / "hosp" / ".emar.csv.gz.part").exists())
-    workers = ",".join(_ps("-o", "pid=", "--ppid", str(killed.pid)))
-    killed.kill()
-    killed.wait()
+    workers = ",".join(_ps("-o", "pid=", "--ppid", str(process.pid)))
+    process.kill()
+    process.wait()
     _wait_for(lambda: not [state for state in _ps("-o", "stat=", "-p", workers) if state[0] != "Z"])
     assert not list(tmp_path.rglob("*.gz"))
     assert _bytes(_write(tmp_path, patients=2_100, seed=9, tokens=20)) == by_one_process
     assert not list(tmp_path.rglob("*.part"))
 
 
-def _ps(*asked: str) -> list[str]:
-    return subprocess.run(["ps", *asked], check=False, capture_output=True, text=True).stdout.split()
+def _ps(*options: str) -> list[str]:
+    return subprocess.run(["ps", *options], check=False, capture_output=True, text=True).stdout.split()
 
 
-def _wait_for(happened: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not happened():
-        assert time.monotonic() < until
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_a_killed_worker_is_one_clear_message(tmp_path: Path, monkeypatch):
+def test_killed_worker_gives_a_clear_message(tmp_path: Path, monkeypatch):
     class Killed(ProcessPoolExecutor):
         def submit(self, *_: object, **__: object) -> Future:
             broken: Future = Future()
@@ -311,8 +313,8 @@ def test_a_killed_worker_is_one_clear_message(tmp_path: Path, monkeypatch):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_every_reader_takes_a_table_of_several_gzip_members(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(made, "BLOCK_PATIENTS", 20)
+def test_every_reader_accepts_several_gzip_members(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(compress, "BLOCK_PATIENTS", 20)
     file = _write(tmp_path, patients=50) / "hosp" / "labevents.csv.gz"
     expected = pl.read_csv(io.BytesIO(gzip.decompress(file.read_bytes())), infer_schema=False)
     assert file.read_bytes().count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") >= 3
@@ -331,14 +333,14 @@ def full_block() -> PatientBlock:
     return draw_block(catalog(), 1, 1_000, FULL, 42)
 
 
-def test_the_full_volume_has_the_real_rows_per_patient(full_block: PatientBlock):
+def test_full_volume_has_the_real_rows_per_patient(full_block: PatientBlock):
     """A thousand patients: their number of stays alone moves a table by a few hundredths."""
     heights = {name: table.height for name, table in hosp_tables(catalog(), full_block, 42)}
     for name, rows in REAL_ROWS_PER_PATIENT.items():
         assert heights[name] / 1_000 == pytest.approx(rows, rel=0.12), name
 
 
-def test_the_full_volume_has_the_real_median_set_and_a_third_of_its_labs_outside_hospital(
+def test_full_volume_has_the_real_median_set_and_outpatient_labs(
     full_block: PatientBlock,
 ):
     sizes = _tokens_per_set(full_block)[full_block.deaths.happens]
@@ -346,59 +348,61 @@ def test_the_full_volume_has_the_real_median_set_and_a_third_of_its_labs_outside
     assert 0.25 < 1 - full_block.labs.has_hadm_id.mean() < 0.4
 
 
-def test_the_full_volume_leaves_the_outcomes_as_common_as_they_were(full_block: PatientBlock):
+def test_full_volume_keeps_the_outcome_rates(full_block: PatientBlock):
     for cohort, low, high in COMMON:
         is_index, chance, _ = _outcomes(full_block)[cohort]
         assert low < chance[is_index].mean() < high
 
 
-def test_renewed_orders_share_the_time_of_the_first_under_numbers_of_their_own(full_block: PatientBlock):
+def test_renewals_split_the_time_of_an_order_under_new_numbers(full_block: PatientBlock):
     orders = full_block.orders
     rows = np.arange(0, len(orders.stay), 7)
     end = np.full(len(orders.stay), 10_000)
-    written, number = prescription_rows(orders, full_block.renewals, rows, end)
+    rows_written, number = prescription_rows(orders, full_block.renewals, rows, end)
     assert len(np.unique(number)) == len(number) == (1 + full_block.renewals[rows]).sum()
     first = number < len(orders.stay)
     assert np.array_equal(number[first], rows)
-    assert np.array_equal(written.start_minute[first], orders.start_minute[rows])
-    assert written.stop_minute.max() == orders.stop_minute[rows].max()
-    alone, own = prescription_rows(orders, np.zeros_like(full_block.renewals), rows, end)
-    assert np.array_equal(own, rows)
+    assert np.array_equal(rows_written.start_minute[first], orders.start_minute[rows])
+    assert rows_written.stop_minute.max() == orders.stop_minute[rows].max()
+    alone, own_numbers = prescription_rows(orders, np.zeros_like(full_block.renewals), rows, end)
+    assert np.array_equal(own_numbers, rows)
     assert np.array_equal(alone.stop_minute, orders.stop_minute[rows])
 
 
 # ---- the patients
 
 
-def test_the_set_sizes_are_heavy_tailed_about_the_asked_median():
-    for asked in (120, 228):
-        drawn = draw_block(catalog(), 0, 600, volume_of(asked), 5)
-        sizes = _tokens_per_set(drawn)[drawn.deaths.happens]
-        assert np.median(sizes) == pytest.approx(asked, rel=0.15)
+def test_set_sizes_are_heavy_tailed_about_the_requested_median():
+    for median in (120, 228):
+        drawn_block = draw_block(catalog(), 0, 600, volume_of(median), 5)
+        sizes = _tokens_per_set(drawn_block)[drawn_block.deaths.happens]
+        assert np.median(sizes) == pytest.approx(median, rel=0.15)
         assert np.quantile(sizes, 0.99) > 3 * np.median(sizes)
 
 
-def _tokens_per_set(drawn: PatientBlock) -> np.ndarray:
+def _tokens_per_set(patient_block: PatientBlock) -> np.ndarray:
     """Return [S]: about the tokens of each stay; what lies in no stay or has no code is left out."""
     has_atc = np.array([bool(atc) for atc in catalog().drugs.atc])
-    labs = drawn.labs.take(drawn.labs.has_number & (drawn.labs.has_hadm_id | (drawn.labs.minute > -1440)))
-    given = drawn.administrations.take(
-        (drawn.administrations.text == 0)
-        & drawn.administrations.has_name
-        & has_atc[drawn.administrations.drug]
+    labs = patient_block.labs.take(
+        patient_block.labs.has_number & (patient_block.labs.has_hadm_id | (patient_block.labs.minute > -1440))
     )
-    owners = (labs.stay, given.stay, drawn.diagnoses.stay, drawn.procedures.stay)
-    return np.asarray(sum(np.bincount(owner, minlength=len(drawn.stays.patient)) for owner in owners))
+    doses = patient_block.administrations.take(
+        (patient_block.administrations.text == 0)
+        & patient_block.administrations.has_name
+        & has_atc[patient_block.administrations.drug]
+    )
+    owners = (labs.stay, doses.stay, patient_block.diagnoses.stay, patient_block.procedures.stay)
+    return np.asarray(sum(np.bincount(owner, minlength=len(patient_block.stays.patient)) for owner in owners))
 
 
-def test_over_half_of_the_patients_come_once_and_a_few_very_often(block: PatientBlock):
+def test_over_half_of_the_patients_have_a_single_stay_and_a_few_many(block: PatientBlock):
     stays = np.bincount(block.stays.patient[block.deaths.happens])
     assert 0.5 < (stays == 1).mean() < 0.65
     assert 2.1 < stays.mean() < 2.7
     assert stays.max() > 15
 
 
-def test_nobody_is_admitted_after_death_or_before_the_last_discharge(tables: dict[str, pl.DataFrame]):
+def test_no_admission_after_death_or_before_the_last_discharge(tables: dict[str, pl.DataFrame]):
     stays = _times(tables["admissions"], "admittime", "dischtime", "deathtime").sort(
         "subject_id", "admittime"
     )
@@ -432,17 +436,21 @@ def test_laboratory_values_follow_the_diagnoses(tables: dict[str, pl.DataFrame])
 # ---- the planted outcomes
 
 
-def _outcomes(drawn: PatientBlock) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _outcomes(patient_block: PatientBlock) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Return by cohort: which stays are indexes, their probability, their outcome as the files tell it."""
-    admit, hours = drawn.calendar.admit_minute, drawn.lengths.hours
+    admit, hours = patient_block.calendar.admit_minute, patient_block.lengths.hours
     gap = np.roll(admit, -1) - admit - np.floor(hours * 60)
-    happens, length = drawn.deaths.happens, drawn.stays.length
+    happens, length = patient_block.deaths.happens, patient_block.stays.length
     return {
-        "mimic_mortality": (happens & (length != SHORT), drawn.deaths.probability, drawn.deaths.died),
-        "mimic_long_stay": (happens & (length == LONG), drawn.lengths.probability, hours > 168),
+        "mimic_mortality": (
+            happens & (length != SHORT),
+            patient_block.deaths.probability,
+            patient_block.deaths.died,
+        ),
+        "mimic_long_stay": (happens & (length == LONG), patient_block.lengths.probability, hours > 168),
         "mimic_readmission": (
-            drawn.is_followed & ~drawn.calendar.is_odd,
-            drawn.calendar.probability,
+            patient_block.is_followed & ~patient_block.calendar.is_odd,
+            patient_block.calendar.probability,
             gap <= 43_200,
         ),
     }
@@ -458,7 +466,7 @@ def test_outcomes_are_drawn_with_the_planted_probability(cohort: str, block: Pat
 
 
 @pytest.mark.parametrize(("cohort", "low", "high"), COMMON)
-def test_outcomes_are_as_common_as_in_a_hospital_and_can_be_foretold(
+def test_outcomes_have_hospital_rates_and_are_predictable(
     cohort: str, low: float, high: float, block: PatientBlock
 ):
     is_index, chance, outcome = _outcomes(block)[cohort]
@@ -471,12 +479,14 @@ def test_outcomes_are_as_common_as_in_a_hospital_and_can_be_foretold(
 def test_every_part_of_the_planted_model_matters(cohort: str, part: str, block: PatientBlock):
     is_index, chance, outcome = _outcomes(block)[cohort]
     log_odds = np.log(chance / (1 - chance))
-    without = log_odds - getattr(EFFECTS[cohort], part) * getattr(block.parts[cohort], part)
+    log_odds_without = log_odds - getattr(EFFECTS[cohort], part) * getattr(block.parts[cohort], part)
     best = roc_auc_score(outcome[is_index], chance[is_index])
-    assert roc_auc_score(outcome[is_index], without[is_index]) < best - 0.01
+    assert roc_auc_score(outcome[is_index], log_odds_without[is_index]) < best - 0.01
 
 
-def test_the_planted_rows_are_the_cohorts_index_encounters(written: Path, tables: dict[str, pl.DataFrame]):
+def test_planted_rows_are_the_index_encounters_of_the_cohorts(
+    mimic_folder: Path, tables: dict[str, pl.DataFrame]
+):
     hours = (pl.col("dischtime") - pl.col("admittime")).dt.total_minutes() / 60
     stays = _times(tables["admissions"], "admittime", "dischtime").with_columns(hours=hours)
     stays = stays.sort("subject_id", "admittime")
@@ -486,19 +496,19 @@ def test_the_planted_rows_are_the_cohorts_index_encounters(written: Path, tables
         "mimic_long_stay": stays.filter(pl.col("hours") > 48),
         "mimic_readmission": stays.filter(follows),
     }
-    planted = pl.read_parquet(written / "planted.parquet")
+    truth = pl.read_parquet(mimic_folder / "planted.parquet")
     for cohort, indexes in expected.items():
-        found = planted.filter(pl.col("cohort") == cohort)
-        assert sorted(found["encounter_id"]) == sorted(indexes["hadm_id"])
+        cohort_rows = truth.filter(pl.col("cohort") == cohort)
+        assert sorted(cohort_rows["encounter_id"]) == sorted(indexes["hadm_id"])
 
 
-def test_the_planted_table_has_one_row_an_index_and_a_probability_in_it(block: PatientBlock):
+def test_planted_table_has_a_single_row_and_probability_per_index(block: PatientBlock):
     rows = planted_rows(block)
     assert not rows.select("cohort", "encounter_id").is_duplicated().any()
     assert rows["probability"].is_between(0, 1).all()
 
 
-def test_the_planted_parts_add_up_to_the_planted_risk(block: PatientBlock):
+def test_planted_parts_add_up_to_the_planted_risk(block: PatientBlock):
     """Of a readmission, but for what the time since the last stay adds."""
     rows = planted_rows(block).with_columns(
         rest=(pl.col("probability") / (1 - pl.col("probability"))).log() - pl.sum_horizontal(*PARTS)
@@ -509,13 +519,17 @@ def test_the_planted_parts_add_up_to_the_planted_risk(block: PatientBlock):
         assert rest.abs().max() <= most
 
 
-def _record(drawn: PatientBlock) -> Record:
-    told = np.zeros((len(drawn.stays.patient), len(catalog().conditions.names)), dtype=bool)
-    return Record(catalog(), drawn.stays, drawn.labs, drawn.administrations, told)
+def _record(patient_block: PatientBlock) -> Record:
+    readable_conditions = np.zeros(
+        (len(patient_block.stays.patient), len(catalog().conditions.names)), dtype=bool
+    )
+    return Record(
+        catalog(), patient_block.stays, patient_block.labs, patient_block.administrations, readable_conditions
+    )
 
 
-def _equal(one: Parts, other: Parts) -> bool:
-    return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in vars(one))
+def _equal(first: Parts, second: Parts) -> bool:
+    return all(np.array_equal(getattr(first, part), getattr(second, part)) for part in vars(first))
 
 
 @pytest.fixture(scope="module")
@@ -525,24 +539,26 @@ def small() -> PatientBlock:
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(PREDICT_HOURS.values())))
-def test_noise_after_the_prediction_leaves_the_planted_probability(small: PatientBlock, seed: int, hour: int):
+def test_noise_after_the_prediction_keeps_the_planted_probability(small: PatientBlock, seed: int, hour: int):
     rng, record = np.random.default_rng(seed), _record(small)
-    labs, given = record.labs, record.administrations
+    labs, administrations = record.labs, record.administrations
     noisy_labs = replace(
         labs,
         value=np.where(labs.available_minute > hour * 60, rng.uniform(0, 1e3, len(labs.value)), labs.value),
     )
-    drugs = rng.integers(0, len(catalog().drugs.names), len(given.drug))
-    noisy_given = replace(given, drug=np.where(given.minute > hour * 60, drugs, given.drug))
-    told = record.readable_conditions.copy()
-    told[np.append(np.diff(record.stays.patient) > 0, True)] = (
-        rng.random(told.shape[1]) < 0.5
+    drugs = rng.integers(0, len(catalog().drugs.names), len(administrations.drug))
+    noisy_given = replace(
+        administrations, drug=np.where(administrations.minute > hour * 60, drugs, administrations.drug)
+    )
+    readable_conditions = record.readable_conditions.copy()
+    readable_conditions[np.append(np.diff(record.stays.patient) > 0, True)] = (
+        rng.random(readable_conditions.shape[1]) < 0.5
     )  # last stays' own
-    noisy = replace(record, labs=noisy_labs, given=noisy_given, told=told)
+    noisy = replace(record, labs=noisy_labs, given=noisy_given, told=readable_conditions)
     assert _equal(parts_at_hour(record, hour), parts_at_hour(noisy, hour))
 
 
-def test_a_later_stay_has_no_part_in_what_was_planted_before_it(small: PatientBlock):
+def test_later_stays_do_not_change_earlier_planted_risks(small: PatientBlock):
     record = _record(small)
     last = np.append(np.diff(record.stays.patient) > 0, True)
     fewer = replace(
@@ -550,24 +566,24 @@ def test_a_later_stay_has_no_part_in_what_was_planted_before_it(small: PatientBl
         labs=record.labs.take(~last[record.labs.stay]),
         given=record.administrations.take(~last[record.administrations.stay]),
     )
-    whole, cut = (parts_at_discharge(each, small.lengths.hours) for each in (record, fewer))
+    whole, fewer_parts = (parts_at_discharge(each, small.lengths.hours) for each in (record, fewer))
     for part in vars(whole):
-        assert np.array_equal(getattr(whole, part)[~last], getattr(cut, part)[~last])
-    assert not np.array_equal(whole.within, cut.within)
+        assert np.array_equal(getattr(whole, part)[~last], getattr(fewer_parts, part)[~last])
+    assert not np.array_equal(whole.within, fewer_parts.within)
 
 
-def test_the_order_of_stays_matters_to_the_trend(small: PatientBlock):
+def test_trend_depends_on_the_order_of_stays(small: PatientBlock):
     """The same values in reverse order of stays: the trend turns, a bag of counts of all stays would not."""
     trend = small.parts["mimic_readmission"].trend
     assert (trend[small.stays.ordinal == 0] == 0).all()
     assert (trend[small.stays.ordinal > 0] != 0).mean() > 0.8
 
 
-def test_a_recent_admission_makes_the_next_one_likelier(block: PatientBlock):
+def test_recent_admission_makes_the_next_admission_likelier(block: PatientBlock):
     assert RECENT_EFFECT > 0
     later = block.stays.ordinal > 0
-    before = shift_rows(block.calendar.admit_minute.astype(float), block.stays.ordinal, 1)
-    days = (block.calendar.admit_minute - before) / 1440
+    previous_admission = shift_rows(block.calendar.admit_minute.astype(float), block.stays.ordinal, 1)
+    days = (block.calendar.admit_minute - previous_admission) / 1440
     base = block.parts["mimic_readmission"].log_odds(EFFECTS["mimic_readmission"])
     chance = block.calendar.probability
     lift = np.log(chance / (1 - chance)) - base
@@ -587,19 +603,19 @@ def test_helpers_over_runs_agree_with_plain_loops(runs: list[list[int]]):
     ]
     expected = [run[k - 1] if k else None for run in runs for k in range(len(run))]
     assert [None if np.isnan(value) else value for value in shift_rows(values, ordinal, 1)] == expected
-    seen = [any(value > 0 for value in run[:k]) for run in runs for k in range(len(run))]
-    assert any_before(values > 0, ordinal).tolist() == seen
+    expected_flags = [any(value > 0 for value in run[:k]) for run in runs for k in range(len(run))]
+    assert any_before(values > 0, ordinal).tolist() == expected_flags
 
 
-def test_a_gzip_member_carries_no_time(written: Path):
-    head = io.BytesIO((written / "hosp" / "patients.csv.gz").read_bytes()).read(8)
+def test_gzip_member_carries_no_time(mimic_folder: Path):
+    head = io.BytesIO((mimic_folder / "hosp" / "patients.csv.gz").read_bytes()).read(8)
     assert head[4:8] == b"\0\0\0\0"
 
 
 # ---- codes that tell how long a stay lasted
 
 
-def test_a_ventilation_code_is_dated_early_and_tells_what_came_later(block: PatientBlock):
+def test_ventilation_code_is_dated_early_and_reveals_the_later_course(block: PatientBlock):
     """As on a bill: whoever read it on the day it is dated would know that the stay goes on for days."""
     codes, hours, died = block.procedures, block.lengths.hours, block.deaths.died
     is_long = np.isin(codes.code.astype(str), ["5A1955Z", "9672"])
@@ -607,6 +623,6 @@ def test_a_ventilation_code_is_dated_early_and_tells_what_came_later(block: Pati
     assert len(stays) > 100
     assert (hours[stays] >= 96).all()
     assert (codes.day[is_long] == 0).mean() > 0.4
-    others = np.setdiff1d(np.arange(len(hours)), stays)
-    assert (hours[stays] > 168).mean() > 2 * (hours[others] > 168).mean()
-    assert died[stays].mean() > 3 * died[others].mean()
+    other_stays = np.setdiff1d(np.arange(len(hours)), stays)
+    assert (hours[stays] > 168).mean() > 2 * (hours[other_stays] > 168).mean()
+    assert died[stays].mean() > 3 * died[other_stays].mean()

@@ -34,28 +34,28 @@ def rows(cdm: Path, query: str) -> pl.DataFrame:
         return pl.DataFrame(pl.from_arrow(db.sql(query).to_arrow_table()))
 
 
-def share(cdm: Path, condition: str, table: str, where: str = "true") -> float:
-    found = rows(cdm, f"SELECT avg(({condition})::INT) AS share FROM {table} WHERE {where}")
-    return float(found["share"][0])
+def share(cdm: Path, condition: str, table: str, row_filter: str = "true") -> float:
+    result = rows(cdm, f"SELECT avg(({condition})::INT) AS share FROM {table} WHERE {row_filter}")
+    return float(result["share"][0])
 
 
-def test_each_table_has_the_columns_that_are_read_in_their_types_and_some_that_are_not(cdm: Path):
+def test_tables_have_the_read_columns_in_their_types_and_unread_columns(cdm: Path):
     for name, schema in TABLES.items():
-        found = pq.read_schema(cdm / f"{name.lower()}.parquet")
-        assert {field.name: field.type for field in found if field.name in schema.names} == {
+        file_schema = pq.read_schema(cdm / f"{name.lower()}.parquet")
+        assert {field.name: field.type for field in file_schema if field.name in schema.names} == {
             field.name: field.type for field in schema
         }
-        assert set(found.names) - set(schema.names)
+        assert set(file_schema.names) - set(schema.names)
 
 
 def test_keys_are_unique_over_blocks(tmp_path: Path):
     write_pcornet(tmp_path, children=CHILDREN_PER_BLOCK + 300, seed=1)
     for name, key in KEYS.items():
-        found = pl.read_parquet(tmp_path / f"{name.lower()}.parquet", columns=[key])[key]
-        assert found.is_unique().all(), name
+        keys = pl.read_parquet(tmp_path / f"{name.lower()}.parquet", columns=[key])[key]
+        assert keys.is_unique().all(), name
 
 
-def test_it_is_as_large_as_the_papers(cdm: Path):
+def test_synthetic_cdm_matches_the_size_of_the_paper(cdm: Path):
     def count(table: str) -> int:
         return rows(cdm, f"SELECT count(*) AS n FROM {table}")["n"][0]
 
@@ -120,29 +120,29 @@ SHARES = {
 
 
 @pytest.mark.parametrize("trap", SHARES)
-def test_a_trap_is_set_at_its_rate(cdm: Path, trap: str):
-    condition, table, where = SHARES[trap]
-    count = rows(cdm, f"SELECT count(*) AS n FROM {table} WHERE {where}")["n"][0]
+def test_data_fault_occurs_at_the_stated_rate(cdm: Path, trap: str):
+    condition, table, row_filter = SHARES[trap]
+    count = rows(cdm, f"SELECT count(*) AS n FROM {table} WHERE {row_filter}")["n"][0]
     expected = RATES[trap]
     slack = (
         5 * np.sqrt(expected / count) + 0.07 * expected
     )  # five standard errors, and what other traps take away
-    assert 0 < share(cdm, condition, table, where) == pytest.approx(expected, abs=slack)
+    assert 0 < share(cdm, condition, table, row_filter) == pytest.approx(expected, abs=slack)
 
 
-def test_copies_of_a_diagnosis_differ_in_id_and_origin_alone(cdm: Path):
-    same = "PATID, ENCOUNTERID, DX, DX_TYPE, DX_SOURCE, PDX, DX_POA, DX_DATE, ADMIT_DATE"
-    copied = rows(
+def test_copies_of_a_diagnosis_differ_only_in_id_and_origin(cdm: Path):
+    columns = "PATID, ENCOUNTERID, DX, DX_TYPE, DX_SOURCE, PDX, DX_POA, DX_DATE, ADMIT_DATE"
+    copies = rows(
         cdm,
-        f"SELECT count(*) AS n FROM DIAGNOSIS GROUP BY {same} "
+        f"SELECT count(*) AS n FROM DIAGNOSIS GROUP BY {columns} "
         "HAVING count(*) = 3 AND list_contains(list(DX_ORIGIN), 'BI') AND list_contains(list(DX_ORIGIN), 'CL')",
     )
     originals = rows(cdm, "SELECT count(*) AS n FROM DIAGNOSIS")["n"][0] / (1 + 2 * RATES["copied"])
-    assert copied.height / originals == pytest.approx(RATES["copied"], rel=0.15)
+    assert copies.height / originals == pytest.approx(RATES["copied"], rel=0.15)
     assert set(SHARES) | {"copied"} == set(RATES)
 
 
-def test_an_otitis_recurs_more_often_where_the_record_before_it_says_so(cdm: Path):
+def test_otitis_recurs_more_often_with_recorded_risk_factors(cdm: Path):
     episodes = rows(
         cdm,
         "SELECT PATID, count(DISTINCT DX_DATE) >= 3 AS recurs, "
@@ -153,7 +153,7 @@ def test_an_otitis_recurs_more_often_where_the_record_before_it_says_so(cdm: Pat
     assert by_smoke[True] > 1.3 * by_smoke[False] > 0
 
 
-def test_autism_follows_a_delay_told_before_18_months(cdm: Path):
+def test_autism_follows_a_delay_recorded_before_18_months(cdm: Path):
     children = rows(
         cdm,
         "SELECT PATID, bool_or(DX LIKE 'F84.0%' OR DX LIKE '299.0%') AS asd, "
@@ -163,15 +163,15 @@ def test_autism_follows_a_delay_told_before_18_months(cdm: Path):
     assert by_delay[True] > 5 * by_delay[False] > 0
 
 
-def test_planted_probabilities_are_about_as_high_as_the_papers_rates(cdm: Path):
-    planted = rows(
+def test_planted_probabilities_match_the_rates_of_the_paper(cdm: Path):
+    truth = rows(
         cdm, "SELECT outcome, avg(probability) AS mean, stddev(probability) AS sd FROM PLANTED GROUP BY 1"
     )
-    mean = dict(planted.select("outcome", "mean").iter_rows())
+    mean = dict(truth.select("outcome", "mean").iter_rows())
     assert mean["recurrent_aom"] == pytest.approx(0.22, abs=0.06)
     assert mean["asd"] == pytest.approx(0.0205, abs=0.01)
     assert 0.15 < mean["return_30d"] < 0.4
-    assert (planted["sd"] > 0.03).all()
+    assert (truth["sd"] > 0.03).all()
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -179,23 +179,25 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(tmp_path: Path):
+def test_equal_seeds_give_equal_bytes_for_any_number_of_workers(tmp_path: Path):
     children = CHILDREN_PER_BLOCK + 100
     write_pcornet(tmp_path / "a", children=children, seed=7)
     write_pcornet(tmp_path / "b", children=children, seed=7, workers=2)
     write_pcornet(tmp_path / "c", children=children, seed=8)
-    same, again, other = (hashes(tmp_path / name) for name in "abc")
-    assert same == again
-    assert same["vital.parquet"] != other["vital.parquet"]
+    first_run, repeat_run, other_seed = (hashes(tmp_path / name) for name in "abc")
+    assert first_run == repeat_run
+    assert first_run["vital.parquet"] != other_seed["vital.parquet"]
 
 
-def test_one_child_is_enough_for_every_table(tmp_path: Path):
+def test_single_child_is_enough_for_every_table(tmp_path: Path):
     assert main(["--children", "1", "--out", str(tmp_path / "cdm")]) == 0
     assert {path.stem for path in (tmp_path / "cdm").glob("[!.]*")} == {*map(str.lower, TABLES), "planted"}
     assert (tmp_path / "cdm").stat().st_mode & 0o077 == 0
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_folder_that_cannot_be_created_gives_a_single_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "file").write_text("")
     assert main(["--children", "5", "--out", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith("error: ")

@@ -10,10 +10,10 @@ from aces.query import query
 from omegaconf import DictConfig
 
 task, folder, out = sys.argv[1:]
-config, found = TaskExtractorConfig.load(task), []
+config, frames = TaskExtractorConfig.load(task), []
 for shard in sorted(Path(folder).rglob("*.parquet")):
     read = DictConfig({"path": str(shard), "standard": "meds", "ts_format": None})
-    found.append(
+    frames.append(
         query(config, get_predicates_df(config, read)).select("subject_id", "index_timestamp", "label")
     )
-pl.concat(found, how="vertical_relaxed").write_parquet(out)
+pl.concat(frames, how="vertical_relaxed").write_parquet(out)
