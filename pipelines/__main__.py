@@ -1,4 +1,4 @@
-"""`python -m pipelines tokenize`: new patients of a source, by the vocabulary, cuts and lookup of a run."""
+"""`python -m pipelines tokenize`: tokenizes new patients with the vocabulary, cuts and lookup of a fitted run."""
 
 import argparse
 import logging
@@ -25,14 +25,14 @@ from schemas.suppress import suppress_parts, suppress_small
 
 
 def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepCard:
-    """Write subjects, encounters, events and shards of the patients in `hosp` under `out`, all of them or nothing.
+    """Write subjects, encounters, events and shards of the patients in `hosp` under `out`: all of them or nothing.
 
     Raises:
-        NestError: an input cannot be used, `frozen` holds no vocabulary of this version, or a run is writing it.
+        NestError: an input cannot be used, `frozen` has no vocabulary of this version, or a run is writing it.
     """
     if out.root.resolve() == frozen.root.resolve():
         raise NestError(
-            f"{out.root}: --out is the fitted run itself. Give another folder, so that it stays whole."
+            f"{out.root}: --out is the fitted run itself. Give another folder, so that the run stays intact."
         )
     if not frozen.vocab.exists():
         raise NestError(
@@ -41,7 +41,7 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
     source = mimic.find_source(hosp, crosswalks)
     with writing(out.root):
         make_private(out.root)
-    # a run holds the data folder above
+    # a run locks the data folder above
     with reader(frozen.root.resolve().parent), sole_writer(out.root):
         _claim(out)
         with _staged(out) as staging:
@@ -55,14 +55,15 @@ def tokenize(hosp: Path, crosswalks: Path, frozen: Layout, out: Layout) -> StepC
 
 
 def _claim(out: Layout) -> None:
-    """Refuse a folder in which something other than an earlier `tokenize` would be replaced.
+    """Refuse a folder that holds anything but the output of an earlier `tokenize`.
 
     Raises:
-        NestError: a fitted run lies there, or files that were not made here.
+        NestError: the folder holds a fitted run, or files from elsewhere.
     """
     if existing := next((path for path in (out.vocab, out.raw) if path.exists()), None):
         raise NestError(
-            f"{out.root}: a run lies there ({existing.name}); its tables would be lost. Give another folder."
+            f"{out.root}: the folder holds a fitted run ({existing.name}), whose tables would be lost. "
+            "Give another folder."
         )
     claim(out.root)
     refuse_foreign_files([out.subjects, out.buckets, out.encounters])
@@ -71,7 +72,7 @@ def _claim(out: Layout) -> None:
 
 
 def _seal_cards(staging: Layout) -> StepCard:
-    """Let every card stand for its files, so that whoever reads one notices harm, and return the last."""
+    """Seal every card with the hashes of its files, so that readers notice damage, and return the last card."""
     outputs = {
         "subjects": (staging.subjects, staging.buckets),
         "encounters": (staging.encounters,),
@@ -88,9 +89,9 @@ def _seal_cards(staging: Layout) -> StepCard:
 
 @contextmanager
 def _staged(out: Layout) -> Iterator[Layout]:
-    """Give a place whose content takes that of `out` when the block ends well, and vanishes when not.
+    """Yield a staging folder that replaces the content of `out` on success and is deleted on failure.
 
-    What else lies in `out` stays. The cards go first and come last: where there is a card, its output is whole.
+    Other files in `out` stay. Cards are removed first and moved in last: an output with a card is complete.
     """
     staging = Layout(out.root / ".tokenize.part")
     shutil.rmtree(staging.root, ignore_errors=True)
@@ -106,12 +107,12 @@ def _staged(out: Layout) -> Iterator[Layout]:
 
 
 def frozen_rules(frozen: Layout) -> DataRules:
-    """Return the rules the vocabulary was fitted under; it carries them itself."""
+    """Return the rules the vocabulary was fitted under, from its metadata."""
     return DataRules.model_validate_json(table_metadata(frozen.vocab)["rules"])
 
 
 def format_counts(card: StepCard) -> str:
-    """Return the counts of a seqset card as a small table."""
+    """Format the counts of a seqset card as a small text table."""
     lines = [f"{'kind':<6}{'source rows':>14}{'tokens':>12}{'dropped':>12}"]
     for kind, flow in card.flows.items():
         rows = suppress_parts({"kept": flow.kept_rows, "dropped": sum(flow.dropped.values())})
@@ -129,15 +130,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m pipelines")
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("tokenize", help="new patients, by a fitted vocabulary")
+    command = commands.add_parser("tokenize", help="tokenize new patients with a fitted vocabulary")
     command.add_argument(
-        "--hosp", type=Path, required=True, help="MIMIC-IV hosp, or the folder that holds it"
+        "--hosp", type=Path, required=True, help="folder hosp of MIMIC-IV, or the folder that contains it"
     )
-    command.add_argument("--crosswalks", type=Path, required=True, help="folder with GEM and GSN tables")
+    command.add_argument("--crosswalks", type=Path, required=True, help="folder with the GEM and GSN tables")
     command.add_argument(
         "--frozen", type=Path, required=True, help="data folder of the fitted run, e.g. data/mimic"
     )
-    command.add_argument("--out", type=Path, required=True, help="where the new shards go: <out>/seqset")
+    command.add_argument(
+        "--out", type=Path, required=True, help="output folder; the shards are written to <out>/seqset"
+    )
     args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:

@@ -1,4 +1,4 @@
-"""From a cohort file and the tables of a source to labels, attrition and a lock of what was run."""
+"""Derives labels, attrition and a lock file from a cohort file and the tables of a source."""
 
 from pipelines.cohorts.labels import write_empty_labels, write_labels
 

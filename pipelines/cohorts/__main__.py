@@ -1,4 +1,4 @@
-"""`python -m pipelines.cohorts`: look at cohort files before anything runs, and begin a new one."""
+"""`python -m pipelines.cohorts`: checks cohort files before anything runs, and writes a new one."""
 
 import argparse
 import sys
@@ -15,9 +15,9 @@ from schemas.suppress import disclosing
 
 
 def check(files: list[Path], data: Path) -> int:
-    """Print what each file means and how many patients it gives, or all its faults; return the exit code.
+    """Print the meaning and the counts of each file, or all of its faults; return the exit code.
 
-    1 where a file is faulty, cannot be counted, or gives labels no model can learn from.
+    The code is 1 if a file is faulty, cannot be counted, or gives labels that no model can learn from.
     """
     worst = 0
     for file in files:
@@ -29,17 +29,17 @@ def check(files: list[Path], data: Path) -> int:
             print(error, end="\n\n")
             worst = 1
         except NestError as error:
-            print(f"{file}: is a cohort, but the data cannot be counted: {error}", end="\n\n")
+            print(f"{file}: the file is valid, but the data cannot be counted: {error}", end="\n\n")
             worst = 1
     return worst
 
 
 def _check_file(file: Path, data: Path) -> tuple[list[str], bool]:
-    """Return what is to say of a file without faults, and whether a model can learn from its labels, if counted."""
+    """Return the report on a file without faults, and whether a model can learn from its labels (if counted)."""
     cohort = parse_cohort(file)
     lines, name_warnings = in_english(cohort), _name_warnings(file, cohort)
     layout = Layout(data / cohort.source)
-    from pipelines.cohorts import sample  # polars: not for a file that is faulty
+    from pipelines.cohorts import sample  # imports polars, which a faulty file does not need
 
     if not sample.has_tables(layout):
         nothing = f"No tables of {cohort.source} in {data} yet: nothing is counted."
@@ -67,13 +67,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.cohorts", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("check", help="every fault of the files at once, or what they mean")
-    command.add_argument("files", metavar="FILE", type=Path, nargs="+")
-    command.add_argument("--data", type=Path, help="the data folder; without it NEST_DATA_DIR, else data")
+    command = commands.add_parser("check", help="report all faults of the files, or what they mean")
+    command.add_argument("files", metavar="FILE", type=Path, nargs="+", help="cohort files to check")
+    command.add_argument("--data", type=Path, help="data folder (default: NEST_DATA_DIR, else data)")
     command = commands.add_parser("new", help="write a commented file to start from")
-    command.add_argument("name", metavar="NAME", help="of the cohort, and of its file")
-    command.add_argument("--source", choices=SOURCES, default="mimic", help="whose tables (mimic)")
-    command.add_argument("--folder", type=Path, default=Path("assets/cohorts"), help="where (assets/cohorts)")
+    command.add_argument("name", metavar="NAME", help="name of the cohort and of its file")
+    command.add_argument(
+        "--source", choices=SOURCES, default="mimic", help="source of the tables (default: mimic)"
+    )
+    command.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("assets/cohorts"),
+        help="folder of the new file (default: assets/cohorts)",
+    )
     commands.add_parser("schema", help="print the JSON Schema of the language, for editors")
     args = parser.parse_args(arguments)
     try:

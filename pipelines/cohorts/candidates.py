@@ -1,8 +1,8 @@
-"""Every encounter as a possible index, with all a cohort's times can be counted from.
+"""Candidates: every encounter as a possible index, with all times that a cohort can refer to.
 
 A candidate has: subject_id, index_encounter, start, end, type, discharge_status, died, death_time, birth_date,
-end_of_data, death, split, predict_at. Requirements become one boolean column each, never a filter, so that
-one pass over the tables gives labels and attrition alike.
+end_of_data, death, split, predict_at. Each requirement becomes a boolean column and not a filter, so that
+one pass over the tables gives both labels and attrition.
 """
 
 from datetime import datetime
@@ -26,22 +26,22 @@ _ANCHORS = {
 def time_of(point: TimePoint) -> pl.Expr:
     """Return a point in time as an expression over candidates.
 
-    Months are calendar ones: 31 January + 1 month = 28 (29) February.
+    Months are calendar months: 31 January + 1 month = 28 (29) February.
     """
     return shift_time(pl.col(_ANCHORS[point.anchor]), point.offset, point.sign)
 
 
 def shift_time(times: pl.Expr, length: Duration, sign: int = 1) -> pl.Expr:
-    """Return times a length later (`sign` -1: earlier); a day the month has not becomes its last."""
+    """Return times shifted by a length (`sign` -1: earlier); a day that the month lacks becomes its last day."""
     if length.months:
         return times.dt.offset_by(f"{sign * length.months}mo")
     return times + pl.duration(microseconds=sign * length.microseconds, time_unit="us")
 
 
 def death_in_stay() -> pl.Expr:
-    """Return when a patient died in a stay: at the time recorded, at the latest at its end; null where alive.
+    """Return the time of a death during the stay: the recorded time, at most the end of the stay; null if alive.
 
-    The discharge of the dead is often written hours after the death, and a stay may have no time of death.
+    The discharge is often recorded hours after the death, and a stay may lack a time of death.
     """
     return pl.when(pl.col("died")).then(pl.min_horizontal("death_time", "end"))
 
@@ -52,10 +52,10 @@ def candidates(
     predict_at: TimePoint,
     end_of_data: datetime | None = None,
 ) -> pl.LazyFrame:
-    """Return one row per encounter: its prediction time, its subject's birth, death, end of data, split.
+    """Return one row per encounter with its prediction time and the patient's birth, death, end of data and split.
 
     Args:
-        end_of_data: of everyone; None where dates are shifted per patient, whose last discharge it then is.
+        end_of_data: common to all patients; None: the last discharge of each patient, as dates are shifted.
     """
     return (
         encounters.rename({"encounter_id": "index_encounter"})
@@ -67,10 +67,10 @@ def candidates(
 
 
 def with_follow_up(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add follow_up_days: from predict_at to the end of data or to death, whichever is first; never negative.
+    """Add follow_up_days: from predict_at to the end of data or death, whichever is first; never negative.
 
-    A death known only as a date counts as the end of that day. The division is numpy's: polars multiplies a column
-    by the divisor's reciprocal but divides a single row, and the last bit of a label would depend on its neighbours.
+    A death known only by date counts as the end of that day. numpy divides here, because polars multiplies a column by
+    the reciprocal of the divisor but divides a single row, so the last bit would depend on the number of rows.
     """
     follow_up = pl.min_horizontal("end_of_data", "death") - pl.col("predict_at")
     microseconds = rows.select(follow_up.dt.total_microseconds().clip(lower_bound=0)).to_series()
@@ -80,7 +80,7 @@ def with_follow_up(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _last_times(encounters: pl.LazyFrame, end_of_data: datetime | None) -> pl.LazyFrame:
-    """Return per subject the end of their data, and their latest death in a stay."""
+    """Return for each subject the end of data and the last death in a stay."""
     last = pl.col("end").max() if end_of_data is None else pl.lit(end_of_data).cast(pl.Datetime("us"))
     return encounters.group_by("subject_id").agg(
         end_of_data=last,

@@ -1,4 +1,4 @@
-"""ICD-10-CM chapters and categories of a diagnosis, and the ICD-9-CM ranges for a code no crosswalk maps.
+"""ICD-10-CM chapters and categories of a diagnosis, with ICD-9-CM ranges for codes without a mapping.
 
 Sources: ICD-10-CM tabular list (22 chapters); ICD-9-CM ranges as the data rules give them (docs/cohorts.md).
 """
@@ -33,12 +33,12 @@ ICD9_RANGES = (
 
 
 def icd10_3char() -> pl.Expr:
-    """The 3-character category of a DX event's ICD-10-CM code; null where it has none."""
+    """Return the 3-character category of the ICD-10-CM code of a DX event; null if it has none."""
     return pl.when(~pl.col("mapped").str.contains("/", literal=True)).then(pl.col("mapped").str.slice(0, 3))
 
 
 def icd10_chapter() -> pl.Expr:
-    """The chapter of a DX event: of its ICD-10-CM code, else of its ICD-9-CM range; null outside both."""
+    """Return the chapter of a DX event by its ICD-10-CM code, else by its ICD-9-CM range; null outside both."""
     icd9_category = pl.when(pl.col("vocab") == "icd9cm").then(pl.col("code").str.slice(0, 3))
     return pl.coalesce(_in_ranges(icd10_3char(), CHAPTER_RANGES), _in_ranges(icd9_category, ICD9_RANGES))
 

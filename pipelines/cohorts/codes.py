@@ -1,4 +1,4 @@
-"""What a cohort's code lists stand for in the data: which codes, and how many events of each."""
+"""Resolves the code lists of a cohort to the codes in the data, with the number of events of each."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _COUNTS = {"list": pl.String(), "vocab": pl.String(), "code": pl.String(), "even
 
 
 def count_codes(cohort: Cohort, tables: Tables) -> pl.DataFrame:
-    """Return list, vocab, code, events: the codes of each list of the file among some patients' events."""
+    """Return list, vocab, code, events: the codes of each list that occur in the events of some patients."""
     counts = [_count(name, codes, tables.events) for name, codes in cohort.codes.items()]
     return pl.concat([pl.DataFrame(schema=_COUNTS), *pl.collect_all(counts)])
 
@@ -40,7 +40,7 @@ def _count(name: str, codes: CodeList, events: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def resolved_codes(cohort: Cohort, counts: Iterable[pl.DataFrame]) -> ResolvedCodes:
-    """Return the codes each list of the file stands for, with the sum of their events over all `counts`."""
+    """Return the codes of each list of the file, with their events summed over all `counts`."""
     code_lists: ResolvedCodes = {
         name: {vocab: {} for vocab in codes.patterns} for name, codes in cohort.codes.items()
     }
@@ -51,7 +51,7 @@ def resolved_codes(cohort: Cohort, counts: Iterable[pl.DataFrame]) -> ResolvedCo
 
 
 def existing_codes(layout: Layout, kinds: tuple[str, ...], vocab: str) -> dict[str, int]:
-    """Return all codes of a vocabulary in the data, sorted, each with the number of patients who have it."""
+    """Return all codes of a vocabulary in the data, sorted, with the number of patients of each."""
     work = partial(codes_in_bucket, layout, kinds, vocab)
     total = Counter[str]()
     for counts in each_bucket(f"{vocab} codes", work, len(Buckets.read(layout))):

@@ -1,4 +1,4 @@
-"""Each requirement of the language as a boolean column over candidates."""
+"""Evaluates each requirement of the cohort language as a boolean column over candidates."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,13 +23,13 @@ Candidates = pl.LazyFrame
 
 
 def add_condition(rows: pl.LazyFrame, condition: Any, tables: Tables, column: str) -> Candidates:
-    """Add whether each candidate fulfils a condition; what cannot be known is not fulfilled."""
+    """Add whether each candidate meets a condition; unknown counts as not met."""
     result = _HANDLERS[type(condition)](rows, condition, tables, column)
     return result.with_columns(pl.col(column).fill_null(False))
 
 
 def is_longer_than(length: Any) -> pl.Expr:
-    """Whether the stay ends later than `length` after its start; at exactly `length` it does not."""
+    """Return whether the stay is longer than `length`; a stay of exactly `length` is not."""
     return pl.col("end") > time_of(TimePoint("index.start", 1, length))
 
 
@@ -82,7 +82,7 @@ def _any_encounter(rows: pl.LazyFrame, condition: EncounterSeen, tables: Tables,
 
 
 def in_stay(events: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the stays events belong to, named as candidates are."""
+    """Return the stays of events, with the encounter as `index_encounter`."""
     return events.filter(pl.col("encounter_id").is_not_null()).rename({"encounter_id": "index_encounter"})
 
 

@@ -1,4 +1,4 @@
-"""From the tables to labels: of some patients one pass over candidates, one collect; the parts add up."""
+"""Derives labels from the tables: one pass over the candidates of some patients; parts add up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ COLUMNS = (*KEY, "index_start", "predict_at", "label", "outcome_time", "follow_u
 
 @dataclass(frozen=True)
 class CohortLabels:
-    """A cohort's labels with the counts that go beside them."""
+    """The labels of a cohort and the counts that go with them."""
 
     rows: pl.DataFrame  # COLUMNS, sorted by subject_id, index_start, index_encounter
     label_type: LabelType
@@ -34,10 +34,10 @@ class CohortLabels:
 
 @dataclass(frozen=True)
 class LabelsPart:
-    """What some patients add to a cohort."""
+    """The contribution of some patients to a cohort."""
 
-    rows: pl.DataFrame  # as of `CohortLabels`, but under `labels_of` with every class, rare ones too
-    class_rows: pl.DataFrame  # label, rows: of the fitted-on subjects, each class under `labels_of`
+    rows: pl.DataFrame  # as in `CohortLabels`, but under `labels_of` with all classes, including rare ones
+    class_rows: pl.DataFrame  # label, rows: counts of each class of `labels_of` among the training subjects
     steps: list[AttritionStep]
     lenient_counts: dict[str, int]
     short_follow_up: int
@@ -50,10 +50,10 @@ def derive(cohort: Cohort, tables: Tables, rules: DataRules) -> CohortLabels:
 
 
 def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> LabelsPart:
-    """Return what the patients of `tables` add to a cohort.
+    """Return the contribution of the patients of `tables` to a cohort.
 
-    Under `rules.clock == "time"` (preset paper) `index_longer_than` and an outcome at or before the prediction drop
-    nothing; how many of the rows that stay they would have dropped is noted.
+    Under `rules.clock == "time"` (preset paper), `index_longer_than` and an outcome at or before the prediction drop
+    no rows; the number of kept rows that they would have dropped is counted instead.
     """
     lenient = rules.clock == "time"
     steps = Steps(candidates(tables.subjects, tables.encounters, cohort.predict_at, tables.end_of_data))
@@ -75,11 +75,11 @@ def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> LabelsPart:
 
 
 def add_up(cohort: Cohort, parts: Sequence[LabelsPart]) -> CohortLabels:
-    """Return the labels of all parts' patients, who are others in each, in the order of the parts.
+    """Combine parts with disjoint patients into the labels of all, in the order of the parts.
 
-    What is fitted over all of them is fitted here: which classes of `labels_of` are common enough to be asked for.
+    This also decides over all patients which classes of `labels_of` are common enough to be predicted.
     """
-    rows = pl.concat([part.rows for part in parts], rechunk=True)  # in chunks the bytes of a file would tell
+    rows = pl.concat([part.rows for part in parts], rechunk=True)  # chunks would change the bytes of the file
     label_type, classes = _classes(cohort.outcome, [part.class_rows for part in parts])
     if isinstance(cohort.outcome, LabelsOf):
         common = pl.element().filter(pl.element().is_in(classes))
@@ -95,7 +95,7 @@ def add_up(cohort: Cohort, parts: Sequence[LabelsPart]) -> CohortLabels:
 
 
 def _poor_windows(rows: pl.DataFrame) -> tuple[int, int]:
-    """Count the rows that show no outcome though their window reaches past the data, and those without a window."""
+    """Count the rows without an outcome whose window exceeds the data, and the rows without a window."""
     end = pl.col("window_end")
     short_follow_up = pl.col("outcome_time").is_null() & (end > pl.col("end_of_data"))
     windowless = end <= pl.col("predict_at")
@@ -103,7 +103,7 @@ def _poor_windows(rows: pl.DataFrame) -> tuple[int, int]:
 
 
 def _add_outcome(steps: Steps, outcome: Any, tables: Tables, *, lenient: bool) -> None:
-    """Add the outcome's time or class, and the step it makes: none by the prediction, or a class at all."""
+    """Add the time or class of the outcome, and a step that requires no earlier outcome, or a class."""
     steps.rows = add_outcome_time(steps.rows, outcome, tables).with_columns(window_end=window_end(outcome))
     if isinstance(outcome, ClassOf):
         classes = classes_of(outcome, tables).rename({"label": "found"})
@@ -126,7 +126,7 @@ def _label(rows: pl.DataFrame, outcome: Any, tables: Tables) -> pl.DataFrame:
 
 
 def _class_rows(label_rows: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
-    """Return label, rows: how many rows of the fitted-on subjects have each class of a list; empty without lists."""
+    """Return label, rows: the count of each class among the training rows; empty unless labels are lists."""
     if not isinstance(label_rows.schema["label"], pl.List):
         return pl.DataFrame(schema={"label": pl.String, "rows": pl.Int64})
     training_rows = label_rows if rules.fit_on == "all" else label_rows.filter(pl.col("split") == "train")
@@ -135,7 +135,7 @@ def _class_rows(label_rows: pl.DataFrame, rules: DataRules) -> pl.DataFrame:
 
 
 def _classes(outcome: Any, class_rows: Sequence[pl.DataFrame]) -> tuple[LabelType, tuple[str, ...]]:
-    """Return the kind of label and its classes; under `labels_of` those that `min_index` rows have."""
+    """Return the kind of label and its classes; under `labels_of` the classes with at least `min_index` rows."""
     if isinstance(outcome, ClassOf):
         return "class", CHAPTERS
     if not isinstance(outcome, LabelsOf):

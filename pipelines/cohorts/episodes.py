@@ -1,8 +1,8 @@
-"""Encounters for one illness told apart into episodes, and whether so many fall within so long.
+"""Splits the encounters for one illness into episodes, and finds whether enough of them fall within a period.
 
-Counted in whole days, since many sources know no time of day: a visit belongs to the episode of the one before it
-unless it is on a day more than `new_episode_after` later. The gap runs from visit to visit, not from the episode's
-first: a child seen every ten days has one long episode.
+Time is counted in whole days, since many sources lack times of day: a visit belongs to the episode of the previous
+visit unless it is more than `new_episode_after` later. The gap runs from visit to visit and not from the start of the
+episode: a child seen every ten days has one long episode.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ _DAY = pl.col("day")
 
 
 def episode_starts(visits: pl.LazyFrame, new_episode_after: Duration) -> pl.LazyFrame:
-    """Return the first moment of every episode, per candidate in order.
+    """Return the first moment of every episode, in order for each candidate.
 
     Args:
-        visits: subject_id, index_encounter, moment: the visits a candidate's episodes are made of.
+        visits: subject_id, index_encounter, moment: the visits of a candidate.
 
     Returns:
         subject_id, index_encounter, day, moment, sorted.
@@ -31,9 +31,9 @@ def episode_starts(visits: pl.LazyFrame, new_episode_after: Duration) -> pl.Lazy
 
 
 def reaching_rate(episodes: pl.LazyFrame, rates: Sequence[Rate]) -> pl.LazyFrame:
-    """Return the episodes that complete one of the rates: `3 in 6 months` has its third within 6 months of its first.
+    """Return the episodes that complete one of the rates, e.g. the third within 6 months of the first.
 
-    The last day counts: from 31 August six months reach up to and with 28 February.
+    The last day counts: six months from 31 August include 28 February.
     """
     completes = [
         shift_time(_DAY.shift(rate.count - 1).over(KEY), rate.period) >= _DAY  # null where there are fewer

@@ -1,4 +1,4 @@
-"""A cohort's files: labels.parquet, attrition.csv and a lock of what was run."""
+"""Writes the files of a cohort: labels.parquet, attrition.csv and a lock file of what was run."""
 
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,10 @@ from schemas.tables.labels import labels_schema
 
 
 def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
-    """Derive a cohort bucket by bucket; write labels/1, its attrition table and its lock; write and return the card.
+    """Derive a cohort bucket by bucket and write labels/1, attrition table, lock and card; return the card.
 
     Raises:
-        CohortError: the file asks for what this source cannot answer.
+        CohortError: the file asks for something that this source cannot answer.
         ContractError: an input table is missing or of another contract.
         WriteError: a file cannot be written.
     """
@@ -44,9 +44,9 @@ def write_labels(cohort: Cohort, layout: Layout, rules: DataRules) -> StepCard:
 
 
 def write_empty_labels(cohort: Cohort, layout: Layout, rules: DataRules, fault: CohortError) -> StepCard:
-    """Write the files of a cohort nobody is in, with a warning that says which of its file's faults it is for.
+    """Write the files of an empty cohort, with a warning that names the faults of the cohort file.
 
-    What hangs below says "not trainable" instead of showing what an earlier file gave.
+    Later steps then report "not trainable" instead of showing results of an earlier version of the file.
     """
     kinds = kinds_to_read(cohort, layout)
     no_patients = read_bucket(cohort, layout, kinds, 0).of_subjects(pl.lit(False))
@@ -75,7 +75,7 @@ def _write(
 def derive_bucket(
     cohort: Cohort, layout: Layout, rules: DataRules, kinds: tuple[str, ...], bucket: int
 ) -> tuple[LabelsPart, pl.DataFrame]:
-    """Return what one bucket's patients add to a cohort, and how often each code of its lists is there."""
+    """Return the contribution of one bucket to a cohort, and the counts of the codes of its lists."""
     tables = read_bucket(cohort, layout, kinds, bucket)
     return derive_part(cohort, tables, rules), count_codes(cohort, tables)
 
@@ -83,7 +83,7 @@ def derive_bucket(
 def _write_together(
     folder: Path, cohort: Cohort, labels: CohortLabels, rules: DataRules, lock: dict[str, object]
 ) -> None:
-    """Write the three files; a full disk leaves the earlier three as they were."""
+    """Write the three files together; a full disk leaves the earlier files unchanged."""
     names = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")
     refuse_foreign(folder)
     with replace_outputs([folder / name for name in names]) as (labels_file, attrition, lock_file):

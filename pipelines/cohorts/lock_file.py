@@ -1,4 +1,4 @@
-"""What is said of a derived cohort: the task in the labels' metadata, the step's card, the lock."""
+"""Describes a derived cohort: the task in the metadata of the labels, the card of the step, the lock."""
 
 import hashlib
 from pathlib import Path
@@ -19,7 +19,7 @@ from schemas.tables.labels import Features, Task
 
 
 def task_of(cohort: Cohort, labels: CohortLabels, rules: DataRules) -> Task:
-    """Return what a model needs to know of a cohort."""
+    """Return what a model needs to know about a cohort."""
     rule = cohort.features
     return Task(
         cohort=cohort.cohort,
@@ -41,7 +41,7 @@ def task_of(cohort: Cohort, labels: CohortLabels, rules: DataRules) -> Task:
 
 
 def _since(point: TimePoint | None) -> dict[str, Any]:
-    """Return where features begin, as so much before an anchor."""
+    """Return where features begin, as an offset before an anchor."""
     if point is None:
         return {}
     return {
@@ -52,7 +52,7 @@ def _since(point: TimePoint | None) -> dict[str, Any]:
 
 
 def card_of(cohort: Cohort, labels: CohortLabels, contract: str, warnings: list[str]) -> StepCard:
-    """Return the counts of the step: attrition as one flow, rows and labels per split."""
+    """Return the card of the step: attrition as one flow, rows and labels per split."""
     first, last = labels.steps[0], labels.steps[-1]
     drop_counts = {step.step: step.dropped for step in labels.steps[1:]}
     flow = Flow(
@@ -72,7 +72,7 @@ def card_of(cohort: Cohort, labels: CohortLabels, contract: str, warnings: list[
 
 
 def _counts(labels: CohortLabels) -> dict[str, int]:
-    """Return rows and patients per split, and each class per split; of a list of classes only how many there are."""
+    """Return rows, patients and classes per split; for lists of classes only the number of classes."""
     rows = labels.rows
     counts = {"rows": rows.height, "subjects": rows["subject_id"].n_unique()}
     if labels.label_type == "list":
@@ -89,7 +89,7 @@ def _counts(labels: CohortLabels) -> dict[str, int]:
 
 
 def _per_class(rows: pl.DataFrame) -> dict[Any, int]:
-    """Return the rows of every class, one after the other in the classes' order."""
+    """Return the number of rows of every class, sorted by class."""
     label = rows["label"]
     classes = label.explode() if label.dtype == pl.List else label
     return dict(sorted(classes.drop_nulls().value_counts().iter_rows()))
@@ -103,12 +103,12 @@ def lock_of(
     layout: Layout,
     kinds: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Return what was run, on what, and what its names stood for: enough to tell two runs apart.
+    """Return what was run, on which data, and the resolved code lists: enough to distinguish two runs.
 
     Args:
-        cohort, labels, rules, codes: what was derived, how, and what the file's lists stand for.
-        layout: of the data.
-        kinds: of events, that were read.
+        cohort, labels, rules, codes: the cohort, its labels, the rules and the resolved code lists.
+        layout: the layout of the data.
+        kinds: the kinds of events that were read.
     """
     return {
         "cohort": cohort.cohort,
@@ -136,6 +136,6 @@ def _data_hashes(layout: Layout, kinds: tuple[str, ...]) -> dict[str, str]:
 
 
 def _sha256(*files: Path) -> str:
-    """Return the hash of the files' own hashes, in the order given."""
+    """Return the SHA-256 of a file, or of the SHA-256s of several files in the given order."""
     digests = [file_sha256(path) for path in files]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

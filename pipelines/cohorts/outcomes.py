@@ -1,4 +1,4 @@
-"""Each outcome of the language over candidates: the time it came true, or the stay's classes."""
+"""Evaluates each outcome of the cohort language over candidates: its time, or the classes of the stay."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,16 +27,16 @@ _NO_TIME = pl.lit(None, dtype=pl.Datetime("us"))
 
 
 def add_outcome_time(rows: pl.LazyFrame, outcome: Any, tables: Tables) -> pl.LazyFrame:
-    """Add `outcome_time`: when the outcome came true, null where it did not or has no time."""
+    """Add `outcome_time`: when the outcome occurred; null if it did not occur or has no time."""
     if isinstance(outcome, ClassOf | LabelsOf):
         return rows.with_columns(outcome_time=_NO_TIME)
     return _TIMED[type(outcome)](rows, outcome, tables)
 
 
 def classes_of(outcome: ClassOf | LabelsOf, tables: Tables) -> pl.LazyFrame:
-    """Return subject_id, index_encounter, label: each stay's classes, once each; one alone under `class_of`.
+    """Return subject_id, index_encounter, label: the distinct classes of each stay; only one under `class_of`.
 
-    Several diagnoses of one rank in a stay: the first by vocabulary and code.
+    Of several diagnoses with one rank in a stay, the first by vocabulary and code counts.
     """
     diagnoses = in_stay(tables.events.filter(pl.col("kind") == "DX"))
     if isinstance(outcome, ClassOf):
@@ -77,7 +77,7 @@ def _encounters_with(rows: pl.LazyFrame, outcome: EncountersWith, tables: Tables
 
 
 def _episodes_of(rows: pl.LazyFrame, outcome: EpisodesOf, tables: Tables) -> pl.LazyFrame:
-    """Add when an episode was the last one needed; the index is the first, and what came before it counts for none."""
+    """Add when the last episode needed began; the index is in the first episode, earlier visits do not count."""
     moments = encounter_starts(tables.encounters_of(EncounterFilter(with_=outcome.episodes_of)))
     visits = within_window(rows, moments, None, window_end(outcome)).join(
         rows.select(*KEY, "start"), on=KEY, how="left"
@@ -89,7 +89,7 @@ def _episodes_of(rows: pl.LazyFrame, outcome: EpisodesOf, tables: Tables) -> pl.
 
 
 def window_end(outcome: Any) -> pl.Expr:
-    """Return when a candidate's window closes; null for an outcome without one."""
+    """Return the end of the outcome window of a candidate; null for an outcome without a window."""
     length, end = getattr(outcome, "within", None), getattr(outcome, "until", None)
     if end is not None:
         return time_of(end)
@@ -101,7 +101,7 @@ def window_end(outcome: Any) -> pl.Expr:
 
 
 def _nth(rows: pl.LazyFrame, matches: pl.LazyFrame, count: int) -> pl.LazyFrame:
-    """Add the time of the `count`-th moment found; null where there are fewer."""
+    """Add the time of the `count`-th matching moment; null if there are fewer."""
     nth = pl.col("moment").sort().get(count - 1, null_on_oob=True)
     return rows.join(matches.group_by(KEY).agg(outcome_time=nth), on=KEY, how="left")
 

@@ -1,4 +1,4 @@
-"""The tables a cohort is derived from, of one bucket of patients at a time, and only of what the cohort names."""
+"""Reads the tables of a cohort, one bucket of patients at a time, and only the events the cohort uses."""
 
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ _EVENT = ("subject_id", "encounter_id", "time", "kind", "vocab", "code", "mapped
 
 
 def reads_diagnoses(cohort: Cohort) -> bool:
-    """Whether a cohort asks for diagnoses that no code list of its file names."""
+    """Return whether a cohort needs diagnoses beyond those of its code lists."""
     principal = any(
         isinstance(condition, IndexHas) and condition.index_has == "principal_dx"
         for _, condition in cohort.requirements
@@ -36,10 +36,10 @@ def reads_diagnoses(cohort: Cohort) -> bool:
 
 
 def kinds_to_read(cohort: Cohort, layout: Layout) -> tuple[str, ...]:
-    """Return the kinds of events a cohort asks for that are there: these are read, and no others.
+    """Return the kinds of events that exist and that the cohort needs; no others are read.
 
     Raises:
-        ContractError: there are no events, or they are of another contract.
+        ContractError: there are no events, or they have another contract.
     """
     vocabs = {vocab for codes in cohort.codes.values() for vocab in codes.patterns}
     kinds = {"DX"} if reads_diagnoses(cohort) else set()
@@ -56,13 +56,13 @@ def _files(layout: Layout, kind: str) -> list[Path]:
 
 
 def _vocabs_of(file: Path) -> set[str]:
-    """Return the vocabularies of a file's codes: a few words, read without the rows they stand in."""
+    """Return the vocabularies of the codes in a file, read from the dictionary without the rows."""
     words = pq.read_table(verified(file), columns=["vocab"], read_dictionary=["vocab"])["vocab"]
     return {word for chunk in words.chunks for word in chunk.dictionary.to_pylist()}
 
 
 def read_patients(cohort: Cohort, layout: Layout) -> Tables:
-    """Return the subjects and encounters of all patients, to ask what they can answer, and no events."""
+    """Return the subjects and encounters of all patients, without events, to check what can be answered."""
     return Tables(
         subjects=scan_table(layout.subjects, SUBJECTS),
         encounters=scan_table(layout.encounters, ENCOUNTERS),
@@ -73,7 +73,7 @@ def read_patients(cohort: Cohort, layout: Layout) -> Tables:
 
 
 def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: int) -> Tables:
-    """Return the tables of one bucket's patients; of the events of these kinds those a cohort asks for."""
+    """Return the tables of one bucket of patients, with only the events of these kinds that the cohort needs."""
     inside = Buckets.read(layout).within(bucket)
     filters = [pl.lit(False), *map(matches, cohort.codes.values())]
     if reads_diagnoses(cohort):
@@ -92,7 +92,7 @@ def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: 
 
 
 def codes_in_bucket(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: int) -> dict[str, int]:
-    """Return a vocabulary's codes (ATC: what is mapped) among a bucket's events of these kinds, with their patients."""
+    """Return the codes of a vocabulary (ATC: mapped codes) in a bucket, with the number of patients of each."""
     of_vocab, code = pl.col("vocab") == vocab, "code"
     if vocab == "atc":
         of_vocab, code = pl.col("kind") == "MED", "mapped"
@@ -102,7 +102,7 @@ def codes_in_bucket(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: 
 
 
 def _events(layout: Layout, kinds: tuple[str, ...], bucket: int) -> pl.LazyFrame:
-    """Scan one bucket's events of these kinds, `mapped` filled where the source has drug names to fill it from."""
+    """Scan the events of one bucket and these kinds, with drug names mapped if there is a drug lookup."""
     nothing = _frame(EVENTS.empty_table()).lazy().select(_EVENT)
     files = {
         kind: scan_parquet(verified(events_file(layout.events, kind, bucket))).select(_EVENT)
@@ -115,7 +115,7 @@ def _events(layout: Layout, kinds: tuple[str, ...], bucket: int) -> pl.LazyFrame
 
 
 def _end_of_data(encounters: Path) -> datetime | None:
-    """Return when the whole source's data end, where its encounters say so in their metadata."""
+    """Return the end of data of the whole source from the metadata of the encounters; None if not stated."""
     timestamp = table_metadata(encounters).get("end_of_data")
     return None if timestamp is None else datetime.fromisoformat(timestamp)
 

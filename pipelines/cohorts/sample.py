@@ -1,4 +1,4 @@
-"""A cohort derived on some patients only: soon enough to look at before anything runs."""
+"""Derives a cohort on a sample of patients, for a quick look before anything runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,24 +24,24 @@ PATIENTS = 1000
 
 
 def has_tables(layout: Layout) -> bool:
-    """Whether a source's tables are all there."""
+    """Return whether all tables of a source exist."""
     return layout.subjects.exists() and layout.encounters.exists() and any(layout.events.glob("*.parquet"))
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The labels of some patients, and what is odd about them."""
+    """The labels of a sample of patients, with warnings."""
 
     labels: CohortLabels
     is_everyone: bool
     warnings: list[str]
-    not_trainable: list[str]  # those of the warnings with which no model can learn
+    not_trainable: list[str]  # the warnings that make training impossible
 
 
 def derive_sample(cohort: Cohort, layout: Layout, rules: DataRules, patients: int = PATIENTS) -> Sample:
-    """Derive the labels of the first patients by their number, which says nothing of them; of all if those are too few.
+    """Derive the labels of the first patients by id, which is uninformative; of all if the sample is too small.
 
-    Too few are a sample no model could learn from, as that of a rare outcome: everyone may be enough.
+    A sample is too small if no model could learn from it, e.g. with a rare outcome: all patients may be enough.
 
     Raises:
         CohortError, ContractError: as `write_labels`.
@@ -49,7 +49,7 @@ def derive_sample(cohort: Cohort, layout: Layout, rules: DataRules, patients: in
     tables = read_patients(cohort, layout)
     refuse_unanswerable(cohort, tables)
     subject_ids = tables.subjects.select(pl.col("subject_id").sort()).collect().to_series()
-    is_everyone = len(subject_ids) <= 2 * patients  # what is left of more could be counted by subtraction
+    is_everyone = len(subject_ids) <= 2 * patients  # else the rest could be counted by subtraction
     sample = _derive(cohort, layout, rules, subject_ids if is_everyone else subject_ids.head(patients))
     if sample.not_trainable and not is_everyone:
         return replace(_derive(cohort, layout, rules, subject_ids), is_everyone=True)
@@ -71,7 +71,7 @@ def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Se
 
 
 def attrition_lines(cohort: Cohort, labels: CohortLabels) -> list[str]:
-    """Return attrition and label counts as they may leave the data folder, in columns."""
+    """Return attrition and label counts in columns, with small counts suppressed."""
     table = [list(HEADER), *(list(row.values()) for row in suppress_attrition(labels.steps))]
     counts = suppress_label_counts(card_of(cohort, labels, "", []).counts, labels.steps)
     names = [name for name in counts if name.startswith(("rows", "positives"))]

@@ -1,4 +1,4 @@
-"""The steps from all encounters to a cohort's index rows: one boolean column each, so that all are counted at once."""
+"""The steps from all encounters to the index rows of a cohort: one boolean column each, counted in one pass."""
 
 import polars as pl
 
@@ -12,7 +12,7 @@ START = "all encounters"
 
 
 class Steps:
-    """Candidates with a boolean column per step so far."""
+    """Candidates with one boolean column per step."""
 
     def __init__(self, rows: pl.LazyFrame) -> None:
         self.rows = rows
@@ -24,9 +24,9 @@ class Steps:
         return f"step_{len(self._columns)}"
 
     def add(self, name: str, rows: pl.LazyFrame, *, drops: bool = True) -> None:
-        """Take over rows that carry the next step's column; null counts as false.
+        """Replace the rows by `rows`, which have the column of the next step; null counts as false.
 
-        A step that does not drop keeps every row, and how many it would have dropped is noted.
+        With `drops=False` the step keeps every row, and the rows it would have dropped are counted.
         """
         if name in self._columns:
             name = f"{name} ({len(self._columns)})"
@@ -40,7 +40,7 @@ class Steps:
         self._columns[name] = column
 
     def add_expr(self, name: str, holds: pl.Expr, *, drops: bool = True) -> None:
-        """Add a step that needs nothing but the candidates."""
+        """Add a step that is an expression over the candidates."""
         self.add(name, self.rows.with_columns(holds.alias(self.next_column)), drops=drops)
 
     @property
@@ -64,12 +64,12 @@ class Steps:
         return steps
 
     def count_lenient(self, rows: pl.DataFrame) -> dict[str, int]:
-        """Return how many of the kept rows each step that does not drop would have dropped."""
+        """Return for each step with `drops=False` how many of the kept rows it would have dropped."""
         return {name: int(rows[column].sum()) for name, column in self._lenient.items()}
 
 
 def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
-    """Filter, open stays, dates, age, then keep: in that order."""
+    """Add the index steps in order: filter, end of stay, dates, age, keep."""
     index = cohort.index
     if index.encounter != EncounterFilter():
         matches = in_stay(tables.encounters_of(index.encounter))
@@ -89,14 +89,14 @@ def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
 
 
 def add_requirements(steps: Steps, cohort: Cohort, tables: Tables, *, lenient: bool) -> None:
-    """Add the requirements in order; `lenient`: `index_longer_than` drops nothing."""
+    """Add the requirements in order; with `lenient`, `index_longer_than` drops no rows."""
     for name, condition in cohort.requirements:
         rows = add_condition(steps.rows, condition, tables, steps.next_column)
         steps.add(name, rows, drops=not (lenient and isinstance(condition, IndexLongerThan)))
 
 
 def _keep_one(steps: Steps, keep: Keep) -> pl.LazyFrame:
-    """Flag a subject's first candidate so far, or the one nearest to an age; the earlier of two as near."""
+    """Flag the first remaining candidate of each subject, or the nearest to an age (ties: the earlier)."""
     distance = pl.lit(0)
     if keep.age is not None:
         distance = (pl.col("start") - time_of(TimePoint("birth", 1, keep.age))).abs()

@@ -1,4 +1,4 @@
-"""The tables a cohort is derived from, and where among them something is looked for."""
+"""The tables a cohort is derived from, and how to select from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,16 +12,16 @@ from schemas.cohort import CodeList, EncounterFilter
 
 @dataclass(frozen=True)
 class Tables:
-    """subjects/1, encounters/1 and events/1 (`mapped` filled), the cohort's code lists, and when the data end."""
+    """The tables subjects/1, encounters/1 and events/1 (`mapped` filled), the code lists, and the end of data."""
 
     subjects: pl.LazyFrame
     encounters: pl.LazyFrame
     events: pl.LazyFrame
     codes: Mapping[str, CodeList]
-    end_of_data: datetime | None = None  # of everyone; None: each patient's last discharge
+    end_of_data: datetime | None = None  # common to all; None: the last discharge of each patient
 
     def of_subjects(self, is_included: pl.Expr) -> "Tables":
-        """Return the tables of some subjects alone."""
+        """Return the tables restricted to some subjects."""
         return replace(
             self,
             subjects=self.subjects.filter(is_included),
@@ -30,11 +30,11 @@ class Tables:
         )
 
     def events_of(self, name: str) -> pl.LazyFrame:
-        """Return the events a code list names."""
+        """Return the events of a code list."""
         return self.events.filter(matches(self.codes[name]))
 
     def encounters_of(self, encounter_filter: EncounterFilter) -> pl.LazyFrame:
-        """Return the encounters a filter lets through."""
+        """Return the encounters that pass a filter."""
         encounters = self.encounters
         if encounter_filter.type is not None:
             encounters = encounters.filter(pl.col("type").is_in(encounter_filter.type))
@@ -50,7 +50,7 @@ class Tables:
 
 
 def matches(codes: CodeList) -> pl.Expr:
-    """Return whether an event's code fits a pattern of its vocabulary; ATC is looked up in `mapped`."""
+    """Return whether the code of an event matches a pattern of its vocabulary; ATC is compared with `mapped`."""
     conditions = []
     for vocab, patterns in codes.patterns.items():
         column = pl.col("mapped") if vocab == "atc" else pl.col("code")
@@ -60,19 +60,19 @@ def matches(codes: CodeList) -> pl.Expr:
 
 
 def pattern_expr(column: pl.Expr, pattern: str) -> pl.Expr:
-    """Return whether a code is the pattern, or starts with it where it ends in `*`."""
+    """Return whether a code equals the pattern, or starts with it if it ends in `*`."""
     return column.str.starts_with(pattern[:-1]) if pattern.endswith("*") else column == pattern
 
 
 def within_window(
     rows: pl.LazyFrame, moments: pl.LazyFrame, start: pl.Expr | None, end: pl.Expr | None
 ) -> pl.LazyFrame:
-    """Return the (candidate, moment) pairs of one subject with after < moment <= until.
+    """Return the (candidate, moment) pairs of the same subject with start < moment <= end.
 
     Args:
         rows: candidates.
         moments: subject_id, encounter_id, moment.
-        after, until: over candidates; None leaves that side open.
+        start, end: expressions over candidates; None leaves that side unbounded.
     """
     bounds = rows.select(*KEY, after=start, until=end)
     pairs = bounds.join(moments, on="subject_id", how="inner")
@@ -84,10 +84,10 @@ def within_window(
 
 
 def encounter_starts(encounters: pl.LazyFrame) -> pl.LazyFrame:
-    """Return encounters as moments: their starts."""
+    """Return encounters as moments, at their starts."""
     return encounters.select("subject_id", "encounter_id", moment="start")
 
 
 def event_times(events: pl.LazyFrame) -> pl.LazyFrame:
-    """Return events as moments: when they happened."""
+    """Return events as moments, at the time they happened."""
     return events.select("subject_id", "encounter_id", moment="time")

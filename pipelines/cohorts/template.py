@@ -1,4 +1,4 @@
-"""A new cohort file, commented, that is valid as it stands: a place to start from."""
+"""Writes a new cohort file, valid and with comments, as a starting point."""
 
 import os
 import re
@@ -64,19 +64,21 @@ _TEMPLATES = {"hospital": _HOSPITAL, "children": _CHILDREN}
 
 
 def write_template(name: str, source: str, folder: Path) -> Path:
-    """Write `<folder>/<name>.yaml` of a cohort on a source, as `schemas.cohort.model.SOURCES` has them, and return it.
+    """Write `<folder>/<name>.yaml` for a source of `schemas.cohort.model.SOURCES` and return its path.
 
     Raises:
-        NestError: the name is none a cohort may have, there is no such folder, or the file is there already.
+        NestError: the name is not valid, the folder does not exist, or the file exists already.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise NestError(f"'{name}' is not a name: lower-case letters, digits and _, a letter first")
+        raise NestError(
+            f"'{name}' is not a valid name: use lower-case letters, digits and _, with a letter first"
+        )
     path = folder / f"{name}.yaml"
     schema = Path(os.path.relpath(FILE, folder.resolve())).as_posix()
     if not folder.is_dir():
-        raise NestError(f"{folder}: no such folder; give --folder one that is there")
+        raise NestError(f"{folder}: no such folder. Give an existing folder with --folder")
     if os.path.lexists(path):
-        raise NestError(f"{path}: is there already; take another name, or change that file")
+        raise NestError(f"{path}: the file exists already. Take another name, or change that file")
     specs = cohort_sources()
     text = _TEMPLATES[specs[source].cohort_template]
     write_text(

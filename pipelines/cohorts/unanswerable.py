@@ -1,4 +1,4 @@
-"""What a cohort asks that these data cannot answer: refused with file and line, never answered with nothing."""
+"""Refuses, with file and line, parts of a cohort that these data cannot answer, instead of an empty result."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ Faults = Iterator[tuple[Path, str]]
 
 
 def refuse_unanswerable(cohort: Cohort, tables: Tables) -> None:
-    """Raise CohortError with all that a file asks of columns that are empty, or of patients split otherwise."""
+    """Raise CohortError with all parts that refer to empty columns or to another split of the patients."""
     faults = [
         *_empty_filters(cohort, tables),
         *_unknown_births(cohort, tables),
@@ -26,7 +26,7 @@ def refuse_unanswerable(cohort: Cohort, tables: Tables) -> None:
 
 
 def _empty_filters(cohort: Cohort, tables: Tables) -> Faults:
-    """Find the filters that look at a column that holds nothing at all."""
+    """Find filters on columns that are entirely empty."""
     empty = _empty_columns(tables.encounters)
     for path, encounter_filter in _filters(cohort):
         for column in ("type", "discharge_status"):
@@ -38,7 +38,7 @@ def _empty_filters(cohort: Cohort, tables: Tables) -> Faults:
 
 
 def _unknown_births(cohort: Cohort, tables: Tables) -> Faults:
-    """Find what counts from birth where no birth is known."""
+    """Find times counted from birth if no birth date is known."""
     if "birth_date" not in _empty_columns(tables.subjects):
         return
     if cohort.index.age or cohort.index.keep.age:
@@ -49,9 +49,9 @@ def _unknown_births(cohort: Cohort, tables: Tables) -> Faults:
 
 
 def _other_split(cohort: Cohort, tables: Tables) -> Faults:
-    """Find a split by days of birth that is not the patients' own.
+    """Find a split by day of birth that is not the split of the patients.
 
-    A patient has one split for every task and the pretraining; the file says which it is, it does not make it.
+    A patient has one split for all tasks and for pretraining; the file states it and does not create it.
     """
     days = cohort.split.test_if_birth_day
     if days is None and not sources()[cohort.source].is_split_by_birth_day:
@@ -64,7 +64,7 @@ def _other_split(cohort: Cohort, tables: Tables) -> Faults:
     num_births, num_mismatches = counts.collect().row(0)
     if days is None and num_births and not num_mismatches:
         days_of_test = f"test_if_birth_day: [{first}, {last}]"
-        yield ("split",), f"these children are tested on by their day of birth; write '{days_of_test}'"
+        yield ("split",), f"the test split of these children is by day of birth; write '{days_of_test}'"
     if days is not None and (num_mismatches or not num_births):
         share = f"{suppress_count(num_mismatches, num_births)} of {suppress_count(num_births)} patients with a date of birth"
         yield (
@@ -96,7 +96,7 @@ def _times(cohort: Cohort) -> Iterator[tuple[Path, TimePoint]]:
 
 
 def _empty_columns(table: pl.LazyFrame) -> set[str]:
-    """Return the columns without a single value; none of a table without rows."""
+    """Return the columns that hold only nulls; none if the table has no rows."""
     counts = table.select(pl.len().alias("rows of the table"), pl.all().count()).collect().row(0, named=True)
     rows = counts.pop("rows of the table")
     return {name for name, count in counts.items() if rows and not count}

@@ -1,4 +1,4 @@
-"""What a clinician should know before trusting a cohort: sentences, with counts under 11 withheld."""
+"""Warnings a clinician should read before trusting a cohort, with counts under 11 suppressed."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -26,9 +26,10 @@ def warnings_of(
     """Return the warnings of a derived cohort, those about the file first.
 
     Args:
-        cohort, labels, rules: what was derived.
-        codes: what the file's lists stand for.
-        existing: from a vocabulary to its codes in the data with their patients, asked where a pattern matches none.
+        cohort, labels, rules: the cohort, its labels and the rules.
+        codes: the resolved code lists.
+        existing: a function from a vocabulary to its codes in the data with their patients, called only if a pattern
+            matches no code.
     """
     return [
         *cohort.warnings(),
@@ -41,13 +42,13 @@ def warnings_of(
 
 
 def _diagnoses_before_discharge(cohort: Cohort, rules: DataRules) -> list[str]:
-    """Say where a cut on when things happened shows what is coded after the stay and dated with its start."""
+    """Warn if the clock "time" reveals diagnoses that are coded after the stay but dated at its start."""
     drops = cohort.features.drop_from_index + cohort.features.drop_types
     if rules.clock != "time" or cohort.predict_at.anchor != "index.start" or "DX" in drops:
         return []
     return [
-        "features: under the preset paper a stay's diagnoses, coded after its end, count as known from its start; "
-        "add 'drop_from_index: [DX]', or the model sees what the stay turned out to be"
+        "features: under the preset paper, diagnoses of a stay count as known from its start, though they are coded "
+        "after its end; add 'drop_from_index: [DX]', or the model sees the final diagnoses of the stay"
     ]
 
 
@@ -71,16 +72,16 @@ def _is_matched(pattern: str, codes: Mapping[str, int]) -> bool:
 
 
 def _nearest(pattern: str, vocab: str, patients: Mapping[str, int]) -> str:
-    """Name codes like a pattern, none of them of so few patients that to name it tells of them."""
+    """Name existing codes close to a pattern, but only codes with enough patients to be disclosed."""
     common = [code for code, count in patients.items() if count >= SMALLEST_SHOWN]
     near = difflib.get_close_matches(pattern.removesuffix("*"), common, n=3, cutoff=0.5)
     if near:
         return f"; the nearest that exist are {', '.join(near)}"
-    return f"; the data hold no {vocab} code like it that {SMALLEST_SHOWN} patients have"
+    return f"; the data hold no similar {vocab} code with at least {SMALLEST_SHOWN} patients"
 
 
 def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:
-    """Count the negative rows whose window reaches past the patient's data, and the rows that have no window."""
+    """Warn about negative rows whose window exceeds the data, and about rows without a window."""
     length, end = getattr(cohort.outcome, "within", None), getattr(cohort.outcome, "until", None)
     rows, sentences = labels.rows, []
     if labels.short_follow_up and not _is_followed_by_definition(cohort):
@@ -90,13 +91,13 @@ def _uncovered_windows(cohort: Cohort, labels: CohortLabels) -> list[str]:
     if labels.windowless:
         share = vague_count(labels.windowless, rows.height)
         sentences.append(
-            f"{share} rows have no window: they are predicted at or after {end}, and count as negative"
+            f"{share} rows have no window: their prediction is at or after {end}, so they count as negative"
         )
     return sentences
 
 
 def _is_followed_by_definition(cohort: Cohort) -> bool:
-    """Return whether whoever does not come again is a no, where a patient's data end with the last stay anyway."""
+    """Return whether a missing return is negative by definition, as data end with the last stay of a patient."""
     outcome = cohort.outcome
     if not isinstance(outcome, AnyEncounter) or outcome.within is None or cohort.source in ONE_END_OF_DATA:
         return False
@@ -104,7 +105,7 @@ def _is_followed_by_definition(cohort: Cohort) -> bool:
 
 
 def not_trainable(cohort: Cohort, labels: CohortLabels) -> list[str]:
-    """Return why no model can learn from the labels, or nothing: there is no row, or one outcome only."""
+    """Return why no model can learn from the labels: no rows, or only one outcome; empty if it can."""
     if labels.rows.is_empty():
         return ["not trainable: the cohort is empty; see where its rows go in the attrition table"]
     if isinstance(cohort.outcome, LabelsOf):
@@ -116,7 +117,7 @@ def not_trainable(cohort: Cohort, labels: CohortLabels) -> list[str]:
 
 
 def _poor_splits(cohort: Cohort, labels: CohortLabels) -> list[str]:
-    """Say which splits nothing can be chosen or tested on, and how many classes no row has."""
+    """Warn about splits unsuitable for validation or test, and about classes without rows."""
     if labels.rows.is_empty() or isinstance(cohort.outcome, LabelsOf):
         return []
     sentences = [fault for split in SPLITS if split != "train" for fault in _few_classes(labels, split)]

@@ -1,1 +1,1 @@
-"""Events to vocabulary and SeqSet shards, the same for every source."""
+"""Turns events into a vocabulary and SeqSet shards, the same way for every source."""

@@ -1,4 +1,4 @@
-"""From events to shards, whatever the source: the vocabulary, and the sets written in it, bucket by bucket."""
+"""Builds the vocabulary and the SeqSet shards of any source from its events, bucket by bucket."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ _ROWS_TO_COMPACT = 5_000_000
 
 @dataclass(frozen=True)
 class SetRules:
-    """What a source's sets are, beside what all sources' are."""
+    """The rules for sets in which sources differ."""
 
-    below_age: int | None = None  # only encounters begun before that birthday are sets; None: all are
-    by_code: bool = False  # sets have no order inside, see `seqsets.gather_sets`
+    below_age: int | None = None  # only encounters that start before that birthday are sets; None: all are
+    by_code: bool = False  # tokens of a set have no order, see `seqsets.gather_sets`
 
 
 def fit_vocab(
@@ -47,14 +47,14 @@ def fit_vocab(
     excluded_encounters: pl.Series | None = None,
     by_unit: bool = False,
 ) -> StepCard:
-    """Write vocab/1: laboratory items and cuts over all valued rows, counts over what lies in sets.
+    """Fit and write vocab/1: laboratory items and cuts from all rows with values, token counts from events in sets.
 
     Args:
-        layout: of the events, and where the vocabulary goes.
-        rules: whom to fit on, how much, from which count on.
-        subjects: ids of those to fit on; None: as the rules have it.
-        excluded_encounters: encounter_id of what is not fitted on, whoever's it is.
-        by_unit: fit cuts to each item in each of its units, and write them all as cuts/1.
+        layout: where the events are, and where the vocabulary is written.
+        rules: the subjects to fit on, the number of laboratory items, the minimum count.
+        subjects: ids of the subjects to fit on; None: as the rules say.
+        excluded_encounters: encounter_id of encounters not to fit on.
+        by_unit: fit cuts for each item in each of its units, and write all of them as cuts/1.
     """
     ids = training_subjects(layout, rules)["subject_id"] if subjects is None else subjects
     no_fit = pl.Series(dtype=pl.Int64) if excluded_encounters is None else excluded_encounters
@@ -92,18 +92,17 @@ def fit_vocab(
 
 @dataclass(frozen=True)
 class BucketCounts:
-    """What the vocabulary is fitted on, of some of the fitted-on subjects; parts add up."""
+    """The counts the vocabulary is fitted on, from some of the training subjects; parts add up."""
 
     values: pl.DataFrame  # code, value, rows, in_sets
     units: pl.DataFrame  # code, unit, rows
-    codes: pl.DataFrame  # token, count, of the events in sets that are no laboratory values
-    patients: (
-        pl.DataFrame
-    )  # token, subject_id, of those events; of laboratory values <kind>:<item>; not all of many
+    codes: pl.DataFrame  # token, count of the events in sets except laboratory values
+    # token, subject_id of those events, with <kind>:<item> for laboratory values; capped per token
+    patients: pl.DataFrame
 
 
 class _CountSum:
-    """Adds parts up, and now and then folds them, so that memory holds little more than what is distinct."""
+    """Adds up parts and compacts them now and then, so that memory holds little more than the distinct keys."""
 
     def __init__(self, most_patients: int) -> None:
         self._parts: list[BucketCounts] = []
@@ -115,7 +114,7 @@ class _CountSum:
             self._parts = [BucketCounts(*self.compact())]
 
     def compact(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Return values, units and codes of all parts, each key once and sorted, and enough patients of each token."""
+        """Return values, units and codes of all parts, sorted with each key once, and enough patients per token."""
         return (
             _add_up([part.values for part in self._parts], "code", "value"),
             _add_up([part.units for part in self._parts], "code", "unit"),
@@ -136,10 +135,10 @@ def count_bucket(
     most_patients: int,
     bucket: int,
 ) -> BucketCounts:
-    """Return the counts of one bucket's subjects that are fitted on, less the encounters held back.
+    """Return the counts of the training subjects of one bucket, without the excluded encounters.
 
-    Of each token's patients there are `most_patients` at most. With `by_unit` an item's `code` is the one of
-    `item_units.keyed`, and `units` has no rows.
+    Each token has at most `most_patients` patients. With `by_unit`, `code` is the key of
+    `deciles_by_unit.with_item_keys`, and `units` has no rows.
     """
     lookup = _drug_lookup(layout)
     values = pl.DataFrame(
@@ -190,7 +189,7 @@ NO_CUTS = pl.DataFrame(schema={"code": pl.String})
 
 
 def _count_deciles(values: pl.DataFrame, cuts: pl.DataFrame) -> pl.DataFrame:
-    """Return token, count of the laboratory values in sets."""
+    """Return token, count for the laboratory values in sets."""
     code = values["code"].to_arrow().cast(pa.string()).dictionary_encode()
     row_tokens = tokens.tokens_of_values(code, values["value"].to_numpy(), cuts)
     rows = pl.DataFrame(
@@ -211,30 +210,29 @@ def write_seqset(
     """Write seqset/1 shards.
 
     Args:
-        layout: of the events, and where the shards go.
+        layout: where the events are, and where the shards are written.
         rules: hashed into the cards.
-        frozen: by whose vocabulary, cuts and drug lookup; None: the layout's own.
-        tables: kind -> its source table or tables as the card of the events names them; None: they go by their
-            kinds.
-        sets: what is a set.
+        frozen: the run whose vocabulary, cuts and drug lookup are used; None: those of `layout`.
+        tables: kind -> its source table or tables as named in the card of the events; None: named by kind.
+        sets: the rules for sets.
 
     Raises:
-        InputError: not one set holds a token; the earlier shards are untouched.
+        InputError: no set holds a token; the earlier shards are untouched.
     """
     vocab_layout = frozen or layout
     hashes = {
         "vocab": content_sha256(read_table(vocab_layout.vocab, VOCAB)),
         "config": _sha256(rules),
     }
-    with replace_folder(layout.seqset) as aside:
-        work = partial(write_bucket, layout, vocab_layout, sets, aside, hashes)
+    with replace_folder(layout.seqset) as staging:
+        work = partial(write_bucket, layout, vocab_layout, sets, staging, hashes)
         parts = list(each_bucket("seqset", work, len(Buckets.read(layout))))
         token_flows = {
             kind: sum((part.flows[kind] for part in parts[1:]), parts[0].flows[kind])
             for kind in parts[0].flows
         }
         data_card.refuse_no_token(token_flows, sum(part.sets.height for part in parts))
-        shards.require_written(aside, [part.card for part in parts])
+        shards.require_written(staging, [part.card for part in parts])
     source_flows = StepCard.read(layout.cards, "events").flows
     flows = {
         kind: data_card.tokenized_flow(_flow_of(source_flows, (tables or {}).get(kind, kind)), flow)
@@ -257,14 +255,14 @@ def write_seqset(
 
 
 def _flow_of(source_flows: Mapping[str, Flow], tables: str | Sequence[str]) -> Flow:
-    """Return the flow of one table, or of several together."""
+    """Return the flow of one table, or the sum over several."""
     first, *more_tables = [tables] if isinstance(tables, str) else tables
     return sum((source_flows[table] for table in more_tables), source_flows[first])
 
 
 @dataclass(frozen=True)
 class WrittenBucket:
-    """What the data card needs to know of one shard."""
+    """The counts of one shard for the data card."""
 
     card: ShardCard
     flows: dict[str, Flow]  # by kind
@@ -320,10 +318,10 @@ def write_bucket(
 
 
 def _sets_of(encounter_ids: pl.Series, set_of: pl.DataFrame) -> pl.Series:
-    """Return the row of each event's set.
+    """Return the row number of the set of each event.
 
     Args:
-        encounter_ids: of events in sets.
+        encounter_ids: the encounters of events in sets.
         set_of: encounter_id, set; each encounter once.
     """
     stays = Runs([encounter_ids])
@@ -339,7 +337,7 @@ CODES = ("code", "vocab", "mapped")
 def _keep_tokens_in_sets(
     kind: str, row_tokens: pa.DictionaryArray, encounter: pa.Array, above_age_limit: pa.Array | None
 ) -> tuple[pa.Array, Flow]:
-    """Return which events are a token in a set, and the flow.
+    """Return which events give a token in a set, and the flow.
 
     Args:
         above_age_limit: True where the event's encounter starts after the age limit; None: no limit.

@@ -1,4 +1,4 @@
-"""What the data card says of the shards: counts, shares and histograms, to draw figures from without rows."""
+"""The counts, shares and histograms of the data card, from which figures can be drawn without rows."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -15,7 +15,7 @@ MOST_SHARE_OF_SOURCE = {"NoDx": 0.05, "NoPCS": 0.05, "not_in_gem": 0.02, "no_atc
 MOST_UNK_SHARE = 0.05
 MOST_OTHER_UNITS_SHARE = 0.01
 HOW_TO_MEND = {
-    "no_stay": "they lie in no encounter. Give the encounters and the events of the same subjects and times.",
+    "no_stay": "they lie in no encounter. Give encounters and events of the same subjects and times.",
     "unmapped": "their codes are in no crosswalk. Give codes and crosswalks of one release.",
     "grown_up": "they lie in encounters from the 18th birthday on. Give the encounters before it.",
     "no_atc": "their names have no ATC code in the drug lookup. Fit it on a source that has these drugs.",
@@ -24,9 +24,9 @@ HOW_TO_MEND = {
 
 
 def tokenized_flow(source_flow: Flow, token_flow: Flow) -> Flow:
-    """Chain two flows: from the source table's rows to tokens, each reason counted once.
+    """Chain two flows into one from source rows to tokens, with each reason counted once.
 
-    `unmapped` of the second is told apart by what the first noted: NoDx, NoPCS or not in the table at all.
+    `unmapped` of the second flow is split by the notes of the first: NoDx, NoPCS or not in the crosswalk at all.
     """
     reasons = dict(token_flow.dropped)
     unmapped_rows = {name: rows for name, rows in source_flow.noted.items() if name in UNMAPPED}
@@ -40,19 +40,19 @@ def tokenized_flow(source_flow: Flow, token_flow: Flow) -> Flow:
 
 
 def refuse_no_token(token_flows: Mapping[str, Flow], sets: int) -> None:
-    """Raise InputError where not one set holds a token: how many events there were, and why most were dropped.
+    """Raise InputError if no set holds a token; the message gives the number of events and the main drop reason.
 
     Args:
-        token_flows: kind -> from events to tokens.
-        sets: how many there are.
+        token_flows: kind -> flow from events to tokens.
+        sets: the number of sets.
     """
     whole = sum(token_flows.values(), Flow(source_rows=0, kept_rows=0))
     if whole.kept_rows:
         return
-    problem = f"seqset: not one token in any of {suppress_small(sets)} sets: "
+    problem = f"seqset: there is no token in any of {suppress_small(sets)} sets: "
     if not whole.source_rows:
         raise InputError(
-            f"{problem}there are no events. The card of events says what was dropped; give what it lacks."
+            f"{problem}there are no events. The card of the events says what was dropped; supply what is missing."
         )
     reason = max(whole.dropped, key=lambda name: whole.dropped[name])
     share = f"{suppress_count(whole.dropped[reason], whole.source_rows)} of {suppress_small(whole.source_rows)} events"
@@ -60,7 +60,7 @@ def refuse_no_token(token_flows: Mapping[str, Flow], sets: int) -> None:
 
 
 def histogram(name: str, sizes: pl.Series) -> dict[str, int]:
-    """Return `name[low,high)` -> how many sizes lie there, in bins 0, 1, 2-3, 4-7, … without gaps."""
+    """Return `name[low,high)` -> count of sizes in that bin, for bins 0, 1, 2-3, 4-7, … without gaps."""
     largest = int(sizes.max() or 0)  # type: ignore[arg-type]
     edges = [0, *(2**power for power in range(largest.bit_length() + 1))]
     bins = {
@@ -70,11 +70,11 @@ def histogram(name: str, sizes: pl.Series) -> dict[str, int]:
 
 
 def shard_counts(sets: pl.DataFrame, usage: pl.DataFrame) -> dict[str, int]:
-    """Return the counts of the data card; a set whose content is hidden is counted apart, and nowhere else.
+    """Return the counts of the data card; sets with hidden content are counted separately and nowhere else.
 
     Args:
         sets: subject_id, flags, size (tokens) of every set.
-        usage: kind, token (as written), token_id, backed_off, count; in any number of parts.
+        usage: kind, token (as written), token_id, backed_off, count; keys may repeat.
     """
     is_hidden = sets["flags"] & TARGET_HIDDEN != 0
     subjects, hidden_sets, sets = sets["subject_id"].n_unique(), int(is_hidden.sum()), sets.filter(~is_hidden)
@@ -128,7 +128,7 @@ def shard_shares(counts: dict[str, int], flows: dict[str, Flow]) -> dict[str, fl
 
 
 def unit_warnings(in_other_units: int, lab_rows: int) -> list[str]:
-    """Return a sentence where many values are in another unit than most of their item: one cut is over them all."""
+    """Warn if many values are in another unit than most values of their item, because all share the same cuts."""
     if in_other_units <= MOST_OTHER_UNITS_SHARE * lab_rows:
         return []
     share = f"{_share_or_count(in_other_units, lab_rows)} of {suppress_count(lab_rows)} laboratory values"
@@ -137,7 +137,7 @@ def unit_warnings(in_other_units: int, lab_rows: int) -> list[str]:
 
 
 def share_warnings(flows: dict[str, Flow], shares: dict[str, float]) -> list[str]:
-    """Return a sentence for each share that is merely odd: nothing need be wrong, but someone should look."""
+    """Return a warning for each unusual share: nothing may be wrong, but somebody should look."""
     sentences = []
     for kind, flow in flows.items():
         num_rows = flow.kept_rows + sum(
@@ -156,6 +156,6 @@ def share_warnings(flows: dict[str, Flow], shares: dict[str, float]) -> list[str
 
 
 def _share_or_count(count: int, of: int) -> str:
-    """Return the share, or the count as it may be shown where the share would give a small one away."""
+    """Return the share, or the suppressed count if the share would disclose a small count."""
     as_shown = suppress_count(count, of)
     return f"{count / of:.1%}" if as_shown == f"{count:,}" else as_shown

@@ -1,8 +1,8 @@
-"""Laboratory values as deciles: fit the frequent items and their cuts, then apply them.
+"""Laboratory values as deciles: fits the frequent items and their cuts, and applies them.
 
-What is fitted on is how often each value of each item was seen: patients are counted part by part, and the parts add
-up. The cuts are interpolated by an integer rule of our own: numpy's and polars' quantiles differ from it, and from each
-other, in the last bit, which moves values that equal a cut.
+The input of the fit is how often each value of each item occurs: these counts add up over buckets. Cuts are
+interpolated by an integer rule of our own: the quantiles of numpy and polars differ from it and from each other in the
+last bit, which would move values that equal a cut.
 """
 
 import numpy as np
@@ -16,17 +16,17 @@ MOST_NUMERIC_UNITS_SHARE = 0.01
 
 
 def fit_cuts(values: pl.DataFrame, units: pl.DataFrame, *, top: int) -> pl.DataFrame:
-    """Return the `top` most frequent items (ties by the item as text) with nine cuts and the commonest unit.
+    """Return the `top` most frequent items (ties broken by item text) with nine cuts and the commonest unit.
 
     Cut k of an item's n sorted values v: q, r = divmod(k (n - 1), 10); v[q] + (v[q+1] - v[q]) r / 10.
 
     Args:
-        values: code (the item), value (finite), rows: how often, each pair once; every valued row of the fitted-on
-            subjects.
+        values: code (the item), value (finite), rows (its count), each pair once, from all rows of the training
+            subjects that have a value.
         units: code, unit, rows, each pair once.
 
     Returns:
-        code, rows, unit, cut_1 … cut_9 (rising, may be equal), in order of frequency.
+        code, rows, unit, cut_1 … cut_9 (ascending, may be equal), in order of frequency.
     """
     frequent = (
         values.group_by("code")
@@ -48,18 +48,18 @@ def fit_cuts(values: pl.DataFrame, units: pl.DataFrame, *, top: int) -> pl.DataF
 
 
 def _cuts_of(values: pl.Series, rows: pl.Series) -> np.ndarray:
-    """Return the nine cuts of one item from its distinct values, rising, and how often each was seen."""
-    ends = rows.cum_sum().to_numpy()  # value i fills the sorted places ends[i-1] … ends[i]-1
+    """Return the nine cuts of one item from its distinct values (ascending) and their counts."""
+    ends = rows.cum_sum().to_numpy()  # value i takes the sorted places ends[i-1] … ends[i]-1
     place, remainder = np.divmod(np.arange(1, 10, dtype=np.int64) * (ends[-1] - 1), 10)
     distinct = values.to_numpy()
     low = distinct[np.searchsorted(ends, place, side="right")]
-    # past the last value the remainder is 0, and any value does
+    # past the last value the remainder is 0, so any value will do
     high = distinct[np.minimum(np.searchsorted(ends, place + 1, side="right"), len(distinct) - 1)]
     return np.asarray(np.where(remainder == 0, low, low + (high - low) * remainder / 10))
 
 
 def count_other_units(units: pl.DataFrame) -> int:
-    """Return how many rows are in another unit than the commonest of their item; a row without a unit is in none.
+    """Return the number of rows in another unit than the commonest of their item; rows without a unit do not count.
 
     Args:
         units: code, unit, rows, each pair once.
@@ -70,14 +70,14 @@ def count_other_units(units: pl.DataFrame) -> int:
 
 
 def refuse_numeric_units(units: pl.DataFrame) -> None:
-    """Raise InputError where more than 1 % of the units given are numbers: a decimal comma moved them there."""
+    """Raise InputError if more than 1 % of the units are numbers, which an unquoted decimal comma causes."""
     with_unit = units.drop_nulls("unit")
     num_rows = int(with_unit["rows"].sum())
     numeric = int(with_unit.filter(pl.col("unit").cast(pl.Float64, strict=False).is_not_null())["rows"].sum())
     if numeric > MOST_NUMERIC_UNITS_SHARE * num_rows:
         raise InputError(
-            f"events: column unit: {numeric:,} of {num_rows:,} laboratory rows hold a number, as where decimal commas "
-            "are not quoted. Write decimal points, or quote every field that holds a comma."
+            f"events: column unit: {numeric:,} of {num_rows:,} laboratory rows hold a number, perhaps because "
+            "decimal commas are not quoted. Write decimal points, or quote every field that holds a comma."
         )
 
 
@@ -93,10 +93,10 @@ def _commonest_unit(units: pl.DataFrame) -> pl.DataFrame:
 def deciles(items: np.ndarray, values: np.ndarray, cuts: pl.DataFrame) -> np.ndarray:
     """Return decile 1 … 10 = 1 + the number of cuts strictly below the value, u8 [values].
 
-    A value on a cut falls in the lower decile; equal cuts keep their rank, so a decile can be empty.
+    A value equal to a cut falls in the lower decile; equal cuts keep their ranks, so a decile can be empty.
 
     Args:
-        items: row of `cuts` for each value, 0 … items - 1.
+        items: the row of `cuts` of each value, 0 … items - 1.
         values: f64 [values].
         cuts: cut_1 … cut_9.
     """

@@ -1,7 +1,7 @@
-"""Measured items of which each comes in several units: deciles of every (item, unit), under one token an item.
+"""Deciles for items measured in several units: cuts are fitted per (item, unit), tokens are per item.
 
-The same token then says the same rank whatever the unit. Counting adds up over text alone, so item and unit travel as
-one text until the cuts are fitted.
+A token then means the same rank in every unit. Counts are added up by text, so kind, item and unit are joined into one
+text key until the cuts are fitted.
 """
 
 import polars as pl
@@ -9,24 +9,24 @@ import polars as pl
 from pipelines.corpus.deciles import CUTS, fit_cuts
 from pipelines.corpus.tokens import VALUED, tokens_of_values
 
-_SEPARATOR = "\x1f"  # ASCII's own unit separator: in no code
+_SEPARATOR = "\x1f"  # the ASCII unit separator, which occurs in no code
 IS_LAB = pl.col("code").str.starts_with(f"LAB{_SEPARATOR}")
 
 
 def with_item_keys(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """Return valued rows of one kind with kind, code and unit as their `code`."""
+    """Return rows of one kind with kind, code and unit joined as their `code`."""
     unit = pl.col("unit").cast(pl.String).fill_null("")
     parts = [pl.lit(kind), pl.col("code").cast(pl.String), unit]
     return rows.with_columns(code=pl.concat_str(parts, separator=_SEPARATOR))
 
 
 def fit(values: pl.DataFrame, *, top: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Return cuts/1, how often each token occurs in sets, and the laboratory items' units.
+    """Return cuts/1, the count of each token in sets, and the units of the laboratory items.
 
-    Of laboratory (item, unit)s the `top` most frequent have cuts, of vital signs all.
+    The `top` most frequent laboratory (item, unit) pairs get cuts, and all pairs of vital signs.
 
     Args:
-        values: code (of `keyed`), value, rows, in_sets, each pair once.
+        values: code (of `with_item_keys`), value, rows, in_sets, each pair once.
 
     Returns:
         kind, code, unit?, rows, cut_1 … cut_9, by kind and frequency.
@@ -48,14 +48,14 @@ def fit(values: pl.DataFrame, *, top: int) -> tuple[pl.DataFrame, pl.DataFrame, 
 
 
 def commonest_units(cuts: pl.DataFrame) -> pl.DataFrame:
-    """Return each item once: in its commonest unit, `rows` in all its units."""
+    """Return each item once, with its commonest unit and `rows` summed over its units."""
     whole = cuts.group_by("kind", "code").agg(pl.col("rows").sum())
     first = cuts.drop("rows").unique(["kind", "code"], keep="first", maintain_order=True)
     return first.join(whole, on=["kind", "code"], how="left", maintain_order="left")
 
 
 def _split_keys(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with kind, code and unit as columns of their own again."""
+    """Return rows with the joined key split into kind, code and unit again."""
     parts = pl.col("code").str.splitn(_SEPARATOR, 3)
     unit = parts.struct[2]
     return rows.with_columns(kind=parts.struct[0], code=parts.struct[1], unit=pl.when(unit != "").then(unit))

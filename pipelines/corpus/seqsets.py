@@ -1,4 +1,4 @@
-"""Tokens to sets: one per encounter, ordered inside, the encounters of a subject in a row."""
+"""Groups tokens into sets: one set per encounter, with ordered tokens, the sets of a subject in sequence."""
 
 import numpy as np
 import polars as pl
@@ -17,11 +17,11 @@ DX = KINDS.index("DX")
 
 
 def number_sets(encounters: pl.LazyFrame) -> pl.LazyFrame:
-    """Return one row per encounter, by (start, encounter_id), with its place in time.
+    """Return one row per encounter, sorted by (start, encounter_id), with its position in time.
 
     Returns:
         subject_id, set_index, encounter_id, start, end, days_since_prior and days_since_first (start to
-        start, to the millisecond: less is an order, not a time; 0 for the first), flags.
+        start, rounded to the millisecond, since smaller differences only mean an order; 0 for the first), flags.
     """
     start_us = pl.col("start").dt.round("1ms").cast(pl.Int64)
     days = {
@@ -46,15 +46,15 @@ def _flag(holds: pl.Expr, flag: int) -> pl.Expr:
 
 
 def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame, *, by_code: bool = False) -> pa.Table:
-    """Return seqset/1 rows: each set with its tokens in order, an empty one with empty lists.
+    """Return seqset/1 rows: each set with its tokens in order; an empty set has empty lists.
 
-    Order inside: DX first, then the others; among these by time, at equal times by kind (PR < MED < LAB), rank, code.
+    Tokens of a set: DX first, then the others by time, at equal times by kind (PR < MED < LAB), rank and code.
 
     Args:
         sets: from `number_sets`.
-        tokens: set (row of `sets`), kind (u8, index into KINDS), time, available_at, token_id; kind after kind, and
-            those of one in the order of `events.in_order`, by rank where the times are equal.
-        by_code: the order inside means nothing, and is by kind and token, which the vocabulary numbers by code.
+        tokens: set (row of `sets`), kind (u8, index into KINDS), time, available_at, token_id; kind after kind, each
+            in the order of `store.in_order`, i.e. by rank at equal times.
+        by_code: the order within a set has no meaning; sort by kind and token id, which follows the code.
     """
     of_set = tokens["set"].to_numpy()
     kind, time = tokens["kind"].to_numpy(), tokens["time"].to_physical().to_numpy()

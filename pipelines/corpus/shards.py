@@ -1,4 +1,4 @@
-"""The shards of a folder, and the cards of steps."""
+"""Writes and checks the shards of a folder and the cards of steps."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,10 +18,10 @@ from schemas.tables.seqset import SEQSET
 
 
 def require_written(folder: Path, cards: Iterable[ShardCard]) -> None:
-    """Hold the shards of a folder, before it takes its place, against the cards those who wrote them returned.
+    """Check the shards of a temporary folder against the cards that their workers returned.
 
     Raises:
-        ContractError: one is not there, is not what its card says, or nobody returned a card of it.
+        ContractError: a shard is missing, differs from its card, or has no card.
     """
     card_hashes = {card.file: card.file_sha256 for card in cards}
     file_hashes = {path.name: file_sha256(path) for path in folder.glob("*.parquet")}
@@ -39,9 +39,9 @@ def write_shard(sets: pa.Table, folder: Path, bucket: int, hashes: Mapping[str, 
 
     Args:
         sets: seqset/1 rows, sorted.
-        folder: of the shards.
-        bucket: whose sets they are.
-        hashes: sha256 of `vocab` and `config`.
+        folder: the folder of the shards.
+        bucket: the bucket of the sets.
+        hashes: SHA-256 of `vocab` and `config`.
     """
     path = folder / f"shard-{bucket:05}.parquet"
     write_table(sets, path, SEQSET, made_by="write_seqset", by_worker=True)
@@ -61,13 +61,13 @@ def write_shard(sets: pa.Table, folder: Path, bucket: int, hashes: Mapping[str, 
 
 
 def write_card(card: StepCard, layout: Layout) -> StepCard:
-    """Write the step's card under the layout and return it."""
+    """Write the card of a step under the layout and return it."""
     card.write(layout.cards)
     return card
 
 
 def input_sha256(step: str, files: Mapping[str, Path]) -> dict[str, str]:
-    """Return the hash of each file's bytes, telling how far it is: an input may be many gigabytes."""
+    """Return the SHA-256 of each file, and log progress, since an input may be many gigabytes."""
     progress = StepProgress(step, "MiB", sum(path.stat().st_size for path in files.values()) >> 20)
     return {
         name: file_sha256(path, on_bytes=lambda size: progress.advance(size >> 20))

@@ -1,8 +1,7 @@
-"""Events to tokens: the text a token is written as, the vocabulary fitted on it, and the way down to ids.
+"""Turns events into tokens: the text of a token, the vocabulary fitted on the texts, and their ids.
 
-A code that is rare, or was never seen, backs off to its parent level by level; one without becomes [UNK]. Tokens
-repeat, so a column of them is an Arrow dictionary: each text once, and for every event which one. Whatever costs time
-is done to the texts.
+A rare or unseen code backs off to its parent, level by level; without an ancestor in the vocabulary it becomes [UNK].
+Tokens repeat, so a column of tokens is an Arrow dictionary, and expensive work is done once per distinct text.
 """
 
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from schemas.tables.vocab import SPECIAL_KIND, SPECIALS, UNK
 ATC_LEVELS = (7, 5, 4, 3, 1)
 ICD_CATEGORY_LENGTH = 3
 VALUED = ("LAB", "VIT")
-"""The kinds whose values are tokens by their decile."""
+"""The kinds whose values become tokens by decile."""
 
 RXNORM = "rxnorm"
 _IS_DECILE = r"^(LAB|VIT):.*_Q(10|[1-9])$"
@@ -28,14 +27,14 @@ _IS_DECILE = r"^(LAB|VIT):.*_Q(10|[1-9])$"
 def write_tokens(
     kind: str, events: pa.Table, cuts: pl.DataFrame, drug_lookup: Mapping[str, str]
 ) -> pa.DictionaryArray:
-    """Return each event's token, e.g. DX:I10 or LAB:50912_Q3; null where a code has no mapping or an item no cuts.
+    """Return the token of each event, e.g. DX:I10 or LAB:50912_Q3; null if a code has no mapping or an item no cuts.
 
-    A result that is a word is one by what it is mapped to (LAB:5671-3_POS), a drug without ATC by its RxNorm code.
+    A result in words becomes a token by its mapping (LAB:5671-3_POS), a drug without ATC by its RxNorm code.
 
     Args:
-        kind: of all the events.
-        events: code, vocab, mapped (text as dictionaries), value; unit where cuts are by unit.
-        cuts: code, cut_1 … cut_9 of the laboratory items that are tokens; or cuts/1, with kind and unit.
+        kind: the kind of all events.
+        events: code, vocab, mapped (dictionary-encoded text), value; also unit if the cuts are by unit.
+        cuts: code, cut_1 … cut_9 of the laboratory items in the vocabulary; or cuts/1, with kind and unit.
         drug_lookup: drug name -> ATC, for medications that extraction did not map.
     """
     code, vocab, target = (events[name].combine_chunks() for name in ("code", "vocab", "mapped"))
@@ -57,7 +56,7 @@ def write_tokens(
 
 
 def tokens_of_words(kind: str, target: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Return <kind>:<what a code is mapped to>; null where it is to nothing."""
+    """Return <kind>:<target of the code>; null if there is no target."""
     texts = pc.binary_join_element_wise(pa.scalar(f"{kind}:"), target.dictionary.cast(pa.string()), "")
     return pa.DictionaryArray.from_arrays(target.indices, texts)
 
@@ -70,14 +69,14 @@ def tokens_of_values(
     kind: str = "LAB",
     unit: pa.DictionaryArray | None = None,
 ) -> pa.DictionaryArray:
-    """Return LAB:<item>_Q<decile> for each value; null for an item without cuts and a value that is missing.
+    """Return LAB:<item>_Q<decile> for each value; null if the item has no cuts or the value is missing.
 
     Args:
         code: the item of each value.
         values: f64 [values].
-        cuts: code, cut_1 … cut_9; with units too, unit, where an item may have several rows.
-        kind: of all of them.
-        unit: of each value; None: an item's cuts hold whatever the unit.
+        cuts: code, cut_1 … cut_9; by unit also unit, with several rows per item.
+        kind: the kind of all values.
+        unit: the unit of each value; None: the cuts of an item hold for every unit.
     """
     item = _rows_of(code, cuts) if unit is None else _rows_by_unit(code, unit, cuts)
     has_decile = (item >= 0) & ~np.isnan(values)
@@ -90,14 +89,14 @@ def tokens_of_values(
 
 
 def _rows_of(code: pa.DictionaryArray, cuts: pl.DataFrame) -> np.ndarray:
-    """Return the row of `cuts` of each value, -1 where its item has none."""
+    """Return the row of `cuts` of each value, -1 if its item has no cuts."""
     row_of = {item: row for row, item in enumerate(cuts["code"])}
     rows = np.array([row_of.get(item, -1) for item in code.dictionary.to_pylist()], dtype=np.int64)
     return rows[code.indices.to_numpy()] if len(code) else np.empty(0, dtype=np.int64)
 
 
 def _rows_by_unit(code: pa.DictionaryArray, unit: pa.DictionaryArray, cuts: pl.DataFrame) -> np.ndarray:
-    """Return the row of `cuts` of each value's item and unit, -1 where they have none; no unit is one too."""
+    """Return the row of `cuts` for each value's item and unit, -1 if there is none; null counts as a unit."""
     if not len(code):
         return np.empty(0, dtype=np.int64)
     row_of = {pair: row for row, pair in enumerate(cuts.select("code", "unit").iter_rows())}
@@ -109,7 +108,7 @@ def _rows_by_unit(code: pa.DictionaryArray, unit: pa.DictionaryArray, cuts: pl.D
 
 
 def _rxnorm(code: pa.DictionaryArray, vocab: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Return RX<code> of each event whose code is RxNorm's."""
+    """Return RX<code> for each event with an RxNorm code, else null."""
     texts = pc.binary_join_element_wise(pa.scalar("RX"), code.dictionary.cast(pa.string()), "")
     indices = pc.if_else(pc.equal(vocab.cast(pa.string()), RXNORM), code.indices, pa.scalar(None, pa.int32()))
     return pa.DictionaryArray.from_arrays(indices, texts)
@@ -118,7 +117,7 @@ def _rxnorm(code: pa.DictionaryArray, vocab: pa.DictionaryArray) -> pa.Dictionar
 def _atc_of_names(
     code: pa.DictionaryArray, vocab: pa.DictionaryArray, drug_lookup: Mapping[str, str]
 ) -> pa.DictionaryArray:
-    """Return the ATC of each event whose code is a drug name."""
+    """Return the ATC code of each event whose code is a drug name, else null."""
     atc = pa.array(
         [drug_lookup.get(name) for name in code.dictionary.to_pylist()], pa.string()
     ).dictionary_encode()
@@ -139,7 +138,7 @@ def _coalesce(first: pa.DictionaryArray, second: pa.DictionaryArray) -> pa.Dicti
 
 
 def count_tokens(tokens: pa.DictionaryArray) -> pl.DataFrame:
-    """Return token, count of the tokens that are not null, in no order."""
+    """Return token, count of the tokens that are not null, in no particular order."""
     indices = tokens.indices.drop_null().to_numpy()
     counts = np.bincount(indices, minlength=len(tokens.dictionary))
     table = pl.DataFrame(
@@ -149,11 +148,11 @@ def count_tokens(tokens: pa.DictionaryArray) -> pl.DataFrame:
 
 
 def patients_of(tokens: pa.DictionaryArray, subject_ids: pa.Array, *, most: int) -> pl.DataFrame:
-    """Return token, subject_id: of each token that is not null `most` of its patients, or all if they are fewer.
+    """Return token, subject_id: for each token that is not null, at most `most` of its patients.
 
     Args:
         subject_ids: i64 [tokens].
-        most: of one token; so many are enough to know that they are no fewer.
+        most: the limit per token; enough to know whether the minimum count is reached.
     """
     if tokens.indices.null_count:
         is_token = tokens.indices.is_valid()
@@ -161,7 +160,7 @@ def patients_of(tokens: pa.DictionaryArray, subject_ids: pa.Array, *, most: int)
     place = tokens.indices.to_numpy().astype(np.int64)
     ids, subject = _dense_ids(subject_ids.to_numpy())
     if len(ids) * len(tokens.dictionary) <= _MOST_CELLS:
-        has = np.zeros((len(tokens.dictionary), len(ids)), dtype=bool)  # no sort: a mark for every event
+        has = np.zeros((len(tokens.dictionary), len(ids)), dtype=bool)  # no sort, but one mark per event
         place *= len(ids)
         place += subject
         has.reshape(-1)[place] = True
@@ -180,7 +179,7 @@ _MOST_CELLS = 100_000_000
 
 
 def _dense_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct ids, and of each id its place among them; events come patient by patient as a rule."""
+    """Return the distinct ids and the position of each id among them; fast if events are grouped by patient."""
     if not len(ids):
         return ids, np.empty(0, dtype=np.int64)
     heads = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])
@@ -189,25 +188,25 @@ def _dense_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cap_patients(patients: pl.DataFrame, *, most: int) -> pl.DataFrame:
-    """Return token, subject_id, each pair once and of a token `most` at most."""
+    """Return token, subject_id with each pair once and at most `most` rows per token."""
     return patients.unique().group_by("token").head(most)
 
 
 def common_tokens(patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
-    """Return token: those that `min_count` patients or more have, of token, subject_id in any number of copies."""
+    """Return the tokens that at least `min_count` patients have; pairs of token, subject_id may repeat."""
     num_patients = patients.unique().group_by("token").len()
     return num_patients.filter(pl.col("len") >= min_count).select("token")
 
 
 def parent_token(token: pl.Expr) -> pl.Expr:
-    """Return the token one level up, or null: ICD-10-CM a character shorter down to 3, ATC the next level.
+    """Return the token one level up, or null: ICD-10-CM one character shorter down to 3, ATC the next level.
 
-    A code that names its vocabulary (`DX:SNOMED/38341003`) is of neither.
+    A code that names its vocabulary (`DX:SNOMED/38341003`) belongs to neither.
     """
     names_vocabulary = token.str.contains("/", literal=True)
     length = token.str.len_chars().cast(pl.Int64)
     is_dx = token.str.starts_with("DX:") & ~names_vocabulary
-    # no ATC code has two letters first
+    # no ATC code begins with two letters
     is_med = token.str.starts_with("MED:") & ~token.str.starts_with("MED:RX") & ~names_vocabulary
     category = pl.when(is_dx & (length > len("DX:") + ICD_CATEGORY_LENGTH)).then(token.str.head(length - 1))
     levels = [
@@ -218,13 +217,13 @@ def parent_token(token: pl.Expr) -> pl.Expr:
 
 
 def roll_up(counts: pl.DataFrame, patients: pl.DataFrame, *, min_count: int) -> pl.DataFrame:
-    """Return token, count, is_common where a token of fewer than `min_count` patients adds all it has to its parent.
+    """Return token, count, is_common after tokens with fewer than `min_count` patients are added to their parents.
 
-    From the longest to the shortest, so that a parent's count and patients are its own and all that back off to it.
+    Works from the longest to the shortest token, so that a parent includes all tokens that back off to it.
 
     Args:
         counts: token, count as written.
-        patients: token, subject_id; of a token all its patients, or `min_count` of them.
+        patients: token, subject_id; all patients of a token, or at least `min_count` of them.
     """
     levels: list[pl.DataFrame] = []
     waiting = counts.select("token", pl.col("count").cast(pl.Int64))
@@ -249,11 +248,11 @@ def roll_up(counts: pl.DataFrame, patients: pl.DataFrame, *, min_count: int) -> 
 
 
 def nearest_token(tokens: pl.DataFrame, vocabulary: pl.DataFrame) -> pl.DataFrame:
-    """Return token, nearest: the token itself, else its closest ancestor that is in `vocabulary`, else null.
+    """Return token, nearest: the token itself, else its closest ancestor in `vocabulary`, else null.
 
     Args:
         tokens: token, each once.
-        vocabulary: token, the ones with an id.
+        vocabulary: token, those with an id.
     """
     with_id = vocabulary.select("token", found="token")
     ancestors = tokens.select("token", at="token", nearest=pl.lit(None, pl.String))
@@ -269,15 +268,15 @@ def nearest_token(tokens: pl.DataFrame, vocabulary: pl.DataFrame) -> pl.DataFram
 def fit_vocab(
     counts: pl.DataFrame, patients: pl.DataFrame, cuts: pl.DataFrame, *, min_count: int
 ) -> pl.DataFrame:
-    """Return vocab/1: specials, then kind by kind in the order of codes, ten rows for each laboratory item.
+    """Return vocab/1: special tokens, then kind by kind in order of code, ten rows per laboratory item.
 
-    A code of fewer than `min_count` patients is not in it: it is counted in its parent, or is [UNK].
+    A code with fewer than `min_count` patients is left out: it is counted in its parent, or becomes [UNK].
 
     Args:
-        counts: token, count, each token once, of the events that lie in sets of the fitted-on subjects.
-        patients: token, subject_id; of a token all its patients, or `min_count` of them. A decile's are its item's,
-            whose token is <kind>:<item>.
-        cuts: code, unit, cut_1 … cut_9, each item once; with kind where not all are LAB.
+        counts: token, count, each token once, of events in sets of the training subjects.
+        patients: token, subject_id; all patients of a token, or at least `min_count` of them. Deciles are counted
+            under their item, with the token <kind>:<item>.
+        cuts: code, unit, cut_1 … cut_9, each item once; also kind if not all are LAB.
     """
     is_decile = pl.col("token").str.contains(_IS_DECILE)
     code_counts = roll_up(counts.filter(~is_decile), patients, min_count=min_count)
@@ -303,7 +302,7 @@ def fit_vocab(
 
 
 def vocab_counts(vocab: pl.DataFrame) -> dict[str, int]:
-    """Return how many tokens have an id, by kind, and how many deciles are too rare for one."""
+    """Return the number of tokens with an id, by kind, and of deciles too rare for an id."""
     sizes = vocab.drop_nulls("token_id")["kind"].value_counts().iter_rows()
     return {
         "size": vocab["token_id"].count(),
@@ -336,7 +335,7 @@ def _code_rows(counts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lab_rows(cuts: pl.DataFrame, counts: pl.DataFrame, common: pl.DataFrame, min_count: int) -> pl.DataFrame:
-    """Return ten rows for each item; common are the deciles with `min_count` values of an item that is."""
+    """Return ten rows per item; a decile is common if it has `min_count` values and its item is common."""
     kind = pl.col("kind") if "kind" in cuts.columns else pl.lit("LAB")
     deciles = pl.concat(
         cuts.select(
@@ -360,7 +359,7 @@ def _lab_rows(cuts: pl.DataFrame, counts: pl.DataFrame, common: pl.DataFrame, mi
 
 
 def cuts_of(vocab: pl.DataFrame) -> pl.DataFrame:
-    """Return code, cut_1 … cut_9 of the laboratory items as the vocabulary holds them."""
+    """Return code, cut_1 … cut_9 of the laboratory items in the vocabulary."""
     labs = vocab.filter(pl.col("kind") == "LAB").with_columns(
         decile=pl.col("token").str.extract(r"_Q(\d+)$").cast(pl.Int32)
     )
@@ -372,14 +371,14 @@ def cuts_of(vocab: pl.DataFrame) -> pl.DataFrame:
 
 
 def encode(tokens: pa.DictionaryArray, vocab: pl.DataFrame) -> tuple[np.ndarray, pl.DataFrame]:
-    """Return the id of each token, u32 [events], and what the texts came to.
+    """Return the id of each token, u32 [events], and how the distinct texts were encoded.
 
     Args:
-        tokens: none null.
+        tokens: without nulls.
         vocab: vocab/1.
 
     Returns:
-        ids; [UNK] where neither the token nor an ancestor has one.
+        ids; [UNK] if neither the token nor an ancestor has an id.
         token, token_id, backed_off, count of each token that occurs.
     """
     texts = pl.DataFrame({"token": pl.Series(tokens.dictionary, dtype=pl.String)})

@@ -1,4 +1,4 @@
-"""Whom whatever is fitted may see: vocabulary, cuts, the drug lookup."""
+"""The subjects on which vocabulary, cuts and drug lookup are fitted."""
 
 import polars as pl
 
@@ -10,12 +10,12 @@ from schemas.tables.events import SUBJECTS
 
 
 def training_subjects(layout: Layout, rules: DataRules) -> pl.DataFrame:
-    """Return the subject_id of the subjects whatever is fitted may see."""
+    """Return the subject_id of the subjects to fit on."""
     subjects = pl.DataFrame(read_table(layout.subjects, SUBJECTS))
     training = subjects if rules.fit_on == "all" else subjects.filter(pl.col("split") == "train")
     if not training.height:
         raise InputError(
-            f"subjects: none of {subjects.height:,} is in the training split, which everything is fitted on. "
-            "Give more patients, or tokenize these by a fitted vocabulary."
+            f"subjects: none of {subjects.height:,} is in the training split, on which everything is fitted. "
+            "Give more patients, or tokenize these with a fitted vocabulary."
         )
     return training.select("subject_id")

@@ -1,1 +1,1 @@
-"""Work in parallel and in little memory; nothing here knows of patients."""
+"""Parallel work in little memory; nothing here knows about medical data."""

@@ -1,7 +1,7 @@
-"""The patients cut into buckets: ranges of subjects small enough to be worked on in memory, one at a time.
+"""Buckets: ranges of subject ids small enough to process in memory, one at a time.
 
-Raw rows lie in the files in any order. They are first spilled to their bucket, then each bucket is worked on whole, so
-that memory grows with neither the patients nor the rows.
+Raw files hold their rows in any order. The rows are first spilled to their bucket, then each bucket is processed as a
+whole, so memory use depends neither on the number of patients nor on the number of rows.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ MOST_BUCKETS = 512
 
 
 def write_buckets(subject_ids: pl.Series, layout: Layout, *, subjects_per_bucket: int) -> int:
-    """Write buckets/1, runs of `subjects_per_bucket` of the sorted ids, and return how many there are.
+    """Write buckets/1 with `subjects_per_bucket` consecutive ids per bucket and return the number of buckets.
 
     Raises:
-        InputError: there would be so many that batches of rows would be cut into crumbs.
+        InputError: there would be more than MOST_BUCKETS, so that batches of rows would be cut too finely.
     """
     firsts = subject_ids.gather_every(subjects_per_bucket)
     if len(firsts) > MOST_BUCKETS:
         raise InputError(
             f"NEST_SUBJECTS_PER_BUCKET: {subjects_per_bucket:,} makes {len(firsts):,} buckets of "
-            f"{subject_ids.len():,} subjects, and {MOST_BUCKETS:,} is the most, as every batch of rows is cut by them. "
-            f"Set it to {-(-subject_ids.len() // MOST_BUCKETS):,} or more."
+            f"{subject_ids.len():,} subjects; at most {MOST_BUCKETS:,} are allowed, because each batch of rows is "
+            f"split by them. Set it to {-(-subject_ids.len() // MOST_BUCKETS):,} or more."
         )
     sizes = [
         min(subjects_per_bucket, subject_ids.len() - at * subjects_per_bucket) for at in range(len(firsts))
@@ -44,17 +44,17 @@ def write_buckets(subject_ids: pl.Series, layout: Layout, *, subjects_per_bucket
 
 
 class Buckets:
-    """The ranges as they are applied: subject -> bucket, bucket -> range."""
+    """A lookup from subject to bucket and from bucket to its range of ids."""
 
     def __init__(self, first_subject_ids: np.ndarray) -> None:
-        self._firsts = first_subject_ids  # i64, rising
+        self._firsts = first_subject_ids  # i64, ascending
 
     @classmethod
     def read(cls, layout: Layout) -> "Buckets":
         """Read buckets/1.
 
         Raises:
-            ContractError: there is none; with the asset that writes it.
+            ContractError: the table is missing; the message names the asset that writes it.
         """
         return cls(read_table(layout.buckets, BUCKETS)["first_subject_id"].to_numpy())
 
@@ -62,15 +62,15 @@ class Buckets:
         return len(self._firsts)
 
     def of(self, subject_ids: pl.Series) -> np.ndarray:
-        """Return each subject's bucket, u8 to u64 [rows]; an id below the first range counts to the first."""
+        """Return the bucket of each subject, u8 to u64 [rows]; ids below the first range count to the first bucket."""
         ids = subject_ids.to_numpy()
         runs = Runs([ids])
         bucket = np.searchsorted(self._firsts, ids[runs.heads], side="right") - 1
-        # of few bits, which numpy sorts by counting
+        # a narrow type, which numpy sorts by counting
         return runs.spread(np.maximum(bucket, 0).astype(np.min_scalar_type(len(self))))
 
     def within(self, bucket: int) -> pl.Expr:
-        """Return whether a row's subject_id lies in the bucket's range."""
+        """Return an expression: whether subject_id lies in the range of the bucket."""
         inside = pl.lit(True)
         if bucket:
             inside = pl.col("subject_id") >= int(self._firsts[bucket])
@@ -79,19 +79,19 @@ class Buckets:
         return inside
 
     def in_order(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
-        """Return the rows bucket by bucket, else in the order they came in, and where each bucket's begin.
+        """Return the rows sorted stably by bucket, and the offset at which each bucket begins.
 
-        The second has one number more than there are buckets: the rows of bucket b are [begins[b] : begins[b + 1]].
+        There is one more offset than buckets: the rows of bucket b are [begins[b] : begins[b + 1]].
         """
         bucket = self.of(rows["subject_id"])
         if (bucket[1:] < bucket[:-1]).any():
             order = np.argsort(bucket, kind="stable")
-            # of a batch read in fifty pieces every row would be looked for in all of them
+            # one chunk: in a batch of fifty chunks, every row would be searched for in all of them
             rows, bucket = rows.rechunk()[order], bucket[order]
         return rows, np.searchsorted(bucket, np.arange(len(self) + 1))
 
     def split(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """Yield the rows of each bucket that has some, in the order they came in."""
+        """Yield the rows of each non-empty bucket, in their original order."""
         rows_by_bucket, begins = self.in_order(rows)
         for start, end in pairwise(begins.tolist()):
             if end > start:
@@ -99,9 +99,9 @@ class Buckets:
 
 
 class Spill:
-    """Rows on their way to their bucket: an uncompressed Arrow file for each name, in a folder aside.
+    """Rows on their way to their bucket: one uncompressed Arrow file per name, in a temporary folder.
 
-    Beside it lies whose each of its parts is, so that workers who see the folder need be told no more than where it is.
+    A file beside it lists the bucket of each record batch, so a worker needs only the path of the folder.
     """
 
     def __init__(self, folder: Path, buckets: Buckets) -> None:
@@ -110,7 +110,7 @@ class Spill:
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, batches: Iterator[pl.DataFrame]) -> None:
-        """Write every row of the batches, at least one of them, to `<name>.arrow`."""
+        """Write the rows of all batches (at least one batch) to `<name>.arrow`."""
         bucket_of_part: list[int] = []
         with ExitStack() as open_files:
             writer: pa.ipc.RecordBatchFileWriter | None = None
@@ -120,7 +120,7 @@ class Spill:
                 if writer is None:
                     sink = open_files.enter_context(pa.OSFile(str(self._file(name)), "wb"))
                     writer = open_files.enter_context(pa.ipc.new_file(sink, table.schema))
-                for whole in table.to_batches():  # one, or of no rows none
+                for whole in table.to_batches():  # one batch, or none if the table is empty
                     for bucket, (start, end) in enumerate(pairwise(begins.tolist())):
                         if end > start:
                             writer.write_batch(whole.slice(start, end - start))
@@ -128,7 +128,7 @@ class Spill:
         np.save(self._parts(name), np.array(bucket_of_part, dtype=np.uint32))
 
     def read(self, name: str, bucket: int) -> pl.DataFrame:
-        """Return the rows of one bucket, in the order they came in."""
+        """Return the rows of one bucket in their original order."""
         parts = np.flatnonzero(np.load(self._parts(name)) == bucket).tolist()
         with pa.memory_map(str(self._file(name))) as source:
             file = pa.ipc.open_file(source)

@@ -1,4 +1,4 @@
-"""The buckets on the workers of a Dask scheduler. Import this only where there is one: Dask is an extra."""
+"""Runs buckets on the workers of a Dask scheduler. Import it only on demand: Dask is an optional extra."""
 
 import logging
 import re
@@ -16,10 +16,10 @@ from schemas.errors import NestError
 
 Result = TypeVar("Result")
 SECONDS_TO_ANSWER = 20
-SECONDS_FOR_A_WORKER = 600  # a cluster's queue may take its time
+SECONDS_FOR_A_WORKER = 600  # a cluster queue may be slow
 SECONDS_FOR_THE_LAST = 600
-SECONDS_BETWEEN_LOOKS = 10.0  # whether there are workers left
-TIMES_TRIED = 4  # a bucket whose worker died goes to another
+SECONDS_BETWEEN_LOOKS = 10.0  # how often to check that workers are left
+TIMES_TRIED = 4  # when a worker dies, its bucket goes to another
 BUCKETS_PER_THREAD = 2
 
 log = logging.getLogger("nest")
@@ -29,7 +29,7 @@ log = logging.getLogger("nest")
 class Cluster:
     """The workers of a Dask scheduler (`tcp://host:port`), which see the data folder under the same path.
 
-    A worker that dies costs the buckets it held, which others do again; what is written is the same to the byte.
+    If a worker dies, others repeat its buckets; the output is the same to the byte.
     """
 
     scheduler: str
@@ -38,8 +38,8 @@ class Cluster:
         """See `Workers`.
 
         Raises:
-            NestError: nobody answers at the address or goes on answering, there are no workers, they died again and
-                again, or what `work` itself raised.
+            NestError: the scheduler does not answer or goes away, there are no workers, they keep dying, or `work`
+                itself raised an error.
         """
         try:
             client = Client(self.scheduler, timeout=SECONDS_TO_ANSWER, set_as_default=False)
@@ -59,10 +59,10 @@ class Cluster:
 
 
 def _require_workers(client: Client, address: str, step: str) -> None:
-    """Wait until there is a worker, and say that one is waited for.
+    """Wait until there is a worker, and log the wait.
 
     Raises:
-        NestError: none came.
+        NestError: no worker came in time.
     """
     if client.nthreads():
         return
@@ -82,9 +82,9 @@ def _require_workers(client: Client, address: str, step: str) -> None:
 def _results(
     client: Client, address: str, step: str, work: Callable[[int], Result], buckets: int
 ) -> Iterator[Result]:
-    """Yield the result for bucket 0, 1, …, with as many of them on their way as keep the workers busy.
+    """Yield the results for bucket 0, 1, …, and keep enough buckets in flight to occupy the workers.
 
-    When one fails, those on their way are waited for: the next run would find the workers busy with them.
+    If one fails, wait for those in flight: otherwise the next run would find the workers busy with them.
     """
     progress, ahead = StepProgress(step, "buckets", buckets), iter(range(buckets))
     on_their_way: deque[Future[Any]] = deque()
@@ -117,27 +117,27 @@ def _wait_for(future: "Future[Any]", client: Client, address: str, step: str) ->
                 f"{step}: the Dask workers of one bucket died {TIMES_TRIED} times (out of memory?). "
                 "Give them more memory or set a smaller NEST_SUBJECTS_PER_BUCKET."
             ) from None
-        except TimeoutError:  # ours: what the work itself raises comes as a fault
+        except TimeoutError:  # the timeout above; errors of the work itself arrive as a _Fault
             _require_workers(client, address, step)
 
 
 def _wait_for_rest(client: Client, step: str, futures: list["Future[Any]"]) -> None:
-    """Wait for what workers are at, ten minutes at most; not where nobody is left to be at it."""
+    """Wait up to ten minutes for buckets in progress; return at once if no workers are left."""
     try:
         if not futures or not client.nthreads():
             return
-        log.warning("%s: waiting for %d buckets that are on their way", step, len(futures))
+        log.warning("%s: waiting for %d buckets in progress", step, len(futures))
         with client.as_current():
             wait(futures, timeout=SECONDS_FOR_THE_LAST)
     except TimeoutError:
-        log.warning("%s: workers are still at some; what they write is of no effect", step)
+        log.warning("%s: workers are still busy with some buckets; what they write has no effect", step)
     except OSError:
-        return  # the scheduler went away, and has been told of
+        return  # the scheduler went away, which has been reported
 
 
 @dataclass(frozen=True)
 class _Fault:
-    """What is wrong with a bucket; not raised on the worker, or Dask would try it again and again."""
+    """An error in a bucket, returned and not raised on the worker, where Dask would retry it."""
 
     fault: NestError
 
@@ -147,7 +147,7 @@ def _run_bucket(work: Callable[[int], Result], bucket: int) -> Result | _Fault:
         return work(bucket)
     except NestError as error:
         return _Fault(error)
-    except OSError as error:  # raised on, it would pass for the scheduler's
+    except OSError as error:  # re-raised, it would look like an error of the scheduler
         reason = (
             "no such file" if isinstance(error, FileNotFoundError) else error.strerror or type(error).__name__
         )
@@ -155,13 +155,13 @@ def _run_bucket(work: Callable[[int], Result], bucket: int) -> Result | _Fault:
             NestError(
                 f"{_file_of(error)}: cannot be used on the Dask worker at {socket.gethostname()} "
                 f"({reason}). All workers must see the data folder under the same "
-                "path and have the right to write there; mend that and run again."
+                "path and be allowed to write there. Fix that and run again."
             )
         )
 
 
 def _file_of(error: OSError) -> str:
-    """Return the file an error is about: polars and Arrow name it in their sentence alone."""
+    """Return the file an error is about: polars and Arrow name it only in the message text."""
     if error.filename is not None:
         return str(error.filename)
     match = re.search(r"'(/[^']+)'|: (/.+)$", str(error), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Drop rows for a stated reason, and count them: nothing leaves the chain in silence."""
+"""Drops rows for a stated reason and counts them: no row is dropped silently."""
 
 import polars as pl
 
@@ -6,7 +6,7 @@ from schemas.cards import Flow
 
 
 def drop_rows(rows: pl.DataFrame, reasons: dict[str, pl.Expr]) -> tuple[pl.DataFrame, Flow]:
-    """Keep the rows no reason holds for; the first reason that holds is the one that counts.
+    """Keep the rows for which no reason holds, and count each other row under its first reason.
 
     Args:
         rows: any table.

@@ -1,4 +1,4 @@
-"""Does the same to every bucket, here or on a Dask cluster, and says how far it is."""
+"""Runs a function on every bucket, in this process or on a Dask cluster, and reports progress."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ log = logging.getLogger("nest")
 
 
 class Workers(Protocol):
-    """Who works on the buckets."""
+    """An executor of buckets."""
 
     def each(self, step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
         """Yield what `work` returns for bucket 0, 1, …, in that order."""
@@ -23,7 +23,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class LocalWorkers:
-    """One bucket after the other in this process; polars and Arrow use its cores."""
+    """Processes one bucket after the other in this process; polars and Arrow use its cores."""
 
     def each(self, step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
         progress = StepProgress(step, "buckets", buckets)
@@ -36,7 +36,7 @@ _workers: Workers = LocalWorkers()
 
 
 def use(scheduler: str | None) -> None:
-    """Let this process's buckets be worked on by the cluster behind a scheduler's address; None: here.
+    """Choose where this process runs its buckets: on the cluster of a scheduler address, or locally (None).
 
     Raises:
         NestError: Dask is not installed.
@@ -49,11 +49,11 @@ def use(scheduler: str | None) -> None:
         from pipelines.engine.dask import Cluster
     except ImportError:
         raise NestError(
-            "NEST_DASK_SCHEDULER is set, but Dask is not installed; pip install -e '.[cluster]'."
+            "NEST_DASK_SCHEDULER is set, but Dask is not installed. Run pip install -e '.[cluster]'."
         ) from None
     _workers = Cluster(scheduler)
 
 
 def each_bucket(step: str, work: Callable[[int], Result], buckets: int) -> Iterator[Result]:
-    """Yield what `work`, which can be pickled, returns for bucket 0, 1, …, in that order."""
+    """Yield what `work`, which must be picklable, returns for bucket 0, 1, …, in that order."""
     return _workers.each(step, work, buckets)

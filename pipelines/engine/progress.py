@@ -1,4 +1,4 @@
-"""A line every few seconds on how far a step is."""
+"""A progress line every few seconds."""
 
 import logging
 import time
@@ -11,7 +11,7 @@ log = logging.getLogger("nest")
 
 
 class StepProgress:
-    """A line every few seconds: what is done, how fast, how long it will take."""
+    """Logs every few seconds how much is done, at what rate, and the time left."""
 
     def __init__(self, step: str, unit: str, total: int) -> None:
         self._step, self._unit, self._total, self._done = step, unit, total, 0
@@ -24,6 +24,6 @@ class StepProgress:
             return
         self._said = now
         rate = self._done / (now - self._started)
-        total = max(self._total, self._done)  # of a file's rows an estimate
+        total = max(self._total, self._done)  # the number of rows of a file is an estimate
         seconds_left = (total - self._done) / rate if rate else None
         log.info("%s", progress_line(self._step, self._done, total, self._unit, rate, seconds_left))

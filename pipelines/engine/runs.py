@@ -1,4 +1,4 @@
-"""Values that repeat: what hangs on them alone is found once for each, or for each run of them, not once a row."""
+"""Computes once per distinct value, or once per run of equal values, instead of once per row."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,11 +11,11 @@ Values = TypeVar("Values", np.ndarray, pl.Series)
 
 
 def map_distinct(values: pl.Series, change: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """Return `change(values)`, computed from each distinct value once; null stays null, and `change` sees none.
+    """Return `change(values)`, computed once per distinct value; nulls stay null and are not passed to `change`.
 
     Args:
-        values: of any type Arrow keeps in a dictionary.
-        change: looks at every value alone.
+        values: of any type that Arrow can dictionary-encode.
+        change: an elementwise function.
     """
     dictionary = values.to_arrow(compat_level=pl.CompatLevel.oldest()).dictionary_encode()
     return change(pl.Series(values.name, dictionary.dictionary, dtype=values.dtype)).gather(
@@ -24,10 +24,10 @@ def map_distinct(values: pl.Series, change: Callable[[pl.Series], pl.Series]) ->
 
 
 class Runs:
-    """The runs of rows that are alike in some columns, of which hospitals' tables are full: a draw, a stay, an order.
+    """The runs of consecutive rows equal in some columns, e.g. the rows of one blood draw, stay or order.
 
     Args:
-        columns: [rows] each, at least one; two nulls are alike, and in a Series two NaNs.
+        columns: [rows] each, at least one; two nulls are equal, and so are two NaNs in a Series.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -44,17 +44,17 @@ class Runs:
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many rows each has, i64 [runs]."""
+        """The number of rows of each run, i64 [runs]."""
         return np.diff(self.heads, append=self._rows)
 
     def spread(self, values: Values) -> Values:
-        """Return to every row its run's value.
+        """Return for every row the value of its run.
 
         Args:
             values: [runs].
 
         Raises:
-            ValueError: they are more or fewer.
+            ValueError: the number of values is not the number of runs.
         """
         if len(values) != len(self):
             raise ValueError(f"{len(values):,} values for {len(self):,} runs of rows")
@@ -64,7 +64,7 @@ class Runs:
 
 
 def _differs(column: Column) -> np.ndarray:
-    """Return of each row but the first whether it is not as the one before it."""
+    """Return for each row but the first whether it differs from the row before."""
     if isinstance(column, np.ndarray):
         differs: np.ndarray = column[1:] != column[:-1]
         return differs

@@ -1,4 +1,4 @@
-"""The order of rows by several whole numbers."""
+"""Sorts rows by several integer keys."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,19 +7,19 @@ import numpy as np
 from pipelines.engine.runs import Runs
 
 _WORD_BITS, _DIGIT_BITS = 64, 16  # numpy sorts 16-bit numbers by counting
-_ROWS_OF_A_GROUP, _ROWS_OF_A_RUN = 4, 100  # on average, from where on it pays
+_ROWS_OF_A_GROUP, _ROWS_OF_A_RUN = 4, 100  # on average; below that the method does not pay
 _MOST_PLACES_OF_A_ROW = 4
 
 
 def order_of(keys: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the order of rows by their keys, the first one foremost; equal rows stay in the order they came in.
+    """Return the stable sort order of rows by their keys, the first key being the most significant.
 
-    The same as `np.lexsort`, several times as fast. Rows that lie together and differ in the last key alone, as the
-    results of one draw do in their numbers, are moved together, and where these numbers lie close each is put in its
-    place (20 ns a row). Else a key takes as many bits as it has steps between its least and its greatest value:
-    seconds, where times in microseconds hold no more. Where all keys fit one 64-bit number and the rows are runs in
-    order already, these are merged (3 ns a row); else they are sorted digit by digit, each by counting (5 ns a row and
-    digit), where to compare numbers would take 70.
+    This equals `np.lexsort` over the reversed keys and is several times as fast. Consecutive rows that differ only in
+    the last key, like the result numbers of one blood draw, are moved as a group; if the numbers of a group lie close
+    together, each row is put directly in its place (20 ns a row). Otherwise a key takes as many bits as there are steps
+    between its minimum and maximum (seconds, if times in microseconds are whole seconds). If all keys fit one 64-bit
+    number and the rows consist of long ascending runs, these are merged (3 ns a row); else the rows are radix-sorted
+    by 16-bit digits (5 ns a row and digit), where comparing numbers would take 70 ns a row.
 
     Args:
         keys: i64 [rows] each, at least one.
@@ -29,9 +29,9 @@ def order_of(keys: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _order_by_group(keys: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Return the order of rows in groups that differ in the last key alone, their numbers.
+    """Return the order of rows that form groups differing only in the last key, the number.
 
-    None where there are few such groups, or their numbers lie far apart, or some rows have theirs in common.
+    None if the groups are too small, the numbers of a group lie far apart, or some rows have equal numbers.
     """
     *foremost, numbers = keys
     if not foremost:
@@ -44,7 +44,7 @@ def _order_by_group(keys: Sequence[np.ndarray]) -> np.ndarray | None:
         return None
     firsts = [key[groups.heads] for key in foremost]
     order = order_of(firsts)
-    merged_groups = Runs([key[order] for key in firsts])  # groups that lay apart are one
+    merged_groups = Runs([key[order] for key in firsts])  # groups with equal keys that were not adjacent
     least = np.minimum.reduceat(least[order], merged_groups.heads)
     most = np.maximum.reduceat(most[order], merged_groups.heads)
     places = _places(least, most, len(numbers))
@@ -60,11 +60,12 @@ def _order_by_group(keys: Sequence[np.ndarray]) -> np.ndarray | None:
 
 
 def _places(least: np.ndarray, most: np.ndarray, rows: int) -> np.ndarray | None:
-    """Return how many numbers there are from the least to the greatest of each group; None if too many in all.
+    """Return the span of numbers of each group, from minimum to maximum; None if the spans are too large in all.
 
-    None, too, where there are fewer than rows, so that some rows have a number in common.
+    Also None if there are fewer places than rows, because then some rows have equal numbers.
     """
-    steps = most.astype(np.uint64) - least.astype(np.uint64)  # wraps around to what is right
+    # unsigned wrap-around gives the right difference
+    steps = most.astype(np.uint64) - least.astype(np.uint64)
     number = float(steps.sum(dtype=np.float64)) + len(steps)
     return steps.astype(np.int64) + 1 if rows <= number <= _MOST_PLACES_OF_A_ROW * rows else None
 
@@ -76,7 +77,7 @@ def _order_by_row(keys: Sequence[np.ndarray]) -> np.ndarray:
     order = np.arange(len(keys[0]))
     for word, bits in words:
         for shift in range(0, bits, _DIGIT_BITS):
-            digit = (word >> np.uint64(shift)).astype(np.uint16)  # what is beyond 16 bits falls off
+            digit = (word >> np.uint64(shift)).astype(np.uint16)  # the cast drops the bits above 16
             order = np.take(order, np.argsort(digit[order], kind="stable"))
     return order
 
@@ -86,7 +87,7 @@ def _is_few_runs(word: np.ndarray) -> bool:
 
 
 def _words(keys: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield the bits of all keys in a row as u64 [rows] and how many there are, the least significant first."""
+    """Yield the concatenated bits of all keys as u64 [rows] with their bit count, least significant word first."""
     word, num_bits = np.zeros(len(keys[0]), dtype=np.uint64), 0
     for key in reversed(keys):
         steps = _steps(key)
@@ -100,9 +101,9 @@ def _words(keys: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def _steps(key: np.ndarray) -> np.ndarray:
-    """Return how many steps each value lies above the least, u64 [rows]; the step is their greatest common divisor."""
+    """Return the distance of each value from the minimum in steps, u64 [rows]; a step is the common divisor."""
     if not len(key):
         return key.astype(np.uint64)
-    above: np.ndarray = key.astype(np.uint64) - key.min().astype(np.uint64)  # wraps around to what is right
+    above: np.ndarray = key.astype(np.uint64) - key.min().astype(np.uint64)  # unsigned wrap-around
     step = np.gcd.reduce(above)
     return above // step if step > 1 else above

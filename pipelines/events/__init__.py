@@ -1,1 +1,1 @@
-"""Rules of events that sources share: the store, encounters, codes, clock, split."""
+"""Rules for events that all sources share: the store, encounter linking, codes, clock and split."""

@@ -1,11 +1,11 @@
-"""Codes as recorded to codes as tokenized: ICD-9 to ICD-10 by the CMS tables, drug names to ATC."""
+"""Maps recorded codes to the codes that become tokens: ICD-9 to ICD-10 by the CMS tables, drug names to ATC."""
 
 from dataclasses import dataclass
 
 import polars as pl
 
 NO_TARGET = ("NODX", "NOPCS")
-# cleaned; behind its first letter no code of ICD-10 holds an O, which is a mistyped 0
+# cleaned codes; ICD-10 has no letter O after the first place: there it is a mistyped 0
 ICD10_CM, ICD10_PCS = r"^[A-Z][0-9][0-9A-NP-Z]{1,5}$", r"^[0-9A-HJ-NP-Z]{7}$"
 ICD9_CM = r"^([0-9]{3}[0-9]{0,2}|V[0-9]{2}[0-9]{0,2}|E[0-9]{3}[0-9]?)$"
 ICD9_PCS = r"^[0-9]{3,4}$"
@@ -13,7 +13,7 @@ ICD9_PCS = r"^[0-9]{3,4}$"
 
 @dataclass(frozen=True)
 class Icd:
-    """The shapes of cleaned codes of one system of ICD, and the digits before the dot in its ninth revision."""
+    """The patterns of cleaned codes of one ICD system, and the digits before the dot in ICD-9."""
 
     nine: str
     ten: str
@@ -29,14 +29,14 @@ _NOT_ASCII = r"[^\x00-\x7f]"
 
 
 def clean_code(column: str) -> pl.Expr:
-    """Dots and blanks removed, upper case."""
+    """Return codes without dots and blanks, in upper case."""
     return pl.col(column).str.replace_all(r"[.\s]", "").str.to_uppercase()
 
 
 def plain(codes: pl.Series) -> pl.Series:
-    """Return codes in plain letters: full-width ones, blanks that do not break and characters without width mended.
+    """Return codes in plain letters: full-width letters, non-breaking blanks and zero-width characters are replaced.
 
-    What looks like a letter and is another, as a Cyrillic А, stays as it is, and has the shape of no code.
+    Look-alike letters of another alphabet, like a Cyrillic А, stay as they are and match no code pattern.
     """
     if not codes.str.contains(_NOT_ASCII).any():
         return codes
@@ -44,22 +44,25 @@ def plain(codes: pl.Series) -> pl.Series:
 
 
 def is_decimal(column: str) -> pl.Expr:
-    """Return whether a code is written as a number with decimals, 4019.0."""
+    """Return whether a code is written as a decimal number, e.g. 4019.0."""
     return pl.col(column).str.strip_chars().str.contains(r"^[0-9]+\.[0-9]+$")
 
 
 def is_in_other_letters(column: str) -> pl.Expr:
-    """Return whether a code, in plain letters, holds one that no code has."""
+    """Return whether a code, after `plain`, still holds a character that no code has."""
     return pl.col(column).str.contains(_NOT_ASCII)
 
 
 def code_faults(column: str, system: Icd, *, is_nine: pl.Expr) -> dict[str, pl.Expr]:
-    """Return why a row's cleaned `code` is none of ICD-9 or of ICD-10, the reasons told apart.
+    """Return the reasons why a row's cleaned `code` is not a valid ICD-9 or ICD-10 code.
 
     Args:
         column: the code as recorded, in plain letters.
-        system: what it is held against.
-        is_nine: whether a row's code is of ICD-9; the others are of ICD-10.
+        system: the patterns to check against.
+        is_nine: whether a row's code is ICD-9; otherwise it is ICD-10.
+
+    Returns:
+        reason -> expression, in order of precedence.
     """
     raw_code, code = pl.col(column).str.strip_chars(), pl.col("code")
     has_dot_in_place = raw_code.str.contains(rf"^[0-9]{{{system.dot_after}}}\.[0-9]{{1,2}}$")
@@ -74,14 +77,14 @@ def code_faults(column: str, system: Icd, *, is_nine: pl.Expr) -> dict[str, pl.E
 
 
 def zeros_lost(rows: pl.DataFrame, crosswalk_codes: pl.Series) -> dict[str, int]:
-    """Return how many codes no crosswalk knows are known with zeros before them, and with zeros behind or less a zero.
+    """Count codes that are valid only with leading zeros, and codes valid only with more or fewer trailing zeros.
 
-    A spreadsheet and a table of numbers make 4111 of 04111, and 250 of 250.00; some such codes become other diseases,
-    but most become none, and these tell.
+    Spreadsheets and numeric columns turn 04111 into 4111 and 250.00 into 250. Some such codes become other diseases,
+    but most become invalid, which reveals the loss.
 
     Args:
-        rows: code (cleaned), of ICD-9, that are in no crosswalk.
-        crosswalk_codes: the codes of the crosswalk.
+        rows: code (cleaned), ICD-9 codes that are not in the crosswalk.
+        crosswalk_codes: all codes of the crosswalk.
     """
     codes = rows.group_by("code").len()
     code = pl.col("code")
@@ -100,18 +103,18 @@ def zeros_lost(rows: pl.DataFrame, crosswalk_codes: pl.Series) -> dict[str, int]
 
 
 def gsn_number(gsn: pl.Expr) -> pl.Expr:
-    """Return a GSN as it is published: a number of six digits, also where it is written as 1234 or 1234.0."""
+    """Return a GSN as published, with six digits, from any of 001234, 1234 and 1234.0."""
     return gsn.str.strip_chars().str.strip_suffix(".0").str.zfill(_GSN_DIGITS)
 
 
 def shortest_target(crosswalk: pl.DataFrame) -> pl.DataFrame:
-    """Return one ICD-10 code per ICD-9 code: the shortest, ties by lexicographic minimum.
+    """Return one ICD-10 code per ICD-9 code: the shortest, and of equally short ones the alphabetically first.
 
     Args:
         crosswalk: icd_9, icd_10 of a CMS GEM table.
 
     Returns:
-        code, mapped; `mapped` is null where the table says NoDx / NoPCS and nothing else.
+        code, mapped; `mapped` is null if NoDx or NoPCS is the only target.
     """
     pairs = crosswalk.select(code=clean_code("icd_9"), mapped=clean_code("icd_10"))
     no_target = pl.col("mapped").is_in(NO_TARGET)
@@ -124,10 +127,10 @@ def shortest_target(crosswalk: pl.DataFrame) -> pl.DataFrame:
 
 
 def to_icd10(rows: pl.DataFrame, targets: pl.DataFrame) -> pl.DataFrame:
-    """Add `mapped` and `in_crosswalk`: version 10 passes unchanged, version 9 goes by `targets`.
+    """Add `mapped` and `in_crosswalk`: version 10 passes unchanged, version 9 is mapped by `targets`.
 
     Args:
-        rows: code (cleaned), icd_version 9 or 10, anything else.
+        rows: code (cleaned), icd_version (9 or 10) and any other columns.
         targets: code, mapped, from `shortest_target`.
     """
     crosswalk = targets.with_columns(in_crosswalk=pl.lit(True))
@@ -139,7 +142,7 @@ def to_icd10(rows: pl.DataFrame, targets: pl.DataFrame) -> pl.DataFrame:
 
 
 def code_events(events: pl.LazyFrame, drug_lookup: pl.LazyFrame) -> pl.LazyFrame:
-    """Fill `mapped` of medication names from the lookup; what extraction mapped already stays.
+    """Fill `mapped` of medication names from the lookup; codes mapped during extraction stay.
 
     Vocabulary, shards and cohorts read events through this. The order of rows is kept.
     """

@@ -1,4 +1,4 @@
-"""Which stay does a time without a stay belong to? Answered once per span of time, not once per row."""
+"""Links rows without an encounter to a stay by time, computed once per span of time instead of once per row."""
 
 import numpy as np
 import polars as pl
@@ -6,24 +6,24 @@ import polars as pl
 from pipelines.engine.runs import Runs
 
 ONE_MICROSECOND = pl.duration(microseconds=1)
-_MOST_PLACES = 1 << 24  # MIMIC-IV's stays are numbered within ten million
+_MOST_PLACES = 1 << 24  # the ids of MIMIC-IV stays span ten million
 
 
 def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.LazyFrame:
-    """Return spans of each subject's time with the stay a row in them is attached to.
+    """Return each subject's time as spans, with the stay to which a row in the span is attached.
 
-    The stay with start <= t <= end (the earliest, if several), else the earliest with
-    start - lookback <= t < start; earliest by (start, encounter_id). A stay without an end contains no time,
-    but takes the lookback before it.
+    That is the stay with start <= t <= end (the earliest, if several), else the earliest with
+    start - lookback <= t < start; earliest by (start, encounter_id). A stay without an end contains no time
+    but still has the lookback before its start.
 
     Args:
         encounters: subject_id, encounter_id, start, end?.
-        lookback_hours: 0 for none.
+        lookback_hours: hours before a start that belong to the stay; 0: none.
 
     Returns:
         subject_id, since, attached (encounter_id; null: no stay), sorted; a span lasts to the next `since`.
     """
-    # a stay around t starts at or before it and one to come starts after it, so the earliest start is the right one
+    # a stay that contains t starts at or before t, a coming stay after t: so the earliest start is the right one
     reaches = encounters.select(
         "subject_id",
         "encounter_id",
@@ -52,10 +52,10 @@ def attachment_spans(encounters: pl.LazyFrame, *, lookback_hours: int) -> pl.Laz
 
 
 def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Fill a null `encounter_id` by `time`; a row's own encounter always wins, whatever the time.
+    """Fill null `encounter_id`s by `time`; an encounter recorded in the row always stays.
 
     Args:
-        rows: subject_id, encounter_id?, time, anything else; the order is kept.
+        rows: subject_id, encounter_id?, time and any other columns; the order of rows is kept.
         spans: from `attachment_spans`.
     """
     unlinked = rows["encounter_id"].is_null().arg_true()
@@ -79,10 +79,10 @@ def attach(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 class StayOwners:
-    """Whose stay is it? Looked up for millions of rows at a time, so by place in a table where ids lie close.
+    """A lookup from stay to patient for millions of rows; a direct table if the ids lie close together.
 
     Args:
-        encounters: subject_id, encounter_id, each once.
+        encounters: subject_id, encounter_id, each encounter once.
     """
 
     def __init__(self, encounters: pl.DataFrame) -> None:
@@ -91,12 +91,12 @@ class StayOwners:
         self._subjects = by_id["subject_id"].to_numpy()
         self._place_of: np.ndarray | None = None
         if len(self._ids) and int(self._ids[-1]) - int(self._ids[0]) < _MOST_PLACES:
-            # zeros that are never looked at take no memory
+            # pages of zeros that are never read take no memory
             self._place_of = np.zeros(self._ids[-1] - self._ids[0] + 1, dtype=np.int32)
             self._place_of[self._ids - self._ids[0]] = np.arange(len(self._ids))
 
     def foreign(self, rows: pl.DataFrame) -> pl.Series:
-        """Return whether a row names an encounter that is another subject's or nobody's; false where it names none.
+        """Return whether the encounter of a row is unknown or another patient's; false if the row has none.
 
         Args:
             rows: subject_id, encounter_id?.
@@ -112,7 +112,7 @@ class StayOwners:
         return has_stay & ~pl.Series(runs.spread(is_owner))
 
     def _places(self, stay_ids: np.ndarray) -> np.ndarray:
-        """Return where each id stands among the stays', and any place for one that does not."""
+        """Return the position of each id among the stays; an arbitrary position for unknown ids."""
         if self._place_of is None:
             return np.searchsorted(self._ids, stay_ids).clip(max=len(self._ids) - 1)
         near: np.ndarray = np.clip(stay_ids, self._ids[0], self._ids[-1]) - self._ids[0]

@@ -1,4 +1,4 @@
-"""The events of a source on disk: a file for each kind and bucket, in one order whatever order the rows came in."""
+"""The events of a source on disk: one file per kind and bucket, in an order independent of the input order."""
 
 from pathlib import Path
 
@@ -17,21 +17,21 @@ _FIRST, _REST = ("subject_id", "time", "rank"), ("code", "encounter_id", "mapped
 
 
 def in_order(events: pl.DataFrame) -> pl.DataFrame:
-    """Sort by subject, time, rank (null last), then by everything else, so that equal input gives equal bytes."""
+    """Sort by subject, time, rank (nulls last), then by all other columns, so that equal input gives equal bytes."""
     return _in_order(events)[0]
 
 
 def _in_order(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
-    """Return the sorted events, and whether some have subject, time and rank in common."""
+    """Return the sorted events, and whether some share subject, time and rank."""
     if events["value"].dtype.is_float():
-        # of -0.0, which equals it, the same bytes; `+ 0.0` would not do: polars skips it
+        # -0.0 becomes 0.0, so that equal values have equal bytes; polars optimizes `+ 0.0` away
         value = pl.col("value")
         events = events.with_columns(value=pl.when(value == 0.0).then(0.0).otherwise(value))
     falls, has_ties = _compare(_keys(events))
-    if falls:  # some providers' files lie in order
+    if falls:  # the files of some providers are already sorted
         events = events[order_of(_keys(events))]
         _, has_ties = _compare(_keys(events))
-    if has_ties:  # comparing texts is slow, and hardly ever needed
+    if has_ties:  # comparing texts is slow and rarely needed
         return events.sort(*_FIRST, *_REST, "available_at", nulls_last=True), True
     return events, False
 
@@ -47,7 +47,7 @@ def _keys(events: pl.DataFrame) -> list[np.ndarray]:
 
 
 def _compare(keys: list[np.ndarray]) -> tuple[bool, bool]:
-    """Return whether a row's keys, the first one foremost, are below, and are equal to, those of the row before it."""
+    """Return whether any row sorts below the row before it, and whether any two adjacent rows have equal keys."""
     falls, equal = False, np.ones(max(len(keys[0]) - 1, 0), dtype=bool)
     for key in keys:
         falls = falls or bool((equal & (key[1:] < key[:-1])).any())
@@ -56,7 +56,7 @@ def _compare(keys: list[np.ndarray]) -> tuple[bool, bool]:
 
 
 def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str) -> None:
-    """Write one kind's events of one bucket, in order, as events/1."""
+    """Write the events of one kind and bucket, sorted, as events/1."""
     write_table(
         in_order(events).to_arrow(),
         events_file(folder, kind, bucket),
@@ -69,7 +69,7 @@ def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, 
 def write_numbered(
     events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str
 ) -> pl.DataFrame:
-    """Write events whose `rank` is the source's own number; return what was written: in order, no copy left."""
+    """Write events whose `rank` is the source's row number, and return what was written: sorted, without copies."""
     rows, has_ties = _in_order(events)
     if has_ties:
         first = pl.struct(pl.all()).is_first_distinct()
@@ -80,10 +80,11 @@ def write_numbered(
 
 
 def count_repeated_ranks(events: pl.DataFrame) -> int:
-    """Return how many of a source's own numbers, `rank`, were there before in the same subject's events.
+    """Count row numbers of the source (`rank`) that occur more than once within the events of a patient.
 
-    Two subjects' are not compared: they may lie in two buckets, and what is refused must not hang on their size. Events
-    in order are asked fastest: the numbers of a draw rise, and only their first and last are held against other draws'.
+    Numbers are not compared across patients: these may lie in different buckets, and the result must not depend on the
+    bucket size. Sorted events are checked fastest: the numbers of a draw rise, so only the first and the last of each
+    draw are compared with other draws.
     """
     ranks = events.select("subject_id", "rank").drop_nulls("rank")
     subject, number = (ranks[name].to_numpy() for name in ranks.columns)
@@ -100,12 +101,12 @@ def count_repeated_ranks(events: pl.DataFrame) -> int:
 
 
 def events_file(folder: Path, kind: str, bucket: int) -> Path:
-    """Return where one kind's events of one bucket lie."""
+    """Return the path of the events of one kind and bucket."""
     return folder / f"{kind}-{bucket:05}.parquet"
 
 
 def kinds_of(folder: Path) -> tuple[str, ...]:
-    """Return the kinds a folder of events holds, in the order of KINDS.
+    """Return the kinds of events in a folder, in the order of KINDS.
 
     Raises:
         ContractError: there are no events.
@@ -115,7 +116,7 @@ def kinds_of(folder: Path) -> tuple[str, ...]:
 
 
 def read_events(folder: Path, kind: str, bucket: int, *columns: str) -> pa.Table:
-    """Return columns of one kind's events of one bucket in order; repeated text as dictionaries."""
+    """Read columns of the events of one kind and bucket, in order, with text columns dictionary-encoded."""
     text = [name for name in columns if pa.types.is_string(EVENTS.field(name).type)]
     file = verified(events_file(folder, kind, bucket))
     return (
@@ -124,7 +125,7 @@ def read_events(folder: Path, kind: str, bucket: int, *columns: str) -> pa.Table
 
 
 def scan_table(path: Path, schema: pa.Schema) -> pl.LazyFrame:
-    """Return a table under its contract to filter and select from, of which only what is asked for is read.
+    """Return a lazy scan of a table under its contract; only the selected columns and rows are read.
 
     Raises:
         ContractError: see `readable_files`.

@@ -1,1 +1,1 @@
-"""Files from the net, when asked: aside until they are whole and what was promised; resumed, retried, refused."""
+"""Downloads input files on request: resumed, retried, and moved into place only when verified."""

@@ -1,4 +1,4 @@
-"""What a server's answer means: the bytes, another try, or a message for the user."""
+"""Interprets the answer of a server: use the bytes, retry, or report to the user."""
 
 import re
 
@@ -12,12 +12,12 @@ MEND = {
     401: "It asks for a login: sign in and sign the data use agreement on its page, or check its NEST_…_URL.",
     403: "Access is not granted: sign the data use agreement on its page, or check its NEST_…_URL.",
     404: "There is no such file: check its NEST_…_URL.",
-    410: "There is no such file any more: check its NEST_…_URL.",
+    410: "The file no longer exists: check its NEST_…_URL.",
 }
 
 
 class RetryableError(Exception):
-    """A try that failed in a way the next one may not."""
+    """A try failed, but the next one may succeed."""
 
     def __init__(self, reason: str, pause_seconds: float = 0.0) -> None:
         super().__init__(reason)
@@ -25,7 +25,12 @@ class RetryableError(Exception):
 
 
 def refuse(response: requests.Response, address: str) -> None:
-    """Raise what an answer other than 200 and 206 means."""
+    """Raise an error for every status other than 200 and 206.
+
+    Raises:
+        RetryableError: another try may succeed.
+        InputError: the server refuses the file.
+    """
     status = response.status_code
     if status in (200, 206):
         return
@@ -36,13 +41,13 @@ def refuse(response: requests.Response, address: str) -> None:
 
 
 def first_byte(response: requests.Response) -> int | None:
-    """Return where in the file a 206 begins, if it says so."""
+    """Return the offset in the file at which a 206 answer begins, if stated."""
     match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     return int(match[1]) if match else None
 
 
 def whole_size(response: requests.Response) -> int | None:
-    """Return the size in bytes of the whole file, if the server tells it."""
+    """Return the size of the whole file in bytes, if the server states it."""
     if response.status_code == 200:
         length = response.headers.get("Content-Length", "")
         return int(length) if length.isdecimal() else None
@@ -51,17 +56,17 @@ def whole_size(response: requests.Response) -> int | None:
 
 
 def version_of(response: requests.Response) -> str | None:
-    """Return what tells one version of a file from another byte for byte, as If-Range takes it (RFC 9110, 13.1.5)."""
+    """Return a strong validator of the version of a file, as If-Range accepts it (RFC 9110, 13.1.5)."""
     tag = response.headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
 
 
 def describe_failure(error: Exception) -> str:
-    """Say what happened on the wire in a few words; the library's own quote addresses and objects."""
+    """Describe a network error in a few words; messages of the library quote addresses and objects."""
     if isinstance(error, requests.ConnectTimeout | requests.ReadTimeout | urllib3.exceptions.TimeoutError):
-        return "the server keeps silent"
+        return "the server does not respond"
     if isinstance(error, requests.exceptions.ProxyError):
         return "the proxy cannot be reached"
     if isinstance(error, requests.ConnectionError):
-        return "the server cannot be reached or hangs up"
+        return "the server cannot be reached or closes the connection"
     return "the connection broke"

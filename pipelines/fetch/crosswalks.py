@@ -1,4 +1,4 @@
-"""The crosswalks: CMS's General Equivalence Mappings out of their archives, and GSN → ATC from wherever one is."""
+"""Fetches the crosswalks: the General Equivalence Mappings of CMS, and GSN → ATC from a given address."""
 
 import gzip
 import io
@@ -29,22 +29,20 @@ ARCHIVES = {
     "icd_pcs_9_to_10_mapping": "2018-icd-10-pcs-general-equivalence-mappings.zip",
 }
 GSN = "gsn_atc_ndc_mapping"
-MOST_BYTES = 1 << 26  # of what is fetched: CMS's archives have two million
-MOST_BYTES_INSIDE = 1 << 28  # of a text or table that was compressed: CMS's have four million
+MOST_BYTES = 1 << 26  # limit of a download: the CMS archives have two million
+MOST_BYTES_INSIDE = 1 << 28  # limit of an uncompressed file: those of CMS have four million
 
-TOO_LARGE_INSIDE = (
-    f"the {MOST_BYTES_INSIDE / 1e6:,.0f} MB such a file may have; it was deleted. Check the address."
-)
+TOO_LARGE_INSIDE = f"the limit of {MOST_BYTES_INSIDE / 1e6:,.0f} MB; it was deleted. Check the address."
 
 log = logging.getLogger("nest")
 
 
 @dataclass(frozen=True)
 class FetchedCrosswalks:
-    """What lies in the folder now."""
+    """The crosswalks in the folder after fetching."""
 
     folder: Path
-    files: dict[str, Path]  # by crosswalk, of those that are there
+    files: dict[str, Path]  # crosswalk -> file, for those that exist
 
     @property
     def missing(self) -> list[str]:
@@ -52,26 +50,26 @@ class FetchedCrosswalks:
 
     @property
     def sentence(self) -> str:
-        """Say whether all are there, and what to do."""
+        """Return a sentence on whether all crosswalks are present, and what to do if not."""
         if not self.missing:
             return f"All {len(self.files)} crosswalks are there."
         return (
-            f"{', '.join(self.missing)}: nobody publishes it for all. Set NEST_GSN_ATC_URL to where you may fetch it "
-            f"from and run again, or lay {GSN}.csv (columns gsn, atc) into {self.folder}; see docs/data.md."
+            f"{', '.join(self.missing)}: not publicly available. Set NEST_GSN_ATC_URL to an address you may fetch it "
+            f"from and run again, or put {GSN}.csv (columns gsn, atc) into {self.folder}; see docs/data.md."
         )
 
 
 def fetch_crosswalks(
     gem_url: str, gsn_url: str | None, folder: Path, patience: Patience | None = None
 ) -> FetchedCrosswalks:
-    """Bring the two mappings of CMS into `folder` as its own text, and GSN → ATC from `gsn_url` if there is one.
+    """Fetch the two CMS mappings into `folder` as text, and GSN → ATC from `gsn_url` if given.
 
-    CMS's files of 2018 are final: those that are there are kept, as its text or as a table laid there by hand. GSN →
-    ATC is fetched each time; without an address one that was laid into the folder by hand is kept.
+    The CMS files of 2018 are final: existing ones are kept, as text or as a table placed there by hand. GSN → ATC is
+    fetched each time; without an address, a table placed in the folder by hand is kept.
 
     Raises:
-        InputError: a file is refused, missing, or none of what it should be; the server cannot be reached; the disk
-            is full; another run fetches into the folder. What can be fetched is, before that is told.
+        InputError: a file is refused, missing or invalid; the server cannot be reached; the disk is full; another run
+            fetches into the folder. Everything that can be fetched is fetched before this is raised.
     """
     patience = patience or Patience()
     with exclusive_folder(folder), requests.Session() as session:
@@ -84,7 +82,7 @@ def fetch_crosswalks(
 
 
 def _run_all(fetches: Iterable[Callable[[], None]]) -> None:
-    """Do each, though another fails; then raise what all of them had to say as one message."""
+    """Run all fetches even if some fail, then raise all their messages as one."""
     faults = []
     for fetch in fetches:
         try:
@@ -92,13 +90,13 @@ def _run_all(fetches: Iterable[Callable[[], None]]) -> None:
         except NestError as error:
             faults.append(str(error))
     if faults:
-        raise InputError(" ".join(dict.fromkeys(faults)))  # a full disk is told once
+        raise InputError(" ".join(dict.fromkeys(faults)))  # report a full disk once
 
 
 def _fetch_mapping(
     session: requests.Session, gem_url: str, crosswalk: str, folder: Path, patience: Patience
 ) -> None:
-    """Have a mapping of CMS's lie in the folder, as its text or as the table that was laid there by hand."""
+    """Make sure that a CMS mapping is in the folder, as text or as a table placed there by hand."""
     text, archive = folder / NATIVE[crosswalk], ARCHIVES[crosswalk]
     if (existing := find_file(folder, crosswalk)) is None:
         _fetch_gem(session, address(gem_url, archive), folder / archive, text, patience)
@@ -107,10 +105,10 @@ def _fetch_mapping(
 
 
 def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path, patience: Patience) -> None:
-    """Fetch an archive, take the one file out of it, and leave nothing else."""
-    aside = download(session, url, archive, patience, most_bytes=MOST_BYTES)
+    """Fetch an archive, extract the mapping, and delete the archive."""
+    part_file = download(session, url, archive, patience, most_bytes=MOST_BYTES)
     try:
-        text = _member(aside, target.name)
+        text = _member(part_file, target.name)
         with replace_outputs([target]) as (part,):
             part.write_bytes(text)
             read_gem(part)
@@ -122,13 +120,13 @@ def _fetch_gem(session: requests.Session, url: str, archive: Path, target: Path,
 
 
 def _member(archive: Path, name: str) -> bytes:
-    """Return a file of a zip archive, wherever in it it lies; its CRC is checked."""
+    """Return the content of a file of a zip archive, in any of its folders, with its CRC checked."""
     try:
         with zipfile.ZipFile(archive) as files:
             members = [file for file in files.namelist() if Path(file).name.lower() == name.lower()]
             if len(members) != 1:
                 raise InputError(
-                    f"the archive holds {len(members)} files {name}, and one is needed. Check the address."
+                    f"the archive holds {len(members)} files named {name} and must hold one. Check the address."
                 )
             with files.open(members[0]) as text:
                 content = text.read(MOST_BYTES_INSIDE + 1)
@@ -137,34 +135,38 @@ def _member(archive: Path, name: str) -> bytes:
             return content
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
         raise InputError(
-            "what arrived is no whole zip archive, and was deleted. Open the address in a browser to see what it is, "
-            "or run again."
+            "what arrived is not a complete zip archive and was deleted. Open the address in a browser to see what it "
+            "is, or run again."
         ) from None
 
 
 def _fetch_gsn(session: requests.Session, url: str, target: Path, patience: Patience) -> None:
-    """Fetch the table as CSV, compressed or not, and keep it compressed: one name, which is the first looked for.
+    """Fetch the table as plain or gzipped CSV and store it gzipped, under the name that is looked for first.
 
     Raises:
-        InputError: as `download`; or a table was laid there by hand.
+        InputError: as `download`, or a table was placed there by hand.
     """
     refuse_foreign_files([target])
-    aside = download(session, url, target, patience, most_bytes=MOST_BYTES)
+    part_file = download(session, url, target, patience, most_bytes=MOST_BYTES)
     try:
-        content = aside.read_bytes()
+        content = part_file.read_bytes()
         log.info("%s: %s rows", target.name, f"{_count_gsn(content, url):,}")
         if not content.startswith(b"\x1f\x8b"):
-            # a server may tell no length: then a connection cut short looks like the end
-            refuse_cut_text(aside, content.split(b"\n", 1)[0].count(b",") + 1)
+            # if the server states no length, a cut connection looks like the end of the file
+            refuse_cut_text(part_file, content.split(b"\n", 1)[0].count(b",") + 1)
             with writing(target):
-                aside.write_bytes(gzip.compress(content, mtime=0))
+                part_file.write_bytes(gzip.compress(content, mtime=0))
         keep(target)
     finally:
         discard(target)
 
 
 def _count_gsn(content: bytes, url: str) -> int:
-    """Return the rows of the table, or say that it is none."""
+    """Return the number of rows of the table.
+
+    Raises:
+        InputError: the content is not such a table, or is too large.
+    """
     try:
         with (
             gzip.open(io.BytesIO(content)) if content.startswith(b"\x1f\x8b") else io.BytesIO(content) as file
@@ -175,6 +177,6 @@ def _count_gsn(content: bytes, url: str) -> int:
         return pl.read_csv(io.BytesIO(table), columns=["gsn", "atc"], infer_schema=False).height
     except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError):
         raise InputError(
-            f"{redact_url(url)}: is no comma-separated table with the columns gsn and atc. Check NEST_GSN_ATC_URL, or "
-            f"lay {GSN}.csv into the folder of the crosswalks by hand."
+            f"{redact_url(url)}: is not a comma-separated table with the columns gsn and atc. Check "
+            f"NEST_GSN_ATC_URL, or put {GSN}.csv into the folder of the crosswalks by hand."
         ) from None

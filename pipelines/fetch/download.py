@@ -1,4 +1,4 @@
-"""One file over HTTP into an aside copy: as many tries as bring it further, each from where the last one broke."""
+"""Downloads one file over HTTP into a partial copy, and resumes where the last try broke as long as bytes arrive."""
 
 import contextlib
 import logging
@@ -32,22 +32,22 @@ log = logging.getLogger("nest")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a server may keep silent, and how often a try may bring nothing new before we give up."""
+    """Timeouts, and the number of consecutive tries without progress before giving up."""
 
     tries: int = 5
-    pause_seconds: float = 1.0  # before the second try; doubled before each further one that brings nothing
+    pause_seconds: float = 1.0  # before the second try; doubled after each further try without progress
     connect_seconds: float = 15.0
     silence_seconds: float = 60.0
 
 
 def discard(target: Path) -> None:
-    """Remove the aside copy of a file, and what says which version of it that is."""
+    """Remove the partial copy of a file and the record of its version."""
     _version_file(part_of(target)).unlink(missing_ok=True)
     part_of(target).unlink(missing_ok=True)
 
 
 def keep(target: Path) -> None:
-    """Give the aside copy its name."""
+    """Move the partial copy to its final name."""
     _version_file(part_of(target)).unlink(missing_ok=True)
     with writing(target):
         mark_placed(part_of(target), target)
@@ -57,32 +57,31 @@ def keep(target: Path) -> None:
 def download(
     session: requests.Session, url: str, target: Path, patience: Patience, *, most_bytes: int
 ) -> Path:
-    """Return the aside copy of `target`, whole as far as the server tells; the caller verifies it and calls `keep`.
+    """Download into the partial copy of `target` and return its path; the caller verifies it and calls `keep`.
 
-    Bytes an earlier run left aside are gone on from where the server has the same version of the file still.
+    A partial copy of an earlier run is resumed if the server still has the same version of the file.
 
     Args:
-        most_bytes: that such a file has; a server that sends more, whatever it tells, is refused.
+        most_bytes: size limit; a server that sends more, whatever length it states, is refused.
 
     Raises:
-        InputError: the server refuses, sends too much, cannot be reached or breaks off again and again; the disk
-            takes no more.
+        InputError: the server refuses, sends too much, cannot be reached or breaks off repeatedly; the disk is full.
     """
-    aside = part_of(target)
-    furthest, failures = _size(aside), 0
+    part_file = part_of(target)
+    furthest, failures = _size(part_file), 0
     while True:
         try:
-            _receive(session, url, aside, patience, most_bytes)
-            return aside
+            _receive(session, url, part_file, patience, most_bytes)
+            return part_file
         except _TooLargeError:
             discard(target)
             raise InputError(
-                f"{redact_url(url)}: sends more than the {most_bytes / 1e6:,.0f} MB such a file may have; what arrived "
-                "was deleted. Check the address."
+                f"{redact_url(url)}: sends more than the limit of {most_bytes / 1e6:,.0f} MB; what arrived was deleted. "
+                "Check the address."
             ) from None
         except RetryableError as broken:
-            failures = 0 if _size(aside) > furthest else failures + 1
-            furthest = max(furthest, _size(aside))
+            failures = 0 if _size(part_file) > furthest else failures + 1
+            furthest = max(furthest, _size(part_file))
             if failures >= patience.tries:
                 raise InputError(
                     f"{redact_url(url)}: {broken}, {failures} times in a row. Run again later: what has arrived is "
@@ -95,13 +94,15 @@ def download(
 
 
 class _TooLargeError(Exception):
-    """More arrives than such a file may have."""
+    """The file exceeds its size limit."""
 
 
-def _receive(session: requests.Session, url: str, aside: Path, patience: Patience, most_bytes: int) -> None:
-    """Make one request and append what it brings to `aside`, or begin it anew."""
-    have, version = _partial_state(aside)
-    # identity: the sums are of the bytes as they lie on the server
+def _receive(
+    session: requests.Session, url: str, part_file: Path, patience: Patience, most_bytes: int
+) -> None:
+    """Make one request and append the answer to `part_file`, or start it over."""
+    have, version = _partial_state(part_file)
+    # identity: the checksums are of the bytes stored on the server
     headers = {"Accept-Encoding": "identity"}
     if have and version:
         headers |= {"Range": f"bytes={have}-", "If-Range": version}
@@ -110,63 +111,67 @@ def _receive(session: requests.Session, url: str, aside: Path, patience: Patienc
         with session.get(url, headers=headers, stream=True, timeout=timeout) as response:
             if response.status_code == 416:
                 if whole_size(response) == have:
-                    return  # nothing was missing but the name
-                _version_file(aside).unlink(missing_ok=True)
-                raise RetryableError("the server has less of the file than lies here")
+                    return  # the partial copy was complete
+                _version_file(part_file).unlink(missing_ok=True)
+                raise RetryableError("the file on the server is shorter than the partial copy")
             refuse(response, redact_url(url))
             if (whole_size(response) or 0) > most_bytes:
                 raise _TooLargeError
-            start = _begin(response, have, version, aside)
-            _write(response, aside, start, most_bytes)
+            start = _begin(response, have, version, part_file)
+            _write(response, part_file, start, most_bytes)
     except requests.exceptions.SSLError:
         raise InputError(
-            f"{redact_url(url)}: its certificate is not trusted here. Where a proxy of your own opens connections, "
-            "set REQUESTS_CA_BUNDLE to its certificate."
+            f"{redact_url(url)}: its certificate is not trusted here. If your own proxy decrypts connections, "
+            "set REQUESTS_CA_BUNDLE to the certificate of the proxy."
         ) from None
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects):
-        raise InputError(f"{redact_url(url)}: is no address a file can be fetched from. Check it.") from None
+        raise InputError(f"{redact_url(url)}: is not an address to fetch a file from. Check it.") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
         raise RetryableError(describe_failure(error)) from None
-    except OSError as error:  # the net's own are all of the families above
+    except OSError as error:  # network errors belong to the classes above
         raise InputError(
-            f"{aside.parent}: cannot be written ({error.strerror or type(error).__name__}). Free space or mend the "
-            "folder's permissions and run again: what has arrived is kept."
+            f"{part_file.parent}: cannot be written ({error.strerror or type(error).__name__}). Free space or fix the "
+            "permissions of the folder and run again: what has arrived is kept."
         ) from None
 
 
-def _begin(response: requests.Response, have: int, version: str | None, aside: Path) -> int:
-    """Return the byte the answer begins at: where we are, or 0, and then note which version of the file it is."""
+def _begin(response: requests.Response, have: int, version: str | None, part_file: Path) -> int:
+    """Return the offset at which the answer begins: the end of the partial copy, or 0 with the new version recorded."""
     if response.status_code == 206:
         is_same_version = version_of(response) in (None, version)
         if is_same_version and first_byte(response) == have:
             return have
-        _version_file(aside).unlink(missing_ok=True)  # else every further try would ask for the same
+        _version_file(part_file).unlink(missing_ok=True)  # or every further try would make the same request
         raise RetryableError(
-            "the server went on elsewhere" if is_same_version else "the server went on with another file"
+            "the server resumed at another byte"
+            if is_same_version
+            else "the server resumed with another version"
         )
-    aside.parent.mkdir(parents=True, exist_ok=True)
-    aside.write_bytes(b"")  # before its version: bytes of another one are never taken for it
-    _version_file(aside).write_text(version_of(response) or "")
+    part_file.parent.mkdir(parents=True, exist_ok=True)
+    part_file.write_bytes(
+        b""
+    )  # before the version is recorded: old bytes are never taken for the new version
+    _version_file(part_file).write_text(version_of(response) or "")
     return 0
 
 
-def _write(response: requests.Response, aside: Path, start: int, most_bytes: int) -> None:
+def _write(response: requests.Response, part_file: Path, start: int, most_bytes: int) -> None:
     whole, size = whole_size(response), start
-    with aside.open("ab") as file:
+    with part_file.open("ab") as file:
         for chunk in _log_progress(
-            response.raw.stream(CHUNK_BYTES, decode_content=False), aside, start, whole
+            response.raw.stream(CHUNK_BYTES, decode_content=False), part_file, start, whole
         ):
             size += len(chunk)
             if size > most_bytes:
                 raise _TooLargeError
             file.write(chunk)
-    if whole is not None and _size(aside) != whole:
+    if whole is not None and _size(part_file) != whole:
         raise RetryableError("the connection ended before the file did")
 
 
-def _log_progress(chunks: Iterator[bytes], aside: Path, start: int, whole: int | None) -> Iterator[bytes]:
-    """Pass the chunks on, and every few seconds log how far they are, their rate and the time the rest will take."""
-    name, began = aside.name.removeprefix(".").removesuffix(".part"), time.monotonic()
+def _log_progress(chunks: Iterator[bytes], part_file: Path, start: int, whole: int | None) -> Iterator[bytes]:
+    """Yield the chunks, and log progress, rate and time left every few seconds."""
+    name, began = part_file.name.removeprefix(".").removesuffix(".part"), time.monotonic()
     num_bytes, last = 0, began
     for chunk in chunks:
         yield chunk
@@ -186,14 +191,14 @@ def _log_progress(chunks: Iterator[bytes], aside: Path, start: int, whole: int |
             )
 
 
-def _version_file(aside: Path) -> Path:
-    return aside.with_name(aside.name + ".version")
+def _version_file(part_file: Path) -> Path:
+    return part_file.with_name(part_file.name + ".version")
 
 
-def _partial_state(aside: Path) -> tuple[int, str | None]:
-    """Return how many bytes lie aside, and of which version."""
+def _partial_state(part_file: Path) -> tuple[int, str | None]:
+    """Return the size of the partial copy and its recorded version."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        return _size(aside), _version_file(aside).read_text() or None
+        return _size(part_file), _version_file(part_file).read_text() or None
     return 0, None
 
 

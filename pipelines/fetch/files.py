@@ -1,4 +1,4 @@
-"""Whole files under their final names: verified before they get them, and one run at a time in a folder."""
+"""Puts verified files under their final names, with only one run at a time per folder."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,20 +17,20 @@ from schemas.io.urls import redact_url
 
 @contextmanager
 def exclusive_folder(folder: Path) -> Iterator[None]:
-    """Make `folder` and let no other run fetch into it meanwhile; a killed run holds nothing.
+    """Create `folder` and lock it against other runs; the lock of a killed run does not remain.
 
-    What lies aside when the block ends well is of no use to anyone, and is removed.
+    On success, leftover partial copies are removed.
 
     Raises:
-        NestError: another run fetches into it.
-        InputError: it cannot be made.
+        NestError: another run fetches into the folder.
+        InputError: the folder cannot be created.
     """
     with ExitStack() as stack:
         try:
             stack.enter_context(sole_writer(folder))
         except OSError as error:
             raise InputError(
-                f"{folder}: cannot be made ({error.strerror}); set NEST_DATA_DIR to a folder you may write to."
+                f"{folder}: cannot be created ({error.strerror}). Set NEST_DATA_DIR to a folder you may write to."
             ) from None
         yield
         for leftover in folder.rglob(".*.part*"):
@@ -43,7 +43,7 @@ def address(base: str, name: str) -> str:
 
 
 MOST_BYTES = 32 << 30
-"""Of a table as PhysioNet lays it out: MIMIC-IV's largest has a tenth of that."""
+"""Size limit of a PhysioNet table: the largest of MIMIC-IV has a tenth of that."""
 
 
 def fetch_verified(
@@ -55,22 +55,22 @@ def fetch_verified(
     *,
     most_bytes: int = MOST_BYTES,
 ) -> bool:
-    """Have `target` hold the bytes with this hash; say whether they had to be fetched.
+    """Make sure that `target` has this SHA-256; return whether it had to be fetched.
 
     Raises:
-        InputError: as `download`; what arrived has another hash, and is deleted then; what stands at `target` was not
+        InputError: as `download`; the download has another hash, and was deleted; the file at `target` was not
             fetched, or was changed since.
     """
     if target.is_file() and file_sha256(target) == sha256:
         discard(target)
         return False
     refuse_foreign_files([target])
-    aside = download(session, url, target, patience, most_bytes=most_bytes)
-    if file_sha256(aside) != sha256:
+    part_file = download(session, url, target, patience, most_bytes=most_bytes)
+    if file_sha256(part_file) != sha256:
         discard(target)
         raise InputError(
-            f"{target.name}: what arrived from {redact_url(url)} has not the SHA-256 its list promises, and was "
-            "deleted. Run again; where it happens again, the list and the file there are of two versions: check the "
+            f"{target.name}: what arrived from {redact_url(url)} does not have the SHA-256 of its list and was deleted. "
+            "Run again; if it happens again, the list and the file there are of different versions: check the "
             "address."
         )
     keep(target)

@@ -1,4 +1,4 @@
-"""MIMIC-IV's open demo, or whatever PhysioNet lays out as it does: files beside a SHA256SUMS.txt that promises them."""
+"""Fetches the MIMIC-IV demo, or another PhysioNet folder with hosp and a SHA256SUMS.txt."""
 
 import logging
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from schemas.errors import InputError
 from schemas.io.urls import redact_url
 
 TABLE_FILES = {table: f"hosp/{table}.csv.gz" for table in TABLES}
-LICENSE = "LICENSE.txt"  # goes with the tables wherever they go
+LICENSE = "LICENSE.txt"  # must accompany the tables
 MOST_BYTES_OF_SUMS = 1 << 20
-MOST_BYTES_OF_DEMO = 1 << 24  # a file of it; the largest has two million
+MOST_BYTES_OF_DEMO = 1 << 24  # per file of the demo; the largest has two million
 FINAL = {
     "mimic-iv-demo/2.2": {
         LICENSE: "bcdfcd4f31c790e30fb645dc36414907172405897adff329ad379eed85d12017",
@@ -30,27 +30,27 @@ FINAL = {
         "hosp/prescriptions.csv.gz": "33c392ba5b9299b08eca0a61911ba106f0aebdba26ed31b856bb9ffd49fe3654",
     }
 }
-"""By the end of its address, the files of a version that changes no more; a mirror ends as PhysioNet does."""
+"""End of the address -> files of a version that is final; addresses of mirrors end like those of PhysioNet."""
 
 log = logging.getLogger("nest")
 
 
 @dataclass(frozen=True)
 class FetchedDemo:
-    """What lies in the folder now."""
+    """The files in the folder after fetching."""
 
     folder: Path
-    sums: dict[str, str]  # file name -> SHA-256, of the files that were wanted
-    new_files: int  # files that had to be fetched; the others were there
+    sums: dict[str, str]  # file name -> SHA-256, of the files to have
+    new_files: int  # number of files that had to be fetched; the others existed
 
 
 def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = None) -> FetchedDemo:
-    """Bring the tables we read and their licence into `folder`, each file verified; what is there and right is kept.
+    """Fetch the tables that we read and their licence into `folder`, verify each, and keep correct existing files.
 
-    SHA256SUMS.txt gets its name last: where it lies, all it was asked for lies beside it.
+    SHA256SUMS.txt is put in place last: if it exists, all files that were requested exist beside it.
 
     Raises:
-        InputError: a file is refused, missing, or not what the list promises; the server cannot be reached; the disk
+        InputError: a file is refused, missing, or has another hash than listed; the server cannot be reached; the disk
             is full; another run fetches into the folder.
     """
     patience = patience or Patience()
@@ -70,7 +70,7 @@ def fetch_mimic_demo(base_url: str, folder: Path, patience: Patience | None = No
 
 
 def _read_sums(session: requests.Session, base_url: str, sums: Path, patience: Patience) -> dict[str, str]:
-    """Return the files to fetch and their sums."""
+    """Fetch the list and return the files to have with their SHA-256."""
     sums_url = address(base_url, SUMS)
     text = download(session, sums_url, sums, patience, most_bytes=MOST_BYTES_OF_SUMS).read_text(
         errors="replace"
@@ -94,6 +94,6 @@ def _read_sums(session: requests.Session, base_url: str, sums: Path, patience: P
 
 
 def _final_sums(base_url: str) -> dict[str, str]:
-    """Return the sums of a version that changes no more; nothing where the address names none."""
+    """Return the SHA-256s of the final version at an address; empty for other addresses."""
     path = urlsplit(base_url).path.rstrip("/")
     return next((sums for end, sums in FINAL.items() if path.endswith(f"/{end}")), {})

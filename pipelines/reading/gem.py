@@ -1,4 +1,4 @@
-"""A General Equivalence Mapping as CMS publishes it: fixed-width text, two codes and five flags a line."""
+"""Reads a General Equivalence Mapping as CMS publishes it: fixed-width text, two codes and five flags per line."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from schemas.io.paths import scan_lines
 
 __all__ = ["NATIVE", "is_gem", "read_gem"]
 
-# columns 1–6, 7–14 and 15–19, left-justified: no code fills its columns, and none holds a blank
+# columns 1–6, 7–14 and 15–19, left-justified: no code fills its columns or holds a blank
 LINE = r"^([0-9EV][0-9]{2,4}) +([A-Z0-9]{3,7}|NoDx|NoPCS) +([01]{3}[0-9]{2})\s*$"
 
 
@@ -20,13 +20,13 @@ def is_gem(path: Path) -> bool:
 
 
 def read_gem(path: Path) -> pl.DataFrame:
-    """Return icd_9, icd_10, flags, a row per line, in the file's order.
+    """Return icd_9, icd_10, flags with one row per line, in file order.
 
     The flags are five digits: approximate, no map, combination, scenario, choice list. A code without a map has
-    `NoDx` or `NoPCS` for its target.
+    the target `NoDx` or `NoPCS`.
 
     Raises:
-        InputError: the file is empty or unreadable, or a line is no such line; it counts them and quotes none.
+        InputError: the file is empty or unreadable, or lines are malformed; these are counted, not quoted.
     """
     with translate_errors(path, "CMS's fixed-width text"):
         lines = scan_lines(path, "line").filter(pl.col("line").str.contains(r"\S"))
@@ -41,6 +41,6 @@ def read_gem(path: Path) -> pl.DataFrame:
     if bad.any():
         raise InputError(
             f"{path.name}: {bad.sum():,} of {fields.height:,} lines are not an ICD-9 code, its ICD-10 code and five "
-            f"flags that agree with it ({path}). Give CMS's mapping from ICD-9 to ICD-10 as it is published."
+            f"consistent flags ({path}). Give the CMS mapping from ICD-9 to ICD-10 as it is published."
         )
     return fields

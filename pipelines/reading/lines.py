@@ -1,8 +1,8 @@
-"""How many rows a table of text has by its lines alone, which no reader of cells has a part in.
+"""Counts the rows of a text table by its lines alone, independent of any CSV parser.
 
-A quoted cell may hold line ends. Where a quote within a cell is not doubled, as in what Spark and Hive write, a reader
-takes the rows up to some later quote for part of that cell and says nothing. So the quotes of every column are held
-against the one rule of comma-separated text, and what is read afterwards against the number of rows found here.
+A quoted cell may hold line ends. If a quote within a cell is not doubled, as in the output of Spark and Hive, a parser
+silently takes all rows up to some later quote as part of that cell. So the quotes of each line are checked against the
+rules of comma-separated text, and the rows read later are compared with the number counted here.
 """
 
 from collections.abc import Collection
@@ -20,15 +20,15 @@ _WELL_QUOTED = f"^{_CELL}(?:,{_CELL})*$"
 
 
 def count_rows(path: Path, numbers: Collection[str] = (), *, with_blank: bool = True) -> int:
-    """Return how many rows follow the header: its lines less those that end within a quoted cell.
+    """Return the number of rows below the header: the lines, less those that end within a quoted cell.
 
     Args:
-        path: a table of comma-separated text, packed or not.
-        numbers: columns that hold a whole number in every row, by which a row within a cell is known.
-        with_blank: whether blank lines count, as they do to polars and do not to DuckDB.
+        path: a table of comma-separated text, compressed or not.
+        numbers: columns that hold a whole number in every row; they identify a row within a cell.
+        with_blank: whether blank lines count as rows, as in polars and unlike in DuckDB.
 
     Raises:
-        InputError: a quote is not closed, or stands within a cell and is not doubled; a cell holds whole rows.
+        InputError: a quote is not closed or not doubled within a cell, or a cell holds whole rows.
     """
     with require_unchanged(path), translate_errors(path):
         names = scan_csv(path, infer_schema=False).collect_schema().names()
@@ -55,7 +55,7 @@ def count_rows(path: Path, numbers: Collection[str] = (), *, with_blank: bool = 
 
 
 def _count_blank(batch: pl.DataFrame, *, is_open: bool) -> int:
-    """Return how many lines hold nothing and lie in no cell."""
+    """Return the number of blank lines outside of quoted cells."""
     is_blank = batch["line"].is_in(["", "\r"])
     if not is_blank.any():
         return 0
@@ -64,9 +64,9 @@ def _count_blank(batch: pl.DataFrame, *, is_open: bool) -> int:
 
 
 def _row_pattern(names: list[str], numbers: Collection[str]) -> str | None:
-    """Return the pattern of a line with all the fields of a row, of which the first holds no quote.
+    """Return a pattern of lines that have all fields of a row, the first of them without a quote.
 
-    None where no column holds a whole number in every row: commas alone make no row of a line in a cell.
+    None if no column holds a whole number in every row: commas alone do not identify a row within a cell.
     """
     whole = {name for name in names if name.strip().lower() in numbers}
     if not whole:
@@ -76,7 +76,7 @@ def _row_pattern(names: list[str], numbers: Collection[str]) -> str | None:
 
 
 def _judge(lines: pl.DataFrame, row_pattern: str | None, *, is_open: bool) -> pl.DataFrame:
-    """Add to lines that hold a quote whether they begin and end within a cell (0, 1), and what is wrong with them."""
+    """Add to lines with quotes whether they begin and end within a cell (0, 1), and whether they are faulty."""
     inside = (pl.col("line").str.count_matches('"', literal=True).cum_sum() + int(is_open)) % 2
     sections = lines.with_columns(
         pl.col("at").cast(pl.Int64),
@@ -84,7 +84,7 @@ def _judge(lines: pl.DataFrame, row_pattern: str | None, *, is_open: bool) -> pl
         ends_inside=inside.cast(pl.Int64),
     ).with_columns(begins_inside=pl.col("ends_inside").shift(1, fill_value=int(is_open)))
     begins, ends = pl.col("begins_inside") == 1, pl.col("ends_inside") == 1
-    # a part of a cell that is quoted on its own: the letter keeps the quote added apart from those of the line
+    # quote the partial cell by itself; the letter x keeps the added quote apart from the quotes of the line
     whole = pl.concat_str(
         pl.when(begins).then(pl.lit('"x')).otherwise(pl.lit("")),
         "line",
@@ -111,6 +111,6 @@ def _refuse(path: Path, lines: int, *, is_open: bool, quote_faults: int, row_fau
 
 
 def _blank_lines_above(path: Path) -> int:
-    """Return how many blank lines stand above the header."""
+    """Return the number of blank lines above the header."""
     start = head(path)[0].removeprefix(b"\xef\xbb\xbf")
     return start[: len(start) - len(start.lstrip(b"\r\n"))].count(b"\n")

@@ -1,6 +1,6 @@
-"""Read a provider's table as csv.gz, csv or Parquet into declared types, or say what is wrong with it.
+"""Reads a provider's table (csv.gz, csv or Parquet) into declared types, or explains what is wrong with it.
 
-Text is read as text and then cast, so that a fault is counted by column and its value never quoted.
+Text is read as text and then cast, so that faults are counted by column and values are never quoted.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ __all__ = [
 
 ROWS_PER_BATCH = 500_000
 _ROWS_LOOKED_AT = 1_000
-MOST_IN_SINGLE_QUOTES = 0.001  # of a column's texts, as of what is malformed
+MOST_IN_SINGLE_QUOTES = 0.001  # of the texts of a column, as for malformed values
 FIRST_YEAR, LAST_YEAR = 1900, 2299  # MIMIC-IV's times are shifted past 2100
 
 _WORDS: dict[pl.DataType, str] = {
@@ -64,7 +64,7 @@ _WORDS: dict[pl.DataType, str] = {
 
 @dataclass(frozen=True)
 class Table:
-    """The columns we read of a table, their types, and those that may not be null."""
+    """The columns we read from a table, their types, and the columns that may not be null."""
 
     columns: Mapping[str, pl.DataType]
     required: tuple[str, ...] = field(default=())
@@ -76,10 +76,10 @@ class Table:
 
 
 def find_columns(path: Path, table: Table) -> dict[str, str]:
-    """Return our name -> the file's for each column the file holds, whatever its case and the blanks around it.
+    """Return our name -> the name in the file for each column, ignoring case and surrounding blanks.
 
     Raises:
-        InputError: the file is empty or unreadable, lacks a column we read, or has it twice.
+        InputError: the file is empty or unreadable, lacks a column that we read, or has one twice.
     """
     with translate_errors(path):
         names = _scan(path).collect_schema().names()
@@ -92,7 +92,7 @@ def find_columns(path: Path, table: Table) -> dict[str, str]:
     repeats = [name for name in table.columns if len(names_in_file[name]) > 1]
     if repeats:
         raise InputError(
-            f"{path.name}: column {', '.join(repeats)} stands there twice, whatever its case ({path}). Keep one."
+            f"{path.name}: column {', '.join(repeats)} occurs twice, ignoring case ({path}). Keep one."
         )
     return {name: names_in_file[name][0] for name in table.columns}
 
@@ -100,7 +100,7 @@ def find_columns(path: Path, table: Table) -> dict[str, str]:
 def _refuse_missing(path: Path, missing: list[str], present: list[str]) -> None:
     if not present and (instead := format_problem(path)):
         raise InputError(f"{path.name}: {instead}".format(path))
-    # only names we expect are said: the first line of a file without a header is a row
+    # the message names only columns we know: the first line of a file without a header is a row
     raise InputError(
         f"{path.name}: no column {', '.join(missing)}; it has {', '.join(present) or 'none we read'}. "
         f"Give the table as its provider publishes it ({path})."
@@ -108,12 +108,12 @@ def _refuse_missing(path: Path, missing: list[str], present: list[str]) -> None:
 
 
 def require_columns(path: Path, table: Table) -> None:
-    """Raise InputError when the file lacks a column we read."""
+    """Raise InputError if the file lacks a column that we read."""
     find_columns(path, table)
 
 
 def estimate_rows(path: Path) -> int:
-    """Return about how many rows a file has, to say how long it will take: by the lines in its first bytes."""
+    """Estimate the number of rows from the first bytes of a file, for progress reports."""
     if path.suffix == ".parquet":
         with translate_errors(path):
             return int(scan_parquet(path).select(pl.len()).collect().item())
@@ -123,31 +123,31 @@ def estimate_rows(path: Path) -> int:
 
 
 def read(path: Path, table: Table) -> pl.DataFrame:
-    """Return all rows of `batches` at once, for a table that is small."""
+    """Return all rows of `batches` as one table; for small tables."""
     return pl.concat(batches(path, table))
 
 
 def count_lines(path: Path, table: Table) -> int | None:
-    """Return how many rows a table of text has by its lines, blank ones too; None of Parquet, whose rows have none.
+    """Return the number of rows of a text table by its lines, including blank lines; None for Parquet.
 
     Raises:
-        InputError: its quotes are such that rows could vanish in a cell; the file is damaged.
+        InputError: rows could vanish in a cell because of wrong quotes, or the file is damaged.
     """
     return None if path.suffix == ".parquet" else count_rows(path, table.numbers)
 
 
 def batches(path: Path, table: Table, *, rows: int | None = None) -> Iterator[pl.DataFrame]:
-    """Yield the declared columns in their types, some hundred thousand rows at a time, in the file's order.
+    """Yield the declared columns in their types, some hundred thousand rows at a time, in file order.
 
     Args:
         path: csv.gz, csv or Parquet.
-        table: what is read of it.
-        rows: how many there are by `count_lines`, where they were counted.
+        table: the columns to read.
+        rows: the number of rows by `count_lines`, if they were counted.
 
     Raises:
-        InputError: a column is missing, holds what its type does not allow, or is null where it may not be;
-            the table has no rows, or other than `rows`; the file is damaged. It names file, column and count, never a
-            value. Faults in values are raised after the last batch, when they have all been counted.
+        InputError: a column is missing, has values of another type, or nulls that are not allowed; the table has no
+            rows, or not `rows` of them; the file is damaged. The message names file, column and count, never a value.
+            Faults in values are raised after the last batch, when all of them have been counted.
     """
     with require_unchanged(path):
         names = find_columns(path, table)
@@ -171,9 +171,9 @@ def batches(path: Path, table: Table, *, rows: int | None = None) -> Iterator[pl
 
 
 def _raw_batches(path: Path, table: Table, names: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """Yield the columns as found: numbers as such, a fifth faster, while all are spelt as usual; else as text.
+    """Yield the columns as stored; number columns as numbers (20 % faster) as long as all parse, else as text.
 
-    Both ways agree on every number the first can read; the second then says what is wrong with the others.
+    Both ways agree on every number that the first can parse; reading as text then shows what is wrong with the others.
     """
     num_rows = 0
     if path.suffix != ".parquet":
@@ -194,7 +194,7 @@ def _collect(frame: pl.LazyFrame, names: Mapping[str, str]) -> Iterator[pl.DataF
 
 
 def _select(frame: pl.LazyFrame, names: Mapping[str, str]) -> pl.LazyFrame:
-    """Return the columns under our names; one stored as a dictionary of texts is text."""
+    """Return the columns under our names, with dictionary-encoded text as text."""
     dictionaries = cs.by_dtype(pl.Categorical, pl.Enum)
     return frame.select(pl.col(name).alias(ours) for ours, name in names.items()).with_columns(
         dictionaries.cast(pl.String)
@@ -210,7 +210,7 @@ def _refuse_types(path: Path, table: Table, source_types: Mapping[str, pl.DataTy
         source = source_types[name]
         if not (source in (pl.String, pl.Null) or _same_family(source, target)):
             raise InputError(
-                f"{path.name}: column {name} is stored as {source}, but {_WORDS[target]} is needed. "
+                f"{path.name}: column {name} is stored as {source}, but must hold {_WORDS[target]}. "
                 "Write it again in that type."
             )
 
@@ -224,7 +224,7 @@ def _same_family(source: pl.DataType, target: pl.DataType) -> bool:
 
 
 class _Tally:
-    """Types the batches of one file, and counts over all of them what is wrong in which column."""
+    """Casts the batches of one file and counts the faults of each column over all batches."""
 
     def __init__(self, path: Path, table: Table) -> None:
         self._path, self._table, self._rows, self._without_ours = path, table, 0, 0
@@ -260,7 +260,8 @@ class _Tally:
             batch = batch.with_columns(reparsed)
         if any(batch[name].null_count() for name in self._table.required):
             without_ours = raw.select(pl.all_horizontal(pl.all().is_null())).to_series()
-            batch = batch.filter(~without_ours)  # a blank line is no row; `refuse` sees whether all were such
+            # drop blank lines; `refuse` checks that they were blank in all columns
+            batch = batch.filter(~without_ours)
             self._without_ours += int(without_ours.sum())
         self._rows += batch.height
         self._empty.update({name: batch[name].null_count() for name in self._table.required})
@@ -269,11 +270,11 @@ class _Tally:
         return batch
 
     def refuse(self, rows: int | None) -> None:
-        """Raise InputError if there was no row, not as many as its lines say, or something wrong in some."""
+        """Raise InputError if the table is empty, has another number of rows than lines, or has faults."""
         if rows is not None and self._parsed != rows:
             raise InputError(
-                f"{self._path.name}: {self._parsed:,} rows were read of the {rows:,} that its lines hold "
-                f"({self._path}): some vanish within a cell. Export it with every quote within a cell doubled."
+                f"{self._path.name}: {self._parsed:,} of {rows:,} rows were read "
+                f"({self._path}): the others vanished within a cell. Export it with every quote within a cell doubled."
             )
         if self._without_ours and (of_others := self._without_ours - _rows_of_nothing(self._path)) > 0:
             self._rows += of_others
@@ -290,32 +291,32 @@ class _Tally:
                 (self._empty[name] - self._faults[name], "rows have none"),
                 (
                     self._single_quotes[name] - int(MOST_IN_SINGLE_QUOTES * self._rows),
-                    "values begin with a single quote, in which a comma would part a cell: quote by double quotes",
+                    "values begin with a single quote, which does not protect commas: use double quotes",
                 ),
             )
             if count > 0
         ]
         if problems:
             raise InputError(
-                f"{self._path.name}: {'; '.join(problems)}. Mend or re-export the table ({self._path})."
+                f"{self._path.name}: {'; '.join(problems)}. Fix or re-export the table ({self._path})."
             )
 
 
 def _rows_of_nothing(path: Path) -> int:
-    """Return how many rows hold nothing in any column, read by us or not: lines that are blank or commas alone."""
+    """Return the number of rows that are null in all columns of the file: blank lines, or lines of commas only."""
     with translate_errors(path):
         nothing = _scan(path).select(pl.all_horizontal(pl.all().is_null()).sum())
         return int(nothing.collect(engine="streaming").item())
 
 
 def _repeats(values: pl.Series) -> bool:
-    """Return whether most values, by the first some, are as the one before."""
+    """Return whether most of the first values equal the value before them."""
     sample = values[:_ROWS_LOOKED_AT]
     return 2 * len(Runs([sample])) < len(sample)
 
 
 def _count_single_quotes(batch: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> dict[str, int]:
-    """Return how many texts of each column begin with a single quote and something behind it."""
+    """Return for each text column how many values begin with a single quote followed by more text."""
     texts = [name for name, target in columns.items() if target == TEXT]
     if not texts:
         return {}
@@ -329,11 +330,11 @@ def _times(columns: Mapping[str, pl.DataType]) -> list[str]:
 
 
 def count_outside(times: pl.Series) -> int:
-    """Return how many times or dates lie outside the years a hospital's can lie in."""
+    """Return how many times or dates lie outside FIRST_YEAR to LAST_YEAR."""
     first, end = (
         pl.Series([date(FIRST_YEAR, 1, 1), date(LAST_YEAR + 1, 1, 1)]).cast(times.dtype).to_physical()
     )
-    at = times.to_physical()  # as Python's own, a year may be out of range
+    at = times.to_physical()  # as integers, because a year may be out of range for datetime
     low, high = at.min(), at.max()
     if low is None or (low >= first and high < end):
         return 0

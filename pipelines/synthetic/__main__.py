@@ -1,4 +1,4 @@
-"""`python -m pipelines.synthetic mimic --patients N --out DIR [--full] [--workers N]`: raw input to try on."""
+"""`python -m pipelines.synthetic mimic --patients N --out DIR [--full] [--workers N]`: writes a synthetic MIMIC-IV."""
 
 import argparse
 import logging
@@ -14,7 +14,9 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS")
 def main() -> int:
     args = _parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for name in ONE_THREAD:  # read at import, below and in the workers; more threads only wait for each other
+    for (
+        name
+    ) in ONE_THREAD:  # read at import, here and in the workers; more threads would only wait for each other
         os.environ.setdefault(name, "1")
     from pipelines.synthetic.mimic.write import write_mimic
 
@@ -39,21 +41,28 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipelines.synthetic.mimic", description=__doc__)
     sources = parser.add_subparsers(dest="source", required=True)
-    mimic = sources.add_parser("mimic", help="the hosp module of MIMIC-IV, with its crosswalks")
+    mimic = sources.add_parser("mimic", help="write the hosp module of MIMIC-IV with its crosswalks")
     mimic.add_argument(
-        "--patients", type=int, default=2000, help="with a stay; the real MIMIC-IV has 223,000"
+        "--patients", type=int, default=2000, help="number of patients with a stay (real MIMIC-IV: 223,000)"
     )
-    mimic.add_argument("--seed", type=int, default=42)
+    mimic.add_argument("--seed", type=int, default=42, help="random seed (default: 42)")
     mimic.add_argument(
-        "--out", type=Path, required=True, help="OUT/hosp, OUT/vocab and OUT/planted.parquet are written"
+        "--out", type=Path, required=True, help="output folder for hosp, vocab and planted.parquet"
     )
     volume = mimic.add_mutually_exclusive_group()
-    volume.add_argument("--tokens-per-set", type=int, default=120, help="median; real MIMIC-IV has about 228")
     volume.add_argument(
-        "--full", action="store_true", help="as many rows of each table per patient as the real MIMIC-IV v3.1"
+        "--tokens-per-set", type=int, default=120, help="median tokens per set (real MIMIC-IV: about 228)"
+    )
+    volume.add_argument(
+        "--full",
+        action="store_true",
+        help="write as many rows of each table per patient as the real MIMIC-IV v3.1",
     )
     mimic.add_argument(
-        "--workers", type=int, default=1, help="processes; the bytes are the same, the memory grows by each"
+        "--workers",
+        type=int,
+        default=1,
+        help="number of processes; each needs more memory, the output is the same",
     )
     return parser
 

@@ -1,6 +1,6 @@
-"""The facts the generator draws from: codes, drugs, laboratory items and what a condition does to them.
+"""The facts the generator draws from: codes, drugs, laboratory items and their relation to conditions.
 
-They are small CSV files in `catalog/`, read once; `catalog/README.md` says where each comes from.
+They are small CSV files in `catalog/`, read once; `catalog/README.md` gives their origins.
 """
 
 from dataclasses import dataclass
@@ -32,17 +32,17 @@ FACTORS = (
 )
 CROSSWALKS = ("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping", "gsn_atc_ndc_mapping", "atc_coding")
 ANY = "any"  # the condition every stay has
-OF_MEN = ("185", "600", "C61", "N40")  # how the codes of what only men have begin
+OF_MEN = ("185", "600", "C61", "N40")  # prefixes of the codes of conditions that only men have
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What patients have. C conditions, F factors."""
+    """The conditions of patients. C conditions, F factors."""
 
     names: list[str]
     chronic_share: Floats  # [C]
     acute_weight: Floats  # [C] as the reason for a stay
-    age_slope: Floats  # [C] change of the log-odds over 18 years of age
+    age_slope: Floats  # [C] change of the log-odds per 18 years of age
     female_only: Bools  # [C]
     loadings: Floats  # [C, F]
 
@@ -52,20 +52,20 @@ class CodeBook:
     """The codes of one table in one ICD version. K codes."""
 
     codes: Texts  # [K]
-    weights: Floats  # [C + 1, K]; the last row is of every stay
+    weights: Floats  # [C + 1, K]; the last row applies to every stay
     has_target: Bools  # [K] has a target in the crosswalk (always true in version 10)
-    at_least_hours: Floats  # [K] how long what the code says was done took, of one that says it; else NaN
-    under_hours: Floats  # [K] infinite where the code has no upper bound; else NaN
-    of_men: Bools  # [K] only men have it
+    at_least_hours: Floats  # [K] least duration stated by the code; NaN if it states none
+    under_hours: Floats  # [K] upper bound of the duration, infinite if open; NaN if the code states none
+    of_men: Bools  # [K] only men have the condition
 
 
 @dataclass(frozen=True)
 class DrugList:
-    """D drugs as the pharmacy names them."""
+    """D drugs, under the names of the pharmacy."""
 
     names: list[str]
     interval_hours: Floats  # [D]
-    gsn_groups: list[list[str]]  # per drug and ATC code: GSNs, blank-separated
+    gsn_groups: list[list[str]]  # per drug and ATC code: GSNs separated by blanks
     atc: list[list[str]]  # per drug: its ATC codes, in the order of gsn_groups
     orders: pl.DataFrame  # route, dose_val_rx, dose_unit_rx, form_rx
     weights: Floats  # [C + 1, D]
@@ -73,10 +73,10 @@ class DrugList:
 
 @dataclass(frozen=True)
 class LabItems:
-    """I laboratory items in P panels, the rows of one panel together."""
+    """I laboratory items in P panels, the rows of a panel in sequence."""
 
     rows: pl.DataFrame  # itemid, valueuom, ref_range_lower, ref_range_upper, label
-    mean: Floats  # [I] of the value, or of its logarithm
+    mean: Floats  # [I] mean of the value, or of its logarithm
     sd: Floats
     decimals: Ints
     is_log: Bools
@@ -99,7 +99,7 @@ class Catalog:
 
 @cache
 def catalog() -> Catalog:
-    """Read the catalog; the same object every time."""
+    """Read the catalog once and return the same object every time."""
     conditions = _conditions()
     return Catalog(
         conditions=conditions,
@@ -111,7 +111,7 @@ def catalog() -> Catalog:
 
 
 def read(name: str) -> pl.DataFrame:
-    """Read one catalog file, every column as text."""
+    """Read one catalog file with all columns as text."""
     return scan_csv(FOLDER / f"{name}.csv", infer_schema=False).collect()
 
 
@@ -132,7 +132,7 @@ def _conditions() -> Conditions:
 
 
 def _weights(table: pl.DataFrame, columns: list[str], of: str, conditions: list[str]) -> Floats:
-    """Return [C + 1, len(columns)]: the weight of each column's thing under each condition."""
+    """Return [C + 1, len(columns)]: the weight of each column under each condition."""
     row = {name: index for index, name in enumerate([*conditions, ANY])}
     column = {name: index for index, name in enumerate(columns)}
     weights = np.zeros((len(row), len(column)))

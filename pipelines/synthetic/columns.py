@@ -1,4 +1,4 @@
-"""Columns as the tables hold them: text times, missing values, choices by share."""
+"""Builds table columns: times as text, missing values, random choices by share."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pipelines.synthetic.catalog import Bools, Ints, Texts
 
-FIRST_DAY, LAST_DAY = np.datetime64("2100-01-01"), np.datetime64("2400-01-01")  # of any time written
+FIRST_DAY, LAST_DAY = np.datetime64("2100-01-01"), np.datetime64("2400-01-01")  # bounds of all times written
 
 
 def times(minutes: Ints, present: Bools | None = None) -> pl.Series:
@@ -24,7 +24,7 @@ def dates(minutes: Ints, present: Bools | None = None) -> pl.Series:
 
 
 def with_texts(table: pl.DataFrame) -> pl.DataFrame:
-    """Turn times and dates into the text that MIMIC-IV has: looked up, seven times as fast as formatted."""
+    """Turn times and dates into text as in MIMIC-IV; table lookups are seven times as fast as formatting."""
     whole_days = [_format_times(column, with_clock=False) for column in table.select(pl.col(pl.Date))]
     minutes = [_format_times(column, with_clock=True) for column in table.select(pl.col(pl.Datetime))]
     return table.with_columns(*whole_days, *minutes)
@@ -65,7 +65,7 @@ def mask_values(values: pl.Series | Ints, present: Bools | pl.Series) -> pl.Seri
 
 
 def choose(first: Bools, yes: pl.Series | str, no: pl.Series) -> pl.Series:
-    """Return `yes` where the flag is up and `no` elsewhere."""
+    """Return `yes` where the flag is set and `no` elsewhere."""
     return pl.select(pl.when(pl.Series(first)).then(pl.lit(yes)).otherwise(no)).to_series()
 
 
@@ -77,7 +77,7 @@ def pick(choices: Mapping[str | None, float], count: int, rng: np.random.Generat
 
 
 def providers(count: int, rng: np.random.Generator, missing: float = 0.3) -> pl.Series:
-    """Draw the pseudonyms of staff."""
+    """Draw pseudonyms of staff."""
     text = _provider_texts()[rng.integers(0, 10_000, count)]
     return mask_values(text, rng.random(count) >= missing)
 

@@ -1,4 +1,4 @@
-"""Blocks made in order, by this process or by several: the same blocks whatever their number."""
+"""Computes blocks in order, in this process or in several, with the same result for any number of processes."""
 
 import os
 import threading
@@ -11,13 +11,13 @@ from typing import TypeVar
 
 from schemas.errors import InputError
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 def map_in_order(
-    title: str, make: Callable[..., Made], calls: Sequence[tuple[object, ...]], workers: int
-) -> Iterator[Made]:
-    """Yield `make(*arguments)` for each of `calls`, in that order; with one worker in this process itself.
+    title: str, make: Callable[..., Result], calls: Sequence[tuple[object, ...]], workers: int
+) -> Iterator[Result]:
+    """Yield `make(*arguments)` for each of `calls`, in that order; with one worker, in this process.
 
     Raises:
         InputError: a worker was killed.
@@ -26,7 +26,7 @@ def map_in_order(
         yield from (make(*block) for block in calls)
         return
     pool = ProcessPoolExecutor(min(workers, len(calls)), get_context("spawn"), _die_with_parent)
-    waiting: deque[Future[Made]] = deque()
+    waiting: deque[Future[Result]] = deque()
     try:
         for block in calls:
             waiting.append(pool.submit(make, *block))
@@ -36,7 +36,7 @@ def map_in_order(
             yield waiting.popleft().result()
     except BrokenProcessPool:
         raise InputError(
-            f"{title}: one of the {workers} workers was killed, for want of memory perhaps "
+            f"{title}: one of the {workers} workers was killed, perhaps for lack of memory "
             "(each takes about 1 GiB). Run again with fewer workers; earlier files are untouched."
         ) from None
     finally:
@@ -44,7 +44,7 @@ def map_in_order(
 
 
 def _die_with_parent() -> None:
-    """End this worker as soon as the process that started it has: nobody would ever read what it makes."""
+    """End this worker as soon as its parent process ends, since its results would never be read."""
     parent = parent_process()
 
     def watch() -> None:

@@ -196,7 +196,7 @@ FILES = [
         "pipe_for_a_file",
         "labevents",
         file_system(in_place(os.mkfifo), "labevents"),
-        "is no file",
+        "is not a regular file",
         "(?i)give the file",
         "reading it would wait for ever",
     ),

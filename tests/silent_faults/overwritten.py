@@ -179,7 +179,7 @@ FAULTS: list[SilentFault] = [
                 Layout(sandbox.folder / "out"),
             ),
         ),
-        Refusal("tokenize", r"out: a run lies there \(vocab\.parquet\)"),
+        Refusal("tokenize", r"out: the folder holds a fitted run \(vocab\.parquet\)"),
     ),
     SilentFault(
         "notes of the user's lie among the events",

@@ -225,7 +225,7 @@ FAULTS = [
         "surroundings",
         replace_fetched,
         fetch_demo,
-        Refusal("fetch_mimic_demo", "has not the SHA-256 its list promises"),
+        Refusal("fetch_mimic_demo", "does not have the SHA-256 of its list"),
         is_quick=True,
     ),
     SilentFault(

@@ -50,9 +50,8 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
     code_tokens = vocab.filter(pl.col("kind") != "SPECIAL")
     with_id = code_tokens.drop_nulls("token_id")
     assert dict(with_id.select("token", "count_train").iter_rows()) == naive.kept
-    assert set(code_tokens.filter(pl.col("token_id").is_null())["kind"]) <= {
-        "LAB"
-    }  # ten deciles, rare ones too
+    # ten deciles, rare ones too
+    assert set(code_tokens.filter(pl.col("token_id").is_null())["kind"]) <= {"LAB"}
 
     labs = code_tokens.filter(pl.col("kind") == "LAB")
     assert labs.height == 10 * len(naive.cuts)

@@ -114,9 +114,8 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
     for subject, hadm, start, end in stays:
         odd = hadm == 1007 and len(stays) > 100  # of fewer, one is above the bound
         backwards = start - timedelta(minutes=chance.choice([0, 30]))
-        discharge = (
-            end if not odd else backwards if seed % 2 else ""
-        )  # it ends before it begins, or is not over
+        # it ends before it begins, or is not over
+        discharge = end if not odd else backwards if seed % 2 else ""
         flag = int(chance.random() < 0.1)
         is_timed = flag and hadm % 5  # of the others only the flag says it
         dead = start + (end - start) * (hadm % 3) / 2 if is_timed else ""

@@ -1,4 +1,4 @@
-"""A synthetic Instacart: users with staples, habits and drift, written in the raw layout of the Kaggle download."""
+"""A synthetic Instacart: users with staples, habits and drift, in the layout of the Kaggle download."""
 
 from pipelines.synthetic.instacart.write import write_instacart
 

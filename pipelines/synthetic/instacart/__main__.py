@@ -1,4 +1,4 @@
-"""`python -m pipelines.synthetic.instacart --users N --seed S --out DIR`: the raw files, to try on."""
+"""`python -m pipelines.synthetic.instacart --users N --seed S --out DIR`: writes the raw files."""
 
 import argparse
 import logging
@@ -12,11 +12,11 @@ from schemas.errors import NestError
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.synthetic.instacart", description=__doc__)
-    parser.add_argument("--users", type=int, default=2_000, help="the real Instacart has 206,209")
-    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--users", type=int, default=2_000, help="number of users (real Instacart: 206,209)")
+    parser.add_argument("--seed", type=int, default=42, help="random seed (default: 42)")
     parser.add_argument("--gzip", action="store_true", help="write csv.gz")
     parser.add_argument(
-        "--out", type=Path, required=True, help="orders, order_products__*, … are written there"
+        "--out", type=Path, required=True, help="output folder for orders, order_products__*, …"
     )
     args = parser.parse_args(arguments)
     if args.users < 1:

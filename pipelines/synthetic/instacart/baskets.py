@@ -1,4 +1,4 @@
-"""What a block of users buys: staples in most orders, habits every few, both drifting, and some things new."""
+"""Draws what a block of users buys: staples in most orders, habits every few orders (both drift), and new items."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from pipelines.synthetic.instacart.people import UserOrders
 
 FIRST_FAVOURITES, FAVOURITES_PER_ORDER = 14, 1.25
 STAPLE_SHARE = 0.35  # of the favourites; the others are habits
-MEAN_LIFE_ORDERS = 18.0  # of a favourite before another takes its place
-HABIT_PERIODS = (2, 6)  # in orders, the last excluded
+MEAN_LIFE_ORDERS = 18.0  # lifetime of a favourite before another replaces it
+HABIT_PERIODS = (2, 6)  # in orders, upper bound excluded
 HABIT_KEPT = 0.8
 MEAN_NEW_ITEMS = 3.3
 LARGEST_BASKET = 145
@@ -28,7 +28,7 @@ class OrderLines:
 
 
 def draw_lines(orders: UserOrders, catalog: ProductCatalog, rng: np.random.Generator) -> OrderLines:
-    """Return what every order of the block holds; each product once, no order empty."""
+    """Return the lines of every order of the block; each product once per order, no order empty."""
     taste = rng.integers(0, TASTES, orders.users)
     usual = _favourites(orders, taste, catalog, rng)
     new = _new_items(orders, taste, catalog, rng)
@@ -42,7 +42,7 @@ def draw_lines(orders: UserOrders, catalog: ProductCatalog, rng: np.random.Gener
 def _favourites(
     orders: UserOrders, taste: NDArray[np.int64], catalog: ProductCatalog, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return order · (products + 1) + product of every favourite that is bought."""
+    """Return order · (products + 1) + product for every favourite that is bought."""
     counts = FIRST_FAVOURITES + rng.poisson(FAVOURITES_PER_ORDER * orders.per_user * orders.appetite)
     user = np.repeat(np.arange(orders.users), counts)
     place = np.arange(len(user)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -76,7 +76,7 @@ def _new_items(
 
 
 def _is_reorder(user: NDArray[np.int64], product: NDArray[np.int64], width: int) -> NDArray[np.bool_]:
-    """Return whether an earlier line of the same user has the product; lines are in order of time."""
+    """Return whether the user bought the product in an earlier line; lines are in order of time."""
     pair = user * width + product
     by_pair = np.argsort(pair, kind="stable")
     is_repeat = np.concatenate([[False], np.diff(pair[by_pair]) == 0])
@@ -91,7 +91,7 @@ def _in_carts(
     is_reorder: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> OrderLines:
-    """Number the lines of each order as they went into the cart, known products rather first; cut the largest."""
+    """Number the lines of each order by cart position, known products tend to come first; cap the largest orders."""
     hurry = rng.random(len(order)) + ~is_reorder * 0.5
     by_cart = np.argsort(order + hurry / 2, kind="stable")
     counts = np.bincount(order)

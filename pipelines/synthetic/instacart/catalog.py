@@ -1,4 +1,4 @@
-"""The shop: products in aisles and departments, how popular each is, and how tastes differ in them."""
+"""The products of the shop in aisles and departments, with their popularity under each taste."""
 
 from dataclasses import dataclass
 from math import isqrt
@@ -11,13 +11,13 @@ TASTES = 12
 KAGGLE_PRODUCTS, KAGGLE_USERS = 49_688, 206_209
 SMALLEST_CATALOG = 120
 AISLES_AT_MOST, DEPARTMENTS_AT_MOST = 134, 21
-_ZIPF_FROM, _ZIPF_POWER = 20.0, 1.0  # the best seller is in about one basket of seven, as in the real files
+_ZIPF_FROM, _ZIPF_POWER = 20.0, 1.0  # the best seller is in about one of seven baskets, as in the real files
 _TASTE_SIGMA = 1.6
 
 
 @dataclass(frozen=True)
 class ProductCatalog:
-    """Products 1 … P; `cumulative` holds one rising run per taste, taste t between t and t + 1."""
+    """Products 1 … P; `cumulative` holds one ascending run per taste, from t to t + 1 for taste t."""
 
     aisle: NDArray[np.int64]  # [products], from 1
     department_of_aisle: NDArray[np.int64]  # [aisles], from 1
@@ -28,7 +28,7 @@ class ProductCatalog:
         return len(self.aisle)
 
     def draw(self, taste: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return one product id for each taste of the array, by its popularity in that taste."""
+        """Draw one product id for each taste of the array, by popularity under that taste."""
         place = np.searchsorted(self.cumulative, taste + rng.random(len(taste)), side="right")
         return np.asarray(np.clip(place - taste * self.products, 0, self.products - 1) + 1)
 
@@ -57,7 +57,7 @@ class ProductCatalog:
 
 
 def make_catalog(users: int, rng: np.random.Generator) -> ProductCatalog:
-    """Make a catalog whose size grows with the root of the users, up to Instacart's 49,688 products."""
+    """Make a catalog whose size grows with the square root of the users, up to the 49,688 products of Instacart."""
     products = min(
         KAGGLE_PRODUCTS, max(SMALLEST_CATALOG, KAGGLE_PRODUCTS * isqrt(users) // isqrt(KAGGLE_USERS))
     )

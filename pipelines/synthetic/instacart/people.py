@@ -15,14 +15,14 @@ _HOUR_WEIGHTS = np.array(
 
 @dataclass(frozen=True)
 class UserOrders:
-    """The orders of a block, user by user, in order of time."""
+    """The orders of a block, sorted by user and time."""
 
-    user: NDArray[np.int64]  # [orders] place of the user in the block
+    user: NDArray[np.int64]  # [orders] index of the user in the block
     number: NDArray[np.int64]  # [orders] from 1
-    first: NDArray[np.int64]  # [users] place of the user's first order
+    first: NDArray[np.int64]  # [users] index of the first order of the user
     per_user: NDArray[np.int64]  # [users]
-    appetite: NDArray[np.float64]  # [users] about 1: how much more than others
-    days_since_prior: NDArray[np.int64]  # [orders] 0 … 30; of a first order it means nothing
+    appetite: NDArray[np.float64]  # [users] basket size relative to others, about 1
+    days_since_prior: NDArray[np.int64]  # [orders] 0 … 30; meaningless for a first order
     day_of_week: NDArray[np.int64]
     hour_of_day: NDArray[np.int64]
 
@@ -32,13 +32,13 @@ class UserOrders:
 
 
 def orders_per_user(users: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return how many orders each user places, the last included: 4 … 100, about 16 in the mean."""
+    """Return the number of orders of each user including the last: 4 … 100, about 16 on average."""
     extra_orders = rng.exponential(MEAN_MORE_ORDERS, users).astype(np.int64)
     return np.minimum(FEWEST_ORDERS + extra_orders, MOST_ORDERS)
 
 
 def draw_orders(per_user: NDArray[np.int64], rng: np.random.Generator) -> UserOrders:
-    """Return the orders of users who place so many each: weekly rhythms are common, few wait a month."""
+    """Draw the times of the orders of each user: weekly rhythms are common, monthly ones rare."""
     users, first = len(per_user), np.cumsum(per_user) - per_user
     user = np.repeat(np.arange(users), per_user)
     rhythm = np.where(rng.random(users) < 0.4, 7.0, rng.uniform(2, 25, users))

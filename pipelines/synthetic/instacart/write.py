@@ -1,4 +1,4 @@
-"""The synthetic Instacart as files: drawn block by block of users, written sorted by order_id as the download is."""
+"""Writes the synthetic Instacart, drawn in blocks of users and sorted by order_id like the download."""
 
 import gzip
 import logging
@@ -29,13 +29,13 @@ log = logging.getLogger("nest")
 
 
 def write_instacart(folder: Path, *, users: int, seed: int, gzip_files: bool = False) -> dict[str, int]:
-    """Write the raw files of a synthetic Instacart, and `held_out`, which the download lacks; return their rows.
+    """Write the raw files of a synthetic Instacart, and `held_out`, which the download lacks; return their row counts.
 
-    The same users and seed give the same bytes. Nothing under its final name is touched before all is written; what
-    a killed run leaves aside, the next one replaces. Memory: about 25 bytes a row of order_products.
+    The same users and seed give the same bytes. Final files are replaced only when all are written; leftovers of a
+    killed run are replaced by the next. Memory: about 25 bytes per row of order_products.
 
     Raises:
-        InputError: a file in the folder was not made here, or was changed since.
+        InputError: a file in the folder was not written by this function, or was changed since.
         WriteError: the folder cannot be written.
     """
     refuse_foreign(folder)
@@ -105,14 +105,14 @@ def _write(
         }
         for name, slices in _carts(orders, lines):
             rows[name] = _write_table(parts[name], slices, gzip_file=gzip_files)
-    in_other_form = [folder / f"{name}{other_suffix}" for name in names]  # what an earlier run left
+    in_other_form = [folder / f"{name}{other_suffix}" for name in names]  # files of an earlier run
     remove_outputs(*in_other_form)
     remove_files(*map(part_of, in_other_form))
     return rows
 
 
 def _carts(orders: pl.DataFrame, lines: pl.DataFrame) -> Iterator[tuple[str, Iterator[pl.DataFrame]]]:
-    """Yield each file of products in slices, sorted as the download is; one at a time, so that one copy is held."""
+    """Yield each file of order lines in slices, sorted like the download; one at a time, to hold only one copy."""
     eval_set = np.zeros(orders.height + 1, dtype=np.uint8)  # order ids are 1 … orders
     eval_set[orders["order_id"].to_numpy()] = orders["eval_set"].to_numpy()
     of_line = pl.Series(eval_set[lines["order_id"].to_numpy()])
@@ -129,7 +129,7 @@ def _slices(table: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def _publish_columns(orders: pl.DataFrame) -> pl.DataFrame:
-    """Write the columns as the download does: eval_set by name, hours of two digits, 15.0 days, none for a first."""
+    """Format columns like the download: eval_set by name, two-digit hours, days as 15.0, null for first orders."""
     names = dict(enumerate(EVAL_SETS))
     is_first = pl.col("order_number") == 1
     return orders.with_columns(
@@ -143,14 +143,13 @@ def _write_table(part_file: Path, slices: Iterable[pl.DataFrame], *, gzip_file: 
     rows = 0
     with part_file.open("wb") as raw, _compressing(raw) if gzip_file else nullcontext(raw) as stream:
         for rows_slice in slices:
-            text = rows_slice.write_csv(
-                include_header=rows == 0
-            )  # polars' own error would not say why a disk refuses
+            # not write_csv(stream): the error of polars would not say why a disk refuses
+            text = rows_slice.write_csv(include_header=rows == 0)
             stream.write(text.encode())
             rows += rows_slice.height
     return rows
 
 
 def _compressing(raw: BinaryIO) -> IO[bytes]:
-    # no name and no time in the header: equal bytes each time
+    # no name and time in the header, for equal bytes each time
     return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0))

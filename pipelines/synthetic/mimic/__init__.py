@@ -1,1 +1,1 @@
-"""A made-up MIMIC-IV: real layout, real codes, invented patients, outcomes of known probability."""
+"""A synthetic MIMIC-IV: real layout, real codes, invented patients, outcomes of known probability."""

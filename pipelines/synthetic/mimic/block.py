@@ -1,4 +1,4 @@
-"""One block of patients, from latent conditions to everything that is then only written down."""
+"""Draws one block of patients, from latent conditions to everything that is written."""
 
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ from schemas.tables.planted import PARTS
 
 @dataclass(frozen=True)
 class PatientBlock:
-    """S planned stays of N patients; `deaths.happens` says which of them are written."""
+    """S planned stays of N patients; `deaths.happens` marks those that are written."""
 
     index: int
     patients: Patients
@@ -68,14 +68,14 @@ class PatientBlock:
 
     @property
     def is_followed(self) -> Bools:
-        """[S]: another stay of the patient comes after, so the stay was survived."""
+        """[S]: whether another stay of the patient follows, so that this stay was survived."""
         stays = self.stays
         is_last = stays.ordinal + 1 == self.patients.planned_stays[stays.patient]
         return np.asarray(self.deaths.happens & ~self.deaths.died & ~is_last)
 
 
 def draw_block(catalog: Catalog, index: int, patients_count: int, volume: Volume, seed: int) -> PatientBlock:
-    """Draw in the order of time: what a task may see is drawn before its outcome, and never touched after."""
+    """Draw in order of time: what a task may see is drawn before its outcome and not changed afterwards."""
     patients = draw_patients(catalog, patients_count, seed, index)
     stays = draw_stays(catalog, patients, seed, index)
     female = patients.female[stays.patient]
@@ -136,7 +136,7 @@ def _free_hours_before(stays: Stays, calendar: Calendar, hours: Floats) -> Float
 
 
 def planted_rows(block: PatientBlock) -> pl.DataFrame:
-    """Return the columns of planted/3, one row per index encounter of each cohort."""
+    """Return the rows of planted/3: one per index encounter of each cohort."""
     odd = block.calendar.is_odd
     indexes = {
         "mimic_mortality": (block.deaths.happens & (block.stays.length != SHORT), block.deaths.probability),

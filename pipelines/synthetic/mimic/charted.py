@@ -1,4 +1,4 @@
-"""The tables `labevents`, `emar` and `prescriptions`."""
+"""Writes the tables `labevents`, `emar` and `prescriptions`."""
 
 import numpy as np
 import polars as pl
@@ -64,7 +64,7 @@ def labevents_table(catalog: Catalog, block: PatientBlock, rng: np.random.Genera
 
 
 def _lab_columns(catalog: Catalog) -> pl.DataFrame:
-    """Return what a row of labevents takes from its item, [I]."""
+    """Return the columns of labevents that depend on the item, [I]."""
     limits = pl.col("ref_range_lower", "ref_range_upper").cast(pl.Float64)
     return catalog.labs.rows.select(pl.col("itemid").cast(pl.Int64), "valueuom", limits)
 
@@ -145,7 +145,7 @@ def prescriptions_table(catalog: Catalog, block: PatientBlock, rng: np.random.Ge
 
 
 def _spell_names(catalog: Catalog, drug: Ints, spelling: Ints) -> pl.Series:
-    """Return the drug's name as somebody typed it."""
+    """Return the drug names in the given spelling."""
     names = catalog.drugs.names
     styles = [names, [n.upper() for n in names], [n.lower() for n in names], [f" {n}  " for n in names]]
     return pl.Series([name for style in styles for name in style], dtype=pl.String)[

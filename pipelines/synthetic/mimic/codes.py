@@ -1,4 +1,4 @@
-"""Diagnoses and procedures of each stay, in the ICD version of its time."""
+"""Draws diagnoses and procedures of each stay, in the ICD version of the time."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from pipelines.synthetic.catalog import Bools, Catalog, CodeBook, Floats, Ints, 
 from pipelines.synthetic.draw import one_of, spread
 from pipelines.synthetic.mimic.patients import Stays
 
-VENTILATED_OF_THE_DYING = 4.0  # times as often as of the others
+VENTILATED_OF_THE_DYING = 4.0  # odds of ventilation in fatal stays, relative to others
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Codes:
     stay: Ints
     rank: Ints  # seq_num, from 1
     code: Texts
-    day: Ints  # calendar days after the admission's; 0 for diagnoses
+    day: Ints  # calendar days after the day of admission; 0 for diagnoses
 
 
 def draw_diagnoses(
@@ -27,10 +27,10 @@ def draw_diagnoses(
     """Draw the diagnoses; the first is the reason for the stay.
 
     Args:
-        female: [S] whose stay it is.
+        female: [S] whether the patient is female.
 
     Returns:
-        The rows, and [S, C]: which conditions a reader of the mapped codes can tell from them.
+        The rows, and [S, C]: the conditions that can be inferred from the mapped codes.
     """
     count, conditions = len(stays.patient), len(catalog.conditions.names)
     parts, readable_conditions = [], np.zeros((count, conditions), dtype=bool)
@@ -50,7 +50,7 @@ def draw_diagnoses(
 
 
 def draw_ventilated_hours(hours: Floats, died: Bools, rng: np.random.Generator) -> Floats:
-    """Return [S]: how long the patient of a stay would be ventilated: a part of it, of the dying most of it."""
+    """Return [S]: hours of ventilation if ventilated: a part of the stay, and most of a fatal stay."""
     return np.maximum(hours, 0) * np.where(died, rng.beta(8, 2, len(hours)), rng.beta(3, 2, len(hours)))
 
 
@@ -63,10 +63,10 @@ def draw_procedures(
     volume: float,
     rng: np.random.Generator,
 ) -> Codes:
-    """Draw the procedures, most of them on the first days; `hours` is the stay's length.
+    """Draw the procedures, most of them on the first days; `hours` is the length of the stay.
 
-    As on a bill, a code that says how long something was done is dated when that began: who reads it then reads
-    what came later.
+    As on a bill, a code that states a duration is dated at the start of the procedure, so reading it at that date
+    reveals the future.
     """
     parts = []
     for version, book in catalog.procedures.items():
@@ -83,7 +83,7 @@ def draw_procedures(
 
 
 def _fits_duration(book: CodeBook, hours: Floats, died: Bools) -> Floats:
-    """Return [S, K]: 0 where a code says another duration; the dying are ventilated more often."""
+    """Return [S, K]: 0 if a code states another duration; ventilation is more frequent in fatal stays."""
     says_duration = ~np.isnan(book.at_least_hours)
     fits = (hours[:, None] >= book.at_least_hours) & (hours[:, None] < book.under_hours)
     return np.where(says_duration, fits * np.where(died, VENTILATED_OF_THE_DYING, 1.0)[:, None], 1.0)
@@ -92,7 +92,7 @@ def _fits_duration(book: CodeBook, hours: Floats, died: Bools) -> Floats:
 def _rank_codes(
     rows: Ints, has_code: Bools, principal: Ints | None, book: CodeBook, rng: np.random.Generator
 ) -> Codes:
-    """Number the chosen codes of each stay in random order, the principal first."""
+    """Number the codes of each stay in random order, the principal code first."""
     index, column = np.nonzero(has_code)
     key = rng.random(len(index))
     if principal is not None:

@@ -1,4 +1,4 @@
-"""Blocks of patients as compressed CSV, made in order by this process or by several."""
+"""Produces blocks of patients as compressed CSV, in order, in this process or in several."""
 
 import zlib
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ from pipelines.synthetic.processes import map_in_order
 
 @dataclass(frozen=True)
 class BlockFiles:
-    """What one block adds to the files."""
+    """The contribution of one block to the files."""
 
     patients: int
     rows: dict[str, int]
-    members: dict[str, bytes]  # by table: a gzip member of its own
+    members: dict[str, bytes]  # table -> a gzip member
     planted_rows: pl.DataFrame
 
 
 def compressed_blocks(patients: int, volume: Volume, seed: int, workers: int) -> Iterator[BlockFiles]:
-    """Return the blocks in order; the bytes do not depend on `workers`, of which 1 is this process itself.
+    """Yield the blocks in order; the bytes do not depend on `workers`; with 1, this process does the work.
 
     Raises:
         InputError: a worker was killed.
@@ -47,14 +47,14 @@ def make_block(index: int, patients: int, volume: Volume, seed: int) -> BlockFil
 
 
 def compress_csv(table: pl.DataFrame, *, header: bool) -> bytes:
-    """Return the table as CSV in a gzip member; zlib's header carries no time."""
+    """Return the table as CSV in a gzip member; the header of zlib carries no time."""
     member = _Member()
-    table.write_csv(member, include_header=header)  # type: ignore[call-overload]  # it needs `write` alone
+    table.write_csv(member, include_header=header)  # type: ignore[call-overload]  # the stub wants a file, but only `write` is used
     return member.closed()
 
 
 class _Member:
-    """A file that keeps only the compressed bytes of what is written to it."""
+    """A writable file that holds only the compressed bytes."""
 
     def __init__(self) -> None:
         self._packer = zlib.compressobj(level=1, wbits=31)

@@ -1,4 +1,4 @@
-"""Drug orders and their administrations: an order repeats at its interval until it, or the stay, ends."""
+"""Draws drug orders and administrations: doses repeat at an interval until the order or the stay ends."""
 
 from dataclasses import dataclass, fields
 
@@ -27,14 +27,14 @@ ADMINISTERED = 0
 
 @dataclass(frozen=True)
 class DrugOrders:
-    """Rows of prescriptions, before their columns. Times are minutes since admission."""
+    """Drug orders, from which rows of prescriptions are written. Times are minutes since admission."""
 
     stay: Ints
     drug: Ints
     start_minute: Ints
     interval_minutes: Ints
     stop_minute: Ints
-    group: Ints  # which of the drug's GSN groups; -1: the GSN is missing
+    group: Ints  # index of the GSN group of the drug; -1: the GSN is missing
     spelling: Ints  # 0 as in the catalog, 1 upper case, 2 lower case, 3 with stray blanks
 
 
@@ -47,8 +47,8 @@ class Administrations:
     drug: Ints
     minute: Ints
     text: Ints  # index into EVENT_TEXTS
-    has_name: Bools  # False: medication is missing
-    has_hadm_id: Bools  # carries its hadm_id
+    has_name: Bools  # False: the medication is null
+    has_hadm_id: Bools  # False: the hadm_id is null
 
     def take(self, rows: Bools | Ints) -> "Administrations":
         return Administrations(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
@@ -64,7 +64,7 @@ def join_administrations(parts: list[Administrations]) -> Administrations:
 
 
 def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.Generator) -> DrugOrders:
-    """Draw what is ordered in each stay from the conditions at work in it."""
+    """Draw the drug orders of each stay from its active conditions."""
     rates = stays.active @ catalog.drugs.weights
     rates *= 0.36 * np.minimum(stays.intensity, 2.5)[:, None]
     stay, drug = np.nonzero(_lots(stays, rates.shape[1], rng) < 1 - np.exp(-rates))
@@ -88,20 +88,20 @@ def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.G
 
 
 def draw_renewals(orders: DrugOrders, mean: float, rng: np.random.Generator) -> Ints:
-    """Draw how often each order was written anew under another pharmacy_id, [orders]."""
+    """Draw how often each order was renewed under another pharmacy_id, [orders]."""
     return rng.poisson(mean, len(orders.stay))
 
 
 def prescription_rows(
     orders: DrugOrders, renewals: Ints, rows: Ints, end_minute: Ints
 ) -> tuple[DrugOrders, Ints]:
-    """Write the orders `rows` down, each as often as it is renewed, the renewals sharing its time out.
+    """Return the orders `rows` with their renewals, which split the time of an order among them.
 
     Args:
-        end_minute: of each order's stay, [orders]; what is renewed is so before it.
+        end_minute: end of the stay of each order, [orders]; renewals begin before it.
 
     Returns:
-        The rows of prescriptions and, for each, its number: the order's own, or one past all orders.
+        The rows of prescriptions, and the number of each: that of the order, or a new one for a renewal.
     """
     owner, piece = spread(1 + renewals[rows])
     row, is_new = rows[owner], piece > 0
@@ -115,7 +115,7 @@ def prescription_rows(
 
 
 def early_administrations(orders: DrugOrders, stays: Stays, rng: np.random.Generator) -> Administrations:
-    """Give what is due in the first 48 hours of the stay."""
+    """Return the doses due in the first 48 hours of the stay."""
     end = (stays.first_hours[orders.stay] * 60).astype(np.int64)
     zeros = np.zeros(len(orders.stay), dtype=np.int64)
     return _give(orders, zeros, _doses(orders, end), zeros, rng)
@@ -124,7 +124,7 @@ def early_administrations(orders: DrugOrders, stays: Stays, rng: np.random.Gener
 def late_administrations(
     orders: DrugOrders, stays: Stays, hours: Floats, rng: np.random.Generator
 ) -> Administrations:
-    """Give what is due from 48 hours to the end of the stay; `hours` is its length."""
+    """Return the doses due from 48 hours to the end of the stay; `hours` is its length."""
     begin = (stays.first_hours[orders.stay] * 60).astype(np.int64)
     early = _doses(orders, begin)
     total = _doses(orders, (hours[orders.stay] * 60).astype(np.int64))
@@ -133,7 +133,7 @@ def late_administrations(
 
 
 def _doses(orders: DrugOrders, end_minute: Ints) -> Ints:
-    """Return how many doses fall before `end_minute`."""
+    """Return the number of doses before `end_minute`."""
     end = np.minimum(end_minute, orders.stop_minute)
     return np.asarray(np.maximum((end - orders.start_minute - 1) // orders.interval_minutes + 1, 0))
 
@@ -141,7 +141,7 @@ def _doses(orders: DrugOrders, end_minute: Ints) -> Ints:
 def _give(
     orders: DrugOrders, first: Ints, last: Ints, after_minute: Ints, rng: np.random.Generator
 ) -> Administrations:
-    """Make the doses first, …, last − 1 of each order: a little early, and after `after_minute`."""
+    """Return doses first, …, last − 1 of each order, a little early but after `after_minute`."""
     order, index = spread(last - first)
     count = len(order)
     slack = np.minimum(orders.interval_minutes[order] // 3, 45)
@@ -159,7 +159,7 @@ def _give(
 
 
 def _lots(stays: Stays, drugs: int, rng: np.random.Generator) -> Floats:
-    """Return [S, D], uniform: the lot of a patient's former stays in most cases, so that drugs are kept."""
+    """Return [S, D] uniform draws, mostly the same in all stays of a patient, so that drugs continue."""
     patient_lots = rng.random((int(stays.patient[-1]) + 1, drugs))[stays.patient]
     stay_lots = rng.random(patient_lots.shape)
     return np.asarray(np.where(rng.random(patient_lots.shape) < 0.65, patient_lots, stay_lots))

@@ -1,4 +1,4 @@
-"""Laboratory rows: a draw of blood sends off panels, and their values say how ill the patient is."""
+"""Draws laboratory rows: a blood draw orders panels, and their values reflect the state of the patient."""
 
 from dataclasses import dataclass, fields
 
@@ -14,20 +14,20 @@ _RISING = [FACTORS.index("inflammation"), FACTORS.index("acidosis")]
 
 @dataclass(frozen=True)
 class Labs:
-    """Rows of labevents. Times are minutes since the admission they were drawn for."""
+    """Rows of labevents. Times are minutes since the admission they belong to."""
 
     stay: Ints
     item: Ints  # index into the catalog's items
     minute: Ints
-    stored_minute: Ints  # NOT_STORED: storetime is missing
+    stored_minute: Ints  # NOT_STORED: the storetime is null
     value: Floats
-    has_number: Bools  # False: the value is text and valuenum null
-    specimen: Ints  # rows of one draw share it
-    has_hadm_id: Bools  # carries its hadm_id
+    has_number: Bools  # False: the value is text and valuenum is null
+    specimen: Ints  # shared by the rows of a draw
+    has_hadm_id: Bools  # False: the hadm_id is null
 
     @property
     def available_minute(self) -> Ints:
-        """When the value could be known: the later of chart and store time."""
+        """The minute at which a value is known: the later of chart and store time."""
         return np.maximum(self.minute, self.stored_minute)
 
     def take(self, rows: Bools | Ints) -> "Labs":
@@ -35,7 +35,7 @@ class Labs:
 
 
 def join_labs(parts: list[Labs]) -> Labs:
-    """Put parts one after another; specimens stay apart."""
+    """Concatenate parts; specimens of different parts stay distinct."""
     columns = {
         field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Labs)
     }
@@ -45,7 +45,7 @@ def join_labs(parts: list[Labs]) -> Labs:
 
 
 def early_labs(catalog: Catalog, stays: Stays, density: float, rng: np.random.Generator) -> Labs:
-    """Draw the rows of the first 48 hours and, for half the stays, of the emergency room before them."""
+    """Draw the rows of the first 48 hours and, for some stays, of the emergency room before them."""
     count = len(stays.patient)
     mean_draws = 1.2 * density * stays.intensity * stays.first_hours / 48 + max(density - 1, 0)
     draws = np.where(stays.is_blank | (rng.random(count) < 0.04), 0, 1 + rng.poisson(mean_draws))
@@ -99,10 +99,10 @@ def outside_labs(
     died: Bools,
     rng: np.random.Generator,
 ) -> Labs:
-    """Draw rows that no task may use: in the weeks before a stay, and with its hadm_id after its end.
+    """Draw rows that no task may use: in the weeks before a stay, and after its end with its hadm_id.
 
     Args:
-        free_hours_before: from the end of the stay before, [S]; infinite for the first.
+        free_hours_before: hours since the previous stay, [S]; infinite for the first stay.
     """
     count = len(stays.patient)
     stays_before = np.flatnonzero((rng.random(count) < 0.3) & (free_hours_before > 30))
@@ -120,7 +120,7 @@ def outside_labs(
 def outpatient_labs(
     catalog: Catalog, stays: Stays, free_hours_before: Floats, visits: float, rng: np.random.Generator
 ) -> Labs:
-    """Draw rows of visits in the year before each stay, `visits` of them in the mean: no task may use them."""
+    """Draw rows of outpatient visits in the year before each stay, `visits` on average; no task may use them."""
     has_room = free_hours_before > 30
     stay, _ = spread(rng.poisson(np.where(has_room, visits, 0.0)))
     span = np.minimum(free_hours_before[stay] - 2, 365 * 24) - 25
@@ -142,7 +142,7 @@ def rows_of_draws(
     density: float,
     rng: np.random.Generator,
 ) -> Labs:
-    """Send each draw's panels off and measure their items; below density 1 fewer panels are sent."""
+    """Draw the panels of each blood draw and measure their items; a density below 1 reduces the panels."""
     labs = catalog.labs
     odds = np.where(is_first[:, None], logit(labs.first_draw), logit(labs.later_draw))
     share = sigmoid(odds + stays.factors[stay] @ labs.gain.T) * min(1.0, density)
@@ -189,7 +189,7 @@ def _measure(
 
 
 def _expected(catalog: Catalog, stays: Stays, stay: Ints, item: Ints) -> Floats:
-    """Return what the stay's factors make of each row's item; most items hang on one or two of the nine."""
+    """Return the expected level of each row from the factors of its stay; most items load on one or two of nine."""
     loadings = catalog.labs.loadings
     most = int((loadings != 0).sum(axis=1).max())
     level = np.zeros(len(item))
@@ -200,7 +200,7 @@ def _expected(catalog: Catalog, stays: Stays, stay: Ints, item: Ints) -> Floats:
 
 
 def _in_units(catalog: Catalog, item: Ints, level: Floats) -> Floats:
-    """Turn standard deviations into the item's unit, rounded as the laboratory rounds it."""
+    """Convert standard deviations into the unit of the item, rounded like the laboratory does."""
     labs = catalog.labs
     value = labs.mean[item] + labs.sd[item] * level
     is_log = labs.is_log[item]
@@ -210,7 +210,7 @@ def _in_units(catalog: Catalog, item: Ints, level: Floats) -> Floats:
 
 
 def standardize(catalog: Catalog, item: Ints, value: Floats) -> Floats:
-    """Return how far the written values lie from their items' means, in standard deviations."""
+    """Return the distance of the written values from the means of their items, in standard deviations."""
     labs = catalog.labs
     is_log = np.flatnonzero(labs.is_log[item])
     level, half_a_digit = value.copy(), 0.5 / 10.0**labs.decimals

@@ -1,4 +1,4 @@
-"""From planted probabilities to what happens: deaths, lengths of stay, the next admission."""
+"""Draws outcomes from the planted probabilities: deaths, lengths of stay, the next admission."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from pipelines.synthetic.mimic.patients import LONG, SHORT, Patients, Stays
 from pipelines.synthetic.mimic.planted import EFFECTS, Parts, probability
 
 WEEK_HOURS = 7 * 24.0
-RECENT_DAYS = 45.0  # how fast the memory of the prior admission fades
+RECENT_DAYS = 45.0  # decay of the effect of the previous admission
 RECENT_EFFECT = 0.9
 ODD_SHARE = 0.003  # stays that end before they begin
 
@@ -19,7 +19,7 @@ ODD_SHARE = 0.003  # stays that end before they begin
 class Deaths:
     """[S] each."""
 
-    probability: Floats  # means something only where the stay is longer than 24 hours
+    probability: Floats  # meaningful only if the stay is longer than 24 hours
     died: Bools
     happens: Bools  # the stay is not after a death
 
@@ -38,7 +38,7 @@ def draw_deaths(stays: Stays, at_24_hours: Parts, rng: np.random.Generator) -> D
 class Lengths:
     """[S] each."""
 
-    probability: Floats  # of a long stay; means something only where it is longer than 48 hours
+    probability: Floats  # of a long stay; meaningful only if the stay is longer than 48 hours
     hours: Floats
 
 
@@ -56,7 +56,7 @@ def draw_lengths(stays: Stays, at_48_hours: Parts, rng: np.random.Generator) -> 
 class Calendar:
     """[S] each."""
 
-    probability: Floats  # of readmission; means something only where another stay follows
+    probability: Floats  # of readmission; meaningful only if another stay follows
     admit_minute: Ints  # since 1970
     is_odd: Bools  # recorded as ending before it begins
 
@@ -69,7 +69,7 @@ def draw_calendar(
     at_discharge: Parts,
     rng: np.random.Generator,
 ) -> Calendar:
-    """Draw the gaps between stays, stay by stay: a recent admission makes the next one likelier."""
+    """Draw the gaps between stays in order: a recent admission makes the next one more likely."""
     count = len(stays.patient)
     base = at_discharge.log_odds(EFFECTS["mimic_readmission"])
     chance, admit = np.zeros(count), np.zeros(count, dtype=np.int64)
@@ -94,9 +94,9 @@ def draw_calendar(
 
 
 def _at_time_of_day(end: Ints, gap_hours: Floats, minute_of_day: Ints, soon: Bools) -> Ints:
-    """Return the next admission at its own time of day: 12 hours to 30 days on if soon, else over 30 days.
+    """Return the next admission at its own time of day: after 12 hours to 30 days if soon, else after 30 days.
 
-    The time of day moves it by less than a day, and gaps that are not soon are drawn from 31 days on.
+    The time of day moves it by less than a day, and gaps that are not soon are at least 31 days.
     """
     target = end + (gap_hours * 60).astype(np.int64)
     admit = target // 1440 * 1440 + minute_of_day
@@ -105,7 +105,7 @@ def _at_time_of_day(end: Ints, gap_hours: Floats, minute_of_day: Ints, soon: Boo
 
 
 def _odd(stays: Stays, rng: np.random.Generator) -> Bools:
-    """Choose the odd stays among the short ones; none in a small block, where one would be too many."""
+    """Choose the odd stays among the short ones; none in a small block, where one would exceed the share."""
     short = np.flatnonzero(stays.length == SHORT)
     odd = np.zeros(len(stays.patient), dtype=bool)
     odd[rng.permutation(short)[: int(ODD_SHARE * len(odd))]] = True

@@ -1,7 +1,7 @@
-"""Who the patients are and what brings them in: latent conditions, planned stays, how ill they are.
+"""Draws latent conditions, planned stays and severity of the patients.
 
-Nothing here is written as it is; diagnoses, drugs, laboratory values and procedures are drawn from it, which
-ties them to one another.
+None of this is written itself; diagnoses, drugs, laboratory values and procedures are drawn from it, which makes
+them correlate.
 """
 
 from dataclasses import dataclass
@@ -25,28 +25,26 @@ class Patients:
     chronic: Bools  # [N, C]
     frailty: Floats
     planned_stays: Ints
-    icd9_stays: Ints  # stays coded in ICD-9 before the hospital changed to ICD-10
+    icd9_stays: Ints  # number of stays coded in ICD-9, before the change to ICD-10
 
 
 @dataclass(frozen=True)
 class Stays:
-    """S planned stays, patient by patient in order. Those after a death are dropped later."""
+    """S planned stays, sorted by patient and time. Stays after a death are dropped later."""
 
     patient: Ints  # [S]
     ordinal: Ints
     icd_version: Ints
-    acute: Ints  # the condition that brings the patient in
-    active: Bools  # [S, C + 1], the last column is of every stay that is not blank
-    is_blank: Bools  # nothing was done or written: an empty set
+    acute: Ints  # the condition that is the reason for the stay
+    active: Bools  # [S, C + 1], the last column is set for every stay that is not blank
+    is_blank: Bools  # nothing was done or recorded: an empty set
     factors: Floats  # [S, F]
     slope: Floats  # how fast inflammation and acidosis rise over the first two days
     length: Ints  # SHORT, MIDDLE or LONG
-    first_hours: Floats  # length of the stay, at most 48: what is known before any outcome is drawn
-    intensity: Floats  # how much is measured and given
+    first_hours: Floats  # length of the stay, capped at 48: known before any outcome is drawn
+    intensity: Floats  # relative number of measurements and doses
     admit_minute: Ints  # of the day
-    item_levels: (
-        Floats  # [S, I] where the stay's values of each laboratory item lie beyond what the factors say
-    )
+    item_levels: Floats  # [S, I] offset of each laboratory item beyond the effect of the factors
 
 
 def draw_patients(catalog: Catalog, count: int, seed: int, block: int) -> Patients:
@@ -100,7 +98,7 @@ def draw_stays(catalog: Catalog, patients: Patients, seed: int, block: int) -> S
 
 
 def _reasons(catalog: Catalog, patients: Patients) -> Floats:
-    """Return [N, C]: how likely each condition brings the patient in; a chronic one does so more often."""
+    """Return [N, C]: the weight of each condition as the reason for a stay, higher if chronic."""
     conditions = catalog.conditions
     years = np.clip((patients.age_years - 60) / 18, -2, 2)
     weights = conditions.acute_weight * np.exp(0.5 * conditions.age_slope * years[:, None])
@@ -111,7 +109,7 @@ def _reasons(catalog: Catalog, patients: Patients) -> Floats:
 def _active(
     catalog: Catalog, patients: Patients, patient: Ints, acute: Ints, rng: np.random.Generator
 ) -> Bools:
-    """Return [S, C]: the conditions at work in a stay; chronic ones are noted in most stays, not in all."""
+    """Return [S, C]: the active conditions of a stay; chronic ones are active in most stays."""
     chronic = patients.chronic[patient]
     active = chronic & (rng.random(chronic.shape) < 0.85)
     active[np.arange(len(acute)), acute] = True
@@ -135,7 +133,7 @@ def _active(
 def _factors(
     catalog: Catalog, active: Bools, acute: Ints, patient: Ints, ordinal: Ints, rng: np.random.Generator
 ) -> Floats:
-    """Return [S, F]: the stay's conditions, the patient's own level and the course over stays."""
+    """Return [S, F]: the sum of the conditions of the stay, the level of the patient and the course over stays."""
     loadings = catalog.conditions.loadings
     count, patients = len(acute), int(patient[-1]) + 1
     factors = 0.55 * (active @ loadings) + 0.5 * loadings[acute]
@@ -150,6 +148,6 @@ def _factors(
 
 
 def _item_levels(items: int, patient: Ints, rng: np.random.Generator) -> Floats:
-    """Return [S, I]: a patient's own level of an item stays with them; a stay shifts it a little."""
+    """Return [S, I]: a constant level of each item per patient, with a small shift per stay."""
     patient_levels = rng.normal(0, 0.45, (int(patient[-1]) + 1, items))
     return np.asarray(patient_levels[patient] + rng.normal(0, 0.2, (len(patient), items)))

@@ -1,4 +1,4 @@
-"""The tables `patients` and `admissions`."""
+"""Writes the tables `patients` and `admissions`."""
 
 import numpy as np
 import polars as pl
@@ -83,7 +83,7 @@ def patients_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generat
 
 
 def _end_minute(block: PatientBlock) -> Ints:
-    """Return [S]: the recorded discharge, before the admission in an odd stay."""
+    """Return [S]: the recorded discharge, which is before the admission in an odd stay."""
     length = np.floor(block.lengths.hours * 60).astype(np.int64)
     return np.asarray(block.calendar.admit_minute + np.where(block.calendar.is_odd, -(length % 180), length))
 

@@ -1,8 +1,8 @@
-"""The outcomes' true probabilities, from what is known when each task predicts and from nothing else.
+"""Computes the true outcome probabilities, only from what is known at the time of prediction.
 
-Each is a logistic of four parts: mains, interactions and order within the set, the trend over the sets,
-and an event now times the patient's history. Only written, numeric, readable rows count: what a model cannot
-see has no effect.
+Each is a logistic function of four parts: main effects, interactions and order within the set, the trend over the
+sets, and an event now combined with the history of the patient. Only rows that are written, numeric and readable
+count: what a model cannot see has no effect.
 """
 
 from dataclasses import dataclass, fields
@@ -42,7 +42,7 @@ READMITTED_LESS = ("joint_disease", "chest_pain", "fracture", "pregnancy", "hype
 
 @dataclass(frozen=True)
 class Effects:
-    """Log-odds per unit of each part; the parts themselves have a spread near one."""
+    """Log-odds per unit of each part; the parts have a standard deviation near 1."""
 
     intercept: float
     main: float
@@ -51,8 +51,8 @@ class Effects:
     history: float
 
 
-# Strengths were set with LightGBM's score and a linear sequence model's in view: the trend outweighs the mains on
-# purpose, so a model that sees order has an advantage here that real data need not give it.
+# The strengths were tuned against the scores of LightGBM and a linear sequence model: the trend outweighs the main
+# effects on purpose, so models that see order have an advantage here that real data may not give them.
 EFFECTS = {
     "mimic_mortality": Effects(intercept=-4.2, main=1.4, within=1.2, trend=2.0, history=1.1),
     "mimic_long_stay": Effects(intercept=-1.95, main=1.5, within=1.1, trend=2.4, history=1.2),
@@ -81,17 +81,17 @@ class Parts:
 
 @dataclass(frozen=True)
 class Record:
-    """What is written of S stays, and who comes after whom."""
+    """The written rows of S stays, and the order of the stays."""
 
     catalog: Catalog
     stays: Stays
     labs: Labs
     administrations: Administrations
-    readable_conditions: Bools  # [S, C] conditions that the stay's mapped diagnoses tell
+    readable_conditions: Bools  # [S, C] conditions that can be inferred from the mapped diagnoses of the stay
 
     @cached_property
     def values(self) -> "Values":
-        """The numeric laboratory rows of the items that tell of a factor."""
+        """The numeric laboratory rows of the items that load on a factor."""
         labs, tells = self.labs, (self.catalog.labs.loadings != 0).any(axis=1)
         rows = np.flatnonzero(labs.has_number & tells[labs.item])
         item = labs.item[rows]
@@ -111,7 +111,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Values:
-    """Laboratory rows, as far as the outcomes need them."""
+    """The columns of laboratory rows that outcomes depend on."""
 
     stay: Ints
     item: Ints
@@ -124,7 +124,7 @@ class Values:
 
 
 def parts_at_hour(record: Record, hour: int) -> Parts:
-    """Return the parts as they are `hour` hours after admission, the stay's own diagnoses left out."""
+    """Return the parts `hour` hours after admission, without the diagnoses of the stay itself."""
     limit = np.full(len(record.stays.patient), hour * 60, dtype=np.int64)
     values, doses = _visible_rows(record, limit)
     acute = _panel(record, values, ("inflammation", "acidosis"))
@@ -138,7 +138,7 @@ def parts_at_hour(record: Record, hour: int) -> Parts:
 
 
 def parts_at_discharge(record: Record, hours: Floats) -> Parts:
-    """Return the parts as they are at discharge, own diagnoses included; `hours` is the stays' length."""
+    """Return the parts at discharge, including the diagnoses of the stay; `hours` is the length of the stays."""
     limit = np.floor(hours * 60).astype(np.int64)
     values, doses = _visible_rows(record, limit)
     names = record.catalog.conditions.names
@@ -159,7 +159,7 @@ def parts_at_discharge(record: Record, hours: Floats) -> Parts:
 
 
 def _visible_rows(record: Record, limit_minute: Ints) -> tuple[Values, Administrations]:
-    """Keep what a model may see at the limit: available, numeric; administered, named."""
+    """Return the rows visible to a model at the limit: available numeric values, administered named drugs."""
     doses = record.administrations
     is_visible = (doses.text == ADMINISTERED) & doses.has_name & (doses.minute <= limit_minute[doses.stay])
     return _visible_values(record, limit_minute), doses.take(is_visible)
@@ -171,7 +171,7 @@ def _visible_values(record: Record, limit_minute: Ints) -> Values:
 
 
 def _panel(record: Record, values: Values, factors: tuple[str, ...], *, least: float = 2.0) -> Floats:
-    """Return [S]: the mean standardized value of the factors' items, drawn to 0 by `least` rows."""
+    """Return [S]: the mean standardized value of the items of the factors, shrunk to 0 by `least` rows."""
     loadings = record.catalog.labs.loadings[:, [FACTORS.index(name) for name in factors]].sum(axis=1)
     weight = loadings[values.item]
     count = len(record.stays.patient)
@@ -182,7 +182,7 @@ def _panel(record: Record, values: Values, factors: tuple[str, ...], *, least: f
 
 
 def _class_drugs(catalog: Catalog, name: str) -> Bools:
-    """Return [D]: which drugs belong to a class, every ATC code of theirs doing so."""
+    """Return [D]: the drugs of a class, i.e. those with all ATC codes in the class."""
     prefixes = DRUG_CLASSES[name]
     return np.array(
         [bool(atc) and all(code.startswith(prefixes) for code in atc) for atc in catalog.drugs.atc]
@@ -190,7 +190,7 @@ def _class_drugs(catalog: Catalog, name: str) -> Bools:
 
 
 def _has_drug(record: Record, doses: Administrations, name: str) -> Floats:
-    """Return [S]: 1 where a drug of the class was given."""
+    """Return [S]: 1 if a drug of the class was given."""
     of_class = _class_drugs(record.catalog, name)[doses.drug]
     return (np.bincount(doses.stay[of_class], minlength=len(record.stays.patient)) > 0).astype(np.float64)
 
@@ -198,7 +198,7 @@ def _has_drug(record: Record, doses: Administrations, name: str) -> Floats:
 def _set_effects(
     record: Record, values: Values, doses: Administrations, *, split_minute: Ints, acute: Floats
 ) -> Floats:
-    """Return what only the set's inside tells: rising values, a drug beside a value, a late drug."""
+    """Return effects within the set: rising values, a drug combined with a value, a late drug."""
     late = values.minute > split_minute[values.stay]
     late_level = _panel(record, values.take(late), ("inflammation", "acidosis"), least=0.0)
     early_level = _panel(record, values.take(~late), ("inflammation", "acidosis"), least=0.0)
@@ -211,7 +211,7 @@ def _set_effects(
 
 
 def _first_minute(record: Record, doses: Administrations, name: str) -> Floats:
-    """Return [S]: when the first drug of the class was given, NaN where none was."""
+    """Return [S]: the minute of the first drug of the class, NaN if none was given."""
     rows = doses.take(_class_drugs(record.catalog, name)[doses.drug])
     first = np.full(len(record.stays.patient), np.inf)
     np.minimum.at(first, rows.stay, rows.minute)
@@ -219,7 +219,7 @@ def _first_minute(record: Record, doses: Administrations, name: str) -> Floats:
 
 
 def _trend(record: Record) -> Floats:
-    """Return how first-day renal, anaemia and nutrition values rise from stay to stay."""
+    """Return the rise of first-day renal, anaemia and nutrition values from stay to stay."""
     first_day = np.full(len(record.stays.patient), 24 * 60, dtype=np.int64)
     values = _visible_values(record, first_day)
     level = _panel(record, values, ("renal", "anemia", "nutrition"), least=0.0)
@@ -232,7 +232,7 @@ def _trend(record: Record) -> Floats:
 
 
 def _history(record: Record, doses: Administrations) -> Floats:
-    """Return the drugs now that a diagnosis of a former stay makes dangerous, less those that it does not."""
+    """Return the effect of drugs that are dangerous given a diagnosis of an earlier stay, less harmless ones."""
     ordinal, names = record.stays.ordinal, record.catalog.conditions.names
     past_conditions = any_before(record.readable_conditions, ordinal)
     total = np.zeros(len(ordinal))

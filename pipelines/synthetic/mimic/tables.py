@@ -1,4 +1,4 @@
-"""A block as the tables of MIMIC-IV's `hosp` module, every column of the real layout, rows in the demo's disorder."""
+"""Writes a block as tables of the MIMIC-IV `hosp` module, with all real columns and the row disorder of the demo."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,7 +15,7 @@ from pipelines.synthetic.mimic.codes import Codes
 from pipelines.synthetic.mimic.ids import hadm_ids, subject_ids
 from pipelines.synthetic.mimic.people import admissions_table, patients_table
 
-FOREIGN_SHARE = 0.0003  # rows whose hadm_id is another patient's; the bound of the checks is 0.001
+FOREIGN_SHARE = 0.0003  # rows with the hadm_id of another patient; the checks allow 0.001
 OWNERS = ("patients", "admissions")
 GROUP_COLUMNS = {
     "diagnoses_icd": ("hadm_id",),
@@ -23,11 +23,11 @@ GROUP_COLUMNS = {
     "labevents": ("subject_id", "charttime"),
     "emar": ("poe_id", "event_txt"),
 }
-"""In the open demo all rows alike in these columns lie together, and the groups, as other tables' rows, in no order."""
+"""In the open demo, rows equal in these columns are adjacent; the groups, like rows of other tables, are unordered."""
 
 
 def hosp_tables(catalog: Catalog, block: PatientBlock, seed: int) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the seven tables with their names, one at a time, each in a disorder of its own."""
+    """Yield the seven tables with their names, one at a time, each in its own random order."""
     order = stream(seed, block.index, "order of rows")
     for name, make in TABLES.items():
         table = make(catalog, block, stream(seed, block.index, f"{name} table"))
@@ -37,7 +37,7 @@ def hosp_tables(catalog: Catalog, block: PatientBlock, seed: int) -> Iterator[tu
 
 
 def _disorder(table: pl.DataFrame, group_columns: tuple[str, ...], rng: np.random.Generator) -> np.ndarray:
-    """Return the rows in no order, those alike in all columns of `group_columns`, if any, one after another."""
+    """Return a random order of the rows, with rows equal in all `group_columns` (if any) kept adjacent."""
     rows: np.ndarray = rng.permutation(table.height)
     keys = [_numbers(table[column]) for column in group_columns]
     if not keys:
@@ -57,7 +57,7 @@ def _numbers(column: pl.Series) -> np.ndarray:
 
 
 def _with_strays(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
-    """Add a few rows under another patient's hadm_id; the right rows stay, so nothing true is lost."""
+    """Add a few rows with the hadm_id of another patient; the correct rows stay, so nothing is lost."""
     rows_with_stay = np.flatnonzero(table["hadm_id"].is_not_null())
     stray_rows = rng.permutation(len(rows_with_stay))[: int(FOREIGN_SHARE * table.height)]
     other_rows = rows_with_stay[(stray_rows + len(rows_with_stay) // 2) % max(len(rows_with_stay), 1)]

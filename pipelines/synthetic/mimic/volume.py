@@ -1,25 +1,25 @@
-"""How much is written of a patient: the default's handful of rows, or what the real MIMIC-IV v3.1 holds."""
+"""How many rows are written per patient: a small default, or as many as in the real MIMIC-IV v3.1."""
 
 from dataclasses import dataclass
 
 DEFAULT_TOKENS_PER_SET = 120  # median
-_CODED_TOKENS = 14  # of the median set: diagnoses and procedures, which the median asked for leaves alone
+_CODED_TOKENS = 14  # diagnoses and procedures in the median set, which the requested median does not change
 
 
 @dataclass(frozen=True)
 class Volume:
-    """Factors on what the default writes, and what only a larger volume has."""
+    """Factors on the default volume, and rows that only a larger volume has."""
 
-    labs: float = 1.0  # draws of blood, from the emergency room to the discharge
+    labs: float = 1.0  # blood draws, from the emergency room to discharge
     doses: float = 1.0  # administrations per order
     diagnoses: float = 1.0
     procedures: float = 1.0
-    renewals: float = 0.0  # times an order is written anew, mean
-    visits: float = 0.0  # draws of blood outside hospital before each stay, mean
+    renewals: float = 0.0  # mean renewals per order
+    visits: float = 0.0  # mean outpatient blood draws before each stay
 
 
 def volume_of(tokens_per_set_median: int) -> Volume:
-    """Return the volume whose median set has about so many tokens."""
+    """Return the volume whose median set has about this many tokens."""
     density = max(tokens_per_set_median - _CODED_TOKENS, 1) / (DEFAULT_TOKENS_PER_SET - _CODED_TOKENS)
     return Volume(labs=density, doses=density)
 

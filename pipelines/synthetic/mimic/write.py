@@ -1,4 +1,4 @@
-"""Write the made-up MIMIC-IV: block by block into files aside, put in place at the end."""
+"""Writes the synthetic MIMIC-IV: block by block into temporary files, which are put in place at the end."""
 
 import logging
 import time
@@ -35,24 +35,22 @@ def write_mimic(
 ) -> StepCard:
     """Write `out`/hosp and `out`/vocab in the real layouts, and the true outcome probabilities to `truth_file`.
 
-    The same arguments give the same bytes, whatever `workers`. Nothing under its final name is touched before all is
-    written; what a killed run leaves aside, the next one replaces.
+    The same arguments give the same bytes, for any number of `workers`. Final files are replaced only when all are
+    written; leftovers of a killed run are replaced by the next.
 
     Args:
-        truth_file: Parquet, contract planted/3; kept out of `out` so that no model can read it by accident.
-        patients: those with at least one stay.
-        tokens_per_set_median: how much is measured and given; real MIMIC-IV has about 228.
-        full: as many rows of each table per patient as the real MIMIC-IV v3.1 has, instead of a median.
-        workers: processes that make blocks of patients; 1 is this one.
+        truth_file: Parquet, contract planted/3; outside of the raw folders so that no model reads it by accident.
+        patients: number of patients with at least one stay.
+        tokens_per_set_median: the volume of measurements and drugs; real MIMIC-IV has about 228.
+        full: write as many rows per patient as the real MIMIC-IV v3.1, instead of a given median.
+        workers: number of processes; 1: this process only.
 
     Raises:
         InputError: `patients`, `tokens_per_set_median` or `workers` is below 1, or a worker was killed.
         WriteError: the disk refuses; earlier files are untouched.
     """
     if min(patients, tokens_per_set_median, workers) < 1:
-        raise InputError(
-            "synthetic MIMIC-IV: patients, tokens per set and workers are whole numbers from 1 on."
-        )
+        raise InputError("synthetic MIMIC-IV: patients, tokens per set and workers must be at least 1.")
     volume = FULL if full else volume_of(tokens_per_set_median)
     return _write(out, truth_file, patients, volume, seed, workers)
 
@@ -89,14 +87,14 @@ def _write(out: Path, truth_file: Path, patients: int, volume: Volume, seed: int
 
 
 def _write_planted(truths: list[pl.DataFrame], truth_file: Path) -> None:
-    """Write them in order; 60 bytes a row are kept until here, 70 MB at the real MIMIC-IV's size."""
+    """Write the planted rows sorted; 60 bytes a row are held until here, 70 MB at the size of MIMIC-IV."""
     truth = pl.concat(truths).sort("cohort", "subject_id", "encounter_id")
     as_text = truth.with_columns(pl.col("cohort").cast(pl.String))
     write_table(as_text.to_arrow(), truth_file, PLANTED, made_by="synthetic MIMIC-IV")
 
 
 class _Progress:
-    """Says what is done, how fast and how long it will take, of a run that takes over ten seconds."""
+    """Logs progress, rate and time left of a run that takes over ten seconds."""
 
     def __init__(self, patients: int) -> None:
         self._patients, self._done = patients, 0

@@ -1,4 +1,4 @@
-"""The children of a block: when they were born, what they are prone to, and from when to when they are seen."""
+"""Draws the children of a block: birth, risk traits, and the period in which they are seen."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ END_OF_DATA = np.datetime64("2025-03-31")
 YEAR = 365.25
 NEVER = 10**6  # days
 _LONGEST_YEARS = 21.0
-_STAY_YEARS = 4.3  # mean time a child is seen by the site
+_STAY_YEARS = 4.3  # mean time a child is seen at the site
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Children:
     birth_day: Ints
     birth_clock: Ints  # minutes
     is_male: Bools
-    frailty: Floats  # standard normal: how often they are seen
-    traits: dict[str, Bools]  # each shows in the record as a code, by `menu.csv`
-    condition: Ints  # which of `conditions.csv` a complex child has
+    frailty: Floats  # standard normal; raises the frequency of visits
+    traits: dict[str, Bools]  # each appears in the record as a code, by `menu.csv`
+    condition: Ints  # line of `conditions.csv` of a complex child
     enter_age: Ints  # first day seen
     leave_age: Ints  # last day seen
-    death_age: Ints  # NEVER where alive
+    death_age: Ints  # NEVER if alive
     asd_probability: Floats
     has_asd: Bools
 
@@ -38,7 +38,7 @@ class Children:
 
 
 def draw_children(count: int, condition_weights: Floats, rng: np.random.Generator) -> Children:
-    """Draw children; what raises a risk is drawn before the risk, and stands in the record."""
+    """Draw children; risk factors are drawn before the risk and appear in the record."""
     first, last, end = (
         int(day.astype("datetime64[D]").astype(np.int64)) for day in (FIRST_BIRTH, LAST_BIRTH, END_OF_DATA)
     )

@@ -1,4 +1,4 @@
-"""LAB_RESULT_CM, VITAL and IMMUNIZATION: what is measured and given at an encounter."""
+"""Writes LAB_RESULT_CM, VITAL and IMMUNIZATION."""
 
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ def lab_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
 
 
 def _values(line: Ints, rng: np.random.Generator) -> tuple[Floats, pl.Series]:
-    """Return values and units: some in the LOINC's other unit, some without a word of it."""
+    """Return values and units: some in the other unit of the LOINC, some with an unknown unit."""
     items = table("labs")
     mean, spread = items["mean"].to_numpy()[line], items["sd"].to_numpy()[line]
     value = np.maximum(mean + spread * rng.standard_normal(len(line)), mean * 0.05)
@@ -115,7 +115,7 @@ def imm_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_vaccines(block.visits, rng)
     count, place = len(draws.visit), place_of(block, draws.visit)
     day = minute_within(block, draws.visit, rng) // 1440
-    late = np.where(rng.random(count) < 0.1, rng.integers(1, 60, count), 0)  # told later, by a registry
+    late = np.where(rng.random(count) < 0.1, rng.integers(1, 60, count), 0)  # reported later by a registry
     not_given = draw_faults("vaccine_not_given", count, rng)
     rows = pl.DataFrame(
         {

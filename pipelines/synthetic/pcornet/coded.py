@@ -1,4 +1,4 @@
-"""DIAGNOSIS, PROCEDURES, MED_ADMIN and PRESCRIBING: codes from the menu, at their encounters."""
+"""Writes DIAGNOSIS, PROCEDURES, MED_ADMIN and PRESCRIBING with codes from the menu."""
 
 from typing import TYPE_CHECKING
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from pipelines.synthetic.pcornet.tables import ChildBlock
 
 ICD10_FROM = day_of("2015-10-01")
-_ROW_ROOM = 8_000_000  # of each table's rows in a block
+_ROW_ROOM = 8_000_000  # ids reserved for each table and block
 
 
 def place_of(block: "ChildBlock", visit: Ints) -> Place:
-    """Return where the rows of these encounters stand."""
+    """Return the children and encounters of these rows."""
     return Place(block.children, block.visits.child[visit], visit, block.encounter_ids)
 
 
 def minute_within(block: "ChildBlock", visit: Ints, rng: np.random.Generator) -> Ints:
-    """Return a minute of the encounter, from its start on, in minutes from the child's birth day."""
+    """Draw a minute within the encounter, in minutes since the day of birth."""
     start, end = block.visits.start[visit], block.visits.end[visit]
     return start + (rng.random(len(visit)) * (end - start)).astype(np.int64)
 
@@ -47,7 +47,7 @@ def _era(block: "ChildBlock", draws: CodeDraws) -> Bools:
 
 
 def _coded(kind: str, block: "ChildBlock", draws: CodeDraws) -> tuple[pl.Series, pl.Series]:
-    """Return the codes and their types, each in its era."""
+    """Return the codes and their types, in ICD-9 or ICD-10 by date."""
     lines, new = codes(kind), _era(block, draws)
     code = replace_where(lines["code9"][draws.line], new, lines["code10"][draws.line])
     return code, replace_where(lines["type9"][draws.line], new, lines["type10"][draws.line])
@@ -81,14 +81,14 @@ def diagnosis_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFra
 
 
 def _with_copies(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
-    """Add, for some diagnoses, the same again from billing and from the claim."""
+    """Add copies of some diagnoses, from billing and from the claim."""
     originals = table.filter(pl.Series(draw_faults("copied", table.height, rng)))
     copies = [originals.with_columns(DX_ORIGIN=pl.lit(origin)) for origin in ("BI", "CL")]
     return pl.concat([table, *copies])
 
 
 def with_ids(key: str, letter: str, block: int, table: pl.DataFrame) -> pl.DataFrame:
-    """Give a table's rows their ids, rising."""
+    """Add ascending ids to the rows of a table."""
     ids = letter + pl.Series(block * _ROW_ROOM + np.arange(table.height)).cast(pl.String)
     return table.with_columns(ids.alias(key))
 

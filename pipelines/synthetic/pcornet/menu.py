@@ -1,7 +1,7 @@
-"""What is written at an encounter of each reason: the CSV files of this folder, read once.
+"""The menu: what is written at encounters of each reason, from the CSV files of this folder.
 
-Shares are of encounters of the reason (and of children with the trait, between two ages). Codes are real; the shares
-are rough, chosen for a record of the usual size, and stand for no population.
+Shares refer to encounters of the reason (and to children with the trait, between two ages). Codes are real; the shares
+are rough, chosen for a record of usual size, and represent no population.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ CONDITION_SHARE = {"CHRONIC": 0.95, "STAY": 0.9, "ED": 0.4, "SICK": 0.3, "WELL":
 
 @dataclass(frozen=True)
 class CodeDraws:
-    """Rows of one kind: the encounter each belongs to and its line in a table of the menu."""
+    """Rows of one kind: the encounter of each, and its line in a table of the menu."""
 
     visit: Ints
     line: Ints
@@ -31,7 +31,7 @@ class CodeDraws:
 
 @cache
 def table(name: str) -> pl.DataFrame:
-    """Read one file of the menu, numbers as numbers; the same object every time."""
+    """Read one file of the menu once, with numeric columns as numbers."""
     numbers = {"share", "from_month", "to_month", "month", "mean", "sd", "decimals", "factor", "weight"}
     read = scan_csv(FOLDER / f"{name}.csv", infer_schema=False).collect()
     return read.with_columns(pl.col(column).cast(pl.Float64) for column in read.columns if column in numbers)
@@ -39,7 +39,7 @@ def table(name: str) -> pl.DataFrame:
 
 @cache
 def codes(kind: str) -> pl.DataFrame:
-    """Return the lines of one kind, and below those of diagnoses a line for each chronic condition."""
+    """Return the lines of one kind; for diagnoses, followed by one line per chronic condition."""
     lines = table("menu").filter(kind=kind)
     if kind != "DX":
         return lines
@@ -48,7 +48,7 @@ def codes(kind: str) -> pl.DataFrame:
 
 
 def draw_codes(kind: str, children: Children, visits: Visits, rng: np.random.Generator) -> CodeDraws:
-    """Draw the codes of one kind at every encounter, in order of encounter."""
+    """Draw the codes of one kind at every encounter, sorted by encounter."""
     months = visits.start / 1440 / MONTH
     at: list[Ints] = []
     lines: list[Ints] = []
@@ -95,7 +95,7 @@ def _conditions(children: Children, visits: Visits, rng: np.random.Generator) ->
 
 
 def draw_panels(visits: Visits, rng: np.random.Generator) -> CodeDraws:
-    """Draw laboratory rows: every item of the panels that are ordered; a long stay has them every other day."""
+    """Draw laboratory rows: all items of the ordered panels, repeated every other day in long stays."""
     months = visits.start / 1440 / MONTH
     at: list[Ints] = []
     lines: list[Ints] = []
@@ -117,7 +117,7 @@ def draw_panels(visits: Visits, rng: np.random.Generator) -> CodeDraws:
 
 
 def draw_vaccines(visits: Visits, rng: np.random.Generator) -> CodeDraws:
-    """Draw vaccines: each line at the well-child visit (or the birth) next to its month of age."""
+    """Draw vaccines: each line at the well-child visit (or birth) closest to its month of age."""
     months = visits.start / 1440 / MONTH
     well = np.union1d(visits.of("WELL"), visits.of("BIRTH"))
     at: list[Ints] = []
@@ -125,9 +125,8 @@ def draw_vaccines(visits: Visits, rng: np.random.Generator) -> CodeDraws:
     for number, line in enumerate(table("vaccines").iter_rows(named=True)):
         slack = max(0.4, 0.12 * line["month"])
         candidates = well[np.abs(months[well] - line["month"] - 0.3) <= slack]
-        candidates = candidates[
-            np.diff(visits.child[candidates], prepend=-1) != 0
-        ]  # a child's first such visit
+        # the first such visit of a child
+        candidates = candidates[np.diff(visits.child[candidates], prepend=-1) != 0]
         candidates = candidates[rng.random(len(candidates)) < line["share"]]
         at.append(candidates)
         lines.append(np.full(len(candidates), number))

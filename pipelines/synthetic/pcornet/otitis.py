@@ -1,4 +1,4 @@
-"""Otitis media: who has a first episode, how likely it recurs given the record before it, and the visits."""
+"""Draws otitis media: first episodes, the risk of recurrence given the earlier record, and the visits."""
 
 import numpy as np
 
@@ -8,15 +8,15 @@ from pipelines.synthetic.pcornet.children import YEAR, Children
 
 _EVER = 0.42
 _SECOND_VISIT = 0.25  # within the same episode
-_GAP_DAYS = (38.0, 420.0)  # mean between episodes: of those prone to it, of others
+_GAP_DAYS = (38.0, 420.0)  # mean days between episodes: in prone children, in others
 
 
 def draw_otitis(
     children: Children, sick_child: Ints, sick_minute: Ints, rng: np.random.Generator
 ) -> tuple[Ints, Ints, Floats]:
-    """Return child, minute and (of a first visit) the probability of being prone to recurrence.
+    """Return child, minute and (for first visits) the probability of being prone to recurrence.
 
-    That depends on smoke at home, prematurity, an early first episode and the colds seen before it.
+    It depends on smoke at home, prematurity, an early first episode and recorded earlier colds.
     """
     child = np.flatnonzero(rng.random(children.count) < _EVER)
     first = np.minimum((0.35 + rng.gamma(2.0, 0.55, len(child))), 6.0) * YEAR

@@ -1,4 +1,4 @@
-"""The traps of a real CDM, set into columns at the rates of `rates.py`."""
+"""Inserts the data faults of a real CDM into columns, at the rates of `rates.py`."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ def draw_faults(name: str, count: int, rng: np.random.Generator) -> Bools:
 
 
 def replace_where(values: pl.Series, mask: Bools, by: pl.Series | str | None) -> pl.Series:
-    """Return the values, others where the flag is up."""
+    """Return the values, replaced by `by` where the mask is set."""
     replacement = by if isinstance(by, pl.Series) else pl.lit(by, dtype=values.dtype)
     result = pl.select(pl.when(pl.Series(mask)).then(replacement).otherwise(values))
     return result.to_series().alias(values.name)
@@ -36,7 +36,7 @@ def replace_where(values: pl.Series, mask: Bools, by: pl.Series | str | None) ->
 
 @dataclass(frozen=True)
 class Place:
-    """Rows' children and encounters; `encounter` is a place in `encounter_ids`."""
+    """The children and encounters of rows; `encounter` is an index into `encounter_ids`."""
 
     children: Children
     child: Ints
@@ -44,7 +44,7 @@ class Place:
     encounter_ids: pl.Series  # of the block
 
     def ids(self, rng: np.random.Generator) -> pl.Series:
-        """Return ENCOUNTERID: most right, some null, unknown or of another patient."""
+        """Return ENCOUNTERID: mostly correct, some null, unknown or of another patient."""
         count, num_encounters = len(self.child), len(self.encounter_ids)
         of_another = (self.encounter + num_encounters // 2) % max(num_encounters, 1)
         foreign = draw_faults("encounterid_of_another", count, rng)
@@ -53,7 +53,7 @@ class Place:
         return replace_where(ids, draw_faults("encounterid_null", count, rng), None)
 
     def dates(self, day: Ints, rng: np.random.Generator) -> pl.Series:
-        """Return dates from ages in days: most right, some a sentinel or out of the child's life or the data."""
+        """Return dates from ages in days: mostly correct, some sentinels, or outside of life or data."""
         count, birth_day = len(day), self.children.birth_day[self.child]
         death = self.children.death_age[self.child]
         day = birth_day + day
@@ -75,7 +75,7 @@ def as_dates(day: Ints, present: Bools | None = None) -> pl.Series:
 
 
 def clocks(minute: Ints, rng: np.random.Generator) -> pl.Series:
-    """Return `HH:MI`: some 24:00, some no time at all, some null."""
+    """Return `HH:MI`: some 24:00, some invalid, some null."""
     count = len(minute)
     text = _CLOCKS[minute % 1440]
     text = replace_where(text, draw_faults("time_24", count, rng), "24:00")
@@ -86,7 +86,7 @@ def clocks(minute: Ints, rng: np.random.Generator) -> pl.Series:
 
 
 def diagnosis_codes(code: pl.Series, rng: np.random.Generator) -> pl.Series:
-    """Return codes as sites write them: dots left out, lower case, blanks, and some that are none."""
+    """Return codes as sites write them: without dots, in lower case, with blanks, and some invalid."""
     count = len(code)
     code = replace_where(
         code, draw_faults("code_dotless", count, rng), code.str.replace(".", "", literal=True)
@@ -97,18 +97,18 @@ def diagnosis_codes(code: pl.Series, rng: np.random.Generator) -> pl.Series:
 
 
 def procedure_codes(code: pl.Series, kind: pl.Series, rng: np.random.Generator) -> pl.Series:
-    """Return codes, some CPT codes with a modifier."""
+    """Return codes, with a modifier on some CPT codes."""
     has_modifier = draw_faults("cpt_modifier", len(code), rng) & (kind == "CH").to_numpy()
     return replace_where(code, has_modifier, code + "-25")
 
 
 def pad_some(text: pl.Series, rng: np.random.Generator) -> pl.Series:
-    """Return the text, some of it as a CHAR(4) column would have it."""
+    """Return the text, some of it padded like a CHAR(4) column."""
     return replace_where(text, draw_faults("padded", len(text), rng), text.str.pad_end(4))
 
 
 def without_some(text: pl.Series, rng: np.random.Generator) -> pl.Series:
-    """Return the text, some of it empty, some of it `no information`."""
+    """Return the text, some of it replaced by empty text or `no information`."""
     count = len(text)
     words = _NO_INFORMATION[rng.integers(0, len(_NO_INFORMATION), count)]
     text = replace_where(text, draw_faults("no_information", count, rng), words)

@@ -1,4 +1,4 @@
-"""A block as the tables of a CDM: every column that is read, and a few a real one has beside them."""
+"""Writes a block as the tables of a CDM: all columns that are read, and a few more."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from pipelines.synthetic.pcornet.spoil import (
 )
 from pipelines.synthetic.pcornet.visits import REASON, Visits, draw_visits
 
-UNREAD: dict[str, dict[str, str | None]] = {  # columns of a real CDM that nobody reads
+UNREAD: dict[str, dict[str, str | None]] = {  # columns of a real CDM that are not read
     "DEMOGRAPHIC": {"GENDER_IDENTITY": "NI", "RAW_SEX": "unread"},
     "ENCOUNTER": {"FACILITY_TYPE": "NI", "RAW_ENC_TYPE": "unread"},
     "DIAGNOSIS": {"RAW_DX": "unread"},
@@ -77,7 +77,7 @@ _CHILD_PRIME, _VISIT_PRIME = 9_999_991, 999_999_937
 
 @dataclass(frozen=True)
 class ChildBlock:
-    """A block of children with everything that happened to them."""
+    """A block of children with their encounters."""
 
     index: int
     children: Children
@@ -100,12 +100,12 @@ def draw_block(index: int, count: int, seed: int) -> ChildBlock:
 
 
 def _ids(letter: str, first: int, prime: int, count: int) -> pl.Series:
-    """Return identifiers that tell no order, unique over all blocks."""
+    """Return identifiers that reveal no order and are unique over all blocks."""
     return letter + pl.Series((first + np.arange(count) + 1) * _STRIDE % prime + prime).cast(pl.String)
 
 
 def harvest() -> pa.Table:
-    """Return the one row of HARVEST; vitals, as an example, are a week fresher than the rest."""
+    """Return the single row of HARVEST; as an example, vitals are a week more recent than the rest."""
     end = day_of(END_OF_DATA)
     row = {"CDM_VERSION": ["7.0"], "BIRTH_DATE_MGMT": ["01"]}
     days = {
@@ -117,7 +117,7 @@ def harvest() -> pa.Table:
 
 
 def cdm_tables(block: ChildBlock, seed: int) -> dict[str, pa.Table]:
-    """Return the block's rows of every table but HARVEST."""
+    """Return the rows of the block for every table except HARVEST."""
     makers: dict[str, Callable[[ChildBlock, np.random.Generator], pl.DataFrame]] = {
         "DEMOGRAPHIC": _demographic,
         "ENCOUNTER": _encounter,
@@ -137,7 +137,7 @@ def cdm_tables(block: ChildBlock, seed: int) -> dict[str, pa.Table]:
 
 
 def as_written(name: str, rows: pl.DataFrame) -> pa.Table:
-    """Add the columns nobody reads, and give each column its declared type."""
+    """Add the unread columns, and cast each column to its declared type."""
     unread = UNREAD[name]
     table = rows.select(TABLES[name].names).to_arrow()
     for column, text in unread.items():
@@ -182,9 +182,8 @@ def _encounter(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     start, end = visits.start[row], visits.end[row]
     is_stay, child = is_stay[row], visits.child[row]
     days = np.maximum((end - start) // 1440, 1)
-    start = np.where(
-        np.arange(len(row)) >= visits.count, start + days * 360, start
-    )  # the second row overlaps
+    # the second row overlaps
+    start = np.where(np.arange(len(row)) >= visits.count, start + days * 360, start)
     back = draw_faults("discharge_before_admit", len(row), rng)
     end = np.where(back, start - 1440 * (1 + days), np.maximum(end, start))
     is_open = is_stay & draw_faults("stay_open", len(row), rng)
@@ -217,7 +216,7 @@ def _types(reason: Ints, rng: np.random.Generator) -> pl.Series:
 
 
 def planted_risks(block: ChildBlock) -> pl.DataFrame:
-    """Return PATID, ENCOUNTERID?, outcome, probability: what the record says of each risk, as it was drawn."""
+    """Return PATID, ENCOUNTERID?, outcome, probability: the risks as they were drawn."""
     visits, children = block.visits, block.children
     risk_visits = np.flatnonzero(~np.isnan(visits.probability))
     outcome = np.where(visits.reason[risk_visits] == REASON["AOM"], "recurrent_aom", "return_30d")

@@ -1,4 +1,4 @@
-"""The encounters of a block of children, reason by reason; returns within 30 days follow from what came before."""
+"""Draws the encounters of a block of children by reason; returns within 30 days depend on earlier stays."""
 
 from dataclasses import dataclass
 
@@ -13,33 +13,33 @@ REASONS = ("BIRTH", "WELL", "SICK", "AOM", "ASD", "DOUBT", "CHRONIC", "ED", "STA
 REASON = {name: index for index, name in enumerate(REASONS)}
 WELL_MONTHS = np.array([0.12, 0.5, 1, 2, 4, 6, 9, 12, 15, 18, 24, 30, *range(36, 240, 12)])
 MONTH = YEAR / 12
-_KEPT = 0.68  # of the schedule
+_KEPT = 0.68  # share of the schedule
 _PER_YEAR = {"SICK": (2.4, 1.0), "ED": (0.4, 0.2)}  # below 3 years of age, and later
-_CHRONIC_PER_YEAR, _STAYS_PER_YEAR = 3.0, (0.022, 0.30)  # (of others, of complex children)
+_CHRONIC_PER_YEAR, _STAYS_PER_YEAR = 3.0, (0.022, 0.30)  # (other children, complex children)
 _RETURN_DAYS = 30
 
 
 @dataclass(frozen=True)
 class Visits:
-    """V encounters in order of child and start; times are minutes from the child's birth day."""
+    """V encounters sorted by child and start; times are minutes since the day of birth."""
 
     child: Ints
     reason: Ints
     start: Ints
     end: Ints
-    probability: Floats  # of STAY: of a return in 30 days; of the first AOM: of recurrence; else NaN
+    probability: Floats  # STAY: of a return within 30 days; first AOM: of recurrence; else NaN
 
     @property
     def count(self) -> int:
         return len(self.child)
 
     def of(self, reason: str) -> Ints:
-        """Return which encounters have the reason."""
+        """Return the indices of the encounters with a reason."""
         return np.flatnonzero(self.reason == REASON[reason])
 
 
 def draw_visits(children: Children, rng: np.random.Generator) -> Visits:
-    """Draw every encounter; what falls outside the time a child is seen, or after its death, is not there."""
+    """Draw all encounters within the period in which a child is seen, and before its death."""
     parts = [_well(children, rng), _births(children, rng), _autism(children, rng), _doubts(children, rng)]
     parts += [_at_random(children, reason, rng) for reason in _PER_YEAR]
     parts.append(_chronic(children, rng))
@@ -75,7 +75,7 @@ def _well(children: Children, rng: np.random.Generator) -> Visits:
 
 
 def _births(children: Children, rng: np.random.Generator) -> Visits:
-    """Return the stays at birth of children seen from their birth on."""
+    """Return the birth stays of children seen from birth on."""
     child = np.flatnonzero((children.enter_age == 0) & (rng.random(children.count) < 0.85))
     days = np.where(children.traits["premature"][child], rng.gamma(2.0, 5.0, len(child)), 1.0)
     length = ((days + rng.uniform(0.5, 1.5, len(child))) * 1440).astype(np.int64)
@@ -85,7 +85,7 @@ def _births(children: Children, rng: np.random.Generator) -> Visits:
 
 
 def _autism(children: Children, rng: np.random.Generator) -> Visits:
-    """Return the visits for autism: several from an age of 1.6 to 6 years on."""
+    """Return the visits for autism: several, beginning at an age from 1.6 years on."""
     child = np.flatnonzero(children.has_asd)
     first = (1.6 + rng.gamma(2.0, 0.8, len(child))) * YEAR
     owner, number = spread(2 + rng.poisson(4, len(child)))
@@ -94,7 +94,7 @@ def _autism(children: Children, rng: np.random.Generator) -> Visits:
 
 
 def _doubts(children: Children, rng: np.random.Generator) -> Visits:
-    """Return single visits for a suspicion that nobody confirmed: no outcome."""
+    """Return single visits for an unconfirmed suspicion, which are no outcome."""
     child = np.flatnonzero(~children.has_asd & (rng.random(children.count) < 0.01))
     return _visits("DOUBT", child, _office_minute(rng.uniform(2, 6, len(child)) * YEAR, rng), rng=rng)
 
@@ -113,7 +113,7 @@ def _at_random(children: Children, reason: str, rng: np.random.Generator) -> Vis
 def _poisson_days(
     per_year: Floats, first: Floats | Ints, last: Floats | Ints, rng: np.random.Generator
 ) -> tuple[Ints, Floats]:
-    """Return (child, age in days) of a Poisson process between two ages, seen or not."""
+    """Return (child, age in days) of a Poisson process between two ages."""
     years = np.maximum(last - first, 0) / YEAR
     child, _ = spread(rng.poisson(per_year * years))
     return child, rng.uniform(first[child], np.maximum(last, first)[child])
@@ -138,7 +138,7 @@ def _stay(child: Ints, start: Ints, rng: np.random.Generator) -> Visits:
 
 
 def _return_probability(children: Children, stays: Visits) -> Floats:
-    """Return [stays]: by a chronic condition, the length of the stay, and stays before in half a year."""
+    """Return [stays]: depends on a complex condition, the length of stay, and stays in the last half year."""
     ordinal = _ordinal(stays.child)
     total = running_sum(np.ones(stays.count), ordinal)
     recent = np.zeros(stays.count)
@@ -151,7 +151,7 @@ def _return_probability(children: Children, stays: Visits) -> Floats:
 
 
 def _returns(children: Children, stays: Visits, chance: Floats, rng: np.random.Generator) -> Visits:
-    """Return the returns: half to the emergency department, half as another stay."""
+    """Return the returns: half as emergency visits, half as another stay."""
     back = np.flatnonzero(rng.random(stays.count) < chance)
     start = stays.end[back] + rng.integers(600, (_RETURN_DAYS - 1) * 1440, len(back))
     as_stay = rng.random(len(back)) < 0.5
@@ -176,7 +176,7 @@ def _take(visits: Visits, rows: Ints | Bools) -> Visits:
 
 
 def _clip_to_record(children: Children, visits: Visits) -> Visits:
-    """Keep what lies in the time a child is seen; a stay still going at death ends then."""
+    """Keep the visits in the period a child is seen; a stay in progress at death ends then."""
     first, last = children.enter_age[visits.child], children.leave_age[visits.child]
     death = children.death_age[visits.child]
     day, end_day = visits.start // 1440, visits.end // 1440
@@ -190,6 +190,6 @@ def _in_order(visits: Visits) -> Visits:
 
 
 def _ordinal(child: Ints) -> Ints:
-    """Return the place of each row within its child's run."""
+    """Return the index of each row within the run of its child."""
     starts = np.flatnonzero(np.diff(child, prepend=-1))
     return np.asarray(np.arange(len(child)) - np.repeat(starts, np.diff(starts, append=len(child))))

@@ -1,4 +1,4 @@
-"""The synthetic CDM as files: drawn block by block, one Parquet file a table, put in place at the end."""
+"""Writes the synthetic CDM: drawn block by block, one Parquet file per table, put in place at the end."""
 
 import logging
 from collections import Counter
@@ -29,24 +29,24 @@ log = logging.getLogger("nest")
 
 @dataclass(frozen=True)
 class BlockTables:
-    """What one block adds to the files."""
+    """The contribution of one block to the files."""
 
     children: int
     tables: dict[str, pa.Table]
 
 
 def write_pcornet(folder: Path, *, children: int, seed: int, workers: int = 1) -> dict[str, int]:
-    """Write `<table, lower case>.parquet` for each table of a CDM, and `planted`, which no CDM has; return their rows.
+    """Write `<table, lower case>.parquet` for each table of a CDM, and `planted`, which no CDM has. Return row counts.
 
-    The same children and seed give the same bytes, whatever the number of workers. Nothing under its final name is
-    touched before all is written.
+    The same children and seed give the same bytes, for any number of workers. Final files are replaced only when all
+    are written.
 
     Raises:
-        InputError: `children` or `workers` is below 1, a worker was killed, or a file in the folder was not made here.
+        InputError: `children` or `workers` is below 1, a worker was killed, or a file was not written here.
         WriteError: the folder cannot be written.
     """
     if min(children, workers) < 1:
-        raise InputError("synthetic PCORnet CDM: children and workers are whole numbers from 1 on.")
+        raise InputError("synthetic PCORnet CDM: children and workers must be at least 1.")
     refuse_foreign(folder)
     blocks = [
         (index, min(CHILDREN_PER_BLOCK, children - first), seed)
@@ -64,7 +64,7 @@ def write_pcornet(folder: Path, *, children: int, seed: int, workers: int = 1) -
 
 
 def make_block(index: int, children: int, seed: int) -> BlockTables:
-    """Make one block of children as the rows it adds to each file."""
+    """Draw one block of children and return its rows for each file."""
     block = draw_block(index, children, seed)
     return BlockTables(children, {**cdm_tables(block, seed), PLANTED: _arrow(planted_risks(block))})
 
@@ -75,7 +75,7 @@ def _arrow(rows: pl.DataFrame) -> pa.Table:
 
 @contextmanager
 def _tables(folder: Path) -> Iterator[Callable[[str, pa.Table], None]]:
-    """Give a function that adds rows to a table, a row group a block; all files take their places at the end."""
+    """Yield a function that appends a row group to a table; all files are put in place at the end."""
     names = [*TABLES, PLANTED]
     make_folder(folder, mode=0o700)
     with (

@@ -92,6 +92,7 @@ def test_check_shows_attrition_without_small_counts(run_command, tmp_path):
         ["all", "encounters", "77", "40", "0", "0.00"],
         ["has", "an", "end", "after", "its", "start", "77", "40", "0", "0.00"],
         ["discharged", "alive", "77", "40", "0", "0.00"],
+        # 37 of 40: three do not come back
         [
             "admitted",
             "again",
@@ -99,7 +100,7 @@ def test_check_shows_attrition_without_small_counts(run_command, tmp_path):
             "withheld",
             "withheld",
             "withheld",
-        ],  # 37 of 40: three do not come back
+        ],
         ["no", "outcome", "by", "predict_at", "withheld", "withheld", "withheld"],
     ]
     assert "37" not in out
@@ -200,14 +201,14 @@ def test_check_warns_when_file_and_cohort_names_differ(run_command, tmp_path):
 def test_new_never_overwrites_a_file(run_command, capsys, tmp_path):
     (tmp_path / "mine.yaml").write_text("mine")
     assert main(["new", "mine", "--folder", str(tmp_path)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "the file exists already" in capsys.readouterr().err
     assert (tmp_path / "mine.yaml").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
     ("name", "folder", "message"),
     [
-        ("My Cohort", ".", "'My Cohort' is not a name: lower-case"),
+        ("My Cohort", ".", "'My Cohort' is not a valid name: use lower-case"),
         ("mine", "none/such", "none/such: no such folder"),
     ],
 )

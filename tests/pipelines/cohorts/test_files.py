@@ -203,7 +203,7 @@ def test_lock_resolves_code_lists_and_unmatched_patterns_warn(layout):
     assert card.counts["rows"] == 12
     assert card.warnings[:2] == [
         "codes.heart.icd9cm: '4028' matches no event; the nearest that exist are 4019",
-        "codes.heart.atc: 'B01*' matches no event; the data hold no atc code like it that 11 patients have",
+        "codes.heart.atc: 'B01*' matches no event; the data hold no similar atc code with at least 11 patients",
     ]
 
 
@@ -330,7 +330,7 @@ def test_birth_day_split_must_match_the_data_or_is_refused(layout, tmp_path):
     subjects, encounters, events = write_patients()
     write(by_birth, [row | {"split": "train"} for row in subjects], encounters, events)
     with pytest.raises(
-        CohortError, match=r":11: split: these children are tested on by their day of birth; write"
+        CohortError, match=r":11: split: the test split of these children is by day of birth; write"
     ):
         write_labels(mimic("readmission", ON_PCORNET), by_birth, RULES)
     all_test = Layout(tmp_path / "all_tested")
@@ -360,14 +360,13 @@ def _end_data(layout, moment):
 
 def test_window_that_ends_before_the_prediction_is_a_warning(layout):
     later = ("any_encounter: {}, within: 30 days", "any_encounter: {}, until: birth + 50 years")
-    card = write_labels(
-        mimic("readmission", later), layout, RULES
-    )  # born in July 2100, and it is January 2150
+    # born in July 2100, and it is January 2150
+    card = write_labels(mimic("readmission", later), layout, RULES)
     assert not any("no window" in warning for warning in card.warnings)
     later = ("any_encounter: {}, within: 30 days", "any_encounter: {}, until: birth + 18 years")
     card = write_labels(mimic("readmission", later), layout, RULES)
     assert card.warnings[0] == (
-        "all rows have no window: they are predicted at or after birth + 18 years, and count as negative"
+        "all rows have no window: their prediction is at or after birth + 18 years, so they count as negative"
     )
 
 

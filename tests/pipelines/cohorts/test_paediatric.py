@@ -79,19 +79,22 @@ def well(day):
         ([well("2017-01-05"), well("2017-06-20"), well("2017-12-20")], {2: None}),  # nearest to 1 July 2017
         ([well("2016-12-31"), well("2018-01-01")], {}),  # 12 months is in, 24 is not
         ([well("2017-07-01"), ("2019-01-01", "F840", "AV"), ("2019-03-01", "F849", "AV")], {1: "2019-03-01"}),
+        # one day
         (
             [well("2017-07-01"), ("2019-01-01", "F840", "AV"), ("2019-01-01", "F840", "OA")],
             {1: None},
-        ),  # one day
+        ),
+        # Rett's
         (
             [well("2017-07-01"), ("2019-01-01", "F840", "AV"), ("2019-03-01", "F842", "AV")],
             {1: None},
-        ),  # Rett's
+        ),
         ([("2017-06-01", "F840", "AV"), well("2017-07-01")], {}),  # known by then
+        # and on that day
         (
             [well("2017-07-01"), ("2017-07-01", "F840", "AV"), ("2017-09-01", "F840", "AV")],
             {},
-        ),  # and on that day
+        ),
     ],
 )
 def test_autism_by_hand(visits, expected):
@@ -101,15 +104,17 @@ def test_autism_by_hand(visits, expected):
 @pytest.mark.parametrize(
     ("visits", "expected"),
     [
+        # 30 days after 2 March
         (
             [("2018-03-01", "J189", "IP"), ("2018-04-01", "J189", "ED")],
             {1: "2018-04-01"},
-        ),  # 30 days after 2 March
+        ),
         ([("2018-03-01", "J189", "IP"), ("2018-04-02", "J189", "ED")], {1: None}),
+        # a clinic visit is no return
         (
             [("2018-03-01", "J189", "IP"), ("2018-03-10", "J189", "AV")],
             {1: None},
-        ),  # a clinic visit is no return
+        ),
         ([("2018-03-01", "J189", "ED"), ("2018-03-10", "J189", "AV")], {}),
         ([("2016-01-01", "P599", "IP")], {}),  # the stay of the birth, coded or not
         ([("2016-01-02", "P599", "IP")], {}),

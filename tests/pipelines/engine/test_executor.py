@@ -111,9 +111,8 @@ def test_cluster_writes_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
     local_bytes = run_chain(raw, tmp_path / "here")
     executor.use(cluster.address)
     cluster_bytes = run_chain(raw, tmp_path / "there")
-    assert (
-        len([name for name in local_bytes if name.startswith("seqset/shard-")]) == 24
-    )  # 12 buckets, and their cards
+    # 12 buckets, and their cards
+    assert len([name for name in local_bytes if name.startswith("seqset/shard-")]) == 24
     assert cluster_bytes == local_bytes
 
 

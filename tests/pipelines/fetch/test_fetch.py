@@ -216,7 +216,7 @@ def test_leftovers_of_files_no_longer_listed_are_removed(site: LoopbackSite, tmp
 def test_folder_that_cannot_be_created_gives_a_single_line(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with (
-        pytest.raises(InputError, match=r"cannot be made .*set NEST_DATA_DIR"),
+        pytest.raises(InputError, match=r"cannot be created .*Set NEST_DATA_DIR"),
         exclusive_folder(tmp_path / "file" / "demo"),
     ):
         pass
@@ -282,9 +282,9 @@ def test_existing_mapping_table_is_kept_and_cms_text_not_fetched(site: LoopbackS
 CM = f"/gem/{ARCHIVES['icd_cm_9_to_10_mapping']}"
 whole = zip_of({"2018_I9gem.txt": "\n".join(LINES) * 50})
 NO_MAPPING = {
-    "a page": (b"<html>Sorry</html>", "no whole zip archive"),
-    "an archive cut short": (whole[:-40], "no whole zip archive"),
-    "a damaged member": (whole[:60] + bytes([whole[60] ^ 255]) + whole[61:], "no whole zip archive"),
+    "a page": (b"<html>Sorry</html>", "not a complete zip archive"),
+    "an archive cut short": (whole[:-40], "not a complete zip archive"),
+    "a damaged member": (whole[:60] + bytes([whole[60] ^ 255]) + whole[61:], "not a complete zip archive"),
     "an archive of something else": (zip_of({"readme.txt": ""}), r"holds 0 files 2018_I9gem\.txt"),
     "a member that is no mapping": (zip_of({"2018_I9gem.txt": "A000    0010  00000\n"}), "1 of 1 lines"),
 }
@@ -308,12 +308,12 @@ def test_archive_with_an_oversized_file_is_refused(
     files_before = files_in(tmp_path)
     monkeypatch.setattr(crosswalks, "MOST_BYTES_INSIDE", 100_000)
     site.files["/gsn"] = gzip.compress(b"gsn,atc\n" + bytes(1_000_000))
-    with pytest.raises(InputError, match="/gsn: the table in it is larger than the"):
+    with pytest.raises(InputError, match="/gsn: the table in it is larger than the limit"):
         crosswalks_of(site, tmp_path)
     assert files_in(tmp_path) == files_before
     (tmp_path / "2018_I9gem.txt").unlink()
     site.files |= {CM: zip_of({"2018_I9gem.txt": "0" * 1_000_000}), "/gsn": GSN_CSV}
-    with pytest.raises(InputError, match=r"2018_I9gem\.txt in it is larger than the"):
+    with pytest.raises(InputError, match=r"2018_I9gem\.txt in it is larger than the limit"):
         crosswalks_of(site, tmp_path)
 
 
@@ -338,7 +338,7 @@ def test_invalid_gsn_table_is_reported_and_the_earlier_table_kept(
     crosswalks_of(site, tmp_path)
     files_before = files_in(tmp_path)
     site.files["/gsn"] = content
-    with pytest.raises(InputError, match=r"/gsn: is no comma-separated table .* NEST_GSN_ATC_URL"):
+    with pytest.raises(InputError, match=r"/gsn: is not a comma-separated table .* NEST_GSN_ATC_URL"):
         crosswalks_of(site, tmp_path)
     assert files_in(tmp_path) == files_before
 
@@ -347,7 +347,7 @@ def test_cut_gsn_table_is_refused_and_the_earlier_table_kept(site: LoopbackSite,
     crosswalks_of(site, tmp_path)
     files_before = files_in(tmp_path)
     site.files["/gsn"] = GSN_CSV[: GSN_CSV.rindex(b"6,C01")]
-    with pytest.raises(InputError, match="the last line has 1 of 3 fields and no end"):
+    with pytest.raises(InputError, match="the last line has 1 of 3 fields and no line end"):
         crosswalks_of(site, tmp_path)
     assert files_in(tmp_path) == files_before
 

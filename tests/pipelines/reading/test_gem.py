@@ -103,7 +103,7 @@ def test_crosswalk_present_as_text_and_as_table_is_refused(tmp_path: Path, suffi
     text = write_gem(tmp_path, "\n".join(LINES))
     assert find_file(tmp_path, "icd_cm_9_to_10_mapping") == text
     (tmp_path / f"icd_cm_9_to_10_mapping{suffix}").write_text("icd_9,icd_10\n")
-    message = rf"is there 2 times, as icd_cm_9_to_10_mapping\{suffix}, 2018_I9gem\.txt"
+    message = rf"found 2 times, as icd_cm_9_to_10_mapping\{suffix}, 2018_I9gem\.txt"
     with pytest.raises(InputError, match=message):
         find_file(tmp_path, "icd_cm_9_to_10_mapping")
 

@@ -551,9 +551,10 @@ def test_noise_after_the_prediction_keeps_the_planted_probability(small: Patient
         administrations, drug=np.where(administrations.minute > hour * 60, drugs, administrations.drug)
     )
     readable_conditions = record.readable_conditions.copy()
+    # last stays' own
     readable_conditions[np.append(np.diff(record.stays.patient) > 0, True)] = (
         rng.random(readable_conditions.shape[1]) < 0.5
-    )  # last stays' own
+    )
     noisy = replace(record, labs=noisy_labs, given=noisy_given, told=readable_conditions)
     assert _equal(parts_at_hour(record, hour), parts_at_hour(noisy, hour))
 

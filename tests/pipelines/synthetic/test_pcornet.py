@@ -124,9 +124,8 @@ def test_data_fault_occurs_at_the_stated_rate(cdm: Path, trap: str):
     condition, table, row_filter = SHARES[trap]
     count = rows(cdm, f"SELECT count(*) AS n FROM {table} WHERE {row_filter}")["n"][0]
     expected = RATES[trap]
-    slack = (
-        5 * np.sqrt(expected / count) + 0.07 * expected
-    )  # five standard errors, and what other traps take away
+    # five standard errors, and what other traps take away
+    slack = 5 * np.sqrt(expected / count) + 0.07 * expected
     assert 0 < share(cdm, condition, table, row_filter) == pytest.approx(expected, abs=slack)
 
 

@@ -479,15 +479,15 @@ FAULTS = [
         drop_extension_in_one_shard,
         r"^data: column available_at: 2 of 3 files have it as mimic_meds writes it\. Write the column ",
     ),
-    (break_two_links, r"data/train/1\.parquet: is a link that leads nowhere .* Of the 3 files in data, 2 cannot"),
-    (put_link("data/train/0.parquet", "0.parquet"), r"data/train/0\.parquet: is a link that leads nowhere .* the 1 "),
-    (put_link("data/held_out", "/nowhere/held_out"), r"data/held_out: is a link that leads nowhere .* Give the file"),
-    (put_link("data/train/up", ".."), r"data/train/up: is a link back to a folder it lies in \(.*\)\. .*remove"),
-    (link_folders_to_each_other, r"data/held_out/next/next: is a link back to a folder it lies in \(.*\)\. .*remove"),
+    (break_two_links, r"data/train/1\.parquet: is a broken link .* Of the 3 files in data, 2 cannot"),
+    (put_link("data/train/0.parquet", "0.parquet"), r"data/train/0\.parquet: is a broken link .* the 1 "),
+    (put_link("data/held_out", "/nowhere/held_out"), r"data/held_out: is a broken link .* Give the file"),
+    (put_link("data/train/up", ".."), r"data/train/up: is a link to a folder that contains it \(.*\)\. .*remove"),
+    (link_folders_to_each_other, r"data/held_out/next/next: is a link to a folder that contains it \(.*\)\. .*remove"),
     (hide_shard, r"data/train/\.0\.parquet: its name begins with a dot, .*Rename it"),
     (put_folder_for_shard, r"data/train/1\.parquet: is a folder \(.*\)\. Give the file itself"),
     (put_link("metadata/subject_splits.parquet", "gone.parquet"), r"^metadata/subject_splits\.parquet: is a link that"),
-    (put_pipe_for_splits, r"^metadata/subject_splits\.parquet: is no file \(.*\)\. Give the file itself"),
+    (put_pipe_for_splits, r"^metadata/subject_splits\.parquet: is not a regular file \(.*\)\. Give the file itself"),
     (rename_splits, r"subject_splits\.parquet: 1 of 1 subjects are in none of train, tuning, held_out"),
 ]  # fmt: skip
 
@@ -522,7 +522,7 @@ def test_events_are_refused_when_all_lie_outside_encounters(tmp_path):
     ]
     back = read_meds(dataset(tmp_path / "meds", [*stay_rows, *outside_rows]), Layout(tmp_path / "out"), RULES)
     with pytest.raises(
-        InputError, match=r"seqset: not one token in any of < 11 sets: 40 of 40 events .* no_stay, "
+        InputError, match=r"seqset: there is no token in any of < 11 sets: 40 of 40 events .* no_stay, "
     ):
         write_shards(back, RULES)
     assert not back.seqset.exists()
