@@ -71,7 +71,7 @@ def labels_result(card: StepCard, folder: Path) -> dg.MaterializeResult:
             "dagster/column_schema": column_schema(pq.read_schema(file)),
             "dagster/uri": file.as_uri(),
             "contract": card.contract,
-            **pictures_metadata(previews.of_attrition(attrition)),
+            **pictures_metadata(previews.attrition_previews(attrition)),
             "attrition": dg.MetadataValue.md(markdown_table(attrition)),
             "counts": dg.MetadataValue.md(
                 markdown_table([{"": name, "count": n} for name, n in counts.items()])

@@ -265,9 +265,9 @@ def _task_model(
 
     card = cached_step(layout, [out, report_folder], {**options, **training_flags}, make)
     pictures = {
-        **previews.of_training(out),
-        **previews.of_predictions(predictions, model),
-        **previews.of_removals(out),
+        **previews.training_previews(out),
+        **previews.prediction_previews(predictions, model),
+        **previews.removal_previews(out),
     }
     return dg.MaterializeResult(
         metadata={

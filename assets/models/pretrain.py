@@ -78,7 +78,7 @@ def pretraining_asset(source: str, model: Mapping[str, Any] | None = None) -> dg
             metadata={
                 **metrics_metadata(card),
                 "beside_guesses": guesses_table(out),
-                **pictures_metadata(previews.of_training(out)),
+                **pictures_metadata(previews.training_previews(out)),
                 **model_folder_metadata(out),
             },
             data_version=dg.DataVersion(card.version),

@@ -68,7 +68,7 @@ def _page_asset(
         return dg.MaterializeResult(
             metadata={
                 "report": dg.MetadataValue.path(out / "report.html"),
-                **pictures_metadata(previews.of_report(out)),
+                **pictures_metadata(previews.report_previews(out)),
                 **metrics_metadata(card),
             },
             data_version=dg.DataVersion(card.version),

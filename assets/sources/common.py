@@ -81,7 +81,7 @@ def _table(spec: SourceSpec, name: str) -> dg.AssetsDefinition:
         )
         if name == "subjects":
             return subjects_result(card, path)
-        pictures = {"events": previews.of_events, "seqset": previews.of_seqset}.get(name)
+        pictures = {"events": previews.event_previews, "seqset": previews.seqset_previews}.get(name)
         return table_result(card, path, pictures(card) if pictures else None)
 
     return asset

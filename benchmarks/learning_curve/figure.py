@@ -8,16 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
-from nest_model.report.figures import FAINT, LOOKS, Look, styled
+from nest_model.report.figures import FAINT, MODEL_STYLES, ModelStyle, styled
 from nest_model.report.table import LABELS
 
 _LOOKS = {
-    "best": LOOKS["best"],
-    "nest": LOOKS["nest"],
-    "probe": LOOKS["probe"],
-    "without_pretraining": Look("NEST without pretraining", "#e69f00", "P", (0, (5, 2, 1, 2))),
-    "lightgbm": LOOKS["lightgbm"],
-    "logistic": LOOKS["yardsticks"],
+    "best": MODEL_STYLES["best"],
+    "nest": MODEL_STYLES["nest"],
+    "probe": MODEL_STYLES["probe"],
+    "without_pretraining": ModelStyle("NEST without pretraining", "#e69f00", "P", (0, (5, 2, 1, 2))),
+    "lightgbm": MODEL_STYLES["lightgbm"],
+    "logistic": MODEL_STYLES["yardsticks"],
 }
 
 

@@ -14,7 +14,7 @@ from schemas.errors import NestError
 AT_A_TIME = 2  # as the steps of a run
 
 
-def predictions_of(folder: Path, made_from: str, cohort: str) -> Path:
+def predictions_path(folder: Path, made_from: str, cohort: str) -> Path:
     """Return where the predictions lie of what was trained from all this key stands for."""
     return folder / FRESH / made_from[:16] / cohort / "predictions.parquet"
 
@@ -25,10 +25,10 @@ def train(point: Point, folder: Path, made_from: str) -> None:
     Raises:
         NestError: a training failed; what it had saved stays.
     """
-    left = [cohort for cohort in COHORTS if not _is_done(predictions_of(folder, made_from, cohort).parent)]
+    left = [cohort for cohort in COHORTS if not _is_done(predictions_path(folder, made_from, cohort).parent)]
 
     def one(cohort: str) -> int:
-        predictions = predictions_of(folder, made_from, cohort)
+        predictions = predictions_path(folder, made_from, cohort)
         return _finetune(point, folder, cohort, {"key": made_from, "predictions": predictions})
 
     with ThreadPoolExecutor(AT_A_TIME) as pool:

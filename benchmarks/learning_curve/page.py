@@ -48,7 +48,7 @@ def _differences(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]
     for size in report["sizes"]:
         row = rows.get(size)
         cells[size] = row and [
-            *(interval(row["less_lightgbm"][model], signed=True) for model in models),
+            *(interval(row["less_lightgbm"][model], with_sign=True) for model in models),
             _percent(row["gap_closed"]),
         ]
     return _table([*heads, "share of the gap to the planted risk NEST closes"], cells)

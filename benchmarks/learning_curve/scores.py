@@ -13,8 +13,8 @@ from benchmarks.learning_curve.plan import Point
 from nest_model.data.labels import Labels
 from nest_model.data.predictions import Predictions, read_predictions
 from nest_model.evaluation.bootstrap import Resamples, weighted_auroc
-from nest_model.report.planted import planted
-from nest_model.report.tasks import predictions_of
+from nest_model.report.planted import load_planted_risk
+from nest_model.report.tasks import predictions_path
 from schemas.io.outputs import write_text
 from schemas.io.verify import is_written
 from schemas.layout import Layout
@@ -97,7 +97,7 @@ def _scored(run_folder: Path, model: str, made_from: str, seed: int) -> dict[str
     resamples = Resamples.of(
         np.concatenate([one.subject_id[one.split == SPLIT] for one in labels]), seed=seed
     )
-    fresh_of = {cohort: fresh.predictions_of(run_folder, made_from, cohort) for cohort in COHORTS}
+    fresh_of = {cohort: fresh.predictions_path(run_folder, made_from, cohort) for cohort in COHORTS}
     found = {
         cohort: _predictions(layout, cohort, model, fresh_of[cohort] if model == FRESH else None)
         for cohort in COHORTS
@@ -115,11 +115,11 @@ def _predictions(layout: Layout, cohort: str, model: str, path: Path | None) -> 
     Args:
         path: of what lies outside the data folder; None: where the product has it.
     """
-    path = path or predictions_of(layout, cohort, "lightgbm" if model == "best" else model)
+    path = path or predictions_path(layout, cohort, "lightgbm" if model == "best" else model)
     if not is_written(path):
         return None
     predictions = read_predictions(path).of(SPLIT)
-    return planted(layout, cohort, predictions) if model == "best" else predictions
+    return load_planted_risk(layout, cohort, predictions) if model == "best" else predictions
 
 
 def _score(predictions: Predictions, resamples: Resamples) -> TaskScore:

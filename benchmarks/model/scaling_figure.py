@@ -8,15 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from benchmarks.model.models import MODELS
-from nest_model.report.figures import Look, styled
+from nest_model.report.figures import ModelStyle, styled
 
-LOOKS = {
-    "bert": Look(MODELS["bert"].label, "#d55e00", "s", (0, (5, 2))),
-    "bert_mea": Look(MODELS["bert_mea"].label, "#e69f00", "^", (0, (1.5, 1.5))),
-    "longformer": Look(MODELS["longformer"].label, "#009e73", "D", (0, (6, 2, 1, 2))),
-    "performer": Look(MODELS["performer"].label, "#56b4e9", "v", (0, (3, 1.5))),
-    "nystromformer": Look(MODELS["nystromformer"].label, "#cc79a7", "P", (0, (5, 2, 1, 2, 1, 2))),
-    "nest": Look(MODELS["nest"].label, "#0072b2", "o"),
+MODEL_STYLES = {
+    "bert": ModelStyle(MODELS["bert"].label, "#d55e00", "s", (0, (5, 2))),
+    "bert_mea": ModelStyle(MODELS["bert_mea"].label, "#e69f00", "^", (0, (1.5, 1.5))),
+    "longformer": ModelStyle(MODELS["longformer"].label, "#009e73", "D", (0, (6, 2, 1, 2))),
+    "performer": ModelStyle(MODELS["performer"].label, "#56b4e9", "v", (0, (3, 1.5))),
+    "nystromformer": ModelStyle(MODELS["nystromformer"].label, "#cc79a7", "P", (0, (5, 2, 1, 2, 1, 2))),
+    "nest": ModelStyle(MODELS["nest"].label, "#0072b2", "o"),
 }
 
 
@@ -28,7 +28,7 @@ def draw_scaling(points: Sequence[Mapping[str, Any]]) -> Figure:
     for axes, title in ((rate, "K tokens / s"), (memory, "Peak memory, GiB")):
         axes.set(title=title, xlabel="Context length N (rows of a subject)", xscale="log", yscale="log")
         axes.grid(True)
-    for name, look in LOOKS.items():
+    for name, look in MODEL_STYLES.items():
         own = [point for point in points if point["model"] == name and point["median_tokens_per_s"]]
         lengths = [point["length"] for point in own]
         drawn = {"color": look.colour, "linestyle": look.dash, "marker": look.marker, "markersize": 4.5}

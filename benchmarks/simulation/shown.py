@@ -13,7 +13,7 @@ from nest_model.report import figures
 
 Row = Mapping[str, Any]  # as study.summary gives them
 HEADS = ("codes", "σ", "L", "interleaved R²", "sequential R²", "gap", "interleaved wins")
-_LOOKS = {"interleaved": figures.LOOKS["nest"], "sequential": figures.LOOKS["lightgbm"]}
+_LOOKS = {"interleaved": figures.MODEL_STYLES["nest"], "sequential": figures.MODEL_STYLES["lightgbm"]}
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # of the depths, the deepest first
 
 

@@ -39,4 +39,4 @@ def overview(metrics: Mapping[str, Any]) -> bytes:
         {"task": words, ("most_frequent" if name == YARDSTICK else "nest"): metrics["models"][name]}
         for name, words in WORDS.items()
     ]
-    return figures.png(figures.results_overview(lines, panels=PANELS, chance={}, stacked=True))
+    return figures.png(figures.results_overview(lines, panels=PANELS, chance={}, is_vertical=True))

@@ -1,4 +1,4 @@
-"""The reports: a page and a `metrics.json` of a source with all its cohorts, and of each cohort, from its files."""
+"""The reports: a page and a `metrics.json` for a source with all its cohorts, and for each cohort."""
 
 from nest_model.report.table import results_table
 from nest_model.report.write import write_cohort_report, write_report

@@ -1,61 +1,62 @@
-"""Where NEST looks, in a sentence for each figure: whether it is surely elsewhere than both nulls look."""
+"""Where NEST looks, in one sentence per figure: whether it differs significantly from both null models."""
 
 from collections.abc import Mapping
 from typing import Any
 
 NULLS = {"less_by_count": "counting alone", "less_untrained": "an untrained model"}
+MORE, LESS, NEITHER = "more attention to", "less attention to", "not significantly more or less to"
 OWN = ("[CLS]", "0")
-"""Classes of the row that asks: counting alone gives it what NEST does."""
+"""Classes of the query row itself, whose share is the same in NEST and in counting alone."""
 
 
-def of_kinds(found: Mapping[str, Any]) -> str:
-    """Return which kinds get surely more, or less, of a [CLS]'s attention than either null gives them."""
-    groups: dict[str, list[str]] = {"surely more to": [], "surely less to": [], "neither, surely, to": []}
-    for name, one in found["means"].items():
+def kinds_sentence(profile: Mapping[str, Any]) -> str:
+    """Return a sentence on the kinds with significantly more, or less, [CLS] attention than in both nulls."""
+    groups: dict[str, list[str]] = {MORE: [], LESS: [], NEITHER: []}
+    for name, scores in profile["means"].items():
         if name not in OWN:
-            signs = {_sign(one[null]) for null in NULLS}
-            words = {(1,): "surely more to", (-1,): "surely less to"}.get(tuple(signs), "neither, surely, to")
-            groups[words].append(f"{name} {points(one['less_by_count'])}")
+            signs = {_sign(scores[null]) for null in NULLS}
+            words = {(1,): MORE, (-1,): LESS}.get(tuple(signs), NEITHER)
+            groups[words].append(f"{name} {points(scores['less_by_count'])}")
     parts = "; ".join(f"{words} {', '.join(names)}" for words, names in groups.items() if names)
     if not parts:
-        return "There is no kind to compare: under 11 patients have an event of any."
+        return "No kind can be compared: under 11 patients have events of any kind."
     return (
-        f"Beside counting alone and beside an untrained model, a set's [CLS] gives {parts} (points more than by "
-        "counting alone, means over layers)."
+        f"Compared with counting alone and with an untrained model, a set's [CLS] pays {parts} (difference to counting "
+        "alone in percentage points, mean over layers)."
     )
 
 
-def of_sets(found: Mapping[str, Any]) -> str:
-    """Return by how many sets the last looks nearer than an even share and than either null, and whether surely."""
-    nearer = {name: _opposite(score) for name, score in found["distance"].items()}
-    sides = {1: "nearer than", -1: "farther than", 0: "not surely nearer or farther than"}
-    compared = "; ".join(
+def sets_sentence(profile: Mapping[str, Any]) -> str:
+    """Return a sentence on how many sets nearer the last set looks than an even share and than either null."""
+    nearer = {name: _negated(score) for name, score in profile["distance"].items()}
+    sides = {1: "nearer than", -1: "farther than", 0: "not significantly nearer or farther than"}
+    comparisons = "; ".join(
         f"{sides[_sign(nearer[null])]} {words} {_signed(nearer[null], 1, 2)}" for null, words in NULLS.items()
     )
     return (
-        f"The last set looks {_signed(nearer['observed'], 1, 2)} sets nearer than if it looked at all alike, the mean "
-        f"over layers: {compared}."
+        f"The last set looks {_signed(nearer['observed'], 1, 2)} sets nearer than with equal attention to all (mean "
+        f"over layers): {comparisons}."
     )
 
 
 def points(score: Mapping[str, Any]) -> str:
-    """Return a share of 1 in points: `+9.9 (+9.0 to +10.8)`."""
+    """Return a share in percentage points: `+9.9 (+9.0 to +10.8)`."""
     return _signed(score, 100, 1)
 
 
-def _opposite(score: Mapping[str, Any]) -> dict[str, float | None]:
-    turned = {"value": score["value"], "low": score["high"], "high": score["low"]}
-    return {name: None if value is None else -value for name, value in turned.items()}
+def _negated(score: Mapping[str, Any]) -> dict[str, float | None]:
+    negated = {"value": score["value"], "low": score["high"], "high": score["low"]}
+    return {name: None if value is None else -value for name, value in negated.items()}
 
 
 def _sign(score: Mapping[str, Any]) -> int:
-    """Return the side of 0 the interval lies on; 0 where it holds it, or there is none."""
+    """Return the side of 0 on which the interval lies; 0 if it contains 0 or does not exist."""
     return 0 if score["low"] is None else (score["low"] > 0) - (score["high"] < 0)
 
 
-def _signed(score: Mapping[str, Any], times: float, digits: int) -> str:
+def _signed(score: Mapping[str, Any], factor: float, digits: int) -> str:
     value, low, high = (
-        None if score[k] is None else f"{times * score[k]:+.{digits}f}".replace("-", "−")
+        None if score[k] is None else f"{factor * score[k]:+.{digits}f}".replace("-", "−")
         for k in ("value", "low", "high")
     )
     return f"{value}" if low is None else f"{value} ({low} to {high})"

@@ -1,4 +1,4 @@
-"""The data card: what was read, what was dropped and why, what became a token, and who was trained on."""
+"""The data card: rows read, rows dropped and why, tokens, and the patients of each split."""
 
 import platform
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nest_model.report.histograms import bars_of
+from nest_model.report.histograms import histogram_bars
 from schemas.cards import Flow, StepCard, are_synthetic
 from schemas.contract import read_table, table_metadata
 from schemas.errors import ContractError
@@ -25,27 +25,28 @@ PACKAGES = ("nest", "torch", "lightgbm", "scikit-learn", "numpy", "pyarrow", "po
 
 
 def data_card(layout: Layout) -> dict[str, Any]:
-    """Return counts of the corpus, suppressed; parts whose card is missing are left out and named."""
+    """Return suppressed counts of the corpus; parts whose card is missing are left out and listed."""
     cards = {step: card for step in STEPS if (card := _card(layout, step))}
     spec = sources().get(layout.root.name)
     expected = STEPS if spec is None else ("raw", *spec.tables)
-    found: dict[str, Any] = {"missing": [step for step in expected if step not in cards]}
-    read = {name: flow for step in EXTRACTED if step in cards for name, flow in cards[step].flows.items()}
-    if read:
-        found["sources"] = {name: shown_flow(flow) for name, flow in read.items()}
+    content: dict[str, Any] = {"missing": [step for step in expected if step not in cards]}
+    flows = {name: flow for step in EXTRACTED if step in cards for name, flow in cards[step].flows.items()}
+    if flows:
+        content["sources"] = {name: shown_flow(flow) for name, flow in flows.items()}
     if "seqset" in cards:
-        found |= _corpus(cards["seqset"])
-        found["flows"] = {
-            name: shown_flow(_after(read.values(), flow)) for name, flow in cards["seqset"].flows.items()
+        content |= _corpus(cards["seqset"])
+        content["flows"] = {
+            name: shown_flow(_token_flow(flows.values(), flow))
+            for name, flow in cards["seqset"].flows.items()
         }
     if "vocab" in cards:
-        found["vocabulary"] = {name: f"{count:,}" for name, count in cards["vocab"].counts.items()}
-        found["top_lab_share"] = cards["vocab"].shares.get("lab_rows_in_top_items")
-    found["warnings"] = {step: card.warnings for step, card in cards.items() if card.warnings}
-    found["notes"] = {step: card.notes for step, card in cards.items() if card.notes}
+        content["vocabulary"] = {name: f"{count:,}" for name, count in cards["vocab"].counts.items()}
+        content["top_lab_share"] = cards["vocab"].shares.get("lab_rows_in_top_items")
+    content["warnings"] = {step: card.warnings for step, card in cards.items() if card.warnings}
+    content["notes"] = {step: card.notes for step, card in cards.items() if card.notes}
     if is_written(layout.subjects):
-        found["splits"] = splits(layout)
-    return found
+        content["splits"] = splits(layout)
+    return content
 
 
 def _title(source: str) -> str:
@@ -64,8 +65,8 @@ def _corpus(card: StepCard) -> dict[str, Any]:
     counts = card.counts
     kinds = [kind for kind in KINDS if counts.get(f"tokens_{kind}")]
     tokens, unk, backed_off = (
-        {kind: counts.get(f"{what}_{kind}", 0) for kind in kinds}
-        for what in ("tokens", "unk_tokens", "backed_off_tokens")
+        {kind: counts.get(f"{prefix}_{kind}", 0) for kind in kinds}
+        for prefix in ("tokens", "unk_tokens", "backed_off_tokens")
     )
     tokens_shown = suppress_parts(tokens)
     return {
@@ -76,7 +77,7 @@ def _corpus(card: StepCard) -> dict[str, Any]:
         "kinds": {
             kind: {
                 "tokens": tokens_shown[kind],
-                "distinct": f"{counts.get(f'distinct_tokens_{kind}', 0):,}",  # of codes, not of people
+                "distinct": f"{counts.get(f'distinct_tokens_{kind}', 0):,}",  # counts codes, not patients
                 "unk": _share_of(kind, unk, tokens),
                 "backed_off": _share_of(kind, backed_off, tokens),
             }
@@ -84,28 +85,30 @@ def _corpus(card: StepCard) -> dict[str, Any]:
         },
         "unk": suppress_share(counts.get("unk_tokens", 0), counts.get("tokens", 0)),
         "backed_off": suppress_share(counts.get("backed_off_tokens", 0), counts.get("tokens", 0)),
-        "bins": {what: bars_of(counts, what) for what in ("sets_per_subject", "tokens_per_set")},
+        "bins": {name: histogram_bars(counts, name) for name in ("sets_per_subject", "tokens_per_set")},
     }
 
 
-def _share_of(kind: str, parts: Mapping[str, int], of: Mapping[str, int]) -> str:
-    """Return one kind's share, or a dash where it would give a small count of one kind away."""
+def _share_of(kind: str, parts: Mapping[str, int], totals: Mapping[str, int]) -> str:
+    """Return one kind's share, or a dash where it would disclose a small count."""
     is_hidden = suppress_parts(parts)[kind] != f"{parts[kind]:,}"
-    return "–" if is_hidden else suppress_share(parts[kind], of[kind])
+    return "–" if is_hidden else suppress_share(parts[kind], totals[kind])
 
 
-def _after(read: Iterable[Flow], flow: Flow) -> Flow:
-    """Return a kind's way from events to tokens alone, without what was dropped of its source tables.
+def _token_flow(source_flows: Iterable[Flow], flow: Flow) -> Flow:
+    """Return a kind's flow from events to tokens, without the drops of its source tables.
 
-    That is told of each table; told again of two together, the difference would give a small count of one away.
+    Those drops are shown per table; their sum over two tables could disclose a small count of one.
     """
-    told = {reason for one in read for reason, rows in one.dropped.items() if rows}
-    dropped = {reason: rows for reason, rows in flow.dropped.items() if reason not in told}
-    return Flow(source_rows=flow.kept_rows + sum(dropped.values()), kept_rows=flow.kept_rows, dropped=dropped)
+    source_reasons = {
+        reason for source_flow in source_flows for reason, rows in source_flow.dropped.items() if rows
+    }
+    drops = {reason: rows for reason, rows in flow.dropped.items() if reason not in source_reasons}
+    return Flow(source_rows=flow.kept_rows + sum(drops.values()), kept_rows=flow.kept_rows, dropped=drops)
 
 
 def shown_flow(flow: Flow) -> dict[str, Any]:
-    """Return source rows, kept rows, drops and notes by reason, so that no small one can be worked out."""
+    """Return source rows, kept rows, drops and notes by reason, suppressed so that no small count can be derived."""
     parts = suppress_parts({"kept": flow.kept_rows, **flow.dropped})
     return {
         "source_rows": suppress_small(flow.source_rows),
@@ -118,22 +121,24 @@ def shown_flow(flow: Flow) -> dict[str, Any]:
 
 
 def splits(layout: Layout) -> dict[str, Any]:
-    """Return patients per split of the tasks and of the pretraining, and where the two overlap."""
+    """Return the patients per split of the tasks and of the pretraining, and the overlaps of the two."""
     return suppress_splits(read_table(layout.subjects, SUBJECTS)).model_dump()
 
 
 def run_card(layout: Layout, preset: str) -> dict[str, Any]:
-    """Return what one needs to run it again: rules, hashes of inputs and vocabulary, versions."""
+    """Return what reproducing the run needs: rules, hashes of inputs and vocabulary, and versions."""
     hashes = {}
     for step in ("raw", "vocab", "seqset"):
         card = _card(layout, step)
         if card:
             hashes |= {f"{step}: {name}": value[:16] for name, value in card.hashes.items()}
-    asked = PRESETS.get(preset)
-    used = rules_used(layout)
-    rules = used or asked
-    other = [
-        name for name in DataRules.model_fields if used and getattr(used, name) != getattr(asked, name, None)
+    preset_rules = PRESETS.get(preset)
+    data_rules = rules_used(layout)
+    rules = data_rules or preset_rules
+    differing = [
+        name
+        for name in DataRules.model_fields
+        if data_rules and getattr(data_rules, name) != getattr(preset_rules, name, None)
     ]
     spec = sources().get(layout.root.name)
     has_lookup = spec is None or "drug_lookup" in spec.tables
@@ -141,8 +146,8 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
         "preset": preset,
         "rules": rules.model_dump(mode="json", exclude=None if has_lookup else {"med_link"}) if rules else {},
         "fitted": ["vocabulary", "laboratory cuts", *(["drug lookup"] if has_lookup else [])],
-        "rules_of": "vocabulary" if used else "preset",
-        "other_than_preset": other,
+        "rules_of": "vocabulary" if data_rules else "preset",
+        "other_than_preset": differing,
         "corpus": _title(layout.root.name),
         "synthetic": is_synthetic(layout),
         "withholds": not are_synthetic(layout.cards),
@@ -152,13 +157,13 @@ def run_card(layout: Layout, preset: str) -> dict[str, Any]:
 
 
 def is_synthetic(layout: Layout) -> bool:
-    """Return whether the patients are made up: the input was made here, and a user's own is read where it lies."""
+    """Return whether the patients are synthetic: NEST wrote the input itself instead of reading a user's files."""
     raw = _card(layout, "raw")
     return is_written(layout.planted) or (raw is not None and layout.raw.name in raw.outputs)
 
 
 def rules_used(layout: Layout) -> DataRules | None:
-    """Return the rules the vocabulary was made under; None where it is not there or does not say."""
+    """Return the rules the vocabulary was built with; None if it is missing or does not record them."""
     if not is_written(layout.vocab):
         return None
     try:
@@ -168,10 +173,10 @@ def rules_used(layout: Layout) -> DataRules | None:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -1,7 +1,7 @@
-"""Every picture of the project in one style; `matplotlib.figure.Figure` only, so nothing is global.
+"""All figures of the project in one style; they use `matplotlib.figure.Figure` only and no global state.
 
-Colours are Okabe and Ito's, told apart by marker and dash as well. `svg` writes text as text and paints ink
-with `currentColor`: set into a page, a figure follows its font and its light or dark side.
+Colours are Okabe and Ito's; markers and dashes distinguish the series as well. `svg` keeps text as text and draws ink
+with `currentColor`: inside a page, a figure follows its font and its light or dark mode.
 """
 
 import io
@@ -21,12 +21,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 P = ParamSpec("P")
 
-INK, FAINT = "#24292f", "#8c959f"  # words and marks; grid and guides
+INK, FAINT = "#24292f", "#8c959f"  # text and marks; grid and guides
 
 
 @dataclass(frozen=True)
-class Look:
-    """How one model is drawn, everywhere."""
+class ModelStyle:
+    """How one model is drawn in every figure."""
 
     label: str
     colour: str
@@ -34,18 +34,18 @@ class Look:
     dash: str | tuple[int, tuple[float, ...]] = "-"
 
 
-LOOKS = {
-    "nest": Look("NEST", "#0072b2", "o"),
-    "probe": Look("NEST, frozen", "#56b4e9", "^", (0, (3, 1))),
-    "lightgbm": Look("LightGBM", "#d55e00", "s", (0, (5, 2))),
-    "yardsticks": Look("Logistic regression", "#cc79a7", "v", (0, (1, 1))),
-    "most_frequent": Look("Counting", "#d55e00", "s", (0, (5, 2))),
-    "best": Look("Planted risk", "#009e73", "D", (0, (1.5, 1.5))),
-    "removed": Look("All of it taken out", "#0072b2", "o"),
-    "at_random": Look("As many events at random", FAINT, "D"),
+MODEL_STYLES = {
+    "nest": ModelStyle("NEST", "#0072b2", "o"),
+    "probe": ModelStyle("NEST, frozen", "#56b4e9", "^", (0, (3, 1))),
+    "lightgbm": ModelStyle("LightGBM", "#d55e00", "s", (0, (5, 2))),
+    "yardsticks": ModelStyle("Logistic regression", "#cc79a7", "v", (0, (1, 1))),
+    "most_frequent": ModelStyle("Counting", "#d55e00", "s", (0, (5, 2))),
+    "best": ModelStyle("Planted risk", "#009e73", "D", (0, (1.5, 1.5))),
+    "removed": ModelStyle("All of it taken out", "#0072b2", "o"),
+    "at_random": ModelStyle("As many events at random", FAINT, "D"),
 }
 _DOT = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.7}
-_LEVELS = ("#009e73", "#cc79a7")  # of lines that are the same at every epoch
+_LEVELS = ("#009e73", "#cc79a7")  # of constant lines
 _OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
 STYLE = {
@@ -80,7 +80,7 @@ STYLE = {
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Run a drawing function under the one style."""
+    """Decorate a drawing function to use the common style."""
 
     @wraps(draw)
     def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -91,7 +91,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def png(figure: Figure, *, dots_per_inch: int = 144) -> bytes:
-    """Return the figure as a PNG on white."""
+    """Return the figure as a PNG on a white background."""
     buffer = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(
@@ -101,7 +101,7 @@ def png(figure: Figure, *, dots_per_inch: int = 144) -> bytes:
 
 
 def svg(figure: Figure, *, alt: str) -> str:
-    """Return the figure as an `<svg>` element to set into a page; `alt` is what a screen reader says."""
+    """Return the figure as an `<svg>` element for a page; `alt` is the text for screen readers."""
     buffer = io.StringIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -123,7 +123,7 @@ def _attribute(text: str) -> str:
 
 @styled
 def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """ROC of each model, given as (truth, probability) [rows]. Ask `Predictions.scorable` first."""
+    """Draw the ROC of each model, given as (truth, probability) [rows]; check `Predictions.scorable` first."""
     from sklearn.metrics import roc_curve
 
     figure, axes = _square("ROC", "1 − specificity", "Sensitivity")
@@ -137,7 +137,7 @@ def roc(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
 
 @styled
 def precision_recall(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Precision over recall of each model, given as (truth, probability) [rows]; prevalence is the guide."""
+    """Draw precision over recall of each model, given as (truth, probability) [rows], with prevalence as a guide."""
     from sklearn.metrics import precision_recall_curve
 
     figure, axes = _square("Precision and recall", "Recall (sensitivity)", "Precision")
@@ -146,23 +146,25 @@ def precision_recall(models: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Fig
     axes.annotate("prevalence", (0.01, prevalence), (0, 3), textcoords="offset points", color=INK, fontsize=8)
     for name, (truth, probability) in models.items():
         precision, recall, _ = precision_recall_curve(truth, probability)
-        # a step: precision between two thresholds is not on the line between them
-        axes.step(recall, precision, where="post", **_drawn(name))
+        # steps, because precision between two thresholds is not on the line between them
+        axes.step(recall, precision, where="post", **_line_style(name))
     axes.legend(loc="upper right")
     return figure
 
 
 @styled
 def reliability(models: Mapping[str, Mapping[str, Sequence[float]]], *, title: str = "Reliability") -> Figure:
-    """Observed share over mean probability per bin, as `evaluate.reliability` gives it, for each model."""
+    """Draw observed share over mean probability per bin for each model, from `metrics.reliability`."""
     figure, axes = _square(title, "Mean probability in the bin", "Observed share")
     top = max(max(*points["expected"], *points["observed"]) for points in models.values())
     top = min(1.0, top * 1.08)
     axes.plot([0, top], [0, top], color=FAINT, linewidth=0.9)
     axes.set(xlim=(-0.02 * top, top), ylim=(-0.02 * top, top))
     for name, points in models.items():
-        look = LOOKS[name]
-        axes.plot(points["expected"], points["observed"], marker=look.marker, markersize=4.5, **_drawn(name))
+        look = MODEL_STYLES[name]
+        axes.plot(
+            points["expected"], points["observed"], marker=look.marker, markersize=4.5, **_line_style(name)
+        )
     axes.legend(loc="upper left")
     return figure
 
@@ -171,10 +173,10 @@ def reliability(models: Mapping[str, Mapping[str, Sequence[float]]], *, title: s
 def decision_curve(
     thresholds: np.ndarray, models: Mapping[str, np.ndarray], acting_on_all: np.ndarray
 ) -> Figure:
-    """Net benefit over the threshold of each model, with acting on everybody and on nobody as guides."""
+    """Draw net benefit over the threshold for each model, with acting on all and on nobody as guides."""
     figure = Figure(figsize=(3.9, 3.7), layout="constrained")
     axes = figure.add_subplot(
-        title="Net benefit", xlabel="Threshold probability to act from", ylabel="Net benefit a patient"
+        title="Net benefit", xlabel="Threshold probability for acting", ylabel="Net benefit per patient"
     )
     axes.grid(True)
     top = 1.15 * max(max(line.max() for line in models.values()), float(acting_on_all.max()), 1e-3)
@@ -197,13 +199,13 @@ def _square(title: str, x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _drawn(name: str) -> dict[str, Any]:
-    look = LOOKS[name]
+def _line_style(name: str) -> dict[str, Any]:
+    look = MODEL_STYLES[name]
     return {"label": look.label, "color": look.colour, "linestyle": look.dash}
 
 
 def _line(axes: Axes, name: str, x: np.ndarray, y: np.ndarray) -> None:
-    axes.plot(x, y, **_drawn(name))
+    axes.plot(x, y, **_line_style(name))
 
 
 @styled
@@ -212,31 +214,32 @@ def results_overview(
     *,
     panels: Mapping[str, str],
     chance: Mapping[str, float],
-    stacked: bool = False,
+    is_vertical: bool = False,
 ) -> Figure:
-    """Dot and interval per task and model, one panel per metric beside another, or under it where there is less room.
+    """Draw a dot with its interval per task and model, one panel per metric.
 
     Args:
-        rows: task (its name) and, per model of LOOKS, {metric: {"value", "low", "high"}} or nothing.
-        panels: metric -> words under its axis.
-        chance: metric -> where a coin would score, drawn as a guide.
+        rows: task (its name) and, per model of MODEL_STYLES, {metric: {"value", "low", "high"}} or nothing.
+        panels: metric -> label of its axis.
+        chance: metric -> score of a random guess, drawn as a guide.
+        is_vertical: put the panels below each other instead of side by side.
     """
     height = 0.9 + 0.5 * len(rows)
     size, shape = (
-        ((5.6, height * len(panels)), (len(panels), 1)) if stacked else ((10.6, height), (1, len(panels)))
+        ((5.6, height * len(panels)), (len(panels), 1)) if is_vertical else ((10.6, height), (1, len(panels)))
     )
     figure = Figure(figsize=size, layout="constrained")
-    every = figure.subplots(*shape, sharey=True, squeeze=False).flat
-    models = [name for name in LOOKS if any(row.get(name) for row in rows)]
-    for axes, (metric, words) in zip(every, panels.items(), strict=True):
+    all_axes = figure.subplots(*shape, sharey=True, squeeze=False).flat
+    models = [name for name in MODEL_STYLES if any(row.get(name) for row in rows)]
+    for axes, (metric, words) in zip(all_axes, panels.items(), strict=True):
         axes.set_xlabel(words)
         if metric in chance:
             axes.axvline(chance[metric], color=FAINT, linewidth=0.9)
         for position, row in enumerate(rows):
             scores = {name: row[name][metric] for name in models if row.get(name)}
             _dots(axes, position, scores, models)
-            _say_where_withheld(axes, position, scores)
-        _rows_down(axes, [row["task"] for row in rows])
+            _mark_withheld(axes, position, scores)
+        _label_rows(axes, [row["task"] for row in rows])
     _legend_above(figure, models)
     return figure
 
@@ -245,19 +248,23 @@ def results_overview(
 def forest(
     groups: Sequence[Mapping[str, Any]], overall: Mapping[str, Mapping[str, Any]], *, metric: str
 ) -> Figure:
-    """Subgroups under one another, attribute by attribute; a dashed guide is a model's value over all rows.
+    """Draw the scores of subgroups by attribute; a dashed guide is a model's score over all rows.
 
     Args:
-        groups: attribute, group, rows (as shown), scores (model -> value, low, high; value None: withheld).
+        groups: attribute, group, rows (suppressed), scores (model -> value, low, high; value None: withheld).
         overall: model -> its score over all rows.
     """
     lines = _with_headings(groups)
     figure = Figure(figsize=(7.4, 0.95 + 0.3 * len(lines)), layout="constrained")
     axes = figure.add_subplot(xlabel=metric)
-    models = [name for name in LOOKS if overall.get(name)]
+    models = [name for name in MODEL_STYLES if overall.get(name)]
     for name in models:
         axes.axvline(
-            overall[name]["value"], color=LOOKS[name].colour, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7
+            overall[name]["value"],
+            color=MODEL_STYLES[name].colour,
+            linewidth=1,
+            linestyle=(0, (4, 3)),
+            alpha=0.7,
         )
     axes.annotate("rows", (1.01, -0.9), **_BESIDE)
     for y, line in enumerate(lines):
@@ -265,8 +272,8 @@ def forest(
             continue
         _dots(axes, y, line["scores"], models)
         axes.annotate(str(line["rows"]), (1.01, y), **_BESIDE)
-        _say_where_withheld(axes, y, line["scores"])
-    _rows_down(axes, [line["words"] for line in lines])
+        _mark_withheld(axes, y, line["scores"])
+    _label_rows(axes, [line["words"] for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
         label.set_fontweight("normal" if "scores" in line else "bold")
     _legend_above(figure, models)
@@ -283,35 +290,39 @@ def _with_headings(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _dots(axes: Axes, y: float, scores: Mapping[str, Mapping[str, Any]], models: Sequence[str]) -> None:
-    """One dot with its interval per model, a little under one another."""
+    """Draw one dot with its interval per model, slightly offset vertically."""
     for place, name in enumerate(models):
-        score, look = scores.get(name), LOOKS[name]
+        score, look = scores.get(name), MODEL_STYLES[name]
         if not score or score["value"] is None:
             continue
-        at = y + 0.24 * (place - (len(models) - 1) / 2)
+        height = y + 0.24 * (place - (len(models) - 1) / 2)
         if score["low"] is not None:
-            axes.plot([score["low"], score["high"]], [at, at], color=look.colour, solid_capstyle="round")
-        axes.plot(score["value"], at, look.marker, **_DOT, color=look.colour)
+            axes.plot(
+                [score["low"], score["high"]], [height, height], color=look.colour, solid_capstyle="round"
+            )
+        axes.plot(score["value"], height, look.marker, **_DOT, color=look.colour)
 
 
 _BESIDE = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "annotation_clip": False}
 
 
-def _say_where_withheld(axes: Axes, y: float, scores: Mapping[str, Mapping[str, Any]]) -> None:
+def _mark_withheld(axes: Axes, y: float, scores: Mapping[str, Mapping[str, Any]]) -> None:
     if scores and all(score["value"] is None for score in scores.values()):
         axes.annotate("too few to show", (0.01, y), **_BESIDE)
 
 
 def _legend_above(figure: Figure, models: Sequence[str]) -> None:
     dots = [
-        Line2D([], [], linestyle="", marker=LOOKS[name].marker, color=LOOKS[name].colour, **_DOT)
+        Line2D(
+            [], [], linestyle="", marker=MODEL_STYLES[name].marker, color=MODEL_STYLES[name].colour, **_DOT
+        )
         for name in models
     ]
-    names = [LOOKS[name].label for name in models]
+    names = [MODEL_STYLES[name].label for name in models]
     figure.legend(dots, names, loc="outside upper left", ncols=4, borderaxespad=0.2, handletextpad=0.2)
 
 
-def _rows_down(axes: Axes, names: Sequence[str]) -> None:
+def _label_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -328,7 +339,7 @@ def training_curve(
     x: str = "Epoch",
     levels: Mapping[str, float] = MappingProxyType({}),
 ) -> Figure:
-    """Lines over epochs: `series` maps a name to its (epoch, value) points, `levels` one to the value it always has."""
+    """Draw lines over epochs: `series` maps names to (epoch, value) points, `levels` names to constant values."""
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
     axes.grid(True, axis="y")
@@ -345,7 +356,7 @@ def training_curve(
     for place, (name, value) in enumerate(levels.items()):
         axes.axhline(value, color=_LEVELS[place], linestyle=dashes[place + 1], linewidth=1.2, label=name)
     if levels:
-        figure.legend(loc="outside lower center", ncols=2)  # inside it would lie on a line
+        figure.legend(loc="outside lower center", ncols=2)  # inside the axes it would cover a line
     else:
         axes.legend(loc="best")
     return figure
@@ -353,12 +364,14 @@ def training_curve(
 
 @styled
 def histogram(bars: Sequence[tuple[str, int | None]], *, title: str, x: str, y: str) -> Figure:
-    """Bars from counts: (words under the bar, count; None where it may not be shown)."""
+    """Draw bars from (label, count); count is None where it is withheld."""
     widest = max((len(words) for words, _ in bars), default=1)
     figure = Figure(figsize=(max(4.6, 0.9 + 0.085 * (widest + 1) * len(bars)), 3.0), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=x, ylabel=y)
     axes.set_ylim(0, 1.05 * max((count or 0 for _, count in bars), default=0) or 1)
-    axes.bar(range(len(bars)), [count or 0 for _, count in bars], color=LOOKS["nest"].colour, width=0.86)
+    axes.bar(
+        range(len(bars)), [count or 0 for _, count in bars], color=MODEL_STYLES["nest"].colour, width=0.86
+    )
     for place, (_, count) in enumerate(bars):
         if count is None:
             axes.annotate("hidden", (place, 0), (0, 2), textcoords="offset points", ha="center", fontsize=7.5)
@@ -373,13 +386,15 @@ def histogram(bars: Sequence[tuple[str, int | None]], *, title: str, x: str, y: 
 
 @styled
 def importance(bars: Sequence[tuple[str, float]]) -> Figure:
-    """Shares of all gain under one another, the largest first; `bars` are (column, share)."""
+    """Draw horizontal bars of each column's share of all gain, the largest first; `bars` are (column, share)."""
     figure = Figure(figsize=(5.6, 0.7 + 0.24 * len(bars)), layout="constrained")
     axes = figure.add_subplot(xlabel="Share")
-    # over the names too: beside long ones an axes is narrower than its title
+    # above the names too, since beside long names the axes are narrower than the title
     _title_over(figure, "LightGBM: share of all gain")
-    axes.barh(range(len(bars)), [share for _, share in bars], color=LOOKS["lightgbm"].colour, height=0.66)
-    _rows_down(axes, [name for name, _ in bars])
+    axes.barh(
+        range(len(bars)), [share for _, share in bars], color=MODEL_STYLES["lightgbm"].colour, height=0.66
+    )
+    _label_rows(axes, [name for name, _ in bars])
     axes.tick_params(axis="y", labelsize=8)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     return figure
@@ -387,10 +402,10 @@ def importance(bars: Sequence[tuple[str, float]]) -> Figure:
 
 @styled
 def attention_by_kind(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """Heat maps on one scale, layer by layer, of attention beyond an even share, many layers under one another.
+    """Draw heat maps, on one scale, of attention per kind and layer as the difference to an even share.
 
     Args:
-        panels: the words over each; and of each kind its layers.
+        panels: title -> kind -> values by layer.
     """
     names = list(next(iter(panels.values())))
     # [panels, kinds, layers]
@@ -399,26 +414,26 @@ def attention_by_kind(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Fi
     shape = (len(panels), 1) if layers > 6 else (1, len(panels))
     width, height = 1.1 + shape[1] * max(1.9, 0.5 * layers), 0.75 + shape[0] * (0.65 + 0.34 * len(names))
     figure = Figure(figsize=(width, height), layout="constrained")
-    every = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
-    most = float(np.abs(values).max()) or 1.0
-    for axes, words, panel in zip(every.flat, panels, values, strict=True):
+    all_axes = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
+    limit = float(np.abs(values).max()) or 1.0
+    for axes, words, panel in zip(all_axes.flat, panels, values, strict=True):
         axes.set_title(words, fontweight="normal")
-        _heat(axes, panel, most)
-    first = every.flat[0]
+        _heat(axes, panel, limit)
+    first = all_axes.flat[0]
     first.set_yticks(np.arange(len(names)) + 0.5, names)
     first.set_xticks(np.arange(layers) + 0.5, range(1, layers + 1))
     first.invert_yaxis()
     _title_over(figure, "Attention of a set's [CLS]")
-    figure.supxlabel("Layer (points beyond an even share)", fontsize=STYLE["font.size"], color=INK)
+    figure.supxlabel("Layer (percentage points above an even share)", fontsize=STYLE["font.size"], color=INK)
     return figure
 
 
-def _heat(axes: Axes, values: np.ndarray, most: float) -> None:
-    axes.pcolormesh(values, cmap="RdBu_r", vmin=-most, vmax=most)
+def _heat(axes: Axes, values: np.ndarray, limit: float) -> None:
+    axes.pcolormesh(values, cmap="RdBu_r", vmin=-limit, vmax=limit)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for (row, column), value in np.ndenumerate(values):
-        ink = "white" if abs(value) > 0.6 * most else "#1f2328"
+        ink = "white" if abs(value) > 0.6 * limit else "#1f2328"
         words = f"{round(100 * float(value)):+d}".replace("-", "−")
         axes.annotate(words, (column + 0.5, row + 0.5), ha="center", va="center", fontsize=8, color=ink)
 
@@ -431,33 +446,33 @@ def _title_over(figure: Figure, words: str) -> None:
 
 @styled
 def attention_by_recency(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """Lines on one scale, a line a layer, over how many sets back.
+    """Draw lines, on one scale, of attention over the number of sets back, one line per layer.
 
     Args:
-        panels: the words over each; and of each number of sets, as text, its layers.
+        panels: title -> number of sets back, as text -> values by layer.
     """
     figure = Figure(figsize=(1.7 + 2.9 * len(panels), 3.3), layout="constrained")
-    every = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False).flat
-    for axes, (words, beyond) in zip(every, panels.items(), strict=True):
+    all_axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False).flat
+    for axes, (words, excess) in zip(all_axes, panels.items(), strict=True):
         axes.set_title(words, fontweight="normal")
         axes.grid(True, axis="y")
         axes.axhline(0, color=FAINT, linewidth=0.9)
-        _layers(axes, beyond)
-    every[0].set_ylabel("Beyond an even share")
-    last = list(beyond)[-1]
-    ticks = [f"{name}+" if name == "7" and name == last else name for name in beyond]
-    every[0].set_xticks(range(len(ticks)), ticks)
-    every[0].yaxis.set_major_formatter(PercentFormatter(1.0))
-    _title_over(figure, "Across sets: attention of the last")
+        _layers(axes, excess)
+    all_axes[0].set_ylabel("Above an even share")
+    last = list(excess)[-1]
+    ticks = [f"{name}+" if name == "7" and name == last else name for name in excess]
+    all_axes[0].set_xticks(range(len(ticks)), ticks)
+    all_axes[0].yaxis.set_major_formatter(PercentFormatter(1.0))
+    _title_over(figure, "Across sets: attention of the last set")
     figure.supxlabel("Sets back", fontsize=STYLE["font.size"], color=INK)
-    lines, labels = every[0].get_legend_handles_labels()
-    # within the axes a deep model's would lie on its lines
+    lines, labels = all_axes[0].get_legend_handles_labels()
+    # inside the axes the legend of a deep model would cover its lines
     figure.legend(lines, labels, loc="outside right center", fontsize=8)
     return figure
 
 
-def _layers(axes: Axes, beyond: Mapping[str, Sequence[float]]) -> None:
-    layers = list(zip(*beyond.values(), strict=True))
+def _layers(axes: Axes, excess: Mapping[str, Sequence[float]]) -> None:
+    layers = list(zip(*excess.values(), strict=True))
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(layers)))
     for number, (colour, values) in enumerate(zip(colours, layers, strict=True), start=1):
         axes.plot(range(len(values)), values, marker="o", markersize=4, color=colour, label=f"Layer {number}")
@@ -465,16 +480,16 @@ def _layers(axes: Axes, beyond: Mapping[str, Sequence[float]]) -> None:
 
 @styled
 def attrition(steps: Sequence[tuple[str, int | None, str]]) -> Figure:
-    """The index rows left after each step, as bars under one another.
+    """Draw the index rows left after each step as horizontal bars.
 
     Args:
-        steps: name of the step, rows left (None where withheld), words beside the bar.
+        steps: name of the step, rows left (None where withheld), text beside the bar.
     """
     longest = max((len(name) for name, _, _ in steps), default=0)
     size = (6.4 + 0.08 * max(0, longest - 24), 0.65 + 0.42 * len(steps))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
-    colour = LOOKS["nest"].colour
+    colour = MODEL_STYLES["nest"].colour
     for y, (_, rows, words) in enumerate(steps):
         last = y == len(steps) - 1
         axes.barh(y, rows or 0, height=0.62, color=colour, alpha=1.0 if last else 0.45)

@@ -1,4 +1,4 @@
-"""A card's histograms, as bars to draw: counts of a step by bin, never a row."""
+"""Histograms of a step card as bars: counts by bin, never rows."""
 
 import re
 from collections.abc import Mapping
@@ -6,16 +6,16 @@ from itertools import dropwhile
 
 from schemas.suppress import suppress_parts
 
-_BIN = re.compile(r"^(?P<what>\w+)\[(?P<low>\d+),(?P<high>\d+)\)$")
+_BIN = re.compile(r"^(?P<prefix>\w+)\[(?P<low>\d+),(?P<high>\d+)\)$")
 
 
-def bars_of(counts: Mapping[str, int], what: str) -> list[tuple[str, int | None]]:
+def histogram_bars(counts: Mapping[str, int], prefix: str) -> list[tuple[str, int | None]]:
     """Return the bins `what[low,high)` of a card as (low, count); None where a count is withheld."""
-    found = {
+    counts_by_bin = {
         match["low"]: count
         for name, count in counts.items()
-        if (match := _BIN.match(name)) and match["what"] == what
+        if (match := _BIN.match(name)) and match["prefix"] == prefix
     }
-    seen = suppress_parts(found)
-    bars = [(low, count if seen[low] == f"{count:,}" else None) for low, count in found.items()]
+    texts = suppress_parts(counts_by_bin)
+    bars = [(low, count if texts[low] == f"{count:,}" else None) for low, count in counts_by_bin.items()]
     return list(dropwhile(lambda bar: bar[1] == 0, bars))

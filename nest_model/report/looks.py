@@ -1,4 +1,4 @@
-"""What a task's models look at, as they wrote it down when they were trained, and what the audit of it found."""
+"""Explanations of a task's models, as recorded when they were trained, and the leak audit of the cohort."""
 
 import json
 from pathlib import Path
@@ -10,23 +10,23 @@ from schemas.tables.leak_audit import LeakAudit
 
 
 def looks(layout: Layout, cohort: str) -> dict[str, Any]:
-    """Return `attention` and `removals` of NEST and `importance` of LightGBM; of each only what there is."""
-    found = {
+    """Return `attention` and `removals` of NEST and `importance` of LightGBM, where available."""
+    explanations = {
         "attention": _metrics(layout, f"{cohort}_nest").get("attention"),
-        "removals": _json(removals_of(layout, cohort)),
+        "removals": _json(removals_path(layout, cohort)),
         "importance": _metrics(layout, f"{cohort}_lightgbm").get("importance"),
     }
-    return {name: one for name, one in found.items() if one}
+    return {name: explanation for name, explanation in explanations.items() if explanation}
 
 
 def leak_audit(layout: Layout, cohort: str) -> dict[str, Any] | None:
-    """Return what the audit of a cohort's features found; None where there is none."""
+    """Return the leak audit of a cohort; None if there is none."""
     file = layout.leak_audit(cohort)
     return LeakAudit.read(file).model_dump() if is_written(file) else None
 
 
 def fine_tuning_history(layout: Layout, cohort: str) -> list[dict[str, Any]]:
-    """Return the epochs of a fine-tuned model; empty where there is none."""
+    """Return the epochs of a fine-tuned model; empty if there is no model."""
     return _metrics(layout, f"{cohort}_nest").get("history", [])
 
 
@@ -34,8 +34,8 @@ def _metrics(layout: Layout, model: str) -> dict[str, Any]:
     return _json(layout.model(model) / "metrics.json")
 
 
-def removals_of(layout: Layout, cohort: str) -> Path:
-    """Return where it lies what a cohort's NEST loses without a part of its input; it may not have been asked."""
+def removals_path(layout: Layout, cohort: str) -> Path:
+    """Return the path of a cohort's `removals.json`, which may not exist."""
     return layout.model(f"{cohort}_yardsticks") / "removals.json"
 
 

@@ -1,4 +1,4 @@
-"""Draws the page: the numbers of `metrics.json` as words, tables and pictures, in one file that needs nothing else."""
+"""Render the page: the numbers of `metrics.json` as text, tables and figures in one self-contained file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,21 +11,21 @@ from nest_model.evaluation import net_benefit
 from nest_model.evaluation.metrics import SPLIT
 from nest_model.report import attention, figures
 from nest_model.report import training_curves as histories
-from nest_model.report.paper import beside_the_paper
-from nest_model.report.removals import without
+from nest_model.report.paper import paper_comparison
+from nest_model.report.removals import removal_summary
 from nest_model.report.table import LABELS, interval, number, result_rows
 from nest_model.report.tasks import TaskResults
-from nest_model.report.verdicts import verdicts, worsened
+from nest_model.report.verdicts import recalibration_warnings, verdicts
 from nest_model.training.guesses import table
 
 T = TypeVar("T")
 
 METRIC_NAMES = {"auroc": "AUROC ↑", "average_precision": "AP ↑", "brier": "Brier ↓", "ece": "ECE ↓"}
 PART_NAMES = {
-    "main": "Main: what is there",
-    "within": "Within the set: order, company",
-    "trend": "Trend: from set to set",
-    "history": "History: now, for what was before",
+    "main": "Main: single values and codes",
+    "within": "Within a set: order and co-occurrence",
+    "trend": "Trend: change between sets",
+    "history": "History: interaction with earlier sets",
 }
 
 REASONS = {
@@ -47,16 +47,16 @@ REASONS = {
 
 
 def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: Mapping[str, Any]) -> str:
-    """Return the page of a source: an overview, every cohort, the pretraining, the data card.
+    """Return the page of a source: an overview, every cohort, the pretraining and the data card.
 
     Args:
-        metrics: what `metrics.json` holds.
-        tasks: the rows behind it, for curves.
+        metrics: the content of `metrics.json`.
+        tasks: the predictions behind it, for curves.
         histories: epochs of each cohort's fine-tuning.
     """
     return _template("source.html.j2").render(
-        **_of_tasks(metrics, tasks, histories),
-        paper=beside_the_paper(metrics["tasks"]),
+        **_common_variables(metrics, tasks, histories),
+        paper=paper_comparison(metrics["tasks"]),
         validation=validation_rows(metrics["pretraining"]),
         guesses_are=table.WHAT_THEY_ARE,
         reasons=REASONS,
@@ -69,14 +69,14 @@ def render(metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: 
 def render_cohort(metrics: Mapping[str, Any], task: TaskResults, history: Sequence[Mapping[str, Any]]) -> str:
     """Return the page of one cohort; the arguments are as for `render`."""
     return _template("cohort.html.j2").render(
-        **_of_tasks(metrics, [task], {task.cohort: history}), cohort=task.cohort
+        **_common_variables(metrics, [task], {task.cohort: history}), cohort=task.cohort
     )
 
 
-def _of_tasks(
+def _common_variables(
     metrics: Mapping[str, Any], tasks: Sequence[TaskResults], histories: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what both pages are drawn from."""
+    """Return the template variables that both pages use."""
     pictures = {
         task.cohort: task_pictures(task, metrics["tasks"][task.cohort], histories.get(task.cohort, []))
         for task in tasks
@@ -85,8 +85,8 @@ def _of_tasks(
         "metrics": metrics,
         "rows": result_rows(metrics),
         "verdicts": verdicts(metrics),
-        "worsened": worsened,
-        "without": without,
+        "recalibration_warnings": recalibration_warnings,
+        "removal_summary": removal_summary,
         "attention": attention,
         "labels": LABELS,
         "metric_names": METRIC_NAMES,
@@ -113,7 +113,7 @@ def percent(share: float | None) -> str:
 
 
 def plain(value: Any) -> str:
-    """A setting as a person writes it."""
+    """Format a setting for reading."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
@@ -121,164 +121,175 @@ def plain(value: Any) -> str:
     return str(value)
 
 
-def _drawn(models: Mapping[str, T]) -> dict[str, T]:
-    """Return the models that have a look in pictures; of the other yardsticks the tables tell."""
-    return {name: one for name, one in models.items() if name in figures.LOOKS}
+def _in_figures(models: Mapping[str, T]) -> dict[str, T]:
+    """Return the models that figures show; the other baselines are in the tables only."""
+    return {name: item for name, item in models.items() if name in figures.MODEL_STYLES}
 
 
 def _svg(figure: Figure, alt: str) -> Markup:
     return Markup(figures.svg(figure, alt=alt))
 
 
-def overview_figure(metrics: Mapping[str, Any], *, stacked: bool = False) -> Figure | None:
-    """AUROC and AP of every task and model, dot and interval, beside or under one another; None: nothing was scored."""
+def overview_figure(metrics: Mapping[str, Any], *, is_vertical: bool = False) -> Figure | None:
+    """Draw AUROC and AP of every task and model with intervals; None if nothing was scored."""
     lines = []
     for row in result_rows(metrics):
-        scored = {
-            model: one for model, one in _drawn(row["models"]).items() if one["auroc"]["value"] is not None
+        scores = {
+            model: model_summary
+            for model, model_summary in _in_figures(row["models"]).items()
+            if model_summary["auroc"]["value"] is not None
         }
-        if scored:
-            lines.append({"task": row["title"], **scored})
+        if scores:
+            lines.append({"task": row["title"], **scores})
     if not lines:
         return None
     panels = {"auroc": "AUROC, 95 % interval", "average_precision": "AP, 95 % interval"}
-    return figures.results_overview(lines, panels=panels, chance={"auroc": 0.5}, stacked=stacked)
+    return figures.results_overview(lines, panels=panels, chance={"auroc": 0.5}, is_vertical=is_vertical)
 
 
 def overview(metrics: Mapping[str, Any]) -> Markup | None:
-    """The overview to set into the page."""
+    """Return the overview figure of the page; None if nothing was scored."""
     figure = overview_figure(metrics)
     words = "AUROC and AP of each task and model with intervals; the numbers are in the table above"
     return None if figure is None else _svg(figure, words)
 
 
 def task_pictures(
-    results: TaskResults, found: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
+    results: TaskResults, task_metrics: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
 ) -> dict[str, Markup]:
-    """Curves, reliability, subgroups and fine-tuning of one task; what may not be drawn is left out."""
-    drawn: dict[str, Markup] = {}
+    """Return the figures of one task by name; those that may not be shown are left out."""
+    pictures: dict[str, Markup] = {}
     title = results.title
     if results.is_binary:
         curves = {
-            name: (one.truth[:, 0], one.probability[:, 0])
-            for name, one in _drawn(results.models).items()
-            if len(one.scorable())
+            name: (item.truth[:, 0], item.probability[:, 0])
+            for name, item in _in_figures(results.models).items()
+            if len(item.scorable())
         }
         if curves:
-            drawn["roc"] = _svg(figures.roc(curves), f"{title}: ROC curves of {_names(curves)}")
-            drawn["precision_recall"] = _svg(
+            pictures["roc"] = _svg(figures.roc(curves), f"{title}: ROC curves of {_names(curves)}")
+            pictures["precision_recall"] = _svg(
                 figures.precision_recall(curves), f"{title}: precision-recall curves of {_names(curves)}"
             )
         if benefit := decision_figure(results):
-            alt = f"{title}: net benefit over the threshold a person acts from, of {_names(curves)}"
-            drawn["decision"] = _svg(benefit, alt)
+            alt = f"{title}: net benefit over the threshold for acting, of {_names(curves)}"
+            pictures["decision"] = _svg(benefit, alt)
     for name, part, words in (
-        ("reliability", found, "Reliability"),
-        ("recalibrated", found.get("recalibrated", {"models": {}}), "Reliability, recalibrated"),
+        ("reliability", task_metrics, "Reliability"),
+        ("recalibrated", task_metrics.get("recalibrated", {"models": {}}), "Reliability, recalibrated"),
     ):
         points = {
-            model: one["reliability"] for model, one in _drawn(part["models"]).items() if one["reliability"]
+            model: item["reliability"]
+            for model, item in _in_figures(part["models"]).items()
+            if item["reliability"]
         }
         if points:
             alt = f"{title}: observed share over mean probability in ten bins, of {_names(points)}"
-            drawn[name] = _svg(figures.reliability(points, title=words), alt)
-    if found.get("subgroups") and (figure := _forest(found)):
-        drawn["subgroups"] = _svg(figure, f"{title}: AUROC by subgroup; the numbers are in the table below")
-    if found["looks"].get("attention"):
-        drawn |= _attention(title, found["looks"]["attention"])
-    if (removals := found["looks"].get("removals")) and (picture := removals_figure(removals)):
-        words = (
-            "AUROC and AP that NEST loses without a part of its input, and without as many events at random"
+            pictures[name] = _svg(figures.reliability(points, title=words), alt)
+    if task_metrics.get("subgroups") and (figure := _forest(task_metrics)):
+        pictures["subgroups"] = _svg(
+            figure, f"{title}: AUROC by subgroup; the numbers are in the table below"
         )
-        drawn["removals"] = _svg(picture, f"{title}: {words}; the numbers are in the table below")
-    if importance := found["looks"].get("importance"):
-        bars = [(one["column"], one["share"]) for one in importance]
-        drawn["importance"] = _svg(figures.importance(bars), f"{title}: what LightGBM's trees split on most")
-    if found["attrition"]:
-        drawn["attrition"] = _svg(
-            figures.attrition(attrition_bars(found["attrition"])), f"{title}: stays left per step"
+    if task_metrics["looks"].get("attention"):
+        pictures |= _attention_pictures(title, task_metrics["looks"]["attention"])
+    if (removals := task_metrics["looks"].get("removals")) and (picture := removals_figure(removals)):
+        words = "AUROC and AP that NEST loses without a part of its input, and without as many random events"
+        pictures["removals"] = _svg(picture, f"{title}: {words}; the numbers are in the table below")
+    if importance := task_metrics["looks"].get("importance"):
+        bars = [(item["column"], item["share"]) for item in importance]
+        pictures["importance"] = _svg(
+            figures.importance(bars), f"{title}: the columns LightGBM's splits gain most from"
+        )
+    if task_metrics["attrition"]:
+        pictures["attrition"] = _svg(
+            figures.attrition(attrition_bars(task_metrics["attrition"])), f"{title}: stays left per step"
         )
     losses = histories.series(history, {"train_loss": "training", "val_loss": "validation"})
     if losses:
         figure = figures.training_curve(losses, title="Fine-tuning", y="Loss")
-        drawn["fine_tuning"] = _svg(figure, f"{title}: training and validation loss per epoch")
-    return drawn
+        pictures["fine_tuning"] = _svg(figure, f"{title}: training and validation loss per epoch")
+    return pictures
 
 
 ATTENTION_OF = {"observed": "NEST", "by_count": "Counting alone", "untrained": "Untrained"}
 
 
-def _attention(title: str, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Markup]:
-    """Pictures of what NEST attends to, beside nulls; of what too few patients have there is none."""
+def _attention_pictures(title: str, profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, Markup]:
+    """Return figures of NEST's attention and both nulls, without classes that too few patients have."""
     kinds, sets_back = (
-        {words: found[name]["layers"][way] for way, words in ATTENTION_OF.items()}
+        {words: profiles[name]["layers"][key] for key, words in ATTENTION_OF.items()}
         for name in ("kinds", "sets_back")
     )
-    drawn = {}
-    if found["kinds"]["means"]:
+    pictures = {}
+    if profiles["kinds"]["means"]:
         figure = figures.attention_by_kind(kinds)
-        words = (
-            "how much more than an even share of a [CLS] row's attention each kind of event gets, by layer"
-        )
-        drawn["attention_by_kind"] = _svg(
+        words = "attention of a [CLS] row to each kind of event as the difference to an even share, by layer"
+        pictures["attention_by_kind"] = _svg(
             figure, f"{title}: {words}, of NEST, by counting alone and untrained"
         )
-    if found["sets_back"]["means"]:
+    if profiles["sets_back"]["means"]:
         figure = figures.attention_by_recency(sets_back)
-        words = "how much more than an even share of the last set's attention an earlier set gets, by layer"
-        drawn["attention_by_recency"] = _svg(
+        words = "attention of the last set to earlier sets as the difference to an even share, by layer"
+        pictures["attention_by_recency"] = _svg(
             figure, f"{title}: {words}, of NEST, by counting alone and untrained"
         )
-    return drawn
+    return pictures
 
 
-def removals_figure(found: Mapping[str, Any], *, stacked: bool = False) -> Figure | None:
-    """What NEST loses without each part of its input, beside as many events at random; None: nothing may be shown."""
+def removals_figure(removals: Mapping[str, Any], *, is_vertical: bool = False) -> Figure | None:
+    """Draw NEST's loss without each part of its input and without as many random events; None if all is withheld."""
     lines = [
-        {"task": one["name"], "removed": one["loss"], "at_random": one["at_random"]}
-        for one in found["removals"]
-        if one["loss"]["auroc"]["value"] is not None
+        {"task": removal["name"], "removed": removal["loss"], "at_random": removal["at_random"]}
+        for removal in removals["removals"]
+        if removal["loss"]["auroc"]["value"] is not None
     ]
     if not lines:
         return None
     panels = {"auroc": "AUROC lost, 95 % interval", "average_precision": "AP lost, 95 % interval"}
-    return figures.results_overview(lines, panels=panels, chance=dict.fromkeys(panels, 0.0), stacked=stacked)
+    return figures.results_overview(
+        lines, panels=panels, chance=dict.fromkeys(panels, 0.0), is_vertical=is_vertical
+    )
 
 
 def decision_figure(results: TaskResults) -> Figure | None:
-    """Net benefit of each model, recalibrated where it could be; None: too few patients for a curve."""
-    shown = {name: results.recalibrated.get(name, one) for name, one in _drawn(results.models).items()}
-    shown = {name: one for name, one in shown.items() if len(one.scorable())}
-    if not shown:
+    """Draw the net benefit of each model, recalibrated where possible; None with too few patients for a curve."""
+    predictions_by_model = {
+        name: results.recalibrated.get(name, predictions)
+        for name, predictions in _in_figures(results.models).items()
+    }
+    predictions_by_model = {
+        name: predictions for name, predictions in predictions_by_model.items() if len(predictions.scorable())
+    }
+    if not predictions_by_model:
         return None
-    truth = next(iter(shown.values())).truth[:, 0]
+    truth = next(iter(predictions_by_model.values())).truth[:, 0]
     thresholds = net_benefit.plot_thresholds(truth)
     lines = {
-        name: net_benefit.net_benefit(one.truth[:, 0], one.probability[:, 0], thresholds)
-        for name, one in shown.items()
+        name: net_benefit.net_benefit(predictions.truth[:, 0], predictions.probability[:, 0], thresholds)
+        for name, predictions in predictions_by_model.items()
     }
     return figures.decision_curve(thresholds, lines, net_benefit.net_benefit_of_all(truth, thresholds))
 
 
-def _forest(found: Mapping[str, Any]) -> Figure | None:
-    """AUROC by subgroup, the models beside one another; None where every group is too small."""
-    models = found["subgroups"]
-    overall = {name: found["models"][name]["auroc"] for name in models}
+def _forest(task_metrics: Mapping[str, Any]) -> Figure | None:
+    """Draw AUROC by subgroup for all models; None if every group is too small."""
+    models = task_metrics["subgroups"]
+    overall = {name: task_metrics["models"][name]["auroc"] for name in models}
     lines = [
         {**groups[0], "scores": {name: group["auroc"] for name, group in zip(models, groups, strict=True)}}
         for groups in zip(*models.values(), strict=True)
     ]
-    shown = any(score["value"] is not None for line in lines for score in line["scores"].values())
-    return figures.forest(lines, overall, metric="AUROC, 95 % interval") if shown else None
+    has_scores = any(score["value"] is not None for line in lines for score in line["scores"].values())
+    return figures.forest(lines, overall, metric="AUROC, 95 % interval") if has_scores else None
 
 
 def attrition_bars(steps: Sequence[Mapping[str, str]]) -> list[tuple[str, int | None, str]]:
-    """Return (step, rows left or None, words) of an attrition table as shown."""
+    """Return (step, rows left or None, text) from a suppressed attrition table."""
     bars = []
     for step in steps:
         rows = step["index_rows"].replace(",", "")
-        lost = "" if step["dropped"] in ("0", "withheld") else f"  (− {step['dropped']})"
-        bars.append((step["step"], int(rows) if rows.isdigit() else None, step["index_rows"] + lost))
+        dropped_text = "" if step["dropped"] in ("0", "withheld") else f"  (− {step['dropped']})"
+        bars.append((step["step"], int(rows) if rows.isdigit() else None, step["index_rows"] + dropped_text))
     return bars
 
 
@@ -287,29 +298,32 @@ def _names(models: Mapping[str, Any]) -> str:
 
 
 def pretraining_pictures(metrics: Mapping[str, Any] | None) -> list[Markup]:
-    """Curves of MLM, MSM and set prediction; of the whole loss where its parts are not known."""
-    drawn = histories.curves(metrics) if metrics else {}
-    whole = drawn.pop("Training curve", None)
-    if whole is not None and not drawn:
-        drawn = {"MLM + MSM": whole}
+    """Return curves of MLM, MSM and set prediction, or of the total loss if its parts are not recorded."""
+    curves = histories.curves(metrics) if metrics else {}
+    total_loss = curves.pop("Training curve", None)
+    if total_loss is not None and not curves:
+        curves = {"MLM + MSM": total_loss}
     return [
-        _svg(figure, f"{title} of training and validation patients per epoch, beside guesses without a model")
-        for title, figure in drawn.items()
+        _svg(
+            figure,
+            f"{title} of training and validation patients per epoch, with guesses without a model for comparison",
+        )
+        for title, figure in curves.items()
     ]
 
 
 def validation_rows(metrics: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return each metric of the pretraining beside the guesses it is held against."""
+    """Return each validation metric of the pretraining with the guesses it is compared with."""
     return table.rows(metrics["validation"], metrics["yardsticks"]) if metrics else []
 
 
-def data_pictures(found: Mapping[str, Any]) -> list[Markup]:
+def data_pictures(card: Mapping[str, Any]) -> list[Markup]:
     titles = {
         "sets_per_subject": ("Sets per patient", "Sets, each bar up to the next", "Patients"),
         "tokens_per_set": ("Tokens per set", "Tokens, each bar up to the next", "Sets"),
     }
     return [
         _svg(figures.histogram(bars, title=title, x=x, y=y), f"Histogram: {title.lower()}")
-        for what, (title, x, y) in titles.items()
-        if (bars := found.get("bins", {}).get(what))
+        for key, (title, x, y) in titles.items()
+        if (bars := card.get("bins", {}).get(key))
     ]

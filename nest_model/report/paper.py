@@ -1,4 +1,4 @@
-"""What the paper reports of its own children, to stand beside what is scored here: other data, so no comparison."""
+"""The paper's results on its own pediatric cohorts, shown beside ours; the data differ, so they are not comparable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from nest_model.report.table import LABELS as OURS
 
 @dataclass(frozen=True)
 class PaperTask:
-    """A cohort of the paper's section "Proprietary EHR": its size, and AUROC and AP of each model by its table."""
+    """A cohort of the paper's section "Proprietary EHR": its size, and AUROC and AP of each model."""
 
     test_rows: int
     prevalence: float
@@ -28,7 +28,7 @@ _SIZES = {  # test rows, prevalence
     "pcornet_autism": (8_945, 0.0205),
     "pcornet_readmission_30d_home": (12_072, 0.191),
 }
-_TABLE = {  # of each model AUROC and AP, cohort by cohort
+_TABLE = {  # AUROC and AP of each model, by cohort
     "lightgbm": ((0.717, 0.401), (0.736, 0.060), (0.738, 0.466)),
     "core_behrt_probed": ((0.721, 0.396), (0.703, 0.098), (0.738, 0.468)),
     "core_behrt": ((0.730, 0.439), (0.738, 0.102), (0.738, 0.468)),
@@ -41,11 +41,11 @@ PAPER = {
 }
 
 
-def beside_the_paper(tasks: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return of each task the paper has too a row a model: the paper's scores, and ours where there are any.
+def paper_comparison(tasks: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one row per model for each task that the paper also has: its scores, and ours where available.
 
     Args:
-        tasks: cohort -> what `score_task` says of it.
+        tasks: cohort -> result of `score_task`.
     """
     rows = []
     for cohort, task in tasks.items():

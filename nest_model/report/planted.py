@@ -1,4 +1,4 @@
-"""What can be had on synthetic data: the risks the outcomes were drawn with, and how much of them a model reads."""
+"""The planted risks of synthetic outcomes: an upper bound of the scores, and how much of them a model uses."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,74 +19,77 @@ from schemas.layout import Layout
 from schemas.tables.planted import PARTS, PLANTED
 
 LEAST_PLANTED = 0.9
-"""Of the rows; a CDM's traps take some encounters a risk was planted for, and leave others as the index."""
+"""Least share of rows with a planted risk; corrupted rows of a synthetic CDM can change the index encounter."""
 
-_SUREST = 1e-6  # a probability is taken as no nearer to 0 or 1: its log-odds are to be finite
+_SUREST = 1e-6  # probabilities are clipped this far from 0 and 1, so that log-odds are finite
 
 
-def planted(layout: Layout, cohort: str, like: Predictions) -> Predictions | None:
-    """Return the generator's own probabilities for the rows it planted one for; None where it did for too few.
+def load_planted_risk(layout: Layout, cohort: str, predictions: Predictions) -> Predictions | None:
+    """Return the generator's own probabilities for the rows that have one; None if too few have.
 
-    A risk is planted for an index encounter, or for a subject, whichever encounter is the index.
+    A risk is planted for an index encounter, or for a subject regardless of its index encounter.
     """
-    if (risks := _risks(layout, cohort, like)) is None:
+    if (risks := _risks(layout, cohort, predictions)) is None:
         return None
-    known, rows = risks
+    has_risk, rows = risks
     probability = rows["probability"].to_numpy()
-    best = like.rows(known).with_probability(probability[:, None].astype(np.float64))
-    return replace(best, model="best")
+    planted_predictions = predictions.rows(has_risk).with_probability(probability[:, None].astype(np.float64))
+    return replace(planted_predictions, model="best")
 
 
-def parts_read(
+def planted_part_shares(
     layout: Layout, cohort: str, models: Mapping[str, Predictions], *, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Return how much of each planted part each model reads, by model and part; nothing where no parts were planted.
+    """Return how much of each planted part each model uses, by model and part; empty if no parts were planted.
 
-    The log-odds of a model's score are regressed on those each part adds to the true risk: 1 is read fully, 0 not at
-    all. Its interval is of resampled patients.
+    A model's log-odds are regressed on the log-odds that each part adds to the true risk: coefficient 1 is full use, 0
+    is none. Intervals resample patients.
     """
-    found = {}
+    scores_by_model = {}
     for name, predictions in models.items():
         risks = _risks(layout, cohort, predictions)
         if risks is None or any(risks[1][part].null_count for part in PARTS):
             continue
-        known, rows = risks
+        has_risk, rows = risks
         terms = np.column_stack([rows[part].to_numpy() for part in PARTS])
-        seed_scores = [_regressed(one, terms, seed) for one in predictions.rows(known).by_seed()]
+        seed_scores = [
+            _part_coefficients(seed_predictions, terms, seed)
+            for seed_predictions in predictions.rows(has_risk).by_seed()
+        ]
         scores = [seed_statistics(part_scores) for part_scores in zip(*seed_scores, strict=True)]
-        found[name] = {part: score.json() for part, score in zip(PARTS, scores, strict=True)}
-    return found
+        scores_by_model[name] = {part: score.json() for part, score in zip(PARTS, scores, strict=True)}
+    return scores_by_model
 
 
-def _risks(layout: Layout, cohort: str, like: Predictions) -> tuple[np.ndarray, pa.Table] | None:
-    """Return which rows a risk was planted for, and planted/3 row by row for those."""
-    if like.task.label_type != "bool" or not is_written(layout.planted) or _is_real(layout):
+def _risks(layout: Layout, cohort: str, predictions: Predictions) -> tuple[np.ndarray, pa.Table] | None:
+    """Return a mask of the rows with a planted risk, and the planted/3 rows aligned with these."""
+    if predictions.task.label_type != "bool" or not is_written(layout.planted) or _is_real(layout):
         return None
     table = read_table(layout.planted, PLANTED)
     table = table.filter(pc.equal(table["cohort"], cohort))
-    by = "subject_id" if table["encounter_id"].null_count else "encounter_id"
-    table, wanted = table.sort_by(by), getattr(like, by)
-    ids = table[by].to_numpy()
-    known = np.isin(wanted, ids)
-    if not len(ids) or known.sum() < LEAST_PLANTED * len(known):
+    key = "subject_id" if table["encounter_id"].null_count else "encounter_id"
+    table, row_ids = table.sort_by(key), getattr(predictions, key)
+    ids = table[key].to_numpy()
+    has_risk = np.isin(row_ids, ids)
+    if not len(ids) or has_risk.sum() < LEAST_PLANTED * len(has_risk):
         return None
-    return known, table.take(np.searchsorted(ids, wanted[known]))
+    return has_risk, table.take(np.searchsorted(ids, row_ids[has_risk]))
 
 
 def _is_real(layout: Layout) -> bool:
-    """Return whether the input's card says that it is a user's own, whatever else lies in the folder."""
+    """Return whether the input is a user's own by its card, whatever other files are in the folder."""
     try:
         return layout.raw.name not in StepCard.read(layout.cards, "raw").outputs
-    except ContractError:  # no card: the rows alone say whose the risks are
+    except ContractError:  # without a card only the rows tell
         return False
 
 
-def _regressed(predictions: Predictions, terms: np.ndarray, seed: int) -> list[Score]:
-    """Return the coefficient of each of the terms [rows, parts] in the log-odds of a score, by least squares."""
+def _part_coefficients(predictions: Predictions, terms: np.ndarray, seed: int) -> list[Score]:
+    """Return the least-squares coefficient of each term [rows, parts] in the log-odds of the predictions."""
     if not len(predictions.scorable()):
         return [missing(TOO_FEW)] * terms.shape[1]
     if (np.ptp(terms, axis=0) == 0).any():
-        return [missing("a part is the same in all rows")] * terms.shape[1]
+        return [missing("a part has the same value in all rows")] * terms.shape[1]
     probability = predictions.probability[:, 0].clip(_SUREST, 1 - _SUREST)
     design = np.column_stack([np.ones(len(terms)), terms])
     products = design[:, :, None] * design[:, None, :]
@@ -97,7 +100,9 @@ def _regressed(predictions: Predictions, terms: np.ndarray, seed: int) -> list[S
         return (inverse @ (weights @ moments)[:, :, None])[:, 1:, 0]
 
     values = coefficients(np.ones((1, len(terms))))[0]
-    few = min(patients_of(predictions.truth[:, 0], predictions.subject_id)) < MIN_PATIENTS
+    is_small = min(patients_of(predictions.truth[:, 0], predictions.subject_id)) < MIN_PATIENTS
     resamples = Resamples.of(predictions.subject_id, seed=seed)
-    samples = np.empty((0, len(values))) if few else resamples.apply(coefficients, predictions.subject_id)
+    samples = (
+        np.empty((0, len(values))) if is_small else resamples.apply(coefficients, predictions.subject_id)
+    )
     return [Score(float(value), samples[:, k]) for k, value in enumerate(values)]

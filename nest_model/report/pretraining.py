@@ -1,4 +1,4 @@
-"""How the pretraining went: its losses epoch by epoch, and set prediction on validation sets."""
+"""The results of the pretraining: losses per epoch, and set prediction on validation sets."""
 
 import json
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from schemas.io.verify import is_written, verified
 from schemas.layout import Layout
 from schemas.suppress import suppress_small
 
-BESIDE_GUESSES: Mapping[str, Any] = {"yardsticks": {}, "not_learnt": [], "not_judged": []}
+GUESS_DEFAULTS: Mapping[str, Any] = {"yardsticks": {}, "not_learnt": [], "not_judged": []}
 _COUNTS = ("train_patients", "val_patients", "train_sets", "train_tokens")
 
 
 def pretraining(layout: Layout) -> dict[str, Any] | None:
-    """Return what the pretrained model's `metrics.json` says, counts suppressed; None where there is none."""
+    """Return the pretrained model's `metrics.json` with counts suppressed; None if there is no model."""
     path = layout.model(f"{layout.root.name}_nest") / "metrics.json"
     if not is_written(path):
         return None
@@ -23,7 +23,7 @@ def pretraining(layout: Layout) -> dict[str, Any] | None:
     }
     return {
         "validation": metrics.get("validation", {}),
-        **{name: metrics.get(name, empty) for name, empty in BESIDE_GUESSES.items()},
+        **{name: metrics.get(name, empty) for name, empty in GUESS_DEFAULTS.items()},
         "history": metrics.get("history", []),
         "counts": {name: suppress_small(int(metrics[name])) for name in _COUNTS if name in metrics},
         "epochs": len(metrics.get("history", [])),

@@ -1,4 +1,4 @@
-"""The pictures shown beside an asset, as PNG by title: where people would rather look than read."""
+"""Previews of an asset in the UI: figures as PNG by title."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from nest_model.data.predictions import read_predictions
 from nest_model.evaluation.metrics import reliability
 from nest_model.report import figures, training_curves
-from nest_model.report.histograms import bars_of
+from nest_model.report.histograms import histogram_bars
 from nest_model.report.page import attrition_bars, overview_figure, removals_figure
 from schemas.cards import StepCard
 from schemas.io.verify import verified
@@ -15,54 +15,54 @@ from schemas.suppress import suppress_parts
 from schemas.tables.events import KINDS
 
 
-def of_events(card: StepCard) -> dict[str, bytes]:
-    """Return how many events there are of each kind, small counts withheld."""
-    found = {kind: count for kind in KINDS if (count := card.counts.get(f"events_{kind}"))}
-    seen = suppress_parts(found)
-    bars = [(kind, count if seen[kind] == f"{count:,}" else None) for kind, count in found.items()]
+def event_previews(card: StepCard) -> dict[str, bytes]:
+    """Return a histogram of the events by kind, small counts withheld."""
+    counts = {kind: count for kind in KINDS if (count := card.counts.get(f"events_{kind}"))}
+    texts = suppress_parts(counts)
+    bars = [(kind, count if texts[kind] == f"{count:,}" else None) for kind, count in counts.items()]
     title = "Events by kind"
     return {title: figures.png(figures.histogram(bars, title=title, x="kind", y="events"))} if bars else {}
 
 
-def of_attrition(steps: Sequence[Mapping[str, str]]) -> dict[str, bytes]:
-    """Return the stays left after each step of a cohort; nothing where every row of the table is withheld.
+def attrition_previews(steps: Sequence[Mapping[str, str]]) -> dict[str, bytes]:
+    """Return a figure of the stays left after each step of a cohort; empty if every row is withheld.
 
     Args:
-        steps: as `schemas.tables.attrition.suppress_attrition` gives them.
+        steps: the result of `schemas.tables.attrition.suppress_attrition`.
     """
     bars = attrition_bars(steps)
     if not any(rows for _, rows, _ in bars):
         return {}
-    return {"Who is in it": figures.png(figures.attrition(bars))}
+    return {"Cohort selection": figures.png(figures.attrition(bars))}
 
 
-def of_seqset(card: StepCard) -> dict[str, bytes]:
-    """Return how many sets a patient has, and how many tokens a set: from the card's bins, small ones withheld."""
+def seqset_previews(card: StepCard) -> dict[str, bytes]:
+    """Return histograms of sets per patient and tokens per set from the card's bins, small counts withheld."""
     titles = {
         "sets_per_subject": ("Sets per patient", "sets, each bar from its number up to the next", "patients"),
         "tokens_per_set": ("Tokens per set", "tokens, each bar from its number up to the next", "sets"),
     }
     return {
         title: figures.png(figures.histogram(bars, title=title, x=x, y=y))
-        for what, (title, x, y) in titles.items()
-        if (bars := bars_of(card.counts, what))
+        for key, (title, x, y) in titles.items()
+        if (bars := histogram_bars(card.counts, key))
     }
 
 
-def of_training(model: Path) -> dict[str, bytes]:
-    """Return the training curves of a model folder, those of its parts beside it; nothing where it was not trained."""
+def training_previews(model: Path) -> dict[str, bytes]:
+    """Return the training curves of a model folder, in total and by part; empty if it was not trained."""
     file = model / "metrics.json"
     if not file.exists():
         return {}
-    drawn = training_curves.curves(json.loads(verified(file).read_text()))
-    return {title: figures.png(figure) for title, figure in drawn.items()}
+    curves = training_curves.curves(json.loads(verified(file).read_text()))
+    return {title: figures.png(figure) for title, figure in curves.items()}
 
 
-def of_predictions(file: Path, model: str) -> dict[str, bytes]:
-    """Return ROC and reliability on the test rows of a bool task; withheld under 11 patients with, or without, it.
+def prediction_previews(file: Path, model: str) -> dict[str, bytes]:
+    """Return ROC and reliability on a bool task's test rows; empty under 11 patients with, or without, the outcome.
 
     Args:
-        model: its look, a key of `figures.LOOKS`.
+        model: the key of its style in `figures.MODEL_STYLES`.
     """
     if not file.exists():
         return {}
@@ -75,14 +75,16 @@ def of_predictions(file: Path, model: str) -> dict[str, bytes]:
     return {title: figures.png(figure) for title, figure in curves.items()}
 
 
-def of_removals(model: Path) -> dict[str, bytes]:
-    """Return what NEST loses without each part of its input; nothing where that was not asked or may not be shown."""
+def removal_previews(model: Path) -> dict[str, bytes]:
+    """Return a figure of NEST's loss without each part of its input; empty if not measured or withheld."""
     file = model / "removals.json"
-    figure = removals_figure(json.loads(verified(file).read_text()), stacked=True) if file.exists() else None
+    figure = (
+        removals_figure(json.loads(verified(file).read_text()), is_vertical=True) if file.exists() else None
+    )
     return {} if figure is None else {"What NEST loses without": figures.png(figure)}
 
 
-def of_report(folder: Path) -> dict[str, bytes]:
-    """Return every task and model of a report at a glance; nothing where nothing was scored."""
-    figure = overview_figure(json.loads(verified(folder / "metrics.json").read_text()), stacked=True)
+def report_previews(folder: Path) -> dict[str, bytes]:
+    """Return the overview of a report's tasks and models; empty if nothing was scored."""
+    figure = overview_figure(json.loads(verified(folder / "metrics.json").read_text()), is_vertical=True)
     return {} if figure is None else {"Results": figures.png(figure)}

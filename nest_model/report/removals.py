@@ -1,4 +1,4 @@
-"""What NEST loses without a part of its input, in a sentence: of which parts it is more than chance would have it."""
+"""Sentences on what NEST loses without a part of its input, compared with removing random events."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,19 +6,25 @@ from typing import Any
 from nest_model.report.table import interval
 
 
-def without(found: Mapping[str, Any]) -> str:
-    """Return which parts cost surely more AUROC than as many events at random, which less, which neither."""
-    beyond = {one["name"]: one["beyond"]["auroc"] for one in found["removals"]}
-    judged = {name: one for name, one in beyond.items() if one["low"] is not None}
-    if not judged:
-        return "There is no interval to judge by, for want of patients."
+def removal_summary(removals: Mapping[str, Any]) -> str:
+    """Return which parts cost significantly more AUROC than as many random events, which less, and which neither."""
+    differences = {score["name"]: score["beyond"]["auroc"] for score in removals["removals"]}
+    with_interval = {name: score for name, score in differences.items() if score["low"] is not None}
+    if not with_interval:
+        return "There are too few patients for an interval."
     parts = {
-        "NEST loses more AUROC without these than without as many events at random": [
-            f"{name}, {interval(one, signed=True)}" for name, one in judged.items() if one["low"] > 0
+        "NEST loses more AUROC without these than without as many random events": [
+            f"{name}, {interval(score, with_sign=True)}"
+            for name, score in with_interval.items()
+            if score["low"] > 0
         ],
         "It loses less without": [
-            f"{name}, {interval(one, signed=True)}" for name, one in judged.items() if one["high"] < 0
+            f"{name}, {interval(score, with_sign=True)}"
+            for name, score in with_interval.items()
+            if score["high"] < 0
         ],
-        "This data cannot tell of": [name for name, one in judged.items() if one["low"] <= 0 <= one["high"]],
+        "No significant difference": [
+            name for name, score in with_interval.items() if score["low"] <= 0 <= score["high"]
+        ],
     }
     return " ".join(f"{words}: {'; '.join(names)}." for words, names in parts.items() if names)

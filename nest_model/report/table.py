@@ -13,10 +13,10 @@ LABELS = {
     "logistic": "Logistic, previous stay",
     "lightgbm_cut": "LightGBM, NEST's context",
     "lightgbm_rollups": "LightGBM, roll-ups in windows",
-    "best": "Planted risk (what can be had)",
+    "best": "Planted risk (upper bound)",
 }
-OF_THE_COMMONEST = ("lightgbm", *(name for name in YARDSTICKS if name != WITHOUT_PRETRAINING))
-"""Models that know a list task's commonest labels alone."""
+COMMON_LABEL_MODELS = ("lightgbm", *(name for name in YARDSTICKS if name != WITHOUT_PRETRAINING))
+"""Models that score only a list task's commonest labels."""
 
 
 def results_table(metrics: Mapping[str, Any]) -> str:
@@ -29,7 +29,7 @@ def results_table(metrics: Mapping[str, Any]) -> str:
                 lines.append((title, LABELS[model], summary["auroc"]["note"], "", ""))
                 continue
             scores = (interval(summary[metric]) for metric in ("auroc", "average_precision"))
-            lines.append((title, LABELS[model] + _of_classes(summary), number(summary["rows"]), *scores))
+            lines.append((title, LABELS[model] + _class_counts(summary), number(summary["rows"]), *scores))
         for model, reason in row["missing"].items():
             lines.append((row["title"] if not row["models"] else "", LABELS[model], reason, "", ""))
     mean = metrics["mean_auroc"]
@@ -37,24 +37,29 @@ def results_table(metrics: Mapping[str, Any]) -> str:
         title = f"Mean over {', '.join(mean['tasks']).lower()}" if place == 0 else ""
         lines.append((title, LABELS[model], "", interval(score), ""))
     if mean["tasks"] and "difference" in mean:
-        lines.append(("", "NEST − LightGBM", "", interval(mean["difference"], signed=True), ""))
+        lines.append(("", "NEST − LightGBM", "", interval(mean["difference"], with_sign=True), ""))
     if "over_no_pretraining" in mean:
-        gain = interval(mean["over_no_pretraining"], signed=True)
+        gain = interval(mean["over_no_pretraining"], with_sign=True)
         lines.append(("", "NEST − without pretraining", "", gain, ""))
     text = _aligned(lines)
     if any(line[3] and "(" not in line[3] and line[3] != "–" for line in lines[1:]):
-        text += ["", "A score without an interval: too few patients with (or without) the outcome for one."]
+        text += [
+            "",
+            "A score without an interval has too few patients with (or without) the outcome for an interval.",
+        ]
     return "\n".join(text)
 
 
 def result_rows(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one row per task, and for a list task a second one on the labels both models know."""
+    """Return one row per task, and for a list task a second row on the labels that all models score."""
     rows = []
     for task in metrics["tasks"].values():
         row = {key: task.get(key) for key in ("title", "models", "missing", "difference", "label_type")}
         if "common" in task:
             row["models"] = {
-                name: one for name, one in task["models"].items() if name not in OF_THE_COMMONEST
+                name: model_summary
+                for name, model_summary in task["models"].items()
+                if name not in COMMON_LABEL_MODELS
             }
             rows.append({**row, "title": f"{task['title']}, all labels", "difference": None})
             row = {**row, **task["common"], "missing": {}}
@@ -63,29 +68,29 @@ def result_rows(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _of_classes(summary: Mapping[str, Any]) -> str:
-    """Return over how many of its classes a mean is, where some have too few rows to be scored."""
-    scored, left_out = summary.get("classes_scored"), summary.get("classes_left_out")
-    return f" ({scored} of {scored + left_out} classes)" if left_out else ""
+def _class_counts(summary: Mapping[str, Any]) -> str:
+    """Return how many classes a mean covers, if some have too few rows to be scored."""
+    num_scored, left_out = summary.get("classes_scored"), summary.get("classes_left_out")
+    return f" ({num_scored} of {num_scored + left_out} classes)" if left_out else ""
 
 
-def interval(score: Mapping[str, Any], *, signed: bool = False) -> str:
-    """`0.812 (0.780 to 0.845)`; without an interval the value alone; a dash where there is none.
+def interval(score: Mapping[str, Any], *, with_sign: bool = False) -> str:
+    """Format a score as `0.812 (0.780 to 0.845)`, without an interval as the value alone, and None as a dash.
 
-    Of several seeds `0.812 ± 0.004 (0.780 to 0.845)`, with the standard deviation over them.
+    With several seeds: `0.812 ± 0.004 (0.780 to 0.845)`, with the standard deviation over seeds.
     """
     if score["value"] is None:
         return "–"
     value, low, high = (
-        None if score[k] is None else _number(score[k], signed) for k in ("value", "low", "high")
+        None if score[k] is None else _number(score[k], with_sign) for k in ("value", "low", "high")
     )
     if score.get("sd") is not None:
         value = f"{value} ± {score['sd']:.3f}"
     return f"{value}" if low is None else f"{value} ({low} to {high})"
 
 
-def _number(value: float, signed: bool) -> str:
-    return f"{value:{'+' if signed else ''}.3f}".replace("-", "−")
+def _number(value: float, with_sign: bool) -> str:
+    return f"{value:{'+' if with_sign else ''}.3f}".replace("-", "−")
 
 
 def number(count: int | str) -> str:
@@ -93,7 +98,9 @@ def number(count: int | str) -> str:
 
 
 def _aligned(lines: list[tuple[str, ...]]) -> list[str]:
-    free = [line for line in lines if line[3] or not line[2]]  # a reason may be long and pushes no column
+    free = [
+        line for line in lines if line[3] or not line[2]
+    ]  # a reason may be long and must not widen a column
     widths = [max(len(line[k]) for line in (lines if k < 2 else free)) for k in range(5)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     text.insert(1, "  ".join("-" * width for width in widths))

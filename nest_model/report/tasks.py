@@ -1,4 +1,4 @@
-"""The models of one task on the same test rows: scores, differences, subgroups, what patients were left out."""
+"""The models of one task on the same test rows: scores, differences, subgroups and attrition."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import METRICS, SPLIT, Score, combine, mean_over, score, summary
 from nest_model.evaluation.recalibration import recalibrate
 from nest_model.evaluation.subgroups import attributes, score_groups
-from nest_model.report.planted import parts_read, planted
+from nest_model.report.planted import load_planted_risk, planted_part_shares
 from nest_model.training.seeds import list_other_seeds, model_of_seed, predictions_of_seed
 from schemas.cards import StepCard
 from schemas.cohort import Cohort
@@ -36,8 +36,8 @@ from schemas.sources import sources
 from schemas.tables.attrition import read_attrition, suppress_attrition
 from schemas.tables.labels import Task, read_task
 
-JUDGED = ("nest", "probe", "lightgbm")
-"""The models that are recalibrated and drawn; of the others the scores are told."""
+RECALIBRATED_MODELS = ("nest", "probe", "lightgbm")
+"""The models that are recalibrated and drawn; the others have scores only."""
 
 MODELS = ("nest", "probe", WITHOUT_PRETRAINING, "lightgbm", "lightgbm_cut", "lightgbm_rollups", "logistic")
 COMPARED = ("nest", "lightgbm")
@@ -46,19 +46,18 @@ _ABBREVIATIONS = {"icd": "ICD", "aom": "AOM", "30d": "30 days"}
 
 @dataclass(frozen=True)
 class TaskResults:
-    """The test rows of one cohort as each model saw them; a model that is not there has a reason instead."""
+    """The predictions of each model for one cohort's test rows; a missing model has a reason instead."""
 
     cohort: str
-    task: Task | None  # None: not even labels
-    models: dict[str, Predictions]  # of MODELS, and best: only what there is
-    common: dict[str, Predictions]  # of a list task: on the labels LightGBM has boosters for
-    missing: dict[str, str]  # model -> why it has no predictions
-    not_asked: tuple[str, ...]  # models the settings leave out
-    recalibrated: dict[
-        str, Predictions
-    ]  # of a bool task: the test rows, mapped as the validation rows ask for
-    methods: dict[str, str]  # of each of these
-    seeds: dict[str, int]  # of models with several, how many
+    task: Task | None  # None: there are no labels
+    models: dict[str, Predictions]  # the available ones of MODELS, and `best`
+    common: dict[str, Predictions]  # list task: on the labels LightGBM has boosters for
+    missing: dict[str, str]  # model -> reason
+    not_asked: tuple[str, ...]  # models that the settings leave out
+    # bool task: the test rows with the map fitted on validation rows
+    recalibrated: dict[str, Predictions]
+    methods: dict[str, str]  # name of the map by model
+    seeds: dict[str, int]  # number of seeds, for models with several
 
     @cached_property
     def title(self) -> str:
@@ -74,7 +73,7 @@ class TaskResults:
 
 
 def title_of(cohort: str) -> str:
-    """`mimic_icd_chapter` -> `ICD chapter`."""
+    """Return a cohort's title: `mimic_icd_chapter` -> `ICD chapter`."""
     source, _, name = cohort.partition("_")
     words = (name if name and source in sources() else cohort).split("_")
     first, *rest = (_ABBREVIATIONS.get(word, word) for word in words)
@@ -82,34 +81,40 @@ def title_of(cohort: str) -> str:
 
 
 def load_task(layout: Layout, cohort: str) -> TaskResults:
-    """Read what the models of a cohort predicted for its test rows, and the planted probabilities of them."""
-    models, missing, recalibrated = {}, {}, {}
+    """Read the models' predictions for a cohort's test rows, and the planted probabilities of these rows."""
+    models, missing, recalibrated_models = {}, {}, {}
     methods: dict[str, str] = {}
     for name in MODELS:
-        path = predictions_of(layout, cohort, name)
+        path = predictions_path(layout, cohort, name)
         if not is_written(path):
-            missing |= _why_missing(layout, cohort, name)
+            missing |= _missing_reason(layout, cohort, name)
             continue
-        every = _of_all_seeds(layout, cohort, name)
-        models[name] = every.of(SPLIT)
-        if name in JUDGED and every.task.label_type == "bool" and (pair := _recalibrated(every)):
-            recalibrated[name], methods[name] = pair
-    some = next(iter(models.values()), None)
-    best = planted(layout, cohort, some) if some else None
-    if best:
-        models["best"] = best
+        all_splits = _read_all_seeds(layout, cohort, name)
+        models[name] = all_splits.of(SPLIT)
+        if (
+            name in RECALIBRATED_MODELS
+            and all_splits.task.label_type == "bool"
+            and (pair := _recalibrated(all_splits))
+        ):
+            recalibrated_models[name], methods[name] = pair
+    first_predictions = next(iter(models.values()), None)
+    planted_predictions = load_planted_risk(layout, cohort, first_predictions) if first_predictions else None
+    if planted_predictions:
+        models["best"] = planted_predictions
     common = {}
-    if some and some.task.label_type == "list" and set(COMPARED) <= models.keys():
+    if first_predictions and first_predictions.task.label_type == "list" and set(COMPARED) <= models.keys():
         labels = [name for name in models["lightgbm"].classes if name in models["nest"].classes]
         common = {name: models[name].only(labels) for name in MODELS if name in models}
-    task = some.task if some else _task(layout, cohort)
+    task = first_predictions.task if first_predictions else _task(layout, cohort)
     not_asked = tuple(name for name in MODELS if name not in models | missing)
-    seeds = {name: 1 + len(one.seed_probabilities) for name, one in models.items() if one.seed_probabilities}
-    return TaskResults(cohort, task, models, common, missing, not_asked, recalibrated, methods, seeds)
+    seeds = {
+        name: 1 + len(predictions.seed_probabilities) for name, predictions in models.items() if predictions.seed_probabilities
+    }
+    return TaskResults(cohort, task, models, common, missing, not_asked, recalibrated_models, methods, seeds)
 
 
 def _pretraining_seeds(layout: Layout, cohort: str) -> int:
-    """Return with how many seeds the models were pretrained that NEST's seeds of a task begin at; 0: not known."""
+    """Return how many pretraining seeds NEST's seeds of a task start from; 0 if not recorded."""
     first = layout.model(f"{cohort}_nest")
     folders = [first, *(model_of_seed(first, seed) for seed in list_other_seeds(first))]
     files = [folder / "metrics.json" for folder in folders if is_written(folder / "metrics.json")]
@@ -117,48 +122,51 @@ def _pretraining_seeds(layout: Layout, cohort: str) -> int:
     return len(seeds - {None})
 
 
-def _of_all_seeds(layout: Layout, cohort: str, model: str) -> Predictions:
-    """Read what a model predicted with each seed; where no seed predicts anything else, with the first alone.
+def _read_all_seeds(layout: Layout, cohort: str, model: str) -> Predictions:
+    """Read a model's predictions of all seeds, or of the first seed only if all seeds predict the same.
 
     Raises:
-        InputError: two seeds were scored on other rows.
+        InputError: the seeds were scored on different rows.
     """
-    file = predictions_of(layout, cohort, model)
+    file = predictions_path(layout, cohort, model)
     predictions = read_predictions(file)
-    further = {}
+    predictions_by_seed = {}
     for seed in _further_seeds(layout, cohort, model):
-        path = predictions_of(layout, cohort, model, seed)
-        further[seed] = read_predictions(path)
-        if not same_rows(predictions, further[seed]):
+        path = predictions_path(layout, cohort, model, seed)
+        predictions_by_seed[seed] = read_predictions(path)
+        if not same_rows(predictions, predictions_by_seed[seed]):
             raise InputError(
-                f"{path}: its rows are not those of {file}, which is of another seed; train the seeds again."
+                f"{path}: its rows differ from those of {file}, another seed; train the seeds again."
             )
-    if all(np.array_equal(other.probability, predictions.probability) for other in further.values()):
+    if all(
+        np.array_equal(seed_predictions.probability, predictions.probability)
+        for seed_predictions in predictions_by_seed.values()
+    ):
         return predictions
-    return predictions.with_seeds(list(further.values()))
+    return predictions.with_seeds(list(predictions_by_seed.values()))
 
 
 def _further_seeds(layout: Layout, cohort: str, model: str) -> list[int]:
-    """Return the further seeds of one of MODELS that have predictions."""
-    folder = predictions_of(layout, cohort, "nest" if model == "probe" else model).parent
+    """Return the further seeds of a model that have predictions."""
+    folder = predictions_path(layout, cohort, "nest" if model == "probe" else model).parent
     return [
-        seed for seed in list_other_seeds(folder) if is_written(predictions_of(layout, cohort, model, seed))
+        seed for seed in list_other_seeds(folder) if is_written(predictions_path(layout, cohort, model, seed))
     ]
 
 
 def _recalibrated(predictions: Predictions) -> tuple[Predictions, str] | None:
-    """Return the test rows of each seed, mapped as its validation rows ask for, and by which map."""
+    """Return the test rows of each seed, recalibrated on its validation rows, and the names of the maps."""
     maps = [(recalibrate(seed.of("val")), seed.of(SPLIT)) for seed in predictions.by_seed()]
-    fitted = [(calibration, rows) for calibration, rows in maps if calibration]
-    if not fitted:
+    calibrations = [(calibration, rows) for calibration, rows in maps if calibration]
+    if not calibrations:
         return None
-    first, *further = [rows.with_probability(calibration.of(rows)) for calibration, rows in fitted]
-    methods = sorted({calibration.method for calibration, _ in fitted})
+    first, *further = [rows.with_probability(calibration.of(rows)) for calibration, rows in calibrations]
+    methods = sorted({calibration.method for calibration, _ in calibrations})
     return first.with_seeds(further), " or ".join(methods)
 
 
-def predictions_of(layout: Layout, cohort: str, model: str, seed: int | None = None) -> Path:
-    """Return where the predictions of one of MODELS lie; of a further seed, below those of the first."""
+def predictions_path(layout: Layout, cohort: str, model: str, seed: int | None = None) -> Path:
+    """Return the path of a model's predictions; a further seed's lie below those of the first."""
     file = layout.report(f"{cohort}_{_asset_of(model)}") / "predictions.parquet"
     if model in YARDSTICKS:
         file = yardstick_predictions(file, model)
@@ -171,17 +179,17 @@ def _asset_of(model: str) -> str:
     return "nest" if model == "probe" else "yardsticks" if model in YARDSTICKS else model
 
 
-def _why_missing(layout: Layout, cohort: str, model: str) -> dict[str, str]:
-    """Return the reason by the model; nothing for a yardstick that was not asked for."""
+def _missing_reason(layout: Layout, cohort: str, model: str) -> dict[str, str]:
+    """Return the reason by model why its predictions are missing; empty for a baseline that was not requested."""
     folder = layout.model(f"{cohort}_{_asset_of(model)}")
-    note, told = folder / "not_trainable.json", folder / "metrics.json"
-    if model in YARDSTICKS and is_written(told):
-        found = json.loads(verified(told).read_text())["yardsticks"]
-        return {model: found[model]["reason"]} if model in found else {}
-    if model in YARDSTICKS[1:]:  # the first says it for all
+    note_path, metrics_path = folder / "not_trainable.json", folder / "metrics.json"
+    if model in YARDSTICKS and is_written(metrics_path):
+        yardsticks = json.loads(verified(metrics_path).read_text())["yardsticks"]
+        return {model: yardsticks[model]["reason"]} if model in yardsticks else {}
+    if model in YARDSTICKS[1:]:  # the first baseline reports it for all
         return {}
-    if is_written(note):
-        return {model: f"not trainable: {json.loads(verified(note).read_text())['reason']}"}
+    if is_written(note_path):
+        return {model: f"not trainable: {json.loads(verified(note_path).read_text())['reason']}"}
     return {model: "no predictions: its asset has not been materialized"}
 
 
@@ -191,10 +199,10 @@ def _task(layout: Layout, cohort: str) -> Task | None:
 
 
 def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, Any]:
-    """Score one task: a summary per model, differences, subgroups, attrition, and why a model is not there."""
+    """Score one task: a summary per model, differences, subgroups, attrition, and reasons for missing models."""
     task = results.task
     about = {} if task is None else {"about": task.about, "predict_at": task.predict_at}
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "title": results.title,
         "label_type": None if task is None else task.label_type,
         **about,
@@ -206,38 +214,38 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         **_scored(results.models, seed),
     }
     if results.seeds:
-        found["seeds"] = results.seeds
+        content["seeds"] = results.seeds
         if pretraining_seeds := _pretraining_seeds(layout, results.cohort):
-            found["pretraining_seeds"] = pretraining_seeds
+            content["pretraining_seeds"] = pretraining_seeds
     if results.common:
-        found["common"] = {"labels": len(results.common["nest"].classes), **_scored(results.common, seed)}
-    if read := parts_read(layout, results.cohort, results.models, seed=seed):
-        found["parts_read"] = read
+        content["common"] = {"labels": len(results.common["nest"].classes), **_scored(results.common, seed)}
+    if part_shares := planted_part_shares(layout, results.cohort, results.models, seed=seed):
+        content["parts_read"] = part_shares
     if results.recalibrated:
-        found["recalibrated"] = {"methods": results.methods, **_scored(results.recalibrated, seed)}
+        content["recalibrated"] = {"methods": results.methods, **_scored(results.recalibrated, seed)}
     if task is not None and task.label_type == "class":
-        found["per_class"] = per_class(results.models)
+        content["per_class"] = per_class(results.models)
     if results.is_binary and is_written(layout.subjects) and is_written(layout.encounters):
-        found["subgroups"] = {
+        content["subgroups"] = {
             name: _subgroups(layout, results.models[name], seed)
             for name in COMPARED
             if name in results.models and len(results.models[name])
         }
     texts = _label_counts(layout, results.cohort)
-    for part in (found, found.get("common", {}), found.get("recalibrated", {})):
-        for one in part.get("models", {}).values():
-            _withhold(one, texts)
-    return found
+    for part in (content, content.get("common", {}), content.get("recalibrated", {})):
+        for model_summary in part.get("models", {}).values():
+            _withhold(model_summary, texts)
+    return content
 
 
-_OF_LABELS = {"rows": "rows_test", "patients": "subjects_test", "positives": "positives_test"}
-"""Counts of the test rows, as the summary of a model and as the labels' card have them."""
+_LABEL_COUNT_KEYS = {"rows": "rows_test", "patients": "subjects_test", "positives": "positives_test"}
+"""Counts of the test rows: key in a model's summary -> key in the labels' card."""
 
 
 def _withhold(summary: dict[str, Any], texts: Mapping[str, str]) -> None:
-    """Withhold from a model's summary what the attrition table on the same page would give away with it."""
-    for name, of_labels in _OF_LABELS.items():
-        text = texts.get(of_labels, "")
+    """Withhold counts in a model's summary that the attrition table on the same page would disclose."""
+    for name, label_count in _LABEL_COUNT_KEYS.items():
+        text = texts.get(label_count, "")
         if name in summary and text and not text[0].isdigit():
             summary[name] = text
     if "positives" in summary and not isinstance(summary["positives"], int):
@@ -245,7 +253,7 @@ def _withhold(summary: dict[str, Any], texts: Mapping[str, str]) -> None:
 
 
 def _label_counts(layout: Layout, cohort: str) -> dict[str, str]:
-    """Return the counts of a cohort's labels as they may be shown beside its attrition; nothing where that is not."""
+    """Return the counts of a cohort's labels as they may be shown beside its attrition; empty without attrition."""
     card, path = _labels_card(layout, cohort), layout.cohort(cohort) / "attrition.csv"
     if card is None or "rows" not in card.counts or not path.exists():
         return {}
@@ -253,11 +261,13 @@ def _label_counts(layout: Layout, cohort: str) -> dict[str, str]:
 
 
 def _scored(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
-    """Summaries, and NEST less each other model on the same resamples, where both saw the same rows and classes."""
-    resamples = {name: Resamples.of(one.subject_id, seed=seed) for name, one in models.items()}
-    scores = {name: score(one, resamples[name]) for name, one in models.items()}
-    found = {"models": {name: summary(models[name], scores[name]) for name in models}}
-    found["differences"] = {
+    """Return summaries, and NEST minus each model with the same rows and classes, on the same resamples."""
+    resamples = {
+        name: Resamples.of(predictions.subject_id, seed=seed) for name, predictions in models.items()
+    }
+    scores = {name: score(predictions, resamples[name]) for name, predictions in models.items()}
+    content = {"models": {name: summary(models[name], scores[name]) for name in models}}
+    content["differences"] = {
         name: {
             metric: combine([scores["nest"][metric], scores[name][metric]], _difference).json()
             for metric in METRICS
@@ -265,9 +275,9 @@ def _scored(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
         for name in models
         if "nest" in models and name != "nest" and same_rows(models["nest"], models[name])
     }
-    if "lightgbm" in found["differences"]:
-        found["difference"] = found["differences"]["lightgbm"]
-    return found
+    if "lightgbm" in content["differences"]:
+        content["difference"] = content["differences"]["lightgbm"]
+    return content
 
 
 def _difference(pair: Any) -> Any:
@@ -275,43 +285,51 @@ def _difference(pair: Any) -> Any:
 
 
 def mean_auroc(tasks: list[TaskResults], *, seed: int) -> dict[str, Any]:
-    """Mean test AUROC over the binary tasks per model, and NEST less LightGBM; patients resampled once for all.
+    """Return the mean test AUROC over the binary tasks per model, and NEST minus LightGBM, on shared resamples.
 
-    Only tasks that every shown model was scored on count, so that the means are of the same tasks.
+    Only tasks that every listed model was scored on count, so that the means cover the same tasks.
     """
     binary = [task for task in tasks if task.is_binary]
-    both = [task for task in binary if set(COMPARED) <= task.models.keys()]
-    if not both:
+    compared_tasks = [task for task in binary if set(COMPARED) <= task.models.keys()]
+    if not compared_tasks:
         return {"tasks": [], "models": {}}
-    resamples = Resamples.of(np.concatenate([task.subject_id for task in both]), seed=seed)
-    names = [name for name in (*MODELS, "best") if all(name in task.models for task in both)]
-    scores = {name: [score(task.models[name], resamples)["auroc"] for task in both] for name in names}
-    defined = [k for k in range(len(both)) if all(scores[name][k].value is not None for name in names)]
-    means: dict[str, Score] = {name: mean_over([scores[name][k] for k in defined]) for name in names}
-    found = {
-        "tasks": [both[k].title for k in defined],
-        "left_out": [task.title for task in binary if task.title not in {both[k].title for k in defined}],
+    resamples = Resamples.of(np.concatenate([task.subject_id for task in compared_tasks]), seed=seed)
+    names = [name for name in (*MODELS, "best") if all(name in task.models for task in compared_tasks)]
+    scores = {
+        name: [score(task.models[name], resamples)["auroc"] for task in compared_tasks] for name in names
+    }
+    scored_places = [
+        k for k in range(len(compared_tasks)) if all(scores[name][k].value is not None for name in names)
+    ]
+    means: dict[str, Score] = {name: mean_over([scores[name][k] for k in scored_places]) for name in names}
+    content = {
+        "tasks": [compared_tasks[k].title for k in scored_places],
+        "left_out": [
+            task.title
+            for task in binary
+            if task.title not in {compared_tasks[k].title for k in scored_places}
+        ],
         "models": {name: mean.json() for name, mean in means.items()},
         "difference": combine([means["nest"], means["lightgbm"]], _difference).json(),
     }
     if WITHOUT_PRETRAINING in means:
         gain = combine([means["nest"], means[WITHOUT_PRETRAINING]], _difference)
-        found["over_no_pretraining"] = gain.json()
-    return found
+        content["over_no_pretraining"] = gain.json()
+    return content
 
 
 def per_class(models: Mapping[str, Predictions]) -> list[dict[str, Any]]:
-    """AUROC and AP of each class with at least eleven patients with it, and without, among the test rows."""
+    """Return AUROC and AP of each class with at least eleven test patients with it and eleven without."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     rows = []
     for name in next(iter(models.values())).classes if models else ():
         row: dict[str, Any] = {"class": name}
         for model, predictions in models.items():
-            one = predictions.only([name])
-            if not len(one.scorable()):
+            class_predictions = predictions.only([name])
+            if not len(class_predictions.scorable()):
                 continue
-            pairs = [(seed.truth[:, 0], seed.probability[:, 0]) for seed in one.by_seed()]
+            pairs = [(seed.truth[:, 0], seed.probability[:, 0]) for seed in class_predictions.by_seed()]
             row[model] = {
                 "auroc": round(float(np.mean([roc_auc_score(*pair) for pair in pairs])), 6),
                 "average_precision": round(
@@ -329,7 +347,7 @@ def _subgroups(layout: Layout, predictions: Predictions, seed: int) -> list[dict
 
 
 def _in_english(layout: Layout, cohort: str) -> list[str]:
-    """Return what the cohort's file meant when its labels were made, a sentence for each part but its name."""
+    """Return the cohort definition of the labels in English, one sentence per part, without the name."""
     path = layout.cohort(cohort) / "cohort.lock.yaml"
     if not is_written(path):
         return []
@@ -342,7 +360,7 @@ def _attrition(layout: Layout, cohort: str) -> list[dict[str, str]]:
 
 
 def _warnings(layout: Layout, cohort: str) -> list[str]:
-    """Return what was odd when the labels were made: what the check `nothing_odd` says in the UI."""
+    """Return the warnings of the labels, which the check `nothing_odd` shows in the UI."""
     card = _labels_card(layout, cohort)
     return card.warnings if card else []
 

@@ -1,6 +1,4 @@
-"""The comparison of NEST with LightGBM in sentences: of which tasks one is better, and of which nobody can tell.
-
-And what recalibration did to them: a page says what went wrong in words, beside the numbers."""
+"""The comparison of NEST with LightGBM in sentences, and warnings where recalibration made a score worse."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +9,17 @@ COMPARED_BY = {"auroc": "AUROC", "average_precision": "AP"}
 
 
 def verdicts(metrics: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each task whose paired interval leaves 0, and one that names the tasks where none does.
+    """Return a sentence for each task whose paired interval excludes 0, and one listing the other tasks.
 
-    A task is one that both models were scored on; of a list task, on the labels that both know.
+    A task counts if both models were scored on it; a list task is compared on the labels that both score.
     """
-    compared = [row for row in result_rows(metrics) if _differences(row)]
-    judged = {row["title"]: better for row in compared if (better := _better(row)) is not None}
-    sentences = [sentence for better in judged.values() for sentence in better]
-    if alike := [title for title, better in judged.items() if not better]:
-        sentences.append(f"This data cannot tell them apart by AUROC or AP: {', '.join(alike)}.")
-    if unjudged := [row["title"] for row in compared if row["title"] not in judged]:
-        sentences.append(f"There is no interval to judge by, for want of patients: {', '.join(unjudged)}.")
+    rows = [row for row in result_rows(metrics) if _differences(row)]
+    sentences_by_task = {row["title"]: better for row in rows if (better := _better(row)) is not None}
+    sentences = [sentence for better in sentences_by_task.values() for sentence in better]
+    if ties := [title for title, better in sentences_by_task.items() if not better]:
+        sentences.append(f"No significant difference in AUROC or AP: {', '.join(ties)}.")
+    if without_interval := [row["title"] for row in rows if row["title"] not in sentences_by_task]:
+        sentences.append(f"Too few patients for an interval: {', '.join(without_interval)}.")
     return sentences
 
 
@@ -33,13 +31,13 @@ def _differences(row: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _better(row: Mapping[str, Any]) -> list[str] | None:
-    """Return a sentence for each model that some interval says is better; None: there is no interval."""
-    differences = {name: one for name, one in _differences(row).items() if one["low"] is not None}
+    """Return a sentence for each model that is better by some interval; None if there is no interval."""
+    differences = {name: score for name, score in _differences(row).items() if score["low"] is not None}
     if not differences:
         return None
     ahead = {
-        "NEST is better than LightGBM": [name for name, one in differences.items() if one["low"] > 0],
-        "LightGBM is better than NEST": [name for name, one in differences.items() if one["high"] < 0],
+        "NEST is better than LightGBM": [name for name, score in differences.items() if score["low"] > 0],
+        "LightGBM is better than NEST": [name for name, score in differences.items() if score["high"] < 0],
     }
     return [
         f"{words}: {row['title']}, by {_amounts(names, differences)} (NEST − LightGBM)."
@@ -49,21 +47,24 @@ def _better(row: Mapping[str, Any]) -> list[str] | None:
 
 
 def _amounts(names: list[str], differences: Mapping[str, Mapping[str, Any]]) -> str:
-    return " and ".join(f"{COMPARED_BY[name]} {interval(differences[name], signed=True)}" for name in names)
+    return " and ".join(
+        f"{COMPARED_BY[name]} {interval(differences[name], with_sign=True)}" for name in names
+    )
 
 
-def worsened(task: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for Brier and for ECE where recalibration made it worse on the test patients, as shown."""
-    after = task["recalibrated"]["models"] if "recalibrated" in task else {}
+def recalibration_warnings(task: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for Brier and for ECE if recalibration made it worse on the test patients, as rounded."""
+    recalibrated_models = task["recalibrated"]["models"] if "recalibrated" in task else {}
     sentences = []
     for name, words in {"brier": "Brier score", "ece": "ECE"}.items():
         pairs = {
-            model: (task["models"][model][name]["value"], one[name]["value"]) for model, one in after.items()
+            model: (task["models"][model][name]["value"], model_summary[name]["value"])
+            for model, model_summary in recalibrated_models.items()
         }
         rises = [
-            f"{LABELS[model]} ({old:.3f} before, {new:.3f} after)"
-            for model, (old, new) in pairs.items()
-            if None not in (old, new) and round(new, 3) > round(old, 3)
+            f"{LABELS[model]} ({before_value:.3f} before, {after_value:.3f} after)"
+            for model, (before_value, after_value) in pairs.items()
+            if None not in (before_value, after_value) and round(after_value, 3) > round(before_value, 3)
         ]
         if rises:
             sentences.append(

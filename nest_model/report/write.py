@@ -1,4 +1,4 @@
-"""Gathers everything, writes the numbers, and draws the page from the same numbers."""
+"""Collect all results, write the numbers, and render the page from the same numbers."""
 
 import logging
 from pathlib import Path
@@ -23,10 +23,10 @@ def write_report(
 ) -> None:
     """Write `out`/metrics.json and `out`/report.html from the files under `root`.
 
-    What is not there (a model, a card, planted probabilities) is said in the report and is no error.
+    Missing parts (a model, a card, planted probabilities) are named in the report and raise no error.
 
     Raises:
-        NestError: a file that is there was written under another contract.
+        NestError: a file was written under another contract.
     """
     with disclosing(are_synthetic(Layout(root).cards)):
         _write_report(root, cohorts, out, preset, telemetry)
@@ -67,7 +67,7 @@ def _write_report(
 def write_cohort_report(
     root: Path, cohort: str, out: Path, preset: str, telemetry: Telemetry | None = None
 ) -> None:
-    """Write `out`/metrics.json and `out`/report.html of one cohort; otherwise as `write_report`."""
+    """Write `out`/metrics.json and `out`/report.html of one cohort, as `write_report` does."""
     with disclosing(are_synthetic(Layout(root).cards)):
         _write_cohort_report(root, cohort, out, preset, telemetry)
 
@@ -81,10 +81,10 @@ def _write_cohort_report(
     from nest_model.report.pretraining import pretraining
 
     layout = Layout(root)
-    task, found = _scored(layout, cohort)
+    task, task_metrics = _scored(layout, cohort)
     metrics = {
         "preset": preset,
-        "tasks": {cohort: found},
+        "tasks": {cohort: task_metrics},
         "pretraining": pretraining(layout),
         "data": {"splits": splits(layout)} if is_written(layout.subjects) else {},
         "run": run_card(layout, preset),
@@ -96,25 +96,25 @@ def _write_cohort_report(
 
 
 def _scored(layout: Layout, cohort: str) -> tuple["TaskResults", dict[str, Any]]:
-    """Return the rows of a cohort's models, and what is said of them."""
+    """Return the predictions of a cohort's models, and their metrics."""
     from nest_model.report.looks import leak_audit, looks
     from nest_model.report.tasks import load_task, score_task
 
     task = load_task(layout, cohort)
-    found = score_task(layout, task, seed=SEED) | {"looks": looks(layout, cohort)}
-    found["leak_audit"] = leak_audit(layout, cohort)
+    task_metrics = score_task(layout, task, seed=SEED) | {"looks": looks(layout, cohort)}
+    task_metrics["leak_audit"] = leak_audit(layout, cohort)
     log.info("%s: scored", cohort)
-    return task, found
+    return task, task_metrics
 
 
 def _flat(metrics: dict) -> dict[str, float]:
-    """The few numbers of a result line: AUROC per task and model, and the mean over several."""
-    found = {}
+    """Return the numbers of a result line: AUROC per task and model, and their means over tasks."""
+    numbers = {}
     for cohort, task in metrics["tasks"].items():
         for model, summary in task["models"].items():
             if summary["auroc"]["value"] is not None:
-                found[f"{cohort}_{model}_auroc"] = summary["auroc"]["value"]
+                numbers[f"{cohort}_{model}_auroc"] = summary["auroc"]["value"]
     for model, score in metrics.get("mean_auroc", {"models": {}})["models"].items():
         if score["value"] is not None:
-            found[f"mean_{model}_auroc"] = score["value"]
-    return found
+            numbers[f"mean_{model}_auroc"] = score["value"]
+    return numbers

@@ -18,7 +18,7 @@ from benchmarks.learning_curve.plan import HOURS, SEEDS, SIZES, Point, expected_
 from benchmarks.learning_curve.scores import SPLIT, Scores, TaskScore, path_of, read_scores
 from nest_model.data.predictions import read_predictions
 from nest_model.report.figures import png
-from nest_model.report.tasks import predictions_of
+from nest_model.report.tasks import predictions_path
 from schemas.layout import Layout
 from tests.support.commands import ROOT, environment, run
 from tests.support.kill.kills import processes_writing_to
@@ -273,7 +273,7 @@ def test_a_curve_that_is_killed_goes_on_where_it_was_and_comes_to_the_same_score
 
     layout = Layout(run_folder / "data" / "mimic")
     for cohort in chain.COHORTS:
-        predictions = read_predictions(predictions_of(layout, cohort, "nest")).of(SPLIT)
+        predictions = read_predictions(predictions_path(layout, cohort, "nest")).of(SPLIT)
         score = roc_auc_score(predictions.truth[:, 0], predictions.probability[:, 0])
         assert resumed["nest"].tasks[cohort].auroc == pytest.approx(score, abs=1e-6)
 

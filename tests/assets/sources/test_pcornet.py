@@ -42,7 +42,7 @@ def test_what_too_few_children_can_teach_is_said_and_fails_nothing(full: Run):
             is_told = "not trainable: " in told
             scored = (layout.report(f"{cohort}_{model}") / "predictions.parquet").exists()
             assert scored or is_told
-    assert "The patients are made up" in told
+    assert "The patients are synthetic" in told
 
 
 @pytest.mark.long

@@ -22,73 +22,73 @@ from tests.silent_faults.leaky_world import Stay, write_leaky_hospital
 from tests.support.factories.shards import DAY_US
 
 
-def audited(root) -> LeakAudit:
+def run_audit(root) -> LeakAudit:
     paths = {"labels": root / "labels.parquet", "seqset": root / "seqset", "vocab": root / "vocab.parquet"}
     audit.run(**paths, out=root / "audit", seed=42, telemetry=NullTelemetry())
     return LeakAudit.read(root / "audit" / "leak_audit.json")
 
 
-def test_two_signs_of_the_same_leak_are_each_charged_with_it(tmp_path):
+def test_correlated_leaks_each_get_a_warning(tmp_path):
     def plant(stay: Stay) -> None:
         if stay.label is True and stay.rng.random() < 0.5:
             stay.add("LAB:9_Q1", 1.0)
             stay.add("MED:N02AA01", 2.0)
 
     write_leaky_hospital(tmp_path, plant)
-    found = {suspect.name: suspect for suspect in audited(tmp_path).suspects}
+    suspects = {suspect.name: suspect for suspect in run_audit(tmp_path).suspects}
 
-    assert found["LAB:9_Q1 in the index stay"].warns
-    assert found["MED:N02AA01 in the index stay"].warns
+    assert suspects["LAB:9_Q1 in the index stay"].warns
+    assert suspects["MED:N02AA01 in the index stay"].warns
 
 
-def test_a_suspect_of_under_eleven_predictions_is_named_without_its_count(tmp_path):
+def test_a_suspect_in_under_eleven_predictions_has_no_count(tmp_path):
     def plant(stay: Stay) -> None:
         if stay.subject in (0, 5, 10):
             stay.add("DX:Z66")
 
     write_leaky_hospital(tmp_path, plant)
-    suspect = audited(tmp_path).suspects[0]
+    suspect = run_audit(tmp_path).suspects[0]
 
     assert suspect.name == "Do-not-resuscitate order"
     assert suspect.warns
     assert suspect.predictions == "< 11"
 
 
-def test_a_token_of_the_data_that_few_patients_have_is_not_named(tmp_path):
+def test_a_token_of_few_patients_is_not_a_suspect(tmp_path):
     def plant(stay: Stay) -> None:
         if stay.label is True and stay.subject < 40:
             stay.add("LAB:9_Q1")
 
     write_leaky_hospital(tmp_path, plant)
-    assert audited(tmp_path).suspects == []
+    assert run_audit(tmp_path).suspects == []
 
 
-def test_the_test_split_changes_nothing_of_what_is_measured(tmp_path):
+def test_audit_ignores_test_labels(tmp_path):
     def plant(stay: Stay) -> None:
         if stay.label is True and stay.rng.random() < 0.5:
             stay.add("LAB:9_Q1")
 
     write_leaky_hospital(tmp_path, plant)
-    before = audited(tmp_path)
+    first_audit = run_audit(tmp_path)
     file = tmp_path / "labels.parquet"
     table = pq.read_table(file)
     task = table.schema.metadata[b"task"].decode()
     truth, split = (np.array(table[name].to_pylist()) for name in ("label", "split"))
-    turned = truth ^ (split == "test")
+    flipped_label = truth ^ (split == "test")
     place = table.column_names.index("label")
     metadata = {"task": task}
     write_table(
-        table.set_column(place, "label", [turned]),
+        table.set_column(place, "label", [flipped_label]),
         file,
         labels_schema("bool"),
         made_by="t",
         metadata=metadata,
     )
 
-    assert audited(tmp_path) == before
+    assert run_audit(tmp_path) == first_audit
 
 
-def test_what_patients_of_the_test_split_have_is_not_looked_at(tmp_path):
+def test_audit_ignores_events_of_test_patients(tmp_path):
     def plant(stay: Stay) -> None:
         if stay.subject % 5 == 4:  # as `leaky_world` splits
             stay.add("DX:Z66")
@@ -96,11 +96,11 @@ def test_what_patients_of_the_test_split_have_is_not_looked_at(tmp_path):
 
     write_leaky_hospital(tmp_path / "without", lambda stay: None)
     write_leaky_hospital(tmp_path / "with", plant)
-    assert audited(tmp_path / "with") == audited(tmp_path / "without")
+    assert run_audit(tmp_path / "with") == run_audit(tmp_path / "without")
 
 
 @pytest.mark.parametrize("clock", ["available_at", "time"])
-def test_without_the_future_each_prediction_has_a_patient_without_one(tmp_path, clock):
+def test_without_future_removes_later_events(tmp_path, clock):
     write_leaky_hospital(tmp_path, lambda stay: None, clock=clock)
     seqsets, labels = SeqSets.read(tmp_path / "seqset"), Labels.read(tmp_path / "labels.parquet")
     past = without_future(seqsets, np.arange(3), labels.predict_at_us[:3], clock)
@@ -112,7 +112,7 @@ def test_without_the_future_each_prediction_has_a_patient_without_one(tmp_path, 
     assert count_changed(seqsets, labels, seed=0) == (0, len(labels))
 
 
-def test_a_feature_made_of_the_future_is_counted(tmp_path, monkeypatch):
+def test_count_changed_detects_a_feature_from_the_future(tmp_path, monkeypatch):
     """How many stays a patient has in all, say, or whether the index stay had ended."""
     from nest_model.data import history as selector
 
@@ -120,13 +120,13 @@ def test_a_feature_made_of_the_future_is_counted(tmp_path, monkeypatch):
     seqsets, labels = SeqSets.read(tmp_path / "seqset"), Labels.read(tmp_path / "labels.parquet")
 
     def peeking(seqsets, rule, subject_id, encounter_id, predict_at_us):
-        ended = seqsets.end_us[seqsets.locate(subject_id, encounter_id)] > 0
-        later = np.where(ended, predict_at_us, predict_at_us - DAY_US // 2)
+        has_ended = seqsets.end_us[seqsets.locate(subject_id, encounter_id)] > 0
+        later = np.where(has_ended, predict_at_us, predict_at_us - DAY_US // 2)
         return select(seqsets, rule, subject_id, encounter_id, later)
 
     monkeypatch.setattr(selector, "select", peeking)
-    changed, looked_at = count_changed(seqsets, labels, seed=0)
-    assert changed > 0.9 * looked_at
+    num_changed, num_checked = count_changed(seqsets, labels, seed=0)
+    assert num_changed > 0.9 * num_checked
 
 
 def test_chance_makes_no_tell_tale():
@@ -140,8 +140,8 @@ def test_chance_makes_no_tell_tale():
 def test_codes_are_found_by_the_whole_token():
     tokens = ["DX:Z66", "DX:Z668", "DX:Z515", "PR:5A1955Z", "PR:5A1D00Z", "LAB:9672_Q1"]
     tokens += ["ITEM:DISCHARGE//HOME", "DX:I462"]
-    found = {codes.name: token_ids(codes, tokens).tolist() for codes in CODE_LISTS}
-    assert {name: ids for name, ids in found.items() if ids} == {
+    ids_by_list = {codes.name: token_ids(codes, tokens).tolist() for codes in CODE_LISTS}
+    assert {name: ids for name, ids in ids_by_list.items() if ids} == {
         "Do-not-resuscitate order": [0],
         "Palliative care": [2],
         "Cardiac arrest, death of unknown cause": [7],
@@ -150,7 +150,7 @@ def test_codes_are_found_by_the_whole_token():
     }
 
 
-def test_an_audit_that_is_not_there_or_not_whole_is_refused(tmp_path):
+def test_a_missing_or_truncated_audit_is_refused(tmp_path):
     with pytest.raises(ContractError, match="materialize the asset"):
         LeakAudit.read(tmp_path / "none.json")
     (tmp_path / "half.json").write_text('{"contract": "leak_audit/1", "coh')

@@ -48,8 +48,8 @@ def write_vocab(folder) -> str:
 
 def write_seqset(folder, sets, vocab_sha256="0" * 64) -> None:
     """Write one shard; a set is (subject, start day, tokens, days they are known after the start)."""
-    rows, first, before = [], {}, {}
-    for encounter, (subject, day, tokens, known) in enumerate(sets):
+    rows, first, last_day = [], {}, {}
+    for encounter, (subject, day, tokens, known_days) in enumerate(sets):
         start = first.setdefault(subject, day)
         rows.append(
             {
@@ -58,17 +58,17 @@ def write_seqset(folder, sets, vocab_sha256="0" * 64) -> None:
                 "encounter_id": encounter,
                 "start": day * DAY_US,
                 "end": (day + 5) * DAY_US,
-                "days_since_prior": float(day - before.get(subject, day)),
+                "days_since_prior": float(day - last_day.get(subject, day)),
                 "days_since_first": float(day - start),
                 "tokens": tokens,
                 "kinds": [0] * len(tokens),
-                "hours": [24.0 * k for k in known],
-                "times": [int((day + k) * DAY_US) for k in known],
-                "available": [int((day + k) * DAY_US) for k in known],
+                "hours": [24.0 * k for k in known_days],
+                "times": [int((day + k) * DAY_US) for k in known_days],
+                "available": [int((day + k) * DAY_US) for k in known_days],
                 "flags": 0,
             }
         )
-        before[subject] = day
+        last_day[subject] = day
     table = pa.Table.from_pylist(rows, schema=SEQSET.remove_metadata())
     file = folder / "seqset" / "shard-00000.parquet"
     write_table(table, file, SEQSET, made_by="the test")
@@ -130,16 +130,16 @@ def fit(folder, name="model", seed=42):
     return out
 
 
-def test_target_and_history_are_counted_apart_and_only_what_was_known(tmp_path):
+def test_target_and_history_counts_use_only_known_events(tmp_path):
     write_seqset(tmp_path, [(1, 0, [5, 5, 6], [0, 1, 1]), (1, 10, [5, 7, 7], [0, 0.5, 3])])
     seqsets = SeqSets.read(tmp_path / "seqset")
-    chosen = select(seqsets, Features(), np.array([1]), np.array([1]), np.array([11 * DAY_US]))
+    selection = select(seqsets, Features(), np.array([1]), np.array([1]), np.array([11 * DAY_US]))
 
-    features = count_features(seqsets, chosen, len(TOKENS)).toarray()[0]
+    features = count_features(seqsets, selection, len(TOKENS)).toarray()[0]
 
     names = feature_names(TOKENS)
-    found = {names[k]: features[k] for k in np.flatnonzero(features)}
-    assert found == {
+    counts = {names[k]: features[k] for k in np.flatnonzero(features)}
+    assert counts == {
         "target DX:0": 1,
         "target DX:2": 1,  # the second 7 was known only after the prediction
         "history DX:0": 2,
@@ -152,7 +152,7 @@ def test_target_and_history_are_counted_apart_and_only_what_was_known(tmp_path):
     assert tuple(names[-4:]) == SIZES
 
 
-def test_a_column_too_rare_in_training_is_not_kept():
+def test_rare_training_columns_are_dropped():
     from scipy import sparse
 
     train = sparse.csr_matrix(np.array([[1, 0, 2], [0, 0, 1], [3, 1, 1]], dtype=np.float32))
@@ -169,8 +169,8 @@ def test_a_binary_task_is_learnt_and_every_row_predicted(folder):
     assert len(predictions) == 400
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["test"]["auroc"]["value"] > 0.99
-    columns = [one["column"] for one in metrics["importance"]]
-    shares = [one["share"] for one in metrics["importance"]]
+    columns = [entry["column"] for entry in metrics["importance"]]
+    shares = [entry["share"] for entry in metrics["importance"]]
     assert columns[0].startswith("target "), "the sign is in the index set"
     assert shares[0] > 0.9
     assert shares == sorted(shares, reverse=True)
@@ -187,9 +187,9 @@ def test_the_same_seed_gives_the_same_bytes(folder):
     write_labels(
         folder, [(5 in row) ^ (rng.random() < 0.2) for row in tokens], "bool", ("false", "true"), SPLIT
     )
-    first, again = fit(folder, "first"), fit(folder, "again")
+    first, second = fit(folder, "first"), fit(folder, "again")
     for name in ("model.txt", "predictions.parquet", "config.json", "README.md", "metrics.json"):
-        assert (first / name).read_bytes() == (again / name).read_bytes()
+        assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
 def test_a_class_task_has_one_booster_and_probabilities_that_sum_to_one(folder):
@@ -219,7 +219,7 @@ def test_a_list_task_has_a_booster_for_each_of_its_commonest_labels(folder, monk
     assert sorted(path.name for path in out.glob("model*.txt")) == [f"model_{k:02}.txt" for k in range(3)]
 
 
-def test_one_class_in_training_is_no_error_and_leaves_nothing_stale(folder):
+def test_a_single_training_class_writes_a_reason_and_removes_old_files(folder):
     folder, tokens = folder
     write_labels(folder, [5 in row for row in tokens], "bool", ("false", "true"), SPLIT)
     fit(folder)
@@ -231,7 +231,7 @@ def test_one_class_in_training_is_no_error_and_leaves_nothing_stale(folder):
     assert {file.name for file in out.iterdir()} == {MARK, "not_trainable.json", "metrics.jsonl"}
 
 
-def test_training_rows_too_few_for_any_column_are_no_error(folder):
+def test_too_few_training_rows_for_any_column_write_a_reason(folder):
     folder, tokens = folder
     split = ["train"] * 19 + ["val"] * 80 + ["test"] * 301
     write_labels(folder, [5 in row for row in tokens], "bool", ("false", "true"), split)
@@ -245,21 +245,23 @@ def test_training_rows_too_few_for_any_column_are_no_error(folder):
 
 
 @pytest.mark.parametrize("positives", [0, 4])
-def test_validation_with_few_positives_stops_on_what_it_does_not_tell(folder, positives):
+def test_few_validation_positives_stop_boosting_without_a_score(folder, positives):
     folder, tokens = folder
-    few = np.flatnonzero(np.array([5 in row for row in tokens]) & (np.array(SPLIT) == "val"))[:positives]
+    kept_positives = np.flatnonzero(np.array([5 in row for row in tokens]) & (np.array(SPLIT) == "val"))[
+        :positives
+    ]
     label = [
-        5 in row and (split != "val" or k in few)
+        5 in row and (split != "val" or k in kept_positives)
         for k, (row, split) in enumerate(zip(tokens, SPLIT, strict=True))
     ]
     write_labels(folder, label, "bool", ("false", "true"), SPLIT)
 
     out = fit(folder)
 
-    told = [json.loads(line)["metrics"] for line in (out / "metrics.jsonl").open() if "metrics" in line]
-    told.append(json.loads((out / "metrics.json").read_text())["validation"])
-    assert {one[name] for one in told for name in ("average_precision", "log_loss")} == {None}
-    assert all(one["rounds"] > 0 for one in told)
+    metrics = [json.loads(line)["metrics"] for line in (out / "metrics.jsonl").open() if "metrics" in line]
+    metrics.append(json.loads((out / "metrics.json").read_text())["validation"])
+    assert {entry[name] for entry in metrics for name in ("average_precision", "log_loss")} == {None}
+    assert all(entry["rounds"] > 0 for entry in metrics)
 
 
 def test_shards_of_another_vocabulary_are_refused(folder):
@@ -278,10 +280,12 @@ def test_labels_after_the_prediction_change_no_feature(folder):
     """What comes after the prediction is noise: predictions stay as they are."""
     folder, tokens = folder
     write_labels(folder, [5 in row for row in tokens], "bool", ("false", "true"), SPLIT)
-    before = read_predictions(fit(folder) / "predictions.parquet").probability
+    first_probability = read_predictions(fit(folder) / "predictions.parquet").probability
     later = [(k, 0, row + [5] * 9, [0.0] * 8 + [2.0] * 9) for k, row in enumerate(tokens)]
     write_seqset(folder, later, write_vocab(folder))
-    assert np.array_equal(read_predictions(fit(folder) / "predictions.parquet").probability, before)
+    assert np.array_equal(
+        read_predictions(fit(folder) / "predictions.parquet").probability, first_probability
+    )
 
 
 def test_the_test_split_trains_no_booster_and_chooses_no_column(folder):
@@ -289,10 +293,10 @@ def test_the_test_split_trains_no_booster_and_chooses_no_column(folder):
     folder, tokens = folder
     tokens = [[min(token, 15) for token in row] for row in tokens]
     label = [5 in row for row in tokens]
-    changed = [[16] * 8 if split == "test" else row for row, split in zip(tokens, SPLIT, strict=True)]
-    turned = [truth != (split == "test") for truth, split in zip(label, SPLIT, strict=True)]
+    altered_tokens = [[16] * 8 if split == "test" else row for row, split in zip(tokens, SPLIT, strict=True)]
+    flipped_label = [truth != (split == "test") for truth, split in zip(label, SPLIT, strict=True)]
     models = []
-    for name, rows, truth in (("a", tokens, label), ("b", changed, turned)):
+    for name, rows, truth in (("a", tokens, label), ("b", altered_tokens, flipped_label)):
         write_seqset(folder, [(k, 0, row, [0.0] * 8) for k, row in enumerate(rows)], write_vocab(folder))
         write_labels(folder, truth, "bool", ("false", "true"), SPLIT)
         models.append(fit(folder, name))
@@ -311,13 +315,13 @@ def test_labels_of_the_validation_split_end_a_booster_and_grow_no_tree(folder, m
     label = [5 in row for row in tokens]
     models = []
     for name, split in (("a", "none"), ("b", "val")):
-        truth = [one != (where == split) for one, where in zip(label, SPLIT, strict=True)]
+        truth = [outcome != (row_split == split) for outcome, row_split in zip(label, SPLIT, strict=True)]
         write_labels(folder, truth, "bool", ("false", "true"), SPLIT)
         models.append((fit(folder, name) / "model.txt").read_bytes())
 
     assert models[0] == models[1]
 
 
-def test_the_patients_of_a_column_are_counted_once_however_many_rows_they_have():
+def test_patients_of_columns_counts_each_patient_once():
     features = sparse.csr_matrix(np.array([[1, 0, 2], [3, 0, 0], [0, 0, 1], [0, 5, 1]]))
     assert patients_of_columns(features, np.array([7, 7, 8, 9])).tolist() == [1, 1, 3]

@@ -94,7 +94,7 @@ def boost(folder) -> None:
     )
 
 
-def run(folder, which="default"):
+def run(folder, yardstick_set="default"):
     """Return what was told of each yardstick, and the file of the first one's predictions."""
     out = folder / "yardsticks"
     yardsticks.run(
@@ -105,7 +105,7 @@ def run(folder, which="default"):
         lightgbm_model=folder / "boosted",
         out=out,
         predictions=out / "predictions.parquet",
-        yardstick_set=which,
+        yardstick_set=yardstick_set,
         seed=42,
         telemetry=Telemetry(out),
     )
@@ -123,27 +123,27 @@ def drift(tmp_path):
     rng = np.random.default_rng(0)
     label, sets = rng.random(500) < 0.5, []
     for subject in range(500):
-        before = rng.integers(2, 10, ITEMS)
-        now = before + np.where(rng.random(ITEMS) < 0.7, 1, -1) * (1 if label[subject] else -1)
-        for day, deciles in ((0, before), (100, now)):
+        earlier_values = rng.integers(2, 10, ITEMS)
+        current_values = earlier_values + np.where(rng.random(ITEMS) < 0.7, 1, -1) * (
+            1 if label[subject] else -1
+        )
+        for day, deciles in ((0, earlier_values), (100, current_values)):
             sets.append((subject, day, [lab(k, decile) for k, decile in enumerate(deciles)], [0.1] * ITEMS))
     write_seqset(tmp_path, sets, write_vocab(tmp_path))
     write_task(tmp_path, label, 2 * np.arange(500) + 1)
     return tmp_path
 
 
-def test_the_difference_to_the_previous_stay_is_read_by_the_logistic_regression_and_not_by_counts(
-    drift, monkeypatch
-):
+def test_logistic_regression_uses_the_change_from_the_previous_stay(drift, monkeypatch):
     from nest_model.baselines import boosting
 
     monkeypatch.setattr(boosting, "GRIDS", boosting.GRIDS | {"bool": boosting.GRIDS["bool"][:1]})
     boost(drift)
-    found, predictions = run(drift)
+    results, predictions = run(drift)
 
     assert auroc(predictions) > 0.95
     assert auroc(drift / "boosted" / "predictions.parquet") < 0.75
-    assert list(found) == ["logistic"]
+    assert list(results) == ["logistic"]
     assert not yardstick_predictions(predictions, "lightgbm_rollups").exists()
 
 
@@ -157,30 +157,32 @@ def random_sets(rng, subjects):
     return sets
 
 
-def selected(folder, sets):
+def write_and_select(folder, sets):
     write_seqset(folder, sets, write_vocab(folder))
     seqsets = SeqSets.read(folder / "seqset")
-    last = [k for k, one in enumerate(sets) if one[1] == 100]
+    last = [k for k, stay in enumerate(sets) if stay[1] == 100]
     at = np.full(len(last), 101 * DAY_US)
     selection = select(seqsets, Features(), np.arange(len(last)), np.array(last), at)
     return seqsets, selection, at, read_table(folder / "vocab.parquet", VOCAB)
 
 
-def test_levels_and_rises_are_those_counted_by_hand(tmp_path):
+def test_previous_stay_features_equal_a_count_by_hand(tmp_path):
     sets = random_sets(np.random.default_rng(1), 40)
-    seqsets, selection, _, tokens = selected(tmp_path, sets)
-    measured = MeasuredItems.of(tokens)
-    size, items = len(tokens), len(measured.items)
-    assert (items, measured.items[1], measured.decile[lab(1, 10)]) == (ITEMS, "LAB:1", 10)
+    seqsets, selection, _, tokens = write_and_select(tmp_path, sets)
+    measured_items = MeasuredItems.of(tokens)
+    size, items = len(tokens), len(measured_items.items)
+    assert (items, measured_items.items[1], measured_items.decile[lab(1, 10)]) == (ITEMS, "LAB:1", 10)
 
-    found = previous_stay_features(seqsets, selection, measured, size).toarray()
+    results = previous_stay_features(seqsets, selection, measured_items, size).toarray()
 
-    expected = np.zeros_like(found)
-    for subject, day, row, known in sets:
-        seen = [token for token, when in zip(row, known, strict=True) if day + when <= 101]
-        expected[subject, [token + (day < 100) * size for token in seen]] = 1
+    expected = np.zeros_like(results)
+    for subject, day, row, known_days in sets:
+        visible_tokens = [
+            token for token, day_known in zip(row, known_days, strict=True) if day + day_known <= 101
+        ]
+        expected[subject, [token + (day < 100) * size for token in visible_tokens]] = 1
     for subject in range(40):
-        mine = [one for one in sets if one[0] == subject]
+        subject_stays = [stay for stay in sets if stay[0] == subject]
         means = [
             {
                 k: np.mean(deciles)
@@ -188,21 +190,21 @@ def test_levels_and_rises_are_those_counted_by_hand(tmp_path):
                 if (
                     deciles := [
                         (token - FIRST_LAB) % 10 + 1
-                        for token, when in zip(row, known, strict=True)
-                        if token >= FIRST_LAB and (token - FIRST_LAB) // 10 == k and day + when <= 101
+                        for token, day_known in zip(row, known_days, strict=True)
+                        if token >= FIRST_LAB and (token - FIRST_LAB) // 10 == k and day + day_known <= 101
                     ]
                 )
             }
-            for _, day, row, known in mine
+            for _, day, row, known_days in subject_stays
         ]
         for k, level in means[-1].items():
             expected[subject, 2 * size + k] = level
             expected[subject, 2 * size + items + k] = 1
-            if before := [one[k] for one in means[:-1] if k in one]:
-                expected[subject, 2 * size + 2 * items + k] = level - np.mean(before)
+            if earlier_values := [stay[k] for stay in means[:-1] if k in stay]:
+                expected[subject, 2 * size + 2 * items + k] = level - np.mean(earlier_values)
                 expected[subject, 2 * size + 3 * items + k] = 1
     assert np.count_nonzero(expected[:, 2 * size + 2 * items :]) > 20
-    assert np.allclose(found, expected)
+    assert np.allclose(results, expected)
 
 
 def test_rollups_count_tokens_and_their_groups_in_each_window(tmp_path):
@@ -211,13 +213,13 @@ def test_rollups_count_tokens_and_their_groups_in_each_window(tmp_path):
         (0, 90, [6, 9], [0.1, 0.1]),
         (0, 100, [5, lab(0, 9), lab(0, 3), 7], [-0.5, 0.5, 0.6, 1.5]),
     ]
-    seqsets, selection, at, tokens = selected(tmp_path, sets)
+    seqsets, selection, at, tokens = write_and_select(tmp_path, sets)
 
-    found = rollup_features(seqsets, selection, tokens, "available_at", at).toarray()[0]
+    results = rollup_features(seqsets, selection, tokens, "available_at", at).toarray()[0]
 
-    width = (len(found) - 4) // len(WINDOWS)
-    windows = dict(zip(WINDOWS, found[:-4].reshape(len(WINDOWS), width), strict=True))
-    seen = {  # the MED is known only after the prediction
+    width = (len(results) - 4) // len(WINDOWS)
+    windows = dict(zip(WINDOWS, results[:-4].reshape(len(WINDOWS), width), strict=True))
+    visible_tokens = {  # the MED is known only after the prediction
         "24 hours": [lab(0, 9), lab(0, 3)],
         "the stay": [5, lab(0, 9), lab(0, 3)],
         "1 year": [5, lab(0, 9), lab(0, 3), 6, 9],
@@ -230,25 +232,34 @@ def test_rollups_count_tokens_and_their_groups_in_each_window(tmp_path):
         "all": [1, 1, 1, 1, 1, 1, 1, 2, 3, 3],
     }
     for window, counts in windows.items():
-        assert counts[: len(tokens)].tolist() == np.bincount(seen[window], minlength=len(tokens)).tolist()
+        assert (
+            counts[: len(tokens)].tolist()
+            == np.bincount(visible_tokens[window], minlength=len(tokens)).tolist()
+        )
         assert sorted(counts[len(tokens) :][counts[len(tokens) :] > 0]) == groups[window]
 
 
-def test_a_code_rolls_up_to_what_its_system_says():
+def test_codes_roll_up_by_their_code_system():
     assert groups_of("DX", "I2510") == ["category I25", "chapter IX"]
     assert groups_of("MED", "C03CA01") == ["ATC C", "ATC C03", "ATC C03C", "ATC C03CA"]
     assert groups_of("PR", "0SRD0J9") == ["procedure 0", "procedure 0SR"]
-    assert [groups_of(*one) for one in (("MED", "RX123"), ("IMM", "20"), ("SPECIAL", None))] == [[], [], []]
+    assert [groups_of(*category) for category in (("MED", "RX123"), ("IMM", "20"), ("SPECIAL", None))] == [
+        [],
+        [],
+        [],
+    ]
 
 
-def test_a_category_has_the_chapter_that_labels_give_it():
+def test_icd_category_has_the_same_chapter_as_in_labels():
     categories = [edge for low, high, _ in CHAPTER_RANGES for edge in (low, high)] + ["D50", "U99", "123"]
     codes = pl.DataFrame({"mapped": categories, "vocab": "icd10cm", "code": categories})
-    assert codes.select(icd10_chapter()).to_series().to_list() == [chapter_of(one) for one in categories]
+    assert codes.select(icd10_chapter()).to_series().to_list() == [
+        chapter_of(category) for category in categories
+    ]
 
 
 @pytest.fixture
-def remembered(tmp_path):
+def two_stays(tmp_path):
     """400 patients of two stays, the outcome a code of the first."""
     rng = np.random.default_rng(2)
     label = rng.random(400) < 0.4
@@ -261,67 +272,67 @@ def remembered(tmp_path):
     return tmp_path
 
 
-def test_all_yardsticks_are_fitted_and_the_cut_sees_what_nests_context_leaves_in(remembered):
-    boost(remembered)
-    write_nest(remembered, max_sets=1)
-    found, predictions = run(remembered, "all")
+def test_all_yardsticks_are_fitted_and_the_cut_uses_nest_context(two_stays):
+    boost(two_stays)
+    write_nest(two_stays, max_sets=1)
+    results, predictions = run(two_stays, "all")
 
-    scores = {name: auroc(yardstick_predictions(predictions, name)) for name in found}
+    scores = {name: auroc(yardstick_predictions(predictions, name)) for name in results}
     assert scores["logistic"] > 0.95
     assert scores["lightgbm_rollups"] > 0.95
     assert 0.3 < scores["lightgbm_cut"] < 0.7
-    card = (remembered / "yardsticks" / "README.md").read_text()
+    card = (two_stays / "yardsticks" / "README.md").read_text()
     assert "NEST's context" in card
 
-    write_nest(remembered, max_sets=2)
-    found, predictions = run(remembered, "all")
-    assert found["lightgbm_cut"] == {"reason": yardsticks.NOTHING_CUT}
+    write_nest(two_stays, max_sets=2)
+    results, predictions = run(two_stays, "all")
+    assert results["lightgbm_cut"] == {"reason": yardsticks.NOTHING_CUT}
     assert not yardstick_predictions(predictions, "lightgbm_cut").exists()
     assert yardstick_predictions(predictions, "lightgbm_rollups").exists()
 
 
-def test_what_was_fitted_once_and_is_asked_for_no_more_is_removed(remembered):
-    write_nest(remembered, max_sets=1)
-    found, predictions = run(remembered, "all")
-    assert found["lightgbm_cut"] == {"reason": yardsticks.NOT_BOOSTED}
-    boost(remembered)
-    run(remembered, "all")
+def test_yardsticks_no_longer_requested_are_removed(two_stays):
+    write_nest(two_stays, max_sets=1)
+    results, predictions = run(two_stays, "all")
+    assert results["lightgbm_cut"] == {"reason": yardsticks.NOT_BOOSTED}
+    boost(two_stays)
+    run(two_stays, "all")
     assert yardstick_predictions(predictions, "lightgbm_cut").exists()
 
-    fresh = yardstick_predictions(predictions, WITHOUT_PRETRAINING)
-    model = remembered / "yardsticks" / WITHOUT_PRETRAINING / "config.json"
-    write_json(fresh.with_name("metrics.json"), {})
+    without_pretraining = yardstick_predictions(predictions, WITHOUT_PRETRAINING)
+    model = two_stays / "yardsticks" / WITHOUT_PRETRAINING / "config.json"
+    write_json(without_pretraining.with_name("metrics.json"), {})
     write_json(model, {})
-    run(remembered, "all")
+    run(two_stays, "all")
     assert model.exists(), "another command trains it, and goes on where it was stopped"
 
-    run(remembered)
+    run(two_stays)
     assert predictions.exists()
     assert not yardstick_predictions(predictions, "lightgbm_cut").parent.exists()
     assert not model.parent.exists()
-    assert not fresh.parent.exists()
+    assert not without_pretraining.parent.exists()
 
 
-def test_a_task_of_one_class_has_no_yardstick_and_says_why(remembered):
-    write_task(remembered, np.zeros(400, dtype=bool), 2 * np.arange(400) + 1)
+def test_a_task_with_a_single_class_writes_the_reason(two_stays):
+    write_task(two_stays, np.zeros(400, dtype=bool), 2 * np.arange(400) + 1)
     with pytest.raises(FileNotFoundError):
-        run(remembered)
-    note = json.loads((remembered / "yardsticks" / "not_trainable.json").read_text())
+        run(two_stays)
+    note = json.loads((two_stays / "yardsticks" / "not_trainable.json").read_text())
     assert note["reason"] == "one class only in the train split"
 
 
 @pytest.mark.parametrize("label_type", ["class", "list"])
-def test_classes_and_lists_are_read_too(remembered, label_type):
+def test_logistic_regression_fits_class_and_list_tasks(two_stays, label_type):
     """Of three classes, each told by a code, the list has two; a fourth is nobody's."""
     kind = np.random.default_rng(3).integers(0, 3, 400)
     sets = [(k, day, [5 + int(kind[k])] if day else [8], [0.1]) for k in range(400) for day in (0, 100)]
-    write_seqset(remembered, sets, write_vocab(remembered))
+    write_seqset(two_stays, sets, write_vocab(two_stays))
     label = ["abc"[k] if label_type == "class" else list("ab"[k : k + 1]) for k in kind]
-    write_task(remembered, label, 2 * np.arange(400) + 1, label_type, ("a", "b", "c", "d"))
-    found, predictions = run(remembered)
+    write_task(two_stays, label, 2 * np.arange(400) + 1, label_type, ("a", "b", "c", "d"))
+    results, predictions = run(two_stays)
 
     test = read_predictions(predictions).of("test")
     assert test.classes == (("a", "b", "c", "d") if label_type == "class" else ("a", "b"))
-    known = np.flatnonzero(test.truth.any(axis=0))
-    assert min(roc_auc_score(test.truth[:, k], test.probability[:, k]) for k in known) > 0.99
-    assert found["logistic"]["validation"]["average_precision"] > 0.99
+    has_rows = np.flatnonzero(test.truth.any(axis=0))
+    assert min(roc_auc_score(test.truth[:, k], test.probability[:, k]) for k in has_rows) > 0.99
+    assert results["logistic"]["validation"]["average_precision"] > 0.99

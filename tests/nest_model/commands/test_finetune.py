@@ -36,7 +36,7 @@ def world(tmp_path_factory) -> World:
 
 
 @pytest.fixture(scope="module")
-def pretrained(world, tmp_path_factory) -> Path:
+def pretrained_model(world, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("pretrained")
     pretrain_small(world, runtime(out), out, PRETRAINING["tiny"].with_changes(epochs=1))
     return out
@@ -44,7 +44,7 @@ def pretrained(world, tmp_path_factory) -> Path:
 
 def tune(
     world: World,
-    pretrained: Path,
+    pretrained_model: Path,
     root: Path,
     *,
     labels: Path | None = None,
@@ -55,7 +55,7 @@ def tune(
     recipe=None,
 ) -> Path:
     finetune(
-        pretrained_model=pretrained,
+        pretrained_model=pretrained_model,
         labels=labels or world.labels,
         seqset=world.seqset,
         out=root / "model",
@@ -69,94 +69,94 @@ def tune(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(world, pretrained, tmp_path_factory) -> Path:
+def finished_run(world, pretrained_model, tmp_path_factory) -> Path:
     """What a run leaves to which nothing happened."""
-    return tune(world, pretrained, tmp_path_factory.mktemp("undisturbed"))
+    return tune(world, pretrained_model, tmp_path_factory.mktemp("undisturbed"))
 
 
 def weights(root: Path) -> bytes:
     return (root / "model" / "model.safetensors").read_bytes()
 
 
-def test_a_sign_in_the_set_is_learnt_and_every_row_is_predicted(world, undisturbed):
-    found = read_predictions(undisturbed / "report" / "predictions.parquet")
+def test_finetuning_learns_the_sign_and_predicts_every_row(world, finished_run):
+    predictions = read_predictions(finished_run / "report" / "predictions.parquet")
 
-    assert len(found) == len(Labels.read(world.labels))
-    assert set(found.split) == {"train", "val", "test"}
-    attention = json.loads((undisturbed / "model" / "metrics.json").read_text())["attention"]
+    assert len(predictions) == len(Labels.read(world.labels))
+    assert set(predictions.split) == {"train", "val", "test"}
+    attention = json.loads((finished_run / "model" / "metrics.json").read_text())["attention"]
     for part in attention.values():
         assert set(part["layers"]) == {"observed", "by_count", "untrained"}
         assert all(len(layers) == 2 for way in part["layers"].values() for layers in way.values())
     assert set(attention["kinds"]["means"]) >= {"[CLS]", "LAB"}
-    test = found.of("test")
+    test = predictions.of("test")
     # the epoch that first tells the few validation patients apart is kept, before the last of the test ones is sure
     positives, negatives = test.probability[test.truth], test.probability[~test.truth]
     assert (positives[:, None] > negatives).mean() > 0.95  # AUROC
 
 
-def test_the_model_s_page_names_every_file_of_weights(undisturbed):
-    page = (undisturbed / "model" / "README.md").read_text()
-    weights = {path.name for path in (undisturbed / "model").glob("*.safetensors")}
+def test_readme_names_every_weights_file(finished_run):
+    page = (finished_run / "model" / "README.md").read_text()
+    weights = {path.name for path in (finished_run / "model").glob("*.safetensors")}
     assert {name for name in weights if f"`{name}`" not in page} == set() != weights
 
 
-def test_the_folder_carries_the_task_and_the_vocabulary_and_no_set_head(pretrained, undisturbed):
-    config = json.loads((undisturbed / "model" / "config.json").read_text())
-    metadata = table_metadata(undisturbed / "report" / "predictions.parquet")
+def test_model_folder_has_task_and_vocabulary_and_no_set_head(pretrained_model, finished_run):
+    config = json.loads((finished_run / "model" / "config.json").read_text())
+    metadata = table_metadata(finished_run / "report" / "predictions.parquet")
 
     assert config["task"]["classes"] == ["false", "true"]
-    assert config["vocab_sha256"] == json.loads((pretrained / "config.json").read_text())["vocab_sha256"]
+    assert (
+        config["vocab_sha256"] == json.loads((pretrained_model / "config.json").read_text())["vocab_sha256"]
+    )
     assert json.loads(metadata["task"]) == config["task"]
-    assert b"set_head" not in weights(undisturbed)
-    assert not (undisturbed / "model" / "state").exists()
+    assert b"set_head" not in weights(finished_run)
+    assert not (finished_run / "model" / "state").exists()
 
 
-def test_a_fine_tuning_stopped_on_the_way_ends_with_the_same_weights(
-    world, pretrained, undisturbed, tmp_path
-):
+def test_a_stopped_finetuning_resumes_to_the_same_weights(world, pretrained_model, finished_run, tmp_path):
     with pytest.raises(Stopped):
-        tune(world, pretrained, tmp_path, stop=StopAfter(7))
+        tune(world, pretrained_model, tmp_path, stop=StopAfter(7))
 
-    assert weights(tune(world, pretrained, tmp_path)) == weights(undisturbed)
+    assert weights(tune(world, pretrained_model, tmp_path)) == weights(finished_run)
 
 
-def test_asked_to_end_while_it_scores_it_ends_at_once_and_the_next_run_ends_with_the_same_weights(
-    world, pretrained, undisturbed, tmp_path, monkeypatch
+def test_stop_during_scoring_ends_at_once_and_resumes(
+    world, pretrained_model, finished_run, tmp_path, monkeypatch
 ):
-    def asked(*_) -> None:
+    def stop_midway(*_) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)  # a long scoring, cut short
 
     with monkeypatch.context() as patch, StopRequest().handling_signals() as stop:
-        patch.setattr(FineTuning, "predict", asked)
+        patch.setattr(FineTuning, "predict", stop_midway)
         with pytest.raises(Stopped, match="between two stages"):
-            tune(world, pretrained, tmp_path, stop=stop)
+            tune(world, pretrained_model, tmp_path, stop=stop)
     assert not (tmp_path / "model" / "metrics.json").exists()
 
-    assert weights(tune(world, pretrained, tmp_path)) == weights(undisturbed)
+    assert weights(tune(world, pretrained_model, tmp_path)) == weights(finished_run)
 
 
-def test_asked_to_end_while_it_validates_it_saves_its_state_and_validates_again(
-    world, pretrained, undisturbed, tmp_path, monkeypatch
+def test_stop_during_validation_saves_the_state_and_resumes(
+    world, pretrained_model, finished_run, tmp_path, monkeypatch
 ):
-    def asked(*_) -> None:
+    def stop_midway(*_) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)  # a long validation, cut short
 
     with monkeypatch.context() as patch, StopRequest().handling_signals() as stop:
-        patch.setattr(FineTuning, "evaluate", asked)
+        patch.setattr(FineTuning, "evaluate", stop_midway)
         with pytest.raises(Stopped, match=r"epoch 0, step (\d+) of \1; the state is saved"):
-            tune(world, pretrained, tmp_path, stop=stop)
+            tune(world, pretrained_model, tmp_path, stop=stop)
 
-    assert weights(tune(world, pretrained, tmp_path)) == weights(undisturbed)
+    assert weights(tune(world, pretrained_model, tmp_path)) == weights(finished_run)
 
 
-def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage():
-    heard = []
+def test_stop_in_the_last_step_of_an_epoch_ends_before_the_next_stage():
+    flags = []
 
     def step(stop: StopRequest) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        heard.append(stop.is_requested)
+        flags.append(stop.is_requested)
 
     with (
         StopRequest().handling_signals() as stop,
@@ -164,21 +164,21 @@ def test_asked_to_end_in_the_last_step_of_an_epoch_it_ends_before_the_next_stage
         stop.deferred(),
     ):
         step(stop)
-    assert heard == [True]
+    assert flags == [True]
 
 
-def test_the_same_run_again_gives_the_same_bytes(world, pretrained, undisturbed, tmp_path):
-    tune(world, pretrained, tmp_path)
-    written = [file for file in undisturbed.rglob("*") if file.is_file()]
-    assert probe_predictions(undisturbed / "report" / "predictions.parquet") in written
-    for file in written:
+def test_the_same_run_again_gives_the_same_bytes(world, pretrained_model, finished_run, tmp_path):
+    tune(world, pretrained_model, tmp_path)
+    files = [file for file in finished_run.rglob("*") if file.is_file()]
+    assert probe_predictions(finished_run / "report" / "predictions.parquet") in files
+    for file in files:
         if file.suffix != ".jsonl" and file.parent.name != "tensorboard":  # which tell times
-            again = tmp_path / file.relative_to(undisturbed)
-            assert file.read_bytes() == again.read_bytes(), file.name
+            second_file = tmp_path / file.relative_to(finished_run)
+            assert file.read_bytes() == second_file.read_bytes(), file.name
 
 
-def test_every_pass_over_the_rows_says_how_far_it_is_and_comes_to_its_end(world, pretrained, tmp_path):
-    tune(world, pretrained, tmp_path, telemetry=Telemetry(tmp_path / "model", seconds_between_lines=0))
+def test_every_pass_over_the_rows_reports_complete_progress(world, pretrained_model, tmp_path):
+    tune(world, pretrained_model, tmp_path, telemetry=Telemetry(tmp_path / "model", seconds_between_lines=0))
     lines = [json.loads(line) for line in (tmp_path / "model" / "metrics.jsonl").read_text().splitlines()]
     last = {line["stage"]: line for line in lines if line["event"] == "progress"}
     assert set(last) == {"probe", "finetune", "validate", "score"}
@@ -186,38 +186,38 @@ def test_every_pass_over_the_rows_says_how_far_it_is_and_comes_to_its_end(world,
     assert last["probe"]["total"] == last["score"]["total"] > last["validate"]["total"]
 
 
-def test_the_probe_reads_the_pretrained_model_however_long_the_other_is_trained(world, pretrained, tmp_path):
-    tuned = [tune(world, pretrained, tmp_path / str(epochs), epochs=epochs) for epochs in (1, 2)]
-    predictions = [root / "report" / "predictions.parquet" for root in tuned]
-    frozen, other = (read_predictions(probe_predictions(path)) for path in predictions)
-    np.testing.assert_array_equal(frozen.probability, other.probability)
-    trained, longer = (read_predictions(path) for path in predictions)
-    assert not np.array_equal(trained.probability, longer.probability)
-    np.testing.assert_array_equal(frozen.truth, trained.truth)
+def test_probe_does_not_depend_on_the_number_of_epochs(world, pretrained_model, tmp_path):
+    runs = [tune(world, pretrained_model, tmp_path / str(epochs), epochs=epochs) for epochs in (1, 2)]
+    predictions = [root / "report" / "predictions.parquet" for root in runs]
+    first_probe, second_probe = (read_predictions(probe_predictions(path)) for path in predictions)
+    np.testing.assert_array_equal(first_probe.probability, second_probe.probability)
+    first_model, second_model = (read_predictions(path) for path in predictions)
+    assert not np.array_equal(first_model.probability, second_model.probability)
+    np.testing.assert_array_equal(first_probe.truth, first_model.truth)
 
 
-def test_a_pretraining_that_came_to_the_same_weights_lets_a_fine_tuning_go_on(world, pretrained, tmp_path):
+def test_finetuning_resumes_when_pretrained_weights_are_equal(world, pretrained_model, tmp_path):
     with pytest.raises(Stopped, match="epoch 1, step"):
-        tune(world, pretrained, tmp_path, stop=StopAfter(9))
-    same = Path(shutil.copytree(pretrained, tmp_path / "same"))
-    config = json.loads(unsealed((same / "config.json").read_text()))
+        tune(world, pretrained_model, tmp_path, stop=StopAfter(9))
+    copied_model = Path(shutil.copytree(pretrained_model, tmp_path / "same"))
+    config = json.loads(unsealed((copied_model / "config.json").read_text()))
     config["training"]["epochs"] = 99
-    (same / "config.json").write_text(sealed(json.dumps(config, indent=2)))
+    (copied_model / "config.json").write_text(sealed(json.dumps(config, indent=2)))
 
     with pytest.raises(Stopped, match="epoch 1, step"):
-        tune(world, same, tmp_path, stop=StopAfter(0))
+        tune(world, copied_model, tmp_path, stop=StopAfter(0))
 
 
-def test_a_state_made_by_other_code_is_passed_over(world, pretrained, tmp_path):
-    def where(key: str, looks: int) -> str:
-        with pytest.raises(Stopped) as stopped:
-            tune(world, pretrained, tmp_path, key=key, stop=StopAfter(looks))
-        return str(stopped.value).partition(";")[0]
+def test_a_state_with_a_different_key_is_ignored(world, pretrained_model, tmp_path):
+    def message_when_stopped(key: str, looks: int) -> str:
+        with pytest.raises(Stopped) as error:
+            tune(world, pretrained_model, tmp_path, key=key, stop=StopAfter(looks))
+        return str(error.value).partition(";")[0]
 
-    first = where("one", 0)
-    assert where("one", 4) != first
-    assert where("one", 0) != first, "its own state is gone on with"
-    assert where("two", 0) == first
+    first = message_when_stopped("one", 0)
+    assert message_when_stopped("one", 4) != first
+    assert message_when_stopped("one", 0) != first, "its own state is gone on with"
+    assert message_when_stopped("two", 0) == first
 
 
 def rows_of(world: World) -> list[tuple[int, int, int, bool]]:
@@ -241,15 +241,15 @@ def splits_of(world: World) -> list[str]:
         (lambda rows, split: [row for row in rows if split[row[0]] != "test"], "no row in the test split"),
     ],
 )
-def test_a_task_that_cannot_be_learnt_says_why_and_leaves_no_older_model(
-    world, pretrained, undisturbed, tmp_path, change, reason
+def test_an_untrainable_task_writes_the_reason_and_removes_old_models(
+    world, pretrained_model, finished_run, tmp_path, change, reason
 ):
-    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(finished_run, tmp_path, dirs_exist_ok=True)
     with pytest.raises(Stopped):
-        tune(world, pretrained, tmp_path, stop=StopAfter(2))
+        tune(world, pretrained_model, tmp_path, stop=StopAfter(2))
     split = splits_of(world)
     write_labels(tmp_path / "labels.parquet", change(rows_of(world), split), split)
-    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+    tune(world, pretrained_model, tmp_path, labels=tmp_path / "labels.parquet")
 
     assert json.loads((tmp_path / "model" / "not_trainable.json").read_text())["reason"] == reason
     last = json.loads((tmp_path / "model" / "metrics.jsonl").read_text().splitlines()[-1])
@@ -262,37 +262,40 @@ def test_a_task_that_cannot_be_learnt_says_why_and_leaves_no_older_model(
     assert [file.name for file in (tmp_path / "report").iterdir()] == [MARK]
 
 
-def test_a_validation_split_without_positives_stops_early_on_the_loss(world, pretrained, tmp_path):
+def test_a_validation_split_without_positives_stops_early_on_the_loss(world, pretrained_model, tmp_path):
     split = splits_of(world)
     rows = [(*row[:3], row[3] and split[row[0]] != "val") for row in rows_of(world)]
     write_labels(tmp_path / "labels.parquet", rows, split)
-    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+    tune(world, pretrained_model, tmp_path, labels=tmp_path / "labels.parquet")
 
     metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
     assert metrics["epochs"] > metrics["best_epoch"] >= 0
 
 
-def test_a_validation_split_with_few_positives_tells_no_score_in_any_epoch(world, pretrained, tmp_path):
+def test_few_validation_positives_withhold_scores_of_every_epoch(world, pretrained_model, tmp_path):
     split = splits_of(world)
-    few = [row[0] for row in rows_of(world) if row[3] and split[row[0]] == "val"][:4]
-    rows = [(*row[:3], row[3] and (split[row[0]] != "val" or row[0] in few)) for row in rows_of(world)]
+    positive_patients = [row[0] for row in rows_of(world) if row[3] and split[row[0]] == "val"][:4]
+    rows = [
+        (*row[:3], row[3] and (split[row[0]] != "val" or row[0] in positive_patients))
+        for row in rows_of(world)
+    ]
     write_labels(tmp_path / "labels.parquet", rows, split)
-    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+    tune(world, pretrained_model, tmp_path, labels=tmp_path / "labels.parquet")
 
-    told = (tmp_path / "model" / "metrics.jsonl").read_text()
-    assert "train_loss" in told
-    for text in (told, *(file.read_text() for file in (tmp_path / "model").glob("*.json"))):
+    telemetry_text = (tmp_path / "model" / "metrics.jsonl").read_text()
+    assert "train_loss" in telemetry_text
+    for text in (telemetry_text, *(file.read_text() for file in (tmp_path / "model").glob("*.json"))):
         assert "val_loss" not in text
         assert "val_average_precision" not in text
 
 
 @pytest.mark.parametrize("label_type", ["class", "list"])
-def test_several_classes_are_learnt_alike(world, pretrained, tmp_path, label_type):
+def test_finetuning_learns_class_and_list_tasks(world, pretrained_model, tmp_path, label_type):
     names = ("absent", "present")
     label = (lambda truth: names[truth]) if label_type == "class" else (lambda truth: ["present"] * truth)
     rows = [(*row[:3], label(row[3])) for row in rows_of(world)]
     write_labels(tmp_path / "labels.parquet", rows, splits_of(world), label_type=label_type, classes=names)
-    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet")
+    tune(world, pretrained_model, tmp_path, labels=tmp_path / "labels.parquet")
     test = read_predictions(tmp_path / "report" / "predictions.parquet").of("test")
 
     present = test.truth[:, 1]
@@ -301,27 +304,27 @@ def test_several_classes_are_learnt_alike(world, pretrained, tmp_path, label_typ
 
 
 @pytest.mark.parametrize(("label_type", "rate"), [("bool", 2e-4), ("class", 3e-4), ("list", 3e-4)])
-def test_several_classes_are_learnt_at_a_rate_of_their_own(world, pretrained, tmp_path, label_type, rate):
+def test_learning_rate_depends_on_the_label_type(world, pretrained_model, tmp_path, label_type, rate):
     as_type = {"bool": bool, "class": "ab".__getitem__, "list": lambda truth: ["a"] * truth}[label_type]
     rows = [(*row[:3], as_type(row[3])) for row in rows_of(world)]
     changes = {} if label_type == "bool" else {"label_type": label_type, "classes": ("a", "b")}
     write_labels(tmp_path / "labels.parquet", rows, splits_of(world), **changes)
-    tune(world, pretrained, tmp_path, labels=tmp_path / "labels.parquet", recipe={"epochs": 1})
+    tune(world, pretrained_model, tmp_path, labels=tmp_path / "labels.parquet", recipe={"epochs": 1})
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config["training"]["recipe"]["learning_rate"] == rate
 
 
-def test_shards_of_another_vocabulary_are_refused(world, pretrained, tmp_path):
-    other = make_world(tmp_path / "other", subjects=20)
-    for card in other.seqset.glob("*.card.json"):
+def test_shards_of_another_vocabulary_are_refused(world, pretrained_model, tmp_path):
+    other_world = make_world(tmp_path / "other", subjects=20)
+    for card in other_world.seqset.glob("*.card.json"):
         content = json.loads(card.read_text())
         card.write_text(json.dumps(content | {"vocab_sha256": "b" * 64}))
 
     with pytest.raises(NestError, match="reads another vocabulary"):
-        tune(other, pretrained, tmp_path)
+        tune(other_world, pretrained_model, tmp_path)
 
 
-def test_a_class_the_training_split_has_not_carries_no_loss(world, tmp_path):
+def test_a_row_without_a_class_of_the_task_has_no_loss(world, tmp_path):
     rows = [(*row[:3], name) for row, name in zip(rows_of(world), "abc" * 99, strict=False)]
     write_labels(tmp_path / "labels.parquet", rows, splits_of(world), label_type="class", classes=("a", "b"))
     targets = targets_of(Labels.read(tmp_path / "labels.parquet"))[:3]
@@ -331,23 +334,21 @@ def test_a_class_the_training_split_has_not_carries_no_loss(world, tmp_path):
     assert loss_sum(logits, targets, "class").item() == pytest.approx(2 * np.log(2))
 
 
-def test_log_odds_are_of_how_common_a_label_is_with_half_a_row_added_to_each_count():
+def test_log_odds_of_a_label_use_half_a_row_of_smoothing():
     targets = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
     assert log_odds(targets).sigmoid().tolist() == pytest.approx([2.5 / 4, 0.5 / 4])
 
 
-def test_the_head_of_a_list_begins_at_what_is_common_among_the_training_rows_alone(
-    world, pretrained, tmp_path
-):
+def test_list_head_starts_at_the_log_odds_of_training_rows(world, pretrained_model, tmp_path):
     split = splits_of(world)
     rows = [(*row[:3], ["present"] * (split[row[0]] != "train")) for row in rows_of(world)]
     file = tmp_path / "labels.parquet"
     write_labels(file, rows, split, label_type="list", classes=("absent", "present"))
     labels, seqsets = Labels.read(file), SeqSets.read(world.seqset)
-    encoder, _ = load_pretrained(pretrained, vocab_sha256=seqsets.vocab_sha256)
-    begun = FineTuning(labels, seqsets, encoder, RECIPE, runtime(tmp_path)).module
+    encoder, _ = load_pretrained(pretrained_model, vocab_sha256=seqsets.vocab_sha256)
+    untrained = FineTuning(labels, seqsets, encoder, RECIPE, runtime(tmp_path)).module
     rare = 0.5 / (np.count_nonzero(labels.split == "train") + 1)
-    assert begun.head.out.bias.sigmoid().tolist() == pytest.approx([rare, rare])
+    assert untrained.head.out.bias.sigmoid().tolist() == pytest.approx([rare, rare])
 
 
 def test_average_precision_leaves_out_a_class_that_does_not_vary():

@@ -21,27 +21,27 @@ def commands(page: str) -> list[list[str]]:
 
 @pytest.mark.docs
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
-def test_every_command_of_a_page_is_taken(page):
+def test_every_command_in_the_docs_parses(page):
     for command in commands(page):
         program, *launch = command[: command.index("nest_model") - 1]
         if program.endswith("torchrun"):
-            given = get_args_parser().parse_args([*launch, "-m", "nest_model"])
-            assert given.module
+            launcher_options = get_args_parser().parse_args([*launch, "-m", "nest_model"])
+            assert launcher_options.module
         options = command[command.index("nest_model") + 1 :]
         if options != ["--help"]:
             assert parser().parse_args(options).run
 
 
 @pytest.mark.docs
-def test_the_page_on_training_shows_both_strategies_and_several_machines():
-    shown = [" ".join(command) for command in commands("docs/training.md")]
-    assert any("torchrun --standalone" in command for command in shown)
-    assert any("--strategy fsdp" in command for command in shown)
-    assert any("--nnodes 2" in command for command in shown)
+def test_training_docs_show_both_strategies_and_several_machines():
+    command_lines = [" ".join(command) for command in commands("docs/training.md")]
+    assert any("torchrun --standalone" in command for command in command_lines)
+    assert any("--strategy fsdp" in command for command in command_lines)
+    assert any("--nnodes 2" in command for command in command_lines)
 
 
 def test_every_flag_has_a_help_text():
-    (commands_of,) = (action for action in parser()._actions if action.choices)
-    flags = [(name, action) for name, command in commands_of.choices.items() for action in command._actions]
+    (subparsers,) = (action for action in parser()._actions if action.choices)
+    flags = [(name, action) for name, command in subparsers.choices.items() for action in command._actions]
     assert len(flags) > 50
     assert [(name, *action.option_strings) for name, action in flags if not action.help] == []

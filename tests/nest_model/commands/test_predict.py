@@ -13,7 +13,7 @@ from nest_model.training.device import launch_fabric
 from nest_model.training.telemetry import Telemetry
 from schemas.errors import InputError, NestError
 from schemas.tables.labels import Features, Task
-from tests.nest_model.commands.test_finetune import pretrained, tune, world  # noqa: F401 (fixtures)
+from tests.nest_model.commands.test_finetune import pretrained_model, tune, world  # noqa: F401 (fixtures)
 from tests.support.factories.shards import DAY_US, HOUR_US, card_anew, read_rows, set_row
 from tests.support.factories.world import make_world
 
@@ -36,8 +36,8 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def tuned(world, pretrained, tmp_path_factory):
-    return tune(world, pretrained, tmp_path_factory.mktemp("tuned"))
+def finetuned_run(world, pretrained_model, tmp_path_factory):
+    return tune(world, pretrained_model, tmp_path_factory.mktemp("tuned"))
 
 
 def score(model, seqset, out, index=None):
@@ -52,7 +52,7 @@ def score(model, seqset, out, index=None):
     return pq.read_table(out)
 
 
-def test_a_patient_still_there_has_no_prediction_at_the_end(tmp_path):
+def test_a_patient_in_hospital_has_no_prediction_at_the_end(tmp_path):
     rows = last_sets(read_rows(tmp_path, ROWS), TASK)
 
     assert rows.subject_id.tolist() == [1, 3]
@@ -60,7 +60,7 @@ def test_a_patient_still_there_has_no_prediction_at_the_end(tmp_path):
     assert rows.predict_at_us.tolist() == [12 * DAY_US, 12 * HOUR_US]
 
 
-def test_counts_under_eleven_are_not_told(tmp_path, caplog):
+def test_log_suppresses_counts_under_eleven(tmp_path, caplog):
     with caplog.at_level("INFO", logger="nest"):
         last_sets(read_rows(tmp_path, ROWS), TASK)
 
@@ -70,7 +70,7 @@ def test_counts_under_eleven_are_not_told(tmp_path, caplog):
     ]
 
 
-def test_a_small_number_left_out_does_not_follow_from_those_scored(tmp_path, caplog):
+def test_log_does_not_disclose_a_small_number_left_out(tmp_path, caplog):
     stays = [set_row(k, 0, 10 * k, 0, end_us=DAY_US) for k in range(1, 94)]
     stays += [set_row(k, 0, 10 * k, 0) for k in range(94, 101)]  # seven still there
 
@@ -84,29 +84,29 @@ def test_a_small_number_left_out_does_not_follow_from_those_scored(tmp_path, cap
     ]
 
 
-def test_no_line_of_a_scoring_tells_how_few_were_left_out(tuned, tmp_path, caplog):
+def test_scoring_output_does_not_disclose_a_small_number_left_out(finetuned_run, tmp_path, caplog):
     new = make_world(tmp_path / "new", subjects=40, seed=5)
     shard = next(iter(sorted(new.seqset.glob("*.parquet"))))
     table = pq.read_table(shard)
     last = np.append(np.diff(table["subject_id"].to_numpy()) != 0, True)
-    left = np.flatnonzero(last)[:7]  # seven left an hour after they came
+    early_leavers = np.flatnonzero(last)[:7]  # seven left an hour after they came
     end = table["end"].to_numpy().copy()
-    end[left] = table["start"].to_numpy()[left] + np.timedelta64(1, "h")
+    end[early_leavers] = table["start"].to_numpy()[early_leavers] + np.timedelta64(1, "h")
     at = table.column_names.index("end")
     pq.write_table(table.set_column(at, table.schema.field("end"), pa.array(end, pa.timestamp("us"))), shard)
     card_anew(shard)
 
     with caplog.at_level("INFO", logger="nest"):
-        scored = score(tuned, new.seqset, tmp_path / "out.parquet")
+        predictions = score(finetuned_run, new.seqset, tmp_path / "out.parquet")
 
-    told = "\n".join(caplog.messages) + (tmp_path / "metrics.jsonl").read_text()
-    told = told.replace(str(tmp_path), "")  # its name may hold any number
-    assert len(scored) == 33
-    assert "33" not in told.replace('"rate"', "")
-    assert "40" in told
+    output = "\n".join(caplog.messages) + (tmp_path / "metrics.jsonl").read_text()
+    output = output.replace(str(tmp_path), "")  # its name may hold any number
+    assert len(predictions) == 33
+    assert "33" not in output.replace('"rate"', "")
+    assert "40" in output
 
 
-def test_a_patient_who_left_before_the_prediction_is_left_out_unless_the_paper_keeps_them(tmp_path):
+def test_patients_who_left_early_are_left_out_except_by_time_clock(tmp_path):
     after_a_day = {"predict_anchor": "index.start", "predict_offset_us": DAY_US}
     seqsets = read_rows(tmp_path, ROWS)
     ours = last_sets(seqsets, TASK.model_copy(update=after_a_day))
@@ -119,37 +119,39 @@ def test_a_patient_who_left_before_the_prediction_is_left_out_unless_the_paper_k
 
 def test_a_month_after_the_last_of_january_is_the_last_of_february():
     moments = [datetime(2150, 1, 31, 13, 5), datetime(2152, 1, 31), datetime(2150, 12, 1, 0, 0, 1)]
-    moved = add_months(np.array(moments, "datetime64[us]").astype(np.int64), 1).astype("datetime64[us]")
+    shifted_times = add_months(np.array(moments, "datetime64[us]").astype(np.int64), 1).astype(
+        "datetime64[us]"
+    )
 
-    assert moved.tolist() == [
+    assert shifted_times.tolist() == [
         datetime(2150, 2, 28, 13, 5),
         datetime(2152, 2, 29),
         datetime(2151, 1, 1, 0, 0, 1),
     ]
 
 
-def test_scoring_the_labels_own_rows_again_gives_the_same_probabilities(world, tuned, tmp_path):
-    written = pq.read_table(tuned / "report" / "predictions.parquet")
-    again = score(tuned, world.seqset, tmp_path / "again.parquet", index=world.labels)
+def test_predict_on_the_label_rows_gives_the_same_probabilities(world, finetuned_run, tmp_path):
+    first = pq.read_table(finetuned_run / "report" / "predictions.parquet")
+    second = score(finetuned_run, world.seqset, tmp_path / "again.parquet", index=world.labels)
 
-    assert again["label"].to_pylist() == written["label"].to_pylist()
-    assert again["split"].to_pylist() == written["split"].to_pylist()
-    assert again.schema.metadata[b"contract"] == b"predictions/1"
-    found, expected = (np.concatenate(table["probability"].to_numpy()) for table in (again, written))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert second["label"].to_pylist() == first["label"].to_pylist()
+    assert second["split"].to_pylist() == first["split"].to_pylist()
+    assert second.schema.metadata[b"contract"] == b"predictions/1"
+    probability, expected = (np.concatenate(table["probability"].to_numpy()) for table in (second, first))
+    np.testing.assert_allclose(probability, expected, atol=1e-6)
 
 
-def test_new_patients_are_scored_at_their_last_set_from_a_csv_or_without_one(tuned, tmp_path):
+def test_new_patients_are_scored_from_a_csv_or_at_the_last_set(finetuned_run, tmp_path):
     new = make_world(tmp_path / "new", subjects=9, seed=5)
-    alone = score(tuned, new.seqset, tmp_path / "alone.parquet")
-    index = pa.table({name: alone[name] for name in ("subject_id", "encounter_id", "predict_at")})
+    without_index = score(finetuned_run, new.seqset, tmp_path / "alone.parquet")
+    index = pa.table({name: without_index[name] for name in ("subject_id", "encounter_id", "predict_at")})
     pa.csv.write_csv(index, tmp_path / "index.csv")
-    listed = score(tuned, new.seqset, tmp_path / "listed.parquet", index=tmp_path / "index.csv")
+    with_index = score(finetuned_run, new.seqset, tmp_path / "listed.parquet", index=tmp_path / "index.csv")
 
-    assert len(alone) == 9
-    assert set(alone["split"].to_pylist()) == {"new"}
-    assert alone["label"].null_count == 9
-    assert listed["probability"].equals(alone["probability"])
+    assert len(without_index) == 9
+    assert set(without_index["split"].to_pylist()) == {"new"}
+    assert without_index["label"].null_count == 9
+    assert with_index["probability"].equals(without_index["probability"])
 
 
 @pytest.mark.parametrize(
@@ -167,20 +169,20 @@ def test_new_patients_are_scored_at_their_last_set_from_a_csv_or_without_one(tun
         ),
     ],
 )
-def test_an_index_that_cannot_be_used_says_why_and_quotes_no_value(
+def test_an_invalid_index_raises_an_error_without_values(
     world,
-    tuned,
+    finetuned_run,
     tmp_path,
     columns,
     message,
 ):
     pq.write_table(pa.table(columns), tmp_path / "index.parquet")
     with pytest.raises(InputError, match=message) as caught:
-        score(tuned, world.seqset, tmp_path / "out.parquet", index=tmp_path / "index.parquet")
+        score(finetuned_run, world.seqset, tmp_path / "out.parquet", index=tmp_path / "index.parquet")
     assert "4711" not in str(caught.value)
 
 
-def test_a_pretrained_model_cannot_predict(world, pretrained, tmp_path):
-    (tmp_path / "model").symlink_to(pretrained)
+def test_a_pretrained_model_cannot_predict(world, pretrained_model, tmp_path):
+    (tmp_path / "model").symlink_to(pretrained_model)
     with pytest.raises(NestError, match="fine-tune it first"):
         score(tmp_path, world.seqset, tmp_path / "out.parquet")

@@ -16,7 +16,7 @@ from nest_model.data.predictions import read_predictions
 from nest_model.data.seqsets import SeqSets
 from nest_model.evaluation.metrics import evaluate
 from nest_model.model import checkpoint
-from nest_model.report.removals import without
+from nest_model.report.removals import removal_summary
 from nest_model.training.device import launch_fabric
 from nest_model.training.finetuning_task import select_examples
 from nest_model.training.recipe import PRETRAINING, Recipe
@@ -50,12 +50,12 @@ def world(tmp_path_factory) -> World:
 
 
 @pytest.fixture(scope="module")
-def tuned(world, tmp_path_factory) -> Path:
+def finetuned_run(world, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("tuned")
-    pretrained = root / "pretrained"
-    pretrain_small(world, runtime(pretrained), pretrained, PRETRAINING["tiny"].with_changes(epochs=1))
+    pretrained_model = root / "pretrained"
+    pretrain_small(world, runtime(pretrained_model), pretrained_model, PRETRAINING["tiny"].with_changes(epochs=1))
     finetune(
-        pretrained_model=pretrained,
+        pretrained_model=pretrained_model,
         labels=world.labels,
         seqset=world.seqset,
         out=root / "model",
@@ -77,44 +77,44 @@ def run(world: World, model: Path, out: Path) -> dict:
 
 
 @pytest.fixture(scope="module")
-def found(world, tuned, tmp_path_factory) -> dict:
-    return run(world, tuned / "model", tmp_path_factory.mktemp("found"))
+def results(world, finetuned_run, tmp_path_factory) -> dict:
+    return run(world, finetuned_run / "model", tmp_path_factory.mktemp("found"))
 
 
-def of(found: dict, name: str) -> dict:
-    return next(one for one in found["removals"] if one["name"] == name)
+def removal_named(results: dict, name: str) -> dict:
+    return next(removal for removal in results["removals"] if removal["name"] == name)
 
 
-def test_on_all_events_the_score_is_the_one_on_the_page(tuned, found):
-    page = evaluate(tuned / "report" / "predictions.parquet")
-    assert found["scores"] == {metric: page[metric] for metric in removals.METRICS}
+def test_score_on_all_events_equals_evaluate(finetuned_run, results):
+    page = evaluate(finetuned_run / "report" / "predictions.parquet")
+    assert results["scores"] == {metric: page[metric] for metric in removals.METRICS}
     assert page["auroc"]["value"] > 0.9, "it has learnt what there is to lose"
 
 
-def test_the_kind_that_tells_the_outcome_costs_all_and_more_than_chance_and_the_other_next_to_nothing(found):
-    sign, noise = of(found, "MED"), of(found, "LAB")
+def test_removing_the_telling_kind_costs_more_than_random_events(results):
+    sign, noise = removal_named(results, "MED"), removal_named(results, "LAB")
     assert sign["loss"]["auroc"]["value"] > 0.3
     assert sign["beyond"]["auroc"]["low"] > 0.1
     assert abs(noise["loss"]["auroc"]["value"]) < 0.1
     assert noise["beyond"]["auroc"]["high"] < 0, "as many events at random take the sign with them"
-    sentence = without(found)
-    assert "than without as many events at random: MED, +" in sentence
+    sentence = removal_summary(results)
+    assert "than without as many random events:  MED, +" in sentence
     assert "It loses less without: LAB, −" in sentence
 
 
-def test_loss_is_the_score_less_that_on_shards_without_these_events(world, tuned, found, tmp_path):
+def test_loss_equals_the_difference_to_shards_without_the_events(world, finetuned_run, results, tmp_path):
     def without_drugs(row: dict) -> None:
-        kept = [place for place, kind in enumerate(row["kinds"]) if kind != MED]
-        row |= {name: [row[name][place] for place in kept] for name in PARALLEL}
+        places = [place for place, kind in enumerate(row["kinds"]) if kind != MED]
+        row |= {name: [row[name][place] for place in places] for name in PARALLEL}
 
-    other = changed_world(world, tmp_path / "other", without_drugs)
+    other_world = changed_world(world, tmp_path / "other", without_drugs)
     predict(
-        model=tuned / "model", seqset=other.seqset, index=index_of(world, tmp_path / "index.parquet"),
+        model=finetuned_run / "model", seqset=other_world.seqset, index=index_of(world, tmp_path / "index.parquet"),
         out=tmp_path / "out.parquet", fabric=launch_fabric("cpu", threads=1), telemetry=Telemetry(tmp_path),
     )  # fmt: skip
-    lost = evaluate(tmp_path / "out.parquet")["auroc"]["value"]
-    assert of(found, "MED")["loss"]["auroc"]["value"] == pytest.approx(
-        found["scores"]["auroc"]["value"] - lost, abs=2e-6
+    reduced_auroc = evaluate(tmp_path / "out.parquet")["auroc"]["value"]
+    assert removal_named(results, "MED")["loss"]["auroc"]["value"] == pytest.approx(
+        results["scores"]["auroc"]["value"] - reduced_auroc, abs=2e-6
     )
 
 
@@ -122,68 +122,74 @@ def index_of(world: World, path: Path) -> Path:
     return Path(shutil.copy(world.labels, path))
 
 
-def test_the_last_set_and_those_before_it_are_all_there_is(world, tuned, found):
-    sets = [of(found, name)["share"] for name in (removals.LAST_SET, removals.EARLIER_SETS)]
+def test_last_set_and_earlier_sets_cover_all_events(world, finetuned_run, results):
+    sets = [removal_named(results, name)["share"] for name in (removals.LAST_SET, removals.EARLIER_SETS)]
     assert sum(sets) == pytest.approx(1, abs=0.02)
-    assert of(found, removals.LAST_SET)["loss"]["auroc"]["value"] > 0.3
-    assert abs(of(found, removals.EARLIER_SETS)["loss"]["auroc"]["value"]) < 0.1
+    assert removal_named(results, removals.LAST_SET)["loss"]["auroc"]["value"] > 0.3
+    assert abs(removal_named(results, removals.EARLIER_SETS)["loss"]["auroc"]["value"]) < 0.1
 
 
-def test_a_kind_that_under_eleven_test_patients_have_is_not_told(found):
-    assert [one["name"] for one in found["removals"]] == ["MED", "LAB", "last set", "earlier sets"]
+def test_a_kind_of_under_eleven_test_patients_is_left_out(results):
+    assert [removal["name"] for removal in results["removals"]] == ["MED", "LAB", "last set", "earlier sets"]
 
 
-def test_without_eleven_patients_on_either_side_no_score_and_no_loss_is_told(world, tuned, tmp_path):
+def test_scores_and_losses_are_withheld_under_eleven_patients(world, finetuned_run, tmp_path):
     labels = Labels.read(world.labels)
     split = ["", *("test" if subject % 5 == 4 else "train" for subject in range(1, 91))]
-    few = np.unique(labels.subject_id[labels.split == "test"])[:9]
+    positive_patients = np.unique(labels.subject_id[labels.split == "test"])[:9]
     starts = labels.predict_at_us - 24 * 3600 * 10**6
-    rows = zip(labels.subject_id, labels.encounter_id, starts, np.isin(labels.subject_id, few), strict=True)
-    other = World(Path(shutil.copytree(world.root, tmp_path / "other")))
-    write_labels(other.labels, [tuple(value.item() for value in row) for row in rows], split)
-    told = run(other, tuned / "model", tmp_path / "out")
+    rows = zip(
+        labels.subject_id,
+        labels.encounter_id,
+        starts,
+        np.isin(labels.subject_id, positive_patients),
+        strict=True,
+    )
+    other_world = World(Path(shutil.copytree(world.root, tmp_path / "other")))
+    write_labels(other_world.labels, [tuple(value.item() for value in row) for row in rows], split)
+    results = run(other_world, finetuned_run / "model", tmp_path / "out")
 
-    assert told["scores"]["auroc"]["value"] is None
-    assert told["removals"]
-    for one in told["removals"]:
+    assert results["scores"]["auroc"]["value"] is None
+    assert results["removals"]
+    for removal in results["removals"]:
         for part in ("loss", "at_random", "beyond"):
-            assert {one[part][metric]["value"] for metric in removals.METRICS} == {None}
-    assert without(told) == "There is no interval to judge by, for want of patients."
+            assert {removal[part][metric]["value"] for metric in removals.METRICS} == {None}
+    assert removal_summary(results) == "There are too few patients for an interval."
 
 
-def test_events_at_random_are_as_many_of_each_example_and_any_of_them(world, tuned):
+def test_random_events_match_the_number_per_example(world, finetuned_run):
     seqsets, labels = SeqSets.read(world.seqset), Labels.read(world.labels)
-    classifier, _ = checkpoint.load_classifier(tuned / "model", vocab_sha256=seqsets.vocab_sha256)
+    classifier, _ = checkpoint.load_classifier(finetuned_run / "model", vocab_sha256=seqsets.vocab_sha256)
     selection, _ = select_examples(labels, seqsets, classifier.encoder)
     example = selection.example_of_pair[selection.pair_of_event]
     events = selection.values(seqsets.kinds) == LAB
-    drawn = [removals._random_events(selection, events, place) for place in (0, 1, 0)]
+    masks = [removals._random_events(selection, events, place) for place in (0, 1, 0)]
 
-    for one in drawn:
-        np.testing.assert_array_equal(np.bincount(example[one]), np.bincount(example[events]))
-    assert (drawn[0] == drawn[2]).all()
-    assert (drawn[0] != drawn[1]).any()
+    for mask in masks:
+        np.testing.assert_array_equal(np.bincount(example[mask]), np.bincount(example[events]))
+    assert (masks[0] == masks[2]).all()
+    assert (masks[0] != masks[1]).any()
     share = events.mean()
-    assert abs((drawn[0] & ~events).sum() / (~events).sum() - share) < 0.1, "of the other kinds too"
+    assert abs((masks[0] & ~events).sum() / (~events).sum() - share) < 0.1, "of the other kinds too"
 
 
-def test_the_same_model_gives_the_same_bytes(world, tuned, found, tmp_path):
-    assert run(world, tuned / "model", tmp_path) == found
+def test_the_same_model_gives_the_same_bytes(world, finetuned_run, results, tmp_path):
+    assert run(world, finetuned_run / "model", tmp_path) == results
 
 
-def test_the_command_writes_the_same(world, tuned, found, tmp_path):
+def test_removals_command_writes_the_same_file(world, finetuned_run, results, tmp_path):
     paths = {
-        "model": tuned / "model",
+        "model": finetuned_run / "model",
         "labels": world.labels,
         "seqset": world.seqset,
         "out": tmp_path / "out",
     }
     arguments = [part for name, path in paths.items() for part in (f"--{name}", str(path))]
     assert main(["removals", *arguments, "--device", "cpu", "--threads", "1"]) == 0
-    assert json.loads((tmp_path / "out" / "removals.json").read_text()) == found
+    assert json.loads((tmp_path / "out" / "removals.json").read_text()) == results
 
 
-def test_more_rows_than_are_scored_are_drawn_by_chance_from_the_test_split(world, monkeypatch):
+def test_scored_rows_are_sampled_from_the_test_split(world, monkeypatch):
     labels = Labels.read(world.labels)
     monkeypatch.setattr(removals, "MOST_EXAMPLES", 7)
     rows = removals._test_rows(labels)
@@ -191,7 +197,7 @@ def test_more_rows_than_are_scored_are_drawn_by_chance_from_the_test_split(world
     assert set(labels.split[rows]) == {"test"}
 
 
-def test_predictions_of_the_page_are_on_the_rows_that_are_scored(world, tuned):
+def test_predictions_of_the_page_are_on_the_rows_that_are_scored(world, finetuned_run):
     rows = removals._test_rows(Labels.read(world.labels))
-    page = read_predictions(tuned / "report" / "predictions.parquet").of("test")
+    page = read_predictions(finetuned_run / "report" / "predictions.parquet").of("test")
     np.testing.assert_array_equal(Labels.read(world.labels).encounter_id[rows], page.encounter_id)

@@ -15,7 +15,7 @@ from nest_model.training.device import launch_fabric
 from nest_model.training.telemetry import Telemetry
 from schemas.tables.events import KINDS
 from schemas.tables.labels import Features
-from tests.nest_model.commands.test_finetune import pretrained, rows_of, splits_of, tune, world  # noqa: F401 (fixtures)
+from tests.nest_model.commands.test_finetune import pretrained_model, rows_of, splits_of, tune, world  # noqa: F401 (fixtures)
 from tests.nest_model.commands.test_pretrain import train
 from tests.support.factories.shards import DAY_US, HOUR_US
 from tests.support.factories.world import (
@@ -35,9 +35,12 @@ def weights(folder) -> bytes:
     return (folder / "model" / "model.safetensors").read_bytes()
 
 
-def test_labels_of_the_test_split_train_nothing(world, pretrained, tmp_path):
+def test_labels_of_the_test_split_train_nothing(world, pretrained_model, tmp_path):
     other = with_labels_flipped(world, tmp_path / "world", "test")
-    model, again = tune(world, pretrained, tmp_path / "a"), tune(other, pretrained, tmp_path / "b")
+    model, again = (
+        tune(world, pretrained_model, tmp_path / "a"),
+        tune(other, pretrained_model, tmp_path / "b"),
+    )
 
     assert weights(again) == weights(model)
     for file in ("config.json", "README.md"):
@@ -45,11 +48,13 @@ def test_labels_of_the_test_split_train_nothing(world, pretrained, tmp_path):
 
 
 def test_labels_of_the_validation_split_choose_an_epoch_and_train_nothing(
-    world, pretrained, tmp_path, monkeypatch
+    world, pretrained_model, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(finetuning_task, "scorable", lambda *_: [0])  # so small a split is told nothing of
     other = with_labels_flipped(world, tmp_path / "world", "val")
-    models = [tune(one, pretrained, tmp_path / name, epochs=1) for name, one in (("a", world), ("b", other))]
+    models = [
+        tune(one, pretrained_model, tmp_path / name, epochs=1) for name, one in (("a", world), ("b", other))
+    ]
 
     assert weights(models[0]) == weights(models[1])
     validation = [
@@ -113,8 +118,8 @@ def worlds(world, tmp_path_factory) -> tuple[World, World]:
 
 
 @pytest.fixture(scope="module")
-def tuned(worlds, pretrained, tmp_path_factory):
-    return [tune(one, pretrained, tmp_path_factory.mktemp("tuned")) for one in worlds]
+def tuned(worlds, pretrained_model, tmp_path_factory):
+    return [tune(one, pretrained_model, tmp_path_factory.mktemp("tuned")) for one in worlds]
 
 
 def test_noise_nobody_may_see_changes_no_fine_tuned_model_and_no_probability(tuned):

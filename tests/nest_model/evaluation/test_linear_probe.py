@@ -31,30 +31,33 @@ def world():
     return rows, labels(pa.array(truth))
 
 
-def test_what_lies_on_a_straight_line_is_read_off(world):
-    rows, found = world
-    probe, told = fit_probe(found, rows, seed=0)
+def test_probe_learns_a_linear_outcome(world):
+    rows, task_labels = world
+    probe, metrics = fit_probe(task_labels, rows, seed=0)
     probability = probe.probabilities(rows, "bool")
     assert probability.shape == (ROWS, 1)
-    test = found.split == "test"
-    assert roc_auc_score(found.truth(("true",))[test, 0], probability[test, 0]) > 0.95
-    assert told["strength"] in STRENGTHS
-    assert told["average_precision"] > 0.9
+    test = task_labels.split == "test"
+    assert roc_auc_score(task_labels.truth(("true",))[test, 0], probability[test, 0]) > 0.95
+    assert metrics["strength"] in STRENGTHS
+    assert metrics["average_precision"] > 0.9
 
 
-def test_nothing_of_the_test_rows_is_in_it(world):
-    rows, found = world
-    test = found.split == "test"
-    other = labels(pa.array(found.truth(("true",))[:, 0] ^ test))
-    strange = np.where(test[:, None], rows * 100, rows)
-    probes = [fit_probe(found, rows, seed=0)[0], fit_probe(other, strange, seed=0)[0]]
+def test_probe_ignores_the_test_rows(world):
+    rows, task_labels = world
+    test = task_labels.split == "test"
+    flipped_labels = labels(pa.array(task_labels.truth(("true",))[:, 0] ^ test))
+    extreme_rows = np.where(test[:, None], rows * 100, rows)
+    probes = [fit_probe(task_labels, rows, seed=0)[0], fit_probe(flipped_labels, extreme_rows, seed=0)[0]]
     for name in ("mean", "deviation", "weights", "bias", "strength"):
         np.testing.assert_array_equal(getattr(probes[0], name), getattr(probes[1], name))
 
 
-def strength_by_hand(rows: np.ndarray, found: Labels) -> float:
+def strength_by_hand(rows: np.ndarray, task_labels: Labels) -> float:
     """Return the strength with the best validation AP, of equals the weakest, by scikit-learn's own pipeline."""
-    truth, (train, val) = found.truth(("true",))[:, 0], (found.split == name for name in ("train", "val"))
+    truth, (train, val) = (
+        task_labels.truth(("true",))[:, 0],
+        (task_labels.split == name for name in ("train", "val")),
+    )
     precisions = []
     for strength in STRENGTHS:
         model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500))
@@ -63,23 +66,23 @@ def strength_by_hand(rows: np.ndarray, found: Labels) -> float:
     return STRENGTHS[int(np.argmax(precisions))]
 
 
-def test_validation_chooses_the_strength_and_fits_nothing():
-    chosen = set()
+def test_validation_rows_choose_the_strength_only():
+    strengths = set()
     for seed in range(6):
         rng = np.random.default_rng(seed)
         rows = rng.normal(size=(ROWS, 60)).astype(
             np.float32
         )  # so wide that strong weights may learn the noise
-        found = labels(pa.array(rng.random(ROWS) < sigmoid(rows[:, :4].sum(axis=1))))
-        probe, _ = fit_probe(found, rows, seed=0)
-        assert probe.strength == strength_by_hand(rows, found)
-        chosen.add(probe.strength)
-        rows[found.split == "val"] += 7
-        np.testing.assert_array_equal(fit_probe(found, rows, seed=0)[0].mean, probe.mean)
-    assert len(chosen) > 1
+        task_labels = labels(pa.array(rng.random(ROWS) < sigmoid(rows[:, :4].sum(axis=1))))
+        probe, _ = fit_probe(task_labels, rows, seed=0)
+        assert probe.strength == strength_by_hand(rows, task_labels)
+        strengths.add(probe.strength)
+        rows[task_labels.split == "val"] += 7
+        np.testing.assert_array_equal(fit_probe(task_labels, rows, seed=0)[0].mean, probe.mean)
+    assert len(strengths) > 1
 
 
-def test_of_one_class_of_many_the_probabilities_sum_to_one_and_a_class_nobody_has_gets_none():
+def test_class_probabilities_sum_to_one_and_an_absent_class_gets_zero():
     rng = np.random.default_rng(2)
     rows = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
     number = (rows[:, 0] > 0).astype(int)  # c, nobody
@@ -91,38 +94,38 @@ def test_of_one_class_of_many_the_probabilities_sum_to_one_and_a_class_nobody_ha
     assert probability[:, 2].max() < 0.02
 
 
-def test_a_row_of_no_class_of_the_task_teaches_nothing():
+def test_rows_without_a_class_of_the_task_are_not_trained_on():
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
     names = ["a" if value > 0 else "b" for value in rows[:, 0]]
-    some = ["z" if place % 3 == 0 else name for place, name in enumerate(names)]
-    found = labels(pa.array(some), "class", ("a", "b"))
-    probe, _ = fit_probe(found, rows, seed=0)
-    without = rows[(found.split == "train") & (np.arange(ROWS) % 3 != 0)]
-    np.testing.assert_array_equal(probe.mean, without.mean(axis=0))
+    label_values = ["z" if place % 3 == 0 else name for place, name in enumerate(names)]
+    task_labels = labels(pa.array(label_values), "class", ("a", "b"))
+    probe, _ = fit_probe(task_labels, rows, seed=0)
+    class_rows = rows[(task_labels.split == "train") & (np.arange(ROWS) % 3 != 0)]
+    np.testing.assert_array_equal(probe.mean, class_rows.mean(axis=0))
 
 
-def test_one_class_alone_is_as_sure_as_the_rows_are_many():
+def test_a_single_class_in_training_gets_nearly_all_probability():
     rows = np.random.default_rng(4).normal(size=(ROWS, WIDTH)).astype(np.float32)
-    some = ["a" if place % 2 else "z" for place in range(ROWS)]
-    probe, _ = fit_probe(labels(pa.array(some), "class", ("a", "b")), rows, seed=0)
+    label_values = ["a" if place % 2 else "z" for place in range(ROWS)]
+    probe, _ = fit_probe(labels(pa.array(label_values), "class", ("a", "b")), rows, seed=0)
     assert probe.probabilities(rows, "class")[:, 0].min() > 0.99
 
 
-def test_of_a_list_every_column_is_its_own_and_one_that_never_varies_has_no_weights():
+def test_list_columns_are_independent_and_a_constant_has_no_weights():
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
     truth = np.stack([rows[:, 0] > 0, rows[:, 1] > 0, np.full(ROWS, True)], axis=1)
     lists = pa.array([[CLASSES[k] for k in np.flatnonzero(row)] for row in truth])
-    found = labels(lists, "list", CLASSES)
-    probe, _ = fit_probe(found, rows, seed=0)
+    task_labels = labels(lists, "list", CLASSES)
+    probe, _ = fit_probe(task_labels, rows, seed=0)
     probability = probe.probabilities(rows, "list")
     assert ((probability[:, :2] > 0.5) == truth[:, :2]).mean() > 0.9
     assert not probe.weights[2].any()
     assert 0.99 < probability[:, 2].min() == probability[:, 2].max() < 1
 
 
-def test_the_strength_of_a_list_is_chosen_on_its_commonest_labels():
+def test_list_strength_is_chosen_on_the_commonest_labels():
     names = tuple("abcdefghijkl")
     choices = set()
     for seed in range(4):
@@ -153,15 +156,15 @@ def test_the_strength_of_a_list_is_chosen_on_its_commonest_labels():
     assert len(choices) > 1
 
 
-def test_a_validation_with_too_few_of_either_tells_no_score(world):
-    rows, found = world
-    truth = found.truth(("true",))[:, 0].copy()
-    truth[found.split == "val"] = False
-    _, told = fit_probe(labels(pa.array(truth)), rows, seed=0)
-    assert set(told) == {"strength"}
+def test_probe_has_no_score_when_validation_has_too_few_positives(world):
+    rows, task_labels = world
+    truth = task_labels.truth(("true",))[:, 0].copy()
+    truth[task_labels.split == "val"] = False
+    _, metrics = fit_probe(labels(pa.array(truth)), rows, seed=0)
+    assert set(metrics) == {"strength"}
 
 
-def test_a_row_that_is_the_same_everywhere_divides_by_nothing(world):
-    rows, found = world
+def test_a_constant_feature_gives_finite_probabilities(world):
+    rows, task_labels = world
     rows = np.concatenate([rows, np.full((ROWS, 1), 3, np.float32)], axis=1)
-    assert np.isfinite(fit_probe(found, rows, seed=0)[0].probabilities(rows, "bool")).all()
+    assert np.isfinite(fit_probe(task_labels, rows, seed=0)[0].probabilities(rows, "bool")).all()

@@ -30,7 +30,7 @@ def test_an_age_on_a_bound_falls_in_the_older_band(age_years, band):
     assert age_band(age_years) == band
 
 
-def test_an_age_that_is_not_known_is_a_group_of_its_own():
+def test_unknown_age_and_race_are_groups():
     assert age_band(None) == race_group(None) == "not known"
 
 
@@ -58,23 +58,23 @@ def world(tmp_path_factory):
     return layout, read_predictions(layout.report("mimic_mortality_nest") / "predictions.parquet").of("test")
 
 
-def test_every_row_finds_its_patient_and_its_stay_in_their_own_order(world):
+def test_attributes_follow_the_order_of_the_rows(world):
     layout, test = world
-    shuffled = np.random.default_rng(0).permutation(len(test))
-    straight = attributes(layout.subjects, layout.encounters, test.subject_id, test.encounter_id)
-    mixed = attributes(
-        layout.subjects, layout.encounters, test.subject_id[shuffled], test.encounter_id[shuffled]
+    order = np.random.default_rng(0).permutation(len(test))
+    groups_in_order = attributes(layout.subjects, layout.encounters, test.subject_id, test.encounter_id)
+    groups_in_new_order = attributes(
+        layout.subjects, layout.encounters, test.subject_id[order], test.encounter_id[order]
     )
-    for name, groups in straight.items():
-        assert [groups[k] for k in shuffled] == mixed[name]
+    for name, groups in groups_in_order.items():
+        assert [groups[k] for k in order] == groups_in_new_order[name]
         assert len(set(groups)) > 1
 
 
 def test_a_group_under_eleven_positives_has_no_score_and_no_count(world):
     _, test = world
-    few = np.flatnonzero(test.truth[:, 0])[:10]
+    positives = np.flatnonzero(test.truth[:, 0])[:10]
     groups = np.array(["large"] * len(test), dtype=object)
-    groups[few] = "small"
+    groups[positives] = "small"
     groups[np.flatnonzero(~test.truth[:, 0])[:30]] = "small"
 
     large, small = score_groups(test, {"Ward": groups}, seed=42)
@@ -88,10 +88,10 @@ def test_a_group_under_eleven_positives_has_no_score_and_no_count(world):
     assert not large["positives"].isdigit()  # with the total it would give the 10 away
 
 
-def rows_of(*columns) -> tuple[Predictions, np.ndarray]:
+def predictions_and_groups(*columns) -> tuple[Predictions, np.ndarray]:
     """Return one model's test rows from (subject, group, truth, probability), and each row's group."""
     subject, group, truth, probability = (np.array(column) for column in zip(*columns, strict=True))
-    found = Predictions(
+    predictions = Predictions(
         task=made_up.task("mimic_mortality", "bool", ("false", "true")),
         classes=("true",),
         model="nest",
@@ -101,7 +101,7 @@ def rows_of(*columns) -> tuple[Predictions, np.ndarray]:
         truth=truth.astype(bool)[:, None],
         probability=probability.astype(float)[:, None],
     )
-    return found, group
+    return predictions, group
 
 
 def ward(name, first_subject, above, below, negatives):
@@ -117,10 +117,10 @@ def auroc_by_pairs(truth, risk):
     return ((gaps > 0) + (gaps == 0) / 2).mean()
 
 
-def test_a_gap_is_to_the_largest_group_and_its_interval_is_of_patients_drawn_for_both():
+def test_gap_to_the_largest_group_resamples_patients_jointly():
     rows = ward("north", 0, 30, 10, 60) + ward("south", 1000, 12, 12, 30)
     rows += [(k, "south", truth, risk) for k, (_, _, truth, risk) in enumerate(rows[:40])]  # in both wards
-    test, group = rows_of(*rows)
+    test, group = predictions_and_groups(*rows)
     north, south = score_groups(test, {"Ward": group}, seed=42)
     assert north["auroc"]["value"] == 0.75  # 30 of 40 above
     assert south["auroc"]["value"] == 42 / 64
@@ -133,37 +133,39 @@ def test_a_gap_is_to_the_largest_group_and_its_interval_is_of_patients_drawn_for
         times = draw[np.searchsorted(resamples.subjects, test.subject_id)]
         aurocs = {}
         for name in ("north", "south"):
-            drawn = np.repeat(np.arange(len(group)), times * (group == name))
-            aurocs[name] = auroc_by_pairs(test.truth[drawn, 0], test.probability[drawn, 0])
+            row_places = np.repeat(np.arange(len(group)), times * (group == name))
+            aurocs[name] = auroc_by_pairs(test.truth[row_places, 0], test.probability[row_places, 0])
         gaps.append(aurocs["south"] - aurocs["north"])
     assert (south["gap"]["low"], south["gap"]["high"]) == pytest.approx(
         tuple(np.percentile(gaps, [2.5, 97.5])), abs=1e-6
     )
 
 
-def test_patients_alike_in_both_groups_leave_no_gap_and_no_doubt_about_it():
+def test_gap_and_interval_are_zero_when_groups_have_equal_patients():
     rows = ward("morning", 0, 20, 10, 40)
-    test, group = rows_of(*rows, *((subject, "evening", *row) for subject, _, *row in rows))
+    test, group = predictions_and_groups(*rows, *((subject, "evening", *row) for subject, _, *row in rows))
     _, second = score_groups(test, {"Ward": group}, seed=42)
     assert (second["gap"]["value"], second["gap"]["low"], second["gap"]["high"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("positives", "is_shown"), [(19, False), (20, True)])
 def test_a_group_needs_twenty_positives(positives, is_shown):
-    test, group = rows_of(*ward("large", 0, 30, 10, 60), *ward("small", 1000, positives, 0, 40))
+    test, group = predictions_and_groups(
+        *ward("large", 0, 30, 10, 60), *ward("small", 1000, positives, 0, 40)
+    )
     _, small = score_groups(test, {"Ward": group}, seed=42)
     assert (small["auroc"]["value"] is not None) == (small["gap"]["value"] is not None) == is_shown
     assert ("withheld" in small["auroc"]["note"]) != is_shown
 
 
 def test_the_unknown_are_no_group_to_compare_with():
-    test, group = rows_of(*ward("not known", 0, 60, 20, 90), *ward("F", 1000, 25, 5, 40))
-    found = score_groups(test, {"Sex": group}, seed=42)
-    assert [one["reference"] for one in found] == ["F", "F"]
-    assert found[1]["gap"]["value"] == round(0.75 - 25 / 30, 6)
+    test, group = predictions_and_groups(*ward("not known", 0, 60, 20, 90), *ward("F", 1000, 25, 5, 40))
+    scores = score_groups(test, {"Sex": group}, seed=42)
+    assert [score["reference"] for score in scores] == ["F", "F"]
+    assert scores[1]["gap"]["value"] == round(0.75 - 25 / 30, 6)
 
 
-def test_a_group_nearly_all_positive_does_not_give_its_negatives_away(world):
+def test_a_group_with_few_negatives_is_withheld(world):
     _, test = world
     groups = np.where(test.truth[:, 0], "sick", "well").astype(object)
     groups[np.flatnonzero(~test.truth[:, 0])[:4]] = "sick"
@@ -175,8 +177,8 @@ def test_a_group_nearly_all_positive_does_not_give_its_negatives_away(world):
 def test_the_unknown_come_last_and_ages_rise(world):
     _, test = world
     groups = np.resize(["not known", "80 and over", "18–44", "45–64"], len(test)).astype(object)
-    found = [group["group"] for group in score_groups(test, {"Age": groups}, seed=42)]
-    assert found == ["18–44", "45–64", "80 and over", "not known"]
+    names = [group["group"] for group in score_groups(test, {"Age": groups}, seed=42)]
+    assert names == ["18–44", "45–64", "80 and over", "not known"]
 
 
 @given(
@@ -189,29 +191,29 @@ def test_the_unknown_come_last_and_ages_rise(world):
         max_size=5,
     )
 )
-def test_no_small_group_can_be_narrowed_beside_the_test_rows(counts):
+def test_small_groups_cannot_be_derived_from_the_test_rows(counts):
     rows = [row for k, (yes, no) in enumerate(counts) for row in ward(f"ward {k}", 1000 * k, yes, 0, no)]
     if not rows:
         return
-    test, group = rows_of(*rows)
-    found, attacker, truth = score_groups(test, {"Ward": group}, seed=42), Attacker(), {}
+    test, group = predictions_and_groups(*rows)
+    scores, attacker, truth = score_groups(test, {"Ward": group}, seed=42), Attacker(), {}
     for name, (yes, no) in zip((f"ward {k}" for k in range(len(counts))), counts, strict=True):
         truth |= {f"{name} rows": yes + no, f"{name} positives": yes, f"{name} negatives": no}
-    for one in found:
-        name = one["group"]
-        attacker.see({f"{name} rows": one["rows"], f"{name} positives": one["positives"]})
+    for score in scores:
+        name = score["group"]
+        attacker.see({f"{name} rows": score["rows"], f"{name} positives": score["positives"]})
         attacker.know_sum(f"{name} rows", [f"{name} positives", f"{name} negatives"])
-        if one["auroc"]["value"] is not None:  # a score says that there are so many
+        if score["auroc"]["value"] is not None:  # a score says that there are so many
             attacker.see({"least positives": "20", "least negatives": "11"})
             attacker.know_order("least positives", f"{name} positives")
             attacker.know_order("least negatives", f"{name} negatives")
-    shown = counts_of_rows(test)
-    attacker.see({name: str(shown[name]) for name in ("rows", "positives")})
+    suppressed_counts = counts_of_rows(test)
+    attacker.see({name: str(suppressed_counts[name]) for name in ("rows", "positives")})
     attacker.know_sum("rows", ["positives", "negatives"])
-    for what in ("rows", "positives", "negatives"):
-        attacker.know_sum(what, [f"{one['group']} {what}" for one in found])
-    there = {name: count for name, count in truth.items() if name.rpartition(" ")[0] in set(group)}
-    assert attacker.narrowed(there) == {}
+    for count_name in ("rows", "positives", "negatives"):
+        attacker.know_sum(count_name, [f"{score['group']} {count_name}" for score in scores])
+    existing = {name: count for name, count in truth.items() if name.rpartition(" ")[0] in set(group)}
+    assert attacker.narrowed(existing) == {}
 
 
 def stays(rows, patients):
@@ -223,7 +225,7 @@ def stays(rows, patients):
 @pytest.mark.parametrize(("patients", "is_shown"), [(19, False), (20, True)])
 def test_a_group_of_many_rows_and_few_patients_has_no_score(patients, is_shown):
     sick, well = ward("small", 1000, 40, 0, 0), ward("small", 2000, 0, 0, 60)
-    test, group = rows_of(*ward("large", 0, 60, 10, 60), *stays(sick, patients), *well)
+    test, group = predictions_and_groups(*ward("large", 0, 60, 10, 60), *stays(sick, patients), *well)
     small = score_groups(test, {"Ward": group}, seed=42)[1]
     assert (small["auroc"]["value"] is not None) == is_shown
 
@@ -232,9 +234,11 @@ def test_a_group_of_many_rows_and_few_patients_has_no_score(patients, is_shown):
 def test_counts_of_a_group_with_ten_patients_of_a_kind_are_withheld(side):
     sick, well = ward("small", 1000, 40, 0, 0), ward("small", 2000, 0, 0, 60)
     sick, well = (stays(rows, 10 if is_few else 40) for rows, is_few in ((sick, side), (well, not side)))
-    test, group = rows_of(*ward("large", 0, 60, 10, 60), *ward("other", 5000, 30, 5, 50), *sick, *well)
-    found = {one["group"]: one for one in score_groups(test, {"Ward": group}, seed=42)}
-    assert not found["small"]["rows"].isdigit()
-    assert not found["small"]["positives"].isdigit()
-    assert [one["rows"].isdigit() for one in found.values()].count(False) == 2  # or the sum would tell
-    assert found["small"]["auroc"]["value"] is None
+    test, group = predictions_and_groups(
+        *ward("large", 0, 60, 10, 60), *ward("other", 5000, 30, 5, 50), *sick, *well
+    )
+    scores = {score["group"]: score for score in score_groups(test, {"Ward": group}, seed=42)}
+    assert not scores["small"]["rows"].isdigit()
+    assert not scores["small"]["positives"].isdigit()
+    assert [score["rows"].isdigit() for score in scores.values()].count(False) == 2  # or the sum would tell
+    assert scores["small"]["auroc"]["value"] is None

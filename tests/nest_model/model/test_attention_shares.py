@@ -12,7 +12,7 @@ from nest_model.evaluation.attention_nulls import NULLS, attention_beside_nulls,
 from nest_model.model.attention_shares import CLASSES, FARTHEST, SETS_BACK, attention_profiles
 from nest_model.model.encoder import NestModel
 from nest_model.model.layers import rotate
-from nest_model.report.attention import of_kinds, of_sets
+from nest_model.report.attention import kinds_sentence, sets_sentence
 from schemas.tables.events import KINDS
 from tests.support.factories.world import changed_world, make_world
 
@@ -153,8 +153,8 @@ def test_a_model_that_prefers_what_is_near_is_surely_nearer_than_both_nulls(seqs
     for null in NULLS:
         assert found["distance"][f"less_{null}"]["high"] < 0
     assert found["means"]["1"]["less_by_count"]["low"] > 0
-    assert "nearer than counting alone +" in of_sets(found)
-    assert "nearer than an untrained model +" in of_sets(found)
+    assert "nearer than counting alone +" in sets_sentence(found)
+    assert "nearer than an untrained model +" in sets_sentence(found)
 
 
 def nearsighted() -> NestModel:
@@ -183,8 +183,8 @@ def test_a_model_that_looks_everywhere_alike_but_at_itself_is_what_counting_alon
     for part in found.values():
         for one in part["means"].values():
             assert abs(one["less_by_count"]["value"]) < 1e-5
-    sentence = of_kinds(found["kinds"])
-    assert "gives neither, surely, to MED" in sentence
+    sentence = kinds_sentence(found["kinds"])
+    assert "pays not significantly more or less to MED" in sentence
     assert "LAB" in sentence
 
 

@@ -60,27 +60,27 @@ def everyone(seqsets: SeqSets) -> np.ndarray:
     return np.arange(seqsets.subjects)
 
 
-def truths(asked: NextSets) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {int(subject): set() for subject in asked.subject_id}
-    for place, token in zip(asked.truth_subject, asked.truth_token, strict=True):
-        found[int(asked.subject_id[place])].add(int(token))
-    return found
+def truths(questions: NextSets) -> dict[int, set[int]]:
+    tokens_by_subject: dict[int, set[int]] = {int(subject): set() for subject in questions.subject_id}
+    for place, token in zip(questions.truth_subject, questions.truth_token, strict=True):
+        tokens_by_subject[int(questions.subject_id[place])].add(int(token))
+    return tokens_by_subject
 
 
-def test_the_last_basket_that_holds_something_is_asked_for_from_all_before_it(tmp_path: Path):
+def test_last_visible_asks_for_the_last_non_empty_basket(tmp_path: Path):
     seqsets = read_baskets(tmp_path, BASKETS)
 
-    asked = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
+    questions = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
 
-    assert truths(asked) == {1: {5, 8, 9}, 2: {10, 11}, 5: {14, 15, VOCAB_SIZE + 1, VOCAB_SIZE + 2}}
-    assert asked.left_out == {"no_visible_set": 1, "nothing_before": 1}
-    ends = np.cumsum(np.diff(asked.history.event_offsets[asked.history.set_offsets]))
-    seen = np.split(seqsets.tokens[asked.history.events], ends[:-1])
-    assert [tokens.tolist() for tokens in seen] == [[5, 6, 5, 7], [10], [14, RARE]]
-    assert (asked.history.event_counts[asked.history.set_offsets[1:] - 1] == 0).all()
+    assert truths(questions) == {1: {5, 8, 9}, 2: {10, 11}, 5: {14, 15, VOCAB_SIZE + 1, VOCAB_SIZE + 2}}
+    assert questions.left_out == {"no_visible_set": 1, "nothing_before": 1}
+    ends = np.cumsum(np.diff(questions.history.event_offsets[questions.history.set_offsets]))
+    history_tokens = np.split(seqsets.tokens[questions.history.events], ends[:-1])
+    assert [tokens.tolist() for tokens in history_tokens] == [[5, 6, 5, 7], [10], [14, RARE]]
+    assert (questions.history.event_counts[questions.history.set_offsets[1:] - 1] == 0).all()
 
 
-def test_held_out_asks_for_the_hidden_basket_and_takes_its_truth_from_the_file(tmp_path: Path):
+def test_held_out_asks_for_the_hidden_basket_with_truth_from_file(tmp_path: Path):
     seqsets = read_baskets(tmp_path / "seqset", BASKETS)
     write_item_vocab(tmp_path / "vocab.parquet")
     rows = [
@@ -92,13 +92,13 @@ def test_held_out_asks_for_the_hidden_basket_and_takes_its_truth_from_the_file(t
     ]
     (tmp_path / "held_out.csv").write_text("order_id,product_id\n" + "".join(f"{o},{p}\n" for o, p in rows))
 
-    asked = held_out(
+    questions = held_out(
         seqsets, everyone(seqsets), tmp_path, read_table(tmp_path / "vocab.parquet", VOCAB), VOCAB_SIZE
     )
 
-    assert truths(asked) == {1: {5, 7, VOCAB_SIZE + 1}}
-    assert asked.left_out == {"no_hidden_set": 3, "not_in_held_out": 1, "nothing_before": 0}
-    assert seqsets.tokens[asked.history.events].tolist() == [5, 6, 5, 7, 5, 8, 9]
+    assert truths(questions) == {1: {5, 7, VOCAB_SIZE + 1}}
+    assert questions.left_out == {"no_hidden_set": 3, "not_in_held_out": 1, "nothing_before": 0}
+    assert seqsets.tokens[questions.history.events].tolist() == [5, 6, 5, 7, 5, 8, 9]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet"])
@@ -135,24 +135,26 @@ def test_held_out_is_read_in_every_form(suffix: str, tmp_path: Path):
         ("other.csv", b"", "no such file"),
     ],
 )
-def test_a_bad_held_out_is_one_message_without_a_value(name: str, content: bytes, said: str, tmp_path: Path):
+def test_an_invalid_held_out_raises_an_error_without_values(
+    name: str, content: bytes, message: str, tmp_path: Path
+):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match="held_out") as raised:
+    with pytest.raises(InputError, match="held_out") as error:
         read_held_out(tmp_path)
-    assert said in str(raised.value)
-    assert "secret" not in str(raised.value)
-    assert raised.value.__cause__ is None
+    assert message in str(error.value)
+    assert "secret" not in str(error.value)
+    assert error.value.__cause__ is None
 
 
-def test_the_yardstick_counts_then_prefers_the_recent_then_fills_up_with_everybody_s(tmp_path: Path):
+def test_most_frequent_prefers_count_then_recency_then_global_count(tmp_path: Path):
     seqsets = read_baskets(tmp_path, {1: [[5, 6, RARE], [6, 7], [8, RARE], [20]], 2: [[9], [9]]})
     history = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE).history
     counts = np.zeros(VOCAB_SIZE, dtype=np.int64)
     counts[[1, 8, 15, 16, 9]] = 100, 50, 40, 40, 30
 
-    chosen = most_frequent(seqsets, history, counts, 6)
+    most_bought = most_frequent(seqsets, history, counts, 6)
 
-    assert chosen.tolist() == [
+    assert most_bought.tolist() == [
         [6, 8, 7, 5, 15, 16],  # twice; once, the latest first; everybody's, less the own 8
         [9, 8, 15, 16, 5, 6],
     ]
@@ -160,14 +162,14 @@ def test_the_yardstick_counts_then_prefers_the_recent_then_fills_up_with_everybo
 
 @settings(max_examples=30, deadline=None)
 @given(histories, st.integers(1, 12))
-def test_the_yardstick_names_each_token_once_and_the_most_bought_first(baskets, k: int):
+def test_most_frequent_lists_distinct_tokens_by_count(baskets, k: int):
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
         seqsets = read_baskets(Path(folder), baskets)
-    asked = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
-    chosen = most_frequent(seqsets, asked.history, np.ones(VOCAB_SIZE, dtype=np.int64), k)
-    for user, tokens in zip(sorted(baskets), chosen.tolist(), strict=True):
+    questions = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
+    most_bought = most_frequent(seqsets, questions.history, np.ones(VOCAB_SIZE, dtype=np.int64), k)
+    for user, tokens in zip(sorted(baskets), most_bought.tolist(), strict=True):
         bought = [token for basket in baskets[user][:-1] for token in basket]
         times = [bought.count(token) for token in tokens]
         assert len(set(tokens)) == k
@@ -175,33 +177,34 @@ def test_the_yardstick_names_each_token_once_and_the_most_bought_first(baskets, 
         assert sum(times) == sum(sorted(map(bought.count, set(bought)), reverse=True)[:k])
 
 
-def queries(seqsets: SeqSets, asked: NextSets):
-    return with_queries(pack(seqsets, asked.history, CONFIG), CONFIG.max_set_rows)
+def queries(seqsets: SeqSets, questions: NextSets):
+    return with_queries(pack(seqsets, questions.history, CONFIG), CONFIG.max_set_rows)
 
 
-def test_the_query_is_to_the_model_what_a_masked_last_set_is(tmp_path: Path):
+def test_query_equals_a_masked_last_set_for_the_model(tmp_path: Path):
     seqsets = read_baskets(tmp_path, {1: [[5, 6], [7], [5, 8, 9]], 2: [[10, 11], [12]]})
     model = seeded_model(CONFIG)
     batch = queries(seqsets, last_visible(seqsets, everyone(seqsets), VOCAB_SIZE))
-    asked = batch.cls_rows[batch.subject_offsets[1:] - 1]
+    query_rows = batch.cls_rows[batch.subject_offsets[1:] - 1]
 
     whole = pack(seqsets, whole_subjects(seqsets, everyone(seqsets)), CONFIG)
     for seed in range(1000):  # until chance masks the last sets and no other
-        masked = mask_sets(whole, torch.Generator().manual_seed(seed), CONFIG)
-        if masked.masked_sets.sets.tolist() == (whole.subject_offsets[1:] - 1).tolist():
+        masked_sets = mask_sets(whole, torch.Generator().manual_seed(seed), CONFIG)
+        if masked_sets.masked_sets.sets.tolist() == (whole.subject_offsets[1:] - 1).tolist():
             break
-    expected, rows = model(masked.batch), masked.batch.cls_rows[masked.masked_sets.sets]
+    expected, rows = model(masked_sets.batch), masked_sets.batch.cls_rows[masked_sets.masked_sets.sets]
 
-    found = model(batch)
-    torch.testing.assert_close(found[asked], expected[rows], rtol=0, atol=0)
-    torch.testing.assert_close(found[asked + 1], expected[rows + 1], rtol=0, atol=0)
+    output = model(batch)
+    torch.testing.assert_close(output[query_rows], expected[rows], rtol=0, atol=0)
+    torch.testing.assert_close(output[query_rows + 1], expected[rows + 1], rtol=0, atol=0)
 
 
-def test_what_the_basket_held_and_what_came_after_reach_no_query(tmp_path: Path):
+def test_query_does_not_depend_on_the_target_basket_or_later_sets(tmp_path: Path):
     first = read_baskets(tmp_path / "a", {1: [[5, 6], [7], [5, 8, 9], HIDDEN]})
-    other = read_baskets(tmp_path / "b", {1: [[5, 6], [7], [12], []]})
+    other_baskets = read_baskets(tmp_path / "b", {1: [[5, 6], [7], [12], []]})
     batches = [
-        queries(seqsets, last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)) for seqsets in (first, other)
+        queries(seqsets, last_visible(seqsets, everyone(seqsets), VOCAB_SIZE))
+        for seqsets in (first, other_baskets)
     ]
     for name in vars(batches[0]):
         assert torch.equal(*(getattr(batch, name) for batch in batches)), name
@@ -211,15 +214,15 @@ def test_a_hidden_set_is_never_masked(tmp_path: Path):
     seqsets = read_baskets(tmp_path, BASKETS)
     whole = pack(seqsets, whole_subjects(seqsets, everyone(seqsets)), CONFIG)
     always = ModelConfig(**{**vars(CONFIG), "set_mask_share": 1.0})
-    masked = mask_sets(whole, torch.Generator().manual_seed(0), always)
-    hidden = {int(place) for place in np.flatnonzero(seqsets.flags)}
-    assert hidden
-    assert not hidden & set(masked.masked_sets.sets.tolist())
+    masked_sets = mask_sets(whole, torch.Generator().manual_seed(0), always)
+    hidden_sets = {int(place) for place in np.flatnonzero(seqsets.flags)}
+    assert hidden_sets
+    assert not hidden_sets & set(masked_sets.masked_sets.sets.tolist())
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_ndcg_is_scikit_learn_s(seed: int):
+def test_ndcg_equals_scikit_learn(seed: int):
     rng = np.random.default_rng(seed)
     sets, vocab_size = 4, 40
     scores = rng.permuted(np.tile(np.arange(5, vocab_size, dtype=float), (sets, 1)), axis=1)
@@ -228,51 +231,59 @@ def test_ndcg_is_scikit_learn_s(seed: int):
     guesses = torch.from_numpy(np.argsort(-scores, axis=1)[:, :10] + 5)
     target_sets, target_tokens = np.nonzero(truth)
 
-    found = rank(guesses, torch.from_numpy(target_sets), torch.from_numpy(target_tokens + 5))
+    ranking = rank(guesses, torch.from_numpy(target_sets), torch.from_numpy(target_tokens + 5))
 
     for place in range(sets):
         expected = ndcg_score(truth[[place]].astype(float), scores[[place]], k=10)
-        assert float(found.ndcg[place]) == pytest.approx(expected)
+        assert float(ranking.ndcg[place]) == pytest.approx(expected)
 
 
-def test_scores_worked_by_hand_with_the_difference_user_by_user(tmp_path: Path):
+def test_scores_and_paired_difference_equal_a_case_by_hand(tmp_path: Path):
     seqsets = read_baskets(tmp_path, {1: [[5], [5, 6]], 2: [[7], [8, RARE]]})
-    asked = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
+    questions = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
     guesses = {"nest_mask": torch.tensor([[5, 6], [9, 8]]), "most_frequent": torch.tensor([[5, -1], [7, -1]])}
 
-    found = compare(guesses, asked, min_users=1)
+    scores = compare(guesses, questions, min_users=1)
 
-    recall = {name: of["recall_at_10"].value for name, of in found.items()}
+    recall = {name: by_metric["recall_at_10"].value for name, by_metric in scores.items()}
     assert recall == {"nest_mask": 0.75, "most_frequent": 0.25, "nest_mask_less_most_frequent": 0.5}
-    assert set(np.unique(found["nest_mask"]["recall_at_10"].samples)) <= {0.5, 0.75, 1.0}
+    assert set(np.unique(scores["nest_mask"]["recall_at_10"].samples)) <= {0.5, 0.75, 1.0}
 
 
 @pytest.mark.parametrize("users", [10, 11])
-def test_under_eleven_users_no_score_is_told_and_table_and_picture_say_so(users: int, tmp_path: Path):
+def test_scores_are_withheld_in_table_and_figure_under_eleven_users(users: int, tmp_path: Path):
     seqsets = read_baskets(tmp_path, {user: [[5], [5, 6 + user]] for user in range(users)})
-    asked = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
+    questions = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
     guesses = {name: torch.full((users, 10), 5) for name in WORDS}
 
-    found = compare(guesses, asked)
+    scores = compare(guesses, questions)
 
-    told = {name: {metric: one.json() for metric, one in of.items()} for name, of in found.items()}
-    values = {one[part] for of in told.values() for one in of.values() for part in ("value", "low", "high")}
+    metrics = {
+        name: {metric: value.json() for metric, value in by_metric.items()}
+        for name, by_metric in scores.items()
+    }
+    values = {
+        value[part]
+        for by_metric in metrics.values()
+        for value in by_metric.values()
+        for part in ("value", "low", "high")
+    }
     assert (values == {None}) is (users < 11)
-    table = pictures.rows({"models": told})
+    table = pictures.rows({"models": metrics})
     assert [row["Recall@10"] == "withheld" for row in table] == [users < 11] * len(WORDS)
-    assert pictures.overview({"models": told}).startswith(b"\x89PNG")
+    assert pictures.overview({"models": metrics}).startswith(b"\x89PNG")
 
 
-def test_both_models_read_the_history_that_is_left_after_the_limits(tmp_path: Path):
+def test_both_models_use_the_history_after_the_context_limits(tmp_path: Path):
     seqsets = read_baskets(tmp_path, {1: [[5], [6], [7], [8]]})
-    asked = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
-    history, _ = limit_context(asked.history, max_sets=2, max_set_rows=9)
+    questions = last_visible(seqsets, everyone(seqsets), VOCAB_SIZE)
+    history, _ = limit_context(questions.history, max_sets=2, max_set_rows=9)
     assert seqsets.tokens[history.events].tolist() == [7]
     assert most_frequent(seqsets, history, np.zeros(VOCAB_SIZE, dtype=np.int64), 1).tolist() == [[7]]
 
 
 @pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shop whose users buy one product of their own and an even one in every other basket; a model of it."""
     root = tmp_path_factory.mktemp("shop")
     baskets: dict[int, list[list[int] | str]] = {
@@ -311,8 +322,8 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("target", ["last_visible", "held_out"])
-def test_the_command_writes_every_metric_with_an_interval(target: str, pretrained: Path, tmp_path: Path):
-    root = pretrained
+def test_the_command_writes_every_metric_with_an_interval(target: str, shop: Path, tmp_path: Path):
+    root = shop
     arguments = ["next-set", "--model", root / "model", "--seqset", root / "seqset", "--target", target]
     arguments += ["--subjects", root / "subjects.parquet", "--vocab", root / "vocab.parquet", "--raw", root]
     arguments += ["--out", tmp_path, "--device", "cpu", "--threads", "1"]
@@ -330,7 +341,7 @@ def test_the_command_writes_every_metric_with_an_interval(target: str, pretraine
     assert metrics["models"]["most_frequent"]["recall_at_10"]["value"] > 0.9
 
 
-def test_a_model_of_baskets_has_no_order_inside_a_set(pretrained: Path):
-    config = json.loads((pretrained / "model" / "config.json").read_text())["model"]
+def test_basket_model_has_no_position_inside_a_set(shop: Path):
+    config = json.loads((shop / "model" / "config.json").read_text())["model"]
     assert config["set_position"] is None
     assert config["max_sets"] == 20

@@ -17,7 +17,7 @@ SCORE = {"value": 0.8, "low": 0.7, "high": 0.9}
 NO_INTERVAL = {"value": 0.8, "low": None, "high": None}
 NO_SCORE = {"value": None, "low": None, "high": None}
 
-DRAWN = {
+FIGURES = {
     "roc": lambda: figures.roc({"nest": CURVE, "lightgbm": CURVE, "best": CURVE}),
     "precision_recall": lambda: figures.precision_recall({"nest": CURVE}),
     "reliability": lambda: figures.reliability({"nest": POINTS, "lightgbm": POINTS}),
@@ -60,14 +60,14 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize("name", DRAWN)
-def test_a_figure_is_a_png_and_an_svg_a_page_can_hold_and_the_same_figure_is_the_same_bytes(name):
-    first, again = DRAWN[name](), DRAWN[name]()
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_gives_the_same_png_and_page_svg_each_time(name):
+    first, second = FIGURES[name](), FIGURES[name]()
     picture = figures.png(first)
     assert picture.startswith(b"\x89PNG")
-    assert picture == figures.png(again)
+    assert picture == figures.png(second)
     drawing = figures.svg(first, alt='what "is" seen & where')
-    assert drawing == figures.svg(again, alt='what "is" seen & where')
+    assert drawing == figures.svg(second, alt='what "is" seen & where')
     root = ET.fromstring(drawing)
     assert root.get("aria-label") == 'what "is" seen & where'
     assert root.get("role") == "img"
@@ -75,22 +75,22 @@ def test_a_figure_is_a_png_and_an_svg_a_page_can_hold_and_the_same_figure_is_the
     assert figures.INK not in drawing  # ink follows the page
 
 
-def test_a_group_too_small_is_said_and_a_withheld_bar_is_marked():
-    assert "too few to show" in figures.svg(DRAWN["forest"](), alt="x")
-    assert "hidden" in figures.svg(DRAWN["histogram"](), alt="x")
+def test_small_groups_and_withheld_bars_are_marked():
+    assert "too few to show" in figures.svg(FIGURES["forest"](), alt="x")
+    assert "hidden" in figures.svg(FIGURES["histogram"](), alt="x")
 
 
-def test_a_style_does_not_leak_into_other_peoples_figures():
+def test_figure_style_does_not_change_global_settings():
     import matplotlib
 
-    before = dict(matplotlib.rcParams)
-    figures.png(DRAWN["roc"]())
-    assert dict(matplotlib.rcParams) == before
+    settings = dict(matplotlib.rcParams)
+    figures.png(FIGURES["roc"]())
+    assert dict(matplotlib.rcParams) == settings
 
 
 def test_pyplot_is_never_loaded():
     code = (
-        "import sys; from nest_model import figures; "
+        "import sys; from nest_model.report import figures; "
         "figures.png(figures.histogram([('1', 2)], title='', x='', y='')); "
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
@@ -151,12 +151,12 @@ AWKWARD = {
         [{"task": LONG, **{model: {"auroc": SCORE, "ap": SCORE} for model in MODELS}}],
         panels={"auroc": "AUROC, 95 % interval", "ap": "AP, 95 % interval"},
         chance={"auroc": 0.5},
-        stacked=True,
+        is_vertical=True,
     ),
     "forest": lambda: figures.forest(
         [
-            {"attribute": what, "group": f"{what} {k}", "rows": f"{1_234_567 * k:,}", "scores": scores}
-            for what in ("Sex", "Insurance")
+            {"attribute": attribute, "group": f"{attribute} {k}", "rows": f"{1_234_567 * k:,}", "scores": scores}
+            for attribute in ("Sex", "Insurance")
             for k, scores in enumerate(({"nest": SCORE, "lightgbm": SCORE}, {"nest": NO_SCORE}), start=1)
         ],
         {"nest": SCORE, "lightgbm": SCORE},
@@ -198,7 +198,7 @@ def test_every_kind_of_figure_is_drawn_here():
         for name, draw in vars(figures).items()
         if callable(draw) and getattr(draw, "__wrapped__", None) and draw.__module__ == figures.__name__
     }
-    assert names == DRAWN.keys() == {name.partition("_of_")[0].removesuffix("_stacked") for name in AWKWARD}
+    assert names == FIGURES.keys() == {name.partition("_of_")[0].removesuffix("_stacked") for name in AWKWARD}
 
 
 def words_of(axes):
@@ -217,9 +217,9 @@ def ticks_of(axis):
 
 
 @pytest.mark.parametrize(
-    "draw", [*DRAWN.values(), *AWKWARD.values()], ids=[*DRAWN, *(f"awkward {name}" for name in AWKWARD)]
+    "draw", [*FIGURES.values(), *AWKWARD.values()], ids=[*FIGURES, *(f"awkward {name}" for name in AWKWARD)]
 )
-def test_ticks_of_a_figure_differ_and_its_words_do_not_overlap_nor_leave_it(draw):
+def test_figure_ticks_differ_and_texts_do_not_overlap_or_overflow(draw):
     figure = draw()
     with matplotlib.rc_context(figures.STYLE):
         figure.draw_without_rendering()
@@ -231,14 +231,14 @@ def test_ticks_of_a_figure_differ_and_its_words_do_not_overlap_nor_leave_it(draw
     words = [*legends, *figure.texts] + [text for axes in figure.axes for text in words_of(axes)]
     boxes = [(text.get_text(), text.get_window_extent().padded(-0.5)) for text in words]
     page = figure.bbox.padded(2)
-    for place, (one, box) in enumerate(boxes):
-        assert page.x0 <= box.x0 <= box.x1 <= page.x1, f"{one} leaves the figure"
-        assert page.y0 <= box.y0 <= box.y1 <= page.y1, f"{one} leaves the figure"
-        for other, beside in boxes[place + 1 :]:
-            assert not box.overlaps(beside), f"{one} lies on {other}"
+    for place, (text, box) in enumerate(boxes):
+        assert page.x0 <= box.x0 <= box.x1 <= page.x1, f"{text} leaves the figure"
+        assert page.y0 <= box.y0 <= box.y1 <= page.y1, f"{text} leaves the figure"
+        for other_text, other_box in boxes[place + 1 :]:
+            assert not box.overlaps(other_box), f"{text} lies on {other_text}"
 
 
-def test_an_epoch_is_a_whole_number_where_there_is_but_one():
+def test_epoch_tick_is_an_integer_with_a_single_epoch():
     (axes,) = AWKWARD["training_curve_of_one_epoch"]().axes
     axes.figure.draw_without_rendering()
     assert [label.get_text() for label in ticks_of(axes.xaxis)] == ["1"]

@@ -23,21 +23,21 @@ def events(**counts: int) -> StepCard:
 
 
 def test_events_are_drawn_by_kind():
-    (title,) = previews.of_events(events(DX=400, LAB=900))
+    (title,) = previews.event_previews(events(DX=400, LAB=900))
     assert title == "Events by kind"
-    assert previews.of_events(events()) == {}
+    assert previews.event_previews(events()) == {}
 
 
-def test_a_cohort_s_attrition_is_drawn_unless_all_of_it_is_withheld():
+def test_attrition_is_drawn_unless_all_rows_are_withheld():
     steps = suppress_attrition(
         [AttritionStep("all encounters", 400, 300, 0), AttritionStep("a day long", 300, 250, 100)]
     )
-    assert list(previews.of_attrition(steps)) == ["Who is in it"]
-    assert previews.of_attrition(suppress_attrition([AttritionStep("all encounters", 4, 3, 0)])) == {}
+    assert list(previews.attrition_previews(steps)) == ["Cohort selection"]
+    assert previews.attrition_previews(suppress_attrition([AttritionStep("all encounters", 4, 3, 0)])) == {}
 
 
 @pytest.mark.long
-def test_every_picture_fits_where_the_ui_opens_it(tmp_path):
+def test_previews_fit_the_width_of_the_ui(tmp_path):
     from nest_model.report import write_report
 
     layout = made_up.write_layout(tmp_path / "mimic", subjects=400)
@@ -46,25 +46,29 @@ def test_every_picture_fits_where_the_ui_opens_it(tmp_path):
     steps = suppress_attrition(
         [AttritionStep("all encounters", 400, 300, 0), AttritionStep("a day long", 300, 250, 100)]
     )
-    drawn = (
-        previews.of_report(tmp_path / "out")
-        | previews.of_predictions(predictions, "nest")
-        | previews.of_attrition(steps)
-        | previews.of_events(events(DX=400, LAB=900))
+    pictures = (
+        previews.report_previews(tmp_path / "out")
+        | previews.prediction_previews(predictions, "nest")
+        | previews.attrition_previews(steps)
+        | previews.event_previews(events(DX=400, LAB=900))
     )
-    assert len(drawn) == 5
-    assert {title: width(png) for title, png in drawn.items() if width(png) > WIDEST} == {}
+    assert len(pictures) == 5
+    assert {title: width(png) for title, png in pictures.items() if width(png) > WIDEST} == {}
 
 
-def test_a_training_is_drawn_in_whole_and_by_the_parts_of_its_loss(tmp_path):
-    losses = {f"{split}_{what}": 1.5 for split in ("train", "val") for what in ("loss", "mlm", "msm")}
+def test_training_previews_show_the_loss_and_its_parts(tmp_path):
+    losses = {f"{split}_{part}": 1.5 for split in ("train", "val") for part in ("loss", "mlm", "msm")}
 
-    def drawn(*history: dict) -> list[str]:
+    def titles_of(*history: dict) -> list[str]:
         (tmp_path / "metrics.json").write_text(json.dumps({"history": history}))
-        return list(previews.of_training(tmp_path))
+        return list(previews.training_previews(tmp_path))
 
-    assert previews.of_training(tmp_path) == {}
-    assert drawn() == []
-    assert drawn({"epoch": 0, **losses}, {"epoch": 1, **losses}) == ["Training curve", "MLM", "MSM (true KL)"]
-    assert drawn({"epoch": 0, "train_loss": 1.5, "val_average_precision": 0.5}) == ["Training curve"]
-    assert drawn({"epoch": 0, "val_average_precision": 0.5}) == []
+    assert previews.training_previews(tmp_path) == {}
+    assert titles_of() == []
+    assert titles_of({"epoch": 0, **losses}, {"epoch": 1, **losses}) == [
+        "Training curve",
+        "MLM",
+        "MSM (true KL)",
+    ]
+    assert titles_of({"epoch": 0, "train_loss": 1.5, "val_average_precision": 0.5}) == ["Training curve"]
+    assert titles_of({"epoch": 0, "val_average_precision": 0.5}) == []

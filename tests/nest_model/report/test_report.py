@@ -12,9 +12,9 @@ from sklearn.linear_model import LinearRegression
 from nest_model.data.predictions import read_predictions
 from nest_model.evaluation.metrics import METRICS
 from nest_model.report import results_table, write_cohort_report, write_report
-from nest_model.report.planted import parts_read, planted
-from nest_model.report.tasks import predictions_of, title_of
-from nest_model.report.verdicts import verdicts, worsened
+from nest_model.report.planted import load_planted_risk, planted_part_shares
+from nest_model.report.tasks import predictions_path, title_of
+from nest_model.report.verdicts import recalibration_warnings, verdicts
 from nest_model.training.telemetry import Telemetry
 from schemas.cards import Flow, StepCard
 from schemas.cohort import parse_cohort
@@ -59,39 +59,39 @@ def write(layout, out, cohorts=COHORTS, preset="default"):
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory):
+def small_layout(tmp_path_factory):
     """A task with fewer than eleven positives, whose page is quickly drawn: it has no curves."""
     root = tmp_path_factory.mktemp("few")
     return made_up.write_layout(root / "mimic", subjects=30, cohorts={"mimic_mortality": "bool"})
 
 
 @pytest.fixture(scope="module")
-def paper(few, tmp_path_factory):
+def paper_page(small_layout, tmp_path_factory):
     """The page of one task under the paper's preset."""
-    page, _ = write(few, tmp_path_factory.mktemp("paper"), ["mimic_mortality"], preset="paper")
+    page, _ = write(small_layout, tmp_path_factory.mktemp("paper"), ["mimic_mortality"], preset="paper")
     return page
 
 
 @pytest.fixture(scope="module")
 def without_planted(layout, tmp_path_factory):
     """What is told of one task of made-up patients where nothing was planted."""
-    copied = unplanted(layout, tmp_path_factory.mktemp("without_planted"), outputs=["raw"])
-    return write(copied, copied.root.parent / "out", ["mimic_mortality"])
+    copied_layout = unplanted(layout, tmp_path_factory.mktemp("without_planted"), outputs=["raw"])
+    return write(copied_layout, copied_layout.root.parent / "out", ["mimic_mortality"])
 
 
 def unplanted(layout, folder, outputs):
     """Return a copy without planted probabilities, whose input has these outputs: none of a user's own."""
-    copied = type(layout)(shutil.copytree(layout.root, folder / "mimic"))
-    copied.planted.unlink()
-    StepCard(step="raw", contract="raw/1", outputs=outputs).write(copied.cards)
-    return copied
+    copied_layout = type(layout)(shutil.copytree(layout.root, folder / "mimic"))
+    copied_layout.planted.unlink()
+    StepCard(step="raw", contract="raw/1", outputs=outputs).write(copied_layout.cards)
+    return copied_layout
 
 
 @pytest.fixture(scope="module")
-def of_few(few, tmp_path_factory):
+def small_report(small_layout, tmp_path_factory):
     """Its report's folder."""
     out = tmp_path_factory.mktemp("of_few")
-    write_report(few.root, ["mimic_mortality"], out, "default", Telemetry(out))
+    write_report(small_layout.root, ["mimic_mortality"], out, "default", Telemetry(out))
     return out
 
 
@@ -112,13 +112,13 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
+        attributes_by_name = dict(attributes)
         if tag == "section":
-            self.ids.append(found["id"])
+            self.ids.append(attributes_by_name["id"])
         if tag == "a":
-            self.links.append(found["href"])
+            self.links.append(attributes_by_name["href"])
         if tag == "svg":
-            self.labels.append(found.get("aria-label"))
+            self.labels.append(attributes_by_name.get("aria-label"))
         if tag not in self.VOID:
             self.stack.append(tag)
 
@@ -132,7 +132,7 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def test_the_page_is_whole_and_its_contents_lead_to_every_section(report):
+def test_page_is_well_formed_and_links_to_every_section(report):
     page = Page(report[0])
     assert page.stack == []
     expected = ["results", *COHORTS, "pretraining", "data", "splits", "run", "limits"]
@@ -140,60 +140,60 @@ def test_the_page_is_whole_and_its_contents_lead_to_every_section(report):
     assert page.links == [f"#{name}" for name in expected]
 
 
-def test_every_picture_says_what_it_shows(report):
+def test_every_figure_has_alt_text(report):
     labels = Page(report[0]).labels
     assert len(labels) > 8
     assert all(labels)
 
 
-def test_a_task_s_page_tells_what_nest_loses_without_a_part_of_its_input(report, cohort_page):
+def test_page_shows_losses_without_parts_of_the_input(report, cohort_page):
     for page, metrics in (report, cohort_page):
         words = " ".join(" ".join(Page(page).words).split())
-        assert "than without as many events at random: DX, +0.040 (+0.020 to +0.060); LAB, +0.070" in words
+        assert "than without as many random events:  DX, +0.040 (+0.020 to +0.060); LAB, +0.070" in words
         assert "It loses less without: last set, −0.070 (−0.090 to −0.050)" in words
         assert "DX < 1 % +0.050 (+0.030 to +0.070) +0.010" in words
         assert any("loses without a part of its input" in label for label in Page(page).labels)
-        found = metrics["tasks"]["mimic_mortality"]["looks"]["removals"]
-        assert [one["name"] for one in found["removals"]] == ["DX", "LAB", "last set"]
-    assert words.count("What NEST loses without a part of its input") == 1
+        removals = metrics["tasks"]["mimic_mortality"]["looks"]["removals"]
+        assert [removal["name"] for removal in removals["removals"]] == ["DX", "LAB", "last set"]
+    assert words.count("What NEST loses without parts of its input") == 1
 
 
-def test_where_nobody_asked_what_nest_loses_the_page_says_what_asks(report):
-    asks = "NEST_YARDSTICKS=all measures it"
+def test_page_names_the_setting_when_removals_were_not_measured(report):
+    hint = "set NEST_YARDSTICKS=all to measure it"
     chapter = report[0].split('<section id="mimic_icd_chapter">')[1].split("</section>")[0]
     mortality = report[0].split('<section id="mimic_mortality">')[1].split("</section>")[0]
-    assert asks in chapter
-    assert asks not in mortality
+    assert hint in chapter
+    assert hint not in mortality
 
 
-def test_the_page_needs_nothing_from_elsewhere(report):
+def test_page_has_no_external_resources(report):
     links = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"')\s>]+)""", report[0])
     assert [link for link in links if not link.startswith("#")] == []
     assert "<script" not in report[0]
     assert "@import" not in report[0]
 
 
-def test_a_cohort_s_page_is_whole_and_says_for_whom_before_it_says_how_well(cohort_page):
+def test_cohort_page_is_well_formed_with_the_cohort_before_results(cohort_page):
     page = Page(cohort_page[0])
     assert page.stack == []
     assert page.ids == ["whom", "mimic_mortality", "leaks", "splits", "run", "limits"]
     assert page.links == [f"#{name}" for name in page.ids]
     assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", cohort_page[0])
-    headings = ("Who is in it", "Subgroups", "What the models look at")
+    headings = ("Cohort selection", "Subgroups", "What the models use")
     places = [words_of(cohort_page[0]).index(words) for words in headings]
     assert places == sorted(places)
-    shown = (
+    expected_labels = (
         "ROC curves",
         "observed share",
         "net benefit",
-        "attention each kind",
-        "LightGBM's trees",
+        "to each kind of event",
+        "LightGBM's splits",
         "stays left",
     )
-    assert [words for words in shown if not any(words in label for label in page.labels)] == []
+    assert [words for words in expected_labels if not any(words in label for label in page.labels)] == []
 
 
-def test_a_cohort_s_page_tells_what_the_source_s_report_tells_of_it(cohort_page, report):
+def test_cohort_page_has_the_same_results_as_the_source_page(cohort_page, report):
     of_cohort, of_source = cohort_page[1]["tasks"], report[1]["tasks"]["mimic_mortality"]
     assert list(of_cohort) == ["mimic_mortality"]
     assert of_cohort["mimic_mortality"] | {"in_english": []} == of_source
@@ -202,48 +202,48 @@ def test_a_cohort_s_page_tells_what_the_source_s_report_tells_of_it(cohort_page,
     assert f"{chapter['nest']['auroc']['value']:.3f}" not in cohort_page[0]
 
 
-def test_a_cohort_s_page_says_its_file_in_english(cohort_page):
+def test_cohort_page_describes_the_cohort_file_in_english(cohort_page):
     cohort = parse_cohort(ROOT / "assets" / "cohorts" / "mimic_mortality.yaml")
     page = words_of(cohort_page[0])
     for sentence in in_english(cohort)[1:]:
         assert sentence.removeprefix("  - ") in page
 
 
-def test_intervals_are_spoken_of_where_a_score_has_one(few, cohort_page, tmp_path):
-    write_cohort_report(few.root, "mimic_mortality", tmp_path, "default")
-    said = "95 % intervals from 1,000 resamples"
-    assert said in words_of(cohort_page[0])
-    assert said not in words_of((tmp_path / "report.html").read_text())
+def test_page_explains_intervals_only_when_a_score_has_an_interval(small_layout, cohort_page, tmp_path):
+    write_cohort_report(small_layout.root, "mimic_mortality", tmp_path, "default")
+    sentence = "95 % intervals from 1,000 resamples"
+    assert sentence in words_of(cohort_page[0])
+    assert sentence not in words_of((tmp_path / "report.html").read_text())
 
 
-def test_a_cohort_of_an_empty_data_folder_has_a_page_that_says_so(tmp_path):
+def test_cohort_page_of_an_empty_data_folder_names_missing_assets(tmp_path):
     write_cohort_report(tmp_path, "mimic_mortality", tmp_path / "out", "default")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "mimic_mortality_labels</code> has not been materialized" in page
     assert page.count("its asset has not been materialized") == 4
-    assert "No subjects table" in page
+    assert "There is no subjects table" in page
 
 
-def test_patients_made_up_here_are_said_to_be_and_a_user_s_own_are_not(without_planted, few, tmp_path):
-    own, _ = write(unplanted(few, tmp_path, outputs=[]), tmp_path / "out", ["mimic_mortality"])
-    assert "The patients are made up" not in own
-    assert "The patients are made up" in without_planted[0]
+def test_page_calls_patients_synthetic_only_if_nest_wrote_the_input(without_planted, small_layout, tmp_path):
+    real_page, _ = write(unplanted(small_layout, tmp_path, outputs=[]), tmp_path / "out", ["mimic_mortality"])
+    assert "The patients are synthetic" not in real_page
+    assert "The patients are synthetic" in without_planted[0]
 
 
-def test_no_id_reaches_the_page_the_numbers_or_the_telemetry(report, layout):
-    told = (layout.report("mimic") / "metrics.jsonl").read_text()
-    for text in (report[0], json.dumps(report[1]), told):
+def test_page_metrics_and_telemetry_contain_no_id(report, layout):
+    telemetry_text = (layout.report("mimic") / "metrics.jsonl").read_text()
+    for text in (report[0], json.dumps(report[1]), telemetry_text):
         assert str(made_up.FIRST_SUBJECT)[:6] not in text
         assert "727364" not in text
 
 
-def test_the_numbers_hold_no_nan_and_no_small_count(report):
+def test_metrics_contain_no_nan_and_no_small_count(report):
     json.dumps(report[1], allow_nan=False)
     assert report[1]["pretraining"]["counts"]["val_patients"] == "< 11"
     assert "no_stay 4" not in report[0]
 
 
-def test_the_pretraining_stands_beside_guesses_and_what_it_has_not_learnt_comes_first(report):
+def test_pretraining_section_shows_warnings_first_and_guesses(report):
     section = report[0].partition('<section id="pretraining">')[2].partition("</section>")[0]
     warning = "MSM stands at 2.5 nats a set, where a constant guess has 2.4: 0.1 worse."
 
@@ -253,14 +253,14 @@ def test_the_pretraining_stands_beside_guesses_and_what_it_has_not_learnt_comes_
     assert "constant guess" in section.partition("<figure>")[2], "its curve is drawn beside it"
 
 
-def test_a_drop_that_would_give_a_small_one_away_is_withheld(report):
+def test_drops_that_disclose_a_small_count_are_withheld(report):
     flow = report[1]["data"]["sources"]["emar"]
     assert flow["dropped"]["no_stay"] == "withheld"
     assert flow["dropped"]["no_atc"] == "withheld"
     assert flow["dropped"]["event_txt"] == "285"
 
 
-def test_every_table_read_tells_what_was_dropped_and_what_was_mended(tmp_path):
+def test_data_card_lists_drops_and_corrections_of_every_table(tmp_path):
     layout = Layout(tmp_path / "pcornet")
     layout.cards.mkdir(parents=True)
     flows = {
@@ -275,17 +275,17 @@ def test_every_table_read_tells_what_was_dropped_and_what_was_mended(tmp_path):
     assert metrics["data"]["missing"] == ["vocab", "seqset"], "a CDM has no drug lookup"
     assert set(DataRules.model_fields) - set(metrics["run"]["rules"]) == {"med_link"}
     assert metrics["run"]["fitted"] == ["vocabulary", "laboratory cuts"]
-    read = metrics["data"]["sources"]
-    assert list(read) == ["DEMOGRAPHIC", "ENCOUNTER", "DIAGNOSIS"]
-    assert read["ENCOUNTER"]["noted"] == {"time_24_00": "40", "bad_time": "< 11"}
-    assert read["DIAGNOSIS"]["noted"] == {"code_cleaned": "70"}, "what is dropped later is counted there"
-    told = words_of(page)
+    sources = metrics["data"]["sources"]
+    assert list(sources) == ["DEMOGRAPHIC", "ENCOUNTER", "DIAGNOSIS"]
+    assert sources["ENCOUNTER"]["noted"] == {"time_24_00": "40", "bad_time": "< 11"}
+    assert sources["DIAGNOSIS"]["noted"] == {"code_cleaned": "70"}, "what is dropped later is counted there"
+    text = words_of(page)
     assert all(
-        words in told for words in ("born outside 20", "time 24 00 40", "bad time < 11", "the data end on")
+        words in text for words in ("born outside 20", "time 24 00 40", "bad time < 11", "the data end on")
     )
 
 
-def test_two_tables_of_one_kind_do_not_give_a_small_drop_of_one_away(tmp_path):
+def test_drops_of_two_tables_do_not_disclose_a_small_count(tmp_path):
     layout = Layout(tmp_path / "pcornet")
     layout.cards.mkdir(parents=True)
     tables = {
@@ -293,8 +293,8 @@ def test_two_tables_of_one_kind_do_not_give_a_small_drop_of_one_away(tmp_path):
         "PRESCRIBING": Flow(source_rows=945, kept_rows=900, dropped={"before_birth": 22, "after_end": 23}),
     }
     StepCard(step="events", contract="events/1", flows=tables).write(layout.cards)
-    both = {"before_birth": 30, "after_end": 29, "grown_up": 100}
-    kind = Flow(source_rows=1459, kept_rows=1300, dropped=both)
+    drops = {"before_birth": 30, "after_end": 29, "grown_up": 100}
+    kind = Flow(source_rows=1459, kept_rows=1300, dropped=drops)
     counts = {"tokens": 1300, "tokens_MED": 1300, "subjects": 50, "sets": 90}
     StepCard(step="seqset", contract="seqset/1", flows={"MED": kind}, counts=counts).write(layout.cards)
     page, metrics = write(layout, tmp_path / "out", [])
@@ -304,14 +304,14 @@ def test_two_tables_of_one_kind_do_not_give_a_small_drop_of_one_away(tmp_path):
     assert "before birth 22" in words_of(page)
 
 
-def test_nest_tuned_and_frozen_lightgbm_and_the_best_possible_stand_side_by_side(report):
+def test_metrics_list_nest_probe_baselines_and_planted_risk(report):
     models = report[1]["tasks"]["mimic_mortality"]["models"]
     assert list(models) == ["nest", "probe", "lightgbm", "logistic", "best"]
     assert models["best"]["auroc"]["value"] > models["nest"]["auroc"]["value"]
-    assert {one["rows"] for one in models.values()} == {models["nest"]["rows"]}
+    assert {summary["rows"] for summary in models.values()} == {models["nest"]["rows"]}
 
 
-def test_a_difference_is_of_the_two_values_and_has_its_own_interval(report):
+def test_difference_equals_nest_minus_lightgbm_with_an_interval(report):
     task = report[1]["tasks"]["mimic_mortality"]
     nest, lightgbm = (task["models"][name]["auroc"]["value"] for name in ("nest", "lightgbm"))
     difference = task["difference"]["auroc"]
@@ -319,16 +319,16 @@ def test_a_difference_is_of_the_two_values_and_has_its_own_interval(report):
     assert difference["low"] < difference["value"] < difference["high"]
 
 
-def test_the_mean_is_over_the_binary_tasks_both_models_were_scored_on(report):
+def test_mean_auroc_covers_binary_tasks_with_both_models(report):
     mean = report[1]["mean_auroc"]
     assert mean["tasks"] == ["Mortality"]
     value = report[1]["tasks"]["mimic_mortality"]["models"]["nest"]["auroc"]["value"]
     assert mean["models"]["nest"]["value"] == value
 
 
-def test_nest_is_scored_on_all_labels_and_on_those_lightgbm_knows(layout, tmp_path):
-    copied = shutil.copytree(layout.root, tmp_path / "mimic")
-    path = type(layout)(copied).report("mimic_icd_category_lightgbm") / "predictions.parquet"
+def test_nest_is_scored_on_all_labels_and_on_lightgbm_labels(layout, tmp_path):
+    copied_layout = shutil.copytree(layout.root, tmp_path / "mimic")
+    path = type(layout)(copied_layout).report("mimic_icd_category_lightgbm") / "predictions.parquet"
     from nest_model.data.predictions import read_predictions
 
     one = read_predictions(path)
@@ -344,7 +344,7 @@ def test_nest_is_scored_on_all_labels_and_on_those_lightgbm_knows(layout, tmp_pa
         label_type="list",
         classes=two.classes,
     )
-    page, metrics = write(type(layout)(copied), tmp_path / "out", ["mimic_icd_category"])
+    page, metrics = write(type(layout)(copied_layout), tmp_path / "out", ["mimic_icd_category"])
     task = metrics["tasks"]["mimic_icd_category"]
     assert task["models"]["nest"]["classes_scored"] == 4
     assert task["common"]["labels"] == 2
@@ -352,50 +352,56 @@ def test_nest_is_scored_on_all_labels_and_on_those_lightgbm_knows(layout, tmp_pa
     assert "ICD category, the 2 commonest" in page
 
 
-def test_recalibration_and_net_benefit_are_told_of_binary_tasks_alone(report):
+def test_recalibration_and_net_benefit_are_for_binary_tasks_only(report):
     page, metrics = report
-    found = metrics["tasks"]["mimic_mortality"]["recalibrated"]
-    assert set(found["methods"]) == {"nest", "probe", "lightgbm"}
-    assert set(found["methods"].values()) <= {"temperature", "isotonic"}
-    assert found["models"]["nest"]["rows"] == metrics["tasks"]["mimic_mortality"]["models"]["nest"]["rows"]
+    recalibrated = metrics["tasks"]["mimic_mortality"]["recalibrated"]
+    assert set(recalibrated["methods"]) == {"nest", "probe", "lightgbm"}
+    assert set(recalibrated["methods"].values()) <= {"temperature", "isotonic"}
+    assert (
+        recalibrated["models"]["nest"]["rows"]
+        == metrics["tasks"]["mimic_mortality"]["models"]["nest"]["rows"]
+    )
     assert "recalibrated" not in metrics["tasks"]["mimic_icd_chapter"]
     labels = Page(page).labels
     assert sum("net benefit" in label for label in labels) == 1
-    assert page.count("Recalibrated on the validation patients") == 1
+    assert page.count("Recalibration on the validation patients") == 1
 
 
-def test_recalibration_changes_no_ranking_beyond_what_its_steps_tie(report):
+def test_recalibration_changes_auroc_by_ties_only(report):
     """A rising map: AUROC moves by ties alone."""
     _, metrics = report
     task = metrics["tasks"]["mimic_mortality"]
     for model in ("nest", "lightgbm"):
-        before, after = (part["models"][model]["auroc"]["value"] for part in (task, task["recalibrated"]))
-        assert after == pytest.approx(before, abs=0.02)
+        first_auroc, recalibrated_auroc = (
+            part["models"][model]["auroc"]["value"] for part in (task, task["recalibrated"])
+        )
+        assert recalibrated_auroc == pytest.approx(first_auroc, abs=0.02)
 
 
-def test_what_the_models_look_at_is_drawn_where_it_was_written_down(report, layout, tmp_path):
+def test_attention_and_importance_are_drawn_when_recorded(report, layout, tmp_path):
     labels = Page(report[0]).labels
-    for words in ("attention each kind", "earlier set gets", "LightGBM's trees"):
+    for words in ("to each kind of event", "last set to earlier sets", "LightGBM's splits"):
         assert sum(words in label for label in labels) == 1, words
     for model in ("nest", "lightgbm"):
         (layout.model(f"mimic_mortality_{model}") / "metrics.json").rename(tmp_path / model)
     page, _ = write(layout, tmp_path / "report", ["mimic_mortality"])
     for model in ("nest", "lightgbm"):
         (tmp_path / model).rename(layout.model(f"mimic_mortality_{model}") / "metrics.json")
-    assert "What the models look at" not in page
+    assert "What the models use" not in page
 
 
-def test_a_class_too_few_have_is_counted_on_the_page(report):
-    found = report[1]["tasks"]["mimic_icd_chapter"]["models"]["nest"]
-    assert found["classes_left_out"] == 1
-    of_all = f"{found['classes_scored']} of {found['classes_scored'] + 1} classes"
+def test_page_counts_the_classes_left_out(report):
+    summary = report[1]["tasks"]["mimic_icd_chapter"]["models"]["nest"]
+    assert summary["classes_left_out"] == 1
+    of_all = f"{summary['classes_scored']} of {summary['classes_scored'] + 1} classes"
     assert (
-        f"{of_all} scored; left out are those with under 11 test patients with, or without, it" in report[0]
+        f"{of_all} scored; classes with under 11 test patients with, or without, them are left out"
+        in report[0]
     )
     assert f'<span class="note">{of_all}</span>' in report[0], "beside its score too"
 
 
-def test_without_planted_probabilities_there_is_no_best_possible(without_planted):
+def test_page_has_no_planted_risk_without_planted_probabilities(without_planted):
     page, metrics = without_planted
     assert "Planted risk" not in page
     assert "best" not in metrics["mean_auroc"]["models"]
@@ -405,9 +411,7 @@ def test_without_planted_probabilities_there_is_no_best_possible(without_planted
 @pytest.mark.parametrize(
     ("planted_for", "is_shown"), [(1.0, True), pytest.param(0.95, True, marks=pytest.mark.long), (0.8, False)]
 )
-def test_a_risk_planted_for_a_child_is_the_best_possible_whichever_visit_is_the_index(
-    children, tmp_path, planted_for, is_shown
-):
+def test_risk_planted_by_subject_is_used_for_any_index_visit(children, tmp_path, planted_for, is_shown):
     test = read_predictions(children.report("autism_nest") / "predictions.parquet").of("test")
     subjects = np.unique(test.subject_id)
     subjects = subjects[: round(planted_for * len(subjects))]
@@ -423,48 +427,48 @@ def test_a_risk_planted_for_a_child_is_the_best_possible_whichever_visit_is_the_
     write_table(risks, children.planted, PLANTED, made_by="the test")
     page, metrics = write(children, tmp_path / "out", ["autism"])
     assert ("best" in metrics["tasks"]["autism"]["models"]) == is_shown
-    assert ("Planted risk (what can be had)</th>" in page) == is_shown
+    assert ("Planted risk (upper bound)</th>" in page) == is_shown
     assert "parts_read" not in metrics["tasks"]["autism"]
     if is_shown:
-        best = planted(children, "autism", test)
+        best = load_planted_risk(children, "autism", test)
         assert set(best.subject_id) == set(subjects)
         assert best.probability[:, 0].tolist() == ((best.subject_id % 97) / 100).tolist()
         assert metrics["tasks"]["autism"]["models"]["best"]["rows"] == len(best)
 
 
-def test_of_each_planted_part_it_is_told_how_much_a_model_reads(report, layout):
+def test_planted_part_shares_equal_least_squares(report, layout):
     """Of a score that has half of one part and all of another, beside scikit-learn's own least squares."""
-    test = read_predictions(predictions_of(layout, "mimic_mortality", "nest")).of("test")
+    test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
     rows = {row["encounter_id"]: row for row in read_table(layout.planted, PLANTED).to_pylist()}
-    terms = np.array([[rows[one][part] for part in PARTS] for one in test.encounter_id])
+    terms = np.array([[rows[encounter][part] for part in PARTS] for encounter in test.encounter_id])
     noise = np.random.default_rng(0).normal(0, 0.3, len(terms))
     log_odds = terms @ [0.5, 1.0, 0.0, -0.2] - 1 + noise
     score = test.with_probability(made_up.sigmoid(log_odds)[:, None])
 
-    read = parts_read(layout, "mimic_mortality", {"nest": score}, seed=1)["nest"]
+    shares = planted_part_shares(layout, "mimic_mortality", {"nest": score}, seed=1)["nest"]
 
-    assert list(read) == list(PARTS)
+    assert list(shares) == list(PARTS)
     expected = LinearRegression().fit(terms, log_odds).coef_
-    assert [one["value"] for one in read.values()] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert [encounter["value"] for encounter in shares.values()] == pytest.approx(expected.tolist(), abs=1e-5)
     truths = (0.5, 1.0, 0.0, -0.2)
     assert all(
-        one["low"] < truth < one["high"] and one["high"] - one["low"] < 0.3
-        for one, truth in zip(read.values(), truths, strict=True)
+        encounter["low"] < truth < encounter["high"] and encounter["high"] - encounter["low"] < 0.3
+        for encounter, truth in zip(shares.values(), truths, strict=True)
     )
     of_best = report[1]["tasks"]["mimic_mortality"]["parts_read"]["best"]
-    assert [one["value"] for one in of_best.values()] == pytest.approx([1] * 4, abs=1e-5)
+    assert [encounter["value"] for encounter in of_best.values()] == pytest.approx([1] * 4, abs=1e-5)
     assert "How much of each part of the planted risk" in report[0]
 
 
-def test_no_risk_is_told_of_a_user_s_own_patients_whatever_lies_in_the_folder(layout, tmp_path):
-    copied = Layout(shutil.copytree(layout.root, tmp_path / "mimic"))
-    StepCard(step="raw", contract="raw/1", outputs=[]).write(copied.cards)
-    test = read_predictions(predictions_of(copied, "mimic_mortality", "nest")).of("test")
-    assert planted(copied, "mimic_mortality", test) is None
-    assert parts_read(copied, "mimic_mortality", {"nest": test}, seed=1) == {}
+def test_planted_risk_is_ignored_for_a_users_own_patients(layout, tmp_path):
+    copied_layout = Layout(shutil.copytree(layout.root, tmp_path / "mimic"))
+    StepCard(step="raw", contract="raw/1", outputs=[]).write(copied_layout.cards)
+    test = read_predictions(predictions_path(copied_layout, "mimic_mortality", "nest")).of("test")
+    assert load_planted_risk(copied_layout, "mimic_mortality", test) is None
+    assert planted_part_shares(copied_layout, "mimic_mortality", {"nest": test}, seed=1) == {}
 
 
-def test_an_empty_data_folder_is_said_not_crashed_on(tmp_path):
+def test_page_of_an_empty_data_folder_names_missing_assets(tmp_path):
     layout = type("Empty", (), {"root": tmp_path})
     page, metrics = write(layout, tmp_path / "out")
     assert page.count("its asset has not been materialized") >= 2 * len(COHORTS)
@@ -473,8 +477,8 @@ def test_an_empty_data_folder_is_said_not_crashed_on(tmp_path):
     assert "no predictions" in results_table(metrics)
 
 
-def test_what_was_odd_about_the_labels_is_said_on_the_page(few, tmp_path):
-    layout = type(few)(shutil.copytree(few.root, tmp_path / "mimic"))
+def test_page_shows_the_warnings_of_the_labels(small_layout, tmp_path):
+    layout = type(small_layout)(shutil.copytree(small_layout.root, tmp_path / "mimic"))
     sentence = "codes.sepsis.icd10cm: 'A41<b>' matches no event"
     StepCard(step="mimic_mortality_labels", contract="labels/1", warnings=[sentence]).write(layout.cards)
     page, metrics = write(layout, tmp_path / "out", ["mimic_mortality"])
@@ -482,33 +486,36 @@ def test_what_was_odd_about_the_labels_is_said_on_the_page(few, tmp_path):
     assert "A41&lt;b&gt;&#39; matches no event" in page
 
 
-def test_why_a_task_was_not_trainable_is_said(few, tmp_path):
-    copied = type(few)(shutil.copytree(few.root, tmp_path / "mimic"))
-    (copied.report("mimic_mortality_nest") / "predictions.parquet").unlink()
-    folder = copied.model("mimic_mortality_nest")
+def test_page_shows_the_reason_of_an_untrainable_task(small_layout, tmp_path):
+    copied_layout = type(small_layout)(shutil.copytree(small_layout.root, tmp_path / "mimic"))
+    (copied_layout.report("mimic_mortality_nest") / "predictions.parquet").unlink()
+    folder = copied_layout.model("mimic_mortality_nest")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "not_trainable.json").write_text(json.dumps({"cohort": "x", "reason": "one class only"}))
-    page, metrics = write(copied, tmp_path / "out", ["mimic_mortality"])
+    page, metrics = write(copied_layout, tmp_path / "out", ["mimic_mortality"])
     assert "not trainable: one class only" in page
     assert "not trainable: one class only" in results_table(metrics)
 
 
-def test_curves_are_withheld_under_eleven_positives(of_few):
-    page, metrics = (of_few / "report.html").read_text(), json.loads((of_few / "metrics.json").read_text())
+def test_curves_are_withheld_under_eleven_positives(small_report):
+    page, metrics = (
+        (small_report / "report.html").read_text(),
+        json.loads((small_report / "metrics.json").read_text()),
+    )
     assert metrics["tasks"]["mimic_mortality"]["models"]["nest"]["positives"] == "< 11"
     assert "ROC curves" not in page
     assert "Curves and calibration are withheld" in page
 
 
-def test_a_score_that_would_tell_how_few_had_the_outcome_is_withheld_everywhere(of_few):
-    metrics = json.loads((of_few / "metrics.json").read_text())
-    told = json.loads((of_few / "metrics.jsonl").read_text().splitlines()[-1])
+def test_scores_are_withheld_everywhere_under_eleven_positives(small_report):
+    metrics = json.loads((small_report / "metrics.json").read_text())
+    last_event = json.loads((small_report / "metrics.jsonl").read_text().splitlines()[-1])
     task = metrics["tasks"]["mimic_mortality"]
 
-    scores = [one[name] for one in (*task["models"].values(), task["difference"]) for name in METRICS]
-    assert {(one["value"], one["low"]) for one in scores} == {(None, None)}
+    scores = [summary[name] for summary in (*task["models"].values(), task["difference"]) for name in METRICS]
+    assert {(summary["value"], summary["low"]) for summary in scores} == {(None, None)}
     assert metrics["mean_auroc"]["tasks"] == []
-    assert told == {"event": "result", "metrics": {}}
+    assert last_event == {"event": "result", "metrics": {}}
     table = results_table(metrics).splitlines()
     assert [line.index("withheld: under 11 patients") for line in table[2:]] == [
         table[0].index("Test rows")
@@ -519,11 +526,11 @@ def test_both_overlaps_are_stated(report):
     overlap = report[1]["data"]["splits"]["overlap"]
     assert overlap["train_in_test"] == {"patients": "0", "share": "0.00%"}
     assert set(overlap) == {"train_in_test", "val_in_test", "train_in_val"}
-    assert "fitted on the patients of the tasks' training split alone" in report[0].replace("&#39;", "'")
+    assert "fitted only on the patients of the tasks' training split" in report[0].replace("&#39;", "'")
 
 
-def test_the_paper_preset_says_that_test_patients_were_fitted_on(paper):
-    assert "those of the test split too, as in the paper" in paper
+def test_page_of_the_paper_preset_mentions_fitting_on_test_patients(paper_page):
+    assert "including the test split, as in the paper" in paper_page
 
 
 def with_rules_of(layout, preset):
@@ -535,38 +542,40 @@ def words_of(page):
     return " ".join(" ".join(Page(page).words).split())
 
 
-def test_the_header_claims_an_untouched_test_split_only_where_nothing_was_fitted_on_it(report, paper):
-    claim = "which nothing was fitted or tuned on"
+def test_header_claims_an_unused_test_split_only_when_true(report, paper_page):
+    claim = "on which nothing was fitted or tuned"
 
     assert claim in words_of(report[0])
-    assert claim not in words_of(paper)
-    assert "drug lookup were fitted on all patients" in words_of(paper)
+    assert claim not in words_of(paper_page)
+    assert "drug lookup were fitted on all patients" in words_of(paper_page)
 
 
-def test_the_rules_told_are_those_the_data_was_made_under(few, tmp_path):
-    copied = type(few)(shutil.copytree(few.root, tmp_path / "mimic"))
-    with_rules_of(copied, "paper")
-    other, metrics = write(copied, tmp_path / "other", ["mimic_mortality"], preset="default")
-    same, _ = write(copied, tmp_path / "same", ["mimic_mortality"], preset="paper")
+def test_page_shows_the_rules_of_the_data(small_layout, tmp_path):
+    copied_layout = type(small_layout)(shutil.copytree(small_layout.root, tmp_path / "mimic"))
+    with_rules_of(copied_layout, "paper")
+    other_page, metrics = write(copied_layout, tmp_path / "other", ["mimic_mortality"], preset="default")
+    preset_page, _ = write(copied_layout, tmp_path / "same", ["mimic_mortality"], preset="paper")
 
     assert metrics["run"]["rules"]["fit_on"] == "all"
     assert {"fit_on", "clock"} <= set(metrics["run"]["other_than_preset"])
-    assert "The data was made under other rules than the preset's" in words_of(other)
-    assert "which nothing was fitted or tuned on" not in words_of(other)
-    assert "other rules than the preset's" not in words_of(same)
+    assert "The data was built with other rules than the preset's" in words_of(other_page)
+    assert "on which nothing was fitted or tuned" not in words_of(other_page)
+    assert "other rules than the preset's" not in words_of(preset_page)
 
 
-def test_the_best_possible_says_how_its_strengths_were_chosen(report):
+def test_page_explains_how_planted_effects_were_chosen(report):
     assert "shows that order can be used, not that NEST wins on real data" in words_of(report[0])
 
 
 @pytest.mark.long
 def test_the_same_files_give_the_same_report(layout, report, tmp_path):
-    trained = layout.model(f"{layout.root.name}_nest") / "metrics.json"
-    before = trained.read_text()
-    trained.write_text(json.dumps(json.loads(before) | {"seconds": 12.3}))  # as long as it took this time
+    metrics_file = layout.model(f"{layout.root.name}_nest") / "metrics.json"
+    content = metrics_file.read_text()
+    metrics_file.write_text(
+        json.dumps(json.loads(content) | {"seconds": 12.3})
+    )  # as long as it took this time
     page, metrics = write(layout, tmp_path / "again")
-    trained.write_text(before)
+    metrics_file.write_text(content)
     assert page == report[0]
     assert metrics == report[1]
 
@@ -580,7 +589,7 @@ def test_the_same_files_give_the_same_report(layout, report, tmp_path):
         ("stroke", "Stroke"),
     ],
 )
-def test_a_cohort_is_called_by_its_name_without_its_source(cohort, title):
+def test_title_is_the_cohort_name_without_the_source(cohort, title):
     assert title_of(cohort) == title
 
 
@@ -597,37 +606,39 @@ def test_the_table_for_the_terminal_names_every_task_and_the_mean(report):
     assert max(map(len, table.splitlines())) < 140
 
 
-def test_a_small_overlap_hides_the_sizes_it_could_be_worked_out_from(tmp_path):
+def test_a_small_overlap_withholds_the_split_sizes(tmp_path):
     from nest_model.report.data import splits
     from schemas.contract import read_table
     from schemas.tables.events import SUBJECTS
 
     layout = made_up.write_layout(tmp_path / "mimic", subjects=200, cohorts={})
     table = read_table(layout.subjects, SUBJECTS)
-    moved = 0
+    num_moved = 0
     pretrain = []
     for split in table["split"].to_pylist():
-        moved += split == "test"
-        pretrain.append("val" if split == "test" and moved <= 5 else split)
+        num_moved += split == "test"
+        pretrain.append("val" if split == "test" and num_moved <= 5 else split)
     table = table.set_column(table.column_names.index("pretrain_split"), "pretrain_split", [pretrain])
     write_table(table, layout.subjects, SUBJECTS, made_by="the test")
 
-    found = splits(layout)
+    content = splits(layout)
 
-    assert found["overlap"]["val_in_test"] == {"patients": "withheld", "share": "–"}
-    assert set(found["pretrain"].values()) == {"withheld"}
+    assert content["overlap"]["val_in_test"] == {"patients": "withheld", "share": "–"}
+    assert set(content["pretrain"].values()) == {"withheld"}
 
 
 def compared(title, auroc, precision=(0.0, -0.1, 0.1)):
     """Return what a task's metrics say of NEST less LightGBM: value, low and high of AUROC and of AP."""
     scores = {"auroc": auroc, "average_precision": precision}
-    difference = {name: dict(zip(("value", "low", "high"), one, strict=True)) for name, one in scores.items()}
+    difference = {
+        name: dict(zip(("value", "low", "high"), limits, strict=True)) for name, limits in scores.items()
+    }
     return {"title": title, "models": {}, "missing": {}, "label_type": "bool", "difference": difference}
 
 
-def test_verdict_names_who_is_better_task_by_task_and_where_nobody_is():
+def test_verdicts_name_the_better_model_by_task_and_ties():
     category = compared("Codes", (0.0, 0.0, 0.0))
-    found = verdicts(
+    sentences = verdicts(
         {
             "tasks": {
                 "a": compared("Mortality", (0.02, 0.01, 0.03)),
@@ -639,28 +650,30 @@ def test_verdict_names_who_is_better_task_by_task_and_where_nobody_is():
             }
         }
     )
-    assert found == [
+    assert sentences == [
         "NEST is better than LightGBM: Mortality, by AUROC +0.020 (+0.010 to +0.030) (NEST − LightGBM).",
         "LightGBM is better than NEST: Codes, the 50 commonest, by AUROC −0.080 (−0.100 to −0.060) (NEST − LightGBM).",
         "LightGBM is better than NEST: Readmission, by AP −0.020 (−0.030 to −0.010) (NEST − LightGBM).",
-        "This data cannot tell them apart by AUROC or AP: Long stay.",
-        "There is no interval to judge by, for want of patients: Sepsis.",
+        "No significant difference in AUROC or AP: Long stay.",
+        "Too few patients for an interval: Sepsis.",
     ]
 
 
-def test_verdicts_stand_on_both_pages_and_follow_the_intervals(report, cohort_page):
+def test_both_pages_contain_the_verdicts(report, cohort_page):
     for page, metrics in (report, cohort_page):
         sentences = verdicts(metrics)
         assert sentences
         for sentence in sentences:
             assert sentence in page
-        assert page.count("cannot tell them apart") == sum("cannot tell" in one for one in sentences)
+        assert page.count("No significant difference") == sum(
+            "No significant" in sentence for sentence in sentences
+        )
     of_list = report[1]["tasks"]["mimic_icd_category"].get("common", report[1]["tasks"]["mimic_icd_category"])
     assert of_list["difference"]["auroc"]["low"] is not None
-    assert any(one.count("ICD category") for one in verdicts(report[1]))
+    assert any(sentence.count("ICD category") for sentence in verdicts(report[1]))
 
 
-def test_page_says_where_recalibration_made_it_worse(tmp_path):
+def test_page_warns_when_recalibration_worsens_a_score(tmp_path):
     layout = made_up.write_layout(tmp_path / "mimic", subjects=300, cohorts={"mimic_mortality": "bool"})
     path = layout.report("mimic_mortality_nest") / "predictions.parquet"
     honest = read_predictions(path)
@@ -681,36 +694,41 @@ def test_page_says_where_recalibration_made_it_worse(tmp_path):
     old, new = (part["models"]["nest"]["ece"]["value"] for part in (task, task["recalibrated"]))
     assert new > old + 0.01
     assert f"ECE worse on the test patients: NEST ({old:.3f} before, {new:.3f} after)" in page
-    for sentence in worsened(task):
+    for sentence in recalibration_warnings(task):
         assert sentence in page
 
 
-def test_page_says_nothing_of_recalibration_where_it_helped():
+def test_page_has_no_warning_when_recalibration_helps():
     good = {name: {"value": value} for name, value in {"brier": 0.1, "ece": 0.02}.items()}
     bad = {name: {"value": value} for name, value in {"brier": 0.1004, "ece": 0.04}.items()}
-    assert worsened({"models": {"nest": bad}, "recalibrated": {"models": {"nest": good}}}) == []
-    assert worsened({"models": {"nest": bad}}) == []
-    assert len(worsened({"models": {"nest": good}, "recalibrated": {"models": {"nest": bad}}})) == 1
+    assert recalibration_warnings({"models": {"nest": bad}, "recalibrated": {"models": {"nest": good}}}) == []
+    assert recalibration_warnings({"models": {"nest": bad}}) == []
+    assert (
+        len(recalibration_warnings({"models": {"nest": good}, "recalibrated": {"models": {"nest": bad}}}))
+        == 1
+    )
 
 
-def test_curves_are_withheld_where_many_rows_are_of_few_patients(tmp_path):
+def test_curves_are_withheld_when_rows_belong_to_few_patients(tmp_path):
     layout = made_up.write_layout(tmp_path / "mimic", subjects=200, cohorts={"mimic_mortality": "bool"})
     for model in ("nest", "probe", "lightgbm"):
-        path = predictions_of(layout, "mimic_mortality", model)
-        one = read_predictions(path)
-        few = np.unique(one.subject_id[one.split == "test"])[:10]
-        truth = one.truth[:, 0] & ((one.split != "test") | np.isin(one.subject_id, few))
-        truth |= (one.split == "test") & np.isin(one.subject_id, few)
+        path = predictions_path(layout, "mimic_mortality", model)
+        predictions = read_predictions(path)
+        small_layout = np.unique(predictions.subject_id[predictions.split == "test"])[:10]
+        truth = predictions.truth[:, 0] & (
+            (predictions.split != "test") | np.isin(predictions.subject_id, small_layout)
+        )
+        truth |= (predictions.split == "test") & np.isin(predictions.subject_id, small_layout)
         made_up.write_predictions(
             path,
-            subject_id=one.subject_id,
-            encounter_id=one.encounter_id,
+            subject_id=predictions.subject_id,
+            encounter_id=predictions.encounter_id,
             label=truth.tolist(),
-            probability=one.probability,
-            split=one.split,
+            probability=predictions.probability,
+            split=predictions.split,
             model=model,
         )
-    assert (truth & (one.split == "test")).sum() >= 11
+    assert (truth & (predictions.split == "test")).sum() >= 11
     page, metrics = write(layout, tmp_path / "out", ["mimic_mortality"])
     assert "under 11 test patients with, or without, the outcome" in page
     assert "ROC curves" not in page

@@ -19,7 +19,7 @@ from nest_model.data.predictions import probe_predictions, read_predictions
 from nest_model.evaluation.bootstrap import Resamples
 from nest_model.evaluation.metrics import score
 from nest_model.report import results_table, write_report
-from nest_model.report.tasks import predictions_of
+from nest_model.report.tasks import predictions_path
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.seeds import (
     list_other_seeds,
@@ -345,11 +345,11 @@ def layout(tmp_path_factory) -> Layout:
     """A cohort whose NEST has three seeds, of which the second is as the frozen one, the third as LightGBM."""
     root = tmp_path_factory.mktemp("data") / "mimic"
     layout = made_up.write_layout(root, subjects=300, cohorts={"mimic_mortality": "bool"})
-    nest = predictions_of(layout, "mimic_mortality", "nest")
+    nest = predictions_path(layout, "mimic_mortality", "nest")
     for seed, other in ((123, "probe"), (7, "lightgbm")):
         file = predictions_of_seed(nest, seed)
         file.parent.mkdir(parents=True)
-        shutil.copy(predictions_of(layout, "mimic_mortality", other), file)
+        shutil.copy(predictions_path(layout, "mimic_mortality", other), file)
     return layout
 
 
@@ -359,7 +359,7 @@ def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(l
     task = metrics["tasks"]["mimic_mortality"]
     assert task["seeds"] == {"nest": 3}
     test = {
-        name: read_predictions(predictions_of(layout, "mimic_mortality", name)).of("test")
+        name: read_predictions(predictions_path(layout, "mimic_mortality", name)).of("test")
         for name in ("nest", "probe", "lightgbm")
     }
     resamples = Resamples.of(test["nest"].subject_id)
@@ -396,8 +396,8 @@ def test_a_page_has_mean_and_spread_over_seeds_and_the_difference_of_the_means(l
 @pytest.mark.parametrize(
     ("pretraining_seeds", "words"),
     [
-        ((42, 42, 42), "All seeds of NEST begin at one pretraining, whose chance is not in ±."),
-        ((42, 123, 456), "Each seed of NEST begins at a pretraining of its own."),
+        ((42, 42, 42), "All seeds of NEST start from one pretraining, whose variation is not in ±."),
+        ((42, 123, 456), "Each seed of NEST starts from its own pretraining."),
     ],
 )
 def test_a_page_says_whether_the_deviation_is_of_pretrainings_too(layout, tmp_path, pretraining_seeds, words):
@@ -429,7 +429,7 @@ def test_without_further_seeds_nothing_speaks_of_several(layout, tmp_path):
 
 def test_a_seed_of_other_rows_is_refused(layout, tmp_path):
     copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
-    file = predictions_of_seed(predictions_of(copied, "mimic_mortality", "nest"), 123)
+    file = predictions_of_seed(predictions_path(copied, "mimic_mortality", "nest"), 123)
     one = read_predictions(file)
     made_up.write_predictions(
         file,

@@ -21,7 +21,7 @@ from nest_model.data.seqsets import SeqSets
 from nest_model.model.checkpoint import load_classifier, load_pretrained
 from nest_model.model.encoder import NestModel
 from nest_model.report import results_table, write_cohort_report, write_report
-from nest_model.report.tasks import predictions_of
+from nest_model.report.tasks import predictions_path
 from nest_model.training.finetuning_task import FineTuning
 from nest_model.training.recipe import PRETRAINING, Recipe
 from nest_model.training.stop import Stopped
@@ -142,11 +142,11 @@ def layout(tmp_path_factory) -> Layout:
     cohorts = {"mimic_mortality": "bool", "mimic_icd_category": "list"}
     layout = made_up.write_layout(tmp_path_factory.mktemp("data") / "mimic", subjects=300, cohorts=cohorts)
     for cohort in cohorts:
-        nest = predictions_of(layout, cohort, "nest")
-        file = yardstick_predictions(predictions_of(layout, cohort, "logistic"), WITHOUT_PRETRAINING)
-        assert predictions_of(layout, cohort, WITHOUT_PRETRAINING) == file
+        nest = predictions_path(layout, cohort, "nest")
+        file = yardstick_predictions(predictions_path(layout, cohort, "logistic"), WITHOUT_PRETRAINING)
+        assert predictions_path(layout, cohort, WITHOUT_PRETRAINING) == file
         file.parent.mkdir(parents=True)
-        shutil.copy(nest if cohort != "mimic_mortality" else predictions_of(layout, cohort, "probe"), file)
+        shutil.copy(nest if cohort != "mimic_mortality" else predictions_path(layout, cohort, "probe"), file)
     return layout
 
 
@@ -174,12 +174,12 @@ def test_it_is_a_row_of_every_table_with_the_paired_difference(layout, tmp_path)
 
 def test_a_cohort_s_page_says_what_the_pretraining_is_worth(layout, tmp_path):
     write_cohort_report(layout.root, "mimic_mortality", tmp_path, "default")
-    assert "what the pretraining is worth" in (tmp_path / "report.html").read_text()
+    assert "Gain from pretraining" in (tmp_path / "report.html").read_text()
 
 
 def test_without_the_setting_the_pages_say_that_it_was_not_trained(layout, tmp_path):
     copied = Layout(Path(shutil.copytree(layout.root, tmp_path / "mimic")))
-    predictions_of(copied, "mimic_mortality", WITHOUT_PRETRAINING).unlink()
+    predictions_path(copied, "mimic_mortality", WITHOUT_PRETRAINING).unlink()
     made = copied.model("mimic_mortality_yardsticks") / "metrics.json"
     made.parent.mkdir(parents=True, exist_ok=True)
     made.write_text(json.dumps({"yardsticks": {"logistic": {}}}))
@@ -188,5 +188,5 @@ def test_without_the_setting_the_pages_say_that_it_was_not_trained(layout, tmp_p
     task = metrics["tasks"]["mimic_mortality"]
     assert WITHOUT_PRETRAINING in task["not_asked"]
     assert WITHOUT_PRETRAINING not in task["models"]
-    assert "what the pretraining is worth" not in (tmp_path / "out" / "report.html").read_text()
+    assert "Gain from pretraining" not in (tmp_path / "out" / "report.html").read_text()
     assert np.isfinite(task["models"]["nest"]["auroc"]["value"])

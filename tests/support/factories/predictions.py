@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from nest_model.commands.removals import METRICS as REMOVED_OF
-from nest_model.report.looks import removals_of
-from nest_model.report.tasks import predictions_of
+from nest_model.report.looks import removals_path
+from nest_model.report.tasks import predictions_path
 from schemas.cards import Flow, StepCard
 from schemas.contract import write_table
 from schemas.io.outputs import write_json
@@ -89,7 +89,7 @@ def write_layout(
         for model, noise in (("nest", 0.8), ("probe", 1.0), ("lightgbm", 1.2), ("logistic", 1.1)):
             label, probability, classes = _answers(label_type, logit, noise, seed)
             write_predictions(
-                predictions_of(layout, cohort, model),
+                predictions_path(layout, cohort, model),
                 subject_id=subject,
                 encounter_id=encounter,
                 label=label,
@@ -326,4 +326,4 @@ def _write_removals(layout: Layout, cohort: str) -> None:
         }
         for name, (share, loss, at_random) in parts.items()
     ]
-    write_json(removals_of(layout, cohort), {"scores": by_metric(0.8), "removals": found})
+    write_json(removals_path(layout, cohort), {"scores": by_metric(0.8), "removals": found})
