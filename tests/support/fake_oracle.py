@@ -1,4 +1,4 @@
-"""What must hold of a cohort's labels, counted in plain polars: what `schemas.expectations.labels` must agree with."""
+"""The expectations of a cohort's labels, counted in plain polars, to compare with `schemas.expectations.labels`."""
 
 from pathlib import Path
 

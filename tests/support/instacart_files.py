@@ -1,4 +1,4 @@
-"""Raw Instacart files from a few lines of Python: what each user ordered, in order."""
+"""Raw Instacart files from a few lines of Python: the orders of each user."""
 
 import gzip
 import random
@@ -18,7 +18,7 @@ RULES = DataRules(min_count=1)
 
 @dataclass(frozen=True)
 class Order:
-    """One order; `days` None: not given. Of a test order the products are what only `held_out` knows."""
+    """One order; `days` None: not given. The products of a test order are only in `held_out`."""
 
     order_id: int
     eval_set: str

@@ -1,4 +1,4 @@
-"""Small tables under the contracts with every oddity a MEDS dataset must carry, and the chain from MEDS to shards."""
+"""Small tables with every oddity that a MEDS dataset must preserve, and the chain from MEDS to shards."""
 
 import random
 from datetime import datetime, timedelta
@@ -36,7 +36,7 @@ def make_layout(
     subjects: int = 60,
     per_bucket: int = 13,
 ) -> Layout:
-    """Write subjects, encounters, events and the drug lookup of invented patients as the MIMIC steps would."""
+    """Write subjects, encounters, events and the drug lookup of synthetic patients as the MIMIC steps would."""
     layout, chance = Layout(root), random.Random(seed)
     people, stays, events = [], [], []
     for subject in range(10, 10 + 3 * subjects, 3):

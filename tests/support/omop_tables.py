@@ -1,4 +1,4 @@
-"""Invented MEDS datasets in the two layouts that public converters make of an OMOP database."""
+"""Synthetic MEDS datasets in the layouts of two public converters from OMOP."""
 
 import json
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ def at(hours: float) -> datetime:
     return START + timedelta(hours=hours)
 
 
-# code, time, end, table; of a stay from START to END in the layout of meds_etl: vocabulary/code, the table beside it
+# code, time, end, table of a stay from START to END in the layout of meds_etl: vocabulary/code, with a table column
 BY_MEDS_ETL = [
     ("MEDS_BIRTH", BORN, None, "person"),
     ("Gender/F", BORN, None, "person"),
@@ -38,7 +38,7 @@ BY_MEDS_ETL = [
     ("SNOMED/271649006", at(4), None, "measurement"),
     ("NUCC/207R00000X", at(5), at(6), "visit_detail"),
 ]
-# the same in the layout of OMOP_MEDS: parts joined by //, concept ids, rows for what ends
+# the same in the layout of OMOP_MEDS: parts joined by //, concept ids, separate rows for ends
 BY_OMOP_MEDS = [
     ("MEDS_BIRTH", BORN, None, "person"),
     ("GENDER//Female", None, None, "person"),
@@ -61,7 +61,7 @@ LAYOUTS = {
 def omop_dataset(
     folder: Path, layout: str, *, subjects: int = 40, missing_columns: tuple[str, ...] = (), **spellings: str
 ) -> Path:
-    """Write a dataset of subjects with a stay each; their values of a code differ.
+    """Write a dataset of subjects with one stay each and different values of each code.
 
     Args:
         missing_columns: Columns to leave out.

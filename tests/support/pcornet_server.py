@@ -1,4 +1,4 @@
-"""A CDM in a real PostgreSQL."""
+"""A CDM in a real PostgreSQL server."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,12 +13,12 @@ from pipelines.sources.pcornet.databases.load_postgres import load_postgres
 from schemas.errors import InputError
 
 SECRETS = (PASSWORD, quote(PASSWORD, safe=""))
-"""The password, and as an address holds it."""
+"""The password, plain and as encoded in an address."""
 
 
 @contextmanager
 def cdm_in_postgres(cdm: Path) -> Iterator[Server]:
-    """Start a server that holds the CDM, which `nest_reader` may read; without PostgreSQL installed, skip."""
+    """Start a server with the CDM, readable by `nest_reader`; skip the test if PostgreSQL is not installed."""
     with ExitStack() as stack:
         try:
             server = stack.enter_context(postgres_server())

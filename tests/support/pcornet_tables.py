@@ -1,4 +1,4 @@
-"""Tables of a tiny CDM for tests: rows as they are said, everything else null."""
+"""Tables of a tiny CDM for tests: rows with the given values, everything else null."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -20,7 +20,7 @@ Row = Mapping[str, object]
 
 
 def table(name: str, *rows: Row) -> pl.DataFrame:
-    """Return rows of a table of the CDM; a row without a key gets its place for one."""
+    """Return rows of a table of the CDM; a row without a key gets its position as key."""
     empty = pl.DataFrame(TABLES[name].empty_table())
     key = KEYS.get(name)
     rows_with_keys = [{key: f"{name}-{place}", **row} if key else dict(row) for place, row in enumerate(rows)]
@@ -28,7 +28,7 @@ def table(name: str, *rows: Row) -> pl.DataFrame:
 
 
 def write_cdm(folder: Path, tables: Mapping[str, pl.DataFrame]) -> Path:
-    """Write a CDM, those of its tables that are not given empty, and return its folder."""
+    """Write a CDM, with tables that are not given empty, and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
         tables.get(name, table(name)).write_parquet(folder / f"{name.lower()}.parquet")
@@ -46,7 +46,7 @@ def visit(encounterid: str) -> int:
 
 
 def people(*rows: tuple[str, date] | tuple[str, date, date]) -> pl.DataFrame:
-    """Return the population: PATID, birth, and death where there is one."""
+    """Return the population from rows of PATID, birth and optionally death."""
     return pl.DataFrame(
         {
             "subject_id": [patient(row[0]) for row in rows],
@@ -72,7 +72,7 @@ def end_of(day: date) -> datetime:
 
 
 def site(population: pl.DataFrame, owners: Mapping[str, str], *outsiders: str) -> Site:
-    """Return what rows are held against: the population, who owns which encounter, and patients outside it."""
+    """Return a site with a population, the owners of encounters, and patients outside the population."""
     ids = population["subject_id"]
     everyone = pl.concat([ids, pl.Series([patient(name) for name in outsiders], dtype=pl.Int64)])
     return Site(

@@ -1,4 +1,4 @@
-"""Whatever order a provider's rows come in, the events and the sets made of them are the very same bytes."""
+"""The bytes of events and sets do not depend on the order of a provider's rows."""
 
 import random
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[str, 
 
 
 def write_outputs(layout: Layout, events: dict[str, pl.DataFrame], write: Callable) -> dict[str, bytes]:
-    """Return the bytes of what becomes of the events: their files, the shard and its card."""
+    """Write events and their sets, and return the bytes of the event files, the shard and its card."""
     for kind, of_kind in events.items():
         write(of_kind, layout.events, kind, 0, made_by="test")
     shards = layout.root / "shards"
@@ -38,7 +38,7 @@ def write_outputs(layout: Layout, events: dict[str, pl.DataFrame], write: Callab
 
 
 def with_ties(events: pl.DataFrame, minutes: int, ranks: int | None) -> pl.DataFrame:
-    """Return the events in coarser times and ranks, many of them equal, and most values a zero of either sign."""
+    """Return the events with many ties: coarser times and ranks, and zeros of either sign for most values."""
     zero = pl.when(pl.col("rank") % 2 == 0).then(0.0).otherwise(-0.0)
     return events.with_columns(
         time=pl.col("time").dt.truncate(f"{minutes}m"),

@@ -1,4 +1,4 @@
-"""Instacart to shards: sets worked by hand, a plain reading of the rules, and input that is not as it should be."""
+"""Instacart to shards: hand-computed sets, agreement with naive rules, and faulty input."""
 
 import random
 from dataclasses import replace
@@ -39,7 +39,7 @@ from tests.support.instacart_files import (
 DUNNHUMBY = ROOT.parent / "shared" / "data" / "baskets" / "dunnhumby"
 
 GOLDEN: Shop = {
-    # two orders on one day, and an order number that says otherwise than the order id
+    # two orders on one day, with order numbers that contradict the order of ids
     1: [
         Order(90, "prior", None, [30, 7, 20]),
         Order(12, "prior", 0.0, [20]),
@@ -129,7 +129,7 @@ def test_the_form_of_the_files_changes_no_byte(form: str, golden: Layout, tmp_pa
 
 
 def outcome(layout: Layout) -> dict[str, bytes]:
-    """Return the bytes of every output but the hashes of the raw files."""
+    """Return the bytes of every output except the card with the hashes of the raw files."""
     files = sorted(path for path in layout.root.rglob("*") if path.is_file() and path.name != "raw.card.json")
     return {str(path.relative_to(layout.root)): path.read_bytes() for path in files}
 
@@ -145,7 +145,7 @@ def test_every_expectation_holds_on_the_golden_shop(name: str, golden: Layout):
 
 
 def naive_sets(shop: Shop) -> list[tuple]:
-    """The rules of spec/instacart.md, order by order."""
+    """Return the sets by the rules of spec/instacart.md, order by order."""
     vocabulary: set[int] = set()
     for user, orders in shop.items():
         visible = [order for order in orders if order.eval_set != "test" and order.products]
@@ -213,7 +213,7 @@ def test_random_shops_agree_with_naive_rules_in_any_row_order(
     seed: int, subjects_per_bucket: int, tmp_path_factory: pytest.TempPathFactory
 ):
     folder, shop = tmp_path_factory.mktemp("shop"), made_up_shop(seed)
-    # a table without a row is refused, and nobody may have an order of one kind
+    # a table without rows is refused, and a random shop may have no order of one kind
     shop[1000] = [Order(9998, "prior", None, [1]), Order(9999, "train", 7.0, [2])]
     tables = tables_of(shop, list(range(1, 40)))
     for _, rows in tables.values():
@@ -224,7 +224,7 @@ def test_random_shops_agree_with_naive_rules_in_any_row_order(
 
 
 def test_product_below_min_count_is_unknown_token(tmp_path: Path):
-    """However often one user orders it: users are counted, not orders."""
+    """The count is of users, not of orders."""
     raw = write_shop(tmp_path / "raw", GOLDEN)
     layout = run_all(raw, Layout(tmp_path / "instacart"), DataRules(min_count=2))
     assert sets_of(layout)[2][5] == ["[UNK]", "ITEM:30", "[UNK]"]
@@ -235,7 +235,7 @@ RULES_OF = {"default": DataRules(min_count=1), "fit_on all": DataRules(min_count
 
 @pytest.mark.parametrize("name", RULES_OF)
 def test_noise_in_target_orders_changes_no_fitted_table(name: str, tmp_path: Path):
-    """Either target of who is tested on, the last visible order and the hidden one, and who is validated on."""
+    """Targets are the last visible and the hidden order of test users, and all orders of validation users."""
     shop = made_up_shop(3, users=40)
     noisy = {
         user: [replace(order, products=[*order.products]) for order in orders]

@@ -1,4 +1,4 @@
-"""A MEDS dataset of anyone: kinds by declared prefixes, sets by encounters or gaps, and every fault in one message."""
+"""Any MEDS dataset: kinds by known prefixes, sets by encounters or gaps, and one message per fault."""
 
 import json
 import os
@@ -40,7 +40,7 @@ EXTRA_TYPES = {"visit_id": pl.Int64}
 def dataset(
     root: Path, rows: list[tuple], *, shard: str = "train/0", columns: tuple[str, ...] = tuple(TYPES)
 ) -> Path:
-    """Write rows of TYPES as one shard of a MEDS dataset that is not ours."""
+    """Write rows of TYPES as one shard of a MEDS dataset without our extension columns."""
     file = root / "data" / f"{shard}.parquet"
     file.parent.mkdir(parents=True, exist_ok=True)
     (root / "metadata").mkdir(exist_ok=True)
@@ -380,7 +380,7 @@ def write_splits(**columns: pl.Expr):
 
 
 def put_link(name: str, target: str):
-    """Put a link into the dataset, in place of what stood there."""
+    """Return a fault: a link in the dataset, in place of a file."""
 
     def spoil(root: Path) -> None:
         (root / name).unlink(missing_ok=True)
@@ -402,7 +402,7 @@ def break_two_links(root: Path) -> None:
 
 
 def add_shard_without(column: str):
-    """Give two shards more, the first of them without a column."""
+    """Return a fault: two more shards, the first without a column."""
 
     def spoil(root: Path) -> None:
         rows = pl.read_parquet(root / "data" / "train" / "0.parquet")

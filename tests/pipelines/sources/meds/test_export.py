@@ -1,4 +1,4 @@
-"""Our tables as a MEDS dataset: what the `meds` package says of it, and that nothing is lost there and back."""
+"""Our tables as a MEDS dataset: valid under the `meds` package, and restored without loss."""
 
 import json
 

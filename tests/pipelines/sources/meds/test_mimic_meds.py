@@ -1,4 +1,4 @@
-"""MIMIC -> MEDS -> SeqSet gives what MIMIC -> SeqSet gives: vocabulary, sets, labels."""
+"""MIMIC -> MEDS -> SeqSet gives the same vocabulary, sets and labels as MIMIC -> SeqSet."""
 
 from pathlib import Path
 

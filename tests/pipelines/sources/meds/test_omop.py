@@ -1,4 +1,4 @@
-"""MEDS datasets that were OMOP: read for what they are in either converter's layout, or refused."""
+"""MEDS datasets converted from OMOP: read in the layouts of two converters, or refused."""
 
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def events_of(layout: Layout) -> pl.DataFrame:
 
 
 def failed_rules(layout: Layout, *tables: str) -> dict[str, str]:
-    """Return the blocking rules that fail, each with what is said of it."""
+    """Return the blocking rules that fail, each with its message."""
     outcomes = [outcome for name in tables for outcome in validate(MEDS_SUITES[name](layout)).failed("ERROR")]
     return {outcome.rule.name: outcome.fault for outcome in outcomes}
 

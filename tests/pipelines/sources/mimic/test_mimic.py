@@ -1,4 +1,4 @@
-"""From raw files to shards: golden tables, agreement with the naive rules, and what must not change the outcome."""
+"""From raw files to shards: golden tables, agreement with naive rules, and changes without an effect."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Every table that comes out of the golden ones, as JSON lines."""
+    """The tables extracted from the golden input, as JSON lines."""
     layout = Layout(tmp_path_factory.mktemp("golden"))
     run_all(MimicSource(GOLDEN / "hosp", GOLDEN / "vocab"), layout, GOLDEN_RULES)
     return lines_of(layout)
@@ -58,7 +58,7 @@ def test_golden_tables_come_out_of_golden_tables(golden, table):
 
 @pytest.mark.parametrize("folds", [False, True])
 def test_golden_tables_agree_with_naive_rules(tmp_path, monkeypatch, folds):
-    """However often the counts of the vocabulary are folded together on the way."""
+    """The result does not depend on how often vocabulary counts are compacted."""
     if folds:
         monkeypatch.setattr("pipelines.corpus.build._ROWS_TO_COMPACT", 0)
     run_all(MimicSource(GOLDEN / "hosp", GOLDEN / "vocab"), Layout(tmp_path), GOLDEN_RULES)
@@ -72,7 +72,7 @@ RULES = st.builds(
     med_link=st.sampled_from(["name", "pharmacy"]),
     top_labs=st.sampled_from([2, 4, 200]),
 )
-# patients, and how many to a bucket: a bucket costs as much as its rows, so that few patients lie one in each
+# patients in all and per bucket; single-patient buckets are costly, so only with few patients
 SIZES = st.sampled_from([(15, 1), (60, 7), (60, 4000)])
 
 
@@ -102,7 +102,7 @@ def assert_naive_rules_agree(
 
 @pytest.fixture(scope="module")
 def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """raw/hosp, raw/vocab and data, the outcome under the default preset."""
+    """A folder with raw/hosp, raw/vocab, and data as extracted under the default preset."""
     folder = tmp_path_factory.mktemp("invented")
     write_tables(folder / "raw", make_tables(1))
     run_all(
@@ -112,7 +112,7 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcome(source: MimicSource, folder: Path) -> dict[str, bytes]:
-    """Return the bytes of every output but the hashes of the raw files."""
+    """Return the bytes of every output except the card with the hashes of the raw files."""
     run_all(source, Layout(folder), PRESETS["default"])
     return {name: data for name, data in files_of(folder).items() if name != "cards/raw.card.json"}
 

@@ -1,4 +1,4 @@
-"""On the open MIMIC-IV demo the chain gives the printed figures, and all that the naive derivation gives."""
+"""On the open MIMIC-IV demo, the chain gives the published figures and agrees with the naive derivation."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""TLS is asked for by the host that is really reached, whatever form its address has."""
+"""TLS is required by the host that is actually reached, for every form of address."""
 
 import os
 import socket

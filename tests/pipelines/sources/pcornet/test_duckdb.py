@@ -1,4 +1,4 @@
-"""A CDM in a DuckDB file comes out as it is, or one line says why not; and a dump goes into one whole or not at all."""
+"""A CDM in a DuckDB file is extracted exactly or refused with one line; a dump is loaded completely or not at all."""
 
 import shutil
 import subprocess
@@ -46,7 +46,7 @@ def change_database(file: Path, *statements: str) -> Path:
 
 
 def assert_refused(source: Source, out: Path, message: str) -> None:
-    """See to it that one line says why, no value in it, and that no table is half there."""
+    """Assert that extraction fails with this message, quotes no value, and leaves no incomplete table."""
     with pytest.raises(InputError, match=message) as error:
         extract(source, out)
     assert "canary" not in str(error.value)
@@ -215,7 +215,7 @@ def test_empty_range_of_patients_is_refused(
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
-# --- made -----------------------------------------------------------------------------------------------------------
+# --- loaded -----------------------------------------------------------------------------------------------------------
 
 
 def test_database_file_is_private_and_existing_file_is_kept(
@@ -245,7 +245,7 @@ def test_load_leaves_no_file_when_table_is_missing_or_damaged(cdm: Path, tmp_pat
 
 @pytest.mark.parametrize("kilobytes", [12, 200])
 def test_full_disk_is_reported_and_no_file_stays(cdm: Path, tmp_path: Path, kilobytes: int):
-    """The kernel refuses this process larger files; at 12 KB DuckDB would keep all in its log, and close in silence."""
+    """The kernel limits the size of files; at 12 KB, DuckDB keeps all rows in its log and ignores the error."""
     code = f"""
 import resource, signal, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When an encounter of a CDM began and ended, and which rows are none."""
+"""Start and end of the encounters of a CDM, and the rows that are dropped."""
 
 import random
 from datetime import date, datetime, timedelta
@@ -18,7 +18,7 @@ NEXT = DAY + timedelta(days=1)
 
 
 def encounters_of(*rows: dict[str, object], died: date | None = None) -> tuple[pl.DataFrame, Flow]:
-    """Return the encounters of a child born in 2010, each row a visit on one day unless it says otherwise."""
+    """Return the encounters of a child born in 2010; by default, a row is a visit on one day."""
     defaults = {"PATID": "p", "ADMIT_DATE": DAY, "ENC_TYPE": "AV"}
     raw = table(
         "ENCOUNTER", *({**defaults, "ENCOUNTERID": str(place), **row} for place, row in enumerate(rows))
@@ -130,7 +130,7 @@ def test_repeated_and_conflicting_encounter_rows_leave_the_first():
 
 @given(st.integers(0, 2**32), st.sets(st.integers(1, 7)))
 def test_encounters_are_the_same_in_one_part_or_several(seed: int, cuts: set[int]):
-    """Of an ENCOUNTERID of two patients the first one's counts, wherever they are cut apart."""
+    """Where two patients share an ENCOUNTERID, the first row counts, whatever part it lies in."""
     dice = random.Random(seed)
     names = [f"p{number}" for number in range(8)]
 

@@ -1,4 +1,4 @@
-"""What each row of the event tables becomes: in which encounter, when, known when, under which code."""
+"""The rows of the event tables as events: encounter, time, time of knowledge, code."""
 
 from datetime import date, timedelta
 
@@ -38,7 +38,7 @@ CROSSWALKS = PcornetCrosswalks(
 )
 COLUMNS = ("encounter_id", "time", "available_at", "code", "mapped")
 
-# a row of each table that is as it should be, in the visit at 10:00
+# a correct row of each table, in the visit at 10:00
 GOOD: dict[str, dict[str, object]] = {
     "DIAGNOSIS": {"DX": "H66.90", "DX_TYPE": "10", "DX_DATE": DAY},
     "PROCEDURES": {"PX": "99392", "PX_TYPE": "CH", "PX_DATE": DAY},
@@ -60,7 +60,7 @@ DATE_OF = {
 
 
 def events_of(name: str, *rows: dict[str, object]) -> tuple[pl.DataFrame, Flow]:
-    """Return the events of rows of one table, each like GOOD's but for what it says itself."""
+    """Return the events of rows of one table, with the values of GOOD as defaults."""
     raw_visits, _ = encounter_rows(table("ENCOUNTER", *VISITS), IDS)
     stays, _ = encounters([raw_visits], CHILDREN, CHILDREN["subject_id"], END_OF_DATA)
     owners = {str(row["ENCOUNTERID"]): str(row["PATID"]) for row in VISITS}
@@ -152,7 +152,7 @@ def test_diagnosis_with_sentinel_date_has_time_of_visit(sentinel):
 def test_event_without_encounter_links_to_likeliest_encounter_on_date():
     rows = [{"ENCOUNTERID": None, "DX_DATE": day} for day in (DAY, NEXT, THIRD)]
     table_events, flow = events_of("DIAGNOSIS", *rows)
-    # the later of two visits; the stay before the emergency; the stay alone
+    # the later of two visits; the stay rather than the emergency visit; the only stay
     assert table_events.sort("time")["encounter_id"].to_list() == [
         visit("later office"),
         visit("stay"),

@@ -1,4 +1,4 @@
-"""A CDM comes out of PostgreSQL, DuckDB, Parquet and CSV as the same rows, or one line says why it does not."""
+"""A CDM is extracted from PostgreSQL, DuckDB, Parquet and CSV as the same rows, or refused with one line."""
 
 import json
 import logging
@@ -53,7 +53,7 @@ def database(server: Server) -> Postgres:
 
 
 def as_csv(cdm: Path, folder: Path) -> Path:
-    """Write the CDM as CSV: null is nothing between two commas, '' is quoted."""
+    """Write the CDM as CSV: null is an empty cell, an empty text is quoted."""
     folder.mkdir()
     for name in TABLES:
         table = pl.read_parquet(cdm / f"{name.lower()}.parquet")
@@ -62,7 +62,7 @@ def as_csv(cdm: Path, folder: Path) -> Path:
 
 
 def read_tables(folder: Path) -> dict[str, pl.DataFrame]:
-    """Return the tables, each in one order: what a heap's order is, nobody promises."""
+    """Return the tables, each sorted, since a database heap has no fixed order."""
     tables = {name: pl.read_parquet(folder / f"{name.lower()}.parquet") for name in TABLES}
     return {name: table.sort(table.columns) for name, table in tables.items()}
 
@@ -137,7 +137,7 @@ def test_range_of_patients_is_the_same_from_database_and_dump(cdm: Path, databas
 
 @dataclass
 class InterruptedSource:
-    """A source whose reading of one table is interfered with at a batch; it counts what was read."""
+    """A source that calls `act` at a batch of one table, and records the tables read."""
 
     inner: Postgres | Dump
     table: str = ""
@@ -260,7 +260,7 @@ def bring_to_newest(source: InterruptedSource | Dump, folder: Path) -> None:
 
 
 def break_off(source: Dump, folder: Path, table: str = "VITAL") -> None:
-    """Extract until this table is reached."""
+    """Extract until this table, and fail there."""
 
     def fail() -> None:
         raise InputError("the line broke")
@@ -270,7 +270,7 @@ def break_off(source: Dump, folder: Path, table: str = "VITAL") -> None:
 
 
 ONLY_HARVEST = ["HARVEST", "HARVEST", "HARVEST"]
-"""What is read of a database whose tables all stand."""
+"""The tables read from a database whose tables are all extracted."""
 
 
 def test_newer_refresh_replaces_older_when_last_table_is_complete(cdm: Path, tmp_path: Path):
@@ -504,7 +504,7 @@ def test_extraction_logs_rate_and_time_left(
     )
 
 
-# --- what is wrong with the source --------------------------------------------------------------------------------
+# --- faults of the source --------------------------------------------------------------------------------
 
 
 def test_missing_tables_and_columns_are_named_together(server: Server, database: Postgres, tmp_path: Path):
@@ -572,7 +572,7 @@ def test_a_harvest_of_two_rows_is_refused(cdm: Path, tmp_path: Path):
         extract(Dump(dump_folder), tmp_path / "out")
 
 
-# --- who may read -------------------------------------------------------------------------------------------------
+# --- credentials -------------------------------------------------------------------------------------------------
 
 
 def test_wrong_password_is_reported_but_not_quoted(

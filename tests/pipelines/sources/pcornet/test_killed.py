@@ -1,4 +1,4 @@
-"""A synthetic CDM whose making or extraction is killed comes, run again, to what an undisturbed run makes."""
+"""A synthetic CDM whose creation was killed has the same tables after another run."""
 
 import json
 import random
@@ -38,13 +38,13 @@ CHILDREN = 60
 
 
 def make(folder: Path, *, killed_at: int = -1, children: int = CHILDREN) -> subprocess.CompletedProcess[str]:
-    """Make and extract a CDM in a process that kills itself at this change to the folder."""
+    """Create and extract a CDM in a process that kills itself at the given change to the folder."""
     command = [sys.executable, "-c", MAKE, str(killed_at), str(folder), str(children)]
     return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=120)
 
 
 def read_outputs(folder: Path, scratch: Path) -> dict[str, str]:
-    """Return every file by its hash, and the database, whose bytes differ each time, by those of its tables."""
+    """Return the hash of every file; of the database, whose bytes differ each time, those of its tables."""
     shutil.rmtree(scratch, ignore_errors=True)
     extract(DuckDBFile(folder / "cdm.duckdb"), scratch)
     tables = {
@@ -57,7 +57,7 @@ def read_outputs(folder: Path, scratch: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def clean_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[int], dict[str, str]]:
-    """The changes at which the database stands, all is made, and the run ends; and what an undisturbed run makes."""
+    """The numbers of changes until the database exists, all is made, and the run ends; and the outputs of that run."""
     folder = tmp_path_factory.mktemp("undisturbed")
     process = make(folder / "made")
     assert process.returncode == 0, process.stderr[-2000:]

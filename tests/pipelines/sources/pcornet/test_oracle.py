@@ -1,4 +1,4 @@
-"""Oracle's path with python-oracledb's own data frames, behind a stand-in connection; and a live one where there is."""
+"""Oracle, with python-oracledb's data frames and a stand-in connection, or a live server if one is set."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ ACCESS = Access("nest_reader", "canary/hunter@2", "localhost:1521/cdm")
 
 
 def as_oracle(table: pa.Table) -> pa.Table:
-    """Return a table as the driver gives it: dates with a time, '' null, names in upper case."""
+    """Return a table as the driver returns it: dates with a time, '' as null, names in upper case."""
     columns = []
     for column in table.columns:
         if column.type == DATE:
@@ -102,7 +102,7 @@ def stand_in(cdm: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 def driver_error(code: str) -> oracledb.DatabaseError:
-    """Return an error as the driver raises it, the server's words with a value in them."""
+    """Return an error like the driver's, whose message quotes a value."""
 
     class DriverMessage:
         full_code = code

@@ -1,4 +1,4 @@
-"""Who is in the population, under which id, and until when the data go."""
+"""The population, its ids, and the end of the data."""
 
 from datetime import date
 

@@ -1,4 +1,4 @@
-"""Every trap the synthetic CDM sets is found as often as it was set."""
+"""Every fault planted in the synthetic CDM is found at the rate it was planted."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ VALUED = ("DIAGNOSIS", "PROCEDURES", "LAB_RESULT_CM", "PRESCRIBING", "IMMUNIZATI
 
 @pytest.fixture(scope="module")
 def synthetic_cdm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, dict[str, Flow]]:
-    """The tables of 300 synthetic children, and what became of every row, by source table."""
+    """The layout of 300 synthetic children, and the flow of each source table."""
     layout, settings = (
         Layout(tmp_path_factory.mktemp("rates") / "pcornet"),
         Settings(synthetic_children=CHILDREN),
@@ -94,7 +94,7 @@ def test_planted_risks_are_removed_when_own_tables_are_used(tmp_path: Path):
 
 
 def assert_rate(count: int, total: int, rate: float) -> None:
-    """Five standard deviations: of a hundred such tests in ten thousand runs one fails by chance."""
+    """Assert a rate within five standard deviations: a hundred such tests fail by chance once in ten thousand runs."""
     expected = total * rate
     assert abs(count - expected) <= 5 * max(expected, 1) ** 0.5, (
         f"{count} of {total}, not about {expected:.0f}"

@@ -1,4 +1,4 @@
-"""The steps from a tiny CDM to shards: who is where, what is a token, what is not."""
+"""The steps from a tiny CDM to shards: splits, tokens, sets."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ WHEN = date(2012, 3, 5)
 
 
 def one_child(number: int) -> dict[str, list[Row]]:
-    """Return the rows of one child, born in 2000 on some day of the month: a visit at 12 and one at 19."""
+    """Return the rows of one child born in 2000, with visits at the ages of 12 and 19."""
     patient_ids, day = {"PATID": f"canary{number}"}, date(2000, 1, 1 + number % 28)
     adult_date = date(2019, 6, 1)
     visits = [
@@ -68,7 +68,7 @@ def one_child(number: int) -> dict[str, list[Row]]:
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    """A CDM of 40 children, worked on in buckets of 15."""
+    """A CDM of 40 children, processed in buckets of 15."""
     folder = tmp_path_factory.mktemp("pcornet")
     rows: dict[str, list[Row]] = {"HARVEST": [HARVEST]}
     for number in range(CHILDREN):
