@@ -74,10 +74,10 @@ def end_of(day: date) -> datetime:
 def site(population: pl.DataFrame, owners: Mapping[str, str], *outsiders: str) -> Site:
     """Return a site with a population, the owners of encounters, and patients outside the population."""
     ids = population["subject_id"]
-    everyone = pl.concat([ids, pl.Series([patient(name) for name in outsiders], dtype=pl.Int64)])
+    all_subject_ids = pl.concat([ids, pl.Series([patient(name) for name in outsiders], dtype=pl.Int64)])
     return Site(
         IDS,
-        everyone,
+        all_subject_ids,
         ids,
         EncounterOwners(
             pl.Series([visit(name) for name in owners], dtype=pl.Int64).to_numpy(),

@@ -23,9 +23,9 @@ from pipelines.engine.executor import each_bucket
 from pipelines.events.code_mapping import code_events
 from pipelines.events.store import events_file, kinds_of
 from pipelines.sources.meds.export_rows import (
+    collect_parent_codes,
     encounter_rows,
     event_rows,
-    parent_codes_by_code,
     sort_rows,
     subject_rows,
 )
@@ -93,7 +93,7 @@ def write_bucket(layout: Layout, folder: Path, bucket: int) -> tuple[Counter[str
     events = rows.filter(pl.col("kind").is_not_null())
     overflowing = events.filter(pl.col("value").is_not_null() & pl.col("numeric_value").is_null())
     counts = Counter(rows=rows.height, events=events.height, values_beyond_float32=overflowing.height)
-    return counts, parent_codes_by_code(rows)
+    return counts, collect_parent_codes(rows)
 
 
 def _bucket_rows(layout: Layout, bucket: int) -> pl.DataFrame:

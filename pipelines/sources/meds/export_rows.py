@@ -77,7 +77,7 @@ def sort_rows(rows: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def parent_codes_by_code(rows: pl.DataFrame) -> pl.DataFrame:
+def collect_parent_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Return code, parent_codes (list): for each code, the ICD-10 or ATC codes its events are mapped to."""
     vocab = pl.col("kind").replace_strict(codes.PARENTS, default=None, return_dtype=pl.String)
     parent = pl.concat_str(vocab, pl.lit("/"), "mapped")

@@ -15,7 +15,7 @@ from pipelines.sources.pcornet.words import count_notes
 from schemas.cards import Flow
 from schemas.tables.events import EVENTS
 
-_COLUMNS_OF_COPIES = ("rank", "available_at")  # columns in which copies of one event may differ
+_COPY_COLUMNS = ("rank", "available_at")  # columns in which copies of one event may differ
 
 RowsAndFlow = tuple[pl.DataFrame, Flow]
 
@@ -141,8 +141,8 @@ def _map_codes(kind: str, rows: pl.DataFrame, crosswalks: PcornetCrosswalks) -> 
 
 def _drop_copies(rows: pl.DataFrame) -> RowsAndFlow:
     """Keep one of each set of copies: the principal one, and of these the one known first."""
-    key_columns = [name for name in rows.columns if name not in _COLUMNS_OF_COPIES]
-    sorted_rows = rows.sort(*_COLUMNS_OF_COPIES, nulls_last=True, maintain_order=True)
+    key_columns = [name for name in rows.columns if name not in _COPY_COLUMNS]
+    sorted_rows = rows.sort(*_COPY_COLUMNS, nulls_last=True, maintain_order=True)
     distinct_rows = sorted_rows.unique(key_columns, keep="first", maintain_order=True)
     return distinct_rows, Flow(
         source_rows=rows.height,

@@ -52,7 +52,7 @@ class Site:
     """The ids that a row is checked against before it goes to its bucket."""
 
     ids: Ids
-    everyone: pl.Series  # subject_id of all patients in DEMOGRAPHIC
+    all_subject_ids: pl.Series  # subject_id of all patients in DEMOGRAPHIC
     population: pl.Series  # subject_id of those in subjects/1
     owners: EncounterOwners
 
@@ -78,7 +78,7 @@ class Site:
         """Return the reasons why a row of `with_ids` is not of the population; the first that holds counts."""
         subject = pl.col("subject_id")
         return {
-            "unknown_patient": ~subject.is_in(self.everyone.implode()).fill_null(False),
+            "unknown_patient": ~subject.is_in(self.all_subject_ids.implode()).fill_null(False),
             "not_in_population": ~subject.is_in(self.population.implode()),
             "encounter_of_another": pl.col("of_another"),
         }

@@ -302,7 +302,7 @@ def _site(source: PcornetSource, population: pl.Series) -> Site:
     encounter_batches = source.batches("ENCOUNTER", "ENCOUNTERID", "PATID")
     return Site(
         ids=source.ids,
-        everyone=_all_subject_ids(source),
+        all_subject_ids=_all_subject_ids(source),
         population=population,
         owners=read_owners(map(strip_text, encounter_batches), source.ids),
     )

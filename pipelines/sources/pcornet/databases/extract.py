@@ -56,7 +56,7 @@ def extract(
         with source.snapshot() as reader:
             refresh, manifest = _extract_tables(source, reader, folder, patients)
         with source.snapshot() as later:
-            if _refresh_of(read_harvest(source, later)) != refresh:
+            if _refresh_dates(read_harvest(source, later)) != refresh:
                 raise InputError(
                     f"{source.name}: HARVEST has other refresh dates than when the extraction began. Extract again; "
                     f"{folder} holds the earlier state, and two states do not mix."
@@ -98,7 +98,7 @@ def extract_newest(
             return extract(source, folder)
         if not _is_current(aside, harvest, origin):
             _remove(aside)
-        difference = _find_difference(read_manifest(folder), _refresh_of(harvest), origin)
+        difference = _find_difference(read_manifest(folder), _refresh_dates(harvest), origin)
         log.info("%s: %s: reading all", source.name, _reason_to_read(folder, difference))
         manifest = extract(source, aside)
         put_folder_in_place(aside, folder)
@@ -142,7 +142,7 @@ def _remove(folder: Path) -> None:
 def _is_current(folder: Path, harvest: pa.Table, origin: str) -> bool:
     """Return whether all tables in a folder are of this source and of its current state."""
     manifest, file = read_manifest(folder), _path(folder, "HARVEST")
-    if _find_difference(manifest, _refresh_of(harvest), origin) is not None:
+    if _find_difference(manifest, _refresh_dates(harvest), origin) is not None:
         return False
     try:
         return "HARVEST" not in manifest or bool(pq.read_table(file).equals(harvest))
@@ -162,7 +162,7 @@ def _extract_tables(
         )
     if patients is not None:
         _refuse_empty_range(source, reader, patients)
-    refresh, origin = _refresh_of(read_harvest(source, reader)), _origin(source)
+    refresh, origin = _refresh_dates(read_harvest(source, reader)), _origin(source)
     manifest = _read_lines(folder, refresh, origin)
     for name in TABLES:
         has_patients = patients is not None and "PATID" in TABLES[name].names
@@ -212,7 +212,7 @@ def read_harvest(source: Source, reader: Reader) -> pa.Table:
     return table
 
 
-def _refresh_of(harvest: pa.Table) -> Refresh:
+def _refresh_dates(harvest: pa.Table) -> Refresh:
     (row,) = harvest.to_pylist()
     return {name: row[name] for name in harvest.column_names if name.startswith("REFRESH")}
 

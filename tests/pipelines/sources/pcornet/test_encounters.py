@@ -24,9 +24,9 @@ def encounters_of(*rows: dict[str, object], died: date | None = None) -> tuple[p
         "ENCOUNTER", *({**defaults, "ENCOUNTERID": str(place), **row} for place, row in enumerate(rows))
     )
     children = people(("p", BORN, died) if died else ("p", BORN))
-    everyone = pl.concat([children["subject_id"], pl.Series([patient("adult")])])
+    all_subject_ids = pl.concat([children["subject_id"], pl.Series([patient("adult")])])
     parsed_rows, first = encounter_rows(raw, IDS)
-    stays, second = encounters([parsed_rows], children, everyone, END_OF_DATA)
+    stays, second = encounters([parsed_rows], children, all_subject_ids, END_OF_DATA)
     total = first.then(second)
     assert total.reconciles
     return stays, total
