@@ -100,7 +100,7 @@ class StepCard(BaseModel):
     hashes: dict[str, str] = {}  # input, config or vocabulary -> sha256
     metrics: dict[str, float] = {}  # of a model or a report
     warnings: list[str] = []  # sentences for the WARN checks
-    notes: list[str] = []  # sentences worth reading that are no warnings
+    notes: list[str] = []  # sentences worth reading that are not warnings
     synthetic: bool = False  # made from synthetic patients, whose counts need not be withheld
     inputs: dict[str, str] = {}  # step the output was made from -> its content at that time
     outputs: list[str] = []  # files and folders of the output, relative to the source's folder

@@ -70,11 +70,11 @@ def rules_by_kind(
 
 def _strict_rules() -> list[Rule]:
     """Return rules no row may break: subject and stay exist, and codes assigned at the end are known only then."""
-    never = (None, 0.0)
+    none_allowed = (None, 0.0)
     stay = "encounter_is_known_and_of_its_subject"
     return [
-        *share_rules("subject_is_known", "of_nobody", "events", "subject_id", bounds=never),
-        *share_rules(stay, "of_no_such_stay", "with_stay", "encounter_id", "subject_id", bounds=never),
+        *share_rules("subject_is_known", "of_nobody", "events", "subject_id", bounds=none_allowed),
+        *share_rules(stay, "of_no_such_stay", "with_stay", "encounter_id", "subject_id", bounds=none_allowed),
         *(rule for kind in CODED_AT_THE_END for rule in _end_coding_rules(kind)),
     ]
 

@@ -23,8 +23,8 @@ _TIME = pa.timestamp("us")
 SUBJECTS = pa.schema(
     [
         column("subject_id", pa.int64(), "the patient or buyer"),
-        column("birth_date", _TIME, "in MIMIC 1 July of the year of birth", nullable=True),
-        column("death_date", _TIME, "of any death on record, in an encounter or after it", nullable=True),
+        column("birth_date", _TIME, "date of birth; in MIMIC 1 July of the year of birth", nullable=True),
+        column("death_date", _TIME, "date of any recorded death, in an encounter or after it", nullable=True),
         column("sex", pa.string(), "as recorded", nullable=True),
         column("split", pa.string(), "train, val or test, of every task"),
         column("pretrain_split", pa.string(), "train, val or test, of the pretraining"),
@@ -34,22 +34,32 @@ SUBJECTS = pa.schema(
 
 ENCOUNTERS = pa.schema(
     [
-        column("subject_id", pa.int64(), "whose encounter it is"),
+        column("subject_id", pa.int64(), "the patient or buyer"),
         column("encounter_id", pa.int64(), "the stay, visit or order; in MIMIC hadm_id"),
-        column("start", _TIME, "when it began"),
+        column("start", _TIME, "start of the encounter"),
         column(
             "end",
             _TIME,
-            "when it ended; empty: open, or not after its start; then it contains no time and is never an index",
+            "end of the encounter; empty if open or not after its start: then it contains no time and is no index",
             nullable=True,
         ),
-        column("type", pa.string(), "what kind of encounter, in the source's words", nullable=True),
-        column("discharge_status", pa.string(), "where to, in the source's words", nullable=True),
-        column("died", pa.bool_(), "whether the subject died in it"),
-        column("death_time", _TIME, "in it, as recorded; may lie before its end, or be wrong", nullable=True),
-        column("age_years", pa.float64(), "at its start", nullable=True),
-        column("race", pa.string(), "as recorded at its start", nullable=True),
-        column("insurance", pa.string(), "as recorded at its start", nullable=True),
+        column("type", pa.string(), "kind of encounter, in the source's words", nullable=True),
+        column(
+            "discharge_status",
+            pa.string(),
+            "destination after the encounter, in the source's words",
+            nullable=True,
+        ),
+        column("died", pa.bool_(), "whether the subject died in the encounter"),
+        column(
+            "death_time",
+            _TIME,
+            "time of death in the encounter, as recorded; may be before its end, or wrong",
+            nullable=True,
+        ),
+        column("age_years", pa.float64(), "age at the start of the encounter", nullable=True),
+        column("race", pa.string(), "as recorded at the start of the encounter", nullable=True),
+        column("insurance", pa.string(), "as recorded at the start of the encounter", nullable=True),
         column("admission_type", pa.string(), "urgent, elective …, in the source's words", nullable=True),
     ],
     metadata={"contract": "encounters/1"},
@@ -57,20 +67,25 @@ ENCOUNTERS = pa.schema(
 
 EVENTS = pa.schema(
     [
-        column("subject_id", pa.int64(), "whom it happened to"),
-        column("encounter_id", pa.int64(), "empty: belongs to no encounter of the subject", nullable=True),
+        column("subject_id", pa.int64(), "the patient or buyer"),
+        column(
+            "encounter_id",
+            pa.int64(),
+            "the stay, visit or order; empty if outside all encounters",
+            nullable=True,
+        ),
         column("time", _TIME, "when it happened"),
         column("available_at", _TIME, "when it could be known"),
         column("kind", pa.string(), f"one of {', '.join(KINDS)}"),
         column(
             "vocab",
             pa.string(),
-            "of the code: icd10cm, icd9cm, icd10pcs, icd9pcs, name, itemid, product_id …",
+            "vocabulary of the code: icd10cm, icd9cm, icd10pcs, icd9pcs, name, itemid, product_id …",
         ),
-        column("code", pa.string(), "as recorded, cleaned"),
-        column("mapped", pa.string(), "after the crosswalk; empty where it has none", nullable=True),
-        column("value", pa.float64(), "measured, in the unit beside it", nullable=True),
-        column("unit", pa.string(), "of the value, as recorded", nullable=True),
+        column("code", pa.string(), "code as recorded, cleaned"),
+        column("mapped", pa.string(), "code after the crosswalk; empty if it has no mapping", nullable=True),
+        column("value", pa.float64(), "measured value, in `unit`", nullable=True),
+        column("unit", pa.string(), "unit of the value, as recorded", nullable=True),
         column(
             "rank",
             pa.int64(),
@@ -83,18 +98,20 @@ EVENTS = pa.schema(
 
 BUCKETS = pa.schema(
     [
-        column("bucket", pa.int32(), "0, 1, …"),
-        column("first_subject_id", pa.int64(), "rising; a bucket ends where the next begins"),
-        column("subjects", pa.int64(), "how many are in it"),
+        column("bucket", pa.int32(), "number of the bucket: 0, 1, …"),
+        column(
+            "first_subject_id", pa.int64(), "first subject of the bucket; a bucket ends where the next starts"
+        ),
+        column("subjects", pa.int64(), "number of subjects"),
     ],
     metadata={"contract": "buckets/1"},
 )
 
 DRUG_LOOKUP = pa.schema(
     [
-        column("name", pa.string(), "of the drug, stripped, lower case"),
-        column("atc", pa.string(), "the commonest ATC code among prescriptions of that name"),
-        column("rows", pa.int64(), "prescription rows behind the choice"),
+        column("name", pa.string(), "name of the drug, stripped, lower case"),
+        column("atc", pa.string(), "the most common ATC code among prescriptions of that name"),
+        column("rows", pa.int64(), "number of prescription rows behind the choice"),
     ],
     metadata={"contract": "drug_lookup/1"},
 )

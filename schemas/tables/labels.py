@@ -82,10 +82,10 @@ def labels_schema(label_type: LabelType) -> pa.Schema:
         [
             column("subject_id", pa.int64(), "the patient"),
             column("index_encounter", pa.int64(), "the stay a prediction is made for"),
-            column("index_start", _TIME, "its admission"),
+            column("index_start", _TIME, "admission time of the stay"),
             column("predict_at", _TIME, "the moment of prediction: features are what was known by then"),
-            column("label", _ARROW[label_type], "what came of it: yes or no, a class, or a list of labels"),
-            column("outcome_time", _TIME, "when the outcome came, where it has a time", nullable=True),
+            column("label", _ARROW[label_type], "the outcome: yes or no, a class, or a list of labels"),
+            column("outcome_time", _TIME, "time of the outcome, if it has one", nullable=True),
             column(
                 "follow_up_days", pa.float64(), "from predict_at to the end of data or death", nullable=True
             ),
@@ -101,15 +101,17 @@ def predictions_schema(label_type: LabelType) -> pa.Schema:
         [
             column("subject_id", pa.int64(), "the patient"),
             column("encounter_id", pa.int64(), "the stay the prediction is made for"),
-            column("predict_at", _TIME, "the moment of prediction: what was known by then was seen"),
+            column("predict_at", _TIME, "the moment of prediction: features are what was known by then"),
             column(
-                "label", _ARROW[label_type], "what came of it; empty: not known, a new patient", nullable=True
+                "label", _ARROW[label_type], "the outcome; empty if unknown, for a new patient", nullable=True
             ),
             column(
-                "probability", pa.list_(pa.float32()), "one per class of the task; of yes or no, of yes alone"
+                "probability",
+                pa.list_(pa.float32()),
+                "one per class of the task; for yes or no, only that of yes",
             ),
             column("split", pa.string(), "train, val or test; new: a new patient"),
-            column("model", pa.string(), "which model said it"),
+            column("model", pa.string(), "the model that made the prediction"),
         ],
         metadata={"contract": "predictions/1"},
     )

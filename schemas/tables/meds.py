@@ -15,23 +15,26 @@ _TIME = pa.timestamp("us")
 MEDS_DATA = pa.schema(
     [
         column("subject_id", pa.int64(), "the patient"),
-        column("time", _TIME, "when it happened; empty: static, of the subject and no moment", nullable=True),
+        column("time", _TIME, "when it happened; empty for static facts about the subject", nullable=True),
         column("code", pa.string(), "kind of event and code, joined by //"),
         column(
-            "numeric_value", pa.float32(), "measured; empty too where a float32 cannot hold it", nullable=True
+            "numeric_value",
+            pa.float32(),
+            "measured value; also empty if a float32 cannot hold it",
+            nullable=True,
         ),
-        column("value", pa.float64(), "the same, whole", nullable=True),
-        column("unit", pa.string(), "of the value, as recorded", nullable=True),
+        column("value", pa.float64(), "the same value in full precision", nullable=True),
+        column("unit", pa.string(), "unit of the value, as recorded", nullable=True),
         column("available_at", _TIME, "when it could be known; never before `time`", nullable=True),
         column("encounter_id", pa.int64(), "the stay or visit it belongs to", nullable=True),
         column("rank", pa.int64(), "order among equal times", nullable=True),
         column(
             "kind",
             pa.string(),
-            "of events/1; empty: about the subject or the encounter itself",
+            "kind in events/1; empty if about the subject or the encounter itself",
             nullable=True,
         ),
-        column("vocab", pa.string(), "of the code as recorded", nullable=True),
+        column("vocab", pa.string(), "vocabulary of the code as recorded", nullable=True),
         column("mapped", pa.string(), "the code as tokenized, e.g. ICD-10-CM, ATC", nullable=True),
     ],
     metadata={"contract": "meds_data/1"},
@@ -39,8 +42,8 @@ MEDS_DATA = pa.schema(
 
 MEDS_CODES = pa.schema(
     [
-        column("code", pa.string(), "as in the data"),
-        column("description", pa.string(), "in words", nullable=True),
+        column("code", pa.string(), "code as in the data"),
+        column("description", pa.string(), "description in words", nullable=True),
         column("parent_codes", pa.list_(pa.string()), "vocabulary and code, e.g. ATC/B01AC06", nullable=True),
     ],
     metadata={"contract": "meds_codes/1"},

@@ -5,23 +5,23 @@ import pyarrow as pa
 from schemas.tables.columns import column
 
 PARTS = {
-    "main": "what single values, drugs and diagnoses of the set add to its log-odds; empty: it was not drawn by parts",
-    "within": "what order and company within the set add",
-    "trend": "what the change from set to set adds",
-    "history": "what an event of the set adds for what was in the sets before",
+    "main": "contribution of values, drugs and diagnoses of the set to the log-odds; empty if not drawn by parts",
+    "within": "contribution of the order and combination of events within the set",
+    "trend": "contribution of changes from set to set",
+    "history": "contribution of events of the set given those in earlier sets",
 }
 
 PLANTED = pa.schema(
     [
-        column("subject_id", pa.int64(), "whose risk it is"),
+        column("subject_id", pa.int64(), "the patient"),
         column(
             "encounter_id",
             pa.int64(),
-            "the index it was drawn for; empty: the subject's, whichever encounter is the index",
+            "the index encounter; empty if the probability is the same for every encounter of the subject",
             nullable=True,
         ),
-        column("cohort", pa.string(), "which asks for the outcome"),
-        column("probability", pa.float64(), "it was drawn with"),
+        column("cohort", pa.string(), "the cohort with the outcome"),
+        column("probability", pa.float64(), "probability with which the outcome was drawn"),
         *(column(name, pa.float64(), text, nullable=True) for name, text in PARTS.items()),
     ],
     metadata={"contract": "planted/3"},

@@ -12,22 +12,28 @@ _TIME = pa.timestamp("us")
 
 SEQSET = pa.schema(
     [
-        column("subject_id", pa.int64(), "whose set it is"),
+        column("subject_id", pa.int64(), "the patient or buyer"),
         column("set_index", pa.int32(), "0, 1, … within the subject"),
         column("encounter_id", pa.int64(), "the stay, visit or order the set is"),
-        column("start", _TIME, "of the encounter"),
-        column("end", _TIME, "of the encounter; empty: open", nullable=True),
+        column("start", _TIME, "start of the encounter"),
+        column("end", _TIME, "end of the encounter; empty if open", nullable=True),
         column("days_since_prior", pa.float32(), "start to start; 0 for the first set"),
         column("days_since_first", pa.float32(), "start to start; 0 for the first set"),
-        column("tokens", pa.list_(pa.uint32()), "token_id of the vocabulary, in the set's own order"),
-        column("kinds", pa.list_(pa.uint8()), "of each token, index into events.KINDS; known even for [UNK]"),
-        column("hours", pa.list_(pa.float32()), "of each token since the set's start; may be negative"),
-        column("times", pa.list_(_TIME), "of each token, exact: when it happened"),
-        column("available", pa.list_(_TIME), "of each token, exact: when it could be known"),
+        column("tokens", pa.list_(pa.uint32()), "token_id of each token, in the order of the set"),
+        column(
+            "kinds",
+            pa.list_(pa.uint8()),
+            "kind of each token, an index into events.KINDS; known even for [UNK]",
+        ),
+        column(
+            "hours", pa.list_(pa.float32()), "hours of each token since the start of the set; may be negative"
+        ),
+        column("times", pa.list_(_TIME), "exact time of each token: when it happened"),
+        column("available", pa.list_(_TIME), "exact time of each token: when it could be known"),
         column(
             "flags",
             pa.int32(),
-            "a sum: 1 the encounter has no end after its start, 2 its content is withheld",
+            "sum of 1: the encounter has no end after its start, and 2: its content is withheld",
         ),
     ],
     metadata={"contract": "seqset/1"},

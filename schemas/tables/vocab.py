@@ -14,28 +14,41 @@ SPECIAL_KIND = "SPECIAL"
 VOCAB = pa.schema(
     [
         column(
-            "token_id", pa.uint32(), "what the model reads; empty: a decile too rare for one", nullable=True
+            "token_id",
+            pa.uint32(),
+            "id that the model reads; empty for a decile too rare to have one",
+            nullable=True,
         ),
         column(
             "token",
             pa.string(),
-            "kind and code, e.g. DX:I10; of a laboratory value its decile too: LAB:50912_Q3",
+            "kind and code, e.g. DX:I10; for a laboratory value also its decile: LAB:50912_Q3",
         ),
-        column("kind", pa.string(), "of the events it stands for; SPECIAL: of none"),
-        column("code", pa.string(), "as tokenized: ICD-10, ATC, itemid …", nullable=True),
-        column("unit", pa.string(), "of the cuts", nullable=True),
-        column("low", pa.float64(), "of a decile: low < value <= high; empty at the open end", nullable=True),
+        column("kind", pa.string(), "kind of the events it stands for; SPECIAL: none"),
+        column("code", pa.string(), "code as tokenized: ICD-10, ATC, itemid …", nullable=True),
+        column("unit", pa.string(), "unit of the cuts", nullable=True),
         column(
-            "high", pa.float64(), "of a decile: low < value <= high; empty at the open end", nullable=True
+            "low",
+            pa.float64(),
+            "bound of a decile: low < value <= high; empty at the open end",
+            nullable=True,
+        ),
+        column(
+            "high",
+            pa.float64(),
+            "bound of a decile: low < value <= high; empty at the open end",
+            nullable=True,
         ),
         column(
             "parent",
             pa.string(),
-            "always empty: what backs off to another has no row of its own",
+            "always empty: a code that backs off to another has no row of its own",
             nullable=True,
         ),
         column(
-            "count_train", pa.int64(), "events in the fitted-on subjects, its own and those backed off to it"
+            "count_train",
+            pa.int64(),
+            "number of events of the fitted-on subjects, including those backed off to it",
         ),
     ],
     metadata={"contract": "vocab/1"},
@@ -44,11 +57,11 @@ VOCAB = pa.schema(
 
 CUTS = pa.schema(
     [
-        column("kind", pa.string(), "of the events measured: LAB or VIT"),
+        column("kind", pa.string(), "kind of the measured events: LAB or VIT"),
         column("code", pa.string(), "the item, e.g. its LOINC"),
-        column("unit", pa.string(), "the values are in; empty: none was given", nullable=True),
-        column("rows", pa.int64(), "valued rows of the fitted-on subjects"),
-        *(column(f"cut_{k}", pa.float64(), f"decile {k} ends here, itself included") for k in range(1, 10)),
+        column("unit", pa.string(), "unit of the values; empty if not given", nullable=True),
+        column("rows", pa.int64(), "number of rows with a value of the fitted-on subjects"),
+        *(column(f"cut_{k}", pa.float64(), f"upper bound of decile {k}, inclusive") for k in range(1, 10)),
     ],
     metadata={"contract": "cuts/1"},
 )

@@ -140,7 +140,7 @@ FILES = [
         lambda raw: shutil.rmtree(raw / "hosp"),
         "no such file",
         "Copy it there",
-        "nothing to read",
+        "there is nothing to read",
         file="patients",
     ),
     refused(
@@ -149,7 +149,7 @@ FILES = [
         file_system(Path.unlink, "emar"),
         "no such file",
         "Copy it there",
-        "a kind of event would be missing without a word",
+        "a kind of event would be silently missing",
     ),
     refused(
         "no_crosswalk",
@@ -165,7 +165,7 @@ FILES = [
         packed("admissions", lambda _: b""),
         "the file is empty",
         AGAIN,
-        "a failed download",
+        "probably a failed download",
     ),
     refused(
         "gzip_of_nothing",
@@ -173,7 +173,7 @@ FILES = [
         packed("labevents", lambda _: gzip.compress(b"")),
         "the file is empty",
         AGAIN,
-        "an export of nothing",
+        "probably an empty export",
     ),
     refused(
         "header_only",
@@ -181,7 +181,7 @@ FILES = [
         packed("emar", lambda data: gzip.compress(gzip.decompress(data).splitlines(True)[0])),
         "the table has no rows",
         "Give the whole table",
-        "a filter that matched nothing",
+        "probably a filter that matched nothing",
         is_quick=True,
     ),
     refused(
@@ -190,7 +190,7 @@ FILES = [
         file_system(in_place(Path.mkdir), "labevents"),
         "is a folder",
         "(?i)give the file",
-        "what lies in it may be anything",
+        "it may contain anything",
     ),
     refused(
         "pipe_for_a_file",
@@ -198,7 +198,7 @@ FILES = [
         file_system(in_place(os.mkfifo), "labevents"),
         "is not a regular file",
         "(?i)give the file",
-        "reading it would wait for ever",
+        "reading it would block forever",
     ),
     refused(
         "no_permission",
@@ -206,7 +206,7 @@ FILES = [
         file_system(lambda path: path.chmod(0), "labevents"),
         "may not be read",
         "(?i)permission",
-        "the user can grant it",
+        "the user can grant permission",
         during=without_rights,
         is_quick=True,
     ),
@@ -224,14 +224,14 @@ FILES = [
         file_system(in_place(lambda path: path.symlink_to("gone.csv.gz")), "labevents"),
         "link",
         "(?i)give the file",
-        "'no such file' of a file one sees would puzzle",
+        "'no such file' would be confusing for a visible file",
     ),
     Case(
         "link_to_the_file",
         "labevents",
         file_system(behind_a_link, "labevents"),
         SameResult(),
-        "an ordinary way to keep large files",
+        "a common way to store large files",
     ),
     refused(
         "truncated_gzip",
@@ -247,7 +247,7 @@ FILES = [
         packed("labevents", lambda data: data[:-5]),
         "truncated",
         AGAIN,
-        "all rows may be there, or not: nothing proves it",
+        "nothing proves that all rows are there",
     ),
     refused(
         "bit_flipped_early",
@@ -255,7 +255,7 @@ FILES = [
         packed("labevents", flip(0.1)),
         "damaged",
         AGAIN,
-        "any cell may be another",
+        "any cell may be wrong",
     ),
     refused(
         "bit_flipped_late",
@@ -263,7 +263,7 @@ FILES = [
         packed("labevents", flip(0.9)),
         "damaged",
         AGAIN,
-        "any cell may be another, and most rows were read by then",
+        "any cell may be wrong, though most rows have been read",
         is_quick=True,
     ),
     refused(
@@ -272,14 +272,14 @@ FILES = [
         packed("emar", flip(-6)),
         "damaged",
         AGAIN,
-        "text and checksum disagree, and which is wrong is not known",
+        "text and checksum disagree, and either may be wrong",
     ),
     Case(
         "bit_flipped_in_the_gzip_s_date",
         "labevents",
         packed("labevents", lambda data: data[:5] + bytes([data[5] ^ 1]) + data[6:]),
         SameResult(),
-        "the date of compression says nothing of the table",
+        "the date of compression does not affect the table",
     ),
     refused(
         "gzip_of_gzip",
@@ -287,7 +287,7 @@ FILES = [
         packed("labevents", gzip.compress),
         "compressed twice",
         "(?i)decompress",
-        "certain, but so odd that what else happened to it should be looked at",
+        "readable, but so odd that the file should be inspected",
     ),
     refused(
         "garbage_after_the_gzip",
@@ -295,7 +295,7 @@ FILES = [
         packed("labevents", lambda data: data + b"918273645" * 20),
         "damaged",
         AGAIN,
-        "it may be what is left of a second part",
+        "it may be the rest of a second part",
     ),
     refused(
         "zip_named_gz",
@@ -303,7 +303,7 @@ FILES = [
         packed("labevents", zipped),
         "zip",
         "(?i)(unpack|gzip)",
-        "a zip may hold several files",
+        "a zip may contain several files",
     ),
     refused(
         "web_page",
@@ -314,22 +314,22 @@ FILES = [
         ),
         "no column labevent_id",
         "as its provider publishes it",
-        "a download without a login",
+        "probably a download without a login",
     ),
-    Case("plain_csv", "labevents", unpacked("labevents"), SameResult(), "a layout we promise", is_quick=True),
+    Case("plain_csv", "labevents", unpacked("labevents"), SameResult(), "a documented layout", is_quick=True),
     Case(
         "plain_text_named_gz",
         "labevents",
         packed("labevents", gzip.decompress),
         SameResult(),
-        "the first bytes say what it is; browsers unpack on their own",
+        "the first bytes show the format; browsers decompress files",
     ),
     Case(
         "gzip_named_csv",
         "labevents",
         file_system(lambda path: path.rename(path.with_suffix("")), "labevents"),
         SameResult(),
-        "the first bytes say what it is",
+        "the first bytes show the format",
     ),
     Case(
         "gzip_in_two_members",
@@ -344,7 +344,7 @@ FILES = [
         moved_beside,
         r"labevents\.csv\.gz.*labevents\.csv",
         "(?i)keep one",
-        "which of the two is meant cannot be known",
+        "the right one is unknown",
         is_quick=True,
     ),
     refused(
@@ -353,7 +353,7 @@ FILES = [
         both(parquet("labevents"), lambda raw: cut_parquet(raw / "hosp" / "labevents.parquet")),
         "Parquet",
         AGAIN,
-        "its last bytes say where the columns lie",
+        "the index of the columns is at the end of the file",
     ),
     refused(
         "csv_named_parquet",
@@ -361,7 +361,7 @@ FILES = [
         file_system(lambda path: path.rename(path.with_name("labevents.parquet")), "labevents"),
         "Parquet",
         AGAIN,
-        "a name that promises what is not there",
+        "the content does not match the name",
     ),
     refused(
         "file_of_another_table",
@@ -369,7 +369,7 @@ FILES = [
         replaced_by("labevents", "emar"),
         "no column labevent_id",
         "as its provider publishes it",
-        "a slip of the hand",
+        "a mix-up of files",
     ),
     refused(
         "procedures_as_diagnoses",
@@ -377,7 +377,7 @@ FILES = [
         replaced_by("diagnoses_icd", "procedures_icd"),
         "ICD-10-CM",
         r"(?i)(mend|give)",
-        "it has every column we read; only the codes tell",
+        "it has all columns that are read; only the codes differ",
         column="icd_code",
         of=1443,
     ),
@@ -387,7 +387,7 @@ FILES = [
         swapped("icd_cm_9_to_10_mapping", "icd_pcs_9_to_10_mapping"),
         "ICD-10-CM",
         "(?i)give CMS's mapping",
-        "same columns; only the codes tell",
+        "the columns are the same; only the codes differ",
         column="icd_10",
     ),
     refused(
@@ -396,7 +396,7 @@ FILES = [
         unpacked("labevents"),
         "changed while",
         "(?i)again",
-        "what was read is neither the old file nor the new",
+        "a mixture of the old and the new file was read",
         during=still_being_copied,
     ),
     refused(

@@ -13,7 +13,7 @@ NANOSECONDS, MILLISECONDS, UTC = pl.Datetime("ns"), pl.Datetime("ms"), pl.Dateti
 FLOAT_ID = pl.col("hadm_id").cast(pl.Float64)
 
 STORED_CASES = [
-    Case("parquet_of_text", LABS, parquet(LABS), SameResult(), "the csv in another box"),
+    Case("parquet_of_text", LABS, parquet(LABS), SameResult(), "the same text as in the csv"),
     Case(
         "parquet_of_small_types",
         LABS,
@@ -26,21 +26,21 @@ STORED_CASES = [
             valuenum=pl.Float64(),
         ),
         SameResult(),
-        "an id is the same in any width",
+        "ids are equal in any integer type",
     ),
     Case(
         "parquet_of_decimals",
         LABS,
         parquet(LABS, subject_id=pl.Decimal(20, 0), hadm_id=pl.Decimal(12, 2)),
         SameResult(),
-        "NUMBER columns of databases",
+        "databases export NUMBER columns this way",
     ),
     Case(
         "parquet_of_categories",
         "emar",
         parquet("emar", medication=pl.Categorical(), event_txt=pl.Categorical()),
         SameResult(),
-        "dictionaries hold text",
+        "dictionaries encode text",
     ),
     Case(
         "parquet_of_categories_everywhere",
@@ -53,14 +53,14 @@ STORED_CASES = [
             ),
         ),
         SameResult(),
-        "what pandas' category writes of ids, times and numbers is text as well",
+        "pandas writes categories of ids, times and numbers as text",
     ),
     Case(
         "parquet_of_nanoseconds",
         LABS,
         parquet(LABS, charttime=NANOSECONDS, storetime=MILLISECONDS),
         SameResult(),
-        "what pandas writes",
+        "pandas writes this",
     ),
     refused(
         "parquet_with_a_zone",
@@ -68,7 +68,7 @@ STORED_CASES = [
         parquet(LABS, charttime=UTC),
         "stored as",
         "(?i)write it again",
-        "MIMIC-IV's times are the hospital's own; these were converted",
+        "MIMIC-IV has local times; these were converted",
         column="charttime",
     ),
     refused(
@@ -77,7 +77,7 @@ STORED_CASES = [
         parquet("emar", charttime=pl.Date()),
         "stored as",
         STORED,
-        "midnight would be made up",
+        "midnight would be invented",
         column="charttime",
     ),
     Case(
@@ -85,7 +85,7 @@ STORED_CASES = [
         LABS,
         parquet(LABS, hadm_id=FLOAT_ID.fill_null(float("nan"))),
         SameResult(),
-        "what pandas makes of an id that may be missing; NaN is no id",
+        "pandas stores optional ids this way; NaN means no id",
         is_quick=True,
     ),
     refused(
@@ -94,7 +94,7 @@ STORED_CASES = [
         parquet(LABS, subject_id=pl.col("subject_id").cast(pl.Float64) * 1e10),
         "not a whole number",
         MEND,
-        "beyond 2^53 a float skips whole numbers: two patients may be one",
+        "beyond 2^53 a float skips integers: two patients could become one",
         column="subject_id",
         count=3502,
     ),
@@ -104,7 +104,7 @@ STORED_CASES = [
         parquet(LABS, hadm_id=(FLOAT_ID + 0.5).cast(pl.Decimal(12, 1))),
         "not a whole number",
         MEND,
-        "cut off it would name another stay",
+        "truncated it would be another stay",
         column="hadm_id",
     ),
     refused(
@@ -113,7 +113,7 @@ STORED_CASES = [
         parquet(LABS, labevent_id=pl.lit(2**63 + 5, pl.UInt64())),
         "not a whole number",
         MEND,
-        "it cannot be held",
+        "it does not fit",
         column="labevent_id",
         count=3502,
     ),
@@ -123,7 +123,7 @@ STORED_CASES = [
         parquet("diagnoses_icd", icd_code=pl.lit(int(CANARY))),
         "stored as",
         STORED,
-        "leading zeros are lost",
+        "leading zeros have been lost",
         column="icd_code",
     ),
     Case(
@@ -131,7 +131,7 @@ STORED_CASES = [
         "admissions",
         parquet("admissions", hospital_expire_flag=pl.col("hospital_expire_flag") == "1"),
         SameResult(),
-        "true is 1",
+        "true means 1",
     ),
     refused(
         "parquet_of_lists",
@@ -139,7 +139,7 @@ STORED_CASES = [
         parquet(LABS, valueuom=pl.concat_list("valueuom")),
         "stored as",
         STORED,
-        "which of several",
+        "the right element is unknown",
         column="valueuom",
     ),
     # crosswalks
@@ -148,28 +148,28 @@ STORED_CASES = [
         GEM,
         rows(GEM, lambda records: records * 3),
         SameResult(),
-        "a pair is a pair",
+        "duplicate pairs have no effect",
     ),
     Case(
         "crosswalk_in_another_order",
         GSN,
         rows(GSN, lambda records: records[::-1]),
         SameResult(),
-        "ties go by the code, never by the place",
+        "ties are broken by code, not by position",
     ),
     Case(
         "crosswalk_header_in_capitals",
         GEM,
         columns(GEM, list, str.upper),
         SameResult(),
-        "a name is the same in any case",
+        "case is ignored in column names",
     ),
     Case(
         "crosswalk_codes_with_dots",
         GEM,
         cells(GEM, "icd_9", lambda text: f"{text[:3]}.{text[3:]}".lower()),
         SameResult(),
-        "a code is the same in any dress",
+        "case and dots have no meaning in codes",
     ),
     refused(
         "crosswalk_without_a_target",
@@ -177,7 +177,7 @@ STORED_CASES = [
         cells(GEM, "icd_10", "", 2),
         "rows have none",
         MEND,
-        "no target is spelt NoDx; an empty one is a fault",
+        "a missing target is written NoDx; an empty one is a fault",
         column="icd_10",
         count=2,
     ),
@@ -186,7 +186,7 @@ STORED_CASES = [
         GSN,
         cells(GSN, "gsn", lambda text: text.lstrip("0")),
         SameResult(),
-        "Excel's doing; a GSN is a number of six digits",
+        "Excel removes zeros; a GSN has six digits",
     ),
     refused(
         "crosswalk_of_other_columns",
@@ -194,7 +194,7 @@ STORED_CASES = [
         columns(GEM, list, lambda name: {"icd_9": "source", "icd_10": "target"}.get(name, name)),
         "no column icd_9, icd_10",
         "as its provider publishes it",
-        "which is which would be a guess",
+        "the meaning of the columns would be a guess",
     ),
     Case(
         "gsn_lists_with_odd_blanks",
@@ -205,13 +205,13 @@ STORED_CASES = [
             lambda text: "\t".join(["", *text.split(), ""]).replace("\t", "\t \u00a0 "),
         ),
         SameResult(),
-        "tabs, several blanks, blanks that do not break",
+        "tabs, multiple blanks and non-breaking blanks",
     ),
     Case(
         "crosswalk_with_line_feeds",
         GSN,
         body(GSN, lambda data: data.replace(b"\r\n", b"\n") + b"\n\n"),
         SameResult(),
-        "ends of lines, blank lines",
+        "line ends and blank lines",
     ),
 ]

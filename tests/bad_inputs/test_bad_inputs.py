@@ -85,10 +85,10 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def damaged(clean: Path, tmp_path: Path, request: pytest.FixtureRequest):
+def damaged_copy(clean: Path, tmp_path: Path, request: pytest.FixtureRequest):
     """Return a function that makes a damaged copy of the good input."""
 
-    def damage_copy(damage: Damage, name: str = "damaged") -> Path:
+    def damage_copy(damage: Damage, name: str = "damaged_copy") -> Path:
         shutil.copytree(clean / "raw", tmp_path / name / "raw")
         damage(tmp_path / name / "raw")
         return tmp_path / name
@@ -96,12 +96,12 @@ def damaged(clean: Path, tmp_path: Path, request: pytest.FixtureRequest):
     return damage_copy
 
 
-def check_same(case: Case, outcome: SameResult | CountedResult, clean: Path, damaged) -> None:
-    folder = damaged(case.damage)
+def check_same(case: Case, outcome: SameResult | CountedResult, clean: Path, damaged_copy) -> None:
+    folder = damaged_copy(case.damage)
     layout = make(folder / "raw", folder / "data")
     expected = Layout(clean / "data")
     if outcome.as_if is not nothing:
-        reference = damaged(outcome.as_if, "as_if")
+        reference = damaged_copy(outcome.as_if, "as_if")
         expected = make(reference / "raw", reference / "data")
     assert results(layout, outcome.results) == results(expected, outcome.results)
     if isinstance(outcome, CountedResult):
@@ -111,8 +111,8 @@ def check_same(case: Case, outcome: SameResult | CountedResult, clean: Path, dam
         assert damaged_count - clean_count == outcome.count
 
 
-def check_refused(case: Case, outcome: Refusal, clean: Path, damaged) -> None:
-    folder = damaged(case.damage)
+def check_refused(case: Case, outcome: Refusal, clean: Path, damaged_copy) -> None:
+    folder = damaged_copy(case.damage)
     shutil.copytree(clean / "data", folder / "data")
     files = everything(folder / "data", outcome.last_step)
     with (
@@ -145,15 +145,15 @@ def assert_message(message: str, case: Case, outcome: Refusal) -> None:
     "case",
     [pytest.param(case, id=case.name, marks=() if case.is_quick else pytest.mark.long) for case in CASES],
 )
-def test_bad_input_has_the_outcome_in_the_table(case: Case, clean: Path, damaged):
+def test_bad_input_has_the_outcome_in_the_table(case: Case, clean: Path, damaged_copy):
     if isinstance(case.outcome, Refusal):
-        check_refused(case, case.outcome, clean, damaged)
+        check_refused(case, case.outcome, clean, damaged_copy)
     elif isinstance(case.outcome, ReferenceResult):
-        folder = damaged(case.damage)
+        folder = damaged_copy(case.damage)
         layout = make(folder / "raw", folder / "data")
         assert_agreement(layout, folder / "raw" / "hosp", folder / "raw" / "vocab", RULES)
     else:
-        check_same(case, case.outcome, clean, damaged)
+        check_same(case, case.outcome, clean, damaged_copy)
 
 
 @pytest.mark.docs
@@ -161,7 +161,7 @@ def test_docs_page_equals_the_generated_page():
     assert PAGE.read_text() == page(), "run `python -m tests.bad_inputs`"
 
 
-def test_last_batch_is_handled_like_the_first(clean: Path, damaged, monkeypatch):
+def test_last_batch_is_handled_like_the_first(clean: Path, damaged_copy, monkeypatch):
     monkeypatch.setattr(raw_reader, "ROWS_PER_BATCH", 250)
 
     def last_cells(change: str) -> Damage:
@@ -173,7 +173,7 @@ def test_last_batch_is_handled_like_the_first(clean: Path, damaged, monkeypatch)
         return rows("labevents", change_last)
 
     case = Case("late", "labevents", last_cells(".0"), SameResult(), "")
-    check_same(case, case.outcome, clean, damaged)
-    folder = damaged(last_cells(".5"), "late")
+    check_same(case, case.outcome, clean, damaged_copy)
+    folder = damaged_copy(last_cells(".5"), "late")
     with pytest.raises(NestError, match=r"column hadm_id: 3 of 3,502 values are not a whole number"):
         make(folder / "raw", folder / "data")

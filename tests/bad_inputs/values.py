@@ -1,4 +1,4 @@
-"""Cases: a cell that is no number, no time, no code, or one of another kind than it seems."""
+"""Cases: cells that are not a number, time or code, or not of the kind they seem to be."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -27,7 +27,7 @@ def day_first(text: str) -> str:
 
 
 def is_valued(row: dict[str, str]) -> bool:
-    """A laboratory row that is kept for certain: a finite value of no stay of its own."""
+    """Return whether a laboratory row is certainly kept: a finite value without a stay."""
     return row["valuenum"] not in ("", "NaN", "1e999") and row["hadm_id"] == ""
 
 
@@ -44,15 +44,15 @@ def twelve_more(unit: str):
 
 
 def of_nine(table: str, change: Callable[[str], str]):
-    """Change the codes of ICD-9."""
+    """Return a damage that changes the ICD-9 codes of a table."""
 
-    def changed(records: list[Row]) -> list[Row]:
+    def change_rows(records: list[Row]) -> list[Row]:
         return [
             row | {"icd_code": change(row["icd_code"])} if row["icd_version"] == "9" else row
             for row in records
         ]
 
-    return rows(table, changed)
+    return rows(table, change_rows)
 
 
 VALUES = [
@@ -63,7 +63,7 @@ VALUES = [
         cells("labevents", "hadm_id", "9" * 25, 2),
         "not a whole number",
         MEND,
-        "it cannot be held, and cut short it would be another",
+        "it does not fit, and truncated it would be a different id",
         column="hadm_id",
         count=2,
     ),
@@ -72,7 +72,7 @@ VALUES = [
         "labevents",
         cells("labevents", "hadm_id", lambda text: f"{text}.0"),
         SameResult(),
-        "what pandas writes of an id that may be missing; nothing else can be meant",
+        "pandas writes optional ids this way; the meaning is unambiguous",
         is_quick=True,
     ),
     Case(
@@ -85,7 +85,7 @@ VALUES = [
             )
         ),
         SameResult(),
-        "the same, in columns that may not be null",
+        "the same in required columns",
     ),
     refused(
         "ids_with_a_fraction",
@@ -93,7 +93,7 @@ VALUES = [
         cells("emar", "hadm_id", lambda text: f"{text}.5", 3),
         "not a whole number",
         MEND,
-        "rounding would name another stay",
+        "rounding could give another stay",
         column="hadm_id",
         count=3,
     ),
@@ -112,7 +112,7 @@ VALUES = [
         "labevents",
         cells("labevents", "subject_id", lambda text: f"00{text}", 500),
         SameResult(),
-        "an id is a number; leading zeros say nothing",
+        "an id is a number; leading zeros have no meaning",
     ),
     Case(
         "blanks_around_numbers",
@@ -124,7 +124,7 @@ VALUES = [
             )
         ),
         SameResult(),
-        "padding to a width",
+        "padding to a fixed width",
     ),
     refused(
         "thousands_separators",
@@ -132,7 +132,7 @@ VALUES = [
         cells("labevents", "valuenum", "1,234", 4),
         "not a number",
         MEND,
-        "one thousand, or one and a bit: a comma says both",
+        "a comma may separate thousands or decimals",
         column="valuenum",
         count=4,
     ),
@@ -142,7 +142,7 @@ VALUES = [
         cells("labevents", "valuenum", "7,1", 4),
         "not a number",
         MEND,
-        "the same comma",
+        "a comma may separate thousands or decimals",
         column="valuenum",
         count=4,
     ),
@@ -152,7 +152,7 @@ VALUES = [
         cells("labevents", "valuenum", f"<{CANARY}", 3),
         "not a number",
         MEND,
-        "below a limit is not at the limit",
+        "below a limit is not the limit",
         column="valuenum",
         count=3,
     ),
@@ -166,7 +166,7 @@ VALUES = [
             )
         ),
         CountedResult(("events", "labevents", "dropped"), "not_finite", 5),
-        "a number that is none; no decile holds it",
+        "not a number, so it is in no decile",
         is_quick=True,
     ),
     Case(
@@ -179,7 +179,7 @@ VALUES = [
             )
         ),
         SameResult(),
-        "no number and no time is spelt so; databases and R write them",
+        "databases and R write missing numbers and times this way",
         is_quick=True,
     ),
     Case(
@@ -190,7 +190,7 @@ VALUES = [
             cells("emar", "medication", in_turn("NULL", "\\N"), empty=True),
         ),
         SameResult(),
-        "what databases write; NA stays, it is sodium",
+        "databases write this; NA is kept because it means sodium",
     ),
     refused(
         "empty_spelt_out_in_an_id",
@@ -198,7 +198,7 @@ VALUES = [
         cells("emar", "subject_id", "NULL", 2),
         "rows have none",
         MEND,
-        "whose they are is not known",
+        "the patients are unknown",
         column="subject_id",
         count=2,
     ),
@@ -208,7 +208,7 @@ VALUES = [
         cells("emar", "subject_id", "", 2),
         "rows have none",
         MEND,
-        "whose they are is not known",
+        "the patients are unknown",
         column="subject_id",
         count=2,
     ),
@@ -218,7 +218,7 @@ VALUES = [
         cells("admissions", "hospital_expire_flag", "2", 1),
         "neither 0 nor 1",
         MEND,
-        "died or not: every label of death hangs on it",
+        "every label of death depends on it",
         column="hospital_expire_flag",
         count=1,
     ),
@@ -228,7 +228,7 @@ VALUES = [
         cells("admissions", "hospital_expire_flag", "Y"),
         "not a whole number",
         MEND,
-        "Y is a guess away from 1",
+        "that Y means 1 is a guess",
         column="hospital_expire_flag",
         count=123,
     ),
@@ -238,14 +238,14 @@ VALUES = [
         "labevents",
         cells("labevents", "charttime", lambda text: text.replace(" ", "T")),
         SameResult(),
-        "the other spelling of the same standard",
+        "another spelling of the same standard",
     ),
     Case(
         "times_with_fractions",
         "emar",
         cells("emar", "charttime", lambda text: f"{text}.000"),
         SameResult(),
-        "what most databases export",
+        "most databases export this",
     ),
     Case(
         "times_without_seconds",
@@ -257,7 +257,7 @@ VALUES = [
             )
         ),
         SameResult(),
-        "the minute begins at its second 0; the tables count in minutes",
+        "the tables have times to the minute",
     ),
     Case(
         "times_in_three_spellings",
@@ -268,7 +268,7 @@ VALUES = [
             changed_in_turn(str, lambda text: text.replace(" ", "T"), lambda text: f"{text}.000000"),
         ),
         SameResult(),
-        "each is certain alone, so are they together",
+        "each spelling is unambiguous",
     ),
     refused(
         "times_day_first",
@@ -276,7 +276,7 @@ VALUES = [
         cells("labevents", "charttime", day_first, 3),
         "not a time",
         MEND,
-        "which is the day and which the month: not always to be seen",
+        "day and month cannot always be told apart",
         column="charttime",
         count=3,
     ),
@@ -296,7 +296,7 @@ VALUES = [
         cells("labevents", "charttime", lambda text: f"{text.replace(' ', 'T')}Z"),
         "not a time",
         "(?i)zone",
-        "MIMIC-IV's times are the hospital's own; these were converted, some tables perhaps not",
+        "MIMIC-IV has local times; these were converted, perhaps not in all tables",
         column="charttime",
         count=3502,
     ),
@@ -316,7 +316,7 @@ VALUES = [
         cells("emar", "charttime", lambda text: text[:10], 7),
         "not a time",
         MEND,
-        "midnight would be made up, and decides what was known",
+        "midnight would be invented, and would affect what is known",
         column="charttime",
         count=7,
     ),
@@ -325,7 +325,7 @@ VALUES = [
         "patients",
         cells("patients", "dod", lambda text: f"{text} 00:00:00"),
         SameResult(),
-        "the day is all that is wanted, and is there",
+        "only the day is needed",
     ),
     refused(
         "29_february_of_a_common_year",
@@ -343,7 +343,7 @@ VALUES = [
         cells("emar", "charttime", "2151-03-01 24:00:00", 1),
         "not a time",
         MEND,
-        "the same midnight has two names, and one is another day",
+        "the same midnight could be on another day",
         column="charttime",
         count=1,
     ),
@@ -363,7 +363,7 @@ VALUES = [
         cells("admissions", "dischtime", "9999-12-31 00:00:00", 1),
         "outside the years",
         MEND,
-        "'still here' to some systems; to us a stay of 7,800 years",
+        "some systems mean 'still here'; it would be a stay of 7,800 years",
         column="dischtime",
         count=1,
         is_quick=True,
@@ -374,7 +374,7 @@ VALUES = [
         cells("labevents", "charttime", "0001-01-01 00:00:00", 5),
         "outside the years",
         MEND,
-        "an empty time to some systems",
+        "some systems mean an empty time",
         column="charttime",
         count=5,
     ),
@@ -384,7 +384,7 @@ VALUES = [
         cells("labevents", "charttime", lambda text: f"-{text}", 5),
         "not a time|outside the years",
         MEND,
-        "before the first year there was no hospital",
+        "no event can be that early",
         column="charttime",
         count=5,
     ),
@@ -394,7 +394,7 @@ VALUES = [
         cells("admissions", "dischtime", "2100-01-01 00:00:00", 9),
         "do not end after their admittime",
         MEND,
-        "above 1 % something else is wrong",
+        "above 1 % something else must be wrong",
         column="dischtime",
     ),
     Case(
@@ -404,7 +404,7 @@ VALUES = [
         CountedResult(
             ("subjects", "patients", "noted"), "death_before_birth", 1, results=("events", "vocab", "shards")
         ),
-        "no token hangs on it; that it is there must be told",
+        "no token depends on it, but it must be reported",
     ),
     # codes and texts
     Case(
@@ -412,7 +412,7 @@ VALUES = [
         "diagnoses_icd",
         cells("diagnoses_icd", "icd_code", lambda text: f"{text[:3]}.{text[3:]}".lower()),
         SameResult(),
-        "a code is the same in any dress",
+        "case and dots have no meaning in codes",
     ),
     Case(
         "codes_padded",
@@ -427,7 +427,7 @@ VALUES = [
         of_nine("diagnoses_icd", lambda code: code.lstrip("0")),
         "lost their leading zeros",
         "(?i)as text",
-        "04111 becomes 4111, another disease: those that become none tell of the others",
+        "04111 becomes 4111, another disease; invalid codes reveal the fault",
         column="icd_code",
         is_quick=True,
     ),
@@ -447,7 +447,7 @@ VALUES = [
             of_nine(table, lambda code: f"{code}.0" if code.isdigit() else code),
             "decimal numbers",
             "(?i)as text",
-            "a column of numbers has lost the zeros at both ends of its codes",
+            "numbers have lost the zeros at both ends of the codes",
             column="icd_code",
         )
         for table in ("diagnoses_icd", "procedures_icd")
@@ -458,7 +458,7 @@ VALUES = [
         cells("diagnoses_icd", "icd_code", lambda text: text.replace("E", "\u0415")),
         "another alphabet",
         "(?i)A to Z",
-        "the letter looks the same and is another; whether that one was meant is a guess",
+        "the letter looks the same but is different; its meaning is a guess",
         column="icd_code",
     ),
     Case(
@@ -468,14 +468,14 @@ VALUES = [
             "diagnoses_icd", "icd_code", lambda text: "".join(chr(ord(letter) + 0xFEE0) for letter in text)
         ),
         CountedResult(("events", "diagnoses_icd", "noted"), "mended_code", 1551),
-        "the same letters as a Japanese or Chinese program writes them",
+        "Japanese and Chinese programs write letters this way",
     ),
     Case(
         "codes_with_blanks_without_width",
         "procedures_icd",
         cells("procedures_icd", "icd_code", lambda text: f"\ufeff{text}\u200b\u00a0"),
         CountedResult(("events", "procedures_icd", "noted"), "mended_code", 1443),
-        "what a sheet or a web page leaves behind says nothing",
+        "spreadsheets and web pages leave them; they have no meaning",
     ),
     refused(
         "the_letter_o_for_a_zero",
@@ -492,7 +492,7 @@ VALUES = [
         cells("labevents", "valuenum", changed_in_turn(str, *[lambda _: ""] * 3)),
         "more than half",
         "(?i)see",
-        "what is left is another hospital",
+        "the rest would be a different hospital",
     ),
     Case(
         "gsns_as_floats",
@@ -516,7 +516,7 @@ VALUES = [
         cells("diagnoses_icd", "icd_code", "NULL", 1),
         "rows have none",
         MEND,
-        "it would become a token of its own",
+        "it would become a separate token",
         column="icd_code",
         count=1,
     ),
@@ -525,7 +525,7 @@ VALUES = [
         "diagnoses_icd",
         added("diagnoses_icd", lambda row: row["icd_version"] == "10", key="seq_num", icd_code="N/A"),
         CountedResult(("events", "diagnoses_icd", "dropped"), "malformed_code", 1),
-        "it would become a token of its own",
+        "it would become a separate token",
     ),
     refused(
         "many_codes_that_are_none",
@@ -533,7 +533,7 @@ VALUES = [
         cells("procedures_icd", "icd_code", "unknown"),
         "ICD-10-PCS",
         MEND,
-        "above 0.1 % something else is wrong",
+        "above 0.1 % something else must be wrong",
         column="icd_code",
     ),
     refused(
@@ -557,7 +557,7 @@ VALUES = [
             as_if=twelve_more("K/uL"),
             results=("vocab", "shards", "labels"),
         ),
-        "the cuts are over all values whatever the unit; how many are in another must be told",
+        "cuts use all values regardless of unit, so other units must be reported",
     ),
     refused(
         "administered_in_capitals",
@@ -565,7 +565,7 @@ VALUES = [
         cells("emar", "event_txt", str.upper),
         "none of 1,727 rows",
         "(?i)see",
-        "exactly `Administered` counts; that nothing was given is not believed",
+        "only `Administered` counts, and a hospital without drugs is implausible",
     ),
     # whole columns
     refused(
@@ -574,7 +574,7 @@ VALUES = [
         cells("labevents", "valuenum", ""),
         "none of 3,502 rows",
         "(?i)see",
-        "a hospital without a value",
+        "a hospital without values is implausible",
     ),
     refused(
         "no_event_at_all",
@@ -582,7 +582,7 @@ VALUES = [
         cells("emar", "event_txt", ""),
         "none of 1,727 rows",
         "(?i)see",
-        "a hospital without a drug given",
+        "a hospital without drugs is implausible",
     ),
     refused(
         "no_gsn_at_all",
