@@ -1,1 +1,1 @@
-"""How good each model becomes with more patients: the product's own chain on synthetic MIMIC of growing size."""
+"""The learning curve: the AUROC of every model on synthetic MIMIC-IV with growing numbers of patients."""

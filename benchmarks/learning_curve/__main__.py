@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learning_curve`: the curve of 500 to 20,000 synthetic patients, gone on with where it was."""
+"""`python -m benchmarks.learning_curve`: the curve from 500 to 20,000 synthetic patients; resumes where it stopped."""
 
 import argparse
 import hashlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning_curve import chain, fresh
-from benchmarks.learning_curve.curve import Standing, curve, not_learnable
+from benchmarks.learning_curve.curve import ScoresByPoint, curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
 from benchmarks.learning_curve.plan import HOURS, SEEDS, SIZES, Point, expected_seconds, plan
@@ -29,118 +29,131 @@ log = logging.getLogger("nest")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is not there yet; after each run write table and figure anew, and at the end print the table."""
-    given = parser().parse_args(arguments)
+    """Run the points without scores, update the table and the figure after each, and print the table at the end."""
+    options = parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     try:
-        points = plan(given.sizes, given.seeds, given.hours)
-        with sole_writer(given.work):
-            claim(given.work)
-            _run(points, given)
+        points = plan(options.sizes, options.seeds, options.hours)
+        with sole_writer(options.work):
+            claim(options.work)
+            _run(points, options)
     except (NestError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print((given.out / f"{NAME}.md").read_text(), end="")
+    print((options.out / f"{NAME}.md").read_text(), end="")
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the flags."""
+    """Return the parser of the command line."""
     flags = argparse.ArgumentParser(prog="python -m benchmarks.learning_curve", description=__doc__)
-    flags.add_argument("--sizes", type=_count, nargs="+", default=list(SIZES), help="patients of a run")
-    flags.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="of a size, the first first")
+    flags.add_argument("--sizes", type=_count, nargs="+", default=list(SIZES), help="numbers of patients")
     flags.add_argument(
-        "--hours", type=float, default=HOURS, help="on two cores; sizes that cost most get fewer seeds"
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=list(SEEDS),
+        help="seeds of each size, in the order they are run",
     )
     flags.add_argument(
-        "--work", type=Path, required=True, help="folder of the scores, and of a run while it runs"
+        "--hours",
+        type=float,
+        default=HOURS,
+        help="time limit on two cores; the costliest sizes get fewer seeds",
+    )
+    flags.add_argument(
+        "--work", type=Path, required=True, help="folder of the scores, and of each run's data while it runs"
     )
     flags.add_argument("--out", type=Path, required=True, help=f"folder of {NAME}.md, .json and .png")
-    flags.add_argument("--keep", action="store_true", help="keep the data and models of runs that are done")
+    flags.add_argument("--keep", action="store_true", help="keep the data and models of finished runs")
     return flags
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError("must be a whole number from 1 on")
+        raise argparse.ArgumentTypeError("must be a positive whole number")
     return int(text)
 
 
-def _run(points: Sequence[Point], given: argparse.Namespace) -> None:
-    """Run each point that has no scores yet, and publish what stands after each."""
+def _run(points: Sequence[Point], options: argparse.Namespace) -> None:
+    """Run each point that lacks scores, and publish all scores after each run."""
     machine = Machine.this()
-    sizes, seeds = sorted({*SIZES, *given.sizes}), list(dict.fromkeys([*SEEDS, *given.seeds]))
-    standing: dict[Point, Any] = {
-        point: read_scores(_scores(given), point, _keys(point))
+    sizes, seeds = sorted({*SIZES, *options.sizes}), list(dict.fromkeys([*SEEDS, *options.seeds]))
+    scores_by_point: dict[Point, Any] = {
+        point: read_scores(_scores(options), point, _keys(point))
         for point in starmap(Point, product(sizes, seeds))
     }
-    left = [point for point in points if len(standing[point]) < len(chain.MADE_BY)]
-    _tell_plan(points, left, given)
-    weights = {point: round(expected_seconds(point.size)) for point in points}
-    progress = _progress(weights, left)
-    if not left:  # else what an earlier run published stays until there is more
-        _publish(standing, given, machine)
-    for point in left:
-        _run_point(point, [model for model in chain.MADE_BY if model not in standing[point]], given)
-        standing[point] = read_scores(_scores(given), point, _keys(point))
-        progress.advance(weights[point])
+    pending_points = [point for point in points if len(scores_by_point[point]) < len(chain.ASSET_OF_MODEL)]
+    _log_plan(points, pending_points, options)
+    planned_seconds = {point: round(expected_seconds(point.size)) for point in points}
+    progress = _progress(planned_seconds, pending_points)
+    if not pending_points:  # otherwise the report of an earlier run stays until the next point is done
+        _publish(scores_by_point, options, machine)
+    for point in pending_points:
+        _run_point(
+            point, [model for model in chain.ASSET_OF_MODEL if model not in scores_by_point[point]], options
+        )
+        scores_by_point[point] = read_scores(_scores(options), point, _keys(point))
+        progress.advance(planned_seconds[point])
         progress.report()
-        _publish(standing, given, machine)
+        _publish(scores_by_point, options, machine)
 
 
-def _tell_plan(points: Sequence[Point], left: Sequence[Point], given: argparse.Namespace) -> None:
-    for size in sorted(given.sizes):
+def _log_plan(points: Sequence[Point], pending_points: Sequence[Point], options: argparse.Namespace) -> None:
+    for size in sorted(options.sizes):
         seeds = [point.seed for point in points if point.size == size]
-        fewer = f"; more do not fit into {given.hours:g} hours" if len(seeds) < len(given.seeds) else ""
-        log.info("%s patients: seeds %s%s", f"{size:,}", ", ".join(map(str, seeds)), fewer)
-    log.info("%d of %d runs stand already", len(points) - len(left), len(points))
+        note = f"; more do not fit into {options.hours:g} hours" if len(seeds) < len(options.seeds) else ""
+        log.info("%s patients: seeds %s%s", f"{size:,}", ", ".join(map(str, seeds)), note)
+    log.info("%d of %d runs are done already", len(points) - len(pending_points), len(points))
 
 
-def _progress(weights: Mapping[Point, int], left: Sequence[Point]) -> Progress:
-    """Return a counter of the plan's seconds, by which runs of different sizes can be added up."""
-    total = sum(weights.values())
-    done = total - sum(weights[point] for point in left)
-    return Progress(None, NAME.replace("_", " "), total, "planned seconds", done)
+def _progress(planned_seconds: Mapping[Point, int], pending_points: Sequence[Point]) -> Progress:
+    """Return a progress counter in planned seconds, so that runs of different sizes can be added up."""
+    total = sum(planned_seconds.values())
+    finished_seconds = total - sum(planned_seconds[point] for point in pending_points)
+    return Progress(None, NAME.replace("_", " "), total, "planned seconds", finished_seconds)
 
 
-def _run_point(point: Point, models: Sequence[str], given: argparse.Namespace) -> None:
-    folder = given.work / "runs" / point.name
+def _run_point(point: Point, models: Sequence[str], options: argparse.Namespace) -> None:
+    folder = options.work / "runs" / point.name
     log.info("%s: %s", point.words, ", ".join(models))
     is_new, began = not folder.exists(), time.monotonic()
     keys = _keys(point)
     chain.run(point, models, folder)
     if chain.FRESH in models:
         fresh.train(point, folder, keys[chain.FRESH])
-    seconds = round(time.monotonic() - began, 1) if is_new and len(models) == len(chain.MADE_BY) else None
-    write_scores(_scores(given), folder, point, {model: keys[model] for model in models}, seconds=seconds)
-    if not given.keep:
+    seconds = (
+        round(time.monotonic() - began, 1) if is_new and len(models) == len(chain.ASSET_OF_MODEL) else None
+    )
+    write_scores(_scores(options), folder, point, {model: keys[model] for model in models}, seconds=seconds)
+    if not options.keep:
         shutil.rmtree(folder)
 
 
-def _publish(standing: Standing, given: argparse.Namespace, machine: Machine) -> None:
-    """Write table, figures and picture of what stands, whichever run made it."""
+def _publish(scores_by_point: ScoresByPoint, options: argparse.Namespace, machine: Machine) -> None:
+    """Write the table, the JSON and the figure of all scores, also those of earlier runs."""
     keys = _keys(Point(0, 0))
     report = {
-        "sizes": sorted({point.size for point in standing}),
-        "seeds": list(dict.fromkeys(point.seed for point in standing)),
+        "sizes": sorted({point.size for point in scores_by_point}),
+        "seeds": list(dict.fromkeys(point.seed for point in scores_by_point)),
         "settings": chain.settings(),
         "code": hashlib.sha256("".join(keys.values()).encode()).hexdigest(),
         "machine": machine.words,
-        "models": list(chain.MADE_BY),
-        "rows": curve(standing, list(chain.MADE_BY)),
-        "not_learnable": not_learnable(standing),
+        "models": list(chain.ASSET_OF_MODEL),
+        "rows": curve(scores_by_point, list(chain.ASSET_OF_MODEL)),
+        "not_learnable": not_learnable(scores_by_point),
     }
-    write_json(given.out / f"{NAME}.json", report)
-    write_bytes(given.out / f"{NAME}.png", png(draw(report["rows"], report["sizes"])))
-    write_text(given.out / f"{NAME}.md", page(report, f"{NAME}.png"))
+    write_json(options.out / f"{NAME}.json", report)
+    write_bytes(options.out / f"{NAME}.png", png(draw(report["rows"], report["sizes"])))
+    write_text(options.out / f"{NAME}.md", page(report, f"{NAME}.png"))
 
 
 def _keys(point: Point) -> dict[str, str]:
-    return {model: chain.key(point, model) for model in chain.MADE_BY}
+    return {model: chain.key(point, model) for model in chain.ASSET_OF_MODEL}
 
 
-def _scores(given: argparse.Namespace) -> Path:
-    return given.work / "scores"
+def _scores(options: argparse.Namespace) -> Path:
+    return options.work / "scores"
 
 
 if __name__ == "__main__":

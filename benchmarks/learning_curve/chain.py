@@ -1,4 +1,4 @@
-"""The product's chain for one point of the curve: Dagster's own command, in a data folder of its own."""
+"""Runs the assets of one point of the curve by Dagster's own command, in a data folder of its own."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from schemas.layout import Layout
 ROOT = Path(__file__).parents[2]
 FRESH = "without_pretraining"
 COHORTS = ("mimic_mortality", "mimic_long_stay", "mimic_readmission")
-MADE_BY = {
+ASSET_OF_MODEL = {
     "nest": "nest",
     "probe": "nest",
     FRESH: "nest",
@@ -30,11 +30,11 @@ MADE_BY = {
     "logistic": "yardsticks",
     "best": "lightgbm",
 }
-"""By a model of the curve, the asset of each cohort whose code and input it hangs on, and which leaves its predictions.
+"""By a model of the curve: the asset of each cohort that its scores depend on and that writes its predictions.
 
-`best` needs rows to be known for; that without pretraining is trained by `fresh.py`."""
+`best` is computed for the test rows of LightGBM's predictions; NEST without pretraining is trained by `fresh.py`."""
 
-DEFAULTS = {"NEST_MODEL": "tiny"}  # on a GPU too: the curve is of one model
+DEFAULTS = {"NEST_MODEL": "tiny"}  # also on a GPU, so that every point has the same model
 SETTINGS = (
     "NEST_MODEL",
     "NEST_PRESET",
@@ -42,67 +42,69 @@ SETTINGS = (
     "NEST_FINETUNING",
     "NEST_SYNTHETIC_TOKENS_PER_SET",
 )
-"""The settings a curve is made under; of the environment's others none comes through, the input is made here."""
+"""The settings a curve takes from the environment; all others are fixed here."""
 
 
 def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the settings of SETTINGS that are set, or are other here than in the product."""
+    """Return the values of SETTINGS in the environment, and the defaults of the curve."""
     return DEFAULTS | {name: environment[name] for name in SETTINGS if environment.get(name)}
 
 
 def key(point: Point, model: str) -> str:
-    """Return one word for all a model's scores depend on: the code of every asset above it, settings, size and seed."""
+    """Return a hash of everything a model's scores depend on: code of its upstream assets, settings, size and seed."""
     code = {name: _graph().get(dg.AssetKey(name)).code_version for name in assets_of([model])}
-    made_from = {"code": code, "settings": settings(), "size": point.size, "seed": point.seed}
-    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
+    dependencies = {"code": code, "settings": settings(), "size": point.size, "seed": point.seed}
+    return hashlib.sha256(json.dumps(dependencies, sort_keys=True).encode()).hexdigest()
 
 
 def assets_of(models: Iterable[str]) -> list[str]:
-    """Return the assets that leave these models' predictions, and all above them."""
-    names = {f"{cohort}_{MADE_BY[model]}" for model in models for cohort in COHORTS}
+    """Return the assets that write these models' predictions, and everything upstream of them."""
+    names = {f"{cohort}_{ASSET_OF_MODEL[model]}" for model in models for cohort in COHORTS}
     keys = dg.AssetSelection.assets(*names).upstream().resolve(_graph())
     return sorted(key.to_user_string() for key in keys)
 
 
 def layout_of(folder: Path) -> Layout:
-    """Return where the tables and models of a run lie in its folder."""
+    """Return the layout of the tables and models in a run's folder."""
     return Layout(folder / "data" / "mimic")
 
 
 def run(point: Point, models: Iterable[str], folder: Path) -> None:
-    """Bring the chain of one point to these models' predictions; what stands in the folder is not made again.
+    """Materialize the assets of one point up to these models' predictions; finished steps in the folder are skipped.
 
     Raises:
-        NestError: the run failed or was ended; what it had made stays.
+        NestError: the run failed or was stopped; its finished steps are kept.
     """
     names = assets_of(models)
     command = [sys.executable, "-P", "-m", "dagster", "asset", "materialize", "--select", ",".join(names)]
-    ended = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=ROOT,
         env=environment(point, folder),
         stdin=subprocess.DEVNULL,
         preexec_fn=die_with_parent,
     )
-    if ended.returncode:
+    if process.returncode:
         raise NestError(
-            f"{point.words}: the run failed, as its lines above say. Run again to go on in {folder}."
+            f"{point.words}: the run failed; see its output above. Run again to continue in {folder}."
         )
 
 
 def data_version(layout: Layout) -> str:
-    """Return one word for the shards and labels of a run."""
+    """Return a hash of the shards and labels of a run."""
     steps = ("seqset", *(f"{cohort}_labels" for cohort in COHORTS))
     contents = "\n".join(StepCard.read(layout.cards, step).content for step in steps)
     return hashlib.sha256(contents.encode()).hexdigest()
 
 
 def environment(point: Point, folder: Path) -> dict[str, str]:
-    """Return the environment of a run: settings of its own, and Dagster's history in its folder."""
+    """Return the environment of a run: the settings of the curve, and Dagster's history in the run's folder."""
     storage = folder / "dagster"
     storage.mkdir(parents=True, exist_ok=True)
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("NEST_", "DAGSTER_"))}
-    return own | {
+    other_variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("NEST_", "DAGSTER_"))
+    }
+    return other_variables | {
         **settings(),
         "NEST_DATA_DIR": str(folder / "data"),
         "NEST_SYNTHETIC_PATIENTS": str(point.size),

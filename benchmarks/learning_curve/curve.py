@@ -1,4 +1,4 @@
-"""The curve in figures: a row for each size, means over its seeds and tasks, intervals by patients."""
+"""The numbers of the curve: a row for each size, means over its seeds and tasks, intervals from resampled patients."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,47 +7,48 @@ import numpy as np
 
 from benchmarks.learning_curve.chain import COHORTS
 from benchmarks.learning_curve.plan import Point
-from benchmarks.learning_curve.scores import Scores, TaskScore
+from benchmarks.learning_curve.scores import CurveScores, TaskScore
 from nest_model.evaluation.metrics import Score, combine, missing
 from nest_model.report.tasks import title_of
 
-Standing = Mapping[Point, Mapping[str, Scores]]
+ScoresByPoint = Mapping[Point, Mapping[str, CurveScores]]
 
 
-def curve(standing: Standing, models: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each size, ready for JSON, over the points at which all these models have all tasks."""
-    whole = {
+def curve(scores_by_point: ScoresByPoint, models: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a JSON-ready row for each size, over the points at which every model has scores for every task."""
+    complete_points = {
         point: {model: scores[model] for model in models}
-        for point, scores in standing.items()
+        for point, scores in scores_by_point.items()
         if all(model in scores and scores[model].is_whole for model in models)
     }
-    return [_row(size, _of_size(whole, size), models) for size in sorted({point.size for point in whole})]
+    sizes = sorted({point.size for point in complete_points})
+    return [_row(size, _of_size(complete_points, size), models) for size in sizes]
 
 
-def not_learnable(standing: Standing) -> list[dict[str, int]]:
-    """Return the points at which a model could not be trained or scored for want of patients with an outcome."""
+def not_learnable(scores_by_point: ScoresByPoint) -> list[dict[str, int]]:
+    """Return the points at which a model could not be trained or scored: too few patients had the outcome."""
     return [
         {"size": point.size, "seed": point.seed}
-        for point, scores in standing.items()
-        if scores and not all(one.is_whole for one in scores.values())
+        for point, scores in scores_by_point.items()
+        if scores and not all(model_scores.is_whole for model_scores in scores.values())
     ]
 
 
-def _of_size(whole: Standing, size: int) -> dict[int, Mapping[str, Scores]]:
-    return {point.seed: scores for point, scores in whole.items() if point.size == size}
+def _of_size(complete_points: ScoresByPoint, size: int) -> dict[int, Mapping[str, CurveScores]]:
+    return {point.seed: scores for point, scores in complete_points.items() if point.size == size}
 
 
-def _row(size: int, seeds: Mapping[int, Mapping[str, Scores]], models: Sequence[str]) -> dict[str, Any]:
-    of_seeds = {model: [_mean(_tasks(scores[model])) for scores in seeds.values()] for model in models}
-    means = {model: _mean(scores) for model, scores in of_seeds.items()}
-    some = next(iter(models))
-    of_tasks = [scores[some].tasks for scores in seeds.values()]
+def _row(size: int, seeds: Mapping[int, Mapping[str, CurveScores]], models: Sequence[str]) -> dict[str, Any]:
+    seed_scores = {model: [_mean(_tasks(scores[model])) for scores in seeds.values()] for model in models}
+    means = {model: _mean(scores) for model, scores in seed_scores.items()}
+    first_model = next(iter(models))
+    task_scores = [scores[first_model].tasks for scores in seeds.values()]
     return {
         "size": size,
         "seeds": list(seeds),
-        "test_patients": sum(max(task.patients for task in tasks.values()) for tasks in of_tasks),
-        "positives": {cohort: sum(tasks[cohort].positives for tasks in of_tasks) for cohort in COHORTS},
-        "models": {model: mean.json() | {"sd": _sd(of_seeds[model])} for model, mean in means.items()},
+        "test_patients": sum(max(task.patients for task in tasks.values()) for tasks in task_scores),
+        "positives": {cohort: sum(tasks[cohort].positives for tasks in task_scores) for cohort in COHORTS},
+        "models": {model: mean.json() | {"sd": _sd(seed_scores[model])} for model, mean in means.items()},
         "less_lightgbm": {
             model: combine([mean, means["lightgbm"]], lambda pair: pair[0] - pair[1]).json()
             for model, mean in means.items()
@@ -61,11 +62,13 @@ def _row(size: int, seeds: Mapping[int, Mapping[str, Scores]], models: Sequence[
             }
             for cohort in COHORTS
         },
-        "seconds": [seconds for scores in seeds.values() if (seconds := scores[some].seconds) is not None],
+        "seconds": [
+            seconds for scores in seeds.values() if (seconds := scores[first_model].seconds) is not None
+        ],
     }
 
 
-def _tasks(scores: Scores) -> list[Score]:
+def _tasks(scores: CurveScores) -> list[Score]:
     return [_score(scores.tasks[cohort]) for cohort in COHORTS]
 
 
@@ -74,7 +77,7 @@ def _score(task: TaskScore) -> Score:
 
 
 def _mean(scores: Sequence[Score]) -> Score:
-    """Return the mean of scores; of those of other seeds, whose patients are others, resample by resample too."""
+    """Return the mean of scores, also resample by resample, although different seeds have different patients."""
     return combine(scores, lambda values: np.mean(values, axis=0))
 
 
@@ -85,9 +88,9 @@ def _sd(scores: Sequence[Score]) -> float | None:
 
 
 def _gap_closed(means: Mapping[str, Score]) -> Score:
-    """Return which share of the gap from LightGBM to the planted risk NEST closes; few patients may show no gap."""
-    closed = combine([means[name] for name in ("nest", "lightgbm", "best")], _share)
-    return closed if closed.value is None or np.isfinite(closed.value) else missing("no gap")
+    """Return NEST's share of the gap from LightGBM to the planted risk; with few patients there may be no gap."""
+    share = combine([means[name] for name in ("nest", "lightgbm", "best")], _share)
+    return share if share.value is None or np.isfinite(share.value) else missing("no gap")
 
 
 def _share(values: Sequence[Any]) -> Any:

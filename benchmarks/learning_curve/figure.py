@@ -1,4 +1,4 @@
-"""The learning curve as a figure: the means of every model, and how far NEST is above LightGBM."""
+"""The figure of the learning curve: the means of every model, and the difference of NEST and LightGBM."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ _LOOKS = {
 
 @styled
 def draw(rows: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> Figure:
-    """Draw the rows of a curve over all its sizes, those not run left empty."""
+    """Draw the rows of a curve over all its sizes; sizes that were not run stay empty."""
     figure = Figure(figsize=(10.4, 3.9), layout="constrained")
     means, differences, shares = figure.subplots(1, 3, width_ratios=(1.5, 1, 1))
     means.set(title="Mean test AUROC of three tasks")
@@ -32,9 +32,9 @@ def draw(rows: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> Figure:
     for axes in (means, differences, shares):
         _over_sizes(axes, sizes)
     models = [model for model in _LOOKS if rows and all(model in row["models"] for row in rows)]
-    for place, model in enumerate(models):
-        beside = 1.035 ** (place - (len(models) - 1) / 2)  # so that whiskers do not hide one another
-        _line(means, model, rows, [row["models"][model] for row in rows], beside)
+    for index, model in enumerate(models):
+        offset = 1.035 ** (index - (len(models) - 1) / 2)  # keeps the whiskers apart
+        _line(means, model, rows, [row["models"][model] for row in rows], offset)
     for axes, scores in (
         (differences, [row["less_lightgbm"]["nest"] for row in rows]),
         (shares, [row["gap_closed"] for row in rows]),
@@ -51,15 +51,15 @@ def _line(
     model: str,
     rows: Sequence[Mapping[str, Any]],
     scores: Sequence[Mapping[str, float | None]],
-    beside: float,
+    offset: float,
 ) -> None:
-    """Draw a score over the sizes, its interval as whiskers."""
+    """Draw a score over the sizes, with its interval as whiskers."""
     value, low, high = (
         np.array([score[part] for score in scores], dtype=float) for part in ("value", "low", "high")
     )
     look = _LOOKS[model]
     axes.errorbar(
-        [row["size"] * beside for row in rows],
+        [row["size"] * offset for row in rows],
         value,
         yerr=[np.nan_to_num(value - low), np.nan_to_num(high - value)],
         label=LABELS[model],
@@ -77,8 +77,8 @@ def _over_sizes(axes: Axes, sizes: Sequence[int]) -> None:
     axes.grid(True, axis="y")
     axes.xaxis.set_major_locator(FixedLocator(sizes))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: _in_words(size)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: _format_size(size)))
 
 
-def _in_words(size: float) -> str:
+def _format_size(size: float) -> str:
     return f"{size / 1000:g} K" if size >= 1000 else f"{size:g}"

@@ -1,4 +1,4 @@
-"""The learning curve as a page in Markdown, which says what stands and what was not run."""
+"""The Markdown page of the learning curve, which also lists the runs that are missing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,15 +17,15 @@ the same draws for every model of a seed. ± is the standard deviation over the 
 
 
 def page(report: Mapping[str, Any], figure: str) -> str:
-    """Return the whole page; `figure` is the file of the picture, beside it."""
+    """Return the page; `figure` is the file name of the figure in the same folder."""
     rows = {row["size"]: row for row in report["rows"]}
-    parts = [ABOUT, f"{_made_under(report)}\n", f"![The learning curve]({figure})\n"]
+    parts = [ABOUT, f"{_settings(report)}\n", f"![The learning curve]({figure})\n"]
     parts += [_models(report, rows), "## NEST less LightGBM\n", _differences(report, rows)]
-    parts += ["## Task by task\n", _tasks(report, rows), "## What stands\n", _standing(report, rows)]
+    parts += ["## Task by task\n", _tasks(report, rows), "## What stands\n", _coverage(report, rows)]
     return "\n".join(parts)
 
 
-def _made_under(report: Mapping[str, Any]) -> str:
+def _settings(report: Mapping[str, Any]) -> str:
     settings = ", ".join(f"`{name}={value}`" for name, value in report["settings"].items())
     return f"Settings: {settings}. Recipe and code: `{report['code'][:16]}`."
 
@@ -72,34 +72,34 @@ def _tasks(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> 
     return "\n".join(lines) + "\n"
 
 
-def _standing(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
+def _coverage(report: Mapping[str, Any], rows: Mapping[int, Mapping[str, Any]]) -> str:
     heads = ["seeds that stand", "not run", "test patients, all seeds", "with the outcome", "seconds a run"]
     cells = {}
     for size in report["sizes"]:
         row = rows.get(size)
         seeds = row["seeds"] if row else []
-        few = [point["seed"] for point in report["not_learnable"] if point["size"] == size]
-        missing = [seed for seed in report["seeds"] if seed not in (*seeds, *few)]
+        unlearnable_seeds = [point["seed"] for point in report["not_learnable"] if point["size"] == size]
+        missing_seeds = [seed for seed in report["seeds"] if seed not in (*seeds, *unlearnable_seeds)]
         cells[size] = [
-            _listed(seeds),
-            _listed([*missing, *(f"{seed} (too few patients)" for seed in few)]),
+            _join(seeds),
+            _join([*missing_seeds, *(f"{seed} (too few patients)" for seed in unlearnable_seeds)]),
             f"{row['test_patients']:,}" if row else "–",
             " / ".join(f"{count:,}" for count in row["positives"].values()) if row else "–",
-            _listed([f"{seconds:,.0f}" for seconds in row["seconds"]]) if row else "–",
+            _join([f"{seconds:,.0f}" for seconds in row["seconds"]]) if row else "–",
         ]
     note = "\nWith the outcome: rows of mortality / long stay / readmission. Seconds: of runs that were not interrupted"
     return _table(heads, cells) + f"{note}, on {report['machine']}\n"
 
 
-def _listed(values: Sequence[Any]) -> str:
+def _join(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values)) or "–"
 
 
 def _table(heads: Sequence[str], cells: Mapping[int, Sequence[str] | None]) -> str:
-    """Return a table with a line for each size; one without cells was not run."""
+    """Return a table with a line for each size; None in place of cells marks a size that was not run."""
     lines = _heads(heads)
-    for size, own in cells.items():
-        lines.append(_line(f"{size:,}", own or ["not run", *[""] * (len(heads) - 1)]))
+    for size, row_cells in cells.items():
+        lines.append(_line(f"{size:,}", row_cells or ["not run", *[""] * (len(heads) - 1)]))
     return "\n".join(lines) + "\n"
 
 

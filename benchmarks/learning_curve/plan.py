@@ -1,4 +1,4 @@
-"""Which sizes and seeds are run, in which order, and how many seeds fit into the hours there are."""
+"""The plan of the curve: which sizes and seeds are run, in which order, within a number of hours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _FIXED_SECONDS, _SECONDS_A_PATIENT = 300.0, 0.2
 
 @dataclass(frozen=True)
 class Point:
-    """One run of the chain: so many patients, drawn and trained on with one seed."""
+    """One run: a number of patients, generated and trained on with one seed."""
 
     size: int
     seed: int
@@ -29,21 +29,21 @@ class Point:
 
 
 def expected_seconds(size: int) -> float:
-    """Return about how long one run takes on two quiet cores: docs/learning.md."""
+    """Return the approximate seconds of one run on two idle cores; see docs/learning.md."""
     return _FIXED_SECONDS + _SECONDS_A_PATIENT * size
 
 
 def plan(sizes: Sequence[int], seeds: Sequence[int], hours: float) -> list[Point]:
-    """Return the runs that fit into the hours: every size with the first seed, then with the next, and so on.
+    """Return the runs that fit into the hours: every size with the first seed, then every size with the next.
 
-    Where not all fit, the size that costs most in all loses its last seed, again and again; one seed stays.
+    While they do not fit, the size with the greatest total cost loses its last seed; each size keeps at least one.
 
     Raises:
-        InputError: a size or a seed is named twice, or not even one seed of each size fits.
+        InputError: a size or a seed is given twice, or not even one seed of each size fits.
     """
     for name, values in (("--sizes", sizes), ("--seeds", seeds)):
         if len(set(values)) < len(values):
-            raise InputError(f"{name}: {' '.join(map(str, values))} has one twice; name each once.")
+            raise InputError(f"{name}: {' '.join(map(str, values))} has a duplicate; give each value once.")
     counts = dict.fromkeys(sorted(sizes), len(seeds))
     while (total := _seconds(counts)) > 3600 * hours:
         costliest = max(counts, key=lambda size: (counts[size] > 1, counts[size] * expected_seconds(size)))

@@ -1,4 +1,4 @@
-"""The scores of one model at one point: a small file, written when they are whole, and not made again."""
+"""The scores of one model at one point, in a small file that is written once they are complete."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ SPLIT = "test"
 
 
 class TaskScore(BaseModel):
-    """AUROC on one task's test rows, and on each resample of its patients; patients made up here, so none withheld."""
+    """The AUROC on one task's test rows and on each resample of its patients, who are synthetic: none is suppressed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,8 +34,8 @@ class TaskScore(BaseModel):
     positives: int
 
 
-class Scores(BaseModel):
-    """What one model came to at one point, on each cohort it could be trained for."""
+class CurveScores(BaseModel):
+    """The scores of one model at one point, for each cohort it could be trained on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,12 +43,11 @@ class Scores(BaseModel):
     size: int
     seed: int
     model: str
-    key: str  # all it was made from
-    data: str  # the shards and labels it was scored on
+    key: str  # hash of code, settings, size and seed
+    data: str  # hash of the shards and labels it was scored on
     tasks: dict[str, TaskScore]
-    seconds: (
-        float | None
-    )  # of the run that made it, with all else it made; None: it went on with an earlier one
+    # of the whole run that made the model; None: the run resumed an earlier one
+    seconds: float | None
 
     @property
     def is_whole(self) -> bool:
@@ -56,64 +55,68 @@ class Scores(BaseModel):
 
 
 def path_of(folder: Path, point: Point, model: str) -> Path:
-    """Return where the scores of one model at one point lie."""
+    """Return the path of the scores of one model at one point."""
     return folder / f"{point.name}_{model}.json"
 
 
-def read_scores(folder: Path, point: Point, models: Mapping[str, str]) -> dict[str, Scores]:
-    """Return by model the scores that stand: of this code, these settings and, all of them, of the same data.
+def read_scores(folder: Path, point: Point, models: Mapping[str, str]) -> dict[str, CurveScores]:
+    """Return the valid scores by model: those with the current key and, all of them, of the same data.
 
     Args:
-        models: the key each is to have.
+        models: the current key of each model.
     """
-    found = {model: _read(path_of(folder, point, model)) for model in models}
-    stand = {name: one for name, one in found.items() if one is not None and one.key == models[name]}
-    return stand if len({one.data for one in stand.values()}) < 2 else {}
+    stored_scores = {model: _read(path_of(folder, point, model)) for model in models}
+    valid_scores = {
+        model: scores
+        for model, scores in stored_scores.items()
+        if scores is not None and scores.key == models[model]
+    }
+    return valid_scores if len({scores.data for scores in valid_scores.values()}) < 2 else {}
 
 
-def _read(path: Path) -> Scores | None:
+def _read(path: Path) -> CurveScores | None:
     try:
-        return Scores.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):  # of another version, or damaged: it is made again
+        return CurveScores.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):  # missing, of another version, or damaged
         return None
 
 
 def write_scores(
     folder: Path, run_folder: Path, point: Point, models: Mapping[str, str], *, seconds: float | None
 ) -> None:
-    """Score what these models predicted for a run's test rows, and write a file for each."""
+    """Score these models' predictions for a run's test rows, and write a file for each model."""
     data = data_version(layout_of(run_folder))
-    for model, made_from in models.items():
-        tasks = _scored(run_folder, model, made_from, point.seed)
-        about = {"size": point.size, "seed": point.seed, "model": model, "key": made_from, "data": data}
-        scores = Scores(**about, tasks=tasks, seconds=seconds)
+    for model, key in models.items():
+        tasks = _score_tasks(run_folder, model, key, point.seed)
+        about = {"size": point.size, "seed": point.seed, "model": model, "key": key, "data": data}
+        scores = CurveScores(**about, tasks=tasks, seconds=seconds)
         write_text(path_of(folder, point, model), scores.model_dump_json() + "\n")
 
 
-def _scored(run_folder: Path, model: str, made_from: str, seed: int) -> dict[str, TaskScore]:
-    """Return a model's scores; the same patients are drawn for every model and task of a point."""
+def _score_tasks(run_folder: Path, model: str, key: str, seed: int) -> dict[str, TaskScore]:
+    """Return a model's scores; the same patients are resampled for every model and task of a point."""
     layout = layout_of(run_folder)
     labels = [Labels.read(layout.labels(cohort)) for cohort in COHORTS]
     resamples = Resamples.of(
-        np.concatenate([one.subject_id[one.split == SPLIT] for one in labels]), seed=seed
+        np.concatenate([cohort.subject_id[cohort.split == SPLIT] for cohort in labels]), seed=seed
     )
-    fresh_of = {cohort: fresh.predictions_path(run_folder, made_from, cohort) for cohort in COHORTS}
-    found = {
-        cohort: _predictions(layout, cohort, model, fresh_of[cohort] if model == FRESH else None)
+    fresh_paths = {cohort: fresh.predictions_path(run_folder, key, cohort) for cohort in COHORTS}
+    predictions = {
+        cohort: _predictions(layout, cohort, model, fresh_paths[cohort] if model == FRESH else None)
         for cohort in COHORTS
     }
     return {
-        cohort: _score(one, resamples)
-        for cohort, one in found.items()
-        if one is not None and 0 < one.positives[0] < len(one)
+        cohort: _score(rows, resamples)
+        for cohort, rows in predictions.items()
+        if rows is not None and 0 < rows.positives[0] < len(rows)
     }
 
 
 def _predictions(layout: Layout, cohort: str, model: str, path: Path | None) -> Predictions | None:
-    """Return what a model predicts for the test rows; None: the task could not be learnt from so few patients.
+    """Return a model's predictions for the test rows; None if there were too few patients to train on.
 
     Args:
-        path: of what lies outside the data folder; None: where the product has it.
+        path: the file of predictions outside the data folder; None: the place in the layout.
     """
     path = path or predictions_path(layout, cohort, "lightgbm" if model == "best" else model)
     if not is_written(path):

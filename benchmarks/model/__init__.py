@@ -1,1 +1,1 @@
-"""The paper's Table 1, measured: six encoders of one block, of which only the attention core differs."""
+"""The paper's Table 1, measured: six encoders with the same block, which differ in their attention core only."""

@@ -1,10 +1,10 @@
-"""Parameters and FLOP per token by formula: every digit the paper's Table 1 prints.
+"""Parameters and FLOP per token by formula, which reproduce every digit of the paper's Table 1.
 
-Conventions, each needed for a digit: a multiply-add is 2 FLOP; matrix products alone count; the tied head is
-applied to every row, [CLS] too, and n includes it; NEST's set head is left out. Longformer: w keys a query, its own
-among them, and 2 · N · m · d for keys and values of the anchors' own projections over all N rows. Nyströmformer: the
-N × m matrix times the inverse first (0.1569 the other way round), four products an iteration. Performer: the
-normaliser is one more column (0.1639 with and without).
+Conventions, each needed for a digit: a multiply-add is 2 FLOP; only matrix products count; the tied head is applied to
+every row, [CLS] rows too, and n includes them; NEST's set head is left out. Longformer: w keys per query, including
+its own, and 2 · N · m · d for keys and values of the anchors' own projections over all N rows. Nyströmformer: the
+N × m matrix times the inverse first (0.1569 in the other order), four products per iteration. Performer: the
+normalizer is one more column (0.1639 with and without).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from benchmarks.model.sizes import Sizes
 
 
 def parameters(model: str, sizes: Sizes) -> int:
-    """Return the number of weights, the tied embedding once."""
+    """Return the number of parameters, the tied embedding counted once."""
     d = sizes.d_model
     block = _block_weights(sizes) + 2 * d
     blocks = sizes.layers * (2 if model == "nest" else 1)
@@ -23,7 +23,7 @@ def parameters(model: str, sizes: Sizes) -> int:
 
 
 def flop_per_token(model: str, sizes: Sizes) -> float:
-    """Return the FLOP of one forward pass over its rows, the head on each."""
+    """Return the FLOP per row of one forward pass with the head on every row."""
     layer = 2 * _block_weights(sizes) * sizes.length + _CORES[model](sizes)
     head = 2 * sizes.d_model * sizes.vocab_size * sizes.length
     return (sizes.layers * layer + head) / sizes.length

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.model.loader`: what it costs to bring shards to packed batches, on one core.
+"""`python -m benchmarks.model.loader`: the cost of turning shards into packed batches on one core.
 
-Each size is measured in a process of its own, whose anonymous memory is watched: pages of a mapped file are given back
-where memory is short, anonymous ones are not.
+Each size is measured in a process of its own, whose anonymous memory is sampled: the kernel can reclaim pages of a
+mapped file when memory is short, but not anonymous pages.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.model.made_shards import VOCAB_SIZE, write_shards
 from benchmarks.model.measure import machine
-from benchmarks.model.results import measured_on, publish
+from benchmarks.model.results import describe_machine, publish
 from nest_model.config import ModelConfig
 from nest_model.data.packed import PackedBatch, epoch_steps, pack, seed_of
 from nest_model.data.selection import Selection, limit_context, whole_subjects
@@ -42,35 +42,37 @@ log = logging.getLogger("nest")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure a quarter of the patients and all, write `<name>.md` and `<name>.json`, and print the former."""
+    """Measure a quarter of the patients and all of them, write `<name>.md` and `<name>.json`, and print the former."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.model.loader",
         description="Shards to packed batches: rates on one core, and memory.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
-        "--patients", type=int, default=223_000, help="of the larger size; MIMIC-IV has these"
+        "--patients", type=int, default=223_000, help="patients of the larger size; the default is MIMIC-IV's"
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="of an epoch, at most, each way")
-    parser.add_argument("--work", type=Path, required=True, help="scratch folder, for 6 GB that go again")
-    parser.add_argument("--out", type=Path, required=True, help="folder of what is written")
-    parser.add_argument("--name", default="loader", help="of the files")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--seconds", type=float, default=60.0, help="time limit of each kind of epoch")
+    parser.add_argument(
+        "--work", type=Path, required=True, help="scratch folder, for 6 GB that are deleted again"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the report")
+    parser.add_argument("--name", default="loader", help="name of the report's files")
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     torch.set_num_threads(1)
     report: dict[str, Any] = {"machine": machine(torch.device("cpu"))}
-    sizes = (given.patients // 4, given.patients)
+    sizes = (options.patients // 4, options.patients)
     try:
-        report["sizes"] = [_measured(given.work, patients, given.seconds) for patients in sizes]
+        report["sizes"] = [_measure_size(options.work, patients, options.seconds) for patients in sizes]
     except NestError as error:
         log.error("error: %s", error)
         return 2
-    publish(given.out, given.name, report, as_markdown(report))
+    publish(options.out, options.name, report, as_markdown(report))
     return 0
 
 
-def _measured(work: Path, patients: int, seconds: float) -> dict[str, Any]:
-    """Write shards, measure them in a fresh process while its memory is watched, and remove them."""
+def _measure_size(work: Path, patients: int, seconds: float) -> dict[str, Any]:
+    """Write shards, measure them in a new process while sampling its memory, and delete them."""
     folder = empty_folder(work / f"shards_{patients}")
     try:
         began = time.perf_counter()
@@ -90,50 +92,52 @@ def _measured(work: Path, patients: int, seconds: float) -> dict[str, Any]:
 
 
 def _ready() -> tuple[int, int]:
-    """Keep this process to one core; return its anonymous memory with all modules loaded, and its number."""
+    """Limit this process to one core; return its anonymous memory with all modules loaded, and its process id."""
     torch.set_num_threads(1)
     pa.set_cpu_count(1)
     return resident_bytes("RssAnon"), os.getpid()
 
 
 def measure(folder: Path, seconds: float) -> dict[str, Any]:
-    """Return seconds of what is done once, and tokens per second of batches made in an epoch's order."""
-    read, seqsets = _timed(lambda: SeqSets.read(folder))
-    hashed, _ = _timed(seqsets.content_sha256)
+    """Return the seconds of reading, hashing and selecting, and the tokens per second of packing an epoch."""
+    read_seconds, seqsets = _time(lambda: SeqSets.read(folder))
+    hash_seconds, _ = _time(seqsets.content_sha256)
     limits = {"max_sets": CONFIG.max_sets, "max_set_rows": CONFIG.max_set_rows}
     everyone = np.arange(seqsets.subjects)
-    selected, (chosen, _) = _timed(lambda: limit_context(whole_subjects(seqsets, everyone), **limits))
+    selection_seconds, (selection, _) = _time(
+        lambda: limit_context(whole_subjects(seqsets, everyone), **limits)
+    )
     arrays = (getattr(seqsets, field.name) for field in fields(seqsets))
     return {
         "sets": seqsets.sets,
         "tokens": seqsets.events,
         "parquet_bytes": sum(file.stat().st_size for file in folder.glob("*.parquet")),
         "column_bytes": sum(array.nbytes for array in arrays if isinstance(array, np.ndarray)),
-        "read": read,
-        "hashed": hashed,
-        "selected": selected,
-        "packed": _rate(packed(seqsets, chosen), seconds),
-        "packed_and_masked": _rate(packed_and_masked(seqsets, chosen), seconds),
+        "read": read_seconds,
+        "hashed": hash_seconds,
+        "selected": selection_seconds,
+        "packed": _rate(packed(seqsets, selection), seconds),
+        "packed_and_masked": _rate(packed_and_masked(seqsets, selection), seconds),
     }
 
 
-def packed(seqsets: SeqSets, chosen: Selection) -> Iterator[PackedBatch]:
+def packed(seqsets: SeqSets, selection: Selection) -> Iterator[PackedBatch]:
     """Yield the packed steps of an epoch."""
-    for examples in epoch_steps(len(chosen), RECIPE.examples_per_step, seed=SEED, epoch=0):
-        yield pack(seqsets, chosen.take(examples), CONFIG)
+    for examples in epoch_steps(len(selection), RECIPE.examples_per_step, seed=SEED, epoch=0):
+        yield pack(seqsets, selection.take(examples), CONFIG)
 
 
-def packed_and_masked(seqsets: SeqSets, chosen: Selection) -> Iterator[PackedBatch]:
-    """Yield the same, each masked and cut into micro-batches as the training has them."""
-    for step, batch in enumerate(packed(seqsets, chosen)):
-        masked = mask_batch(batch, torch.Generator().manual_seed(seed_of(SEED, 0, step)), CONFIG)
-        for run in balanced_runs(masked.batch.rows, RECIPE.row_budget, 1):
-            masked.slice_subjects(run.start, run.stop)
+def packed_and_masked(seqsets: SeqSets, selection: Selection) -> Iterator[PackedBatch]:
+    """Yield the same steps, each masked and cut into micro-batches as in training."""
+    for step, batch in enumerate(packed(seqsets, selection)):
+        masked_batch = mask_batch(batch, torch.Generator().manual_seed(seed_of(SEED, 0, step)), CONFIG)
+        for run in balanced_runs(masked_batch.batch.rows, RECIPE.row_budget, 1):
+            masked_batch.slice_subjects(run.start, run.stop)
         yield batch
 
 
 def _rate(steps: Iterator[PackedBatch], seconds: float) -> dict[str, float]:
-    """Return the tokens made, per second of the clock and per second of this process."""
+    """Return the tokens packed, in total, per wall-clock second and per CPU second of this process."""
     began, began_cpu, tokens = time.perf_counter(), time.process_time(), 0
     for batch in steps:
         tokens += len(batch.tokens) - batch.sets
@@ -143,15 +147,15 @@ def _rate(steps: Iterator[PackedBatch], seconds: float) -> dict[str, float]:
     return {"tokens": tokens, "tokens_per_s": tokens / took, "tokens_per_cpu_s": tokens / cpu}
 
 
-def _timed(work: Callable[[], Any]) -> tuple[dict[str, float], Any]:
-    """Return seconds of the clock and of this process, and what the work returns."""
+def _time(work: Callable[[], Any]) -> tuple[dict[str, float], Any]:
+    """Return the wall-clock and CPU seconds of the work, and its result."""
     began, began_cpu = time.perf_counter(), time.process_time()
     result = work()
     return {"s": time.perf_counter() - began, "cpu_s": time.process_time() - began_cpu}, result
 
 
 def as_markdown(report: dict[str, Any]) -> str:
-    """Return where it was measured and a column for each size."""
+    """Return the machine, and a table with a column for each size."""
     sizes = report["sizes"]
 
     def line(words: str, cell: Callable[[dict[str, Any]], str]) -> str:
@@ -169,7 +173,7 @@ def as_markdown(report: dict[str, Any]) -> str:
         )
 
     lines = [
-        measured_on(report["machine"]),
+        describe_machine(report["machine"]),
         "Seconds and rates are by the clock, in brackets by the process's own CPU seconds.\n",
         line("", lambda s: f"{s['patients']:,} patients"),
         f"|---|{'--:|' * len(sizes)}",

@@ -1,4 +1,4 @@
-"""Shards of made-up patients, as many and as full as MIMIC-IV's: what the loader is measured on."""
+"""Shards of random patients, with sizes as in MIMIC-IV, on which the loader is measured."""
 
 import hashlib
 from pathlib import Path
@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.model.patients import Patients, draw
+from benchmarks.model.patients import PatientArrays, draw
 from schemas.cards import ShardCard
 from schemas.contract import contract_name, write_table
 from schemas.tables.events import KINDS
 from schemas.tables.seqset import SEQSET
 
 VOCAB_SIZE = 20_000
-MOST_SETS, MOST_EVENTS = 240, 20_000  # of a patient, of a set
+MOST_SETS, MOST_EVENTS = 240, 20_000  # limits of sets per patient and of events per set
 PATIENTS_PER_SHARD = 4_000
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
@@ -41,33 +41,33 @@ def write_shards(folder: Path, patients: int, *, seed: int = 42) -> None:
 
 
 def draw_sets(first_subject: int, subjects: int, rng: np.random.Generator) -> pa.Table:
-    """Draw seqset/1 rows; a set may be as long as MIMIC-IV's longest."""
-    drawn = draw(subjects, rng, vocab_size=VOCAB_SIZE, max_sets=MOST_SETS, max_set_events=MOST_EVENTS)
-    sets = len(drawn.events_per_set)
-    begins = np.cumsum(drawn.sets_per_subject) - drawn.sets_per_subject
-    set_index = np.arange(sets) - np.repeat(begins, drawn.sets_per_subject)
-    start_us = (drawn.days * _DAY_US).astype(np.int64)
+    """Draw seqset/1 rows; a set may be as long as the longest in MIMIC-IV."""
+    patients = draw(subjects, rng, vocab_size=VOCAB_SIZE, max_sets=MOST_SETS, max_set_events=MOST_EVENTS)
+    sets = len(patients.events_per_set)
+    begins = np.cumsum(patients.sets_per_subject) - patients.sets_per_subject
+    set_index = np.arange(sets) - np.repeat(begins, patients.sets_per_subject)
+    start_us = (patients.days * _DAY_US).astype(np.int64)
     columns = {
-        "subject_id": first_subject + np.repeat(np.arange(subjects), drawn.sets_per_subject),
+        "subject_id": first_subject + np.repeat(np.arange(subjects), patients.sets_per_subject),
         "set_index": set_index,
         "encounter_id": first_subject * 1_000 + np.arange(sets),
         "start": pa.array(start_us).cast(pa.timestamp("us")),
         "end": pa.array(start_us + 5 * _DAY_US).cast(pa.timestamp("us")),
-        "days_since_prior": np.where(set_index, np.diff(drawn.days, prepend=0.0), 0.0).astype(np.float32),
-        "days_since_first": drawn.days.astype(np.float32),
+        "days_since_prior": np.where(set_index, np.diff(patients.days, prepend=0.0), 0.0).astype(np.float32),
+        "days_since_first": patients.days.astype(np.float32),
         "flags": np.zeros(sets, dtype=np.int32),
     }
-    return pa.table(columns | _events(drawn, start_us, rng))
+    return pa.table(columns | _events(patients, start_us, rng))
 
 
-def _events(drawn: Patients, start_us: np.ndarray, rng: np.random.Generator) -> dict[str, pa.Array]:
-    times_us = np.repeat(start_us, drawn.events_per_set) + (drawn.hours * _HOUR_US).astype(np.int64)
+def _events(patients: PatientArrays, start_us: np.ndarray, rng: np.random.Generator) -> dict[str, pa.Array]:
+    times_us = np.repeat(start_us, patients.events_per_set) + (patients.hours * _HOUR_US).astype(np.int64)
     columns = {
-        "tokens": drawn.tokens.astype(np.uint32),
-        "kinds": rng.integers(0, len(KINDS), len(drawn.tokens), dtype=np.uint8),
-        "hours": drawn.hours,
+        "tokens": patients.tokens.astype(np.uint32),
+        "kinds": rng.integers(0, len(KINDS), len(patients.tokens), dtype=np.uint8),
+        "hours": patients.hours,
         "times": pa.array(times_us).cast(pa.timestamp("us")),
         "available": pa.array(times_us + _HOUR_US).cast(pa.timestamp("us")),
     }
-    offsets = pa.array(np.concatenate([[0], np.cumsum(drawn.events_per_set)]), pa.int32())
+    offsets = pa.array(np.concatenate([[0], np.cumsum(patients.events_per_set)]), pa.int32())
     return {name: pa.ListArray.from_arrays(offsets, pa.array(of)) for name, of in columns.items()}

@@ -1,4 +1,4 @@
-"""Seconds and bytes of a step, on CUDA and on a CPU."""
+"""Measures the seconds and the peak memory of a step, on CUDA and on a CPU."""
 
 import multiprocessing
 import os
@@ -19,31 +19,31 @@ from benchmarks.model.sets import draw
 from benchmarks.model.sizes import Sizes
 from nest_model.process import resident_bytes
 
-STEPS = 2  # the second finds the gradients of the first
+STEPS = 2  # at the second, the gradients of the first are still allocated
 TINY = Sizes(subjects=1, sets=2, set_rows=2, vocab_size=16, d_model=8, heads=2, d_ff=8, layers=1, window=2)
 
 
 def seconds(step: Callable[[], None], device: torch.device) -> float:
-    """Return how long a step takes, to the end of what it started: by events on CUDA, else by the clock."""
+    """Return how long a step takes, including its kernels: by events on CUDA, else by the clock."""
     if device.type != "cuda":
-        began = time.perf_counter()
+        start = time.perf_counter()
         step()
-        return time.perf_counter() - began
-    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    began.record()
+        return time.perf_counter() - start
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
     step()
-    ended.record()
-    ended.synchronize()
-    return began.elapsed_time(ended) / 1000
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1000
 
 
 def peak_bytes(model: str, sizes: Sizes, protocol: str, device: torch.device) -> int:
-    """Return the memory that one model and its steps take, weights included.
+    """Return the peak memory of one model and its steps, weights included.
 
-    On CUDA: torch's peak of allocated memory, nothing else of ours on the device. On a CPU: see `process_peak`.
+    On CUDA this is torch's peak of allocated memory above that before; on a CPU see `process_peak`.
 
     Raises:
-        torch.OutOfMemoryError: there is no room for it; on a CPU the process was refused memory or killed.
+        torch.OutOfMemoryError: the memory is too small; on a CPU an allocation failed or the process was killed.
     """
     if device.type == "cuda":
         return _cuda_peak(model, sizes, protocol, device)
@@ -53,26 +53,26 @@ def peak_bytes(model: str, sizes: Sizes, protocol: str, device: torch.device) ->
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise torch.OutOfMemoryError(
-                f"{model}, N = {sizes.length:,}: the machine's memory has no room for it; make --subjects or "
-                "--sets smaller, or leave the model out by --models."
+                f"{model}, N = {sizes.length:,}: does not fit into the machine's memory; make --subjects or --sets "
+                "smaller, or leave the model out by --models."
             ) from None
         raise
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether a device, or a CPU's process, was refused memory; one that was killed presumably was."""
-    refused = isinstance(error, torch.OutOfMemoryError | BrokenProcessPool)
-    return refused or "DefaultCPUAllocator" in str(error)
+    """Return whether an allocation failed on a device or a CPU; a killed process is presumed out of memory."""
+    is_memory_error = isinstance(error, torch.OutOfMemoryError | BrokenProcessPool)
+    return is_memory_error or "DefaultCPUAllocator" in str(error)
 
 
 def process_peak(tiny: Callable[[], Any], real: Callable[[], Any]) -> int:
-    """Return how far the peak resident bytes of a fresh process rise with `real` above what they were after `tiny`."""
+    """Return how far `real` raises the peak resident bytes of a new process above those after `tiny`."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_rise, tiny, real, torch.get_num_threads()).result()
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Return where it was measured, and how busy the machine was before."""
+    """Return a description of the machine, with its load before the measurement."""
     on_cuda = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if on_cuda else _processor(),
@@ -85,26 +85,26 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def _cuda_peak(model: str, sizes: Sizes, protocol: str, device: torch.device) -> int:
     _steps(model, TINY, protocol, device)
-    before = torch.cuda.memory_allocated(device)
+    baseline = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     _steps(model, sizes, protocol, device)
-    return torch.cuda.max_memory_allocated(device) - before
+    return torch.cuda.max_memory_allocated(device) - baseline
 
 
 def _rise(tiny: Callable[[], Any], real: Callable[[], Any], threads: int) -> int:
     torch.set_num_threads(threads)
     tiny()
-    before = resident_bytes("VmRSS")
+    baseline = resident_bytes("VmRSS")
     real()
-    return resident_bytes("VmHWM") - before  # ru_maxrss would begin with that of the process before exec
+    return resident_bytes("VmHWM") - baseline  # ru_maxrss would include the peak of the process before exec
 
 
 def _steps(model: str, sizes: Sizes, protocol: str, device: torch.device) -> None:
     run = PROTOCOLS[protocol]
     network = run.prepare(build(model, sizes, device))
-    drawn = draw(sizes, torch.Generator()).to(device)
+    batch = draw(sizes, torch.Generator()).to(device)
     for _ in range(STEPS):
-        run.step(network, drawn)
+        run.step(network, batch)
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""The six models by name. All are called with a PackedBatch and return [rows, d_model], as NestModel does."""
+"""The six models by name. All take a PackedBatch and return [rows, d_model], as NestModel does."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from nest_model.model.layers import Attention, EncoderBlock, rotation
 
 
 class FlatModel(nn.Module):
-    """NEST's blocks over each subject's rows as one sequence, rotary positions by the row's place in it."""
+    """NEST's blocks over each patient's rows as one sequence, with rotary positions by a row's index."""
 
     def __init__(
         self, sizes: Sizes, core: Callable[[Sizes], nn.Module], attention: type[Attention] = Attention
@@ -44,9 +44,9 @@ class FlatModel(nn.Module):
             rows = block(rows, core, turn)
         return self.norm(rows)
 
-    def token_logits(self, hidden: Tensor) -> Tensor:
-        """Return logits over the vocabulary by the tied embedding."""
-        return F.linear(hidden, self.embedding.weight)
+    def token_logits(self, rows: Tensor) -> Tensor:
+        """Return logits over the vocabulary, from the tied embedding."""
+        return F.linear(rows, self.embedding.weight)
 
 
 @dataclass(frozen=True)

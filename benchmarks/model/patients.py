@@ -1,4 +1,4 @@
-"""Made-up patients as long as MIMIC-IV's: what the step and the loader are measured on."""
+"""Random patients with histories as long as in MIMIC-IV, on which the step and the loader are measured."""
 
 from dataclasses import dataclass
 
@@ -10,32 +10,31 @@ from nest_model.data.packed import PackedBatch
 from schemas.tables.vocab import SPECIALS
 
 SHARE_WITH_ONE_SET = 0.56
-FURTHER_SETS = 3.318  # mean, of the patients with more than one; 2.46 sets a patient in all
+FURTHER_SETS = 3.318  # mean, of patients with more than one set; 2.46 sets per patient overall
 MEAN_SET_ROWS, SIGMA_SET_ROWS = 226, 1.1  # log-normal
-EVENTS_AT_A_TIME = 7.0  # mean: a panel of laboratory values comes back at once
+EVENTS_AT_A_TIME = 7.0  # mean: a panel of laboratory values has one time
 MEAN_HOURS = 113.0  # of a stay
 MEAN_DAYS_BETWEEN_SETS = 300.0
 DRAWS = 51
-ZIPF = (
-    1.18  # share of the r-th commonest token ∝ 1 / r^ZIPF; so that sets repeat tokens as the open demo's do
-)
+ZIPF = 1.18
+"""The share of the r-th commonest token is ∝ 1 / r^ZIPF; sets then repeat tokens as in the open demo."""
 
 
 @dataclass(frozen=True)
-class Patients:
-    """Made-up patients, set after set, event after event."""
+class PatientArrays:
+    """Random patients as flat arrays of sets and events."""
 
     sets_per_subject: np.ndarray  # i64 [subjects]
     events_per_set: np.ndarray  # i64 [sets]
-    tokens: np.ndarray  # i64 [events], none a special one
+    tokens: np.ndarray  # i64 [events], without special tokens
     hours: np.ndarray  # f32 [events], since the set's start
     days: np.ndarray  # f64 [sets], since the subject's first set
 
 
 def draw(
     patients: int, rng: np.random.Generator, *, vocab_size: int, max_sets: int, max_set_events: int
-) -> Patients:
-    """Draw patients with as many sets, and as large ones, as MIMIC-IV v3.1's, within these limits."""
+) -> PatientArrays:
+    """Draw patients with the numbers and sizes of sets in MIMIC-IV v3.1, within these limits."""
     further = rng.geometric(1 / FURTHER_SETS, patients) * (rng.random(patients) >= SHARE_WITH_ONE_SET)
     sets_per_subject = np.minimum(1 + further, max_sets)
     sets = int(sets_per_subject.sum())
@@ -44,25 +43,25 @@ def draw(
     events_per_set = np.clip(sizes, 1, max_set_events)
     tokens = _tokens(int(events_per_set.sum()), vocab_size, rng)
     hours = _hours(tokens, events_per_set, rng)
-    return Patients(sets_per_subject, events_per_set, tokens, hours, _days(sets_per_subject, rng))
+    return PatientArrays(sets_per_subject, events_per_set, tokens, hours, _days(sets_per_subject, rng))
 
 
 def draw_batch(patients: int, config: ModelConfig, rng: np.random.Generator) -> PackedBatch:
     """Draw patients within the config's context, and pack them."""
-    drawn = draw(
+    arrays = draw(
         patients,
         rng,
         vocab_size=config.vocab_size,
         max_sets=config.max_sets,
         max_set_events=config.max_set_rows - 1,
     )
-    return PackedBatch.from_events(**{name: torch.from_numpy(of) for name, of in vars(drawn).items()})
+    return PackedBatch.from_events(**{name: torch.from_numpy(of) for name, of in vars(arrays).items()})
 
 
 def draw_typical_batch(patients: int, config: ModelConfig, seed: int) -> PackedBatch:
-    """Draw a batch often, and return the one with the median number of rows: few patients vary much."""
-    drawn = [draw_batch(patients, config, np.random.default_rng([seed, turn])) for turn in range(DRAWS)]
-    return sorted(drawn, key=lambda batch: len(batch.tokens))[DRAWS // 2]
+    """Draw many batches and return the one with the median number of rows, as few patients vary much."""
+    batches = [draw_batch(patients, config, np.random.default_rng([seed, turn])) for turn in range(DRAWS)]
+    return sorted(batches, key=lambda batch: len(batch.tokens))[DRAWS // 2]
 
 
 def _tokens(count: int, vocab_size: int, rng: np.random.Generator) -> np.ndarray:
@@ -71,7 +70,7 @@ def _tokens(count: int, vocab_size: int, rng: np.random.Generator) -> np.ndarray
 
 
 def _hours(tokens: np.ndarray, events_per_set: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw each event's hour among those at which anything happened in its set; a token recurs at other hours."""
+    """Draw each event's hour among the moments of its set; a repeated token gets different moments."""
     set_of_event = np.repeat(np.arange(len(events_per_set)), events_per_set)
     order = np.lexsort((tokens, set_of_event))
     kind = set_of_event[order] * (tokens.max() + 1) + tokens[order]

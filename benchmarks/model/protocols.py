@@ -1,4 +1,4 @@
-"""What one batch is put through: four protocols, the same for every model."""
+"""The four protocols of Table 1: the computation on one batch, the same for every model."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from benchmarks.model.sets import Drawn
+from benchmarks.model.sets import BenchmarkBatch
 from nest_model.model.cross_entropy import Targets, cross_entropy_sum
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Precision, whether there is a backward pass, and which rows the head is on."""
+    """The precision, whether there is a backward pass, and which rows the head is applied to."""
 
     words: str
     weights: torch.dtype
-    products: torch.dtype  # of matrices; where it is not that of the weights, by autocast
+    products: torch.dtype  # of matrix products; by autocast where it differs from that of the weights
     backward: bool
     reads_all: bool = True
 
@@ -24,20 +24,20 @@ class Protocol:
         """Return the model with its weights in the protocol's dtype."""
         return model.to(self.weights)
 
-    def step(self, model: nn.Module, drawn: Drawn) -> None:
-        """Run one batch; the gradients of the batch before are dropped first."""
+    def step(self, model: nn.Module, batch: BenchmarkBatch) -> None:
+        """Run one batch, after clearing the gradients of the previous one."""
         if not self.backward:
             with torch.no_grad():
-                model.token_logits(model(drawn.batch))
+                model.token_logits(model(batch.batch))
             return
         model.zero_grad(set_to_none=True)
-        with self._autocast(drawn.targets.device):
-            hidden, tokens = model(drawn.batch), drawn.targets
+        with self._autocast(batch.targets.device):
+            outputs, tokens = model(batch.batch), batch.targets
             if not self.reads_all:
-                hidden, tokens = hidden.index_select(0, drawn.read_rows), tokens[drawn.read_rows]
+                outputs, tokens = outputs.index_select(0, batch.read_rows), tokens[batch.read_rows]
             rows = torch.arange(len(tokens), device=tokens.device)
             targets = Targets(rows, tokens, torch.ones_like(tokens, dtype=torch.float64))
-            loss = cross_entropy_sum(hidden, model.embedding.weight, None, targets, in_chunks=True)
+            loss = cross_entropy_sum(outputs, model.embedding.weight, None, targets, in_chunks=True)
         (loss / len(tokens)).backward()
 
     def _autocast(self, device: torch.device) -> AbstractContextManager:

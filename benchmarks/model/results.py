@@ -1,4 +1,4 @@
-"""How what was measured is told: a JSON file, the same as Markdown, and where it was measured."""
+"""Writes a benchmark's report as JSON and Markdown, and describes the machine."""
 
 import sys
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ def publish(folder: Path, name: str, report: dict[str, Any], table: str) -> None
     sys.stdout.write(table)
 
 
-def measured_on(machine: Mapping[str, Any]) -> str:
-    """Return a machine, as `measure.machine` describes it, in words."""
+def describe_machine(machine: Mapping[str, Any]) -> str:
+    """Return a sentence about a machine, as returned by `measure.machine`."""
     threads = f", threads: {machine['threads']}" if machine["threads"] else ""
     return f"{machine['device']}{threads}, torch {machine['torch']}; load before {machine['load_1_min']:.2f}."

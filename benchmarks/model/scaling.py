@@ -1,8 +1,8 @@
-"""`python -m benchmarks.model.scaling`: rate and memory of each model over the context's length.
+"""`python -m benchmarks.model.scaling`: throughput and memory of each model over the context length.
 
-The rows of a batch stay the same: a context twice as long has half as many subjects. Sets keep their size, so
-that their number m grows with the length, and with it Longformer's anchors and Nyströmformer's landmarks: its
-m × m inverse costs m³, the paper's "cliff".
+The rows per batch are constant: a context twice as long has half as many patients. Sets keep their size, so their
+number m grows with the length, and with it Longformer's anchors and Nyströmformer's landmarks, whose m × m inverse
+costs m³, the paper's "cliff".
 """
 
 import argparse
@@ -36,49 +36,51 @@ log = logging.getLogger("nest")
 def main(arguments: list[str] | None = None) -> int:
     """Measure, write `<name>.md`, `<name>.json` and `<name>.png`, and print the first."""
     parser = flags.parser("scaling", "Rate and memory of each model over the context's length.", "scaling")
-    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
-    parser.add_argument("--protocol", choices=PROTOCOLS, default="A")
-    parser.add_argument("--batches", type=int, default=20, help="of each length")
-    given = parser.parse_args(arguments)
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=list(LENGTHS), help="context lengths in rows"
+    )
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="A", help="protocol of Table 1")
+    parser.add_argument("--batches", type=int, default=20, help="batches per length")
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     try:
-        report = run(given, flags.sizes_of(given), flags.ready(given))
+        report = run(options, flags.sizes_of(options), flags.ready(options))
     except NestError as error:
         log.error("error: %s", error)
         return 2
-    publish(given.out, given.name, report, over_length(report))
-    write_bytes(given.out / f"{given.name}.png", png(draw_scaling(report["points"])))
+    publish(options.out, options.name, report, over_length(report))
+    write_bytes(options.out / f"{options.name}.png", png(draw_scaling(report["points"])))
     return 0
 
 
-def run(given: argparse.Namespace, sizes: Sizes, device: torch.device) -> dict[str, Any]:
-    """Return every point, ready for JSON; `sizes` says how many rows a batch has."""
-    lengths = [_of_length(sizes, length) for length in given.lengths]
+def run(options: argparse.Namespace, sizes: Sizes, device: torch.device) -> dict[str, Any]:
+    """Return a JSON-ready report of all points; `sizes` gives the rows per batch."""
+    lengths = [_sizes_at_length(sizes, length) for length in options.lengths]
     return {
         "machine": machine(device),
         "sizes": asdict(sizes),
-        "protocol": {"name": given.protocol, "words": PROTOCOLS[given.protocol].words},
-        "batches": given.batches,
-        "points": [point for of in lengths for point in _points(of, given, device)],
+        "protocol": {"name": options.protocol, "words": PROTOCOLS[options.protocol].words},
+        "batches": options.batches,
+        "points": [point for of in lengths for point in _points(of, options, device)],
     }
 
 
-def _of_length(sizes: Sizes, length: int) -> Sizes:
+def _sizes_at_length(sizes: Sizes, length: int) -> Sizes:
     if length % sizes.set_rows or sizes.rows % length:
         raise NestError(
-            f"--lengths: {length} must be whole sets of {sizes.set_rows} rows and divide the {sizes.rows} rows "
-            "of a batch; change --lengths, --set-rows, --sets or --subjects."
+            f"--lengths: {length} must be a multiple of the {sizes.set_rows} rows of a set and divide the {sizes.rows} "
+            "rows of a batch; change --lengths, --set-rows, --sets or --subjects."
         )
     fields = asdict(sizes) | {"sets": length // sizes.set_rows, "subjects": sizes.rows // length}
     return Sizes(**fields)
 
 
-def _points(sizes: Sizes, given: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
-    """Measure all models at one length; a point that the device's memory has no room for is empty."""
-    peaks = {name: _peak(name, sizes, given.protocol, device) for name in given.models}
-    rates = _rates({name: peak for name, peak in peaks.items() if peak is not None}, sizes, given, device)
+def _points(sizes: Sizes, options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+    """Measure all models at one length; the figures of a model that does not fit into memory are None."""
+    peaks = {name: _peak(name, sizes, options.protocol, device) for name in options.models}
+    rates = _rates({name: peak for name, peak in peaks.items() if peak is not None}, sizes, options, device)
     points = []
-    for name in given.models:
+    for name in options.models:
         rate, peak = rates.get(name), peaks[name]
         if rate is None or peak is None:
             log.warning("%s, N = %d: out of memory", name, sizes.length)
@@ -105,14 +107,14 @@ def _peak(name: str, sizes: Sizes, protocol: str, device: torch.device) -> int |
 
 
 def _rates(
-    peaks: dict[str, int], sizes: Sizes, given: argparse.Namespace, device: torch.device
+    peaks: dict[str, int], sizes: Sizes, options: argparse.Namespace, device: torch.device
 ) -> dict[str, float]:
-    """Return the median rate of each model, in turns; where there is no room for all, the largest by itself."""
+    """Return the median rate of each model, measured in turns; if not all fit into memory, the largest alone."""
     if not peaks:
         return {}
     names = list(peaks)
     try:
-        rates = measure(names, sizes, given.protocol, seeds=[SEED], batches=given.batches, device=device)
+        rates = measure(names, sizes, options.protocol, seeds=[SEED], batches=options.batches, device=device)
         return {name: float(np.median(rate)) for name, rate in rates.items()}
     except RuntimeError as error:
         if not is_out_of_memory(error):
@@ -123,8 +125,8 @@ def _rates(
     if len(names) == 1:
         return {}
     largest = max(names, key=peaks.__getitem__)
-    alone = {largest: peaks.pop(largest)}
-    return _rates(peaks, sizes, given, device) | _rates(alone, sizes, given, device)
+    single = {largest: peaks.pop(largest)}
+    return _rates(peaks, sizes, options, device) | _rates(single, sizes, options, device)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The scaling figure: throughput and memory over the context's length, a line for each model."""
+"""The scaling figure: throughput and memory over the context length, with a line for each model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,11 +29,13 @@ def draw_scaling(points: Sequence[Mapping[str, Any]]) -> Figure:
         axes.set(title=title, xlabel="Context length N (rows of a subject)", xscale="log", yscale="log")
         axes.grid(True)
     for name, look in MODEL_STYLES.items():
-        own = [point for point in points if point["model"] == name and point["median_tokens_per_s"]]
-        lengths = [point["length"] for point in own]
-        drawn = {"color": look.colour, "linestyle": look.dash, "marker": look.marker, "markersize": 4.5}
-        rate.plot(lengths, [point["median_tokens_per_s"] / 1e3 for point in own], label=look.label, **drawn)
-        memory.plot(lengths, [point["peak_bytes"] / 2**30 for point in own], **drawn)
+        model_points = [point for point in points if point["model"] == name and point["median_tokens_per_s"]]
+        lengths = [point["length"] for point in model_points]
+        style = {"color": look.colour, "linestyle": look.dash, "marker": look.marker, "markersize": 4.5}
+        rate.plot(
+            lengths, [point["median_tokens_per_s"] / 1e3 for point in model_points], label=look.label, **style
+        )
+        memory.plot(lengths, [point["peak_bytes"] / 2**30 for point in model_points], **style)
     for axes in (rate, memory):
         _ticks(axes, sorted({point["length"] for point in points}))
     figure.legend(loc="outside right center")
@@ -42,12 +44,12 @@ def draw_scaling(points: Sequence[Mapping[str, Any]]) -> Figure:
 
 def _ticks(axes: Axes, lengths: Sequence[int]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(lengths))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda length, _: _in_words(length)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda length, _: _format_length(length)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _in_words(length: float) -> str:
+def _format_length(length: float) -> str:
     return f"{length / 1024:g} K" if length >= 1024 else f"{length:g}"

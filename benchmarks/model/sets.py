@@ -1,4 +1,4 @@
-"""Random sequences of sets, all full, and what a loss asks of them."""
+"""Random batches of full sets, with targets for a loss."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,25 +10,25 @@ from benchmarks.model.sizes import Sizes
 from nest_model.data.packed import PackedBatch
 from schemas.tables.vocab import SPECIALS
 
-READ_SHARE = 0.20  # of the rows under protocol C, as MLM masks tokens
+READ_SHARE = 0.20  # of the rows have a loss under protocol C, as many as MLM masks
 MEAN_DAYS_BETWEEN_SETS = 60.0
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """One batch, a target for every row ([CLS] rows too), and the share of rows that protocol C reads."""
+class BenchmarkBatch:
+    """One batch, a target for every row ([CLS] rows too), and the rows with a loss under protocol C."""
 
     batch: PackedBatch
     targets: Tensor  # i64 [rows]
     read_rows: Tensor  # i64 [READ_SHARE of rows], rising
 
     def to(self, device: torch.device) -> Self:
-        """Return it with every tensor on `device`."""
+        """Return the batch with every tensor on `device`."""
         return type(self)(self.batch.to(device), self.targets.to(device), self.read_rows.to(device))
 
 
-def draw(sizes: Sizes, generator: Generator) -> Drawn:
-    """Draw events uniformly from the vocabulary and the days between sets exponentially; on the CPU."""
+def draw(sizes: Sizes, generator: Generator) -> BenchmarkBatch:
+    """Draw events uniformly from the vocabulary and days between sets exponentially, on the CPU."""
     sets = sizes.subjects * sizes.sets
     events = sets * (sizes.set_rows - 1)
     gaps = torch.empty(sizes.subjects, sizes.sets, dtype=torch.float64)
@@ -41,7 +41,7 @@ def draw(sizes: Sizes, generator: Generator) -> Drawn:
         days=gaps.cumsum(1).flatten(),
     )
     read = torch.randperm(sizes.rows, generator=generator)[: max(round(READ_SHARE * sizes.rows), 1)]
-    return Drawn(batch, _tokens(sizes, sizes.rows, generator), read.sort().values)
+    return BenchmarkBatch(batch, _tokens(sizes, sizes.rows, generator), read.sort().values)
 
 
 def _tokens(sizes: Sizes, count: int, generator: Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""The sizes that all six models share; the defaults are the paper's."""
+"""The sizes that all six models share, with the paper's as defaults."""
 
 import math
 from dataclasses import dataclass, fields
@@ -9,38 +9,38 @@ from schemas.errors import NestError
 
 @dataclass(frozen=True)
 class Sizes:
-    """B subjects of m full sets of n rows each: the packed rows are the padded ones, and equal for all models.
+    """Sizes of a batch of B patients with m full sets of n rows each, so that packed and padded rows are equal.
 
     Raises:
-        NestError: sizes that make no batch or no model.
+        NestError: the sizes are not valid for a batch or a model.
     """
 
     subjects: int = 16  # B
-    sets: int = 64  # m, of a subject; also Longformer's anchors and Nyströmformer's landmarks
+    sets: int = 64  # m, per patient; also Longformer's anchors and Nyströmformer's landmarks
     set_rows: int = 32  # n, [CLS] included
     vocab_size: int = 45_000
     d_model: int = 768
     heads: int = 12
     d_ff: int = 2048
     layers: int = 6
-    window: int = 32  # Longformer's keys of a query, its own among them
+    window: int = 32  # Longformer's keys per query, including its own
 
     def __post_init__(self) -> None:
-        small = [field.name for field in fields(self) if getattr(self, field.name) < 1]
-        if small:
-            raise NestError(f"sizes: {', '.join(small)} must be at least 1.")
+        names = [field.name for field in fields(self) if getattr(self, field.name) < 1]
+        if names:
+            raise NestError(f"sizes: {', '.join(names)} must be at least 1.")
         if self.window % 2:
-            raise NestError("sizes: window must be even, half of it before a query and half behind.")
+            raise NestError("sizes: window must be even, half of it before a query and half after.")
         self.config()
 
     @property
     def length(self) -> int:
-        """Return N, the rows of a subject."""
+        """Return N, the rows per patient."""
         return self.sets * self.set_rows
 
     @property
     def rows(self) -> int:
-        """Return the rows of a batch."""
+        """Return the rows per batch."""
         return self.subjects * self.length
 
     @property
@@ -53,9 +53,9 @@ class Sizes:
         return max(int(self.d_head * math.log(self.d_head)), 1)
 
     def config(self) -> ModelConfig:
-        """Return NEST's config: no positions inside a set, days since the first between sets.
+        """Return NEST's config: no positions within a set, and days since the first set between sets.
 
-        Duplicates are not merged: the formulas count every row, and a small vocabulary draws some twice.
+        Duplicates are not merged, since the formulas count every row and a small vocabulary repeats tokens.
         """
         return ModelConfig(
             vocab_size=self.vocab_size,

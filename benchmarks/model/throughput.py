@@ -1,4 +1,4 @@
-"""Tokens per second of several models on the same batches, one model after the other in every round."""
+"""Measures tokens per second of several models on the same batches, the models taking turns."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from benchmarks.model.sets import draw
 from benchmarks.model.sizes import Sizes
 from nest_model.training.telemetry import Progress
 
-WARM_UP = 3  # batches of each model before the first that counts
+WARM_UP = 3  # uncounted batches of each model at the start
 
 
 def measure(
@@ -27,8 +27,8 @@ def measure(
 ) -> dict[str, np.ndarray]:
     """Return tokens per second [seeds, batches] of each model.
 
-    A seed draws batches; the weights are drawn once. Every batch goes through all models before the next is
-    drawn, the seeds take turns and so do the models in going first: a machine that slows down slows all alike.
+    Seeds draw the batches; the weights are drawn once. Every batch goes through all models before the next is drawn,
+    and seeds and models take turns in going first, so that a machine that slows down affects all models equally.
     """
     run = PROTOCOLS[protocol]
     models = {name: run.prepare(build(name, sizes, device)) for name in names}
@@ -38,10 +38,10 @@ def measure(
     progress = Progress(None, f"protocol {protocol}, N = {sizes.length:,}", total, "batches")
     for turn in range(-WARM_UP, batches * len(seeds)):
         batch, place = divmod(max(turn, 0), len(seeds))
-        drawn = draw(sizes, generators[place]).to(device)
+        batch_arrays = draw(sizes, generators[place]).to(device)
         first = turn % len(names)
         for name in (*names[first:], *names[:first]):
-            took = seconds(partial(run.step, models[name], drawn), device)
-            rates[name][place, batch] = sizes.rows / took  # what warms up is written over
+            took = seconds(partial(run.step, models[name], batch_arrays), device)
+            rates[name][place, batch] = sizes.rows / took  # the warm-up's rates are overwritten
             progress.advance(1)
     return rates

@@ -1,1 +1,1 @@
-"""What the data work costs, measured; see docs/benchmarks.md."""
+"""Benchmarks of the data pipelines; see docs/benchmarks.md."""

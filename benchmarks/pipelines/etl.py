@@ -1,4 +1,4 @@
-"""From raw files to checked shards, stage by stage: rows, seconds, memory, bytes."""
+"""Measures the way from raw files to checked shards, stage by stage: rows, seconds, memory, bytes."""
 
 import logging
 import subprocess
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pipelines.measure import Cost, measured
+from benchmarks.pipelines.measure import Cost, measure_stage
 from benchmarks.pipelines.yardstick import plain
 from pipelines.cohorts import write_labels
 from pipelines.corpus import build as corpus
@@ -42,19 +42,19 @@ PRELOAD = [
 ]
 COHORTS = Path(__file__).parents[2] / "assets" / "cohorts"
 PLAIN = "plain labs, by polars"
-"""The stage that is no part of the chain but what the chain is held against."""
+"""The reference stage, which is not part of the chain but compared with it."""
 EXTRACTED = "extracted"
-"""The stage that brings rows out of a database, which those after it read once more."""
+"""The stage that extracts rows from a database; the stages after it read them again."""
 LABELS = "labels "
-"""How stages begin that come after the chain, each the labels of a cohort."""
+"""The prefix of the stages after the chain, each of which writes the labels of one cohort."""
 
 log = logging.getLogger("nest")
 
 Work = dict[str, tuple[Callable[..., Any], *tuple[Any, ...]]]
-"""Stage -> function and arguments, in order."""
+"""By stage, in order: its function and arguments."""
 
 
-def of_mimic(hosp: Path, crosswalks: Path, layout: Layout) -> Work:
+def mimic_stages(hosp: Path, crosswalks: Path, layout: Layout) -> Work:
     """Return the stages from MIMIC-IV's files to checked shards."""
     source, rules = mimic.find_source(hosp, crosswalks), PRESETS["default"]
     return {
@@ -71,7 +71,7 @@ def of_mimic(hosp: Path, crosswalks: Path, layout: Layout) -> Work:
     }
 
 
-def of_instacart(folder: Path, layout: Layout) -> Work:
+def instacart_stages(folder: Path, layout: Layout) -> Work:
     """Return the stages from Instacart's files to checked shards."""
     source, rules = InstacartSource(folder), PRESETS["default"]
     subjects = partial(instacart.extract_subjects, subjects_per_bucket=Settings().subjects_per_bucket)
@@ -86,7 +86,7 @@ def of_instacart(folder: Path, layout: Layout) -> Work:
     }
 
 
-def of_pcornet(database: Path, crosswalks: Path | None, layout: Layout) -> Work:
+def pcornet_stages(database: Path, crosswalks: Path | None, layout: Layout) -> Work:
     """Return the stages from a CDM in a DuckDB database to checked shards."""
     source, rules = PcornetSource(layout.extracted, crosswalks, SYNTHETIC_SALT), PRESETS["default"]
     subjects = partial(pcornet.extract_subjects, subjects_per_bucket=Settings().subjects_per_bucket)
@@ -110,21 +110,24 @@ def _labels(source: str, layout: Layout, rules: DataRules) -> Work:
 
 def _checks(suites: Mapping[str, Callable[[Layout], Suite]], layout: Layout) -> Work:
     checks: Work = {f"check {table}": (check, suite(layout)) for table, suite in suites.items()}
-    return {**checks, "hash outputs": (hash_outputs, layout)}  # by which a step knows that nothing changed
+    return {
+        **checks,
+        "hash outputs": (hash_outputs, layout),
+    }  # the hashes by which a step finds that nothing changed
 
 
 class Stage(Cost):
-    """What one stage cost, the rows it read (of labels: wrote) and the bytes it wrote."""
+    """The cost of one stage, the rows it read (for labels: wrote) and the bytes it wrote."""
 
     rows: int
     written_bytes: int
 
 
 def run(work: Work, layout: Layout) -> list[Stage]:
-    """Run every stage, each in a process of its own."""
+    """Run every stage in a process of its own and return what each cost."""
     costs = []
     for stage, (function, *arguments) in work.items():
-        result, cost = measured(stage, function, *arguments, preload=PRELOAD)
+        result, cost = measure_stage(stage, function, *arguments, preload=PRELOAD)
         is_labels = stage.startswith(LABELS)
         output = getattr(layout, stage, None) if stage != "raw" else None
         if is_labels:
@@ -147,7 +150,7 @@ def _rows_read(stage: str, result: Any) -> int:
 
 
 def hash_outputs(layout: Layout) -> None:
-    """Hash everything the steps wrote, as each asset does after its step."""
+    """Hash all outputs of the steps, as each asset does after its step."""
     tables = (
         layout.subjects,
         layout.encounters,
@@ -163,7 +166,7 @@ def check(suite: Suite) -> None:
     """Run the checks of a table.
 
     Raises:
-        NestError: one that must hold does not.
+        NestError: a check of severity ERROR fails.
     """
     from schemas.expectations.validation import validate
 
@@ -176,7 +179,7 @@ def summary(name: str, costs: list[Stage], layout: Layout, raw_bytes: int) -> di
     """Return the figures of one input."""
     chain = [cost for cost in costs if cost.stage != PLAIN and not cost.stage.startswith(LABELS)]
     cpu = sum(cost.cpu_s for cost in chain)
-    # those of seqset are events, not the source's, and what was extracted is read again
+    # the rows of seqset are events, not source rows, and extracted rows are counted when they are read again
     rows = sum(cost.rows for cost in chain if cost.stage not in (EXTRACTED, "seqset"))
     plain_rates = [round(cost.rows / cost.cpu_s) for cost in costs if cost.stage == PLAIN]
     return {
@@ -201,22 +204,22 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def table_of(figures: list[dict[str, Any]]) -> str:
+def markdown_report(figures: list[dict[str, Any]]) -> str:
     """Return the figures as Markdown: a line for each input, and for each of its stages."""
     head = "| input | source rows | raw | CPU s | wall s | peak RSS | rows per CPU s | of plain labs | costliest |"
     lines = [head, "|---|--:|--:|--:|--:|--:|--:|--:|---|"]
-    for one in figures:
-        rate, plain_rate = one["source_rows_per_cpu_s"], one["plain_rows_per_cpu_s"]
+    for entry in figures:
+        rate, plain_rate = entry["source_rows_per_cpu_s"], entry["plain_rows_per_cpu_s"]
         share = f"{rate / plain_rate:.2f} of {plain_rate:,}" if plain_rate else "–"
         lines.append(
-            f"| {one['input']} | {one['source_rows']:,} | {one['raw_bytes'] / 1e6:,.0f} MB | {one['cpu_s']:,.1f} "
-            f"| {one['wall_s']:,.1f} | {one['peak_rss_mib']:,.0f} MiB | {rate:,} "
-            f"| {share} | {one['costliest']} |"
+            f"| {entry['input']} | {entry['source_rows']:,} | {entry['raw_bytes'] / 1e6:,.0f} MB "
+            f"| {entry['cpu_s']:,.1f} | {entry['wall_s']:,.1f} | {entry['peak_rss_mib']:,.0f} MiB | {rate:,} "
+            f"| {share} | {entry['costliest']} |"
         )
-    by_name = [{stage["stage"]: stage for stage in one["stages"]} for one in figures]
+    by_name = [{stage["stage"]: stage for stage in entry["stages"]} for entry in figures]
     names = list(dict.fromkeys(name for stages in by_name for name in stages))
     for words, cell in _CELLS.items():
-        lines += ["", f"| {words} | {' | '.join(one['input'] for one in figures)} |"]
+        lines += ["", f"| {words} | {' | '.join(entry['input'] for entry in figures)} |"]
         lines.append("|---" + "|--:" * len(figures) + "|")
         for name in names:
             cells = (cell(stages[name]) if name in stages else "–" for stages in by_name)
@@ -235,11 +238,11 @@ _CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def write_synthetic(raw: Path, *arguments: str) -> None:
-    """Write a synthetic source as a user would, unless it is there, and say what that cost."""
-    if (raw / "cost.json").is_file():  # written last
+    """Write a synthetic source by its command unless it exists, and log the cost."""
+    if (raw / "cost.json").is_file():  # written last, so the source is complete
         return
     command = [sys.executable, "-m", *arguments, "--out", str(raw)]
-    _, cost = measured("generate", partial(subprocess.run, check=True), command, preload=PRELOAD)
+    _, cost = measure_stage("generate", partial(subprocess.run, check=True), command, preload=PRELOAD)
     write_text(raw / "cost.json", cost.model_dump_json() + "\n")
     log.info(
         "generated in %.1f CPU s, %.1f s, %.0f MiB a process", cost.cpu_s, cost.wall_s, cost.peak_rss_mib

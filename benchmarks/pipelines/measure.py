@@ -1,4 +1,4 @@
-"""Runs a stage in a process of its own, as Dagster does, and says what it cost."""
+"""Runs a stage in a process of its own, as Dagster does, and measures its cost."""
 
 import multiprocessing
 import os
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Cost(BaseModel):
-    """What one stage cost: its own process, from the fork to its end."""
+    """The cost of one stage: its own process, from the fork to its end."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,7 +24,7 @@ class Cost(BaseModel):
 
 
 class Machine(BaseModel):
-    """Where it was measured, and how busy the machine was before."""
+    """The machine of a measurement, and its load before."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,7 +36,7 @@ class Machine(BaseModel):
 
     @property
     def words(self) -> str:
-        """One line for people."""
+        """Return a sentence about the machine."""
         return (
             f"{self.cores} cores of {self.cpu}, {self.memory_gib} GiB, Python {self.python}; "
             f"load before {self.load_1_min:.2f}."
@@ -56,11 +56,13 @@ class Machine(BaseModel):
         )
 
 
-def measured(stage: str, work: Callable[..., Any], *arguments: Any, preload: list[str]) -> tuple[Any, Cost]:
-    """Run `work` in a process forked from one that has the modules loaded; return its result and its cost.
+def measure_stage(
+    stage: str, work: Callable[..., Any], *arguments: Any, preload: list[str]
+) -> tuple[Any, Cost]:
+    """Run `work` in a process forked from one that has loaded the modules; return its result and its cost.
 
     Raises:
-        RuntimeError: the process failed; its own message stands on stderr.
+        RuntimeError: the process failed; its message is on stderr.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)

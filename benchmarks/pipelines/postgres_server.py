@@ -1,4 +1,4 @@
-"""A real PostgreSQL on a free loopback port, in a folder of its own, for tests and benchmarks."""
+"""A PostgreSQL server on a free loopback port, in a temporary folder, for tests and benchmarks."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _SETTINGS = "-c fsync=off -c max_connections=20 -c shared_buffers=32MB -c log_st
 
 @dataclass(frozen=True)
 class Server:
-    """Where it listens; `owner` may do everything, `nest_reader` what it is granted."""
+    """A running server; `owner` may do everything, `nest_reader` only what is granted."""
 
     folder: Path
     port: int
@@ -41,16 +41,16 @@ class Server:
 
 
 def _program(name: str) -> str | None:
-    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return str(found[-1]) if found else shutil.which(name)
+    paths = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    return str(paths[-1]) if paths else shutil.which(name)
 
 
 @contextlib.contextmanager
 def postgres_server() -> Iterator[Server]:
-    """Start a server, as a user that is not root.
+    """Start a server as a user other than root, and stop it at the end.
 
     Raises:
-        InputError: none is installed.
+        InputError: no server is installed.
     """
     initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
     if initdb is None or pg_ctl is None:
@@ -82,14 +82,14 @@ def postgres_server() -> Iterator[Server]:
             server.run(f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'")
             yield server
         finally:
-            with contextlib.suppress(subprocess.CalledProcessError):  # it never came up
+            with contextlib.suppress(subprocess.CalledProcessError):  # the server never started
                 run(pg_ctl, "-D", str(data), "-m", "immediate", "-w", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ordinary_user() -> pwd.struct_passwd | None:
-    """Return who runs the server where we are root, whom initdb refuses."""
+    """Return the user to run the server as if this process is root, which initdb refuses."""
     if os.getuid() != 0:
         return None
     names = [user for user in pwd.getpwall() if user.pw_name in ("postgres", "nobody")]

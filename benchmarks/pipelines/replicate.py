@@ -1,4 +1,4 @@
-"""A larger MIMIC-IV out of a small one: every patient again and again under new ids, the rows otherwise as they are."""
+"""Makes a larger MIMIC-IV out of a small one: copies every patient under new ids, with the rows otherwise unchanged."""
 
 import gzip
 from pathlib import Path
@@ -11,13 +11,13 @@ from schemas.io.atomic import replace_file
 from schemas.io.paths import scan_csv
 
 IDS = ("subject_id", "hadm_id", "labevent_id")
-ID_STEP = 10_000_000  # above every id of the demo that could meet another's
+ID_STEP = 10_000_000  # so that the ids of two copies of the demo cannot coincide
 
 
 def replicate(hosp: Path, out: Path, times: int) -> None:
-    """Write the seven tables of `hosp` `times` times over into `out`, as csv.gz; what is there stays.
+    """Write `times` copies of the seven tables of `hosp` into `out`, as csv.gz; existing files are kept.
 
-    Copy 0 has the ids it had. The copies follow one another, each in the order of its file.
+    Copy 0 keeps its ids. The copies follow one another, each in the order of its file.
     """
     out.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
@@ -31,6 +31,6 @@ def replicate(hosp: Path, out: Path, times: int) -> None:
         ids = [name for name in IDS if name in rows.columns]
         with replace_file(target) as part, gzip.open(part, "wb", compresslevel=1) as file:
             for copy in range(times):
-                moved = [(pl.col(name).cast(pl.Int64) + copy * ID_STEP).cast(pl.String) for name in ids]
-                text = rows.with_columns(moved).write_csv(include_header=copy == 0)
+                shifted_ids = [(pl.col(name).cast(pl.Int64) + copy * ID_STEP).cast(pl.String) for name in ids]
+                text = rows.with_columns(shifted_ids).write_csv(include_header=copy == 0)
                 file.write(text.encode())

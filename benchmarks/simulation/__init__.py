@@ -1,1 +1,1 @@
-"""The paper's simulation study: does it pay to interleave the two encoders, all else being equal?"""
+"""The paper's simulation study: interleaved against sequential encoders, all else being equal."""

@@ -1,6 +1,6 @@
-"""Two arrangements of the same NestLayers: interleaved, as NEST is, or all set-wise blocks before all cross-set ones.
+"""Two arrangements of the same NestLayers: interleaved, as in NEST, or all set-wise blocks before all cross-set blocks.
 
-What differs is the order of the calls alone; parameters, their names and what they start from are the same.
+Only the order of the calls differs; the parameters, their names and their initial values are the same.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from nest_model.model.layers import rotation
 Arrangement = Literal["interleaved", "sequential"]
 ARRANGEMENTS: tuple[Arrangement, ...] = get_args(Arrangement)
 
-Pooled = Literal["sets", "rows"]  # each set's [CLS], which is what NEST reads, or every row of the subject
+ReadoutRows = Literal["sets", "rows"]  # the [CLS] row of each set, as in NEST, or every row of the patient
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Who attends to whom in a batch whose subjects are all of one shape."""
+class AttentionPieces:
+    """The attention plans of a batch whose patients all have the same shape."""
 
     cls_rows: Tensor  # i64 [sets]
     attending: LayerContext
@@ -34,7 +34,7 @@ class Pieces:
 
     @classmethod
     @lru_cache(maxsize=4)  # the same for every training step
-    def of(cls, subjects: int, sets: int, rows_per_set: int, d_head: int) -> "Pieces":
+    def of(cls, subjects: int, sets: int, rows_per_set: int, d_head: int) -> "AttentionPieces":
         set_offsets = offsets(torch.full((subjects * sets,), rows_per_set))
         positions = torch.arange(sets).repeat(subjects)  # pos_i = i
         is_cls = torch.arange(rows_per_set).repeat(subjects * sets) == 0
@@ -51,11 +51,11 @@ class Pieces:
 
 
 class Regressor(nn.Module):
-    """Events to one number per subject: an encoder of either arrangement, its rows pooled, a linear head."""
+    """A regression model: an encoder of either arrangement, pooling over its rows, and a linear head."""
 
-    def __init__(self, arrangement: Arrangement, pooled: Pooled, config: ModelConfig) -> None:
+    def __init__(self, arrangement: Arrangement, readout_rows: ReadoutRows, config: ModelConfig) -> None:
         super().__init__()
-        self.arrangement, self.pooled, self.d_head = arrangement, pooled, config.d_model // config.heads
+        self.arrangement, self.pooled, self.d_head = arrangement, readout_rows, config.d_model // config.heads
         self.cls = nn.Parameter(torch.randn(config.d_model) * config.d_model**-0.5)
         self.layers = nn.ModuleList(NestLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model, bias=False)
@@ -64,39 +64,39 @@ class Regressor(nn.Module):
         initialise(self, self.layers)
 
     def forward(self, events: Tensor) -> Tensor:
-        """events [subjects, sets, events, d_model] → [subjects]."""
+        """Map events [subjects, sets, events, d_model] to [subjects]."""
         subjects, sets, per_set, d_model = events.shape
-        pieces = Pieces.of(subjects, sets, per_set + 1, self.d_head)
+        pieces = AttentionPieces.of(subjects, sets, per_set + 1, self.d_head)
         rows = torch.cat([self.cls.expand(subjects, sets, 1, d_model), events], dim=2).flatten(0, 2)
         encode = self._interleaved if self.arrangement == "interleaved" else self._sequential
-        pooled = self.norm(encode(rows, pieces)).unflatten(0, (subjects, -1))
-        return self.head(self.readout(pooled)).squeeze(-1)
+        outputs = self.norm(encode(rows, pieces)).unflatten(0, (subjects, -1))
+        return self.head(self.readout(outputs)).squeeze(-1)
 
-    def _interleaved(self, rows: Tensor, pieces: Pieces) -> Tensor:
-        """SWE, CSE, SWE, CSE …, as in NestModel."""
+    def _interleaved(self, rows: Tensor, pieces: AttentionPieces) -> Tensor:
+        """Apply SWE, CSE, SWE, CSE …, as in NestModel."""
         for layer in self.layers[:-1]:
             rows = layer(rows, pieces.cls_rows, pieces.attending)
         return self._end(rows, pieces, self.layers[-1:])
 
-    def _sequential(self, rows: Tensor, pieces: Pieces) -> Tensor:
-        """SWE, SWE …, CSE, CSE …: no event hears of another set."""
+    def _sequential(self, rows: Tensor, pieces: AttentionPieces) -> Tensor:
+        """Apply SWE, SWE …, CSE, CSE …, so that no event depends on another set."""
         for layer in self.layers[:-1]:
             rows = layer.set_wise(rows, pieces.attending.set_plan, None)
         return self._end(rows, pieces, self.layers)
 
-    def _end(self, rows: Tensor, pieces: Pieces, crossing: nn.ModuleList) -> Tensor:
-        """Return the rows that are pooled, after the last SWE and then the CSEs of these layers.
+    def _end(self, rows: Tensor, pieces: AttentionPieces, cross_layers: nn.ModuleList) -> Tensor:
+        """Return the rows to be pooled, after the last SWE and then the CSEs of these layers.
 
-        Where sets are pooled, the last SWE computes no row but the [CLS] ones.
+        If only sets are pooled, the last SWE computes the [CLS] rows alone.
         """
         set_wise, cls_rows = self.layers[-1].set_wise, pieces.cls_rows
         if self.pooled == "sets":
-            return _cross(set_wise(rows, pieces.cls_asking, None, cls_rows), pieces.attending, crossing)
+            return _cross(set_wise(rows, pieces.cls_asking, None, cls_rows), pieces.attending, cross_layers)
         rows = set_wise(rows, pieces.attending.set_plan, None)
-        return rows.index_copy(0, cls_rows, _cross(take(rows, cls_rows), pieces.attending, crossing))
+        return rows.index_copy(0, cls_rows, _cross(take(rows, cls_rows), pieces.attending, cross_layers))
 
 
-def _cross(sets: Tensor, attending: LayerContext, layers: nn.ModuleList) -> Tensor:
+def _cross(sets: Tensor, context: LayerContext, layers: nn.ModuleList) -> Tensor:
     for layer in layers:
-        sets = layer.cross_set(sets, attending.subject_plan, attending.subject_rotation)
+        sets = layer.cross_set(sets, context.subject_plan, context.subject_rotation)
     return sets

@@ -1,7 +1,7 @@
-"""The paper's synthetic outcome: what an event adds depends on the events of the subject's other sets.
+"""The paper's synthetic outcome, in which an event's contribution depends on the events of the patient's other sets.
 
-After the appendix "Interleave" of the paper's simulation studies. An event is a row of its own, not a token of a
-vocabulary: an entry of the codebook with Gaussian noise. The encoders see these rows as they are.
+It follows the appendix "Interleave" of the paper's simulation studies. An event is a vector, not a token of a
+vocabulary: an entry of the codebook with Gaussian noise. These vectors are the encoders' input rows.
 """
 
 import math
@@ -21,14 +21,14 @@ CONCENTRATIONS = {
 
 
 @dataclass(frozen=True)
-class World:
-    """One codebook, and how its codes come together in sets."""
+class SetDistribution:
+    """A codebook, and the distribution of its codes over sets."""
 
     codebook: np.ndarray  # f32 [codes, d_model]
-    concentration: np.ndarray  # f64 [codes], of the Dirichlet that each set's shares of codes are drawn from
-    noise: float  # σ, the deviation of an event's noise in every dimension
-    sets: int = 4  # of a subject
-    events: int = 6  # of a set
+    concentration: np.ndarray  # f64 [codes], of the Dirichlet distribution of each set's shares of codes
+    noise: float  # σ, the standard deviation of an event's noise in every dimension
+    sets: int = 4  # per patient
+    events: int = 6  # per set
 
     @classmethod
     def draw(cls, codes: str, noise: float, random: np.random.Generator) -> Self:
@@ -37,7 +37,7 @@ class World:
         return cls(codebook, CONCENTRATIONS[codes], noise)
 
     def subjects(self, count: int, random: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Draw subjects: their events, f32 [count, sets, events, d_model], and their outcomes, f32 [count]."""
+        """Draw patients: their events, f32 [count, sets, events, d_model], and their outcomes, f32 [count]."""
         shares = random.dirichlet(self.concentration, (count, self.sets)).cumsum(-1)[:, :, None, :-1]
         codes = (random.random((count, self.sets, self.events, 1)) > shares).sum(-1)
         noise = random.standard_normal((*codes.shape, self.codebook.shape[1]), dtype=np.float32)

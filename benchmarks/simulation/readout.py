@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class PoolingByAttention(nn.Module):
-    """PMA(Z) = MAB(seed, rFF(Z)): what a learned query finds among the rows, whatever their order."""
+    """PMA(Z) = MAB(seed, rFF(Z)): attention of a learned query over the rows, independent of their order."""
 
     def __init__(self, d_model: int, heads: int) -> None:
         super().__init__()
@@ -17,8 +17,8 @@ class PoolingByAttention(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(d_model)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """[subjects, rows, d_model] → [subjects, d_model]."""
+        """Map [subjects, rows, d_model] to [subjects, d_model]."""
         keys = self.rows(rows)
         seed = self.seed.expand(len(rows), 1, -1)
-        found = self.attention_norm(seed + self.attention(seed, keys, keys, need_weights=False)[0])
-        return self.feed_forward_norm(found + self.feed_forward(found)).squeeze(1)
+        pooled_rows = self.attention_norm(seed + self.attention(seed, keys, keys, need_weights=False)[0])
+        return self.feed_forward_norm(pooled_rows + self.feed_forward(pooled_rows)).squeeze(1)

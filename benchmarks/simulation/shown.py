@@ -1,4 +1,4 @@
-"""The study as people read it: a table, and a figure as the paper has it. Every mean stands with its seeds' range."""
+"""The table and the figure of the study, as in the paper; every mean has the range of its seeds."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 from benchmarks.simulation.encoders import ARRANGEMENTS
 from nest_model.report import figures
 
-Row = Mapping[str, Any]  # as study.summary gives them
+Row = Mapping[str, Any]  # of study.summary
 HEADS = ("codes", "σ", "L", "interleaved R²", "sequential R²", "gap", "interleaved wins")
 _LOOKS = {"interleaved": figures.MODEL_STYLES["nest"], "sequential": figures.MODEL_STYLES["lightgbm"]}
-_DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # of the depths, the deepest first
+_DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # by depth, the deepest first
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the rows in Markdown: means, in brackets the lowest and the highest of the seeds."""
+    """Return the rows as Markdown: means, with the lowest and the highest seed in brackets."""
     lines = [f"| {' | '.join(HEADS)} |", "|---|" + "--:|" * (len(HEADS) - 1)]
     for row in rows:
         wins = f"{sum(gap > 0 for gap in row['gap'])} of {len(row['gap'])}"
@@ -41,30 +41,30 @@ def _with_range(values: Sequence[float], form: str) -> str:
 @figures.styled
 def figure(rows: Sequence[Row]) -> Figure:
     """Draw R² over σ, a panel for each distribution of codes, a line for each arrangement and depth."""
-    drawn = Figure(figsize=(8.4, 3.6), layout="constrained")
+    canvas = Figure(figsize=(8.4, 3.6), layout="constrained")
     worlds = list(dict.fromkeys(row["codes"] for row in rows))
-    panels = drawn.subplots(1, len(worlds), sharey=True, squeeze=False)[0]
+    panels = canvas.subplots(1, len(worlds), sharey=True, squeeze=False)[0]
     for axes, codes in zip(panels, worlds, strict=True):
         axes.set(title=f"{codes.capitalize()} codes", xlabel="Noise of an event, σ")
         axes.grid(True, axis="y")
         _lines(axes, [row for row in rows if row["codes"] == codes])
     panels[0].set_ylabel("R², held-out subjects")
-    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return drawn
+    canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return canvas
 
 
 def _lines(axes: Axes, rows: Sequence[Row]) -> None:
-    """A line for each arrangement and depth, the deepest filled; whiskers from the lowest to the highest seed."""
+    """Draw a line for each arrangement and depth, the deepest filled; whiskers span the lowest to the highest seed."""
     noises = sorted({row["noise"] for row in rows})
     depths = sorted({row["layers"] for row in rows}, reverse=True)
-    beside = 0.015 * (noises[-1] - noises[0] or 1)  # so that whiskers do not hide one another
-    for (name, look), (place, depth) in product(_LOOKS.items(), enumerate(depths)):
+    offset = 0.015 * (noises[-1] - noises[0] or 1)  # keeps the whiskers apart
+    for (name, look), (index, depth) in product(_LOOKS.items(), enumerate(depths)):
         points = sorted((row["noise"], row[name]) for row in rows if row["layers"] == depth)
         means = [fmean(seeds) for _, seeds in points]
         below = [mean - min(seeds) for mean, (_, seeds) in zip(means, points, strict=True)]
         above = [max(seeds) - mean for mean, (_, seeds) in zip(means, points, strict=True)]
         axes.errorbar(
-            [noise + beside * place for noise, _ in points],
+            [noise + offset * index for noise, _ in points],
             means,
             yerr=[below, above],
             label=f"{name}, L = {depth}",
@@ -72,7 +72,7 @@ def _lines(axes: Axes, rows: Sequence[Row]) -> None:
             marker=look.marker,
             markersize=5.5,
             markerfacecolor=look.colour if depth == depths[0] else "white",
-            linestyle=_DASHES[place % len(_DASHES)],
+            linestyle=_DASHES[index % len(_DASHES)],
             elinewidth=1.2,
             capsize=2.5,
         )

@@ -1,4 +1,4 @@
-"""One trial: an arrangement trained on fresh subjects, then R² on others of the same world."""
+"""One trial: trains an arrangement on newly drawn patients, and returns R² on others of the same distribution."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import torch
 from sklearn.metrics import r2_score
 from torch.nn import functional as F
 
-from benchmarks.simulation.encoders import Arrangement, Pooled, Regressor
-from benchmarks.simulation.outcome import CODES, D_MODEL, World
+from benchmarks.simulation.encoders import Arrangement, ReadoutRows, Regressor
+from benchmarks.simulation.outcome import CODES, D_MODEL, SetDistribution
 from nest_model.config import ModelConfig
 from nest_model.training.recipe import Recipe
 from schemas.tables.vocab import SPECIALS
@@ -17,24 +17,25 @@ from schemas.tables.vocab import SPECIALS
 
 @dataclass(frozen=True)
 class Trial:
-    """What is trained on what; two that differ in `arrangement` alone see the same numbers from the same start."""
+    """The settings of a trial; trials that differ only in `arrangement` have the same data and initial weights."""
 
     codes: str  # a key of outcome.CONCENTRATIONS
     noise: float  # σ
-    layers: int  # as ModelConfig counts them: each a set-wise and a cross-set block
+    layers: int  # as in ModelConfig: each is a set-wise and a cross-set block
     arrangement: Arrangement
-    pooled: Pooled
+    pooled: ReadoutRows
     seed: int
 
 
-OPTIMISED = Recipe(  # an epoch: all the steps there are
+# one epoch is the whole training
+OPTIMISED = Recipe(
     learning_rate=2e-3, epochs=1, patience=1, warmup_share=0.1, cosine=True, examples_per_step=64
 )
-HELD_OUT = 8_192  # subjects that R² is measured on
+HELD_OUT = 8_192  # patients on which R² is measured
 
 
 def regressor(trial: Trial) -> Regressor:
-    """Return the model as it is before training; a vocabulary it has none, as events come as rows."""
+    """Return the initial model; its vocabulary is unused, since events are given as rows."""
     torch.manual_seed(trial.seed)
     vocab_size = len(SPECIALS) + CODES
     config = ModelConfig(vocab_size, d_model=D_MODEL, heads=4, d_ff=2 * D_MODEL, layers=trial.layers)
@@ -42,12 +43,12 @@ def regressor(trial: Trial) -> Regressor:
 
 
 def score(trial: Trial, steps: int, advance: Callable[[int], None] = lambda steps: None) -> float:
-    """Return R² on held-out subjects after so many steps; `advance` is told of every one."""
+    """Return R² on held-out patients after a number of steps; call `advance` after each."""
     seeds = np.random.SeedSequence(trial.seed).spawn(3)
     codebook, training, held_out = (np.random.default_rng(seed) for seed in seeds)
-    world = World.draw(trial.codes, trial.noise, codebook)
+    world = SetDistribution.draw(trial.codes, trial.noise, codebook)
     _, outcomes = world.subjects(HELD_OUT, training)
-    centre, spread = outcomes.mean(), outcomes.std()  # learned is the outcome in deviations from its mean
+    centre, spread = outcomes.mean(), outcomes.std()  # the model learns the standardized outcome
     model = regressor(trial)
     optimiser = torch.optim.AdamW(model.parameters(), weight_decay=OPTIMISED.weight_decay, fused=True)
     for step in range(steps):

@@ -15,7 +15,7 @@ from benchmarks.learning_curve.curve import curve, not_learnable
 from benchmarks.learning_curve.figure import draw
 from benchmarks.learning_curve.page import page
 from benchmarks.learning_curve.plan import HOURS, SEEDS, SIZES, Point, expected_seconds, plan
-from benchmarks.learning_curve.scores import SPLIT, Scores, TaskScore, path_of, read_scores
+from benchmarks.learning_curve.scores import SPLIT, CurveScores, TaskScore, path_of, read_scores
 from nest_model.data.predictions import read_predictions
 from nest_model.report.figures import png
 from nest_model.report.tasks import predictions_path
@@ -23,7 +23,7 @@ from schemas.layout import Layout
 from tests.support.commands import ROOT, environment, run
 from tests.support.kill.kills import processes_writing_to
 
-MODELS = list(chain.MADE_BY)
+MODELS = list(chain.ASSET_OF_MODEL)
 LEVELS = {
     "nest": 0.8,
     "probe": 0.77,
@@ -34,7 +34,7 @@ LEVELS = {
 }
 
 
-def made_scores(point: Point, model: str, *, above: float = 0.0, **changes) -> Scores:
+def made_scores(point: Point, model: str, *, above: float = 0.0, **changes) -> CurveScores:
     """Return scores at the model's level; its resamples lie around it by the same draws for every model."""
     drawn = np.random.default_rng(point.seed).normal(0, 0.02, 200)
     auroc = LEVELS[model] + above
@@ -47,10 +47,10 @@ def made_scores(point: Point, model: str, *, above: float = 0.0, **changes) -> S
         "data": "data",
     }
     tasks = dict.fromkeys(chain.COHORTS, task)
-    return Scores(**{**fields, "tasks": tasks, "seconds": 100.0, **changes})
+    return CurveScores(**{**fields, "tasks": tasks, "seconds": 100.0, **changes})
 
 
-def keep(folder: Path, point: Point, scores: Scores) -> Path:
+def keep(folder: Path, point: Point, scores: CurveScores) -> Path:
     path = path_of(folder, point, scores.model)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(scores.model_dump_json())
@@ -85,8 +85,8 @@ def test_the_docs_show_the_default_plan():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seeds", "42", "42"], "--seeds: 42 42 has one twice"),
-        (["--sizes", "500", "500"], "--sizes: 500 500 has one twice"),
+        (["--seeds", "42", "42"], "--seeds: 42 42 has a duplicate"),
+        (["--sizes", "500", "500"], "--sizes: 500 500 has a duplicate"),
         (["--sizes", "20000", "--hours", "0.1"], "--hours 0.1: one seed of each of these sizes takes about"),
     ],
 )
@@ -227,9 +227,11 @@ def arguments(folder: Path) -> tuple[str, ...]:
     return ("python", "-m", "benchmarks.learning_curve", "--sizes", "150", "--seeds", "42", *made)
 
 
-def kept(folder: Path) -> dict[str, Scores]:
+def kept(folder: Path) -> dict[str, CurveScores]:
     files = (folder / "work" / "scores").glob("*.json")
-    found = [Scores.model_validate_json(path.read_text()) for path in files if not path.name.startswith(".")]
+    found = [
+        CurveScores.model_validate_json(path.read_text()) for path in files if not path.name.startswith(".")
+    ]
     return {scores.model: scores for scores in found}
 
 

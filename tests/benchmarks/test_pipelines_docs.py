@@ -16,7 +16,7 @@ FOLDER = ROOT / "docs" / "benchmarks"
 def test_the_table_of_the_data_work_is_of_its_figures_and_the_page_shows_them():
     report = json.loads((FOLDER / "etl.json").read_text())
     words = Machine(**report["machine"]).words
-    assert (FOLDER / "etl.md").read_text() == f"{words}\n\n{etl.table_of(report['figures'])}\n"
+    assert (FOLDER / "etl.md").read_text() == f"{words}\n\n{etl.markdown_report(report['figures'])}\n"
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     for one in report["figures"]:
         figures = (
@@ -37,7 +37,7 @@ def test_the_table_of_the_data_work_is_of_its_figures_and_the_page_shows_them():
 def test_the_table_of_the_children_is_of_its_figures_and_the_page_shows_them():
     report = json.loads((FOLDER / "pcornet.json").read_text())
     words = Machine(**report["machine"]).words
-    table = etl.table_of(report["figures"])
+    table = etl.markdown_report(report["figures"])
     assert (FOLDER / "pcornet.md").read_text() == f"{words}\n\n{table}\n"
     page = (ROOT / "docs" / "pcornet.md").read_text()
     assert "\n".join(table.splitlines()[:3]) in page
@@ -49,7 +49,7 @@ def test_the_table_of_the_children_is_of_its_figures_and_the_page_shows_them():
 def test_the_table_of_the_extraction_is_of_its_figures_and_the_page_shows_them():
     report = json.loads((FOLDER / "extraction.json").read_text())
     words = Machine(**report["machine"]).words
-    shown = extraction.table_of(report["rows"], [Cost(**stage) for stage in report["stages"]])
+    shown = extraction.markdown_report(report["rows"], [Cost(**stage) for stage in report["stages"]])
     assert (FOLDER / "extraction.md").read_text() == f"{words}\n\n{shown}\n"
     page = (ROOT / "docs" / "extraction.md").read_text()
     assert shown in page.replace("**", "")

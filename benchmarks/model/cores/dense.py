@@ -1,4 +1,4 @@
-"""Dense attention: softmax written out, as BERT has it, and the memory-efficient one of torch."""
+"""Dense attention: with an explicit softmax, as in BERT, and torch's memory-efficient one."""
 
 from torch import Tensor, nn
 
@@ -20,7 +20,7 @@ class Explicit(nn.Module):
 
 
 class MemoryEfficient(nn.Module):
-    """The same numbers by scaled_dot_product_attention: flash or memory-efficient, whichever the device has."""
+    """The same result by scaled_dot_product_attention: flash or memory-efficient, depending on the device."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Longformer (Beltagy et al. 2020): a sliding window, and anchors that see all rows and are seen by all.
+"""Longformer (Beltagy et al. 2020): a sliding window, and anchors that attend to all rows and are attended by all.
 
-The anchors are the sets' [CLS] rows. What they ask of all rows has projections of its own.
+The anchors are the sets' [CLS] rows. Their attention to all rows has projections of its own.
 """
 
 import math
@@ -16,25 +16,25 @@ from nest_model.model.layers import Attention, rotate
 
 
 class Longformer(nn.Module):
-    """One softmax over the window's keys and the anchors', an anchor inside the window counted once.
+    """One softmax over the keys of the window and of the anchors; an anchor within the window counts once.
 
-    The queries go block by block: gcd(window, N) queries on the block + window keys around them, those outside
-    a query's own window masked. So block + window scores are computed where window are used.
+    Queries are computed in blocks: gcd(window, N) queries attend to the block + window keys around them, with the keys
+    outside a query's own window masked. So block + window scores are computed where window would suffice.
     """
 
-    seen: Tensor
+    is_visible: Tensor
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.length, self.every, self.window = sizes.length, sizes.set_rows, sizes.window
         self.block = math.gcd(sizes.window, sizes.length)
-        self.register_buffer("seen", self._seen(), persistent=False)
+        self.register_buffer("is_visible", self._visible_keys(), persistent=False)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, key, value = (as_sequences(rows, self.length) for rows in (query, key, value))
         queries = query.unflatten(2, (-1, self.block)).transpose(1, 2).flatten(0, 1)
-        seen = self.seen.repeat(len(query), 1, 1)[:, None]
-        out = fused_attention(queries, self._around(key), self._around(value), seen)
+        mask = self.is_visible.repeat(len(query), 1, 1)[:, None]
+        out = fused_attention(queries, self._around(key), self._around(value), mask)
         return out.unflatten(0, (len(query), -1)).transpose(2, 3).flatten(0, 2)
 
     def anchor_rows(self, rows: int, device: torch.device) -> Tensor:
@@ -42,26 +42,26 @@ class Longformer(nn.Module):
         return torch.arange(0, rows, self.every, device=device)
 
     def _around(self, keys: Tensor) -> Tensor:
-        """[sequences, heads, N, d] → [sequences · blocks, heads, block + window + anchors, d]."""
+        """Gather the keys of each block: [sequences, heads, N, d] → [sequences · blocks, heads, block keys, d]."""
         half, heads, d_head = self.window // 2, keys.shape[1], keys.shape[3]
         near = F.pad(keys, (0, 0, half, half)).unfold(2, self.block + self.window, self.block)
         near = near.permute(0, 2, 1, 4, 3)
         anchors = keys[:, None, :, :: self.every].expand(-1, near.shape[1], heads, -1, d_head)
         return torch.cat([near, anchors], dim=3).flatten(0, 1)
 
-    def _seen(self) -> Tensor:
-        """Return whether a query counts a key, bool [blocks, block, block + window + anchors]."""
+    def _visible_keys(self) -> Tensor:
+        """Return whether a query attends to a key, bool [blocks, block, block + window + anchors]."""
         place, key = torch.arange(self.block), torch.arange(self.block + self.window)
         in_window = (key >= place[:, None]) & (key < place[:, None] + self.window)
         position = torch.arange(0, self.length, self.block)[:, None] + key - self.window // 2
-        counted = (position >= 0) & (position < self.length) & (position % self.every != 0)
-        near = in_window & counted[:, None]
+        is_countable = (position >= 0) & (position < self.length) & (position % self.every != 0)
+        near = in_window & is_countable[:, None]
         anchors = near.new_ones(*near.shape[:2], self.length // self.every)
         return torch.cat([near, anchors], dim=2)
 
 
 class LongformerAttention(Attention):
-    """What an anchor gathers by its own projections takes the place of what its window gave: 3 d² more."""
+    """Attention in which an anchor's output comes from projections of its own, 3 d² more parameters."""
 
     def __init__(self, d_model: int, heads: int) -> None:
         super().__init__(d_model, heads)
@@ -70,13 +70,15 @@ class LongformerAttention(Attention):
 
     def forward(self, rows: Tensor, core: Longformer, rotation: Tensor, asking: None = None) -> Tensor:
         query, key, value = self.query_key_value(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
-        attended = core.attend(rotate(query, rotation), rotate(key, rotation), value)
+        window_output = core.attend(rotate(query, rotation), rotate(key, rotation), value)
         anchors = core.anchor_rows(len(rows), rows.device)
-        gathered = self._gather(rows, anchors, core, rotation)
-        return self.out(attended.index_copy(0, anchors, gathered.to(attended.dtype)).flatten(-2))
+        anchor_output = self._gather(rows, anchors, core, rotation)
+        return self.out(
+            window_output.index_copy(0, anchors, anchor_output.to(window_output.dtype)).flatten(-2)
+        )
 
     def _gather(self, rows: Tensor, anchors: Tensor, core: Longformer, rotation: Tensor) -> Tensor:
-        """What all rows of its sequence tell each anchor, [anchors, heads, d_head]."""
+        """Return the attention of each anchor over all rows of its sequence, [anchors, heads, d_head]."""
         query = self.anchor_query(rows.index_select(0, anchors)).unflatten(-1, (self.heads, -1))
         key, value = self.anchor_key_value(rows).unflatten(-1, (2, self.heads, -1)).unbind(1)
         query, key = rotate(query, rotation.index_select(0, anchors)), rotate(key, rotation)

@@ -1,4 +1,4 @@
-"""Nyströmformer (Xiong et al. 2021): attention by way of landmarks, the means of equal segments; no convolution."""
+"""Nyströmformer (Xiong et al. 2021): attention through landmarks, the means of equal segments; no convolution."""
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +10,9 @@ ITERATIONS = 6
 
 
 class Nystromformer(nn.Module):
-    """(row → landmark · (landmark → landmark)⁺) · (landmark → row · v), in this order, as its authors multiply.
+    """(row → landmark · (landmark → landmark)⁺) · (landmark → row · v), multiplied in this order as by its authors.
 
-    A landmark is the mean of a set's rows, as there are as many of them as sets.
+    By default there is one landmark per set, the mean of its rows.
     """
 
     def __init__(self, sizes: Sizes, landmarks: int | None = None, iterations: int = ITERATIONS) -> None:
@@ -22,11 +22,13 @@ class Nystromformer(nn.Module):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, key, value = (as_sequences(rows, self.length) for rows in (query, key, value))
-        asking, asked = (rows.unflatten(2, (self.landmarks, -1)).mean(3) for rows in (query, key))
+        query_landmarks, key_landmarks = (
+            rows.unflatten(2, (self.landmarks, -1)).mean(3) for rows in (query, key)
+        )
         to_landmarks, among, from_landmarks = (
-            self._softmax(query, asked),
-            self._softmax(asking, asked),
-            self._softmax(asking, key),
+            self._softmax(query, key_landmarks),
+            self._softmax(query_landmarks, key_landmarks),
+            self._softmax(query_landmarks, key),
         )
         return as_rows((to_landmarks @ pseudo_inverse(among, self.iterations)) @ (from_landmarks @ value))
 
@@ -35,7 +37,7 @@ class Nystromformer(nn.Module):
 
 
 def pseudo_inverse(matrix: Tensor, iterations: int) -> Tensor:
-    """Approximate the Moore-Penrose inverse of [..., m, m], by four products an iteration (equation 11)."""
+    """Approximate the Moore-Penrose inverse of [..., m, m], with four products per iteration (equation 11)."""
     columns, rows = (matrix.abs().sum(axis).amax(-1)[..., None, None] for axis in (-2, -1))
     inverse = matrix.transpose(-1, -2) / (columns * rows)
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from benchmarks.model.cores.sequences import as_rows, as_sequences
 from benchmarks.model.sizes import Sizes
 
-EPSILON = 1e-6  # added to every feature, as the authors do: no query is left without a key
+EPSILON = 1e-6  # added to every feature, as by the authors, so that no query has zero weight on all keys
 
 
 class Performer(nn.Module):
@@ -24,27 +24,29 @@ class Performer(nn.Module):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, key, value = (as_sequences(rows, self.length) for rows in (query, key, value))
-        asked, told = self._features(query, (-1,)), self._features(key, (-2, -1))
-        weights = asked @ told.sum(-2).unsqueeze(-1)
-        return as_rows(asked @ (told.transpose(-1, -2) @ value) / weights)
+        query_features, key_features = self._features(query, (-1,)), self._features(key, (-2, -1))
+        weights = query_features @ key_features.sum(-2).unsqueeze(-1)
+        return as_rows(query_features @ (key_features.transpose(-1, -2) @ value) / weights)
 
-    def _features(self, rows: Tensor, over: tuple[int, ...]) -> Tensor:
-        """exp(direction · x - |x|² / 2), x the rows over d_head^¼, each divided by the greatest `over` its axes.
+    def _features(self, rows: Tensor, axes: tuple[int, ...]) -> Tensor:
+        """Return exp(direction · x - |x|² / 2) with x = rows / d_head^¼, divided by the greatest along `axes`.
 
-        A divisor of all features of a query, or of all keys', falls out of the quotient.
+        A common divisor of all features of a query, or of those of all keys, cancels in the attention's quotient.
         """
-        wide = torch.promote_types(rows.dtype, torch.float32)
-        scaled = rows * rows.shape[-1] ** -0.25
-        exponents = (scaled @ self.directions.T).to(wide) - scaled.to(wide).square().sum(-1, keepdim=True) / 2
-        greatest = exponents.detach().amax(over, keepdim=True)
+        wide_dtype = torch.promote_types(rows.dtype, torch.float32)
+        scaled_rows = rows * rows.shape[-1] ** -0.25
+        exponents = (scaled_rows @ self.directions.T).to(wide_dtype) - scaled_rows.to(
+            wide_dtype
+        ).square().sum(-1, keepdim=True) / 2
+        greatest = exponents.detach().amax(axes, keepdim=True)
         return ((exponents - greatest).exp() + EPSILON).to(rows.dtype)
 
 
 def orthogonal(features: int, d_head: int) -> Tensor:
-    """Return normal directions [features, d_head], orthogonal inside every d_head of them."""
+    """Return normally distributed directions [features, d_head], orthogonal within each block of d_head."""
     blocks = -(-features // d_head)
-    turns, triangles = torch.linalg.qr(torch.randn(blocks, d_head, d_head))
-    turns = (
-        turns * triangles.diagonal(dim1=-2, dim2=-1).sign()[:, None]
+    rotations, triangles = torch.linalg.qr(torch.randn(blocks, d_head, d_head))
+    rotations = (
+        rotations * triangles.diagonal(dim1=-2, dim2=-1).sign()[:, None]
     )  # QR's own signs favour half a sphere
-    return turns.flatten(0, 1)[:features] * torch.randn(features, d_head).norm(dim=1, keepdim=True)
+    return rotations.flatten(0, 1)[:features] * torch.randn(features, d_head).norm(dim=1, keepdim=True)

@@ -1,13 +1,13 @@
-"""Packed rows seen as sequences of one length, and back."""
+"""Converts packed rows into sequences of one length, and back."""
 
 from torch import Tensor
 
 
 def as_sequences(rows: Tensor, length: int) -> Tensor:
-    """[sequences · length, heads, d_head] → [sequences, heads, length, d_head]."""
+    """Reshape [sequences · length, heads, d_head] to [sequences, heads, length, d_head]."""
     return rows.unflatten(0, (-1, length)).transpose(1, 2)
 
 
 def as_rows(sequences: Tensor) -> Tensor:
-    """[sequences, heads, length, d_head] → [sequences · length, heads, d_head]."""
+    """Reshape [sequences, heads, length, d_head] to [sequences · length, heads, d_head]."""
     return sequences.transpose(1, 2).flatten(0, 1)

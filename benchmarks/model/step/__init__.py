@@ -1,1 +1,1 @@
-"""What a training step costs: the padded forms against packed ones, the product's switches added one by one."""
+"""The cost of a training step: padded against packed forms, and the shortcuts added one by one."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.model.step`: what a training step costs on this machine, as Markdown and JSON."""
+"""`python -m benchmarks.model.step`: the cost of a training step on this machine, as Markdown and JSON."""
 
 import argparse
 import logging
@@ -24,29 +24,43 @@ def main(arguments: list[str] | None = None) -> int:
         description="A training step, padded and packed, the shortcuts added one by one.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    flags.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), metavar="SIZE")
-    flags.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS), metavar="FORM")
-    flags.add_argument("--patients", type=int, default=36, help="of a step; a padded one has a micro-batch's")
-    flags.add_argument("--rounds", type=int, default=5, help="each form once in every round")
-    flags.add_argument("--threads", type=int, default=1)
-    flags.add_argument("--out", type=Path, required=True, help="folder of what is written")
-    flags.add_argument("--name", default="model", help="of the files")
-    given = flags.parse_args(arguments)
+    flags.add_argument(
+        "--sizes",
+        nargs="+",
+        choices=SIZES,
+        default=list(SIZES),
+        metavar="SIZE",
+        help="model sizes to measure",
+    )
+    flags.add_argument(
+        "--forms", nargs="+", choices=FORMS, default=list(FORMS), metavar="FORM", help="forms to measure"
+    )
+    flags.add_argument(
+        "--patients",
+        type=int,
+        default=36,
+        help="patients per step; a padded step has those of one micro-batch",
+    )
+    flags.add_argument("--rounds", type=int, default=5, help="rounds, in each of which every form runs once")
+    flags.add_argument("--threads", type=int, default=1, help="number of CPU threads")
+    flags.add_argument("--out", type=Path, required=True, help="folder of the report")
+    flags.add_argument("--name", default="model", help="name of the report's files")
+    options = flags.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(options.threads)
     report = {
         "machine": machine(torch.device("cpu")),
-        "patients": given.patients,
-        "rounds": given.rounds,
+        "patients": options.patients,
+        "rounds": options.rounds,
         "sizes": {
             name: {
                 "size": asdict(SIZES[name]),
-                "forms": measure(name, SIZES[name], given.forms, given.patients, given.rounds),
+                "forms": measure(name, SIZES[name], options.forms, options.patients, options.rounds),
             }
-            for name in given.sizes
+            for name in options.sizes
         },
     }
-    publish(given.out, given.name, report, as_markdown(report))
+    publish(options.out, options.name, report, as_markdown(report))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The forms of a training step, from the padded ones to the product's own, and how each is run."""
+"""The forms of a training step, from padded ones to that of NEST, and how to run each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.model.patients import draw_typical_batch
-from benchmarks.model.step.padded import Attend, Padded, competent, literal, padded_loss
+from benchmarks.model.step.padded import Attend, PaddedBatch, competent, literal, padded_loss
 from nest_model.config import ModelConfig, Shortcuts
 from nest_model.model.encoder import NestModel, merge_duplicates
 from nest_model.training.masking import MaskedBatch, mask_batch
@@ -21,7 +21,7 @@ NONE = Shortcuts(**dict.fromkeys(SHORTCUTS, False))
 
 @dataclass(frozen=True)
 class Form:
-    """How a step is computed; every form of one order of the sets computes the same loss."""
+    """One way to compute a step; all forms with the same `set_position` compute the same loss."""
 
     words: str
     shortcuts: Shortcuts = NONE
@@ -32,7 +32,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Size:
-    """A model's size and a micro-batch's."""
+    """The size of a model and of a micro-batch."""
 
     d_model: int
     layers: int
@@ -42,7 +42,7 @@ class Size:
     row_budget: int = 8192
 
     def config(self, form: Form) -> ModelConfig:
-        """Return the model's config: heads of 64, d_ff ≈ 8/3 d as in the paper."""
+        """Return the model's config, with heads of width 64 and d_ff ≈ 8/3 d as in the paper."""
         return ModelConfig(
             vocab_size=self.vocab_size,
             d_model=self.d_model,
@@ -61,8 +61,8 @@ class Size:
         return max(self.row_budget // (self.max_sets * self.max_set_rows), 1)
 
 
-def _one_by_one() -> dict[str, Form]:
-    """Return the packed form with the shortcuts added one after the other, in the config's order."""
+def _cumulative_forms() -> dict[str, Form]:
+    """Return the packed form, and with the shortcuts added one after the other in the config's order."""
     names = ["packed", *SHORTCUTS]
     switched_on = [dict.fromkeys(SHORTCUTS[:count], True) for count in range(len(names))]
     words = ["packed: real rows alone", *(f"+ {name.replace('_', ' ')}" for name in SHORTCUTS)]
@@ -76,7 +76,7 @@ ALL = Shortcuts()
 FORMS = {
     "literal": Form("padded, as the paper draws it", padded_by=literal),
     "competent": Form("padded, fused attention, heads where a loss is", padded_by=competent),
-    **_one_by_one(),
+    **_cumulative_forms(),
     "bf16": Form("+ bf16", ALL, bf16=True),
     "unordered": Form("all of them, sets without an order", ALL, set_position=None),
     "unordered_bf16": Form("+ bf16, sets without an order", ALL, bf16=True, set_position=None),
@@ -84,23 +84,25 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Step:
-    """One training step of a form, made ready: forward and backward over its micro-batches."""
+class PreparedStep:
+    """A prepared training step of a form: forward and backward over its micro-batches."""
 
     patients: int
-    rows: int  # the encoder computes
-    head_rows: int  # with logits over the vocabulary, of tokens and of sets
+    rows: int  # computed by the encoder
+    head_rows: int  # of tokens and sets, with logits over the vocabulary
     run: Callable[[], float]  # returns the loss
 
 
-def prepare(form: Form, size: Size, patients: int, seed: int = 42) -> Step:
-    """Draw patients, masks and weights, the same for every form."""
+def prepare(form: Form, size: Size, patients: int, seed: int = 42) -> PreparedStep:
+    """Draw patients, masks and weights, which are the same for every form."""
     config = size.config(form)
     batch = draw_typical_batch(patients, config, seed)
-    masked = mask_batch(batch, Generator().manual_seed(seed), config)
+    masked_batch = mask_batch(batch, Generator().manual_seed(seed), config)
     torch.manual_seed(seed)
     model = NestModel(config)
-    losses, rows, head_rows = (_padded if form.padded_by else _packed)(form, model, masked, size.row_budget)
+    losses, rows, head_rows = (_padded if form.padded_by else _packed)(
+        form, model, masked_batch, size.row_budget
+    )
 
     def run() -> float:
         model.zero_grad(set_to_none=True)
@@ -112,18 +114,22 @@ def prepare(form: Form, size: Size, patients: int, seed: int = 42) -> Step:
             total += float(part.detach())
         return total
 
-    return Step(patients, rows, head_rows, run)
+    return PreparedStep(patients, rows, head_rows, run)
 
 
 Losses = list[Callable[[], Tensor]]
 
 
-def _padded(form: Form, model: NestModel, masked: MaskedBatch, row_budget: int) -> tuple[Losses, int, int]:
-    laid_out = Padded.of(masked, model.config)
+def _padded(
+    form: Form, model: NestModel, masked_batch: MaskedBatch, row_budget: int
+) -> tuple[Losses, int, int]:
+    laid_out = PaddedBatch.of(masked_batch, model.config)
     everywhere = form.padded_by is literal
     rows = len(laid_out.batch.tokens)
     head_rows = (
-        rows + laid_out.batch.sets if everywhere else len(masked.mlm_rows) + len(masked.masked_sets.sets)
+        rows + laid_out.batch.sets
+        if everywhere
+        else len(masked_batch.mlm_rows) + len(masked_batch.masked_sets.sets)
     )
 
     def loss() -> Tensor:
@@ -132,15 +138,20 @@ def _padded(form: Form, model: NestModel, masked: MaskedBatch, row_budget: int) 
     return [loss], rows, head_rows
 
 
-def _packed(form: Form, model: NestModel, masked: MaskedBatch, row_budget: int) -> tuple[Losses, int, int]:
-    guesses = Counts.of(masked)
-    shortcuts, batch = model.config.shortcuts, masked.batch
+def _packed(
+    form: Form, model: NestModel, masked_batch: MaskedBatch, row_budget: int
+) -> tuple[Losses, int, int]:
+    guesses = Counts.of(masked_batch)
+    shortcuts, batch = model.config.shortcuts, masked_batch.batch
     if shortcuts.merged_duplicates:
         batch, _ = merge_duplicates(batch, hours_matter=model.config.timed_rows)
     rows = len(batch.tokens)
-    head_rows = sum(guesses) if shortcuts.heads_where_a_loss_is else len(masked.batch.tokens) + batch.sets
+    head_rows = (
+        sum(guesses) if shortcuts.heads_where_a_loss_is else len(masked_batch.batch.tokens) + batch.sets
+    )
     parts = [
-        masked.slice_subjects(run.start, run.stop) for run in balanced_runs(masked.batch.rows, row_budget, 1)
+        masked_batch.slice_subjects(run.start, run.stop)
+        for run in balanced_runs(masked_batch.batch.rows, row_budget, 1)
     ]
     return (
         [lambda part=part: pretraining_loss(model, part, guesses).total for part in parts],

@@ -1,6 +1,6 @@
-"""The step as the paper draws it: every subject `max_sets` sets of `max_set_rows` rows, whether or not they are there.
+"""The padded step as the paper describes it: every patient has `max_sets` sets of `max_set_rows` rows, real or padding.
 
-The weights, blocks and masks are the product's; only the rows that are not there, and the attention over them, are not.
+Weights, blocks and masks are NEST's own; only the padding rows and the attention over them differ.
 """
 
 import math
@@ -19,25 +19,25 @@ from nest_model.model.layers import rotation
 from nest_model.training.masking import MaskedBatch
 from schemas.tables.vocab import CLS, PAD
 
-NO_TARGET = -100  # what torch's cross-entropy leaves out
+NO_TARGET = -100  # ignored by torch's cross-entropy
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Padded:
-    """B subjects, m sets, n rows, flat; rows that are not there are [PAD], but each set has its [CLS]."""
+class PaddedBatch:
+    """B patients of m sets of n rows, flattened; padding rows are [PAD], but each set begins with a [CLS] row."""
 
     batch: PackedBatch  # every set n rows, every subject m sets
     row_exists: Tensor  # bool [B · m · n]
     set_exists: Tensor  # bool [B · m]
-    token_targets: Tensor  # i64 [B · m · n], NO_TARGET where none
+    token_targets: Tensor  # i64 [B · m · n], NO_TARGET where a row has none
     set_targets: Tensor  # [B · m, vocab_size], shares of a masked set's tokens, 0 elsewhere
 
     @classmethod
-    def of(cls, masked: MaskedBatch, config: ModelConfig) -> "Padded":
-        """Lay a masked batch out; its masked sets must be written out (`collapsed_sets` off)."""
-        batch, n, m = masked.batch, config.max_set_rows, config.max_sets
+    def of(cls, masked_batch: MaskedBatch, config: ModelConfig) -> "PaddedBatch":
+        """Pad a masked batch, whose masked sets must have all their rows (`collapsed_sets` off)."""
+        batch, n, m = masked_batch.batch, config.max_set_rows, config.max_sets
         number = torch.arange(batch.sets) - torch.repeat_interleave(
             batch.subject_offsets[:-1], batch.subject_offsets.diff()
         )
@@ -47,8 +47,8 @@ class Padded:
         sets, rows = batch.subjects * m, batch.subjects * m * n
         tokens = torch.full((rows,), PAD).index_fill_(0, torch.arange(0, rows, n), CLS)
         shares = torch.zeros(sets, config.vocab_size, dtype=torch.float64)
-        target_places = set_place[masked.masked_sets.sets][masked.masked_sets.set_of_token]
-        shares[target_places, masked.masked_sets.tokens] = masked.masked_sets.shares
+        target_places = set_place[masked_batch.masked_sets.sets][masked_batch.masked_sets.set_of_token]
+        shares[target_places, masked_batch.masked_sets.tokens] = masked_batch.masked_sets.shares
         return cls(
             PackedBatch(
                 tokens=tokens.index_copy(0, place, batch.tokens),
@@ -61,7 +61,7 @@ class Padded:
             row_exists=(tokens == CLS).index_fill(0, place, True),
             set_exists=torch.zeros(sets, dtype=torch.bool).index_fill(0, set_place, True),
             token_targets=torch.full((rows,), NO_TARGET).index_copy(
-                0, place[masked.mlm_rows], masked.mlm_targets
+                0, place[masked_batch.mlm_rows], masked_batch.mlm_targets
             ),
             set_targets=shares,
         )
@@ -69,7 +69,7 @@ class Padded:
 
 @dataclass(frozen=True)
 class PaddedPlan:
-    """Attention among the slots of every piece, those that are not there masked out as keys."""
+    """Attention within every piece of `slots` rows, with padding masked out as keys."""
 
     mask: Tensor  # [pieces, 1, 1, slots], 0 or -inf
     attend_slots: Attend
@@ -78,58 +78,60 @@ class PaddedPlan:
     def of(cls, exists: Tensor, slots: int, attend: Attend, dtype: torch.dtype) -> "PaddedPlan":
         mask = torch.zeros(exists.shape, dtype=dtype).masked_fill(~exists, -math.inf)
         mask = mask.view(-1, 1, 1, slots)
-        # a piece of which nothing is there would be all -inf: it attends to anything, and nobody reads it
+        # a piece of padding alone would be all -inf: it attends to all its slots, and its output is unused
         return cls(mask.masked_fill(mask.isneginf().all(-1, keepdim=True), 0.0), attend)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """See AttentionPlan."""
+        """Attend within pieces; see AttentionPlan."""
         shape = (len(self.mask), self.mask.shape[-1])
-        filled = (rows.unflatten(0, shape).transpose(1, 2) for rows in (query, key, value))
-        return self.attend_slots(*filled, self.mask).transpose(1, 2).flatten(0, 1)
+        slots = (rows.unflatten(0, shape).transpose(1, 2) for rows in (query, key, value))
+        return self.attend_slots(*slots, self.mask).transpose(1, 2).flatten(0, 1)
 
 
 def literal(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """Attend with the scores of all pairs in memory."""
+    """Attend with the scores of all pairs held in memory."""
     return (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + mask).softmax(-1) @ value
 
 
 def competent(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """Attend by torch's own fused attention."""
+    """Attend by torch's fused attention."""
     return fused_attention(query, key, value, mask)
 
 
-def padded_loss(model: NestModel, padded: Padded, attend: Attend, *, heads_everywhere: bool) -> Tensor:
-    """Return the step's MLM + MSM: cross-entropy of masked tokens, KL of masked sets, each a mean.
+def padded_loss(
+    model: NestModel, padded_batch: PaddedBatch, attend: Attend, *, heads_everywhere: bool
+) -> Tensor:
+    """Return the step's MLM + MSM loss: the mean cross-entropy of masked tokens, and the mean KL of masked sets.
 
     Args:
-        heads_everywhere: logits of every row and every set, not of those alone that carry a loss.
+        heads_everywhere: compute logits of every row and every set, not only of those with a loss.
     """
-    hidden = _encode(model, padded, attend)
-    tokens, shares = padded.token_targets, padded.set_targets
-    cls_rows = padded.batch.cls_rows
+    outputs = _encode(model, padded_batch, attend)
+    tokens, shares = padded_batch.token_targets, padded_batch.set_targets
+    cls_rows = padded_batch.batch.cls_rows
     if not heads_everywhere:
-        asked = (tokens != NO_TARGET).nonzero().squeeze(1)
+        target_rows = (tokens != NO_TARGET).nonzero().squeeze(1)
         masked_sets = shares.any(1).nonzero().squeeze(1)
-        at_tokens, tokens = hidden[asked], tokens[asked]
-        at_sets, shares = hidden[cls_rows[masked_sets]], shares[masked_sets]
+        at_tokens, tokens = outputs[target_rows], tokens[target_rows]
+        at_sets, shares = outputs[cls_rows[masked_sets]], shares[masked_sets]
     else:
-        at_tokens, at_sets = hidden, hidden[cls_rows]
+        at_tokens, at_sets = outputs, outputs[cls_rows]
     mlm = F.cross_entropy(model.token_logits(at_tokens), tokens, ignore_index=NO_TARGET)
-    guessed = model.msm_logits(at_sets).log_softmax(-1)
-    msm = F.kl_div(guessed, shares.to(guessed.dtype), reduction="sum") / shares.any(1).sum()
+    log_shares = model.msm_logits(at_sets).log_softmax(-1)
+    msm = F.kl_div(log_shares, shares.to(log_shares.dtype), reduction="sum") / shares.any(1).sum()
     return model.config.mlm_weight * mlm + model.config.msm_weight * msm
 
 
-def _encode(model: NestModel, padded: Padded, attend: Attend) -> Tensor:
-    config, batch, dtype = model.config, padded.batch, model.embedding.weight.dtype
+def _encode(model: NestModel, padded_batch: PaddedBatch, attend: Attend) -> Tensor:
+    config, batch, dtype = model.config, padded_batch.batch, model.embedding.weight.dtype
     d_head = config.d_model // config.heads
-    attending = LayerContext(
-        PaddedPlan.of(padded.row_exists, config.max_set_rows, attend, dtype),
+    context = LayerContext(
+        PaddedPlan.of(padded_batch.row_exists, config.max_set_rows, attend, dtype),
         rotation(batch.hours, d_head, dtype) if config.set_position else None,
-        PaddedPlan.of(padded.set_exists, config.max_sets, attend, dtype),
+        PaddedPlan.of(padded_batch.set_exists, config.max_sets, attend, dtype),
         rotation(batch.days, d_head, dtype),
     )
     rows = model.embedding(batch.tokens)
     for layer in model.layers:
-        rows = layer(rows, batch.cls_rows, attending)
+        rows = layer(rows, batch.cls_rows, context)
     return model.norm(rows)

@@ -1,4 +1,4 @@
-"""Milliseconds, rows and memory of the forms of a step, each measured beside the others."""
+"""Measures milliseconds, rows and memory of the forms of a step, the forms taking turns."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,24 +18,24 @@ CPU = torch.device("cpu")
 def measure(
     words: str, size: Size, names: Sequence[str], patients: int, rounds: int
 ) -> dict[str, dict[str, Any]]:
-    """Return the figures of each form; the forms take turns, so that a machine that slows down slows all alike."""
-    computed = {name: _patients(FORMS[name], size, patients) for name in names}
-    peaks = {name: _peak(FORMS[name], size, computed[name]) for name in names}
-    steps = {name: prepare(FORMS[name], size, computed[name]) for name in names}
+    """Return the figures of each form; forms take turns, so that a machine that slows down affects all equally."""
+    patient_counts = {name: _patients(FORMS[name], size, patients) for name in names}
+    peaks = {name: _peak(FORMS[name], size, patient_counts[name]) for name in names}
+    steps = {name: prepare(FORMS[name], size, patient_counts[name]) for name in names}
     milliseconds: dict[str, list[float]] = {name: [] for name in names}
     progress = Progress(None, words, (rounds + 1) * len(steps), "steps")
     for turn in range(rounds + 1):
-        for name in _from(names, turn):
+        for name in _rotate(names, turn):
             took = seconds(steps[name].run, CPU)
             progress.advance(1)
             if turn:  # the first round warms up
-                milliseconds[name].append(1000 * took / computed[name])
+                milliseconds[name].append(1000 * took / patient_counts[name])
     return {
         name: {
             "words": FORMS[name].words,
-            "patients": computed[name],
-            "rows_per_patient": steps[name].rows / computed[name],
-            "head_rows_per_patient": steps[name].head_rows / computed[name],
+            "patients": patient_counts[name],
+            "rows_per_patient": steps[name].rows / patient_counts[name],
+            "head_rows_per_patient": steps[name].head_rows / patient_counts[name],
             "peak_bytes": peaks[name],
             "milliseconds_per_patient": milliseconds[name],
             "median_milliseconds_per_patient": float(np.median(milliseconds[name])),
@@ -46,7 +46,7 @@ def measure(
 
 
 def _patients(form: Form, size: Size, patients: int) -> int:
-    """Return how many are computed: of padded ones each costs the same, and few say as much as many."""
+    """Return the number of patients to compute: padded ones all cost the same, so a few suffice."""
     return min(size.padded_patients, patients) if form.padded_by else patients
 
 
@@ -60,7 +60,7 @@ def _step(form: Form, size: Size, patients: int) -> None:
 
 
 def _times_as_fast(milliseconds: dict[str, list[float]], name: str) -> dict[str, float]:
-    """Return the median over rounds of how many times slower each padded form was in the same round."""
+    """Return how many times slower each padded form was in the same round, as the median over rounds."""
     return {
         f"times_as_fast_as_{slow}": float(np.median(np.divide(milliseconds[slow], milliseconds[name])))
         for slow, form in FORMS.items()
@@ -68,6 +68,6 @@ def _times_as_fast(milliseconds: dict[str, list[float]], name: str) -> dict[str,
     }
 
 
-def _from(names: Sequence[str], turn: int) -> list[str]:
+def _rotate(names: Sequence[str], turn: int) -> list[str]:
     first = turn % len(names)
     return [*names[first:], *names[:first]]

@@ -1,18 +1,20 @@
-"""A report of the step's forms as Markdown."""
+"""The report on the forms of a step as Markdown."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.model.results import measured_on
+from benchmarks.model.results import describe_machine
 
 
 def as_markdown(report: Mapping[str, Any]) -> str:
-    """Return where it was measured, then a table for each size."""
-    where = (
-        f"{measured_on(report['machine'])} Forward and backward of {report['patients']} patients (padded: of a "
+    """Return the machine, then a table for each size."""
+    introduction = (
+        f"{describe_machine(report['machine'])} Forward and backward of {report['patients']} patients (padded: of a "
         f"micro-batch), median of {report['rounds']} rounds in which every form had its turn."
     )
-    return "\n\n".join([where, *(_of_size(name, size) for name, size in report["sizes"].items())]) + "\n"
+    return (
+        "\n\n".join([introduction, *(_of_size(name, size) for name, size in report["sizes"].items())]) + "\n"
+    )
 
 
 def _of_size(name: str, size: Mapping[str, Any]) -> str:

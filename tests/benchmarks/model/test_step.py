@@ -11,7 +11,7 @@ from torch import Generator
 from benchmarks.model.patients import draw_batch
 from benchmarks.model.step import __main__ as command
 from benchmarks.model.step.forms import FORMS, Size, prepare
-from benchmarks.model.step.padded import Padded, competent, literal, padded_loss
+from benchmarks.model.step.padded import PaddedBatch, competent, literal, padded_loss
 from nest_model.model.encoder import NestModel, merge_duplicates
 from nest_model.training.masking import mask_batch
 from nest_model.training.objectives import pretraining_loss
@@ -31,7 +31,7 @@ def test_the_padded_forms_have_the_products_loss_and_gradients(attend, set_posit
 
     expected = pretraining_loss(product, mask_batch(batch, Generator().manual_seed(5), config)).total
     expected.backward()
-    padded = Padded.of(mask_batch(batch, Generator().manual_seed(5), written_out), written_out)
+    padded = PaddedBatch.of(mask_batch(batch, Generator().manual_seed(5), written_out), written_out)
     for heads_everywhere in (True, False):
         plain.zero_grad()
         loss = padded_loss(plain, padded, attend, heads_everywhere=heads_everywhere)

@@ -65,7 +65,7 @@ def test_the_scaling_command_writes_its_points_and_a_figure(tmp_path):
 
 def test_a_length_that_is_no_whole_number_of_sets_is_refused(tmp_path, caplog):
     assert scaling.main([*FLAGS.split(), "--lengths", "100", "--out", str(tmp_path)]) == 2
-    assert "100 must be whole sets of 32 rows" in caplog.text
+    assert "100 must be a multiple of the 32 rows of a set" in caplog.text
     assert not list(tmp_path.iterdir())
 
 
@@ -77,7 +77,7 @@ def test_a_point_that_a_cpu_s_memory_has_no_room_for_is_empty_and_table_1_says_w
     (point,) = json.loads((tmp_path / "scaling.json").read_text())["points"]
     assert (point["median_tokens_per_s"], point["peak_bytes"]) == (None, None)
     assert table1.main([*million, "--protocols", "A", "--out", str(tmp_path)]) == 2
-    assert "bert, N = 1,048,576: the machine's memory has no room for it" in caplog.text
+    assert "bert, N = 1,048,576: does not fit into the machine's memory" in caplog.text
     assert not (tmp_path / "table1.json").exists()
 
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.simulation.outcome import CODES, CONCENTRATIONS, D_MODEL, World, outcome
+from benchmarks.simulation.outcome import CODES, CONCENTRATIONS, D_MODEL, SetDistribution, outcome
 
 COUNT = 40
 
 
 def drawn(codes: str = "uniform", noise: float = 0.5, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     random = np.random.default_rng(seed)
-    return World.draw(codes, noise, random).subjects(COUNT, random)
+    return SetDistribution.draw(codes, noise, random).subjects(COUNT, random)
 
 
 def by_loops(sets: list[list[list[float]]]) -> float:
@@ -55,7 +55,7 @@ def test_without_noise_every_event_is_an_entry_of_the_codebook_and_with_it_is_of
 @pytest.mark.parametrize("codes", CONCENTRATIONS)
 def test_codes_come_as_often_as_their_concentration_says(codes):
     random = np.random.default_rng(1)
-    world = World(np.eye(CODES, dtype=np.float32), CONCENTRATIONS[codes], noise=0.0)
+    world = SetDistribution(np.eye(CODES, dtype=np.float32), CONCENTRATIONS[codes], noise=0.0)
     events, _ = world.subjects(20_000, random)
     expected = CONCENTRATIONS[codes] / CONCENTRATIONS[codes].sum()
     assert events.mean((0, 1, 2)).numpy() == pytest.approx(expected, abs=0.004)
@@ -66,7 +66,7 @@ def test_the_non_uniform_concentration_falls_from_r_alpha_by_alpha():
 
 
 def test_the_codes_of_a_set_are_alike_as_they_share_one_draw_of_shares():
-    world = World(np.eye(CODES, dtype=np.float32), CONCENTRATIONS["uniform"], noise=0.0)
+    world = SetDistribution(np.eye(CODES, dtype=np.float32), CONCENTRATIONS["uniform"], noise=0.0)
     events, _ = world.subjects(5_000, np.random.default_rng(2))
     first, second, elsewhere = events[:, 0, 0], events[:, 0, 1], events[:, 1, 0]
     within, between = (first * second).sum(-1).mean(), (first * elsewhere).sum(-1).mean()

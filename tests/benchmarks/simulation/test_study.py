@@ -21,7 +21,7 @@ def test_a_short_training_learns():
 @pytest.mark.long
 def test_the_same_seeds_give_the_same_files_in_other_processes_too(tmp_path: Path):
     assert main(["--out", str(tmp_path), "--layers", "1", "--seeds", "1", "--steps", "3"]) == 0
-    trials = plan(layers=[1], sweep=[], pooled="sets", seeds=1)
+    trials = plan(layers=[1], sweep=[], readout_rows="sets", seeds=1)
     rows = json.loads((tmp_path / "simulation.json").read_text())["rows"]
     found = {(row["codes"], name): row[name][0] for row in rows for name in ARRANGEMENTS}
     scores = [found[trial.codes, trial.arrangement] for trial in trials]
@@ -34,13 +34,13 @@ def test_the_same_seeds_give_the_same_files_in_other_processes_too(tmp_path: Pat
 
 
 def test_the_plan_has_both_arrangements_of_everything_and_sweeps_the_least_depth():
-    trials = plan(layers=[4, 2], sweep=[1.0], pooled="sets", seeds=3)
+    trials = plan(layers=[4, 2], sweep=[1.0], readout_rows="sets", seeds=3)
     assert len(set(trials)) == len(trials) == 2 * 2 * 3 * (2 + 1)
     assert {(trial.noise, trial.layers) for trial in trials} == {(0.5, 2), (0.5, 4), (1.0, 2)}
 
 
 def test_the_gap_is_taken_seed_by_seed_and_shown_with_its_range():
-    trials = plan(layers=[2], sweep=[], pooled="sets", seeds=2)
+    trials = plan(layers=[2], sweep=[], readout_rows="sets", seeds=2)
     scores = [
         0.1 * trial.seed + (0.7 + 0.2 * trial.seed if trial.arrangement == "interleaved" else 0.6)
         for trial in trials
@@ -65,7 +65,7 @@ def test_a_killed_worker_is_one_clear_message_and_ends_the_study(tmp_path: Path,
 def test_a_count_below_one_is_refused_in_words(flag, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--out", str(tmp_path), flag, "0"])
-    assert "must be a whole number from 1 on" in capsys.readouterr().err
+    assert "must be a positive whole number" in capsys.readouterr().err
 
 
 @pytest.mark.long
