@@ -108,7 +108,9 @@ def load_task(layout: Layout, cohort: str) -> TaskResults:
     task = first_predictions.task if first_predictions else _task(layout, cohort)
     not_asked = tuple(name for name in MODELS if name not in models | missing)
     seeds = {
-        name: 1 + len(predictions.seed_probabilities) for name, predictions in models.items() if predictions.seed_probabilities
+        name: 1 + len(predictions.seed_probabilities)
+        for name, predictions in models.items()
+        if predictions.seed_probabilities
     }
     return TaskResults(cohort, task, models, common, missing, not_asked, recalibrated_models, methods, seeds)
 

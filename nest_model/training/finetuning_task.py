@@ -81,8 +81,8 @@ class FineTuning:
     def context_summary(self) -> str:
         """The number of examples and rows, and the shares of sets and events beyond the context, for the log."""
         return (
-            f"{suppress_count(len(self._train))} examples, {suppress_count(self.rows.sum())} rows per epoch; the context "
-            f"leaves out {self._cut.sets_share:.1%} of the sets and, in these or in over-long sets, "
+            f"{suppress_count(len(self._train))} examples, {suppress_count(self.rows.sum())} rows an epoch; the "
+            f"context leaves out {self._cut.sets_share:.1%} of the sets and, in these or in over-long sets, "
             f"{self._cut.events_in_cut_sets_share + self._cut.events_in_long_sets_share:.1%} of the events"
         )
 

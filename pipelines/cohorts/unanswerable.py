@@ -66,7 +66,8 @@ def _other_split(cohort: Cohort, tables: Tables) -> Faults:
         days_of_test = f"test_if_birth_day: [{first}, {last}]"
         yield ("split",), f"the test split of these children is by day of birth; write '{days_of_test}'"
     if days is not None and (num_mismatches or not num_births):
-        share = f"{suppress_count(num_mismatches, num_births)} of {suppress_count(num_births)} patients with a date of birth"
+        mismatches, births = suppress_count(num_mismatches, num_births), suppress_count(num_births)
+        share = f"{mismatches} of {births} patients with a date of birth"
         yield (
             ("split",),
             f"the patients of these data are not split this way ({share} are in another split); "

@@ -76,7 +76,7 @@ def download(
         except _TooLargeError:
             discard(target)
             raise InputError(
-                f"{redact_url(url)}: sends more than the limit of {most_bytes / 1e6:,.0f} MB; what arrived was deleted. "
+                f"{redact_url(url)}: sends more than the limit of {most_bytes / 1e6:,.0f} MB; the part was deleted. "
                 "Check the address."
             ) from None
         except RetryableError as broken:

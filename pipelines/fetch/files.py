@@ -69,7 +69,7 @@ def fetch_verified(
     if file_sha256(part_file) != sha256:
         discard(target)
         raise InputError(
-            f"{target.name}: what arrived from {redact_url(url)} does not have the SHA-256 of its list and was deleted. "
+            f"{target.name}: the file from {redact_url(url)} does not have the SHA-256 of its list; deleted. "
             "Run again; if it happens again, the list and the file there are of different versions: check the "
             "address."
         )

@@ -104,9 +104,8 @@ def extract_subjects(
         },
         hashes={"people": subjects_sha256(subjects, subjects_per_bucket=subjects_per_bucket)},
         warnings=[
-            f"patients: column dod: {suppress_count(num_early_deaths, subjects.height)} of {subjects.height:,} patients "
-            "die "
-            "before birth."
+            f"patients: column dod: {suppress_count(num_early_deaths, subjects.height)} of {subjects.height:,} "
+            "patients die before birth."
         ]
         if num_early_deaths
         else [],

@@ -154,7 +154,8 @@ def extract_subjects(
         shares={"tested": float((with_splits["split"] == "test").mean() or 0.0)},  # type: ignore[arg-type]
         hashes={"people": subjects_sha256(subjects, subjects_per_bucket=subjects_per_bucket)},
         warnings=[
-            f"DEATH: {suppress_count(num_early_deaths, subjects.height)} of {subjects.height:,} children die before birth."
+            f"DEATH: {suppress_count(num_early_deaths, subjects.height)} of {subjects.height:,} children "
+            "die before birth."
         ]
         if num_early_deaths
         else [],

@@ -53,7 +53,9 @@ def world(tmp_path_factory) -> World:
 def finetuned_run(world, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("tuned")
     pretrained_model = root / "pretrained"
-    pretrain_small(world, runtime(pretrained_model), pretrained_model, PRETRAINING["tiny"].with_changes(epochs=1))
+    pretrain_small(
+        world, runtime(pretrained_model), pretrained_model, PRETRAINING["tiny"].with_changes(epochs=1)
+    )
     finetune(
         pretrained_model=pretrained_model,
         labels=world.labels,
