@@ -8,7 +8,7 @@ from tests.bad_inputs.files import refused
 from tests.bad_inputs.outcomes import Case, CountedResult, SameResult
 from tests.support.reference_etl import split_of
 
-MEND = "(?i)mend"
+MEND = "(?i)mend|correct"
 CANARY = "918273645"
 
 

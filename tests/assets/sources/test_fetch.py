@@ -78,7 +78,7 @@ def test_what_was_fetched_is_input_once_the_two_lines_are_set(site: LoopbackSite
     used = materialized(Workspace(data_dir=data, mimic_dir=mimic, vocab_dir=vocab), mimic_raw, as_published)
 
     assert used.success
-    assert evaluation(used, "as_published").description.startswith("All 7 tables are as ")
+    assert evaluation(used, "as_published").description.startswith("All 7 tables match ")
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
@@ -123,7 +123,7 @@ def test_a_table_that_is_not_the_published_one_is_an_error_that_names_it(own_cop
     table.write_bytes(gzip.compress(gzip.decompress(table.read_bytes())[:-200]))
     found = raw_check(own_copy)
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert found.description.startswith("emar.csv.gz: not the file ")
+    assert found.description.startswith("emar.csv.gz: differs from its checksum ")
 
 
 def test_a_table_the_list_does_not_know_is_a_warning_that_names_it(own_copy: Workspace, tmp_path: Path):
