@@ -1,4 +1,4 @@
-"""Texts of a CDM, cleaned: padding of CHAR columns stripped, \"no information\" as null."""
+"""Texts of a CDM, cleaned: padding of CHAR columns stripped, codes of no information as null."""
 
 from collections.abc import Mapping
 

@@ -1,1 +1,1 @@
-"""Moved to `pipelines.synthetic`; the command of before still works."""
+"""Moved to `pipelines.synthetic`; the earlier command still works."""

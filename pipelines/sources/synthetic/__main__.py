@@ -1,4 +1,4 @@
-"""`python -m pipelines.sources.synthetic` of earlier releases: the same as `python -m pipelines.synthetic`."""
+"""Run `pipelines.synthetic` under its earlier name, `python -m pipelines.sources.synthetic`."""
 
 from pipelines.synthetic.__main__ import main
 
