@@ -435,7 +435,7 @@ VALUES = [
         "leading_zeros_lost_of_procedures",
         "procedures_icd",
         of_nine("procedures_icd", lambda code: code.lstrip("0")),
-        "zeros before it",
+        "leading zeros",
         "(?i)as text",
         "0331 becomes 331: another procedure, or none",
         column="icd_code",

@@ -68,7 +68,7 @@ FAULTS = [
             "diagnoses_icd", lambda code: code[:3] if code.isdigit() and code[3:] in ("0", "00") else code
         ),
         "mimic_events",
-        "column icd_code: .* zeros behind",
+        "column icd_code: .* trailing zeros",
     ),
     refused(
         "diagnoses_icd: codes as decimal numbers",

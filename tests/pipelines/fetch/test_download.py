@@ -223,7 +223,7 @@ def test_short_file_without_a_length_is_not_accepted(site: LoopbackSite, tmp_pat
         (401, "asks for a login: sign in and sign the data use agreement"),
         (403, "Access is not granted: sign the data use agreement on its page, or check its NEST_…_URL"),
         (404, "There is no such file: check its NEST_…_URL"),
-        (410, "no such file any more"),
+        (410, "The file no longer exists"),
         (418, "answers 418. Check the address"),
     ],
 )
