@@ -125,7 +125,7 @@ def test_tokenize_with_a_wrong_folder_exits_with_2(fitted_run, capsys, frozen, o
 
 
 def test_tokenize_refuses_a_vocabulary_that_is_being_written(fitted_run, tmp_path, capsys):
-    with sole_writer(fitted_run):  # as a run holds the data folder
+    with sole_writer(fitted_run):  # like a run that locks the data folder
         assert tokenize(fitted_run / "raw", fitted_run / "mimic", tmp_path / "new") == 2
     assert "another run is writing there" in capsys.readouterr().err
     with sole_writer(tmp_path):

@@ -73,7 +73,7 @@ def write(
     *,
     subjects_per_bucket: int = 4000,
 ) -> None:
-    """Write the tables as extraction does: events by kind and bucket, though in any order."""
+    """Write the tables like extraction: events by kind and bucket, but in any order."""
     people, rows = frame(subjects, SUBJECTS), frame(events, EVENTS)
     for path, table, schema in (
         (layout.subjects, people, SUBJECTS),
@@ -91,7 +91,7 @@ def write(
 
 
 def mimic(task: str, *changes: tuple[str, str]) -> Cohort:
-    """Return one of the five tasks, its file's text changed."""
+    """Return one of the five tasks, with replacements in the text of its file."""
     text = (COHORT_FILES / f"mimic_{task}.yaml").read_text()
     for old, new in changes:
         assert old in text
@@ -113,7 +113,7 @@ LENGTHS = [None, HOUR, DAY, DAY + MICROSECOND, 2 * DAY, 5 * DAY, 7 * DAY, 7 * DA
 
 @st.composite
 def patients(draw: st.DrawFn) -> tuple[list[Row], list[Row], list[Row]]:
-    """Subjects, their stays (overlapping, open, at equal times) and the stays' diagnoses."""
+    """Draw subjects, their stays (overlapping, open, at equal times) and the diagnoses of the stays."""
     subjects, encounters, events = [], [], []
     for of in range(1, draw(st.integers(0, 4)) + 1):
         dead = draw(st.sampled_from([None, None, DAY_ZERO + 20 * DAY]))

@@ -1,4 +1,4 @@
-"""Runs every step on a source, and compares all that came out with the naive derivation."""
+"""Runs every step on a source and compares all outputs with the reference ETL."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def run_all(
 
 
 def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRules) -> None:
-    """Fail unless subjects, vocabulary, cuts, lookup, drops and each set, token by token, are what naive rules give."""
+    """Assert that subjects, vocabulary, cuts, lookup, drops and the tokens of every set equal the reference ETL."""
     naive = derive(
         hosp,
         crosswalks,
@@ -50,7 +50,7 @@ def assert_agreement(layout: Layout, hosp: Path, crosswalks: Path, rules: DataRu
     code_tokens = vocab.filter(pl.col("kind") != "SPECIAL")
     with_id = code_tokens.drop_nulls("token_id")
     assert dict(with_id.select("token", "count_train").iter_rows()) == naive.kept
-    # ten deciles, rare ones too
+    # ten deciles, including rare ones
     assert set(code_tokens.filter(pl.col("token_id").is_null())["kind"]) <= {"LAB"}
 
     labs = code_tokens.filter(pl.col("kind") == "LAB")

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that does to its clients what the net does."""
+"""An HTTP server on this machine that simulates network failures."""
 
 import base64
 import contextlib
@@ -24,7 +24,7 @@ class Breaks:
 
 @dataclass(frozen=True)
 class FallsSilent:
-    """Nothing comes after this many bytes of the body, for so long."""
+    """The server pauses after this many bytes of the body."""
 
     num_bytes: int
     seconds: float
@@ -32,7 +32,7 @@ class FallsSilent:
 
 @dataclass(frozen=True)
 class Answers:
-    """A status without a file."""
+    """The server answers with a status and no file."""
 
     status: int
     retry_after: str | None = None
@@ -43,7 +43,7 @@ Mishap = Breaks | FallsSilent | Answers
 
 @dataclass
 class LoopbackSite:
-    """What lies on the server and how it behaves; tests change it while it runs."""
+    """The files and the behaviour of the server, which tests change while it runs."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     mishaps: dict[str, list[Mishap]] = field(default_factory=dict)  # by path, one per request, then none
@@ -55,7 +55,7 @@ class LoopbackSite:
     lengths: bool = True
     headers: dict[str, str] = field(default_factory=dict)
     login: str | None = None  # name:password
-    resumes_at: int = 0  # so many bytes beside the one that was asked for
+    resumes_at: int = 0  # offset of the answer from the requested byte
     requests: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
     sent_bytes: int = 0
     url: str = ""
@@ -143,7 +143,7 @@ def _basic(login: str) -> str:
 
 @contextlib.contextmanager
 def serving(certificate: Path | None = None, **behaviour: object) -> Iterator[LoopbackSite]:
-    """Serve a site on a port of its own until the block ends; over TLS with a file of certificate and key."""
+    """Serve a site on a free port until the block ends; over TLS if a certificate with key is given."""
     site = LoopbackSite(**behaviour)
     handler = type("Handler", (_Handler,), {"site": site})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""Made-up patients and made-up cohort files over them: every word of the language, times on a grid that hits bounds."""
+"""Random patients and random cohort files that use the whole language, with times on a grid that hits bounds."""
 
 from datetime import datetime, timedelta
 from random import Random
@@ -30,7 +30,7 @@ CODE_LISTS = {
 
 
 def world(random: Random, patients: int = 10) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Return subjects, encounters and events of a few patients; an event's value is its number among all."""
+    """Return subjects, encounters and events of a few patients; the value of an event is its number."""
     subjects, encounters, events = list[Row](), list[Row](), list[Row]()
     for of in range(1, patients + 1):
         dead = random.choice([None, None, DAY_ZERO + 20 * DAY])
@@ -114,7 +114,7 @@ def spec(random: Random) -> dict:
 
 
 def episodes_spec(random: Random) -> dict:
-    """Return a file whose every index asks for episodes, their lengths those of the grid."""
+    """Return a file with an outcome of episodes whose lengths are on the grid."""
     outcome = {
         "episodes_of": "heart",
         "new_episode_after": random.choice(["4 days", "5 days", "10 days"]),

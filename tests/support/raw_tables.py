@@ -1,4 +1,4 @@
-"""Small raw MIMIC-IV tables with every oddity the rules speak of, below the bounds; from a seed, all invented."""
+"""Small random raw MIMIC-IV tables with every data fault of the rules, at rates below the bounds."""
 
 import csv
 import gzip
@@ -49,7 +49,7 @@ NOTHING_ELSE_WRONG = {"valuenum": "2", "event_txt": "Administered", "medication"
 
 
 def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], list[list]]]:
-    """Return table -> (header, rows): one odd stay of more than a hundred, one foreign row of each thousand."""
+    """Return table -> (header, rows), with one odd stay per hundred and one foreign row per thousand."""
     chance = random.Random(seed)
     tables: dict[str, tuple[list[str], list[list]]] = {
         "patients": (["subject_id", "gender", "anchor_age", "anchor_year", "anchor_year_group", "dod"], []),
@@ -112,12 +112,12 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
             stays.append((subject, 1000 + len(stays), start, end))
             start += timedelta(minutes=chance.randint(-200, 60000) + 200)  # some overlap, some start together
     for subject, hadm, start, end in stays:
-        odd = hadm == 1007 and len(stays) > 100  # of fewer, one is above the bound
+        odd = hadm == 1007 and len(stays) > 100  # with fewer stays, one would exceed the bound
         backwards = start - timedelta(minutes=chance.choice([0, 30]))
-        # it ends before it begins, or is not over
+        # odd stays end before they begin, or are open
         discharge = end if not odd else backwards if seed % 2 else ""
         flag = int(chance.random() < 0.1)
-        is_timed = flag and hadm % 5  # of the others only the flag says it
+        is_timed = flag and hadm % 5  # for the others, only the flag records the death
         dead = start + (end - start) * (hadm % 3) / 2 if is_timed else ""
         add["admissions"]([subject, hadm, start, discharge, dead, "URGENT", "Other", "?", "WHITE", flag])
     lab, sequence, pharmacy = 0, 0, 0
@@ -136,7 +136,7 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
             time = start + timedelta(minutes=chance.randint(-2000, 9000))
             store_time = "" if chance.random() < 0.1 else time + timedelta(minutes=chance.randint(-30, 300))
             item = chance.choice([50912, 50912, 50971, 51221, 50802, 51301])
-            no_number = "NaN" if lab % 2 else "1e999"  # with "", two in five: half of a kind is refused
+            no_number = "NaN" if lab % 2 else "1e999"  # with "", two in five: half would be refused
             value = chance.choice(
                 [str(chance.randint(0, 40) / 10), str(chance.randint(0, 4)), str(lab % 5), "", no_number]
             )

@@ -1,4 +1,4 @@
-"""The cohort language again, as SQL on the tables: what the pipeline must agree with, sharing none of its code."""
+"""The cohort language as SQL, sharing no code with the pipeline, which must agree with it."""
 
 import re
 
@@ -276,4 +276,4 @@ def _interval(length: str) -> str:
 _CHAPTER = """case when mapped[1] = 'I' then 'IX' when mapped[1] = 'E' then 'IV' when mapped[1] = 'T' then 'XIX'
     when mapped is null and vocab = 'icd9cm' and code[1] = 'E' then 'XX'
     when mapped is null and vocab = 'icd9cm' and code[1] = 'V' then 'XXI' end"""
-"""The chapters of the codes the made-up worlds have, and of no others."""
+"""The chapters of the codes in random worlds, and of no others."""

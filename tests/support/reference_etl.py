@@ -1,4 +1,4 @@
-"""The same derivation again, in plain loops and from the rules alone: what the pipeline must agree with."""
+"""An independent ETL in plain loops, written from the rules alone, with which the pipeline must agree."""
 
 import csv
 import gzip
@@ -25,13 +25,13 @@ class Token:
 
 @dataclass
 class Derived:
-    """What the rules give: sets with their tokens as written and as encoded, cuts, counts, drops."""
+    """The result of the rules: sets with tokens as written and as encoded, cuts, counts, drops."""
 
     subjects: dict[int, tuple]  # birth, death?, sex, split, pretrain_split
     stays: list[tuple]  # subject, hadm, start, end?
     deaths: dict[int, tuple[bool, datetime | None]]  # hadm -> died there, and when
     sets: dict[int, list[Token]]
-    encoded: dict[int, list[str]]  # hadm -> token texts, [UNK] where there is none
+    encoded: dict[int, list[str]]  # hadm -> token texts, [UNK] without a token in the vocabulary
     kept: dict[str, int]  # token -> count, only those with an id
     cuts: dict[str, list[float]]
     units: dict[str, str | None]
@@ -254,7 +254,7 @@ def derive(
             patients_of[above] |= patients_of[token]
 
     def is_common(token: str) -> bool:
-        if token.startswith("LAB:"):  # a decile's patients are its item's
+        if token.startswith("LAB:"):  # the patients of a decile are those of its item
             return totals[token] >= min_count and len(of_item[token.partition("_Q")[0]]) >= min_count
         return len(patients_of[token]) >= min_count
 

@@ -1,13 +1,13 @@
-"""Labels agree with ACES, the task extractor of the MEDS world, on the tasks it can say.
+"""Labels agree with ACES, the task extractor for MEDS, on the tasks that ACES can express.
 
-It lives in an environment of its own (`make aces`), which ACES_PYTHON may name. Its known differences:
+ACES is installed in a separate environment (`make aces`), which ACES_PYTHON may name. Known differences:
 
-- A stay without an end after its start has no discharge, and lasts, for ACES, to the next stay's. We leave it out.
-- That somebody was admitted again, however late, is no condition it has: those who never were, it labels 0.
-- What was known is an event's time, so a diagnosis stands at the discharge in what ACES is given.
-- A window that begins so long after an event and ends at the next event of a kind loses rows, or puts them with another
-  event (es-aces 0.7.3): the windows here begin at the trigger.
-- Multi-class, multi-label, "nearest", distinct days, episodes and calendar months it cannot say at all.
+- For ACES, a stay without an end after its start has no discharge and lasts to that of the next stay. We omit it.
+- ACES has no condition for a later admission at any time: it labels patients without one 0.
+- ACES uses the time of an event as the time it is known, so its input has diagnoses at discharge.
+- A window that begins some time after an event and ends at the next event of a kind loses rows, or assigns them to
+  another event (es-aces 0.7.3): the windows here begin at the trigger.
+- ACES cannot express multi-class, multi-label, "nearest", distinct days, episodes and calendar months.
 """
 
 import os
@@ -50,7 +50,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 @pytest.fixture(scope="module")
 def availability_meds(layout: Layout) -> Path:
-    """Our MEDS with the time at which a thing was known as its time, as docs/meds.md says."""
+    """Write our MEDS export with the time of availability as `time`, see docs/meds.md."""
     folder = layout.root / "known"
     for shard in (layout.meds / "data").rglob("*.parquet"):
         rows = pl.read_parquet(shard).with_columns(time=pl.coalesce("available_at", "time"))

@@ -1,4 +1,4 @@
-"""`python -m pipelines.cohorts`: faults or meaning of a file at once, a sample's counts, a template."""
+"""`python -m pipelines.cohorts`: faults or meaning of a file, the counts of a sample, a template."""
 
 import resource
 import subprocess
@@ -21,7 +21,7 @@ READMISSION = COHORT_FILES / "mimic_readmission.yaml"
 
 @pytest.fixture
 def run_command(capsys, tmp_path):
-    """Return what a command prints, and its exit code."""
+    """Return a function that runs a command and returns its exit code and output."""
 
     def run(*arguments, data=tmp_path):
         code = main([*map(str, arguments), *(["--data", str(data)] if arguments[0] == "check" else [])])
@@ -31,7 +31,7 @@ def run_command(capsys, tmp_path):
 
 
 def write_patients(folder, count, *, far=True):
-    """Each with two stays, 20 days apart or 60; three of them do not come back."""
+    """Write patients with two stays each, 20 or 60 days apart; three patients do not come back."""
     subjects = [subject(number) for number in range(1, count + 1)]
     first = [stay(n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(1, count + 1)]
     later = {n: DAY_ZERO + (60 if far and n % 2 else 20) * DAY for n in range(1, count - 2)}
@@ -218,7 +218,7 @@ def test_new_explains_why_a_file_cannot_be_written(capsys, tmp_path, name, folde
 
 
 def test_check_from_a_cold_start_takes_under_five_cpu_seconds(tmp_path):
-    """Processor time, which a busy machine does not stretch; a quiet one takes no longer."""
+    """Measure CPU time, which does not depend on the load of the machine."""
     write_patients(tmp_path, 400)
     usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "pipelines.cohorts", "check", READMISSION, "--data", tmp_path]

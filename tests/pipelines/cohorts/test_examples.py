@@ -1,4 +1,4 @@
-"""Every example of the page for clinicians is read, can be said in English, and gives labels of both kinds."""
+"""Every example of the page for clinicians is valid, has an English description, and gives both labels."""
 
 import re
 from datetime import datetime
@@ -33,7 +33,7 @@ KIND = {
 
 
 def make_patients(cohort: Cohort, seed: int = 0) -> tuple[list[Row], list[Row], list[Row]]:
-    """Patients whose ages, encounters and codes are those the file speaks of, some of each and some of none."""
+    """Return patients whose ages, encounters and codes match the file in part."""
     random = Random(seed)
     years = cohort.index.age[0].months // 12 if cohort.index.age else 40
     subjects, encounters, events = list[Row](), list[Row](), list[Row]()
@@ -62,7 +62,7 @@ def make_patients(cohort: Cohort, seed: int = 0) -> tuple[list[Row], list[Row], 
 
 
 def _codes(random: Random, cohort: Cohort, rates: dict[str, float], number: int, of: int) -> list[Row]:
-    """The stay's first diagnosis, and a code of each of the file's lists as often as the patient has one."""
+    """Return the first diagnosis of the stay, and codes of the lists of the file at the rates of the patient."""
     rows = [diagnosis(number, code := random.choice(["I10", "J189", "E039"]), code, vocab="icd10cm", of=of)]
     for name, code_list in cohort.codes.items():
         vocab, patterns = random.choice(list(code_list.patterns.items()))

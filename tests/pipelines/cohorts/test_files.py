@@ -1,4 +1,4 @@
-"""What a cohort leaves on disk: labels with their task, attrition, lock, card; and what blocks bad labels."""
+"""The files of a cohort: labels with their task, attrition, lock and card; and the checks of bad labels."""
 
 import json
 import pickle
@@ -32,7 +32,7 @@ FILES = ("labels.parquet", "attrition.csv", "cohort.lock.yaml")
 
 
 def write_patients(count=12):
-    """Each with a stay of nine days, dying in it if odd, and another a month later."""
+    """Return patients with a stay of nine days (fatal for odd ids) and another stay a month later."""
     splits = ("train", "train", "val", "test")
     subjects = [subject(number, splits[number % 4]) for number in range(1, count + 1)]
     encounters, events = [], []
@@ -268,7 +268,7 @@ def test_split_with_a_single_class_is_a_warning(tmp_path):
     ],
 )
 def test_short_follow_up_warning_hides_small_counts(tmp_path, patients, num_followed, share):
-    """Each patient's last stay is not followed at all; some have one before it that is."""
+    """The last stay of a patient has no follow-up; some patients have an earlier stay with follow-up."""
     layout = Layout(tmp_path)
     last = [stay(n, DAY_ZERO + 40 * DAY, DAY_ZERO + 41 * DAY, of=n) for n in range(1, patients + 1)]
     first_stays = [stay(100 + n, DAY_ZERO, DAY_ZERO + DAY, of=n) for n in range(1, num_followed + 1)]

@@ -1,4 +1,4 @@
-"""The five MIMIC tasks against a plain derivation, patient by patient, and at their boundaries."""
+"""The five MIMIC tasks agree with a plain derivation for each patient, and at their boundaries."""
 
 from collections import Counter
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The rest of the language: windows, events, ages, which encounters are kept, encounters counted on distinct days."""
+"""The rest of the language: windows, events, ages, keep, encounters on distinct days, episodes."""
 
 from datetime import datetime
 
@@ -42,7 +42,7 @@ def seen(at, code="4019", of_stay=None):
 
 
 def fulfils(condition, encounters=(INDEX, LAST), events=()):
-    """Whether encounter 1 is an index under one requirement."""
+    """Return whether encounter 1 is an index under a requirement."""
     return 1 in labels({"require": [{"it": condition}]}, encounters, events)
 
 
@@ -179,7 +179,7 @@ MAY = datetime(2150, 5, 1, 9)
 
 
 def came_true(*days, outcome=EPISODES, length="3 years", has_code=True):
-    """Return on which day after 1 May an index visit of that day and visits on these days make the outcome true."""
+    """Return the day after 1 May on which visits on these days, with an index on 1 May, complete the outcome."""
     visits = [stay(2 + place, MAY + day * DAY, None) for place, day in enumerate(days)]
     index = stay(1, MAY, MAY + HOUR)
     events = [seen(MAY, of_stay=row["encounter_id"]) for row in ([index] if has_code else []) + visits]

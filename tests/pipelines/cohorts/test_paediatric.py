@@ -19,7 +19,7 @@ def on(text):
 
 
 def outcome_of(name, *visits):
-    """Return {index: when its outcome came true, or None} of a child born on 1 January 2016.
+    """Return index -> time of the outcome, or None, for a child born on 1 January 2016.
 
     A visit is (day, code, type); it is numbered from 1 on, lasts the day, and goes home.
     """

@@ -1,4 +1,4 @@
-"""Any cohort over any patients: labels, attrition and features as an independent SQL derivation gives them."""
+"""Labels, attrition and features of random cohorts agree with an independent derivation in SQL."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def made_up(random, make=spec):
 
 
 def both(seed, preset, make=spec):
-    """Return the cohort, the tables, what the pipeline derives of them and what SQL does."""
+    """Return the cohort, the tables, the labels of the pipeline and the derivation in SQL."""
     random = Random(seed)
     tables = world(random)
     cohort, rules = made_up(random, make), PRESETS[preset]
@@ -84,7 +84,7 @@ def test_labels_and_attrition_of_very_many_cohorts_agree_with_sql(preset, seed):
 
 
 def test_random_cohorts_exercise_every_outcome_both_ways():
-    """Were the worlds empty, or no outcome ever true, agreement would mean nothing."""
+    """If the worlds were empty, or no outcome ever true, agreement would mean nothing."""
     outcomes = set()
     for seed in range(80):
         random = Random(seed)
@@ -125,7 +125,7 @@ def test_events_visible_to_a_model_agree_with_sql(preset, seed):
 
 
 def sets_of(encounters: pl.DataFrame, events: pl.DataFrame) -> list[dict]:
-    """Return the encounters as sets of a shard, each event's token its number."""
+    """Return the encounters as sets of a shard, with the number of each event as its token."""
     rows, place = [], dict.fromkeys(encounters["subject_id"], 0)
     microseconds = pl.col(pl.Datetime).to_physical()
     for stay in (

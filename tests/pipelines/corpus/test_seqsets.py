@@ -15,7 +15,7 @@ TIME = pl.Datetime("us")
 
 
 def stays(rows: list[tuple]) -> pl.LazyFrame:
-    """(subject, encounter, start in days, length in days or None)"""
+    """Return encounters from (subject, encounter, start in days, length in days or None)."""
     schema = {"subject_id": pl.Int64, "encounter_id": pl.Int64, "start": TIME, "end": TIME}
     encounter_rows = [
         (s, e, ZERO + timedelta(days=a), None if b is None else ZERO + timedelta(days=a + b))
@@ -27,7 +27,7 @@ def stays(rows: list[tuple]) -> pl.LazyFrame:
 
 
 def sets_from(sets: pl.LazyFrame, rows: list[tuple]) -> pl.DataFrame:
-    """(kind, hour, rank, code, token_id) of the first set"""
+    """Return the sets with tokens from (kind, hour, rank, code, token_id) of the first set."""
     columns = {"kind": pl.String, "time": TIME, "rank": pl.Int64, "code": pl.String, "token_id": pl.UInt32}
     event_rows = [(kind, ZERO + timedelta(hours=h), rank, code, i) for kind, h, rank, code, i in rows]
     texts = {name: pl.lit(None, pl.String) for name in ("mapped", "unit", "vocab")}

@@ -79,7 +79,9 @@ def test_leftovers_of_killed_runs_are_removed_and_no_other_files(tmp_path):
 def test_late_worker_leaves_nothing_after_the_folder_is_in_place(tmp_path):
     with replace_folder(tmp_path / "seqset") as aside:
         write_shard(sets([1]), aside, 0, HASHES)
-        (aside / ".shard-00000.parquet.0a1b2c3d.part").touch()  # of a bucket that two do: one is not done yet
+        (
+            aside / ".shard-00000.parquet.0a1b2c3d.part"
+        ).touch()  # of a bucket that two workers process: one is not done yet
     with pytest.raises(WriteError, match="cannot be written"):
         write_shard(sets([1]), aside, 0, HASHES)
     names = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())

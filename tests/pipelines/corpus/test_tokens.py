@@ -39,7 +39,7 @@ TOKENS = st.lists(icd | atc | procedure, min_size=1, max_size=60)
 def vocab_of(
     tokens: list[str], *, min_count: int, cuts: pl.DataFrame = NO_CUTS, subjects: list[int] | None = None
 ) -> pl.DataFrame:
-    """Fit on tokens, each of another patient if `subjects` does not say whose it is."""
+    """Fit a vocabulary on tokens, each from another patient unless `subjects` is given."""
     subject_ids = pa.array(subjects or range(len(tokens)), pa.int64())
     items = dictionary([re.sub(r"_Q\d+$", "", token) for token in tokens])
     patients = patients_of(items, subject_ids, most=min_count)
@@ -111,7 +111,7 @@ def test_patient_with_two_rare_codes_counts_once_in_the_parent():
 
 @given(TOKENS, st.lists(st.integers(0, 6), min_size=60, max_size=60), st.integers(1, 5), st.integers(1, 4))
 def test_vocabulary_is_the_same_from_several_parts(tokens, subject_ids, min_count, parts):
-    """The subjects of one part are none of another's."""
+    """Parts have disjoint subjects, as buckets do."""
     subject_ids = subject_ids[: len(tokens)]
     whole = vocab_of(tokens, min_count=min_count, subjects=subject_ids)
     patient_parts = []
@@ -168,7 +168,7 @@ def test_nearest_token_is_null_without_ancestors_in_the_vocabulary():
 
 
 def token_texts(kind: str, rows: list[tuple], lookup: dict[str, str] | None = None) -> list[str | None]:
-    """Rows are (code, mapped, value, vocab)."""
+    """Return the tokens of rows (code, mapped, value, vocab)."""
     texts = {
         name: dictionary([row[at] for row in rows]) for at, name in ((0, "code"), (1, "mapped"), (3, "vocab"))
     }

@@ -1,4 +1,4 @@
-"""The buckets on a real Dask cluster: a scheduler and two worker processes on loopback, one of them killed."""
+"""Runs buckets on a real Dask cluster: a scheduler and two worker processes on loopback, one of which is killed."""
 
 import signal
 import subprocess
@@ -35,7 +35,7 @@ LONGEST_WAIT_SECONDS = 300
 
 
 class LocalCluster:
-    """`dask scheduler` and `dask worker`s as a user starts them."""
+    """A `dask scheduler` and `dask worker`s, started like a user starts them."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.address = f"tcp://127.0.0.1:{free_port()}"
@@ -63,7 +63,7 @@ class LocalCluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Which no test may harm."""
+    """A shared cluster that no test may damage."""
     running = LocalCluster(tmp_path_factory.mktemp("cluster"), 2)
     yield running
     running.stop()
@@ -160,7 +160,7 @@ RULE = pa.schema([pa.field("rule", pa.string(), nullable=False)], metadata={"con
 
 
 def write_rule(folder: Path, signals: Path, rule: str, bucket: int) -> None:
-    """Write one file that says by which rule, and tell it; by the earlier rule only when let."""
+    """Write a file that records the rule, and report it; wait for permission under the earlier rule."""
     (signals / f"begun-{rule}-{bucket}").touch()
     if rule == "earlier":
         wait_for(signals / f"let-{bucket}")
@@ -172,7 +172,7 @@ def write_rule(folder: Path, signals: Path, rule: str, bucket: int) -> None:
 
 
 def let_the_first_end(folder: Path, signals: Path, rule: str, bucket: int) -> None:
-    """Do the last bucket while one of the dead run's ends."""
+    """Process the last bucket while a bucket of the dead run finishes."""
     if bucket == 2:
         (signals / "let-0").touch()
         wait_for(signals / "ended-earlier-0")
@@ -202,7 +202,7 @@ with replace_folder(target) as aside:
 
 @pytest.mark.long
 def test_workers_of_a_killed_run_do_not_touch_the_next_run(cluster, tmp_path):
-    """They go on with what they were at: one ends while the next run writes, the other when it has ended."""
+    """Workers of a killed run continue: one finishes during the next run, the other after it."""
     target, signals = tmp_path / "data" / "rules", tmp_path / "signals"
     signals.mkdir()
     client = subprocess.Popen(
@@ -213,7 +213,7 @@ def test_workers_of_a_killed_run_do_not_touch_the_next_run(cluster, tmp_path):
     client.kill()
     assert client.wait() == -signal.SIGKILL
 
-    with replace_folder(target) as aside:  # on this machine, so that the turns are known
+    with replace_folder(target) as aside:  # on this machine, so that the order of events is known
         list(executor.each_bucket("rules", partial(let_the_first_end, aside, signals, "later"), 3))
     rules = {f"shard-{bucket}.parquet": "later" for bucket in range(3)}
     assert written_rules(target) == rules
@@ -273,7 +273,7 @@ def test_worker_error_message_reaches_the_caller(cluster):
 
 
 def begin_end_and_refuse_the_first(folder: Path, bucket: int) -> int:
-    """Tell each beginning and end by a file; the others take longer than the first."""
+    """Record each start and end in a file; later buckets take longer than the first."""
     (folder / f"begun-{bucket}-{time.monotonic_ns()}").touch()
     if bucket == 0:
         raise InputError("the first is refused")
@@ -295,7 +295,7 @@ def test_refused_bucket_is_tried_once_and_stops_the_step(cluster, tmp_path):
 
 
 def read_by(reader: Callable[[str], object], file: Path, bucket: int) -> None:
-    """Tell each beginning by a file, and read one that is not there."""
+    """Record each start in a file, and read a file that does not exist."""
     (file.parent / f"begun-{bucket}-{time.monotonic_ns()}").touch()
     reader(str(file))
 
@@ -359,7 +359,7 @@ def begin_and_sleep(folder: Path, bucket: int) -> None:
 
 
 def when_begun(folder: Path, act: Callable[[], None]) -> threading.Thread:
-    """Act in a while, when the first bucket has begun."""
+    """Call a function in a thread after the first bucket has begun."""
 
     def wait() -> None:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS

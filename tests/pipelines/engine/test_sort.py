@@ -37,7 +37,7 @@ def test_order_of_sorts_groups_of_close_numbers(groups: list[tuple], by_patient:
     assert list(order_of(keys)) == sorted(range(len(rows)), key=lambda at: rows[at])
 
 
-# apart, every draw comes in two parts, of which one draw's meet; together, a patient's draws are a group of their own
+# apart: every draw comes in two separate parts; together: the draws of a patient are adjacent
 @pytest.mark.parametrize(("patients_together", "num_sorted"), [(False, 9_999), (True, 1_000)])
 def test_order_of_places_lab_draws_without_comparing_numbers(
     patients_together: bool, num_sorted: int, monkeypatch

@@ -15,7 +15,7 @@ def at(hour: int | None) -> datetime | None:
 
 
 def attach_rows(stays: list[tuple], rows: list[tuple], *, lookback_hours: int) -> list[int | None]:
-    """Stays are (subject, encounter, start, end), rows (subject, encounter, time); times in hours."""
+    """Return the attached encounters; stays: (subject, encounter, start, end), rows: (subject, encounter, time)."""
     schema = {
         "subject_id": pl.Int64,
         "encounter_id": pl.Int64,

@@ -1,4 +1,4 @@
-"""What the net does to a download, and what becomes of it; each time a real server on this machine does it."""
+"""Network failures during a download and their handling, against a real server on this machine."""
 
 import hashlib
 import os
@@ -50,7 +50,7 @@ def sha256(content: bytes) -> str:
 def fetch_table(
     site: LoopbackSite, folder: Path, expected: bytes = BYTES, patience: Patience = HASTE, query: str = ""
 ) -> bytes:
-    """Fetch /t.csv.gz and return what lies under its name; nothing else may lie beside it."""
+    """Fetch /t.csv.gz and return its content; no other file may remain."""
     with requests.Session() as session:
         fetch_verified(
             session, f"{site.url}/t.csv.gz{query}", folder / "t.csv.gz", sha256(expected), patience
@@ -155,7 +155,7 @@ def test_resume_needs_a_strong_validator(
 
 
 def test_content_encoding_does_not_change_the_bytes(site: LoopbackSite, tmp_path: Path):
-    """Apache says so of every .gz when told the type of its content."""
+    """Apache sends this header for every .gz if its content type is configured."""
     site.headers["Content-Encoding"] = "gzip"
     assert fetch_table(site, tmp_path) == BYTES
 
@@ -297,7 +297,7 @@ def test_missing_server_gives_a_single_line(tmp_path: Path):
 
 
 def test_complete_part_file_is_renamed(site: LoopbackSite, tmp_path: Path):
-    """Killed after the last byte: a request for what comes after it is answered 416."""
+    """After a kill at the last byte, the request for the rest is answered with 416."""
     site.mishaps["/t.csv.gz"] = [Breaks(num_bytes=1_000_000)]
     with pytest.raises(InputError):
         fetch_table(site, tmp_path, patience=Patience(tries=0))

@@ -1,4 +1,4 @@
-"""MIMIC-IV's demo and the crosswalks from a server on this machine: all of it or a message, verified, one at a time."""
+"""Fetches the MIMIC-IV demo and the crosswalks from a server on this machine."""
 
 import gzip
 import hashlib
@@ -179,7 +179,7 @@ fetch_mimic_demo(sys.argv[1], Path(sys.argv[2]), Patience(silence_seconds=5))
 
 
 def held_up(site: LoopbackSite, folder: Path) -> subprocess.Popen[bytes]:
-    """Start a run of its own that waits some seconds for a file it has asked for, then asks again."""
+    """Start a separate run that waits some seconds for a file and then retries."""
     site.mishaps["/demo/hosp/patients.csv.gz"] = [FallsSilent(num_bytes=1, seconds=2)]
     first = subprocess.Popen([sys.executable, "-c", CHILD, f"{site.url}/demo/", str(folder)], cwd=ROOT)
     deadline = time.monotonic() + 60
@@ -352,7 +352,7 @@ def test_cut_gsn_table_is_refused_and_the_earlier_table_kept(site: LoopbackSite,
     assert files_in(tmp_path) == files_before
 
 
-# --- the sums beside a user's own copy ---
+# --- the sums beside a local copy ---
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""CMS's own text is the same crosswalk as the CSV made of it."""
+"""The text of CMS gives the same crosswalk as the CSV made from it."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ LINES = [
 
 
 def as_cms_writes(crosswalk: pl.DataFrame) -> str:
-    """Return icd_9, icd_10, flags in columns 1–6, 7–14 and 15–19."""
+    """Format icd_9, icd_10 and flags into columns 1–6, 7–14 and 15–19."""
     source, target = pl.col("icd_9").str.pad_end(6), pl.col("icd_10").str.pad_end(8)
     return "\n".join(crosswalk.select(pl.concat_str(source, target, "flags")).to_series()) + "\n"
 

@@ -1,4 +1,4 @@
-"""Rows counted by lines: as many as a reader of RFC 4180 finds, and no table whose quotes hide some."""
+"""Counting rows by lines agrees with an RFC 4180 parser, and refuses tables whose quotes hide rows."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Times that repeat are read another way than those that do not, and come out the same."""
+"""Repeating times are parsed through a cache, with the same result as without."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,13 +21,13 @@ def write_table(path: Path, rows: list[tuple[int, str]]) -> Path:
 
 
 def of_draws(odd: dict[int, str]) -> list[tuple[int, str]]:
-    """Return 3,000 rows, thirty of each time, a few spelt as said."""
+    """Return 3,000 rows, thirty for each time, with the given texts for some rows."""
     return [(row, odd.get(row, f"{ZERO + timedelta(minutes=row // 30)}")) for row in range(3000)]
 
 
 @pytest.fixture
 def repeat_flags(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether times were read as ones that repeat, batch by batch."""
+    """Record for each batch whether times were parsed as repeating."""
     usual, ways = parsing.parse_usual, list[bool]()
 
     def listened(column: pl.Expr, source: pl.DataType, target: pl.DataType, *, repeats: bool) -> pl.Expr:

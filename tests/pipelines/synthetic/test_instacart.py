@@ -1,4 +1,4 @@
-"""The synthetic Instacart looks like the download, is the same each time, and holds what there is to learn."""
+"""The synthetic Instacart has the form of the download, is reproducible, and contains learnable patterns."""
 
 import hashlib
 from pathlib import Path
@@ -25,7 +25,7 @@ def table(folder: Path, name: str) -> pl.DataFrame:
 
 
 def lines(folder: Path) -> pl.DataFrame:
-    """Every product of every order, the hidden ones too, with the order's columns beside it."""
+    """Return every product of every order, including held-out orders, with the columns of the order."""
     names = ("order_products__prior", "order_products__train", "held_out")
     return pl.concat(table(folder, name) for name in names).join(table(folder, "orders"), on="order_id")
 

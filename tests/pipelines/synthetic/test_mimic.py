@@ -1,4 +1,4 @@
-"""The synthetic MIMIC-IV: the real layout, real codes, and outcomes that follow the probabilities beside it."""
+"""The synthetic MIMIC-IV has the real layout, real codes, and outcomes that follow the planted probabilities."""
 
 import gzip
 import io
@@ -267,7 +267,7 @@ def by_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
 def test_bytes_do_not_depend_on_the_number_of_workers(
     workers: int, by_one_process: dict[str, bytes], tmp_path: Path
 ):
-    """Three blocks; the command's processes have one thread each, this one as many as there are cores."""
+    """Write three blocks; the processes of the command use one thread each, this process all cores."""
     command = [*COMMAND, "--patients", "2100", "--workers", str(workers), "--out", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     assert _bytes(tmp_path) == by_one_process
@@ -334,7 +334,7 @@ def full_block() -> PatientBlock:
 
 
 def test_full_volume_has_the_real_rows_per_patient(full_block: PatientBlock):
-    """A thousand patients: their number of stays alone moves a table by a few hundredths."""
+    """With a thousand patients, the number of stays alone changes the rows of a table by some percent."""
     heights = {name: table.height for name, table in hosp_tables(catalog(), full_block, 42)}
     for name, rows in REAL_ROWS_PER_PATIENT.items():
         assert heights[name] / 1_000 == pytest.approx(rows, rel=0.12), name
@@ -381,7 +381,7 @@ def test_set_sizes_are_heavy_tailed_about_the_requested_median():
 
 
 def _tokens_per_set(patient_block: PatientBlock) -> np.ndarray:
-    """Return [S]: about the tokens of each stay; what lies in no stay or has no code is left out."""
+    """Return [S]: the approximate tokens of each stay, without rows outside of stays or without a code."""
     has_atc = np.array([bool(atc) for atc in catalog().drugs.atc])
     labs = patient_block.labs.take(
         patient_block.labs.has_number & (patient_block.labs.has_hadm_id | (patient_block.labs.minute > -1440))
@@ -422,7 +422,7 @@ def test_no_admission_after_death_or_before_the_last_discharge(tables: dict[str,
 
 
 def test_laboratory_values_follow_the_diagnoses(tables: dict[str, pl.DataFrame]):
-    """Renal failure in the codes, creatinine (50912) in the blood: what a model is to find."""
+    """Renal failure raises creatinine (50912), a relation a model should find."""
     renal = (
         tables["diagnoses_icd"]
         .filter(pl.col("icd_code").str.contains(r"^(585|N18|584|N17)"))["hadm_id"]
@@ -437,7 +437,7 @@ def test_laboratory_values_follow_the_diagnoses(tables: dict[str, pl.DataFrame])
 
 
 def _outcomes(patient_block: PatientBlock) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return by cohort: which stays are indexes, their probability, their outcome as the files tell it."""
+    """Return for each cohort: index stays, their probability, and their outcome according to the files."""
     admit, hours = patient_block.calendar.admit_minute, patient_block.lengths.hours
     gap = np.roll(admit, -1) - admit - np.floor(hours * 60)
     happens, length = patient_block.deaths.happens, patient_block.stays.length
@@ -509,7 +509,7 @@ def test_planted_table_has_a_single_row_and_probability_per_index(block: Patient
 
 
 def test_planted_parts_add_up_to_the_planted_risk(block: PatientBlock):
-    """Of a readmission, but for what the time since the last stay adds."""
+    """The log-odds of a readmission are checked without the effect of the time since the last stay."""
     rows = planted_rows(block).with_columns(
         rest=(pl.col("probability") / (1 - pl.col("probability"))).log() - pl.sum_horizontal(*PARTS)
     )
@@ -574,7 +574,7 @@ def test_later_stays_do_not_change_earlier_planted_risks(small: PatientBlock):
 
 
 def test_trend_depends_on_the_order_of_stays(small: PatientBlock):
-    """The same values in reverse order of stays: the trend turns, a bag of counts of all stays would not."""
+    """Reversing the order of stays reverses the trend, which counts over all stays could not show."""
     trend = small.parts["mimic_readmission"].trend
     assert (trend[small.stays.ordinal == 0] == 0).all()
     assert (trend[small.stays.ordinal > 0] != 0).mean() > 0.8
@@ -591,7 +591,7 @@ def test_recent_admission_makes_the_next_admission_likelier(block: PatientBlock)
     assert np.corrcoef(days[later], lift[later])[0, 1] < -0.3
 
 
-# ---- runs of equal patients
+# ---- runs of rows of one patient
 
 
 @given(st.lists(st.lists(st.integers(-9, 9), min_size=1, max_size=6), min_size=1, max_size=8))
@@ -613,11 +613,11 @@ def test_gzip_member_carries_no_time(mimic_folder: Path):
     assert head[4:8] == b"\0\0\0\0"
 
 
-# ---- codes that tell how long a stay lasted
+# ---- codes that reveal the length of a stay
 
 
 def test_ventilation_code_is_dated_early_and_reveals_the_later_course(block: PatientBlock):
-    """As on a bill: whoever read it on the day it is dated would know that the stay goes on for days."""
+    """As on a bill, a reader of the code on its date would know that the stay lasts for days."""
     codes, hours, died = block.procedures, block.lengths.hours, block.deaths.died
     is_long = np.isin(codes.code.astype(str), ["5A1955Z", "9672"])
     stays = np.unique(codes.stay[is_long])

@@ -1,4 +1,4 @@
-"""The synthetic CDM is a CDM, as large as the paper's, the same each time, traps at their rates, risks to learn."""
+"""The synthetic CDM is valid, as large as that of the paper, reproducible, and has faults and risks at their rates."""
 
 import hashlib
 from pathlib import Path
@@ -27,7 +27,7 @@ def cdm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(cdm: Path, query: str) -> pl.DataFrame:
-    """Run a query in which each table stands by its name."""
+    """Run a query in which tables are referred to by name."""
     with duckdb.connect() as db:
         for path in cdm.glob("*.parquet"):
             db.execute(f"CREATE VIEW {path.stem.upper()} AS SELECT * FROM read_parquet('{path}')")
@@ -124,7 +124,7 @@ def test_data_fault_occurs_at_the_stated_rate(cdm: Path, trap: str):
     condition, table, row_filter = SHARES[trap]
     count = rows(cdm, f"SELECT count(*) AS n FROM {table} WHERE {row_filter}")["n"][0]
     expected = RATES[trap]
-    # five standard errors, and what other traps take away
+    # five standard errors, and the effect of other faults
     slack = 5 * np.sqrt(expected / count) + 0.07 * expected
     assert 0 < share(cdm, condition, table, row_filter) == pytest.approx(expected, abs=slack)
 
