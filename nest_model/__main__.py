@@ -46,17 +46,17 @@ def main(arguments: list[str] | None = None) -> int:
             raise NestError("only pretrain and finetune run on several ranks; run this without torchrun.")
         if "seeds" in options:
             options["seeds"] = seeds_of(options.pop("seed"), options["seeds"])
-        with _pipe(has_pipes), sole_writer(folder) if is_first_rank else nullcontext(), listening:
+        with _pipes_session(has_pipes), sole_writer(folder) if is_first_rank else nullcontext(), listening:
             if is_first_rank:
-                _claim(options, folder)
+                _refuse_foreign_outputs(options, folder)
             telemetry = Telemetry(folder) if is_first_rank else NullTelemetry()
-            return _guarded(run, telemetry, options | {"telemetry": telemetry}, stop)
+            return _run_command(run, telemetry, options | {"telemetry": telemetry}, stop)
     except (NestError, OSError) as error:  # the folder cannot be created, or another run uses it
-        print(f"error: {_in_words(error, folder)}", file=sys.stderr)
+        print(f"error: {_error_message(error, folder)}", file=sys.stderr)
         return 2
 
 
-def _claim(options: dict, folder: Path) -> None:
+def _refuse_foreign_outputs(options: dict, folder: Path) -> None:
     """Refuse to overwrite files that no earlier run of this command wrote, before hours of work.
 
     Raises:
@@ -74,7 +74,7 @@ def _claim(options: dict, folder: Path) -> None:
             refuse_foreign_files([file.parent / "metrics.json"])
 
 
-def _pipe(has_pipes: bool) -> AbstractContextManager:
+def _pipes_session(has_pipes: bool) -> AbstractContextManager:
     """Return the Dagster Pipes session if a Dagster process started this one, else a null context."""
     if not has_pipes:
         return nullcontext()
@@ -83,7 +83,7 @@ def _pipe(has_pipes: bool) -> AbstractContextManager:
     return open_dagster_pipes()
 
 
-def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop: StopRequest) -> int:
+def _run_command(run: Callable[..., None], telemetry: Telemetry, options: dict, stop: StopRequest) -> int:
     """Run the command; report errors a user can correct as one line on stderr and in metrics.jsonl."""
     try:
         run(stop=stop, **options)
@@ -93,7 +93,7 @@ def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop
             print(stop_error, file=sys.stderr)
         return 0
     except (NestError, OSError) as error:
-        message = _in_words(error, options["out"])
+        message = _error_message(error, options["out"])
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -109,7 +109,7 @@ def _guarded(run: Callable[..., None], telemetry: Telemetry, options: dict, stop
     return 2
 
 
-def _in_words(error: NestError | OSError, out: Path) -> str:
+def _error_message(error: NestError | OSError, out: Path) -> str:
     """Return the one-line message of an error."""
     if isinstance(error, NestError):
         return str(error)

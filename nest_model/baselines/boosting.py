@@ -147,9 +147,8 @@ class _Data:
         import lightgbm as lgb
 
         label_type = labels.task.label_type
-        has_class = truth.any(axis=1) | (
-            label_type != "class"
-        )  # a class without training rows cannot be learnt
+        # a row of a class task is left out if its class has no training rows
+        has_class = truth.any(axis=1) | (label_type != "class")
         train, val = (np.flatnonzero((labels.split == name) & has_class) for name in ("train", "val"))
         train_set = lgb.Dataset(features[train], np.zeros(len(train)), params=COMMON).construct()
         val_set = lgb.Dataset(

@@ -110,11 +110,11 @@ def save(out: Path, model: FittedBoosters, task: Task, description: dict[str, An
         "validation": model.validation,
         **description,
     }
-    write_text(out / "README.md", _card(config, task))
+    write_text(out / "README.md", _readme(config, task))
     write_json(out / "config.json", config)
 
 
-def _card(config: dict[str, Any], task: Task) -> str:
+def _readme(config: dict[str, Any], task: Task) -> str:
     validation = {name: value for name, value in config["validation"].items() if value is not None}
     return "\n".join(
         [

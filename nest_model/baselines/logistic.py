@@ -44,7 +44,8 @@ def fit_logistic(
     kind = labels.task.label_type
     classes = commonest_labels(labels) if kind == "list" else labels.task.classes
     truth = labels_truth(labels, classes)
-    has_class = truth.any(axis=1) | (kind != "class")  # a class task's row without a class
+    # a row of a class task is left out if it has none of the task's classes
+    has_class = truth.any(axis=1) | (kind != "class")
     train, val = (np.flatnonzero((labels.split == name) & has_class) for name in ("train", "val"))
     scaled_features = _scaled(features, train)
     groups = [np.arange(truth.shape[1])] if kind == "class" else list(np.arange(truth.shape[1])[:, None])

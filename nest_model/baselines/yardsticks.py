@@ -105,11 +105,11 @@ def run(
     selection = select(seqsets, table.task.features, *rows)
     task = _Task(table, seqsets, tokens, selection, pretrained_model, lightgbm_model, seed, telemetry)
     names = [name for name in _FITS if yardstick_set == "all" or name == YARDSTICKS[0]]
-    results = {name: _scored(task, name, yardstick_predictions(predictions, name)) for name in names}
-    write_text(out / "README.md", _card(task, results))
+    results = {name: _fit_and_score(task, name, yardstick_predictions(predictions, name)) for name in names}
+    write_text(out / "README.md", _readme(task, results))
     write_json(out / "metrics.json", {"yardsticks": results})
     remove_outputs(out / "not_trainable.json")
-    telemetry.result(_flat(results))
+    telemetry.result(_result_numbers(results))
 
 
 def _remove(out: Path, predictions: Path, yardstick_set: YardstickSet) -> None:
@@ -129,7 +129,7 @@ def _remove(out: Path, predictions: Path, yardstick_set: YardstickSet) -> None:
             remove_empty(folder)
 
 
-def _scored(task: _Task, name: str, predictions: Path) -> dict[str, Any]:
+def _fit_and_score(task: _Task, name: str, predictions: Path) -> dict[str, Any]:
     """Fit one baseline and write its predictions; return its settings and scores, or the reason it has none."""
     fit_or_reason = _FITS[name](task)
     if isinstance(fit_or_reason, str):
@@ -144,7 +144,7 @@ def _scored(task: _Task, name: str, predictions: Path) -> dict[str, Any]:
 
 def _logistic(task: _Task) -> _Fit | str:
     measured_items = MeasuredItems.of(task.tokens)
-    features = _common(
+    features = _common_columns(
         task, previous_stay_features(task.seqsets, task.selection, measured_items, len(task.tokens))
     )
     if features is None:
@@ -153,7 +153,7 @@ def _logistic(task: _Task) -> _Fit | str:
     return _Fit(model.classes, model.probability, {"strength": model.strength}, model.validation)
 
 
-def _cut(task: _Task) -> _Fit | str:
+def _lightgbm_on_context(task: _Task) -> _Fit | str:
     config = _config(task.pretrained_model)
     if config is None:
         raise InputError(
@@ -163,12 +163,12 @@ def _cut(task: _Task) -> _Fit | str:
     selection, _ = limit_context(task.selection, **limits)
     if np.array_equal(selection.rows, task.selection.rows):
         return NOTHING_CUT
-    return _boosted(task, count_features(task.seqsets, selection, len(task.tokens)))
+    return _fit_lightgbm(task, count_features(task.seqsets, selection, len(task.tokens)))
 
 
 def _rollups(task: _Task) -> _Fit | str:
     table = task.labels
-    return _boosted(
+    return _fit_lightgbm(
         task,
         rollup_features(
             task.seqsets, task.selection, task.tokens, table.task.features.clock, table.predict_at_us
@@ -176,15 +176,15 @@ def _rollups(task: _Task) -> _Fit | str:
     )
 
 
-_FITS = {"logistic": _logistic, "lightgbm_cut": _cut, "lightgbm_rollups": _rollups}
+_FITS = {"logistic": _logistic, "lightgbm_cut": _lightgbm_on_context, "lightgbm_rollups": _rollups}
 
 
-def _boosted(task: _Task, features: sparse.csr_matrix) -> _Fit | str:
+def _fit_lightgbm(task: _Task, features: sparse.csr_matrix) -> _Fit | str:
     """Boost with the grid point chosen for LightGBM on all events and with the next point of its grid."""
     config = _config(task.lightgbm_model)
     if config is None:
         return NOT_BOOSTED
-    columns = _common(task, features)
+    columns = _common_columns(task, features)
     if columns is None:
         return NOTHING_COMMON
     all_points = list(GRIDS[task.labels.task.label_type])
@@ -194,7 +194,7 @@ def _boosted(task: _Task, features: sparse.csr_matrix) -> _Fit | str:
     return _Fit(model.classes, probabilities(model.boosters, columns), model.grid_point, model.validation)
 
 
-def _common(task: _Task, features: sparse.csr_matrix) -> sparse.csr_matrix | None:
+def _common_columns(task: _Task, features: sparse.csr_matrix) -> sparse.csr_matrix | None:
     """Return the columns that are non-zero in enough training rows; None without such a column."""
     columns = common_columns(features[np.flatnonzero(task.labels.split == "train")], MIN_ROWS)
     return features[:, columns] if len(columns) else None
@@ -206,7 +206,7 @@ def _config(model: Path) -> dict[str, Any] | None:
     return json.loads(verified(path).read_text()) if is_written(path) else None
 
 
-def _flat(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+def _result_numbers(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
     """Return the numbers of a result line."""
     numbers: dict[str, float | None] = {}
     for name, result in results.items():
@@ -216,7 +216,7 @@ def _flat(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
     return numbers
 
 
-def _card(task: _Task, results: Mapping[str, Mapping[str, Any]]) -> str:
+def _readme(task: _Task, results: Mapping[str, Mapping[str, Any]]) -> str:
     table = task.labels
     training, validation = (suppress_count(int((table.split == split).sum())) for split in ("train", "val"))
     return "\n".join(
@@ -225,7 +225,7 @@ def _card(task: _Task, results: Mapping[str, Mapping[str, Any]]) -> str:
             f"{table.task.about}\n",
             "Models to compare NEST with, on the same rows and with the same selector. Only their predictions are "
             "saved.\n",
-            *(f"- {ABOUT[name]}: {_in_words(result)}" for name, result in results.items()),
+            *(f"- {ABOUT[name]}: {_description(result)}" for name, result in results.items()),
             f"- columns: those non-zero in at least {MIN_ROWS} training rows",
             f"- rows: training {training}, validation {validation}",
             f"- seed {task.seed}, vocabulary sha256 `{task.seqsets.vocab_sha256}`\n",
@@ -234,7 +234,7 @@ def _card(task: _Task, results: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def _in_words(result: Mapping[str, Any]) -> str:
+def _description(result: Mapping[str, Any]) -> str:
     """Describe a baseline: its chosen settings and validation AP, or why it was not fitted."""
     if "reason" in result:
         return f"not fitted: {result['reason']}"

@@ -47,6 +47,7 @@ DESTINATIONS = {"boosted": "lightgbm_model", "pretrained": "pretrained_model"}
 """Parameters whose name differs from the flag's."""
 
 SEED = "seed of every random draw"
+SEED_WITH_DEFAULT = f"{SEED} (default: {DEFAULT})"
 PRESET = "name of the preset the models were made with, shown on the page"
 
 
@@ -101,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
         default="default",
         help="baselines to fit; default: the logistic regression; all: also LightGBM on NEST's context and on roll-ups",
     )
-    yardsticks.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
+    yardsticks.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
 
     removals = _command(
         commands,
@@ -110,14 +111,14 @@ def parser() -> argparse.ArgumentParser:
         "measure what a fine-tuned model loses when events are removed from its input",
     )
     _paths(removals, "model", "labels", "seqset", "out")
-    removals.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
+    removals.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
     _device(removals)
 
     audit = _command(
         commands, "audit", _audit, "check whether the input of a cohort's models could reveal the outcome"
     )
     _paths(audit, "labels", "seqset", "vocab", "out")
-    audit.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
+    audit.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
 
     predict = _command(commands, "predict", _predict, "score new patients with a fine-tuned model")
     _paths(predict, "model", "seqset")
@@ -129,7 +130,7 @@ def parser() -> argparse.ArgumentParser:
         help="table of the stays to score, Parquet or CSV with subject_id, encounter_id and predict_at (default: each "
         "patient's last stay, at the task's prediction time)",
     )
-    predict.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
+    predict.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
     _device(predict)
 
     next_set = _command(
@@ -145,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
     next_set.add_argument(
         "--raw", type=Path, help="folder of the `held_out` file; needed for --target held_out"
     )
-    next_set.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED)
+    next_set.add_argument("--seed", type=_seed, default=DEFAULT, help=SEED_WITH_DEFAULT)
     _device(next_set)
 
     report = _command(commands, "report", _report, "write a page on all models of some cohorts")
@@ -168,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _command(commands: argparse._SubParsersAction, name: str, run: Callable[..., None], text: str):
-    command = commands.add_parser(name, help=text, description=text)
+    command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     command.set_defaults(run=run)
     command.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
     return command
@@ -198,14 +199,14 @@ def _seeds(command: argparse.ArgumentParser) -> None:
 
 
 def _seed(text: str) -> int:
-    return _or_refuse(read_seed, text)
+    return _parse_argument(read_seed, text)
 
 
 def _seed_list(text: str) -> tuple[int, ...]:
-    return _or_refuse(read_seeds, text)
+    return _parse_argument(read_seeds, text)
 
 
-def _or_refuse(read: Callable[[str], T], text: str) -> T:
+def _parse_argument(read: Callable[[str], T], text: str) -> T:
     try:
         return read(text)
     except NestError as error:

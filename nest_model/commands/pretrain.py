@@ -131,9 +131,8 @@ def pretrain(
     if not fabric.is_global_zero:
         return {}
     guess_comparison = training_task.compare_with_guesses(metrics)
-    not_judged = (
-        guess_comparison["not_judged"] if len(patients.val) else []
-    )  # without them it was said at the start
+    # without validation patients the early warnings include it
+    not_judged = guess_comparison["not_judged"] if len(patients.val) else []
     for sentence in [*not_judged, *guess_comparison["not_learnt"]]:
         if sentence not in early_warnings:
             log.warning("%s", sentence)

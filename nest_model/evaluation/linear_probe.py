@@ -53,7 +53,8 @@ def fit_probe(labels: Labels, rows: np.ndarray, *, seed: int) -> tuple[Probe, Ma
     """
     kind = labels.task.label_type
     truth = labels.truth(classes_of(labels.task))
-    trainable = truth.any(axis=1) | (kind != "class")  # a class task's row without a class
+    # a row of a class task is left out if it has none of the task's classes
+    trainable = truth.any(axis=1) | (kind != "class")
     train, val = (np.flatnonzero((labels.split == split) & trainable) for split in ("train", "val"))
     tuning_columns = _commonest(truth[train]) if kind == "list" else np.arange(truth.shape[1])
     trials = [
@@ -91,9 +92,8 @@ def _fit(rows: np.ndarray, truth: np.ndarray, kind: LabelType, *, strength: floa
     with threadpool_limits(1):  # several threads spin on a busy machine: 100 s where one takes 5
         if kind == "class" and truth.any(axis=0).sum() > 1:
             model.fit(standard, truth.argmax(axis=1))
-            class_columns = model.classes_[
-                -len(model.coef_) :
-            ]  # with two classes scikit-learn has weights for the second alone
+            # with two classes scikit-learn has weights for the second only
+            class_columns = model.classes_[-len(model.coef_) :]
             bias[model.classes_] = 0
             weights[class_columns], bias[class_columns] = model.coef_, model.intercept_
         elif kind != "class":

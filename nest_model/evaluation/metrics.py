@@ -253,9 +253,8 @@ def reliability(predictions: Predictions) -> dict[str, list[float]] | None:
 def merged_bins(bins: np.ndarray, truth: np.ndarray, subject_id: np.ndarray) -> np.ndarray:
     """Return bins merged upwards until each holds eleven patients of either outcome; the rest joins the last."""
     subjects, place = np.unique(subject_id, return_inverse=True)
-    has_outcome = np.zeros(
-        (2, len(subjects), BINS), dtype=bool
-    )  # a row of the patient has this outcome in this bin
+    # whether a row of the patient has this outcome in this bin
+    has_outcome = np.zeros((2, len(subjects), BINS), dtype=bool)
     has_outcome[truth.astype(int), place, bins] = True
     new_bins, begin = np.zeros(BINS, dtype=int), 0
     for end in range(1, BINS):

@@ -34,7 +34,7 @@ class Recalibration:
     map: Map
     brier: Mapping[Method, float]
 
-    def of(self, predictions: Predictions) -> np.ndarray:
+    def apply(self, predictions: Predictions) -> np.ndarray:
         """Return the recalibrated probabilities [rows, 1] of a bool task."""
         return self.map(predictions.probability[:, 0])[:, None]
 

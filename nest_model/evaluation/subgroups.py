@@ -92,7 +92,7 @@ def score_groups(
     resamples, group_scores = Resamples.of(predictions.subject_id, seed=seed), []
     for attribute, group_of_row in groups.items():
         group_of_row = np.array(group_of_row, dtype=object)
-        names = sorted(set(group_of_row), key=_place)
+        names = sorted(set(group_of_row), key=_sort_key)
         parts = {name: predictions.rows(group_of_row == name) for name in names}
         withheld = _withheld_groups(predictions, parts)
         scores = _scores(parts, withheld, resamples)
@@ -177,7 +177,7 @@ def _counts(part: Predictions, is_hidden: bool) -> dict[str, str]:
     return {"rows": WITHHELD, "positives": WITHHELD} if is_hidden else {"rows": rows, "positives": positives}
 
 
-def _place(name: str) -> tuple[bool, int, str]:
+def _sort_key(name: str) -> tuple[bool, int, str]:
     """Return a sort key: ages from young to old, other groups by name, unknown groups last."""
     ages = [band for _, band in _AGES]
     return name in _VAGUE, ages.index(name) if name in ages else 0, name

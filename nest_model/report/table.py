@@ -98,9 +98,8 @@ def number(count: int | str) -> str:
 
 
 def _aligned(lines: list[tuple[str, ...]]) -> list[str]:
-    free = [
-        line for line in lines if line[3] or not line[2]
-    ]  # a reason may be long and must not widen a column
+    # a reason may be long and must not widen a column
+    free = [line for line in lines if line[3] or not line[2]]
     widths = [max(len(line[k]) for line in (lines if k < 2 else free)) for k in range(5)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     text.insert(1, "  ".join("-" * width for width in widths))

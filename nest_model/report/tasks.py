@@ -162,7 +162,7 @@ def _recalibrated(predictions: Predictions) -> tuple[Predictions, str] | None:
     calibrations = [(calibration, rows) for calibration, rows in maps if calibration]
     if not calibrations:
         return None
-    first, *further = [rows.with_probability(calibration.of(rows)) for calibration, rows in calibrations]
+    first, *further = [rows.with_probability(calibration.apply(rows)) for calibration, rows in calibrations]
     methods = sorted({calibration.method for calibration, _ in calibrations})
     return first.with_seeds(further), " or ".join(methods)
 
@@ -213,18 +213,21 @@ def score_task(layout: Layout, results: TaskResults, *, seed: int) -> dict[str, 
         "in_english": _in_english(layout, results.cohort),
         "attrition": _attrition(layout, results.cohort),
         "warnings": _warnings(layout, results.cohort),
-        **_scored(results.models, seed),
+        **_score_models(results.models, seed),
     }
     if results.seeds:
         content["seeds"] = results.seeds
         if pretraining_seeds := _pretraining_seeds(layout, results.cohort):
             content["pretraining_seeds"] = pretraining_seeds
     if results.common:
-        content["common"] = {"labels": len(results.common["nest"].classes), **_scored(results.common, seed)}
+        content["common"] = {
+            "labels": len(results.common["nest"].classes),
+            **_score_models(results.common, seed),
+        }
     if part_shares := planted_part_shares(layout, results.cohort, results.models, seed=seed):
         content["parts_read"] = part_shares
     if results.recalibrated:
-        content["recalibrated"] = {"methods": results.methods, **_scored(results.recalibrated, seed)}
+        content["recalibrated"] = {"methods": results.methods, **_score_models(results.recalibrated, seed)}
     if task is not None and task.label_type == "class":
         content["per_class"] = per_class(results.models)
     if results.is_binary and is_written(layout.subjects) and is_written(layout.encounters):
@@ -262,7 +265,7 @@ def _label_counts(layout: Layout, cohort: str) -> dict[str, str]:
     return suppress_label_counts(card.counts, read_attrition(path))
 
 
-def _scored(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
+def _score_models(models: Mapping[str, Predictions], seed: int) -> dict[str, Any]:
     """Return summaries, and NEST minus each model with the same rows and classes, on the same resamples."""
     resamples = {
         name: Resamples.of(predictions.subject_id, seed=seed) for name, predictions in models.items()

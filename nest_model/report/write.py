@@ -45,7 +45,7 @@ def _write_report(
     progress = telemetry.progress("report", total=len(cohorts), unit="tasks") if telemetry else None
     tasks, results = [], {}
     for cohort in cohorts:
-        task, results[cohort] = _scored(layout, cohort)
+        task, results[cohort] = _load_and_score(layout, cohort)
         tasks.append(task)
         if progress:
             progress.advance(1)
@@ -61,7 +61,7 @@ def _write_report(
     write_text(out / "report.html", render(metrics, tasks, histories))
     write_json(out / "metrics.json", metrics)
     if telemetry:
-        telemetry.result(_flat(metrics))
+        telemetry.result(_result_numbers(metrics))
 
 
 def write_cohort_report(
@@ -81,7 +81,7 @@ def _write_cohort_report(
     from nest_model.report.pretraining import pretraining
 
     layout = Layout(root)
-    task, task_metrics = _scored(layout, cohort)
+    task, task_metrics = _load_and_score(layout, cohort)
     metrics = {
         "preset": preset,
         "tasks": {cohort: task_metrics},
@@ -92,10 +92,10 @@ def _write_cohort_report(
     write_text(out / "report.html", render_cohort(metrics, task, fine_tuning_history(layout, cohort)))
     write_json(out / "metrics.json", metrics)
     if telemetry:
-        telemetry.result(_flat(metrics))
+        telemetry.result(_result_numbers(metrics))
 
 
-def _scored(layout: Layout, cohort: str) -> tuple["TaskResults", dict[str, Any]]:
+def _load_and_score(layout: Layout, cohort: str) -> tuple["TaskResults", dict[str, Any]]:
     """Return the predictions of a cohort's models, and their metrics."""
     from nest_model.report.looks import leak_audit, looks
     from nest_model.report.tasks import load_task, score_task
@@ -107,7 +107,7 @@ def _scored(layout: Layout, cohort: str) -> tuple["TaskResults", dict[str, Any]]
     return task, task_metrics
 
 
-def _flat(metrics: dict) -> dict[str, float]:
+def _result_numbers(metrics: dict) -> dict[str, float]:
     """Return the numbers of a result line: AUROC per task and model, and their means over tasks."""
     numbers = {}
     for cohort, task in metrics["tasks"].items():

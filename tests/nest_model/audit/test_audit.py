@@ -1,4 +1,4 @@
-"""The leak audit: what it measures, what it withholds; that it names planted leaks is in tests/silent_faults."""
+"""The leak audit: what it measures and withholds. Detection of planted leaks is tested in tests/silent_faults."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -113,7 +113,7 @@ def test_without_future_removes_later_events(tmp_path, clock):
 
 
 def test_count_changed_detects_a_feature_from_the_future(tmp_path, monkeypatch):
-    """How many stays a patient has in all, say, or whether the index stay had ended."""
+    """Examples are the total number of stays, or whether the index stay had ended."""
     from nest_model.data import history as selector
 
     write_leaky_hospital(tmp_path, lambda stay: None)

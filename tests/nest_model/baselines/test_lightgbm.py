@@ -47,7 +47,7 @@ def write_vocab(folder) -> str:
 
 
 def write_seqset(folder, sets, vocab_sha256="0" * 64) -> None:
-    """Write one shard; a set is (subject, start day, tokens, days they are known after the start)."""
+    """Write one shard; a set is (subject, start day, tokens, days after the start on which they are known)."""
     rows, first, last_day = [], {}, {}
     for encounter, (subject, day, tokens, known_days) in enumerate(sets):
         start = first.setdefault(subject, day)
@@ -277,7 +277,7 @@ def test_shards_of_another_vocabulary_are_refused(folder):
 
 
 def test_labels_after_the_prediction_change_no_feature(folder):
-    """What comes after the prediction is noise: predictions stay as they are."""
+    """Events after the prediction must not change the predictions."""
     folder, tokens = folder
     write_labels(folder, [5 in row for row in tokens], "bool", ("false", "true"), SPLIT)
     first_probability = read_predictions(fit(folder) / "predictions.parquet").probability
@@ -289,7 +289,7 @@ def test_labels_after_the_prediction_change_no_feature(folder):
 
 
 def test_the_test_split_trains_no_booster_and_chooses_no_column(folder):
-    """Its labels turned round and its stays full of a token that training lacks: the same model, byte for byte."""
+    """Flipped labels and an unseen token in the test split must give the same model, byte for byte."""
     folder, tokens = folder
     tokens = [[min(token, 15) for token in row] for row in tokens]
     label = [5 in row for row in tokens]
@@ -306,7 +306,7 @@ def test_the_test_split_trains_no_booster_and_chooses_no_column(folder):
 
 
 def test_labels_of_the_validation_split_end_a_booster_and_grow_no_tree(folder, monkeypatch):
-    """Without early stopping a booster is of the training rows alone."""
+    """Without early stopping a booster depends on the training rows only."""
     from nest_model.baselines import boosting
 
     monkeypatch.setattr(boosting, "GRIDS", boosting.GRIDS | {"bool": boosting.GRIDS["bool"][:1]})

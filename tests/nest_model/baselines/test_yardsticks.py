@@ -1,4 +1,4 @@
-"""The other yardsticks: what each sees, what only one of them can read, and what is said of those not fitted."""
+"""The other baselines: their features, the signals that only one of them uses, and reasons for those not fitted."""
 
 import json
 
@@ -95,7 +95,7 @@ def boost(folder) -> None:
 
 
 def run(folder, yardstick_set="default"):
-    """Return what was told of each yardstick, and the file of the first one's predictions."""
+    """Return the metrics of each baseline, and the predictions file of the first."""
     out = folder / "yardsticks"
     yardsticks.run(
         labels=folder / "labels.parquet",
@@ -148,7 +148,7 @@ def test_logistic_regression_uses_the_change_from_the_previous_stay(drift, monke
 
 
 def random_sets(rng, subjects):
-    """Sets of a few labs and codes, some known only days later."""
+    """Return sets of a few labs and codes, some known only days later."""
     sets = []
     for subject in range(subjects):
         for day in sorted(rng.choice(99, rng.integers(0, 4), replace=False)):
@@ -304,7 +304,7 @@ def test_yardsticks_no_longer_requested_are_removed(two_stays):
     write_json(without_pretraining.with_name("metrics.json"), {})
     write_json(model, {})
     run(two_stays, "all")
-    assert model.exists(), "another command trains it, and goes on where it was stopped"
+    assert model.exists(), "another command trains this model and resumes"
 
     run(two_stays)
     assert predictions.exists()
@@ -323,7 +323,7 @@ def test_a_task_with_a_single_class_writes_the_reason(two_stays):
 
 @pytest.mark.parametrize("label_type", ["class", "list"])
 def test_logistic_regression_fits_class_and_list_tasks(two_stays, label_type):
-    """Of three classes, each told by a code, the list has two; a fourth is nobody's."""
+    """Each of three classes has its own code; the list task has two of them, and class d has no rows."""
     kind = np.random.default_rng(3).integers(0, 3, 400)
     sets = [(k, day, [5 + int(kind[k])] if day else [8], [0.1]) for k in range(400) for day in (0, 100)]
     write_seqset(two_stays, sets, write_vocab(two_stays))

@@ -70,7 +70,7 @@ def tune(
 
 @pytest.fixture(scope="module")
 def finished_run(world, pretrained_model, tmp_path_factory) -> Path:
-    """What a run leaves to which nothing happened."""
+    """Return the folder of a run that was never interrupted."""
     return tune(world, pretrained_model, tmp_path_factory.mktemp("undisturbed"))
 
 
@@ -89,7 +89,7 @@ def test_finetuning_learns_the_sign_and_predicts_every_row(world, finished_run):
         assert all(len(layers) == 2 for way in part["layers"].values() for layers in way.values())
     assert set(attention["kinds"]["means"]) >= {"[CLS]", "LAB"}
     test = predictions.of("test")
-    # the epoch that first tells the few validation patients apart is kept, before the last of the test ones is sure
+    # the kept epoch is the first that separates the few validation patients, so some test patients may be misranked
     positives, negatives = test.probability[test.truth], test.probability[~test.truth]
     assert (positives[:, None] > negatives).mean() > 0.95  # AUROC
 
@@ -125,7 +125,7 @@ def test_stop_during_scoring_ends_at_once_and_resumes(
 ):
     def stop_midway(*_) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(60)  # a long scoring, cut short
+        time.sleep(60)  # interrupted by the signal
 
     with monkeypatch.context() as patch, StopRequest().handling_signals() as stop:
         patch.setattr(FineTuning, "predict", stop_midway)
@@ -141,7 +141,7 @@ def test_stop_during_validation_saves_the_state_and_resumes(
 ):
     def stop_midway(*_) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(60)  # a long validation, cut short
+        time.sleep(60)  # interrupted by the signal
 
     with monkeypatch.context() as patch, StopRequest().handling_signals() as stop:
         patch.setattr(FineTuning, "evaluate", stop_midway)
@@ -172,7 +172,7 @@ def test_the_same_run_again_gives_the_same_bytes(world, pretrained_model, finish
     files = [file for file in finished_run.rglob("*") if file.is_file()]
     assert probe_predictions(finished_run / "report" / "predictions.parquet") in files
     for file in files:
-        if file.suffix != ".jsonl" and file.parent.name != "tensorboard":  # which tell times
+        if file.suffix != ".jsonl" and file.parent.name != "tensorboard":  # these contain times
             second_file = tmp_path / file.relative_to(finished_run)
             assert file.read_bytes() == second_file.read_bytes(), file.name
 
@@ -216,7 +216,7 @@ def test_a_state_with_a_different_key_is_ignored(world, pretrained_model, tmp_pa
 
     first = message_when_stopped("one", 0)
     assert message_when_stopped("one", 4) != first
-    assert message_when_stopped("one", 0) != first, "its own state is gone on with"
+    assert message_when_stopped("one", 0) != first, "the run resumes from its own state"
     assert message_when_stopped("two", 0) == first
 
 

@@ -1,4 +1,4 @@
-"""Every command the pages show is one the product takes."""
+"""Every command in the docs parses, and every flag has a help text."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 
 
 def commands(page: str) -> list[list[str]]:
-    """Return the page's command lines that start `nest_model`, whole, without their comments."""
+    """Return a page's command lines that run `nest_model`, joined and without comments."""
     lines = "\n".join(BLOCK.findall((ROOT / page).read_text())).replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True) for line in lines if "-m nest_model " in line]
 

@@ -30,8 +30,8 @@ TASK = Task(
 ROWS = [
     set_row(1, 0, 10, 0, end_us=DAY_US),
     set_row(1, 1, 11, 9 * DAY_US, end_us=12 * DAY_US),
-    set_row(2, 0, 20, 0),  # still there
-    set_row(3, 0, 30, 0, end_us=12 * HOUR_US),  # gone after half a day
+    set_row(2, 0, 20, 0),  # still in hospital
+    set_row(3, 0, 30, 0, end_us=12 * HOUR_US),  # left after half a day
 ]
 
 
@@ -72,7 +72,7 @@ def test_log_suppresses_counts_under_eleven(tmp_path, caplog):
 
 def test_log_does_not_disclose_a_small_number_left_out(tmp_path, caplog):
     stays = [set_row(k, 0, 10 * k, 0, end_us=DAY_US) for k in range(1, 94)]
-    stays += [set_row(k, 0, 10 * k, 0) for k in range(94, 101)]  # seven still there
+    stays += [set_row(k, 0, 10 * k, 0) for k in range(94, 101)]  # seven still in hospital
 
     with caplog.at_level("INFO", logger="nest"):
         rows = last_sets(read_rows(tmp_path, stays), TASK)
@@ -89,7 +89,7 @@ def test_scoring_output_does_not_disclose_a_small_number_left_out(finetuned_run,
     shard = next(iter(sorted(new.seqset.glob("*.parquet"))))
     table = pq.read_table(shard)
     last = np.append(np.diff(table["subject_id"].to_numpy()) != 0, True)
-    early_leavers = np.flatnonzero(last)[:7]  # seven left an hour after they came
+    early_leavers = np.flatnonzero(last)[:7]  # seven patients left after an hour
     end = table["end"].to_numpy().copy()
     end[early_leavers] = table["start"].to_numpy()[early_leavers] + np.timedelta64(1, "h")
     at = table.column_names.index("end")
@@ -100,7 +100,7 @@ def test_scoring_output_does_not_disclose_a_small_number_left_out(finetuned_run,
         predictions = score(finetuned_run, new.seqset, tmp_path / "out.parquet")
 
     output = "\n".join(caplog.messages) + (tmp_path / "metrics.jsonl").read_text()
-    output = output.replace(str(tmp_path), "")  # its name may hold any number
+    output = output.replace(str(tmp_path), "")  # the path may contain any number
     assert len(predictions) == 33
     assert "33" not in output.replace('"rate"', "")
     assert "40" in output

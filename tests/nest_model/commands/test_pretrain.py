@@ -57,7 +57,7 @@ def train(
     seconds_between_states=60,
     **options,
 ) -> bytes:
-    """Pretrain a very small model and return its weights' file."""
+    """Pretrain a very small model and return the bytes of its weights file."""
     on = runtime(
         out,
         launch_fabric("cpu", precision, threads=1),
@@ -70,7 +70,7 @@ def train(
 
 @pytest.fixture(scope="module")
 def finished_run(world, tmp_path_factory) -> Path:
-    """The folder of a run nothing happened to."""
+    """Return the folder of a run that was never interrupted."""
     out = tmp_path_factory.mktemp("undisturbed")
     train(world, out)
     return out
@@ -133,7 +133,7 @@ def test_a_state_with_a_different_seed_is_ignored(world, finished_run, tmp_path)
 
 
 def test_a_state_with_a_different_key_is_ignored(world, tmp_path):
-    """The code is in the key a step is started with."""
+    """The key of a step contains the code version."""
 
     def message_when_stopped(key: str, looks: int) -> str:
         with pytest.raises(Stopped) as error:
@@ -142,7 +142,7 @@ def test_a_state_with_a_different_key_is_ignored(world, tmp_path):
 
     first = message_when_stopped("one", 0)
     assert message_when_stopped("one", 4) != first
-    assert message_when_stopped("one", 0) != first, "its own state is gone on with"
+    assert message_when_stopped("one", 0) != first, "the run resumes from its own state"
     assert message_when_stopped("two", 0) == first
 
 
@@ -190,7 +190,7 @@ def test_a_non_finite_loss_error_names_the_rows(world, tmp_path):
 
 
 def test_a_non_finite_loss_error_names_the_last_good_state(world, finished_run, tmp_path, monkeypatch):
-    """Ruined in the middle of an epoch; every state was saved after a loss that was finite."""
+    """The loss becomes infinite within an epoch; every state was saved after a finite loss."""
     rate = Recipe.rate
     monkeypatch.setattr(
         Recipe, "rate", lambda self, step, steps: 1e30 if step == 7 else rate(self, step, steps)
@@ -240,7 +240,7 @@ def command(world: World, out: Path) -> list[str]:
 
 
 def start_and_end_by(signal_number: int, world: World, out: Path) -> subprocess.Popen:
-    """Start a training in a process of its own and send it a signal once it has saved a few states."""
+    """Start a training in its own process and send it a signal once it has saved a few states."""
     process = subprocess.Popen(command(world, out), stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not any(
         int(f.stem[:8]) > 2 for f in (out / "state").rglob("0*.safetensors")

@@ -1,4 +1,4 @@
-"""What a model loses without some of its events, held against the same model on shards that never had them."""
+"""What a model loses without some events, compared with the same model on shards without these events."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ PARALLEL = ("tokens", "kinds", "hours", "times", "available")
 
 def with_the_sign_a_drug(row: dict) -> None:
     row["kinds"] = [MED if token == SIGN else LAB for token in row["tokens"]]
-    if row["subject_id"] in (4, 9):  # of the test split, and far too few to be told of
+    if row["subject_id"] in (4, 9):  # in the test split, and too few to be disclosed
         row["kinds"][0] = VIT
 
 
@@ -90,7 +90,7 @@ def removal_named(results: dict, name: str) -> dict:
 def test_score_on_all_events_equals_evaluate(finetuned_run, results):
     page = evaluate(finetuned_run / "report" / "predictions.parquet")
     assert results["scores"] == {metric: page[metric] for metric in removals.METRICS}
-    assert page["auroc"]["value"] > 0.9, "it has learnt what there is to lose"
+    assert page["auroc"]["value"] > 0.9, "the model has learnt the sign"
 
 
 def test_removing_the_telling_kind_costs_more_than_random_events(results):
@@ -98,7 +98,7 @@ def test_removing_the_telling_kind_costs_more_than_random_events(results):
     assert sign["loss"]["auroc"]["value"] > 0.3
     assert sign["beyond"]["auroc"]["low"] > 0.1
     assert abs(noise["loss"]["auroc"]["value"]) < 0.1
-    assert noise["beyond"]["auroc"]["high"] < 0, "as many events at random take the sign with them"
+    assert noise["beyond"]["auroc"]["high"] < 0, "random events include the sign"
     sentence = removal_summary(results)
     assert "than without as many random events:  MED, +" in sentence
     assert "It loses less without: LAB, −" in sentence
@@ -172,7 +172,9 @@ def test_random_events_match_the_number_per_example(world, finetuned_run):
     assert (masks[0] == masks[2]).all()
     assert (masks[0] != masks[1]).any()
     share = events.mean()
-    assert abs((masks[0] & ~events).sum() / (~events).sum() - share) < 0.1, "of the other kinds too"
+    assert abs((masks[0] & ~events).sum() / (~events).sum() - share) < 0.1, (
+        "random events include the other kinds"
+    )
 
 
 def test_the_same_model_gives_the_same_bytes(world, finetuned_run, results, tmp_path):

@@ -1,4 +1,4 @@
-"""The probe on rows made up here: what it is fitted on, what chooses its strength, and what it makes of odd columns."""
+"""The linear probe on generated rows: training rows, choice of the strength, and unusual columns."""
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +53,7 @@ def test_probe_ignores_the_test_rows(world):
 
 
 def strength_by_hand(rows: np.ndarray, task_labels: Labels) -> float:
-    """Return the strength with the best validation AP, of equals the weakest, by scikit-learn's own pipeline."""
+    """Return the strength with the best validation AP, the smallest C on ties, by a scikit-learn pipeline."""
     truth, (train, val) = (
         task_labels.truth(("true",))[:, 0],
         (task_labels.split == name for name in ("train", "val")),
@@ -70,9 +70,8 @@ def test_validation_rows_choose_the_strength_only():
     strengths = set()
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        rows = rng.normal(size=(ROWS, 60)).astype(
-            np.float32
-        )  # so wide that strong weights may learn the noise
+        # so wide that weak shrinkage may fit the noise
+        rows = rng.normal(size=(ROWS, 60)).astype(np.float32)
         task_labels = labels(pa.array(rng.random(ROWS) < sigmoid(rows[:, :4].sum(axis=1))))
         probe, _ = fit_probe(task_labels, rows, seed=0)
         assert probe.strength == strength_by_hand(rows, task_labels)
@@ -85,7 +84,7 @@ def test_validation_rows_choose_the_strength_only():
 def test_class_probabilities_sum_to_one_and_an_absent_class_gets_zero():
     rng = np.random.default_rng(2)
     rows = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
-    number = (rows[:, 0] > 0).astype(int)  # c, nobody
+    number = (rows[:, 0] > 0).astype(int)  # no row has class c
     names = [CLASSES[k] if k != 2 else None for k in number]
     probe, _ = fit_probe(labels(pa.array(names), "class", CLASSES), rows, seed=0)
     probability = probe.probabilities(rows, "class")
@@ -131,7 +130,7 @@ def test_list_strength_is_chosen_on_the_commonest_labels():
     for seed in range(4):
         rng = np.random.default_rng(seed)
         rows = rng.normal(size=(ROWS, 60)).astype(np.float32)
-        shift = rng.permutation(len(names)) / 4  # the commonest labels stand anywhere
+        shift = rng.permutation(len(names)) / 4  # the commonest labels are in random columns
         truth = rng.random((ROWS, len(names))) < sigmoid(rows[:, : len(names)] + rows[:, 20:32] - shift)
         lists = pa.array([[names[k] for k in np.flatnonzero(row)] for row in truth])
         table = labels(lists, "list", names)

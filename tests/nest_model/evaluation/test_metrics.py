@@ -41,7 +41,7 @@ def predictions(truth, probability, *, label_type="bool", subject_id=None, class
 
 
 def score_all(case: Predictions, *, least: int = 1, **options):
-    """Score rows so few that one can follow them by hand: `least` of a class is what may be told elsewhere."""
+    """Score few rows that can be checked by hand; `least` lowers the disclosure limit."""
     return score(case, Resamples.of(case.subject_id, **options), min_patients=least)
 
 
@@ -63,7 +63,7 @@ def test_brier_is_the_mean_squared_error():
 
 
 def test_ece_is_the_mean_gap_over_ten_bins_of_equal_mass():
-    # two rows to a bin, at 0.25 0.30 … 0.70; all of one bin have the outcome and none of the next
+    # two rows per bin, at 0.25, 0.30, … 0.70; bins alternate between all and no outcomes
     probability = np.repeat(np.arange(10) / 20 + 0.25, 2)
     truth = np.repeat(np.arange(10) % 2 == 0, 2)
     gaps = [0.75, 0.3, 0.65, 0.4, 0.55, 0.5, 0.45, 0.6, 0.35, 0.7]
@@ -100,7 +100,9 @@ def test_calibration_of_a_class_task_uses_the_likeliest_class():
 def test_a_class_with_ten_positives_is_left_out_and_counted():
     truth = np.zeros((60, 3))
     truth[:30, 0], truth[30:41, 1], truth[41:51, 2] = 1, 1, 1
-    probability = np.stack([truth[:, 0], truth[:, 1], 1 - truth[:, 2]], axis=1)  # of the third all wrong
+    probability = np.stack(
+        [truth[:, 0], truth[:, 1], 1 - truth[:, 2]], axis=1
+    )  # the third class is all wrong
     case = predictions(truth, probability, label_type="list", classes="abc")
     scores = score_all(case, least=11)
     assert scores["auroc"].value == 1.0
@@ -124,7 +126,7 @@ def test_empty_predictions_have_a_note():
 
 @pytest.mark.parametrize("few", [0, 1])
 def test_ten_rows_with_or_without_the_outcome_have_no_score(outcome):
-    # of 56 rows an AUROC of 0.576471 can be had with five positives alone: 147 of 255 pairs
+    # with 56 rows an AUROC of 0.576471 is possible only with five positives: 147 of 255 pairs
     truth = np.r_[np.ones(10), np.zeros(46)] == (1 - outcome)
     case = predictions(truth, np.linspace(1, 0, 56))
     metrics = summary(case, score_all(case, least=11))

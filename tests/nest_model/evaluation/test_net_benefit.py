@@ -6,7 +6,7 @@ from nest_model.evaluation.net_benefit import net_benefit, net_benefit_of_all, p
 
 
 def test_net_benefit_equals_a_case_worked_by_hand():
-    """Of ten, three ill. From 0.2 on, four are acted on, two of them ill: 2/10 − 2/10 · 0.25."""
+    """Three of ten are ill. At 0.2, four are acted on, two of them ill: 2/10 − 2/10 · 0.25."""
     truth = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 0], dtype=bool)
     probability = np.array([0.9, 0.2, 0.1, 0.5, 0.2, 0.19, 0.1, 0.1, 0.0, 0.0])
 
@@ -15,7 +15,7 @@ def test_net_benefit_equals_a_case_worked_by_hand():
 
 def test_net_benefit_equals_scikit_learn_counts_at_every_threshold():
     rng = np.random.default_rng(0)
-    probability = rng.integers(0, 100, 500) / 100  # many on a threshold
+    probability = rng.integers(0, 100, 500) / 100  # many probabilities equal a threshold
     truth = rng.random(500) < probability
     thresholds = np.arange(1, 100) / 100
 

@@ -16,7 +16,7 @@ TASK = made_up.task("mimic_mortality", "bool", ("false", "true"))
 def predictions_with(
     log_odds: np.ndarray, probability: np.ndarray, *, seed: int, rows_of_each: int = 1
 ) -> Predictions:
-    """Return rows whose outcome is drawn by `log_odds` and whose probability is what `told` says."""
+    """Return rows with outcomes drawn from `log_odds` and predicted probability `probability`."""
     rows = len(log_odds)
     truth = np.random.default_rng(seed).random(rows) < expit(log_odds)
     return Predictions(
@@ -75,7 +75,7 @@ def test_temperature_is_chosen_for_overconfidence_and_isotonic_for_shift(log_odd
 def test_recalibration_improves_scores_of_unseen_patients(log_odds):
     probability = expit(log_odds + 2)
     test = predictions_with(log_odds, probability, seed=11)
-    recalibrated_probability = recalibrate(predictions_with(log_odds, probability, seed=10)).of(test)
+    recalibrated_probability = recalibrate(predictions_with(log_odds, probability, seed=10)).apply(test)
 
     assert recalibrated_probability.shape == (len(test), 1)
     for score in (brier_score_loss, log_loss):
@@ -85,7 +85,7 @@ def test_recalibration_improves_scores_of_unseen_patients(log_odds):
 
 
 def test_cross_validation_folds_keep_a_patient_together():
-    """Outcome and probability are the patient's own: fitted on another stay of theirs, steps would look perfect."""
+    """Outcome and probability are constant per patient: steps fitted on the same patient would look perfect."""
     rng = np.random.default_rng(4)
     of_patient = np.repeat(rng.random(200), 10)
     rows = predictions_with(np.zeros(2_000), of_patient, seed=5, rows_of_each=10)

@@ -85,7 +85,7 @@ def test_a_group_under_eleven_positives_has_no_score_and_no_count(world):
     assert large["reference"] == small["reference"] == "large"
     assert not small["positives"].isdigit()
     assert large["auroc"]["value"] > 0.5
-    assert not large["positives"].isdigit()  # with the total it would give the 10 away
+    assert not large["positives"].isdigit()  # the total minus this count would disclose the 10
 
 
 def predictions_and_groups(*columns) -> tuple[Predictions, np.ndarray]:
@@ -105,14 +105,14 @@ def predictions_and_groups(*columns) -> tuple[Predictions, np.ndarray]:
 
 
 def ward(name, first_subject, above, below, negatives):
-    """Rows of patients seen once: positives above and below all negatives; AUROC is above / (above + below)."""
+    """Return one row per patient, positives above and below all negatives; AUROC is above / (above + below)."""
     risks = [0.9] * above + [0.1] * below + [0.5] * negatives
     truth = [True] * (above + below) + [False] * negatives
     return [(first_subject + k, name, *row) for k, row in enumerate(zip(truth, risks, strict=True))]
 
 
 def auroc_by_pairs(truth, risk):
-    """Return the share of pairs put in order, ties one half: what the definition says, and fast."""
+    """Return the share of ordered pairs, with ties as one half: AUROC by its definition."""
     gaps = risk[truth][:, None] - risk[~truth]
     return ((gaps > 0) + (gaps == 0) / 2).mean()
 
@@ -129,7 +129,7 @@ def test_gap_to_the_largest_group_resamples_patients_jointly():
     assert south["reference"] == north["reference"] == "north"
 
     resamples, gaps = Resamples.of(test.subject_id, seed=42), []
-    for draw in resamples.draws:  # patients, each with all their rows as often as they were drawn
+    for draw in resamples.draws:  # a patient's rows are repeated as often as the patient was drawn
         times = draw[np.searchsorted(resamples.subjects, test.subject_id)]
         aurocs = {}
         for name in ("north", "south"):
@@ -203,7 +203,7 @@ def test_small_groups_cannot_be_derived_from_the_test_rows(counts):
         name = score["group"]
         attacker.see({f"{name} rows": score["rows"], f"{name} positives": score["positives"]})
         attacker.know_sum(f"{name} rows", [f"{name} positives", f"{name} negatives"])
-        if score["auroc"]["value"] is not None:  # a score says that there are so many
+        if score["auroc"]["value"] is not None:  # a score reveals these minimums
             attacker.see({"least positives": "20", "least negatives": "11"})
             attacker.know_order("least positives", f"{name} positives")
             attacker.know_order("least negatives", f"{name} negatives")
@@ -217,7 +217,7 @@ def test_small_groups_cannot_be_derived_from_the_test_rows(counts):
 
 
 def stays(rows, patients):
-    """Return the rows with their outcomes divided among so many patients."""
+    """Return the rows distributed over this number of patients."""
     first = rows[0][0]
     return [(first + k % patients, *row[1:]) for k, row in enumerate(rows)]
 
@@ -240,5 +240,7 @@ def test_counts_of_a_group_with_ten_patients_of_a_kind_are_withheld(side):
     scores = {score["group"]: score for score in score_groups(test, {"Ward": group}, seed=42)}
     assert not scores["small"]["rows"].isdigit()
     assert not scores["small"]["positives"].isdigit()
-    assert [score["rows"].isdigit() for score in scores.values()].count(False) == 2  # or the sum would tell
+    assert [score["rows"].isdigit() for score in scores.values()].count(
+        False
+    ) == 2  # otherwise the sum would disclose it
     assert scores["small"]["auroc"]["value"] is None

@@ -1,4 +1,4 @@
-"""Next-set prediction: nothing of the set asked for is seen, both models see the same, and the numbers are right."""
+"""Next-set prediction: the target set is hidden, both models use the same history, and the scores are right."""
 
 import gzip
 import json
@@ -46,8 +46,8 @@ CONFIG = ModelConfig(
 BASKETS = {
     1: [[5, 6], [5, 7], [5, 8, 9], HIDDEN],
     2: [[10], [], [10, 11], []],
-    3: [[12, 13]],  # nothing before its only basket
-    4: [HIDDEN],  # no basket at all
+    3: [[12, 13]],  # no earlier basket
+    4: [HIDDEN],  # no visible basket
     5: [[14, RARE], [14, RARE, RARE, 15]],
 }
 basket = st.lists(st.integers(5, VOCAB_SIZE - 1), min_size=1, max_size=8, unique=True)
@@ -155,7 +155,7 @@ def test_most_frequent_prefers_count_then_recency_then_global_count(tmp_path: Pa
     most_bought = most_frequent(seqsets, history, counts, 6)
 
     assert most_bought.tolist() == [
-        [6, 8, 7, 5, 15, 16],  # twice; once, the latest first; everybody's, less the own 8
+        [6, 8, 7, 5, 15, 16],  # bought twice; once, latest first; then global counts without the user's own 8
         [9, 8, 15, 16, 5, 6],
     ]
 
@@ -188,7 +188,7 @@ def test_query_equals_a_masked_last_set_for_the_model(tmp_path: Path):
     query_rows = batch.cls_rows[batch.subject_offsets[1:] - 1]
 
     whole = pack(seqsets, whole_subjects(seqsets, everyone(seqsets)), CONFIG)
-    for seed in range(1000):  # until chance masks the last sets and no other
+    for seed in range(1000):  # until only the last sets are masked
         masked_sets = mask_sets(whole, torch.Generator().manual_seed(seed), CONFIG)
         if masked_sets.masked_sets.sets.tolist() == (whole.subject_offsets[1:] - 1).tolist():
             break
@@ -284,7 +284,7 @@ def test_both_models_use_the_history_after_the_context_limits(tmp_path: Path):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A shop whose users buy one product of their own and an even one in every other basket; a model of it."""
+    """Return a shop whose users each buy one personal product and alternate between two others, with its model."""
     root = tmp_path_factory.mktemp("shop")
     baskets: dict[int, list[list[int] | str]] = {
         user: [sorted({5 + user % 15, 20 + number % 2}) for number in range(6)] for user in range(1, 61)

@@ -202,7 +202,7 @@ def test_every_kind_of_figure_is_drawn_here():
 
 
 def words_of(axes):
-    """Return the visible words of an axes: titles, labels, ticks within the limits, annotations, legend."""
+    """Return the visible texts of axes: titles, labels, ticks within the limits, annotations, legend."""
     ticks = [label for axis in (axes.xaxis, axes.yaxis) for label in ticks_of(axis)]
     legend = axes.get_legend().get_texts() if axes.get_legend() else []
     titles = [axes.title, axes._left_title, axes._right_title, axes.xaxis.label, axes.yaxis.label]

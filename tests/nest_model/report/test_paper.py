@@ -1,4 +1,4 @@
-"""The paper's own children stand beside ours with the paper's digits, and it is said that they are others."""
+"""The paper's results beside ours: equal to the paper's digits, with a note that the data differ."""
 
 import re
 

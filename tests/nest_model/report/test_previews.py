@@ -1,4 +1,4 @@
-"""The pictures beside an asset: drawn from what may be shown, and absent where nothing may."""
+"""Previews of an asset: drawn from disclosable counts, and absent if all is withheld."""
 
 import json
 import struct
@@ -10,7 +10,7 @@ from schemas.cards import StepCard
 from schemas.tables.attrition import AttritionStep, suppress_attrition
 from tests.support.factories import predictions as made_up
 
-WIDEST = 925  # pixels there is room for where the UI opens a picture
+WIDEST = 925  # pixels available for a picture in the UI
 
 
 def width(png: bytes) -> int:

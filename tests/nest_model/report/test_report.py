@@ -44,7 +44,7 @@ def report(layout):
 
 @pytest.fixture(scope="module")
 def cohort_page(layout, report):
-    """The page of one cohort, with the file its labels were made from."""
+    """Return the page of one cohort, with the file its labels were derived from."""
     spec = parse_cohort(ROOT / "assets" / "cohorts" / "mimic_mortality.yaml").normalized()
     (layout.cohort("mimic_mortality") / "cohort.lock.yaml").write_text(yaml.safe_dump({"spec": spec}))
     out = layout.report("mimic_mortality")
@@ -60,27 +60,27 @@ def write(layout, out, cohorts=COHORTS, preset="default"):
 
 @pytest.fixture(scope="module")
 def small_layout(tmp_path_factory):
-    """A task with fewer than eleven positives, whose page is quickly drawn: it has no curves."""
+    """Return a task with fewer than eleven positives; its page has no curves and renders quickly."""
     root = tmp_path_factory.mktemp("few")
     return made_up.write_layout(root / "mimic", subjects=30, cohorts={"mimic_mortality": "bool"})
 
 
 @pytest.fixture(scope="module")
 def paper_page(small_layout, tmp_path_factory):
-    """The page of one task under the paper's preset."""
+    """Return the page of one task under the paper's preset."""
     page, _ = write(small_layout, tmp_path_factory.mktemp("paper"), ["mimic_mortality"], preset="paper")
     return page
 
 
 @pytest.fixture(scope="module")
 def without_planted(layout, tmp_path_factory):
-    """What is told of one task of made-up patients where nothing was planted."""
+    """Return page and metrics of one task on synthetic patients without planted risks."""
     copied_layout = unplanted(layout, tmp_path_factory.mktemp("without_planted"), outputs=["raw"])
     return write(copied_layout, copied_layout.root.parent / "out", ["mimic_mortality"])
 
 
 def unplanted(layout, folder, outputs):
-    """Return a copy without planted probabilities, whose input has these outputs: none of a user's own."""
+    """Return a copy without planted probabilities; `outputs` of the raw step are empty for a user's own input."""
     copied_layout = type(layout)(shutil.copytree(layout.root, folder / "mimic"))
     copied_layout.planted.unlink()
     StepCard(step="raw", contract="raw/1", outputs=outputs).write(copied_layout.cards)
@@ -89,7 +89,7 @@ def unplanted(layout, folder, outputs):
 
 @pytest.fixture(scope="module")
 def small_report(small_layout, tmp_path_factory):
-    """Its report's folder."""
+    """Return the report folder of the small task."""
     out = tmp_path_factory.mktemp("of_few")
     write_report(small_layout.root, ["mimic_mortality"], out, "default", Telemetry(out))
     return out
@@ -102,7 +102,7 @@ def children(tmp_path_factory):
 
 
 class Page(HTMLParser):
-    """What of a page a test looks at: sections, links, text, and tags left open."""
+    """The parts of a page that tests check: sections, links, text, and open tags."""
 
     VOID = {"meta", "br", "img", "hr"}
 
@@ -250,7 +250,7 @@ def test_pretraining_section_shows_warnings_first_and_guesses(report):
     assert warning in section.partition("<figure>")[0]
     cells = re.findall(r"Recall@10 at \[CLS\] ↑</th>(.*)</tr>", section)[0]
     assert re.findall(r">([\d.–]+)<", cells) == ["0.1230", "0.0400", "0.0300", "0.0500"]
-    assert "constant guess" in section.partition("<figure>")[2], "its curve is drawn beside it"
+    assert "constant guess" in section.partition("<figure>")[2], "the figure includes the guess"
 
 
 def test_drops_that_disclose_a_small_count_are_withheld(report):
@@ -278,7 +278,7 @@ def test_data_card_lists_drops_and_corrections_of_every_table(tmp_path):
     sources = metrics["data"]["sources"]
     assert list(sources) == ["DEMOGRAPHIC", "ENCOUNTER", "DIAGNOSIS"]
     assert sources["ENCOUNTER"]["noted"] == {"time_24_00": "40", "bad_time": "< 11"}
-    assert sources["DIAGNOSIS"]["noted"] == {"code_cleaned": "70"}, "what is dropped later is counted there"
+    assert sources["DIAGNOSIS"]["noted"] == {"code_cleaned": "70"}, "later drops are counted at a later step"
     text = words_of(page)
     assert all(
         words in text for words in ("born outside 20", "time 24 00 40", "bad time < 11", "the data end on")
@@ -368,7 +368,7 @@ def test_recalibration_and_net_benefit_are_for_binary_tasks_only(report):
 
 
 def test_recalibration_changes_auroc_by_ties_only(report):
-    """A rising map: AUROC moves by ties alone."""
+    """A monotonic map changes AUROC by ties only."""
     _, metrics = report
     task = metrics["tasks"]["mimic_mortality"]
     for model in ("nest", "lightgbm"):
@@ -398,7 +398,7 @@ def test_page_counts_the_classes_left_out(report):
         f"{of_all} scored; classes with under 11 test patients with, or without, them are left out"
         in report[0]
     )
-    assert f'<span class="note">{of_all}</span>' in report[0], "beside its score too"
+    assert f'<span class="note">{of_all}</span>' in report[0], "the note is beside the score too"
 
 
 def test_page_has_no_planted_risk_without_planted_probabilities(without_planted):
@@ -437,7 +437,7 @@ def test_risk_planted_by_subject_is_used_for_any_index_visit(children, tmp_path,
 
 
 def test_planted_part_shares_equal_least_squares(report, layout):
-    """Of a score that has half of one part and all of another, beside scikit-learn's own least squares."""
+    """The score uses half of one part and all of another; compared with scikit-learn's least squares."""
     test = read_predictions(predictions_path(layout, "mimic_mortality", "nest")).of("test")
     rows = {row["encounter_id"]: row for row in read_table(layout.planted, PLANTED).to_pylist()}
     terms = np.array([[rows[encounter][part] for part in PARTS] for encounter in test.encounter_id])
@@ -571,9 +571,8 @@ def test_page_explains_how_planted_effects_were_chosen(report):
 def test_the_same_files_give_the_same_report(layout, report, tmp_path):
     metrics_file = layout.model(f"{layout.root.name}_nest") / "metrics.json"
     content = metrics_file.read_text()
-    metrics_file.write_text(
-        json.dumps(json.loads(content) | {"seconds": 12.3})
-    )  # as long as it took this time
+    # the duration differs from run to run
+    metrics_file.write_text(json.dumps(json.loads(content) | {"seconds": 12.3}))
     page, metrics = write(layout, tmp_path / "again")
     metrics_file.write_text(content)
     assert page == report[0]
@@ -628,7 +627,7 @@ def test_a_small_overlap_withholds_the_split_sizes(tmp_path):
 
 
 def compared(title, auroc, precision=(0.0, -0.1, 0.1)):
-    """Return what a task's metrics say of NEST less LightGBM: value, low and high of AUROC and of AP."""
+    """Return a task's metrics with NEST minus LightGBM: value, low and high of AUROC and of AP."""
     scores = {"auroc": auroc, "average_precision": precision}
     difference = {
         name: dict(zip(("value", "low", "high"), limits, strict=True)) for name, limits in scores.items()
@@ -678,9 +677,8 @@ def test_page_warns_when_recalibration_worsens_a_score(tmp_path):
     path = layout.report("mimic_mortality_nest") / "predictions.parquet"
     honest = read_predictions(path)
     rng = np.random.default_rng(0)
-    common = rng.random(len(honest)) < 1 - 0.5 * (
-        1 - honest.probability[:, 0]
-    )  # of validation patients alone
+    # the outcome is commoner among validation patients only
+    common = rng.random(len(honest)) < 1 - 0.5 * (1 - honest.probability[:, 0])
     made_up.write_predictions(
         path,
         subject_id=honest.subject_id,
