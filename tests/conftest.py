@@ -42,14 +42,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def full_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Run:
     """`dagster job execute -j mimic_full`, word for word, on 150 synthetic patients; one for all of xdist's workers."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own if worker_id == "master" else own.parent) / "full_run"
+    base_folder = tmp_path_factory.getbasetemp()
+    folder = (base_folder if worker_id == "master" else base_folder.parent) / "full_run"
     folder.mkdir(exist_ok=True)
-    told = folder / "run.json"
+    record = folder / "run.json"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not told.exists():
-            made = run("dagster", "job", "execute", "-j", "mimic_full", folder=folder, **SMALL)
-            told.write_text(json.dumps(asdict(made), default=str))
-    content = json.loads(told.read_text())
+        if not record.exists():
+            result = run("dagster", "job", "execute", "-j", "mimic_full", folder=folder, **SMALL)
+            record.write_text(json.dumps(asdict(result), default=str))
+    content = json.loads(record.read_text())
     return Run(**content | {name: Path(content[name]) for name in ("data", "storage")})

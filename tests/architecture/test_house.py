@@ -23,9 +23,9 @@ LABEL_TYPES = ("bool", "class", "list")
 
 def said(*command: str, ok: bool = True) -> str:
     """Run a command in the repository and return what it printed."""
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    output = finished.stdout + finished.stderr
-    assert (finished.returncode == 0) is ok, output
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    output = process.stdout + process.stderr
+    assert (process.returncode == 0) is ok, output
     return output
 
 
@@ -38,11 +38,11 @@ def in_python(code: str) -> str:
     [("lint-imports",), ("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)],
     ids=" ".join,
 )
-def test_the_tools_that_keep_the_house_have_nothing_to_say(command: tuple[str, ...]) -> None:
+def test_linters_and_type_checker_pass(command: tuple[str, ...]) -> None:
     said(str(BIN / command[0]), *command[1:])
 
 
-def test_the_code_location_loads_neither_torch_nor_great_expectations() -> None:
+def test_code_location_loads_neither_torch_nor_great_expectations() -> None:
     heavy = ["torch", "great_expectations", "sklearn", "lightgbm", "matplotlib.pyplot"]
     code = f"import sys, assets.definitions; print([name for name in {heavy} if name in sys.modules])"
     assert in_python(code).splitlines()[-1] == "[]"
@@ -83,22 +83,22 @@ def test_a_room_loads_without_what_the_others_alone_need(room: str) -> None:
 
 def modules_of(room: str) -> list[str]:
     package = importlib.import_module(room)
-    return [room, *(found.name for found in pkgutil.walk_packages(package.__path__, f"{room}."))]
+    return [room, *(module.name for module in pkgutil.walk_packages(package.__path__, f"{room}."))]
 
 
 def contracts() -> dict[str, pa.Schema]:
     """Return every contract of `schemas` by name and number, of labels one for each label type."""
-    found: dict[str, pa.Schema] = {}
+    schemas_by_name: dict[str, pa.Schema] = {}
     for name in modules_of(schemas.__name__):
         if name == "schemas.expectations.validation":  # loads Great Expectations and holds no contract
             continue
         for value in vars(importlib.import_module(name)).values():
             if isinstance(value, pa.Schema) and b"contract" in (value.metadata or {}):
-                found[contract_name(value)] = value
+                schemas_by_name[contract_name(value)] = value
     for label_type in LABEL_TYPES:
         for schema in (labels_schema(label_type), predictions_schema(label_type)):
-            found[f"{contract_name(schema)} {label_type}"] = schema
-    return found
+            schemas_by_name[f"{contract_name(schema)} {label_type}"] = schema
+    return schemas_by_name
 
 
 def fingerprint(schema: pa.Schema) -> str:
@@ -106,16 +106,16 @@ def fingerprint(schema: pa.Schema) -> str:
     return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:16]
 
 
-def test_a_contract_s_number_rises_when_its_schema_changes() -> None:
+def test_changed_contract_schema_has_a_new_number() -> None:
     frozen = json.loads(FROZEN.read_text())
     now = {name: fingerprint(schema) for name, schema in contracts().items()}
-    changed = [name for name in now if frozen.get(name, now[name]) != now[name]]
-    assert not changed, f"{changed} changed: raise the number in the schema's metadata"
+    changed_names = [name for name in now if frozen.get(name, now[name]) != now[name]]
+    assert not changed_names, f"{changed_names} changed: raise the number in the schema's metadata"
     new = {name: print_ for name, print_ in now.items() if name not in frozen}
     assert not new, f"add to {FROZEN.relative_to(ROOT)}, whose older entries stay: {json.dumps(new)}"
 
 
-def test_every_contract_is_found() -> None:
+def test_contract_collection_finds_every_contract() -> None:
     names = {name.split("/")[0] for name in contracts()}
     assert names >= {
         "subjects",
@@ -130,8 +130,8 @@ def test_every_contract_is_found() -> None:
 
 
 def tracked_texts() -> dict[str, str]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    process = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = [ROOT / name for name in process.stdout.split("\0") if name]
     return {
         str(path.relative_to(ROOT)): path.read_bytes().decode(errors="ignore")
         for path in paths
@@ -144,20 +144,22 @@ def tracked_texts() -> dict[str, str]:
 def test_no_tracked_file_holds_an_identifier_of_the_demo() -> None:
     ids = "SELECT DISTINCT {}::VARCHAR FROM read_csv('{}', all_varchar = true)"
     with duckdb.connect() as connection:
-        found = {
+        identifiers = {
             row[0]
             for column, file in (("subject_id", "patients"), ("hadm_id", "admissions"))
             for row in connection.execute(ids.format(column, DEMO / "hosp" / f"{file}.csv.gz")).fetchall()
         }
-    assert len(found) == 375
+    assert len(identifiers) == 375
     numbers = {name: set(re.findall(r"(?<!\d)\d{8}(?!\d)", text)) for name, text in tracked_texts().items()}
     holding = {
-        name: len(found & eight_digits) for name, eight_digits in numbers.items() if found & eight_digits
+        name: len(identifiers & eight_digits)
+        for name, eight_digits in numbers.items()
+        if identifiers & eight_digits
     }
     assert not holding, "identifiers of the demo, by file; use made-up ones"
 
 
-def test_no_tracked_file_is_a_table_of_data_but_the_golden_ones() -> None:
+def test_only_golden_files_are_data_tables() -> None:
     ends = (".parquet", ".csv.gz", ".feather", ".arrow", ".duckdb", ".safetensors", ".pt", ".pkl", ".pickle")
     tables = [
         name for name in tracked_texts() if name.endswith(ends) and not name.startswith("tests/golden/")
@@ -165,14 +167,14 @@ def test_no_tracked_file_is_a_table_of_data_but_the_golden_ones() -> None:
     assert not tables
 
 
-def test_no_pickle_is_ever_loaded() -> None:
+def test_no_package_loads_a_pickle() -> None:
     rooms = ("schemas/", "pipelines/", "nest_model/", "assets/", "benchmarks/")
     words = ("import pickle", "torch.load(", "joblib", "allow_pickle=True")
-    found = [
+    matches = [
         (name, word)
         for name, text in tracked_texts().items()
         if name.startswith(rooms) and name.endswith(".py")
         for word in words
         if word in text
     ]
-    assert not found
+    assert not matches

@@ -1,4 +1,4 @@
-"""A check that fails must stop what hangs below, and must be seen."""
+"""Failing checks block downstream assets and are visible."""
 
 import shutil
 from pathlib import Path
@@ -34,8 +34,8 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture(scope="module")
-def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of 30 synthetic patients, to the subjects and encounters."""
+def extracted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the data folder of 30 synthetic patients, up to subjects and encounters."""
     folder = tmp_path_factory.mktemp("extracted")
     workspace = Workspace(data_dir=str(folder), synthetic_patients=30)
     result = dg.materialize([mimic_raw, mimic_subjects, mimic_encounters], resources={"workspace": workspace})
@@ -44,14 +44,14 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def subjects(extracted: Path, workspace: Workspace) -> Path:
-    """The table of subjects of a copy."""
-    shutil.copytree(extracted, workspace.data_dir, dirs_exist_ok=True)
+def subjects(extracted_folder: Path, workspace: Workspace) -> Path:
+    """Return the path of the subjects table in a copy of the data folder."""
+    shutil.copytree(extracted_folder, workspace.data_dir, dirs_exist_ok=True)
     return workspace.layout("mimic").subjects
 
 
 def evaluations(check: dg.AssetChecksDefinition, workspace: Workspace) -> dict[str, dg.AssetCheckEvaluation]:
-    """Run a check alone, on whatever lies in the data folder."""
+    """Run a check alone on the files of the data folder."""
     job = dg.Definitions(
         assets=[mimic_subjects, mimic_raw, mimic_encounters, dg.AssetSpec(f"{COHORT}_labels")],
         asset_checks=[check],
@@ -59,11 +59,11 @@ def evaluations(check: dg.AssetChecksDefinition, workspace: Workspace) -> dict[s
         resources={"workspace": workspace},
     ).resolve_job_def("checks")
     result = job.execute_in_process(raise_on_error=False)
-    return {found.check_name: found for found in result.get_asset_check_evaluations()}
+    return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
-def test_a_check_waits_for_every_table_it_looks_at():
-    """Else encounters are held against subjects that are not there yet, or against those of the run before."""
+def test_check_waits_for_every_table_read_by_the_suite():
+    """Otherwise encounters could be compared with subjects that do not exist yet, or with those of an earlier run."""
     deps = {
         spec.asset_key.to_user_string(): {dep.asset_key.to_user_string() for dep in spec.additional_deps}
         for check in source_checks("mimic")
@@ -79,31 +79,31 @@ def test_a_check_waits_for_every_table_it_looks_at():
     }
 
 
-def test_a_table_as_promised_passes_all_its_checks(subjects: Path, workspace: Workspace):
-    found = evaluations(
+def test_valid_table_passes_all_checks(subjects: Path, workspace: Workspace):
+    results = evaluations(
         table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
     )
-    assert set(found) == {"contract", "plausible", "rows_reconcile", "nothing_odd"}
-    assert all(evaluation.passed for evaluation in found.values())
+    assert set(results) == {"contract", "plausible", "rows_reconcile", "nothing_odd"}
+    assert all(evaluation.passed for evaluation in results.values())
 
 
-def written(table: pa.Table, subjects: Path) -> None:
-    """Write a table as a step with a fault would: its card stands for it."""
+def write_sealed(table: pa.Table, subjects: Path) -> None:
+    """Write a table as a faulty step would, with a card that matches it."""
     write_table(table, subjects, SUBJECTS, made_by="test")
     cards = subjects.parent / "cards"
     card = StepCard.read(cards, "subjects")
     card.sealed(card.files | files_of([subjects], subjects.parent)).write(cards)
 
 
-def test_a_subject_twice_fails_the_contract_with_a_count_and_no_id(subjects: Path, workspace: Workspace):
+def test_contract_check_counts_duplicate_subjects_without_an_id(subjects: Path, workspace: Workspace):
     table = pq.read_table(subjects)
-    written(pa.concat_tables([table, table.slice(0, 1)]), subjects)
+    write_sealed(pa.concat_tables([table, table.slice(0, 1)]), subjects)
 
-    found = evaluations(
+    results = evaluations(
         table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
     )
 
-    contract = found["contract"]
+    contract = results["contract"]
     assert not contract.passed
     assert contract.severity is dg.AssetCheckSeverity.ERROR
     assert contract.blocking
@@ -111,63 +111,59 @@ def test_a_subject_twice_fails_the_contract_with_a_count_and_no_id(subjects: Pat
     assert str(table["subject_id"][0]) not in str(contract)
 
 
-def test_a_row_nobody_can_account_for_is_an_error_and_stops_what_hangs_below(
-    subjects: Path, workspace: Workspace
-):
+def test_unaccounted_row_is_a_blocking_error(subjects: Path, workspace: Workspace):
     cards = workspace.layout("mimic").cards
     card = StepCard.read(cards, "subjects")
     flow = card.flows["patients"]
-    lost = flow.model_copy(update={"source_rows": flow.source_rows + 1})
-    card.model_copy(update={"flows": {"patients": lost}}).write(cards)
+    bad_flow = flow.model_copy(update={"source_rows": flow.source_rows + 1})
+    card.model_copy(update={"flows": {"patients": bad_flow}}).write(cards)
 
-    found = evaluations(
+    results = evaluations(
         table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
     )
 
-    reconciled = found["rows_reconcile"]
-    assert not reconciled.passed
-    assert reconciled.severity is dg.AssetCheckSeverity.ERROR
-    assert reconciled.blocking
-    assert "rows of patients do not add up" in reconciled.description
-    assert found["contract"].passed
+    check = results["rows_reconcile"]
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.ERROR
+    assert check.blocking
+    assert "rows of patients do not add up" in check.description
+    assert results["contract"].passed
 
 
-def test_what_is_odd_and_no_error_is_told_and_stops_nothing(subjects: Path, workspace: Workspace):
+def test_card_warning_is_reported_and_blocks_nothing(subjects: Path, workspace: Workspace):
     cards = workspace.layout("mimic").cards
     StepCard.read(cards, "subjects").model_copy(update={"warnings": ["Odd."]}).write(cards)
 
-    found = evaluations(card_checks("mimic", "mimic_subjects", "subjects"), workspace)
+    results = evaluations(card_checks("mimic", "mimic_subjects", "subjects"), workspace)
 
-    assert found["rows_reconcile"].passed
-    assert not found["nothing_odd"].passed
-    assert found["nothing_odd"].severity is dg.AssetCheckSeverity.WARN
-    assert "Odd." in found["nothing_odd"].description
+    assert results["rows_reconcile"].passed
+    assert not results["nothing_odd"].passed
+    assert results["nothing_odd"].severity is dg.AssetCheckSeverity.WARN
+    assert "Odd." in results["nothing_odd"].description
 
 
-def test_what_should_hold_of_nearly_every_row_and_does_not_is_a_warning_and_stops_nothing(
-    subjects: Path, workspace: Workspace
-):
+def test_implausible_column_is_a_warning_and_blocks_nothing(subjects: Path, workspace: Workspace):
     table = pq.read_table(subjects)
     place = table.schema.get_field_index("sex")
     of_no_sex = table.set_column(place, table.schema.field(place), pa.nulls(len(table), pa.string()))
-    written(of_no_sex, subjects)
+    write_sealed(of_no_sex, subjects)
 
-    found = evaluations(
+    results = evaluations(
         table_checks("mimic", "mimic_subjects", "subjects", TABLE_SUITES["subjects"]), workspace
     )
 
-    assert found["contract"].passed
-    plausible = found["plausible"]
+    assert results["contract"].passed
+    plausible = results["plausible"]
     assert not plausible.passed
     assert plausible.severity is dg.AssetCheckSeverity.WARN
     assert not plausible.blocking
     assert "sex is given" in plausible.description
 
 
-def test_a_feature_known_only_after_its_prediction_is_an_error_and_stops_the_models(
+def test_feature_known_after_the_prediction_is_a_blocking_error(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ):
-    """No table can bring it about, only a fault of the selector's."""
+    """Only a faulty selector can cause this, not a table."""
     rows = tables()
     layout = write(rows, workspace.layout("mimic").root)
     (layout.seqset / "shard-0.parquet").unlink()
@@ -179,42 +175,42 @@ def test_a_feature_known_only_after_its_prediction_is_an_error_and_stops_the_mod
         return select(seqsets, features, subject_id, encounter_id, predict_at_us + 2 * DAY_US)
 
     monkeypatch.setattr(leak_guard, "select", late)
-    found = evaluations(leak_check("mimic", COHORT), workspace)[name]
+    check = evaluations(leak_check("mimic", COHORT), workspace)[name]
 
-    assert not found.passed
-    assert found.severity is dg.AssetCheckSeverity.ERROR
-    assert found.blocking
-    assert found.description == f"{len(rows['labels'])} predictions would see what came later."
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.ERROR
+    assert check.blocking
+    assert check.description == f"{len(rows['labels'])} predictions would see what came later."
 
 
-def test_every_step_with_a_flow_of_rows_has_the_check_that_it_adds_up():
-    """Of the sources' chains and of the dataset that is written; a fetched file has no rows yet."""
+def test_every_table_asset_has_the_rows_reconcile_check():
+    """This holds for the tables of every source and the exported dataset; fetched files have no rows yet."""
     definitions = build(COHORT_FOLDER)
-    checked = {
+    checked_assets = {
         key.asset_key.to_user_string()
         for check in definitions.asset_checks
         for key in check.check_keys
         if key.name == "rows_reconcile"
     }
-    grouped = {
+    table_assets = {
         spec.key.to_user_string()
         for asset in definitions.assets
         for spec in asset.specs
         if spec.group_name and spec.group_name.endswith(("_etl", "_cohorts", "mimic_meds"))
     }
 
-    assert grouped - checked == set()
+    assert table_assets - checked_assets == set()
 
 
-def test_a_test_patient_in_the_training_of_the_encoder_is_an_error(subjects: Path, workspace: Workspace):
+def test_test_patient_in_the_pretraining_split_is_a_blocking_error(subjects: Path, workspace: Workspace):
     assert evaluations(split_check("mimic"), workspace)["no_test_subject_was_trained_on"].passed
     table = pq.read_table(subjects)
     assert pc.any(pc.equal(table["split"], "test")).as_py(), "without a test patient nothing is tested"
     place = table.schema.get_field_index("pretrain_split")
     everybody = table.set_column(place, table.schema.field(place), pa.array(["train"] * len(table)))
-    written(everybody, subjects)
+    write_sealed(everybody, subjects)
 
-    found = evaluations(split_check("mimic"), workspace)["no_test_subject_was_trained_on"]
+    check = evaluations(split_check("mimic"), workspace)["no_test_subject_was_trained_on"]
 
-    assert not found.passed
-    assert found.blocking
+    assert not check.passed
+    assert check.blocking

@@ -28,32 +28,40 @@ def test_every_asset_has_a_description_a_group_a_kind_and_an_owner(node):
     assert node.owners
 
 
-def test_the_chain_has_the_names_the_field_was_promised():
+def test_asset_names_are_the_documented_ones():
     names = {node.key.to_user_string() for node in SPECS}
     tables = {"raw", "subjects", "encounters", "events", "vocab", "seqset", "nest", "report"}
     chains = {f"{source}_{table}" for source in ("mimic", "meds", "pcornet") for table in tables}
     per_cohort = {
-        f"{cohort}_{what}"
+        f"{cohort}_{step}"
         for cohort in COHORTS
-        for what in ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
+        for step in ("labels", "leak_audit", "nest", "lightgbm", "yardsticks", "report")
     }
-    fetched = {"mimic_demo_files", "crosswalk_files"}
+    fetch_assets = {"mimic_demo_files", "crosswalk_files"}
     baskets = {f"instacart_{table}" for table in (tables - {"report"}) | {"next_basket"}}
-    assert names == chains | {"mimic_drug_lookup", "mimic_meds"} | per_cohort | fetched | baskets
+    assert names == chains | {"mimic_drug_lookup", "mimic_meds"} | per_cohort | fetch_assets | baskets
 
 
-def test_the_jobs_are_the_whole_chain_and_its_stretches():
+def test_job_names_are_the_documented_ones():
     chains = {
         f"{source}_{job}"
         for source in ("mimic", "meds", "pcornet")
         for job in ("full", "etl", "pretrain", "finetune")
     }
-    others = {"fetch_mimic_demo", "fetch_crosswalks", "instacart_full", "instacart_etl", "instacart_pretrain"}
+    other_jobs = {
+        "fetch_mimic_demo",
+        "fetch_crosswalks",
+        "instacart_full",
+        "instacart_etl",
+        "instacart_pretrain",
+    }
     cohorts = {f"cohort_{cohort}" for cohort in COHORTS}
-    assert {name for name in REPOSITORY.job_names if not name.startswith("__")} == chains | others | cohorts
+    assert {
+        name for name in REPOSITORY.job_names if not name.startswith("__")
+    } == chains | other_jobs | cohorts
 
 
-def test_a_cohort_file_brings_a_job_for_all_that_is_made_from_it_and_a_bad_one_takes_none_away(
+def test_each_valid_cohort_file_has_a_job_despite_an_invalid_file(
     tmp_path: Path,
 ):
     (tmp_path / "mine.yaml").write_text(GOOD.replace("cohort: mimic_mortality", "cohort: mine"))
@@ -62,8 +70,8 @@ def test_a_cohort_file_brings_a_job_for_all_that_is_made_from_it_and_a_bad_one_t
 
     assert [name for name in repository.job_names if name.startswith("cohort_")] == ["cohort_mine"]
     layer = repository.get_job("cohort_mine").asset_layer
-    made = {key.to_user_string() for key in layer.executable_asset_keys}
-    assert made == {
+    asset_names = {key.to_user_string() for key in layer.executable_asset_keys}
+    assert asset_names == {
         "mine_labels",
         "mine_leak_audit",
         "mine_nest",
@@ -78,7 +86,7 @@ def test_a_cohort_file_brings_a_job_for_all_that_is_made_from_it_and_a_bad_one_t
 
 
 @pytest.mark.parametrize("source", ["mimic", "meds", "pcornet"])
-def test_a_full_job_does_all_of_its_source_and_nothing_of_another(source):
+def test_full_job_selects_all_assets_of_one_source(source):
     full = REPOSITORY.get_job(f"{source}_full").asset_layer.executable_asset_keys
     groups = {f"{source}_{group}" for group in ("etl", "cohorts", "models", "report")}
     assert f"{source}_raw" in {key.to_user_string() for key in full}
@@ -102,8 +110,8 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("fault", BAD_FILES, ids=list(BAD_FILES))
-def test_a_bad_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str, tmp_path: Path):
-    name, text, said = BAD_FILES[fault]
+def test_invalid_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str, tmp_path: Path):
+    name, text, message = BAD_FILES[fault]
     (tmp_path / "mimic_mortality.yaml").write_text(GOOD)
     (tmp_path / name).write_text(text)
 
@@ -119,17 +127,17 @@ def test_a_bad_cohort_file_is_one_failing_asset_and_the_rest_loads(fault: str, t
         "mimic_mortality_nest",
         "mimic_report",
     } <= keys
-    assert said in str(error)
+    assert message in str(error)
     assert str(error).startswith(str(tmp_path / name))
     result = dg.materialize([unreadable_cohort_asset("mimic", asset, error)], raise_on_error=False)
     (evaluation,) = result.get_asset_check_evaluations()
     assert result.success
     assert result.get_asset_materialization_events() == []
     assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert said in str(evaluation.description)
+    assert message in str(evaluation.description)
 
 
-def test_a_run_goes_on_beside_a_bad_cohort_file(tmp_path: Path):
+def test_run_continues_despite_an_invalid_cohort_file(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text(GOOD.replace("outcome: index_died", "outcome: died"))
     _, bad = read_folder(tmp_path)
 
@@ -145,7 +153,7 @@ def test_a_run_goes_on_beside_a_bad_cohort_file(tmp_path: Path):
     ]
 
 
-def test_what_is_wrong_with_a_cohort_file_stands_first_where_a_person_looks(tmp_path: Path):
+def test_faults_of_a_cohort_file_come_first_in_the_description(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text(GOOD.replace("outcome: index_died", "outcome: died"))
     repository = build(tmp_path).get_repository_def()
 
@@ -170,19 +178,19 @@ def test_what_is_wrong_with_a_cohort_file_stands_first_where_a_person_looks(tmp_
         ("pcornet.yaml/inside", None, "pcornet"),
     ],
 )
-def test_a_bad_cohort_file_stands_in_the_jobs_of_the_source_it_is_for(name, text, source, tmp_path: Path):
+def test_invalid_cohort_file_is_in_the_jobs_of_the_intended_source(name, text, source, tmp_path: Path):
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(text or "")  # of the last, the cohort "file" is a folder
     repository = build(tmp_path).get_repository_def()
     (node,) = [node for node in repository.asset_graph.asset_nodes if "unreadable" in node.kinds]
     assert node.group_name == f"{source}_cohorts_to_mend"
-    for other in ("mimic", "meds", "pcornet"):
-        keys = repository.get_job(f"{other}_full").asset_layer.executable_asset_keys
-        assert (node.key in keys) is (other == source)
+    for job_source in ("mimic", "meds", "pcornet"):
+        keys = repository.get_job(f"{job_source}_full").asset_layer.executable_asset_keys
+        assert (node.key in keys) is (job_source == source)
 
 
-def test_counts_of_a_card_hide_small_ones_and_the_shares_that_tell_them():
+def test_card_metadata_hides_small_counts_and_the_shares_revealing_them():
     card = StepCard(
         step="seqset",
         contract="seqset/1",
@@ -198,12 +206,12 @@ def test_counts_of_a_card_hide_small_ones_and_the_shares_that_tell_them():
     assert " 3 " not in metadata["rows"].value
 
 
-def test_a_column_is_shown_with_what_its_contract_says_of_it():
+def test_column_schema_has_the_descriptions_of_the_contract():
     columns = {column.name: column.description for column in column_schema(EVENTS).columns}
     assert columns["available_at"] == "when it could be known"
 
 
-def test_every_check_that_guards_the_science_stops_what_hangs_below():
+def test_every_scientific_check_is_blocking():
     guards = {
         "contract",
         "rows_reconcile",

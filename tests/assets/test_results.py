@@ -28,31 +28,33 @@ from schemas.settings import Settings
         ({"meds_seqset": "meds", "instacart_seqset": "instacart"}, "/d/instacart, /d/meds"),
     ],
 )
-def test_a_run_ends_by_saying_where_what_it_made_lies(assets: dict[str, str], places: str):
+def test_last_line_of_a_run_names_the_paths_of_the_results(assets: dict[str, str], places: str):
     assert written_to(Settings(data_dir="/d"), assets) == f"done; see {places}"
 
 
-def test_a_store_is_named_by_its_address_and_what_was_fetched_says_itself_how_it_is_used():
+def test_last_line_names_the_url_of_a_store_and_no_download():
     store = Settings(data_dir="s3://hospital/nest")
     assert written_to(store, {"meds_seqset": "meds"}) == "done; see s3://hospital/nest/meds"
     assert written_to(store, {"mimic_demo_files": "downloads"}) is None
 
 
-def test_what_a_run_ends_with_names_the_cohort_files_nothing_was_made_from(tmp_path):
+def test_results_name_cohort_files_with_faults(tmp_path):
     (tmp_path / "mine.yaml").write_text("cohort: mine\nsource: mimic\nabout: [")
     (tmp_path / "theirs.yaml").write_text("cohort: theirs\nsource: pcornet\nabout: [")
     fault = f"{CANNOT_ANSWER}: typed.yaml:3: every encounter's type is empty in these data"
     metrics = {"tasks": {"typed": {"warnings": [fault, "the val split has no rows"]}, "good": {}}}
-    unread, unanswered = cohorts_to_mend("mimic", metrics, tmp_path)
+    unread, unanswerable_fault = cohorts_to_mend("mimic", metrics, tmp_path)
     assert unread.startswith(f"{tmp_path / 'mine.yaml'}:")
-    assert unanswered == fault
+    assert unanswerable_fault == fault
     assert cohorts_to_mend("meds", {"tasks": {}}, tmp_path) == []
 
 
-def test_a_command_names_a_data_folder_other_than_the_checkout_s_own(
+def test_suggested_command_names_a_data_folder_outside_the_checkout(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     assert command(Settings(data_dir=str(tmp_path / "data")), "make ui") == "make ui"
-    other = tmp_path / "a folder"
-    assert command(Settings(data_dir=str(other)), "make ui") == f"NEST_DATA_DIR='{other}' make ui"
+    other_folder = tmp_path / "a folder"
+    assert (
+        command(Settings(data_dir=str(other_folder)), "make ui") == f"NEST_DATA_DIR='{other_folder}' make ui"
+    )

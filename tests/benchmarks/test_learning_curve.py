@@ -34,11 +34,11 @@ LEVELS = {
 }
 
 
-def made_scores(point: Point, model: str, *, above: float = 0.0, **changes) -> CurveScores:
+def fake_scores(point: Point, model: str, *, above: float = 0.0, **changes) -> CurveScores:
     """Return scores at the model's level; its resamples lie around it by the same draws for every model."""
-    drawn = np.random.default_rng(point.seed).normal(0, 0.02, 200)
+    noise = np.random.default_rng(point.seed).normal(0, 0.02, 200)
     auroc = LEVELS[model] + above
-    task = TaskScore(auroc=auroc, resampled=list(auroc + drawn), rows=30, patients=20, positives=12)
+    task = TaskScore(auroc=auroc, resampled=list(auroc + noise), rows=30, patients=20, positives=12)
     fields = {
         "size": point.size,
         "seed": point.seed,
@@ -50,31 +50,31 @@ def made_scores(point: Point, model: str, *, above: float = 0.0, **changes) -> C
     return CurveScores(**{**fields, "tasks": tasks, "seconds": 100.0, **changes})
 
 
-def keep(folder: Path, point: Point, scores: CurveScores) -> Path:
+def store(folder: Path, point: Point, scores: CurveScores) -> Path:
     path = path_of(folder, point, scores.model)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(scores.model_dump_json())
     return path
 
 
-def test_the_plan_takes_every_size_with_the_first_seed_before_the_next_seed():
+def test_plan_runs_every_size_with_a_seed_before_the_next_seed():
     points = plan([1_000, 500], [7, 8], hours=10)
     assert points == [Point(500, 7), Point(1_000, 7), Point(500, 8), Point(1_000, 8)]
 
 
-def test_the_default_plan_fits_into_its_hours_and_leaves_out_the_last_seeds_of_the_largest_sizes():
+def test_default_plan_drops_seeds_of_the_largest_sizes_to_fit():
     points = plan(SIZES, SEEDS, HOURS)
     seconds = sum(expected_seconds(point.size) for point in points)
     assert 0.8 * 3600 * HOURS < seconds <= 3600 * HOURS
     seeds = {size: [point.seed for point in points if point.size == size] for size in SIZES}
-    assert all(own == list(SEEDS[: len(own)]) and own for own in seeds.values())
+    assert all(size_seeds == list(SEEDS[: len(size_seeds)]) and size_seeds for size_seeds in seeds.values())
     counts = [len(seeds[size]) for size in SIZES]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] == len(SEEDS)
 
 
 @pytest.mark.docs
-def test_the_docs_show_the_default_plan():
+def test_docs_show_the_default_plan():
     points = plan(SIZES, SEEDS, HOURS)
     docs = (ROOT / "docs" / "learning.md").read_text()
     for size in SIZES:
@@ -90,7 +90,7 @@ def test_the_docs_show_the_default_plan():
         (["--sizes", "20000", "--hours", "0.1"], "--hours 0.1: one seed of each of these sizes takes about"),
     ],
 )
-def test_a_plan_that_cannot_be_run_is_one_sentence(tmp_path, capsys, arguments: list[str], words: str):
+def test_invalid_plan_is_refused_in_one_sentence(tmp_path, capsys, arguments: list[str], words: str):
     assert main([*arguments, "--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {words}")
@@ -98,35 +98,33 @@ def test_a_plan_that_cannot_be_run_is_one_sentence(tmp_path, capsys, arguments: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_work_folder_with_files_of_somebody_s_own_is_left_alone(tmp_path, capsys):
+def test_work_folder_with_other_files_is_refused(tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("mine")
     assert main(["--sizes", "500", "--work", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "thesis.tex" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_key_is_of_the_code_the_settings_the_size_and_the_seed(monkeypatch: pytest.MonkeyPatch):
+def test_key_depends_on_settings_size_and_seed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("NEST_PRETRAINING", raising=False)
     key = chain.key(Point(500, 42), "nest")
     assert key == chain.key(Point(500, 42), "nest")
-    others = [chain.key(Point(1_000, 42), "nest"), chain.key(Point(500, 123), "nest")]
+    other_keys = [chain.key(Point(1_000, 42), "nest"), chain.key(Point(500, 123), "nest")]
     monkeypatch.setenv("NEST_PRETRAINING", "epochs=1")
-    others.append(chain.key(Point(500, 42), "nest"))
-    assert len({key, *others}) == 4
+    other_keys.append(chain.key(Point(500, 42), "nest"))
+    assert len({key, *other_keys}) == 4
 
 
-def test_only_settings_of_the_model_and_the_made_up_input_come_through(
-    monkeypatch: pytest.MonkeyPatch, tmp_path
-):
+def test_curve_takes_only_listed_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setenv("NEST_MIMIC_DIR", "/of/a/hospital")
     monkeypatch.setenv("NEST_SYNTHETIC_TOKENS_PER_SET", "40")
     monkeypatch.setenv("NEST_SEED", "1")
-    seen = {
+    variables = {
         name: value
         for name, value in chain.environment(Point(500, 42), tmp_path).items()
         if name.startswith("NEST_")
     }
-    assert seen == {
+    assert variables == {
         "NEST_MODEL": "tiny",
         "NEST_SYNTHETIC_TOKENS_PER_SET": "40",
         "NEST_SYNTHETIC_PATIENTS": "500",
@@ -135,33 +133,33 @@ def test_only_settings_of_the_model_and_the_made_up_input_come_through(
     }
 
 
-def test_lightgbm_is_made_without_a_pretraining_and_nest_from_the_same_labels():
-    boosted, nest = chain.assets_of(["lightgbm"]), chain.assets_of(["nest"])
+def test_lightgbm_needs_no_pretraining_and_shares_the_labels():
+    lightgbm, nest = chain.assets_of(["lightgbm"]), chain.assets_of(["nest"])
     labels = {f"{cohort}_labels" for cohort in chain.COHORTS}
-    assert labels < set(boosted) & set(nest)
+    assert labels < set(lightgbm) & set(nest)
     assert "mimic_nest" in nest
-    assert "mimic_nest" not in boosted
-    assert {"mimic_raw", "mimic_seqset"} < set(boosted)
+    assert "mimic_nest" not in lightgbm
+    assert {"mimic_raw", "mimic_seqset"} < set(lightgbm)
 
 
-def test_scores_of_other_code_of_other_data_or_damaged_ones_do_not_stand(tmp_path):
+def test_scores_with_another_key_other_data_or_damage_are_ignored(tmp_path):
     point, keys = Point(500, 42), {model: f"key of {model}" for model in MODELS}
     for model in MODELS:
-        keep(tmp_path, point, made_scores(point, model))
+        store(tmp_path, point, fake_scores(point, model))
     assert set(read_scores(tmp_path, point, keys)) == set(MODELS)
     assert set(read_scores(tmp_path, point, keys | {"nest": "another"})) == set(MODELS) - {"nest"}
     assert read_scores(tmp_path, Point(500, 123), keys) == {}
-    damaged = path_of(tmp_path, point, "probe")
-    damaged.write_text(damaged.read_text()[:-20])
+    damaged_path = path_of(tmp_path, point, "probe")
+    damaged_path.write_text(damaged_path.read_text()[:-20])
     assert set(read_scores(tmp_path, point, keys)) == set(MODELS) - {"probe"}
-    keep(tmp_path, point, made_scores(point, "probe", data="of another generator"))
+    store(tmp_path, point, fake_scores(point, "probe", data="of another generator"))
     assert read_scores(tmp_path, point, keys) == {}
 
 
-def test_a_row_is_the_mean_over_seeds_and_tasks_paired_by_patients():
+def test_curve_row_is_the_paired_mean_over_seeds_and_tasks():
     points = [Point(500, 42), Point(500, 123)]
     standing = {
-        point: {model: made_scores(point, model, above=0.02 * place * (model == "nest")) for model in MODELS}
+        point: {model: fake_scores(point, model, above=0.02 * place * (model == "nest")) for model in MODELS}
         for place, point in enumerate(points)
     }
     (row,) = curve(standing, MODELS)
@@ -179,21 +177,21 @@ def test_a_row_is_the_mean_over_seeds_and_tasks_paired_by_patients():
     assert row["seconds"] == [100.0, 100.0]
 
 
-def test_a_point_without_a_model_or_a_task_is_in_no_row():
+def test_point_without_a_model_or_a_task_is_in_no_row():
     point = Point(500, 42)
-    whole = {model: made_scores(point, model) for model in MODELS}
-    without = {model: scores for model, scores in whole.items() if model != "probe"}
+    whole = {model: fake_scores(point, model) for model in MODELS}
+    incomplete = {model: scores for model, scores in whole.items() if model != "probe"}
     one_task = {"mimic_mortality": whole["nest"].tasks["mimic_mortality"]}
-    few = whole | {"nest": made_scores(point, "nest", tasks=one_task)}
-    for scores in ({}, without, few):
+    unlearnable = whole | {"nest": fake_scores(point, "nest", tasks=one_task)}
+    for scores in ({}, incomplete, unlearnable):
         assert curve({point: scores}, MODELS) == []
     assert not_learnable({point: whole}) == []
-    assert not_learnable({point: few}) == [{"size": 500, "seed": 42}]
+    assert not_learnable({point: unlearnable}) == [{"size": 500, "seed": 42}]
 
 
-def test_the_page_says_what_stands_and_what_was_not_run():
+def test_page_lists_finished_and_missing_runs():
     points = [Point(500, 42), Point(500, 123), Point(2_000, 42)]
-    standing = {point: {model: made_scores(point, model) for model in MODELS} for point in points}
+    standing = {point: {model: fake_scores(point, model) for model in MODELS} for point in points}
     report = {
         "sizes": [500, 1_000, 2_000],
         "seeds": [42, 123],
@@ -223,21 +221,21 @@ SMALL = {
 
 
 def arguments(folder: Path) -> tuple[str, ...]:
-    made = ("--work", str(folder / "work"), "--out", str(folder / "out"), "--keep")
-    return ("python", "-m", "benchmarks.learning_curve", "--sizes", "150", "--seeds", "42", *made)
+    folders = ("--work", str(folder / "work"), "--out", str(folder / "out"), "--keep")
+    return ("python", "-m", "benchmarks.learning_curve", "--sizes", "150", "--seeds", "42", *folders)
 
 
-def kept(folder: Path) -> dict[str, CurveScores]:
+def stored_scores(folder: Path) -> dict[str, CurveScores]:
     files = (folder / "work" / "scores").glob("*.json")
-    found = [
+    score_list = [
         CurveScores.model_validate_json(path.read_text()) for path in files if not path.name.startswith(".")
     ]
-    return {scores.model: scores for scores in found}
+    return {scores.model: scores for scores in score_list}
 
 
-def wait_until(happened, bench: subprocess.Popen) -> None:
+def wait_until(condition, bench: subprocess.Popen) -> None:
     deadline = time.monotonic() + 240
-    while not happened():
+    while not condition():
         assert bench.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -245,55 +243,62 @@ def wait_until(happened, bench: subprocess.Popen) -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_a_curve_that_is_killed_goes_on_where_it_was_and_comes_to_the_same_scores(tmp_path):
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    run_folder = killed / "work" / "runs" / "150_42"
-    told = environment(killed, **SMALL)
+def test_killed_curve_resumes_to_the_same_scores(tmp_path):
+    killed_folder, whole_folder = tmp_path / "killed", tmp_path / "whole"
+    run_folder = killed_folder / "work" / "runs" / "150_42"
+    variables = environment(killed_folder, **SMALL)
     states = run_folder / "data" / "mimic" / "models" / "mimic_nest" / "state"
     cards = run_folder / "data" / "mimic" / "cards"
-    for happened in (cards.exists, states.exists, (cards / "mimic_mortality_lightgbm.card.json").exists):
-        bench = subprocess.Popen([sys.executable, *arguments(killed)[1:]], cwd=ROOT, env=told)
-        wait_until(happened, bench)
+    for condition in (cards.exists, states.exists, (cards / "mimic_mortality_lightgbm.card.json").exists):
+        bench = subprocess.Popen([sys.executable, *arguments(killed_folder)[1:]], cwd=ROOT, env=variables)
+        wait_until(condition, bench)
         bench.send_signal(signal.SIGKILL)
         bench.wait()
         deadline = time.monotonic() + 20
         while processes_writing_to(run_folder):
             assert time.monotonic() < deadline, "a process outlived the benchmark"
             time.sleep(0.05)
-        assert kept(killed) == {}
-    last = run(*arguments(killed), folder=killed, **SMALL)
+        assert stored_scores(killed_folder) == {}
+    last = run(*arguments(killed_folder), folder=killed_folder, **SMALL)
     assert last.returncode == 0, last.output
     assert "unchanged: nothing to do" in last.output
-    assert run(*arguments(whole), folder=whole, **SMALL).returncode == 0
-    resumed, at_once = kept(killed), kept(whole)
-    assert set(resumed) == set(MODELS)
+    assert run(*arguments(whole_folder), folder=whole_folder, **SMALL).returncode == 0
+    resumed_scores, whole_scores = stored_scores(killed_folder), stored_scores(whole_folder)
+    assert set(resumed_scores) == set(MODELS)
     for model in MODELS:
-        assert resumed[model].tasks == at_once[model].tasks
-        assert (resumed[model].key, resumed[model].data) == (at_once[model].key, at_once[model].data)
-        assert resumed[model].seconds is None
-        assert at_once[model].seconds > 0
+        assert resumed_scores[model].tasks == whole_scores[model].tasks
+        assert (resumed_scores[model].key, resumed_scores[model].data) == (
+            whole_scores[model].key,
+            whole_scores[model].data,
+        )
+        assert resumed_scores[model].seconds is None
+        assert whole_scores[model].seconds > 0
 
     layout = Layout(run_folder / "data" / "mimic")
     for cohort in chain.COHORTS:
         predictions = read_predictions(predictions_path(layout, cohort, "nest")).of(SPLIT)
         score = roc_auc_score(predictions.truth[:, 0], predictions.probability[:, 0])
-        assert resumed["nest"].tasks[cohort].auroc == pytest.approx(score, abs=1e-6)
+        assert resumed_scores["nest"].tasks[cohort].auroc == pytest.approx(score, abs=1e-6)
 
-    written = {path: path.stat().st_mtime_ns for path in (killed / "work" / "scores").glob("*.json")}
-    again = run(*arguments(killed), folder=killed, **SMALL)
-    assert "1 of 1 runs stand already" in again.output
-    assert written == {path: path.stat().st_mtime_ns for path in (killed / "work" / "scores").glob("*.json")}
+    mtimes = {path: path.stat().st_mtime_ns for path in (killed_folder / "work" / "scores").glob("*.json")}
+    second_run = run(*arguments(killed_folder), folder=killed_folder, **SMALL)
+    assert "1 of 1 runs are done already" in second_run.output
+    assert mtimes == {
+        path: path.stat().st_mtime_ns for path in (killed_folder / "work" / "scores").glob("*.json")
+    }
 
-    other = run(*arguments(killed), folder=killed, **SMALL | {"NEST_FINETUNING": "epochs=2"})
-    assert "150 patients, seed 42: " in other.output
-    assert kept(killed)["nest"].key != resumed["nest"].key
-    report = json.loads((killed / "out" / "learning_curve.json").read_text())
+    changed_run = run(
+        *arguments(killed_folder), folder=killed_folder, **SMALL | {"NEST_FINETUNING": "epochs=2"}
+    )
+    assert "150 patients, seed 42: " in changed_run.output
+    assert stored_scores(killed_folder)["nest"].key != resumed_scores["nest"].key
+    report = json.loads((killed_folder / "out" / "learning_curve.json").read_text())
     assert report["settings"]["NEST_FINETUNING"] == "epochs=2"
-    assert (killed / "out" / "learning_curve.png").stat().st_size > 10_000
+    assert (killed_folder / "out" / "learning_curve.png").stat().st_size > 10_000
 
 
 @pytest.mark.docs
-def test_the_page_of_the_curve_is_of_its_figures():
+def test_learning_curve_page_matches_the_json():
     folder = ROOT / "docs" / "benchmarks"
     report = json.loads((folder / "learning_curve.json").read_text())
     assert page(report, "learning_curve.png") == (folder / "learning_curve.md").read_text()

@@ -3,19 +3,19 @@
 import json
 
 import pytest
+from benchmarks.simulation.markdown import table
 
 from benchmarks.model import loader, tables
 from benchmarks.model.closed_form import flop_per_token, parameters
 from benchmarks.model.models import MODELS
 from benchmarks.model.sizes import Sizes
 from benchmarks.model.step.table import as_markdown
-from benchmarks.simulation.shown import table
 from tests.support.commands import ROOT
 
 pytestmark = pytest.mark.docs
 
 
-def test_the_page_of_the_benchmarks_shows_the_paper_s_figures_by_formula():
+def test_benchmarks_page_shows_the_table_by_formula():
     sizes = Sizes()
     figures = {
         name: {"flop_per_token": flop_per_token(name, sizes), "parameters": parameters(name, sizes)}
@@ -24,18 +24,18 @@ def test_the_page_of_the_benchmarks_shows_the_paper_s_figures_by_formula():
     assert tables.by_formula(figures) in (ROOT / "docs" / "benchmarks.md").read_text()
 
 
-def test_the_table_of_the_step_is_of_its_figures():
+def test_step_table_matches_the_json():
     folder = ROOT / "docs" / "benchmarks"
     report = json.loads((folder / "model.json").read_text())
     assert as_markdown(report) == (folder / "model.md").read_text()
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     for size in report["sizes"].values():
-        found = size["forms"]["pruned_last_layer"]
-        ratios = (found[f"times_as_fast_as_{slow}"] for slow in ("literal", "competent"))
+        form = size["forms"]["pruned_last_layer"]
+        ratios = (form[f"times_as_fast_as_{slow}"] for slow in ("literal", "competent"))
         assert "| **{:.0f}** | **{:.1f}** |".format(*ratios) in page
 
 
-def test_the_page_of_the_benchmarks_shows_what_the_loader_measured():
+def test_benchmarks_page_shows_the_loader_table():
     folder = ROOT / "docs" / "benchmarks"
     report = json.loads((folder / "loader.json").read_text())
     assert loader.as_markdown(report) == (folder / "loader.md").read_text()
@@ -46,26 +46,26 @@ def test_the_page_of_the_benchmarks_shows_what_the_loader_measured():
     assert "| packed, masked and cut, M tokens per second | {} | {} |".format(*rates[1]) in page
 
 
-def test_the_table_of_the_simulation_is_of_its_figures():
+def test_simulation_table_matches_the_json():
     folder = ROOT / "docs"
-    shown = table(json.loads((folder / "benchmarks" / "simulation.json").read_text())["rows"])
+    markdown = table(json.loads((folder / "benchmarks" / "simulation.json").read_text())["rows"])
 
-    assert shown == (folder / "benchmarks" / "simulation.md").read_text()
-    assert shown.strip() in (folder / "simulation.md").read_text()
+    assert markdown == (folder / "benchmarks" / "simulation.md").read_text()
+    assert markdown.strip() in (folder / "simulation.md").read_text()
 
 
-def test_the_page_of_the_benchmarks_shows_what_table_1_measured():
+def test_benchmarks_page_shows_the_measured_table_1():
     folder = ROOT / "docs" / "benchmarks"
     report, text = json.loads((folder / "table1.json").read_text()), (folder / "table1.md").read_text()
     assert tables.as_markdown(report) == text
     page = (ROOT / "docs" / "benchmarks.md").read_text()
-    where, _, measured = text.strip().split("\n\n", 2)
-    assert where in page
-    assert measured.count("\n\n") == 2 * len(report["protocols"]) - 1
-    assert measured in page
+    introduction, _, protocol_tables = text.strip().split("\n\n", 2)
+    assert introduction in page
+    assert protocol_tables.count("\n\n") == 2 * len(report["protocols"]) - 1
+    assert protocol_tables in page
 
 
-def test_the_page_of_the_benchmarks_shows_what_the_length_of_the_context_costs():
+def test_benchmarks_page_shows_the_scaling_table():
     folder = ROOT / "docs" / "benchmarks"
     report, text = json.loads((folder / "scaling.json").read_text()), (folder / "scaling.md").read_text()
     assert tables.over_length(report) == text

@@ -19,7 +19,7 @@ from schemas.cohort import read_folder
 from tests.support.raw_tables import make_tables, write_tables
 
 
-def test_a_copy_is_the_same_rows_under_ids_of_its_own(tmp_path):
+def test_replicated_rows_differ_in_the_ids_only(tmp_path):
     hosp, _ = write_tables(tmp_path, make_tables(1, patients=5))
     replicate(hosp, tmp_path / "twice", 2)
     for file in hosp.iterdir():
@@ -28,12 +28,14 @@ def test_a_copy_is_the_same_rows_under_ids_of_its_own(tmp_path):
         )
         assert twice[: once.height].equals(once)
         ids = [name for name in ("subject_id", "hadm_id", "labevent_id") if name in once.columns]
-        moved = once.with_columns((pl.col(name).cast(pl.Int64) + ID_STEP).cast(pl.String) for name in ids)
-        assert twice[once.height :].equals(moved)
+        shifted_rows = once.with_columns(
+            (pl.col(name).cast(pl.Int64) + ID_STEP).cast(pl.String) for name in ids
+        )
+        assert twice[once.height :].equals(shifted_rows)
 
 
 @pytest.mark.long
-def test_the_benchmark_tells_rows_seconds_and_memory_of_every_stage(tmp_path):
+def test_mimic_benchmark_reports_rows_seconds_and_memory_of_stages(tmp_path):
     raw = tmp_path / "raw"
     write_mimic(raw, tmp_path / "planted.parquet", patients=60, seed=1)
     folders = [
@@ -64,7 +66,7 @@ def test_the_benchmark_tells_rows_seconds_and_memory_of_every_stage(tmp_path):
 
 
 @pytest.mark.long
-def test_the_same_is_told_of_baskets(tmp_path):
+def test_instacart_benchmark_reports_every_stage(tmp_path):
     folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--name", "instacart"]
     assert main(["--instacart", "--users", "300", *folders]) == 0
     (figures,) = json.loads((tmp_path / "out" / "instacart.json").read_text())["figures"]
@@ -74,7 +76,7 @@ def test_the_same_is_told_of_baskets(tmp_path):
 
 
 @pytest.mark.long
-def test_the_same_is_told_of_children_and_of_their_cohorts(tmp_path):
+def test_pcornet_benchmark_reports_every_stage_and_cohort(tmp_path):
     folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--name", "pcornet"]
     assert main(["--pcornet", "--children", "300", *folders]) == 0
     (figures,) = json.loads((tmp_path / "out" / "pcornet.json").read_text())["figures"]
@@ -85,52 +87,56 @@ def test_the_same_is_told_of_children_and_of_their_cohorts(tmp_path):
     assert stages["labels pcornet_autism"]["rows"] > 100
     read = sum(stages[name]["rows"] for name in ("subjects", "encounters", "events"))
     assert figures["source_rows"] == read
-    made = [path for path in (tmp_path / "work" / "pcornet_300").glob("*.parquet") if path.stem != "planted"]
+    tables = [
+        path for path in (tmp_path / "work" / "pcornet_300").glob("*.parquet") if path.stem != "planted"
+    ]
     assert stages["extracted"]["rows"] == sum(
-        pl.scan_parquet(path).select(pl.len()).collect().item() for path in made
+        pl.scan_parquet(path).select(pl.len()).collect().item() for path in tables
     )
     assert stages["extracted"]["written_bytes"] > 0
     assert all(stage["written_bytes"] > 0 for stage in labels)
-    after = sum(stage["cpu_s"] for stage in labels)
-    assert after > 0
-    assert figures["cpu_s"] == pytest.approx(sum(s["cpu_s"] for s in stages.values()) - after, abs=0.1)
+    label_seconds = sum(stage["cpu_s"] for stage in labels)
+    assert label_seconds > 0
+    assert figures["cpu_s"] == pytest.approx(
+        sum(s["cpu_s"] for s in stages.values()) - label_seconds, abs=0.1
+    )
 
 
-def test_the_rows_of_the_extractions_benchmark_are_as_many_as_asked_and_each_has_an_id_of_its_own(tmp_path):
+def test_repeat_writes_the_requested_rows_with_unique_ids(tmp_path):
     path = tmp_path / "lab_result_cm.parquet"
     rows = pl.DataFrame({"LAB_RESULT_CM_ID": ["L1", "L2", "L3"], "LAB_LOINC": ["718-7", None, "4544-3"]})
     rows.write_parquet(path)
     assert extraction.repeat(path, 7) == 9
-    found = pl.read_parquet(path)
-    assert found["LAB_RESULT_CM_ID"].is_unique().all()
-    assert found["LAB_LOINC"].to_list() == rows["LAB_LOINC"].to_list() * 3
+    copied_rows = pl.read_parquet(path)
+    assert copied_rows["LAB_RESULT_CM_ID"].is_unique().all()
+    assert copied_rows["LAB_LOINC"].to_list() == rows["LAB_LOINC"].to_list() * 3
 
 
 @pytest.mark.long
-def test_the_extractions_benchmark_tells_rows_seconds_and_memory(tmp_path):
+def test_extraction_benchmark_reports_rows_seconds_and_memory(tmp_path):
     folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
     assert extraction.main(["--rows", "50000", *folders]) == 0
-    told = json.loads((tmp_path / "out" / "extraction.json").read_text())
-    assert [stage["stage"] for stage in told["stages"]] == ["load", "extract"]
-    assert told["rows"] >= 50_000
+    report = json.loads((tmp_path / "out" / "extraction.json").read_text())
+    assert [stage["stage"] for stage in report["stages"]] == ["load", "extract"]
+    assert report["rows"] >= 50_000
     assert (tmp_path / "out" / "extraction.md").read_text().count("MiB") == 2
 
 
 def processes_with(mark: str) -> dict[int, str]:
     """Return the programs of the processes that have a mark in their environment, which children inherit."""
-    found = {}
+    programs = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if mark.encode() in (process / "environ").read_bytes():
-                found[int(process.name)] = (process / "comm").read_text().strip()
+                programs[int(process.name)] = (process / "comm").read_text().strip()
         except OSError:  # it has ended
             continue
-    return found
+    return programs
 
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_an_extractions_benchmark_that_is_asked_to_end_leaves_no_server_behind(tmp_path):
+def test_terminated_extraction_benchmark_stops_the_server(tmp_path):
     mark = uuid.uuid4().hex
     arguments = ["--rows", "2000000", "--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
     bench = subprocess.Popen(

@@ -13,28 +13,28 @@ pytestmark = pytest.mark.docs
 FOLDER = ROOT / "docs" / "benchmarks"
 
 
-def test_the_table_of_the_data_work_is_of_its_figures_and_the_page_shows_them():
+def test_etl_table_and_page_match_the_json():
     report = json.loads((FOLDER / "etl.json").read_text())
     words = Machine(**report["machine"]).words
     assert (FOLDER / "etl.md").read_text() == f"{words}\n\n{etl.markdown_report(report['figures'])}\n"
     page = (ROOT / "docs" / "benchmarks.md").read_text()
-    for one in report["figures"]:
+    for entry in report["figures"]:
         figures = (
-            f"{one['source_rows']:,}",
-            f"{one['raw_bytes'] / 1e6:,.0f} MB",
-            f"{one['cpu_s']:,.1f}",
-            f"{one['wall_s']:,.1f}",
-            f"{one['peak_rss_mib']:,.0f} MiB",
+            f"{entry['source_rows']:,}",
+            f"{entry['raw_bytes'] / 1e6:,.0f} MB",
+            f"{entry['cpu_s']:,.1f}",
+            f"{entry['wall_s']:,.1f}",
+            f"{entry['peak_rss_mib']:,.0f} MiB",
         )
         assert " | ".join(figures) in page
-        assert f"{one['source_rows_per_cpu_s']:,}" in page
+        assert f"{entry['source_rows_per_cpu_s']:,}" in page
     for stage in report["figures"][-1]["stages"]:
         if stage["stage"].startswith(etl.LABELS):
             name, peak = stage["stage"].removeprefix(etl.LABELS), f"{stage['peak_rss_mib']:,.0f} MiB"
             assert f"| {name} | {stage['rows']:,} | {stage['cpu_s']:,.1f} | {peak} |" in page
 
 
-def test_the_table_of_the_children_is_of_its_figures_and_the_page_shows_them():
+def test_pcornet_table_and_page_match_the_json():
     report = json.loads((FOLDER / "pcornet.json").read_text())
     words = Machine(**report["machine"]).words
     table = etl.markdown_report(report["figures"])
@@ -46,10 +46,10 @@ def test_the_table_of_the_children_is_of_its_figures_and_the_page_shows_them():
             assert f"| {stage['stage'].removeprefix(etl.LABELS)} | {stage['rows']:,} |" in page
 
 
-def test_the_table_of_the_extraction_is_of_its_figures_and_the_page_shows_them():
+def test_extraction_table_and_page_match_the_json():
     report = json.loads((FOLDER / "extraction.json").read_text())
     words = Machine(**report["machine"]).words
-    shown = extraction.markdown_report(report["rows"], [Cost(**stage) for stage in report["stages"]])
-    assert (FOLDER / "extraction.md").read_text() == f"{words}\n\n{shown}\n"
+    table = extraction.markdown_report(report["rows"], [Cost(**stage) for stage in report["stages"]])
+    assert (FOLDER / "extraction.md").read_text() == f"{words}\n\n{table}\n"
     page = (ROOT / "docs" / "extraction.md").read_text()
-    assert shown in page.replace("**", "")
+    assert table in page.replace("**", "")

@@ -28,10 +28,12 @@ class Run:
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:
     """Return an environment whose data and Dagster storage lie under `folder`, free of the developer's own settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEST_", "DAGSTER_"))}
+    other_variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("NEST_", "DAGSTER_"))
+    }
     storage = folder / "dagster"
     storage.mkdir(parents=True, exist_ok=True)
-    return kept | {
+    return other_variables | {
         "NEST_DATA_DIR": str(folder / "data"),
         "DAGSTER_NEST_STORAGE": str(storage),
         **settings,
@@ -40,7 +42,7 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
 
 def run(*command: str, folder: Path, timeout_s: float = 1_800, **settings: str) -> Run:
     """Run a command of the environment (`dagster …`, `dg …`, `python …`) from the repository's root."""
-    finished = subprocess.run(
+    process = subprocess.run(
         [str(BIN / command[0]), *command[1:]],
         cwd=ROOT,
         env=environment(folder, **settings),
@@ -50,7 +52,7 @@ def run(*command: str, folder: Path, timeout_s: float = 1_800, **settings: str) 
         text=True,
         timeout=timeout_s,
     )
-    return Run(finished.returncode, finished.stdout, folder / "data", folder / "dagster")
+    return Run(process.returncode, process.stdout, folder / "data", folder / "dagster")
 
 
 def free_port() -> int:

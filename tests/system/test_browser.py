@@ -89,9 +89,7 @@ def page() -> Iterator[Page]:
 
 
 @pytest.mark.long
-def test_the_pages_show_the_groups_and_assets_and_one_is_materialized_from_its_own(
-    tmp_path: Path, page: Page
-) -> None:
+def test_ui_shows_groups_and_materializes_an_asset(tmp_path: Path, page: Page) -> None:
     with served(ROOT, tmp_path, NEST_SYNTHETIC_PATIENTS="20") as address:
         _look_at_the_groups(page, address)
         materialize(page, address, "mimic_raw")
@@ -178,7 +176,7 @@ def press_materialize(page: Page, address: str, asset: str) -> None:
 
 
 @pytest.mark.long
-def test_a_second_start_waits_or_refuses_and_paints_no_asset_red(tmp_path: Path, page: Page) -> None:
+def test_second_run_waits_or_is_refused_and_no_asset_turns_red(tmp_path: Path, page: Page) -> None:
     """A command runs; Materialize is pressed meanwhile, and a second command started."""
     settings = {"NEST_SYNTHETIC_PATIENTS": "20", "NEST_SYNTHETIC_TOKENS_PER_SET": "40"}
     command = [str(BIN / "dagster"), "job", "execute", "-j", "mimic_etl"]
@@ -209,14 +207,14 @@ def test_a_second_start_waits_or_refuses_and_paints_no_asset_red(tmp_path: Path,
 def red(address: str) -> list[str]:
     """Return the assets the UI shows as failed: the last run that meant to make one ended without it."""
     keys = ", ".join(f'{{path: ["{name}"]}}' for name in MADE)
-    found = asked(address, NODES % keys)["assetsLatestInfo"]
+    nodes = asked(address, NODES % keys)["assetsLatestInfo"]
     return [
-        node["assetKey"]["path"][0] for node in found if (node["latestRun"] or {}).get("status") == "FAILURE"
+        node["assetKey"]["path"][0] for node in nodes if (node["latestRun"] or {}).get("status") == "FAILURE"
     ]
 
 
 def run_statuses(address: str) -> list[str]:
-    return sorted(one["status"] for one in asked(address, RUNS)["runsOrError"]["results"])
+    return sorted(result["status"] for result in asked(address, RUNS)["runsOrError"]["results"])
 
 
 def wait_for_runs(address: str, statuses: list[str], seconds: float = 120) -> None:
@@ -227,7 +225,7 @@ def wait_for_runs(address: str, statuses: list[str], seconds: float = 120) -> No
 
 
 @pytest.mark.long
-def test_a_cohort_file_put_in_is_labelled_from_the_page_and_a_broken_one_says_what_to_mend(
+def test_ui_labels_a_new_cohort_file_and_shows_faults_of_a_broken_file(
     full_run: Run, tmp_path: Path, page: Page
 ) -> None:
     repository, file = tmp_path / "repository", tmp_path / "repository" / "assets" / "cohorts" / "mine.yaml"

@@ -48,8 +48,8 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def seal(layout: Layout, step: str, output: Path) -> None:
-    made = StepCard(step=step, contract="any/1", outputs=[output.relative_to(layout.root).as_posix()])
-    made.sealed(files_of([output], layout.root)).write(layout.cards)
+    card = StepCard(step=step, contract="any/1", outputs=[output.relative_to(layout.root).as_posix()])
+    card.sealed(files_of([output], layout.root)).write(layout.cards)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ READERS: dict[str, tuple[str, Callable[[Layout], Path], Read]] = {
 
 
 @pytest.mark.parametrize(("asset", "file", "read"), READERS.values(), ids=READERS)
-def test_no_flipped_bit_is_read(layout: Layout, asset: str, file: Callable, read: Read) -> None:
+def test_reader_refuses_a_flipped_bit(layout: Layout, asset: str, file: Callable, read: Read) -> None:
     """Nor told from a good one by size or time of change."""
     assert count_unnoticed(file(layout), lambda: read(layout), ContractError) == 0
     flip_bit(file(layout), 0.5)
@@ -97,7 +97,7 @@ def test_no_flipped_bit_is_read(layout: Layout, asset: str, file: Callable, read
         read(layout)
 
 
-def test_no_flipped_bit_of_a_card_is_read(layout: Layout) -> None:
+def test_card_with_a_flipped_bit_is_refused(layout: Layout) -> None:
     card = layout.cards / "events.card.json"
     assert count_unnoticed(card, lambda: StepCard.read(layout.cards, "events"), ContractError) == 0
     flip_bit(card, 0.5)
@@ -105,21 +105,21 @@ def test_no_flipped_bit_of_a_card_is_read(layout: Layout) -> None:
         read_every_event(layout)
 
 
-def test_shards_alone_are_held_against_their_own_cards(layout: Layout, tmp_path: Path) -> None:
+def test_copied_shards_are_verified_by_the_shard_cards(layout: Layout, tmp_path: Path) -> None:
     """Copied out of the data folder, as for another machine."""
-    copied = Path(shutil.copytree(layout.seqset, tmp_path / "copied"))
-    file = next(copied.glob("*.parquet"))
-    assert count_unnoticed(file, lambda: SeqSets.read(copied), ContractError) == 0
+    shards_copy = Path(shutil.copytree(layout.seqset, tmp_path / "copied"))
+    file = next(shards_copy.glob("*.parquet"))
+    assert count_unnoticed(file, lambda: SeqSets.read(shards_copy), ContractError) == 0
 
 
 def swap_splits(layout: Layout) -> None:
-    swapped = pl.col("split").replace({"train": "test", "test": "train"})
-    told = pq.read_schema(layout.subjects).metadata
-    rows = pl.read_parquet(layout.subjects).with_columns(swapped).to_arrow().cast(SUBJECTS)
-    pq.write_table(rows.replace_schema_metadata(told), layout.subjects)
+    new_splits = pl.col("split").replace({"train": "test", "test": "train"})
+    metadata = pq.read_schema(layout.subjects).metadata
+    rows = pl.read_parquet(layout.subjects).with_columns(new_splits).to_arrow().cast(SUBJECTS)
+    pq.write_table(rows.replace_schema_metadata(metadata), layout.subjects)
 
 
-def test_a_whole_table_in_place_of_another_is_refused_by_whoever_reads(layout: Layout) -> None:
+def test_every_reader_refuses_a_replaced_table(layout: Layout) -> None:
     swap_splits(layout)
     refusal = pytest.raises(ContractError, match="changed after mimic_subjects wrote it")
     with refusal:
@@ -128,7 +128,7 @@ def test_a_whole_table_in_place_of_another_is_refused_by_whoever_reads(layout: L
         validate(TABLE_SUITES["subjects"](layout))
 
 
-def test_a_file_that_is_gone_or_was_added_is_refused(layout: Layout) -> None:
+def test_missing_or_added_file_is_refused(layout: Layout) -> None:
     file = events_of(layout)
     shutil.copy(file, file.with_name("LAB-00099.parquet"))
     with pytest.raises(ContractError, match="not a file that mimic_events wrote"):
@@ -146,32 +146,32 @@ def test_a_file_that_is_gone_or_was_added_is_refused(layout: Layout) -> None:
         is_written(layout.drug_lookup)
 
 
-def test_a_table_without_a_card_is_read_and_a_step_under_way_reads_its_own(layout: Layout) -> None:
+def test_table_without_a_card_is_read(layout: Layout) -> None:
     StepCard.remove(layout.cards, "vocab")
     read_table(layout.vocab, VOCAB)
     pq.write_table(pq.read_table(layout.vocab), layout.vocab)
     assert pq.read_table(verified(layout.vocab)).num_rows
 
 
-def test_a_moved_data_folder_is_still_what_its_cards_say(layout: Layout, tmp_path: Path) -> None:
+def test_moved_data_folder_still_matches_the_cards(layout: Layout, tmp_path: Path) -> None:
     layout.root.rename(tmp_path / "elsewhere")
     read_every_event(Layout(tmp_path / "elsewhere"))
 
 
-def test_an_input_edited_in_its_size_and_time_has_other_stamps(tmp_path: Path) -> None:
+def test_edit_that_keeps_size_and_time_changes_the_stamps(tmp_path: Path) -> None:
     file = tmp_path / "patients.csv"
     file.write_text("subject_id\n1\n")
-    before = stamps_of([file])
+    old_stamps = stamps_of([file])
     flip_bit(file, 0.9)
-    assert (file.stat().st_size, file.stat().st_mtime_ns) == next(iter(before.values()))[:2]
-    assert stamps_of([file]) != before
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == next(iter(old_stamps.values()))[:2]
+    assert stamps_of([file]) != old_stamps
 
 
-def test_two_edits_within_one_tick_of_the_clock_have_two_hashes(tmp_path: Path) -> None:
+def test_edits_within_one_clock_tick_have_different_hashes(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    seen = set()
+    hashes = set()
     for number in range(20):
         file.write_text(f"{number:02}")
         os.utime(file, ns=(0, 0))
-        seen.add(file_sha256(file))
-    assert len(seen) == 20
+        hashes.add(file_sha256(file))
+    assert len(hashes) == 20

@@ -52,7 +52,7 @@ def wait_until(condition, *, seconds: float) -> None:
 
 
 @pytest.mark.long
-def test_a_pretraining_killed_through_its_parent_goes_on_to_the_same_weights(full_run: Run, tmp_path: Path):
+def test_pretraining_killed_with_the_run_resumes_to_the_same_weights(full_run: Run, tmp_path: Path):
     shutil.copytree(full_run.data, tmp_path / "data")
     model = tmp_path / "data" / "mimic" / "models" / "mimic_nest"
     shutil.rmtree(model)
@@ -69,11 +69,11 @@ def test_a_pretraining_killed_through_its_parent_goes_on_to_the_same_weights(ful
     wait_until(lambda: not processes_writing_to(model), seconds=10)
     assert not (model / "model.safetensors").exists(), "killed too late to test anything"
     assert runs_by_status(tmp_path / "dagster") == {"STARTED": 1}
-    again = run(*COMMAND, folder=tmp_path)
-    assert again.returncode == 0, again.output[-2000:]
+    second_run = run(*COMMAND, folder=tmp_path)
+    assert second_run.returncode == 0, second_run.output[-2000:]
     assert runs_by_status(tmp_path / "dagster") == {"FAILURE": 1, "SUCCESS": 1}
-    undisturbed = full_run.data / "mimic" / "models" / "mimic_nest"
-    assert (model / "model.safetensors").read_bytes() == (undisturbed / "model.safetensors").read_bytes()
+    undisturbed_run = full_run.data / "mimic" / "models" / "mimic_nest"
+    assert (model / "model.safetensors").read_bytes() == (undisturbed_run / "model.safetensors").read_bytes()
     assert not (model / "state").exists() or not any((model / "state").iterdir())
 
 
@@ -94,40 +94,40 @@ def etl_of(full_run: Run) -> dict[str, str]:
     }
 
 
-def test_a_killed_run_is_resumed_from_where_it_broke_under_its_own_settings(full_run: Run, tmp_path: Path):
-    killed = subprocess.Popen(
+def test_killed_run_is_resumed_with_the_settings_of_the_start(full_run: Run, tmp_path: Path):
+    process = subprocess.Popen(
         [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]], cwd=ROOT, start_new_session=True,
         env=environment(tmp_path, **SMALL, TMPDIR=str(temporary(tmp_path))), stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_until(lambda: any((tmp_path / "data" / "mimic").glob(".events.*.part")), seconds=120)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    wait_until_gone(killed.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_until_gone(process.pid)
     assert not (tmp_path / "data" / "mimic" / "cards" / "events.card.json").exists(), "killed too late"
-    done = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_SUCCESS)
-    assert len(done) > 1, "killed too early to test anything"
+    finished_steps = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_SUCCESS)
+    assert len(finished_steps) > 1, "killed too early to test anything"
     assert left_outside(tmp_path) == []
     in_a_check = tmp_path / "data" / "mimic" / ".check_killed"
     in_a_check.mkdir()  # as it would lie there, had the kill come then
 
-    resumed = run("python", "-m", "assets.resume", folder=tmp_path)  # not told how many patients
+    resumed_run = run("python", "-m", "assets.resume", folder=tmp_path)  # not told how many patients
 
-    assert resumed.returncode == 0, resumed.output[-2000:]
-    assert "mimic_raw - unchanged: nothing to do" in resumed.output
-    begun = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_START)
-    assert begun & done == {"mimic_raw"}, "what was done is not done again, but for the hashing of the input"
-    assert "mimic_events" in begun
-    assert contents(resumed.data).items() <= contents(full_run.data).items()
-    assert (resumed.data / "mimic" / "cards" / "events.card.json").exists()
+    assert resumed_run.returncode == 0, resumed_run.output[-2000:]
+    assert "mimic_raw - unchanged: nothing to do" in resumed_run.output
+    started_steps = steps_of_last_run(tmp_path / "dagster", dg.DagsterEventType.STEP_START)
+    assert started_steps & finished_steps == {"mimic_raw"}, "only the input is hashed again"
+    assert "mimic_events" in started_steps
+    assert contents(resumed_run.data).items() <= contents(full_run.data).items()
+    assert (resumed_run.data / "mimic" / "cards" / "events.card.json").exists()
 
 
-def test_a_second_run_on_a_data_folder_stops_with_one_line_and_harms_nothing(tmp_path: Path):
+def test_second_run_on_a_data_folder_is_refused_in_one_line(tmp_path: Path):
     with sole_writer(tmp_path / "data"):
         second = run(*EXTRACTION, folder=tmp_path)
     assert second.returncode == 1
-    said = f"error: {tmp_path / 'data'}: another run is writing there; wait for it, or end it."
-    assert second.output.splitlines() == [said]
+    message = f"error: {tmp_path / 'data'}: another run is writing there; wait for it, or end it."
+    assert second.output.splitlines() == [message]
     assert list((tmp_path / "data").iterdir()) == []
     assert runs_by_status(tmp_path / "dagster") == {}, (
         "there is no record of it, and nothing is shown as failed"
@@ -137,52 +137,52 @@ def test_a_second_run_on_a_data_folder_stops_with_one_line_and_harms_nothing(tmp
 @pytest.mark.long
 @pytest.mark.parametrize("wait_s", [0.5, 2.0])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_a_run_and_its_steps_and_nobody_holds_the_folder(number, wait_s: float, tmp_path: Path):
+def test_ctrl_c_ends_a_run_with_all_steps_and_releases_the_folder(number, wait_s: float, tmp_path: Path):
     """A terminal sends it to the whole group: the run, and the steps if they were of its group."""
     command = [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]]
-    asked = subprocess.Popen(
+    process = subprocess.Popen(
         command, cwd=ROOT, start_new_session=True, env=environment(tmp_path, **SMALL),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     wait_until((tmp_path / "data" / "mimic").exists, seconds=120)
     time.sleep(wait_s)
-    assert len(session(asked.pid)) > 1, "a step is a process of its own"
-    os.killpg(asked.pid, number)
-    output, _ = asked.communicate(timeout=60)  # it would hang, did its steps die before it told them to end
+    assert len(session(process.pid)) > 1, "a step is a process of its own"
+    os.killpg(process.pid, number)
+    output, _ = process.communicate(timeout=60)  # it would hang, did its steps die before it told them to end
 
-    assert asked.returncode not in (0, -signal.SIGKILL), output[-2000:]
+    assert process.returncode not in (0, -signal.SIGKILL), output[-2000:]
     assert "SUCCESS" not in runs_by_status(tmp_path / "dagster")
-    wait_until(lambda: not session(asked.pid), seconds=10)
+    wait_until(lambda: not session(process.pid), seconds=10)
     with sole_writer(tmp_path / "data"):
         pass  # nobody holds it, so the same command can go on, as after a kill
 
 
 @pytest.mark.long
-def test_a_run_that_is_alive_is_not_resumed(tmp_path: Path):
+def test_living_run_is_not_resumed(tmp_path: Path):
     alive = subprocess.Popen(
         [str(BIN / EXTRACTION[0]), *EXTRACTION[1:]], cwd=ROOT, start_new_session=True,
         env=environment(tmp_path, **SMALL), stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_until((tmp_path / "data" / "mimic").exists, seconds=120)
-    resumed = run("python", "-m", "assets.resume", folder=tmp_path)
+    resumed_run = run("python", "-m", "assets.resume", folder=tmp_path)
 
     assert alive.poll() is None, "it ended too early to test anything"
     os.killpg(alive.pid, signal.SIGKILL)
     alive.wait()
-    assert resumed.returncode == 2
-    assert "another run is writing there; wait for it, or end it." in resumed.output
+    assert resumed_run.returncode == 2
+    assert "another run is writing there; wait for it, or end it." in resumed_run.output
 
 
 def killed_at(
     change: int, folder: Path, below: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the data steps and kill them at a change to what begins with this name in the data folder."""
-    own = {**SMALL, "TMPDIR": str(temporary(folder))}
+    settings_of_run = {**SMALL, "TMPDIR": str(temporary(folder))}
     return subprocess.run(
         [str(BIN / "python"), "-m", "tests.support.kill.killed_at", str(change), below],
         cwd=ROOT, text=True, timeout=600,
-        env=environment(folder, **own, **settings), capture_output=True,
+        env=environment(folder, **settings_of_run, **settings), capture_output=True,
     )  # fmt: skip
 
 
@@ -204,18 +204,18 @@ print(count[0])
 """
 
 
-def test_to_open_a_spill_or_parquet_file_is_a_change_at_which_a_kill_can_fall(tmp_path: Path):
+def test_kill_at_counts_opened_spill_and_parquet_files(tmp_path: Path):
     command = [str(BIN / "python"), "-c", OPENED, str(tmp_path)]
     whole = subprocess.run([*command, "-1"], cwd=ROOT, capture_output=True, text=True)
     assert whole.stdout == "7\n", (
         "two folders, two files of a spill, the folder of a table, it aside, its renaming"
     )
-    for change, left in ((3, "spill/LAB.arrow"), (6, ".rows.parquet.part")):
+    for change, remaining in ((3, "spill/LAB.arrow"), (6, ".rows.parquet.part")):
         for path in (tmp_path / "spill", tmp_path / "rows.parquet"):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        killed = subprocess.run([*command, str(change)], cwd=ROOT, capture_output=True)
-        assert killed.returncode == -signal.SIGKILL
-        assert (tmp_path / left).exists()
+        process = subprocess.run([*command, str(change)], cwd=ROOT, capture_output=True)
+        assert process.returncode == -signal.SIGKILL
+        assert (tmp_path / remaining).exists()
         assert not (tmp_path / "rows.parquet").exists()
 
 
@@ -231,47 +231,45 @@ def kill_at_changes(
         expected: what an undisturbed run leaves.
         settings: of the run.
     """
-    dice, killed, folder = random.Random(SEED + kills), 0, begin("0")
+    dice, kill_count, folder = random.Random(SEED + kills), 0, begin("0")
     for attempt in range(3 * kills):
         change = dice.randint(1, most)
         sys.stdout.write(f"killed at change {change} of {folder.name}\n")
-        if (ended := killed_at(change, folder, **settings)).returncode == -signal.SIGKILL:
-            killed += 1
-            if killed == kills:
+        if (process := killed_at(change, folder, **settings)).returncode == -signal.SIGKILL:
+            kill_count += 1
+            if kill_count == kills:
                 break
             continue
-        assert ended.returncode == 0, ended.stderr[-2000:]  # fewer changes were left
+        assert process.returncode == 0, process.stderr[-2000:]  # fewer changes were left
         assert contents(folder / "data") == expected
         folder = begin(str(attempt + 1))
-    assert killed == kills, "most runs ended before they were killed"
-    ended = killed_at(-1, folder, **settings)
-    assert re.search(r"changes: \d+", ended.stdout), ended.stderr[-2000:]
+    assert kill_count == kills, "most runs ended before they were killed"
+    process = killed_at(-1, folder, **settings)
+    assert re.search(r"changes: \d+", process.stdout), process.stderr[-2000:]
     assert contents(folder / "data") == expected
     assert left_outside(folder) == []
 
 
 @pytest.mark.parametrize("step", ["events", pytest.param("seqset", marks=pytest.mark.long)])
-def test_killed_while_half_of_a_step_lies_aside_the_data_steps_come_to_the_same_bytes(
-    full_run: Run, step: str, tmp_path: Path
-):
+def test_data_steps_killed_during_a_folder_swap_give_the_same_bytes(full_run: Run, step: str, tmp_path: Path):
     change = random.Random(f"{SEED} {step}").randint(*ASIDE[step])
-    killed = killed_at(change, tmp_path, f"mimic/.{step}.")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    process = killed_at(change, tmp_path, f"mimic/.{step}.")
+    assert process.returncode == -signal.SIGKILL, process.stderr[-2000:]
     mimic = tmp_path / "data" / "mimic"
     assert len(list(mimic.glob(f".{step}.*.part"))) == 1, (
         f"change {change} is not where half of it lies aside"
     )
     assert not (mimic / step).exists()
 
-    again = killed_at(-1, tmp_path)
+    second_run = killed_at(-1, tmp_path)
 
-    assert again.returncode == 0, again.stderr[-2000:]
+    assert second_run.returncode == 0, second_run.stderr[-2000:]
     assert contents(tmp_path / "data") == etl_of(full_run)
     assert left_outside(tmp_path) == []
 
 
 @pytest.mark.long
-def test_killed_at_any_change_to_a_file_the_data_steps_come_to_the_same_bytes(full_run: Run, tmp_path: Path):
+def test_data_steps_killed_at_any_file_change_give_the_same_bytes(full_run: Run, tmp_path: Path):
     """Not a moment but a change: between two renames is where half of something could stay."""
 
     def begin(name: str) -> Path:
@@ -282,9 +280,7 @@ def test_killed_at_any_change_to_a_file_the_data_steps_come_to_the_same_bytes(fu
 
 
 @pytest.mark.long
-def test_killed_while_a_changed_rule_is_put_in_force_the_data_steps_come_to_the_same_bytes(
-    full_run: Run, tmp_path: Path
-):
+def test_data_steps_killed_during_a_rule_change_give_the_same_bytes(full_run: Run, tmp_path: Path):
     """Here every step finds what it made by the earlier rule, which must never be taken for the new."""
 
     def begin(name: str) -> Path:
@@ -292,19 +288,17 @@ def test_killed_while_a_changed_rule_is_put_in_force_the_data_steps_come_to_the_
         return tmp_path / name
 
     whole = begin("whole")
-    undisturbed = killed_at(-1, whole, NEST_PRESET="paper")
-    found = re.search(r"changes: (\d+)", undisturbed.stdout)
-    assert found, undisturbed.stderr[-2000:]
+    undisturbed_run = killed_at(-1, whole, NEST_PRESET="paper")
+    match = re.search(r"changes: (\d+)", undisturbed_run.stdout)
+    assert match, undisturbed_run.stderr[-2000:]
     expected = contents(whole / "data")
     assert expected != contents(full_run.data), "the rule changes nothing"
-    kill_at_changes(begin, 20, int(found[1]), expected, NEST_PRESET="paper")
+    kill_at_changes(begin, 20, int(match[1]), expected, NEST_PRESET="paper")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("whom", ["all", "one"])
-def test_data_steps_killed_at_a_random_moment_come_to_the_same_bytes(
-    full_run: Run, whom: str, tmp_path: Path
-):
+def test_data_steps_killed_at_a_random_moment_give_the_same_bytes(full_run: Run, whom: str, tmp_path: Path):
     dice = random.Random(f"{SEED} {whom}")
     for attempt in range(4):  # each earlier than the last, which came when the run had ended
         folder = tmp_path / str(attempt)
@@ -315,27 +309,25 @@ def test_data_steps_killed_at_a_random_moment_come_to_the_same_bytes(
     else:
         pytest.fail("every run ended before it was killed")
 
-    again = run(*ETL, folder=folder, **SMALL, TMPDIR=str(temporary(folder)))
+    second_run = run(*ETL, folder=folder, **SMALL, TMPDIR=str(temporary(folder)))
 
-    assert again.returncode == 0, again.output[-2000:]
+    assert second_run.returncode == 0, second_run.output[-2000:]
     assert left_outside(folder) == []
-    assert contents(again.data) == etl_of(full_run)
+    assert contents(second_run.data) == etl_of(full_run)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("series", range(4))
-def test_the_whole_chain_killed_again_and_again_comes_to_the_same_bytes(
-    full_run: Run, series: int, tmp_path: Path
-):
-    dice, killed = random.Random(f"{SEED} {series}"), 0
-    while killed < 6:
+def test_full_chain_killed_repeatedly_gives_the_same_bytes(full_run: Run, series: int, tmp_path: Path):
+    dice, kill_count = random.Random(f"{SEED} {series}"), 0
+    while kill_count < 6:
         kill = Kill.draw(dice, FULL_STEPS)
-        killed += kill_while_running(FULL, tmp_path, kill, dice)
+        kill_count += kill_while_running(FULL, tmp_path, kill, dice)
 
-    own = {**SMALL, "TMPDIR": str(temporary(tmp_path))}
-    again = run(*FULL, folder=tmp_path, timeout_s=1800, **own)
+    settings_of_run = {**SMALL, "TMPDIR": str(temporary(tmp_path))}
+    second_run = run(*FULL, folder=tmp_path, timeout_s=1800, **settings_of_run)
 
-    assert again.returncode == 0, again.output[-2000:]
+    assert second_run.returncode == 0, second_run.output[-2000:]
     assert left_outside(tmp_path) == []
-    assert contents(again.data) == contents(full_run.data)
-    assert data_versions(again.storage) == data_versions(full_run.storage)
+    assert contents(second_run.data) == contents(full_run.data)
+    assert data_versions(second_run.storage) == data_versions(full_run.storage)

@@ -50,7 +50,7 @@ def write_files(folder: Path) -> None:
     (folder / "rows.csv.gz").write_bytes(gzip.compress(text))
 
 
-def test_polars_reads_the_folder_that_is_named(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polars_reads_a_folder_with_special_characters(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(odd.parent)
     for folder in (odd, Path(odd.name)):
         read = [
@@ -63,7 +63,7 @@ def test_polars_reads_the_folder_that_is_named(odd: Path, monkeypatch: pytest.Mo
         assert scan_lines(folder / "rows.csv", "line").collect()["line"][0] == "code"
 
 
-def test_duckdb_reads_the_folder_that_is_named(odd: Path) -> None:
+def test_duckdb_reads_a_folder_with_special_characters(odd: Path) -> None:
     options = "header = true, all_varchar = true, delim = ','"
     with DuckDBPaths() as paths, duckdb.connect() as connection:
         read = [
@@ -75,13 +75,13 @@ def test_duckdb_reads_the_folder_that_is_named(odd: Path) -> None:
             assert connection.execute(f"FROM {rows}").fetchall() == [(odd.name,)]
 
 
-def test_a_dump_is_read_from_the_folder_that_is_named(odd: Path) -> None:
+def test_dump_is_read_from_a_folder_with_special_characters(odd: Path) -> None:
     for place in (odd, odd.with_name("in1")):
         write_cdm(place, {"DEMOGRAPHIC": table("DEMOGRAPHIC", {"PATID": place.name})})
     assert patients(Dump(odd)) == [odd.name]
 
 
-def test_a_database_is_the_one_that_is_named_or_refused(odd: Path) -> None:
+def test_database_in_an_odd_folder_is_opened_or_refused(odd: Path) -> None:
     """DuckDB would look for the log of a database in `a?` where none is, and leave out what was last written."""
     for place in (odd, odd.with_name("in1")):
         write_cdm(place, {"DEMOGRAPHIC": table("DEMOGRAPHIC", {"PATID": place.name})})
@@ -113,7 +113,7 @@ def patients(source: Dump | DuckDBFile) -> list[str]:
         *(pytest.param(name, marks=pytest.mark.long) for name in ("100%", "$HOME", "a'b\\c\"d")),
     ],
 )
-def test_a_blocking_check_judges_the_table_of_the_folder_that_is_named(tmp_path: Path, name: str) -> None:
+def test_blocking_check_reads_the_table_of_an_odd_folder(tmp_path: Path, name: str) -> None:
     whole = tables()
     ill = copy.deepcopy(whole)
     ill["encounters"][0]["end"] = ill["encounters"][0]["start"] - DAY
@@ -124,7 +124,7 @@ def test_a_blocking_check_judges_the_table_of_the_folder_that_is_named(tmp_path:
 
 
 @pytest.mark.long
-def test_the_chain_reads_and_writes_where_it_is_told_to(tmp_path: Path) -> None:
+def test_chain_reads_and_writes_in_an_odd_folder(tmp_path: Path) -> None:
     """From raw tables to labels with every check, beside an input and a data folder that the names could mean."""
     plain, odd = Sandbox(tmp_path / "in1"), Sandbox(tmp_path / "in[1]")
     write_raw(odd.folder)
@@ -144,13 +144,13 @@ def test_the_chain_reads_and_writes_where_it_is_told_to(tmp_path: Path) -> None:
         ("instacart_full", {"NEST_SYNTHETIC_USERS": "200"}),
     ],
 )
-def test_a_job_runs_to_its_report_in_the_oddest_of_folders(tmp_path: Path, job: str, size: dict) -> None:
-    refused = "?\\" if job == "pcornet_full" else ""  # by DuckDB, which its synthetic CDM lies in
-    folder = tmp_path / "".join(letter for letter in ALL_AT_ONCE if letter not in refused)
-    done = run(
+def test_full_job_runs_in_the_oddest_folder(tmp_path: Path, job: str, size: dict) -> None:
+    forbidden = "?\\" if job == "pcornet_full" else ""  # by DuckDB, which its synthetic CDM lies in
+    folder = tmp_path / "".join(letter for letter in ALL_AT_ONCE if letter not in forbidden)
+    result = run(
         "dagster", "job", "execute", "-j", job, folder=tmp_path, NEST_DATA_DIR=str(folder / "data"), **size
     )
-    assert done.returncode == 0, done.output[-3000:]
+    assert result.returncode == 0, result.output[-3000:]
     assert {path.name for path in tmp_path.iterdir()} == {folder.name, "dagster"}
 
 
@@ -165,8 +165,8 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
                 yield str(file.relative_to(ROOT)), ast.parse(file.read_bytes())
 
 
-def test_no_other_module_hands_polars_a_path() -> None:
-    found = [
+def test_only_the_paths_module_passes_paths_to_polars() -> None:
+    matches = [
         f"{name}:{node.lineno}"
         for name, tree in modules()
         for node in ast.walk(tree)
@@ -174,23 +174,23 @@ def test_no_other_module_hands_polars_a_path() -> None:
         and re.fullmatch(r"(pl|polars)\.(scan|read)_\w+", ast.unparse(node.func))
         and not re.match(r"(io\.)?BytesIO\(", ast.unparse(node.args[0]))
     ]
-    assert found == []
+    assert matches == []
 
 
-def test_no_other_module_writes_a_file_into_duckdb_s_sql_or_address() -> None:
+def test_only_the_paths_module_writes_paths_into_duckdb_sql() -> None:
     sql = re.compile(r"\b(read_(parquet|csv)\w*|parquet_scan|glob)\s*\(|\bATTACH\b|\bCOPY\b.+'|^duckdb:///")
-    found = [
+    matches = [
         f"{name}:{node.lineno}"
         for name, tree in modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and sql.search(node.value)
     ]
-    assert [place.split(":")[0] for place in found] == ["schemas/expectations/validation.py"], (
+    assert [place.split(":")[0] for place in matches] == ["schemas/expectations/validation.py"], (
         "its one address is a plain name"
     )
 
 
-def test_whoever_connects_to_a_database_names_it_by_the_helper() -> None:
+def test_database_connections_use_the_paths_helper() -> None:
     for name, tree in modules():
         names = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         connects = [

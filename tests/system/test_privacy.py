@@ -31,12 +31,12 @@ CANARIES = (SUBJECT, STAY, VALUE, "31415.9", "canarimycin", "2177-07-07", PASSWO
 def add_rows(table: Path, rows: list[dict[str, str]]) -> None:
     """Append rows to a csv.gz; columns not named stay empty, and what the table has no column for is left out."""
     with gzip.open(table, "rt", newline="") as stream:
-        found = list(csv.DictReader(stream))
-    columns = list(found[0])
+        old_rows = list(csv.DictReader(stream))
+    columns = list(old_rows[0])
     with gzip.open(table, "wt", newline="") as stream:
         writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore")
         writer.writeheader()
-        writer.writerows([*found, *rows])
+        writer.writerows([*old_rows, *rows])
 
 
 def add_canary(hosp: Path) -> None:
@@ -56,23 +56,23 @@ def add_canary(hosp: Path) -> None:
     add_rows(
         hosp / "labevents.csv.gz", [ids | lab | {"value": VALUE, "valuenum": VALUE, "valueuom": "mg/dL"}]
     )
-    given = {"emar_id": f"{SUBJECT}-1", "emar_seq": "1", "charttime": "2177-07-07 10:00:00"}
-    add_rows(hosp / "emar.csv.gz", [ids | given | {"medication": "Canarimycin", "event_txt": "Administered"}])
+    drug = {"emar_id": f"{SUBJECT}-1", "emar_seq": "1", "charttime": "2177-07-07 10:00:00"}
+    add_rows(hosp / "emar.csv.gz", [ids | drug | {"medication": "Canarimycin", "event_txt": "Administered"}])
 
 
 @pytest.fixture(scope="module")
 def input_with_canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("input")
     arguments = ["--patients", "120", "--seed", "7", "--out", str(folder)]
-    made = run("python", "-m", "pipelines.synthetic.mimic", "mimic", *arguments, folder=folder)
-    assert made.returncode == 0, made.output
+    result = run("python", "-m", "pipelines.synthetic.mimic", "mimic", *arguments, folder=folder)
+    assert result.returncode == 0, result.output
     add_canary(folder / "hosp")
     return folder
 
 
 def where_people_look(result: Run) -> dict[str, bytes]:
     """Return everything a person or a log collector sees: output, the instance's files, pages, checkpoints, cards."""
-    seen = {"stdout and stderr": result.output.encode()}
+    texts = {"stdout and stderr": result.output.encode()}
     for pattern in (
         "dagster/**/*",
         "data/mimic/models/**/*",
@@ -83,32 +83,34 @@ def where_people_look(result: Run) -> dict[str, bytes]:
             if (
                 file.is_file() and file.name != "predictions.parquet"
             ):  # of the data folder, one row per person
-                seen[str(file.relative_to(result.data.parent))] = file.read_bytes()
-    return seen
+                texts[str(file.relative_to(result.data.parent))] = file.read_bytes()
+    return texts
 
 
-def canaries_in(seen: dict[str, bytes]) -> list[tuple[str, str]]:
-    return [(place, canary) for place, text in seen.items() for canary in CANARIES if canary.encode() in text]
+def canaries_in(texts: dict[str, bytes]) -> list[tuple[str, str]]:
+    return [
+        (place, canary) for place, text in texts.items() for canary in CANARIES if canary.encode() in text
+    ]
 
 
 SECRET_SHAPES = re.compile(rb"(?<![\d.])\d{8}(?![\d.])|\d{4}-\d\d-\d\d")  # an id; a day
 
 
-def test_no_id_and_no_day_of_the_made_up_patients_is_seen_after_a_whole_run(full_run: Run):
+def test_no_synthetic_id_or_date_is_visible_after_a_full_run(full_run: Run):
     assert full_run.returncode == 0, full_run.output[-3000:]
     stays = pl.read_csv(full_run.data / "mimic" / "raw" / "hosp" / "admissions.csv.gz", infer_schema=False)
-    told = pl.concat(
+    values = pl.concat(
         [
             stays["subject_id"],
             stays["hadm_id"],
             *(stays[name].str.head(10) for name in ("admittime", "dischtime")),
         ]
     )
-    secrets = {text.encode() for text in told.unique()}
+    secrets = {text.encode() for text in values.unique()}
     assert all(SECRET_SHAPES.fullmatch(text) for text in secrets)
-    seen = where_people_look(full_run)
-    assert_whole(seen)
-    assert [place for place, text in seen.items() if secrets & set(SECRET_SHAPES.findall(text))] == []
+    texts = where_people_look(full_run)
+    assert_whole(texts)
+    assert [place for place, text in texts.items() if secrets & set(SECRET_SHAPES.findall(text))] == []
 
 
 @pytest.fixture(scope="module")
@@ -123,29 +125,29 @@ def canary_run(input_with_canary: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.long
-def test_no_id_date_drug_or_value_of_a_patient_and_no_password_is_seen_after_a_whole_run(canary_run: Run):
+def test_no_canary_value_or_password_is_visible_after_a_full_run(canary_run: Run):
     assert canary_run.returncode == 0, canary_run.output[-3000:]
-    seen = where_people_look(canary_run)
-    assert_whole(seen)
-    assert canaries_in(seen) == []
+    texts = where_people_look(canary_run)
+    assert_whole(texts)
+    assert canaries_in(texts) == []
 
 
-def assert_whole(seen: dict[str, bytes]) -> None:
+def assert_whole(texts: dict[str, bytes]) -> None:
     """Else what is not found there may be where nobody looked."""
-    assert any(place.endswith(".db") for place in seen), "the run database was not looked at"
-    assert any(place.endswith("report.html") for place in seen)
-    assert any(place.endswith("model.safetensors") for place in seen)
+    assert any(place.endswith(".db") for place in texts), "the run database was not looked at"
+    assert any(place.endswith("report.html") for place in texts)
+    assert any(place.endswith("model.safetensors") for place in texts)
 
 
 @pytest.mark.long
-def test_the_canary_went_all_the_way(canary_run: Run):
+def test_canary_patient_reaches_shards_and_labels(canary_run: Run):
     """Else its absence elsewhere would say nothing."""
     root = canary_run.data / "mimic"
     events = pq.read_table(root / "events")
-    own = events.filter(pc.equal(events["subject_id"], int(SUBJECT)))
-    assert set(own["kind"].to_pylist()) == {"DX", "LAB", "MED"}
-    assert float(VALUE) in own["value"].to_pylist()
-    assert "canarimycin" in own["code"].to_pylist()
+    canary_events = events.filter(pc.equal(events["subject_id"], int(SUBJECT)))
+    assert set(canary_events["kind"].to_pylist()) == {"DX", "LAB", "MED"}
+    assert float(VALUE) in canary_events["value"].to_pylist()
+    assert "canarimycin" in canary_events["code"].to_pylist()
     sets = pa.concat_tables(map(pq.read_table, (root / "seqset").glob("*.parquet")))
     assert pc.sum(pc.equal(sets["encounter_id"], int(STAY))).as_py() == 1
     labels = list((root / "cohorts").glob("*/labels.parquet"))
@@ -169,7 +171,7 @@ EVERY_DAY = ("a text where a value stands",)
 @pytest.mark.parametrize(
     "spoilt", [pytest.param(name, marks=() if name in EVERY_DAY else pytest.mark.long) for name in SPOILT]
 )
-def test_no_failing_run_quotes_the_row_it_fails_on(spoilt: str, input_with_canary: Path, tmp_path: Path):
+def test_failing_run_does_not_quote_the_faulty_row(spoilt: str, input_with_canary: Path, tmp_path: Path):
     table, column, value = SPOILT[spoilt]
     folder = tmp_path / "input"
     folder.mkdir()

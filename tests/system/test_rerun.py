@@ -30,12 +30,12 @@ MODELS = {"nest"} | {
 }
 PAGES = {"report"} | {f"{cohort}_report" for cohort in COHORTS}
 CHAIN = ETL | LABELS | MODELS | PAGES
-OF_THE_WHOLE_RUN: dict[str, object] = {
+FULL_RUN_SETTINGS: dict[str, object] = {
     name.removeprefix("NEST_").lower(): int(value) for name, value in SMALL.items()
 }
 
 
-class Product:
+class RerunFolder:
     """A data folder and Dagster's record of it, on which steps are done again in this very process."""
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
@@ -50,26 +50,26 @@ class Product:
             selection=[key for asset in assets for key in asset.keys if step(key) in steps],
             instance=self.instance,
             resources={
-                "workspace": Workspace(data_dir=str(self.data), **OF_THE_WHOLE_RUN),
+                "workspace": Workspace(data_dir=str(self.data), **FULL_RUN_SETTINGS),
                 "pipes": dg.PipesSubprocessClient(),
             },
         )
-        told = {
+        metadata_by_step = {
             step(event.asset_key): event.step_materialization_data.materialization.metadata
             for event in result.get_asset_materialization_events()
         }
-        assert set(told) == steps
-        return {name for name, metadata in told.items() if "unchanged" not in metadata}
+        assert set(metadata_by_step) == steps
+        return {name for name, metadata in metadata_by_step.items() if "unchanged" not in metadata}
 
     def status(self) -> dict[StaleStatus, set[str]]:
         """Return the steps of the chain by what Dagster thinks of them."""
         graph = build(self.cohorts).get_repository_def().asset_graph
         resolver = CachingStaleStatusResolver(self.instance, graph, LoadingContextForTest(self.instance))
-        found: dict[StaleStatus, set[str]] = {}
+        steps_by_status: dict[StaleStatus, set[str]] = {}
         for key in graph.get_all_asset_keys():
             if step(key) in CHAIN and key.to_user_string().startswith("mimic_"):
-                found.setdefault(resolver.get_status(key), set()).add(step(key))
-        return found
+                steps_by_status.setdefault(resolver.get_status(key), set()).add(step(key))
+        return steps_by_status
 
     def hashes(self) -> dict[str, str]:
         files = [path for path in self.data.rglob("*") if path.is_file()]
@@ -81,57 +81,55 @@ def step(key: dg.AssetKey) -> str:
 
 
 @pytest.fixture
-def product(full_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Product]:
+def rerun(full_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RerunFolder]:
     """What a whole run left, copied."""
     assert full_run.returncode == 0, full_run.output[-3000:]
     shutil.copytree(full_run.data, tmp_path / "data")
     shutil.copytree(full_run.storage, tmp_path / "dagster")
     monkeypatch.setenv("DAGSTER_NEST_STORAGE", str(tmp_path / "dagster"))
     with dg.DagsterInstance.from_config(str(ROOT)) as instance:
-        yield Product(tmp_path, instance)
+        yield RerunFolder(tmp_path, instance)
 
 
-def test_the_same_input_config_and_code_do_nothing_again_and_dagster_shows_all_fresh(product: Product):
-    before = product.hashes()
-    assert product.materialize(CHAIN) == set()
-    assert product.hashes() == before
-    assert product.status() == {StaleStatus.FRESH: CHAIN}
+def test_unchanged_rerun_does_nothing_and_dagster_shows_all_fresh(rerun: RerunFolder):
+    old_hashes = rerun.hashes()
+    assert rerun.materialize(CHAIN) == set()
+    assert rerun.hashes() == old_hashes
+    assert rerun.status() == {StaleStatus.FRESH: CHAIN}
 
 
 @pytest.mark.long
-def test_a_changed_cut_rule_redoes_the_vocabulary_and_what_hangs_on_it_and_not_the_extraction(
-    product: Product, monkeypatch: pytest.MonkeyPatch
-):
+def test_changed_vocabulary_rule_redoes_no_extraction(rerun: RerunFolder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(settings.PRESETS, "default", DataRules(top_labs=20))
-    assert product.materialize(ETL | LABELS) == {"vocab", "seqset"}
-    assert product.status() == {StaleStatus.FRESH: ETL | LABELS, StaleStatus.STALE: MODELS | PAGES}
+    assert rerun.materialize(ETL | LABELS) == {"vocab", "seqset"}
+    assert rerun.status() == {StaleStatus.FRESH: ETL | LABELS, StaleStatus.STALE: MODELS | PAGES}
 
 
-def test_a_changed_cohort_file_redoes_its_own_labels_and_models_only(product: Product, tmp_path: Path):
-    product.cohorts = tmp_path / "cohorts"
-    shutil.copytree(cohorts.COHORT_FOLDER, product.cohorts)
-    file = product.cohorts / "mimic_mortality.yaml"
+def test_changed_cohort_file_redoes_only_labels_and_models_of_the_cohort(rerun: RerunFolder, tmp_path: Path):
+    rerun.cohorts = tmp_path / "cohorts"
+    shutil.copytree(cohorts.COHORT_FOLDER, rerun.cohorts)
+    file = rerun.cohorts / "mimic_mortality.yaml"
     file.write_text(file.read_text().replace("24 hours", "12 hours"))
 
-    assert product.status()[StaleStatus.STALE] == {"mimic_mortality_labels"}
-    assert product.materialize(ETL | LABELS | {"nest"}) == {"mimic_mortality_labels"}
+    assert rerun.status()[StaleStatus.STALE] == {"mimic_mortality_labels"}
+    assert rerun.materialize(ETL | LABELS | {"nest"}) == {"mimic_mortality_labels"}
     below = {
-        f"mimic_mortality_{what}" for what in ("leak_audit", "nest", "lightgbm", "yardsticks", "report")
+        f"mimic_mortality_{name}" for name in ("leak_audit", "nest", "lightgbm", "yardsticks", "report")
     } | {"report"}
-    assert product.status() == {StaleStatus.FRESH: CHAIN - below, StaleStatus.STALE: below}
+    assert rerun.status() == {StaleStatus.FRESH: CHAIN - below, StaleStatus.STALE: below}
 
 
 @pytest.mark.long
-def test_the_page_of_one_cohort_is_made_alone(product: Product):
-    page = product.data / "mimic" / "reports" / "mimic_mortality" / "report.html"
-    before = page.read_bytes()
+def test_page_of_one_cohort_is_made_alone(rerun: RerunFolder):
+    page = rerun.data / "mimic" / "reports" / "mimic_mortality" / "report.html"
+    old_page = page.read_bytes()
     page.unlink()
 
-    assert product.materialize({"mimic_mortality_report"}) == {"mimic_mortality_report"}
-    assert page.read_bytes() == before
+    assert rerun.materialize({"mimic_mortality_report"}) == {"mimic_mortality_report"}
+    assert page.read_bytes() == old_page
 
 
-def test_every_file_of_a_run_is_the_output_of_one_step(full_run: Run):
+def test_every_file_of_a_run_belongs_to_one_step(full_run: Run):
     """Else it would neither be made again when it is lost nor be seen to have changed."""
     root = full_run.data / "mimic"
     outputs = [
@@ -146,18 +144,20 @@ def test_every_file_of_a_run_is_the_output_of_one_step(full_run: Run):
 
 
 @pytest.mark.long
-def test_what_nest_loses_comes_with_all_yardsticks_and_goes_with_them(
-    product: Product, monkeypatch: pytest.MonkeyPatch
-):
-    models = product.data / "mimic" / "models"
+def test_removals_file_exists_only_with_all_yardsticks(rerun: RerunFolder, monkeypatch: pytest.MonkeyPatch):
+    models = rerun.data / "mimic" / "models"
     cohort = next(name for name in COHORTS if (models / f"{name}_nest" / "config.json").exists())
     asset, file = f"{cohort}_yardsticks", models / f"{cohort}_yardsticks" / "removals.json"
     assert not file.exists()
     with monkeypatch.context() as patch:
-        patch.setitem(OF_THE_WHOLE_RUN, "yardsticks", "all")
-        assert product.materialize({asset}) == {asset}
+        patch.setitem(FULL_RUN_SETTINGS, "yardsticks", "all")
+        assert rerun.materialize({asset}) == {asset}
         # of under eleven test patients nothing is shown, and so few have a diagnosis or an earlier stay here
-        assert [one["name"] for one in json.loads(file.read_text())["removals"]] == ["MED", "LAB", "last set"]
-        assert product.materialize({asset}) == set()
-    assert product.materialize({asset}) == {asset}
+        assert [removal["name"] for removal in json.loads(file.read_text())["removals"]] == [
+            "MED",
+            "LAB",
+            "last set",
+        ]
+        assert rerun.materialize({asset}) == set()
+    assert rerun.materialize({asset}) == {asset}
     assert not file.exists()

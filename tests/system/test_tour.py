@@ -20,11 +20,11 @@ COHORTS = (
 @pytest.fixture
 def instance(full_run: Run, monkeypatch: pytest.MonkeyPatch) -> dg.DagsterInstance:
     monkeypatch.setenv("DAGSTER_NEST_STORAGE", str(full_run.storage))
-    with dg.DagsterInstance.from_config(str(ROOT)) as found:
-        yield found
+    with dg.DagsterInstance.from_config(str(ROOT)) as run_instance:
+        yield run_instance
 
 
-def test_the_verbatim_command_makes_a_report(full_run: Run):
+def test_mimic_full_writes_a_report(full_run: Run):
     assert full_run.returncode == 0, full_run.output[-3000:]
     folder = full_run.data / "mimic" / "reports" / "mimic"
     assert full_run.output.splitlines()[-1].endswith(f"done; see {folder / 'report.html'}")
@@ -39,17 +39,17 @@ def test_every_asset_was_materialized_and_every_check_evaluated(instance: dg.Dag
     mine = repository.get_job("mimic_full").asset_layer.executable_asset_keys
     assert [key for key in mine if not instance.get_latest_materialization_event(key)] == []
     checks = {key for key in repository.asset_graph.asset_check_keys if key.asset_key in mine}
-    found = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
+    executions = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
     assert len(checks) > 40
-    assert {key for key in checks if key not in found or found[key].event is None} == set()
+    assert {key for key in checks if key not in executions or executions[key].event is None} == set()
 
 
-def test_the_verbatim_command_warns_of_nothing_in_the_libraries(full_run: Run):
+def test_mimic_full_shows_no_library_warning(full_run: Run):
     assert full_run.output
     assert not re.search(r"\w+Warning\b|superseded|deprecated", full_run.output)
 
 
-def test_a_training_run_can_be_followed(instance: dg.DagsterInstance, full_run: Run):
+def test_training_progress_is_logged_and_observed(instance: dg.DagsterInstance, full_run: Run):
     observations = instance.fetch_observations(dg.AssetKey("mimic_nest"), limit=50).records
     losses = [record.asset_observation.metadata["val_loss"].value for record in observations]
     assert len(losses) >= 2
@@ -57,18 +57,18 @@ def test_a_training_run_can_be_followed(instance: dg.DagsterInstance, full_run: 
     assert re.search(r"mimic_nest - .*epoch 1: .*val_loss", full_run.output)
 
 
-def test_a_model_s_page_has_its_card_and_no_endless_digits(instance: dg.DagsterInstance):
+def test_model_page_has_the_model_card_and_rounded_metrics(instance: dg.DagsterInstance):
     for name in ("mimic_nest", "mimic_mortality_nest"):
         event = instance.get_latest_materialization_event(dg.AssetKey(name))
         metadata = event.asset_materialization.metadata
         assert "## Limits" in metadata["model_card"].value
         assert metadata["model"].value.endswith(name)
-        told = [entry.value for entry in metadata.values() if isinstance(entry, dg.FloatMetadataValue)]
-        assert told
-        assert all(value == float(f"{value:.4g}") or value.is_integer() for value in told)
+        values = [entry.value for entry in metadata.values() if isinstance(entry, dg.FloatMetadataValue)]
+        assert values
+        assert all(value == float(f"{value:.4g}") or value.is_integer() for value in values)
 
 
-def test_tables_tell_their_rows_and_columns(instance: dg.DagsterInstance, full_run: Run):
+def test_table_assets_show_row_counts_and_columns(instance: dg.DagsterInstance, full_run: Run):
     for name in ("subjects", "encounters", "vocab"):
         event = instance.get_latest_materialization_event(dg.AssetKey(f"mimic_{name}"))
         metadata = event.asset_materialization.metadata
@@ -78,41 +78,41 @@ def test_tables_tell_their_rows_and_columns(instance: dg.DagsterInstance, full_r
         assert columns == pq.read_schema(file).names
 
 
-def test_the_data_folder_is_its_owners_alone(full_run: Run):
+def test_data_folder_is_private_to_the_owner(full_run: Run):
     assert (full_run.data / "mimic").stat().st_mode & 0o077 == 0
 
 
-def test_results_are_printed_with_the_way_to_more(full_run: Run):
-    shown = run("python", "-m", "assets.results", "mimic", folder=full_run.data.parent)
-    assert shown.returncode == 0
-    assert "LightGBM" in shown.output
-    assert "report.html" in shown.output
-    assert "make ui" in shown.output
+def test_results_command_names_the_report_and_the_ui(full_run: Run):
+    result = run("python", "-m", "assets.results", "mimic", folder=full_run.data.parent)
+    assert result.returncode == 0
+    assert "LightGBM" in result.output
+    assert "report.html" in result.output
+    assert "make ui" in result.output
 
 
-def test_new_patients_are_scored_by_a_fine_tuned_model(full_run: Run, tmp_path: Path):
+def test_fine_tuned_model_scores_new_patients(full_run: Run, tmp_path: Path):
     root = full_run.data / "mimic"
     new = tmp_path / "new"
-    made = run(
+    generation = run(
         "python", "-m", "pipelines.synthetic.mimic", "mimic",
         "--patients", "20", "--seed", "99", "--out", str(tmp_path / "raw"),
         folder=tmp_path,
     )  # fmt: skip
-    assert made.returncode == 0, made.output
-    tokenized = run(
+    assert generation.returncode == 0, generation.output
+    tokenization = run(
         "python", "-m", "pipelines", "tokenize",
         "--hosp", str(tmp_path / "raw" / "hosp"), "--crosswalks", str(tmp_path / "raw" / "vocab"),
         "--frozen", str(root), "--out", str(new),
         folder=tmp_path,
     )  # fmt: skip
-    assert tokenized.returncode == 0, tokenized.output
-    scored = run(
+    assert tokenization.returncode == 0, tokenization.output
+    prediction = run(
         "python", "-m", "nest_model", "predict", "--model", str(root / "models" / "mimic_mortality_nest"),
         "--seqset", str(new / "seqset"), "--out", str(tmp_path / "predictions.parquet"),
         folder=tmp_path,
     )  # fmt: skip
-    assert scored.returncode == 0, scored.output
-    assert scored.output.splitlines()[-1].endswith(
+    assert prediction.returncode == 0, prediction.output
+    assert prediction.output.splitlines()[-1].endswith(
         f"the predictions are in {tmp_path / 'predictions.parquet'}"
     )
     predictions = pq.read_table(tmp_path / "predictions.parquet")
@@ -130,17 +130,17 @@ def test_new_patients_are_scored_by_a_fine_tuned_model(full_run: Run, tmp_path: 
     ],
     ids=" ".join,
 )
-def test_the_other_commands_find_the_assets_too(command: tuple[str, ...], tmp_path: Path):
-    found = run(*command, folder=tmp_path)
-    assert found.returncode == 0, found.output
-    assert "mimic_" in found.output or "loaded successfully" in found.output
+def test_other_dagster_commands_find_the_assets(command: tuple[str, ...], tmp_path: Path):
+    result = run(*command, folder=tmp_path)
+    assert result.returncode == 0, result.output
+    assert "mimic_" in result.output or "loaded successfully" in result.output
 
 
 @pytest.mark.demo
 @pytest.mark.long
 @pytest.mark.skipif(not DEMO.exists(), reason="the MIMIC-IV demo is not beside the repository")
 @pytest.mark.parametrize("preset", ["default", "paper"])
-def test_the_whole_chain_runs_on_the_real_demo(preset: str, tmp_path: Path):
+def test_mimic_full_runs_on_the_real_demo(preset: str, tmp_path: Path):
     result = run(
         "dagster", "job", "execute", "-j", "mimic_full",
         folder=tmp_path, NEST_MIMIC_DIR=str(DEMO), NEST_VOCAB_DIR=str(CROSSWALKS), NEST_PRESET=preset,

@@ -26,8 +26,8 @@ DIRECT = {
 
 
 def sources() -> list[Path]:
-    found = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
-    return [path for path in found if path.relative_to(ROOT).as_posix() not in HELPERS]
+    paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return [path for path in paths if path.relative_to(ROOT).as_posix() not in HELPERS]
 
 
 def methods_called(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.Attribute]]:
@@ -38,7 +38,7 @@ def methods_called(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.Attribute]]:
 
 def renames_by_hand(code: str) -> list[int]:
     """Return the lines that rename a file: one argument, which is neither a table of values nor a column's name."""
-    found = []
+    lines = []
     for call, method in methods_called(ast.parse(code)):
         of_module = ast.unparse(method.value) in ("os", "shutil")
         if method.attr not in RENAMES or (len(call.args) != 1 and not of_module) or call.keywords:
@@ -46,13 +46,13 @@ def renames_by_hand(code: str) -> list[int]:
         argument = ast.unparse(call.args[0])
         is_table = isinstance(call.args[0], ast.Dict | ast.DictComp) or argument.isupper()
         if of_module or not (is_table or argument.endswith(".name")):
-            found.append(call.lineno)
-    return found
+            lines.append(call.lineno)
+    return lines
 
 
 def written_under_their_name(code: str) -> list[int]:
     """Return the lines that write a file which no helper renames."""
-    found = []
+    lines = []
     for call, method in methods_called(ast.parse(code)):
         opens = (
             method.attr == "open"
@@ -60,29 +60,33 @@ def written_under_their_name(code: str) -> list[int]:
             and ast.unparse(call.args[0]).strip("'\"")[:1] in ("w", "x", "a")
         )
         if (method.attr in WRITES or opens) and ast.unparse(method.value) not in TO_A_PART:
-            found.append(call.lineno)
-    return found
+            lines.append(call.lineno)
+    return lines
 
 
 @pytest.mark.parametrize(
     "line", ["part.replace(path)", "os.rename(a, b)", "shutil.move(a, b)", "aside.rename(whole)"]
 )
-def test_a_rename_by_hand_is_found(line: str) -> None:
+def test_renames_by_hand_finds_direct_renames(line: str) -> None:
     assert renames_by_hand(line) == [1]
 
 
 @pytest.mark.parametrize("line", ['path.write_text("x")', '(out / "a").write_bytes(b"")', 'path.open("wb")'])
-def test_a_file_written_under_its_name_is_found(line: str) -> None:
+def test_written_under_final_name_finds_direct_writes(line: str) -> None:
     assert written_under_their_name(line) == [1]
 
 
 def test_no_module_renames_a_file_by_hand() -> None:
-    found = {str(path.relative_to(ROOT)): renames_by_hand(path.read_text()) for path in sources()}
-    assert {name: lines for name, lines in found.items() if lines} == {}, (
+    lines_by_file = {str(path.relative_to(ROOT)): renames_by_hand(path.read_text()) for path in sources()}
+    assert {name: lines for name, lines in lines_by_file.items() if lines} == {}, (
         "use schemas.io.atomic or schemas.io.folders"
     )
 
 
-def test_no_module_writes_a_file_under_its_final_name() -> None:
-    found = {str(path.relative_to(ROOT)) for path in sources() if written_under_their_name(path.read_text())}
-    assert found == set(DIRECT), "use schemas.io.atomic; what is written otherwise is listed with its reason"
+def test_no_module_writes_a_file_under_the_final_name() -> None:
+    writing_files = {
+        str(path.relative_to(ROOT)) for path in sources() if written_under_their_name(path.read_text())
+    }
+    assert writing_files == set(DIRECT), (
+        "use schemas.io.atomic; what is written otherwise is listed with its reason"
+    )

@@ -26,16 +26,16 @@ from schemas.errors import NestError
         ({"finetuning": "freeze=embedding,swe,cse"}, "NEST_FINETUNING: freeze leaves nothing"),
     ],
 )
-def test_a_runs_options_are_refused_when_its_settings_are_read(settings, sentence, tmp_path):
+def test_invalid_options_are_refused_when_the_settings_are_read(settings, sentence, tmp_path):
     with pytest.raises(NestError) as caught:
         _ = Workspace(data_dir=str(tmp_path), **settings).settings
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_run_passes_its_options_on(tmp_path, monkeypatch):
+def test_options_of_a_run_become_command_line_flags(tmp_path, monkeypatch):
     monkeypatch.setenv("NEST_PRETRAINING", "set_mask_share=0.3")
     workspace = Workspace(data_dir=str(tmp_path))
     assert workspace.settings.pretraining == "set_mask_share=0.3"
     config = Workspace(data_dir=str(tmp_path), pretraining="time2vec=days max_sets=9")
-    given = PretrainingOptions.from_text(config.settings.pretraining)
-    assert flags(given.flags()) == ["--max-sets", "9", "--time2vec", "days"]
+    options = PretrainingOptions.from_text(config.settings.pretraining)
+    assert flags(options.flags()) == ["--max-sets", "9", "--time2vec", "days"]

@@ -22,10 +22,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = make_world(folder / "world", subjects=60)
     for source in ("mimic", "meds", "pcornet", "instacart"):
         out = Workspace(data_dir=str(folder)).layout(source).model(f"{source}_nest")
-        more = {"instacart": {"set_position": None, "max_sets": 1}, "pcornet": {"set_position": None}}.get(
-            source, {}
-        )
-        pretrain_small(world, runtime(out), out, UNTRAINED, **more)
+        model_flags = {
+            "instacart": {"set_position": None, "max_sets": 1},
+            "pcornet": {"set_position": None},
+        }.get(source, {})
+        pretrain_small(world, runtime(out), out, UNTRAINED, **model_flags)
     return folder
 
 
@@ -38,40 +39,40 @@ def evaluations(source: str, data: Path) -> dict[str, dg.AssetCheckEvaluation]:
         resources={"workspace": Workspace(data_dir=str(data))},
     ).resolve_job_def("checks")
     result = job.execute_in_process(raise_on_error=False)
-    return {found.check_name: found for found in result.get_asset_check_evaluations()}
+    return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
 @pytest.mark.parametrize("source", ["mimic", "meds", "pcornet"])
-def test_a_model_no_better_than_a_constant_is_yellow_and_says_which_loss_by_how_much(source, data):
-    found = evaluations(source, data)
-    learnt = found["learnt_more_than_a_constant"]
+def test_model_no_better_than_a_constant_is_a_warning_with_the_loss(source, data):
+    results = evaluations(source, data)
+    check = results["learnt_more_than_a_constant"]
 
-    assert not learnt.passed
-    assert learnt.severity is dg.AssetCheckSeverity.WARN
-    assert "MSM stands at " in learnt.description
-    assert " worse. " in learnt.description
-    assert "docs/training.md" in learnt.description
-    assert found["can_be_judged"].passed
-
-
-def test_what_cannot_be_judged_is_a_check_of_its_own(data):
-    judged = evaluations("instacart", data)["can_be_judged"]
-    assert not judged.passed
-    assert judged.severity is dg.AssetCheckSeverity.WARN
-    assert judged.description.startswith("Every training subject has one set alone in the context")
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.WARN
+    assert "MSM stands at " in check.description
+    assert " worse. " in check.description
+    assert "docs/training.md" in check.description
+    assert results["can_be_judged"].passed
 
 
-def test_without_a_model_a_check_says_what_to_materialize(data, tmp_path):
+def test_unjudgeable_pretraining_has_a_separate_check(data):
+    check = evaluations("instacart", data)["can_be_judged"]
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.WARN
+    assert check.description.startswith("Every training subject has one set alone in the context")
+
+
+def test_pretraining_checks_without_a_model_evaluate_nothing(data, tmp_path):
     assert evaluations("mimic", tmp_path) == {}
 
 
-def test_the_page_of_a_pretraining_has_each_metric_beside_the_guesses(data):
+def test_guesses_table_has_each_metric_beside_the_guesses(data):
     model = Workspace(data_dir=str(data)).layout("mimic").model("mimic_nest")
-    text, found = guesses_table(model).value, Judgement.read(model)
+    text, judgement = guesses_table(model).value, Judgement.read(model)
 
-    guesses = found.yardsticks["val_ndcg_at_10"]
+    guesses = judgement.yardsticks["val_ndcg_at_10"]
     row = (
-        found.validation["val_ndcg_at_10_cls"],
+        judgement.validation["val_ndcg_at_10_cls"],
         *(guesses[name] for name in ("constant", "constant_by_tokens", "mixture")),
     )
     assert text.splitlines()[0] == (

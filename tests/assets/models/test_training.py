@@ -1,4 +1,4 @@
-"""What a training is started with: the key of its step, by which it knows its own state again, and its threads."""
+"""The flags of a training: its step key, by which it finds its saved state, its threads and its seeds."""
 
 import json
 import os
@@ -22,27 +22,27 @@ MODULES = (pretrain, cohort_models)
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Call it with a seed for the flags a training of these cards is started with."""
+def start_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return a function that starts a training with a seed and returns the flags it was given."""
     workspace = Workspace(data_dir=str(tmp_path))
     cards = workspace.layout("mimic").cards
     cards.mkdir()
     for step in ("subjects", "vocab", "seqset", "nest", "mimic_mortality_labels"):
         StepCard(step=step, contract="any/1", key="made", content=step).write(cards)
-    told: list[str] = []
+    passed_arguments: list[str] = []
 
-    def instead(context, pipes, out, command, *arguments):
-        told[:] = arguments
+    def fake_run(context, pipes, out, command, *arguments):
+        passed_arguments[:] = arguments
         raise NestError("enough")
 
     for module in MODULES:
-        monkeypatch.setattr(module, "run_nest_model", instead)
+        monkeypatch.setattr(module, "run_nest_model", fake_run)
 
     def start(asset: dg.AssetsDefinition, seed: int = 1) -> dict[str, str]:
-        seeded = Workspace(data_dir=str(tmp_path), seed=seed)
-        resources = {"workspace": seeded, "pipes": dg.PipesSubprocessClient()}
+        workspace_with_seed = Workspace(data_dir=str(tmp_path), seed=seed)
+        resources = {"workspace": workspace_with_seed, "pipes": dg.PipesSubprocessClient()}
         dg.materialize([asset], resources=resources, raise_on_error=False)
-        return dict(zip(told[::2], told[1::2], strict=True))
+        return dict(zip(passed_arguments[::2], passed_arguments[1::2], strict=True))
 
     return start
 
@@ -51,28 +51,26 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     "build",
     [pretrain.pretraining_asset, lambda name: cohort_models.finetuning_asset(name, "mimic_mortality")],
 )
-def test_a_training_is_told_the_key_of_its_step_and_its_threads(
-    started, build, monkeypatch: pytest.MonkeyPatch
-):
-    first = started(build("mimic"))
+def test_training_command_gets_step_key_and_threads(start_training, build, monkeypatch: pytest.MonkeyPatch):
+    first = start_training(build("mimic"))
     assert len(first["--key"]) == 64
     assert first["--threads"] in ("1", "2")
-    assert started(build("mimic")) == first
-    assert started(build("mimic"), seed=2)["--key"] != first["--key"]
+    assert start_training(build("mimic")) == first
+    assert start_training(build("mimic"), seed=2)["--key"] != first["--key"]
     for module in MODULES:
         monkeypatch.setattr(module, "code_version", lambda *_, **__: "other code")
-    assert started(build("mimic"))["--key"] != first["--key"]
+    assert start_training(build("mimic"))["--key"] != first["--key"]
 
 
-def test_the_command_line_counts_to_the_code_of_a_training_and_what_else_it_starts_does_not():
+def test_code_version_counts_the_parser_without_other_commands():
     alone = code_version("nest_model.training.device", entry_point="nest_model.commands.parser")
     assert alone != code_version("nest_model.training.device")
     assert alone != code_version("nest_model.training.device", "nest_model.commands.parser")
     assert (ROOT / "nest_model" / "__main__.py").exists()
 
 
-def asked_to_end_soon(out: Path) -> threading.Thread:
-    """Send SIGTERM to the training that writes there, once it has told that it trains."""
+def terminate_soon(out: Path) -> threading.Thread:
+    """Send SIGTERM to the training that writes to this folder, once it has logged its start."""
 
     def ask() -> None:
         while not (out / "metrics.jsonl").exists():
@@ -86,7 +84,7 @@ def asked_to_end_soon(out: Path) -> threading.Thread:
 
 
 @pytest.mark.long
-def test_a_training_asked_to_end_counts_as_not_made_and_goes_on_when_it_is_run_again(tmp_path: Path):
+def test_stopped_training_is_not_recorded_and_resumes_in_the_next_run(tmp_path: Path):
     workspace = Workspace(data_dir=str(tmp_path), model="tiny")
     layout = workspace.layout("mimic")
     make_world(layout.root, subjects=150)
@@ -101,50 +99,52 @@ def test_a_training_asked_to_end_counts_as_not_made_and_goes_on_when_it_is_run_a
             [pretrain.pretraining_asset("mimic")], resources=resources, raise_on_error=False
         )
 
-    asking = asked_to_end_soon(out)
-    stopped = materialize()
-    asking.join()
+    signaller = terminate_soon(out)
+    stopped_run = materialize()
+    signaller.join()
 
-    assert not stopped.success
-    failure = stopped.failure_data_for_node("mimic_nest")
+    assert not stopped_run.success
+    failure = stopped_run.failure_data_for_node("mimic_nest")
     assert failure is not None
     assert "the state is saved" in str(failure)
-    assert stopped.asset_materializations_for_node("mimic_nest") == []
+    assert stopped_run.asset_materializations_for_node("mimic_nest") == []
     assert not (layout.cards / "nest.card.json").exists()
     assert list((out / "state").iterdir())
     events = [json.loads(line)["event"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert events[-1] == "stopped"
 
-    made = materialize()
-    assert made.success
-    (materialization,) = made.asset_materializations_for_node("mimic_nest")
+    finished_run = materialize()
+    assert finished_run.success
+    (materialization,) = finished_run.asset_materializations_for_node("mimic_nest")
     assert {"Training curve", "MLM", "MSM (true KL)"} <= set(materialization.metadata)
     assert (layout.cards / "nest.card.json").exists()
     assert not (out / "state").exists()
-    observed = made.get_asset_observation_events()[-1].asset_observation_data.asset_observation.metadata
-    assert {"val_mlm", "val_msm", "learning_rate", "padding_avoided", "memory_peak_mib"} <= set(observed)
+    metadata = finished_run.get_asset_observation_events()[
+        -1
+    ].asset_observation_data.asset_observation.metadata
+    assert {"val_mlm", "val_msm", "learning_rate", "padding_avoided", "memory_peak_mib"} <= set(metadata)
 
 
-def test_all_yardsticks_train_nest_without_pretraining_with_the_settings_of_nest_but_nothing_frozen(
+def test_all_yardsticks_train_an_unfrozen_nest_without_pretraining(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     layout = Workspace(data_dir=str(tmp_path)).layout("mimic")
     layout.cards.mkdir()
-    of_cohort = (f"mimic_mortality_{what}" for what in ("labels", "nest", "lightgbm"))
+    of_cohort = (f"mimic_mortality_{step_name}" for step_name in ("labels", "nest", "lightgbm"))
     for step in ("subjects", "vocab", "seqset", "nest", *of_cohort):
         StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
-    begun: list[tuple[Path, str, dict[str, str]]] = []
+    commands: list[tuple[Path, str, dict[str, str]]] = []
 
-    def instead(context, pipes, out, command, *arguments):
-        begun.append((out, command, dict(zip(arguments[::2], arguments[1::2], strict=True))))
+    def fake_run(context, pipes, out, command, *arguments):
+        commands.append((out, command, dict(zip(arguments[::2], arguments[1::2], strict=True))))
         out.mkdir(parents=True, exist_ok=True)
         return {"metrics": {"auroc": 0.75}}
 
     for module in MODULES:
-        monkeypatch.setattr(module, "run_nest_model", instead)
+        monkeypatch.setattr(module, "run_nest_model", fake_run)
 
     def metadata(**settings):
-        begun.clear()
+        commands.clear()
         workspace = Workspace(data_dir=str(tmp_path), **settings)
         resources = {"workspace": workspace, "pipes": dg.PipesSubprocessClient()}
         result = dg.materialize(
@@ -154,11 +154,11 @@ def test_all_yardsticks_train_nest_without_pretraining_with_the_settings_of_nest
         return event.step_materialization_data.materialization.metadata
 
     assert "without_pretraining_auroc" not in metadata()
-    assert [command for _, command, _ in begun] == ["yardsticks"]
+    assert [command for _, command, _ in commands] == ["yardsticks"]
 
     every = {"yardsticks": "all", "finetuning": "epochs=2 freeze=swe"}
     assert metadata(**every)["without_pretraining_auroc"].value == 0.75
-    out, command, arguments = begun[-1]
+    out, command, arguments = commands[-1]
     assert (out.name, command) == ("without_pretraining", "finetune")
     assert arguments["--start"] == "fresh"
     assert arguments["--epochs"] == "2"
@@ -166,10 +166,10 @@ def test_all_yardsticks_train_nest_without_pretraining_with_the_settings_of_nest
     assert arguments["--seed"] == "42"
     StepCard(step="nest", contract="any/1", key="made", content="another pretraining").write(layout.cards)
     metadata(**every)
-    assert begun[-1][2]["--key"] == arguments["--key"], "it reads nothing of the pretrained weights"
+    assert commands[-1][2]["--key"] == arguments["--key"], "the key must not depend on the pretrained weights"
 
 
-def test_further_seeds_change_no_key_and_are_named_to_every_training(
+def test_further_seeds_are_passed_to_trainings_and_change_no_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     layout = Workspace(data_dir=str(tmp_path)).layout("mimic")
@@ -178,12 +178,12 @@ def test_further_seeds_change_no_key_and_are_named_to_every_training(
         StepCard(step=step, contract="any/1", key="made", content=step).write(layout.cards)
     commands: list[list[str]] = []
 
-    def instead(context, pipes, out, command, *arguments):
+    def fake_run(context, pipes, out, command, *arguments):
         commands.append([command, *arguments])
         raise NestError("enough")
 
     for module in MODULES:
-        monkeypatch.setattr(module, "run_nest_model", instead)
+        monkeypatch.setattr(module, "run_nest_model", fake_run)
     trainings = (
         pretrain.pretraining_asset("mimic"),
         cohort_models.finetuning_asset("mimic", "mimic_mortality"),
@@ -216,5 +216,5 @@ def test_further_seeds_change_no_key_and_are_named_to_every_training(
         (True, False),
     ]
     assert key(arguments(trainings[1], content="a seed more")) == key(several), (
-        "it knows its pretrained weights itself"
+        "the key must not depend on the pretrained weights"
     )

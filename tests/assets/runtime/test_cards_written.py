@@ -17,13 +17,13 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StepCard]:
     folder = tmp_path_factory.mktemp("data")
     workspace = Workspace(data_dir=str(folder), synthetic_patients=60)
     assert dg.materialize(MIMIC_ASSETS, resources={"workspace": workspace}).success
-    found = sorted((folder / "mimic" / "cards").glob("*.card.json"))
+    paths = sorted((folder / "mimic" / "cards").glob("*.card.json"))
     return {
-        path.name.split(".")[0]: StepCard.read(Path(path.parent), path.name.split(".")[0]) for path in found
+        path.name.split(".")[0]: StepCard.read(Path(path.parent), path.name.split(".")[0]) for path in paths
     }
 
 
-def test_every_step_has_a_card_with_the_hashes_of_its_inputs_its_config_and_its_code(cards):
+def test_every_step_card_has_hashes_of_inputs_config_and_code(cards):
     assert set(cards) == {asset.key.to_user_string().removeprefix("mimic_") for asset in MIMIC_ASSETS}
     for step, card in cards.items():
         assert card.code, step
@@ -38,8 +38,8 @@ def test_every_step_has_a_card_with_the_hashes_of_its_inputs_its_config_and_its_
     }
 
 
-def test_every_row_of_every_table_is_kept_or_dropped_for_a_reason(cards):
-    counted = {name for card in cards.values() for name in card.flows}
+def test_every_row_of_every_table_is_kept_or_dropped_with_a_reason(cards):
+    table_names = {name for card in cards.values() for name in card.flows}
     tables = {
         "patients",
         "admissions",
@@ -49,7 +49,7 @@ def test_every_row_of_every_table_is_kept_or_dropped_for_a_reason(cards):
         "labevents",
         "prescriptions",
     }
-    assert counted >= tables
+    assert table_names >= tables
     assert all(flow.reconciles for card in cards.values() for flow in card.flows.values())
-    lost = cards["events"].flows["labevents"]
-    assert not lost.model_copy(update={"kept_rows": lost.kept_rows - 1}).reconciles
+    lab_flow = cards["events"].flows["labevents"]
+    assert not lab_flow.model_copy(update={"kept_rows": lab_flow.kept_rows - 1}).reconciles

@@ -44,11 +44,11 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def execute(python: Path, *arguments: str, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     ours = ("NEST_", "DAGSTER_", "PYTHONPATH")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    other_variables = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(
         [str(python), *arguments],
         cwd=folder,
-        env=kept | settings,
+        env=other_variables | settings,
         capture_output=True,
         text=True,
         timeout=300,
@@ -70,62 +70,62 @@ def expected(root: Path, data: Path) -> dict:
 
 
 @pytest.mark.parametrize("below", ["", "schemas/cohort"])
-def test_a_command_is_of_the_checkout_it_is_run_from(below: str, python: Path, second: Path):
+def test_command_uses_the_checkout_of_the_working_folder(below: str, python: Path, second: Path):
     assert shown(python, second / below) == expected(second, second / "data")
     assert shown(python, ROOT / below) == expected(ROOT, ROOT / "data")
 
 
-def test_a_command_started_by_one_of_another_checkout_has_its_own_defaults(python: Path, second: Path):
+def test_child_command_in_another_checkout_has_new_defaults(python: Path, second: Path):
     start = f"import subprocess; subprocess.run([{str(python)!r}, '-c', {SHOW!r}], cwd={str(second)!r})"
     assert json.loads(execute(python, "-c", start, folder=ROOT).stdout) == expected(second, second / "data")
 
 
-def test_a_process_that_leaves_the_checkout_keeps_its_defaults(python: Path, second: Path, tmp_path: Path):
+def test_process_outside_the_checkout_keeps_the_defaults(python: Path, second: Path, tmp_path: Path):
     start = f"import subprocess; subprocess.run([{str(python)!r}, '-c', {SHOW!r}], cwd={str(tmp_path)!r})"
     assert json.loads(execute(python, "-c", start, folder=second).stdout) == expected(second, second / "data")
 
 
-def test_what_the_user_set_is_left_alone(python: Path, second: Path, tmp_path: Path):
-    own = {"DAGSTER_HOME": str(tmp_path), "DAGSTER_NEST_STORAGE": str(tmp_path / "history")}
-    assert shown(python, second, **own).items() >= own.items()
+def test_variables_set_by_the_user_are_kept(python: Path, second: Path, tmp_path: Path):
+    user_settings = {"DAGSTER_HOME": str(tmp_path), "DAGSTER_NEST_STORAGE": str(tmp_path / "history")}
+    assert shown(python, second, **user_settings).items() >= user_settings.items()
 
 
-def test_a_relative_data_folder_is_the_same_wherever_the_command_s_processes_run(python: Path, second: Path):
+def test_relative_data_folder_becomes_absolute(python: Path, second: Path):
     assert shown(python, second, NEST_DATA_DIR="data-real") == expected(second, second / "data-real")
 
 
-def test_outside_any_checkout_nothing_is_set(python: Path, tmp_path: Path):
-    found = shown(python, tmp_path)
-    assert set(found) - {"code"} == {name for name, value in found.items() if value is None}
+def test_no_variable_is_set_outside_a_checkout(python: Path, tmp_path: Path):
+    values = shown(python, tmp_path)
+    assert set(values) - {"code"} == {name for name, value in values.items() if value is None}
 
 
-def test_each_data_folder_has_a_history_of_its_own_that_moves_with_its_checkout(tmp_path: Path):
+def test_each_data_folder_has_a_history_that_moves_with_the_checkout(tmp_path: Path):
     root = tmp_path / "nest"
     folders = [root / "data", root / "data-real", root / "b" / "data", tmp_path / "data"]
     places = [*map(str, folders), "s3://bucket/data", "s3://other/data"]
     histories = [history_folder(root, place) for place in places]
     assert len(set(histories)) == len(places)
     assert {history.parent for history in histories} == {root / ".dagster"}
-    moved = tmp_path / "moved"
-    assert history_folder(moved, str(moved / "data")).name == histories[0].name
+    new_root = tmp_path / "moved"
+    assert history_folder(new_root, str(new_root / "data")).name == histories[0].name
     assert history_folder(root, "s3://bucket/data/") == histories[-2]
     assert "hunter2" not in str(history_folder(root, "s3://nurse:hunter2@bucket/data"))
 
 
-def test_the_code_of_another_checkout_is_refused(python: Path, second: Path):
+def test_command_refuses_code_of_another_checkout(python: Path, second: Path):
     command = ("-P", "-m", "dagster", "job", "execute", "-j", "mimic_etl")
-    refused = execute(python, *command, folder=second, PYTHONPATH=str(ROOT))
-    assert refused.returncode == 1
-    assert refused.stderr.startswith(f"error: {second}: this command would run the code of {ROOT} here")
-    assert "Traceback" not in refused.stderr
+    result = execute(python, *command, folder=second, PYTHONPATH=str(ROOT))
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: {second}: this command would run the code of {ROOT} here")
+    assert "Traceback" not in result.stderr
     assert not (second / "data").exists()
 
 
 @pytest.mark.long
-def test_a_command_run_below_a_second_checkout_works_on_that_one(python: Path, second: Path):
+def test_command_in_a_second_checkout_writes_to_that_checkout(python: Path, second: Path):
     command = ("-P", "-m", "dagster", "asset", "materialize", "--select", "mimic_raw")
-    done = execute(python, *command, folder=second / "assets", NEST_SYNTHETIC_PATIENTS="5")
-    assert done.returncode == 0, done.stderr[-2000:]
+    result = execute(python, *command, folder=second / "assets", NEST_SYNTHETIC_PATIENTS="5")
+    assert result.returncode == 0, result.stderr[-2000:]
     assert (second / "data" / "mimic" / "cards" / "raw.card.json").exists()
     assert (history_folder(second, str(second / "data")) / "history" / "runs.db").exists()
     assert not (second / "assets" / "data").exists()

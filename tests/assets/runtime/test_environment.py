@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> dg.DagsterRun:
     return dg.DagsterRun("mimic_full", tags={ENVIRONMENT_TAG: run_environment(Settings())})
 
 
-def test_the_store_is_noted_and_a_password_is_not(run: dg.DagsterRun):
+def test_run_environment_records_the_store_and_no_password(run: dg.DagsterRun):
     assert "hunter2" not in str(run.tags)
     assert json.loads(run.tags[ENVIRONMENT_TAG]) == {
         "NEST_DATA_DIR": "s3://hospital/nest",
@@ -36,17 +36,17 @@ def test_the_store_is_noted_and_a_password_is_not(run: dg.DagsterRun):
     }
 
 
-def test_a_resumed_run_takes_what_was_not_noted_from_its_own_environment(
+def test_resumed_run_takes_secrets_from_the_present_environment(
     run: dg.DagsterRun, monkeypatch: pytest.MonkeyPatch
 ):
     assert recorded_settings(run)["NEST_GSN_ATC_URL"] == SECRET
     monkeypatch.delenv("NEST_GSN_ATC_URL")
-    with pytest.raises(NestError, match="NEST_GSN_ATC_URL: set it as when run") as told:
+    with pytest.raises(NestError, match="NEST_GSN_ATC_URL: set it as when run") as error:
         recorded_settings(run)
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(error.value)
 
 
-def test_a_scratch_folder_that_somebody_else_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_scratch_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     workspace = Workspace(data_dir="s3://hospital/nest", scratch_dir=str(tmp_path))
     assert workspace.data_folder.parent == tmp_path
     us = os.getuid()
@@ -58,7 +58,7 @@ def test_a_scratch_folder_that_somebody_else_made_is_refused(tmp_path: Path, mon
     )
 
 
-def test_a_data_folder_others_may_look_into_is_told(tmp_path: Path):
+def test_data_folder_readable_by_others_is_reported(tmp_path: Path):
     workspace = Workspace(data_dir=str(tmp_path / "data"))
     assert workspace.seen_by_others is None
     workspace.data_folder.chmod(0o755)

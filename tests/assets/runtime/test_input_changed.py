@@ -38,9 +38,9 @@ def materialize(workspace: Workspace, *steps: str) -> set[str]:
 
 
 def refused(workspace: Workspace, step: str, message: str) -> None:
-    with pytest.raises(Exception, match=message) as told:
+    with pytest.raises(Exception, match=message) as error:
         materialize(workspace, step)
-    assert not isinstance(told.value, NestError), "it is told without a stack"
+    assert not isinstance(error.value, NestError), "it is told without a stack"
 
 
 def cut_in_half(table: Path) -> None:
@@ -54,8 +54,8 @@ def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hospitals")
     for name, seed in (("one", 1), ("two", 2)):
         write_mimic(folder / name, folder / "planted", patients=40, seed=seed)
-    one = folder / "one"
-    workspace = Workspace(data_dir=str(folder / "data"), mimic_dir=str(one), vocab_dir=str(one / "vocab"))
+    first = folder / "one"
+    workspace = Workspace(data_dir=str(folder / "data"), mimic_dir=str(first), vocab_dir=str(first / "vocab"))
     assert materialize(workspace, *EXTRACTED) == set(EXTRACTED)
     return folder
 
@@ -66,27 +66,30 @@ def hospital(hospitals: Path, tmp_path: Path) -> Callable[..., Workspace]:
     for name in ("one", "two", "data"):
         shutil.copytree(hospitals / name, tmp_path / name)
 
-    def workspace(name: str = "one", **changed: str) -> Workspace:
-        found = tmp_path / name
+    def workspace(name: str = "one", **settings: str) -> Workspace:
+        folder = tmp_path / name
         return Workspace(
-            data_dir=str(tmp_path / "data"), mimic_dir=str(found), vocab_dir=str(found / "vocab"), **changed
+            data_dir=str(tmp_path / "data"),
+            mimic_dir=str(folder),
+            vocab_dir=str(folder / "vocab"),
+            **settings,
         )
 
     return workspace
 
 
-def test_a_table_cut_in_half_is_not_unchanged_for_a_step_below_raw(hospital, tmp_path):
+def test_truncated_table_is_refused_by_a_step_after_raw(hospital, tmp_path):
     cut_in_half(tmp_path / "one" / "hosp" / "labevents.csv.gz")
     refused(hospital(), "mimic_events", CHANGED)
     assert materialize(hospital(), *EXTRACTED) == {"mimic_raw", *EXTRACTED}
 
 
-def test_another_hospital_under_the_same_selection_is_not_unchanged(hospital):
+def test_files_of_another_hospital_are_refused(hospital):
     refused(hospital("two"), "mimic_events", CHANGED)
     assert materialize(hospital("one"), "mimic_events") == set()
 
 
-def test_a_changed_rule_makes_nothing_from_rows_the_raw_card_does_not_stand_for(hospital, tmp_path):
+def test_changed_rule_with_changed_files_is_refused(hospital, tmp_path):
     cut_in_half(tmp_path / "one" / "hosp" / "labevents.csv.gz")
     refused(hospital(med_link="pharmacy"), "mimic_events", CHANGED)
     assert (tmp_path / "data" / "mimic" / "cards" / "events.card.json").exists(), (
@@ -94,7 +97,7 @@ def test_a_changed_rule_makes_nothing_from_rows_the_raw_card_does_not_stand_for(
     )
 
 
-def test_the_other_preset_splits_anew_and_extracts_nothing_again(hospital, tmp_path):
+def test_changed_preset_redoes_the_split_and_no_extraction(hospital, tmp_path):
     events = {file: file.read_bytes() for file in (tmp_path / "data" / "mimic" / "events").iterdir()}
     assert materialize(hospital(preset="paper"), *EXTRACTED) == {"mimic_subjects"}
     assert {file: file.read_bytes() for file in events} == events
@@ -105,20 +108,20 @@ def test_the_other_preset_splits_anew_and_extracts_nothing_again(hospital, tmp_p
     refused(hospital(preset="paper"), "mimic_vocab", "mimic_drug_lookup")
 
 
-def test_a_file_that_may_no_longer_be_read_is_one_message(hospital, tmp_path, monkeypatch):
-    opened = Path.open
+def test_unreadable_file_is_one_message(hospital, tmp_path, monkeypatch):
+    open_path = Path.open
 
-    def refusing(path: Path, *arguments, **named):
+    def refusing(path: Path, *arguments, **options):
         if path.name == "labevents.csv.gz":
             raise PermissionError(13, "Permission denied", str(path))  # root may read all
-        return opened(path, *arguments, **named)
+        return open_path(path, *arguments, **options)
 
     hashing._taken.clear()
     monkeypatch.setattr(Path, "open", refusing)
     refused(hospital(), "mimic_raw", r"labevents.csv.gz: cannot be read or written \(Permission denied\)")
 
 
-def test_the_same_files_elsewhere_are_the_same_input_and_raw_notes_where_they_are_now(hospital, tmp_path):
+def test_moved_files_are_the_same_input_and_raw_records_the_new_path(hospital, tmp_path):
     card = tmp_path / "data" / "mimic" / "cards" / "raw.card.json"
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
     assert materialize(hospital("copy"), "mimic_events") == set()
@@ -127,28 +130,30 @@ def test_the_same_files_elsewhere_are_the_same_input_and_raw_notes_where_they_ar
     assert str(tmp_path / "copy") in card.read_text()
 
 
-def test_an_input_of_our_own_is_held_against_its_card_too(tmp_path):
+def test_changed_synthetic_input_is_refused(tmp_path):
     workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=40)
     materialize(workspace, *EXTRACTED)
     cut_in_half(tmp_path / "mimic" / "raw" / "hosp" / "labevents.csv.gz")
     refused(workspace, "mimic_events", CHANGED)
 
 
-def test_instacart_files_that_changed_are_refused_below_raw(tmp_path):
+def test_changed_instacart_files_are_refused_after_raw(tmp_path):
     write_instacart(tmp_path / "one", users=30, seed=1)
     write_instacart(tmp_path / "two", users=30, seed=2)
     steps = [f"instacart_{step}" for step in ("raw", "subjects", "encounters", "events")]
     data = str(tmp_path / "data")
-    one, two = (Workspace(data_dir=data, instacart_dir=str(tmp_path / name)) for name in ("one", "two"))
-    materialize(one, *steps)
+    first, second = (Workspace(data_dir=data, instacart_dir=str(tmp_path / name)) for name in ("one", "two"))
+    materialize(first, *steps)
     for step in steps[1:]:
-        assert materialize(one, step) == set()
+        assert materialize(first, step) == set()
         refused(
-            two, step, "instacart_raw: the files have changed since it was made; materialize it again first"
+            second,
+            step,
+            "instacart_raw: the files have changed since it was made; materialize it again first",
         )
 
 
-def test_a_meds_dataset_that_changed_is_refused_below_raw(hospital, tmp_path):
+def test_changed_meds_dataset_is_refused_after_raw(hospital, tmp_path):
     materialize(hospital(), "mimic_drug_lookup", "mimic_meds")
     shutil.move(tmp_path / "data" / "mimic" / "meds", tmp_path / "meds")
     workspace = hospital(meds_dir=str(tmp_path / "meds"))

@@ -41,8 +41,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def instance(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NestInstance]:
     monkeypatch.setenv("DAGSTER_NEST_STORAGE", str(tmp_path / "history"))
-    with dg.DagsterInstance.from_config(str(ROOT)) as found:
-        yield found
+    with dg.DagsterInstance.from_config(str(ROOT)) as nest_instance:
+        yield nest_instance
 
 
 def job(workspace: Workspace) -> dg.JobDefinition:
@@ -57,38 +57,39 @@ def job(workspace: Workspace) -> dg.JobDefinition:
     return chain
 
 
-def test_a_run_that_takes_a_folder_reports_those_that_died_holding_it_and_no_others(tmp_path: Path):
-    here = holder_tags(tmp_path)
+def test_only_dead_runs_of_the_same_folder_are_reported_as_failed(tmp_path: Path):
+    local_tags = holder_tags(tmp_path)
     tags = {
-        "dead": here,
-        "alive": here,
+        "dead": local_tags,
+        "alive": local_tags,
         "elsewhere": holder_tags(tmp_path / "other"),
-        "on another machine": here | {HOST_TAG: "another"},
+        "on another machine": local_tags | {HOST_TAG: "another"},
         "without a folder yet": {},
     }
     with dg.DagsterInstance.ephemeral() as instance:
         runs = {
-            name: create_run_for_test(instance, job_name="job", status=STARTED, tags=own).run_id
-            for name, own in tags.items()
+            name: create_run_for_test(instance, job_name="job", status=STARTED, tags=run_tags).run_id
+            for name, run_tags in tags.items()
         }
         report_dead_runs(instance, tmp_path, alive=runs["alive"])
-        found = {name: instance.get_run_by_id(run_id).status for name, run_id in runs.items()}
-        assert found == dict.fromkeys(tags, STARTED) | {"dead": FAILURE}
-        (said,) = instance.all_logs(runs["dead"], of_type=dg.DagsterEventType.RUN_FAILURE)
-        assert DIED_MESSAGE in said.message
+        statuses = {name: instance.get_run_by_id(run_id).status for name, run_id in runs.items()}
+        assert statuses == dict.fromkeys(tags, STARTED) | {"dead": FAILURE}
+        (event,) = instance.all_logs(runs["dead"], of_type=dg.DagsterEventType.RUN_FAILURE)
+        assert DIED_MESSAGE in event.message
 
 
-def test_a_run_is_refused_before_its_record_while_another_process_writes(
-    instance: NestInstance, folder: Path
-):
-    with another_writer(folder), pytest.raises(RefusedRunError, match="another run is writing there") as told:
+def test_run_is_refused_unrecorded_while_the_folder_is_locked(instance: NestInstance, folder: Path):
+    with (
+        another_writer(folder),
+        pytest.raises(RefusedRunError, match="another run is writing there") as error,
+    ):
         job(Workspace()).execute_in_process(instance=instance)
     assert instance.get_runs() == []
-    assert isinstance(told.value, SystemExit), "a command ends with one line"
-    assert told.value.code == f"error: {folder}: another run is writing there; wait for it, or end it."
+    assert isinstance(error.value, SystemExit), "a command ends with one line"
+    assert error.value.code == f"error: {folder}: another run is writing there; wait for it, or end it."
 
 
-def test_a_run_holds_its_folder_until_its_process_ends(instance: NestInstance, folder: Path):
+def test_run_holds_the_folder_until_the_process_ends(instance: NestInstance, folder: Path):
     assert job(Workspace()).execute_in_process(instance=instance).success
     assert is_held(folder), "what ends last is the record, after the steps"
     (run,) = instance.get_runs()
@@ -96,29 +97,25 @@ def test_a_run_holds_its_folder_until_its_process_ends(instance: NestInstance, f
 
 
 @pytest.mark.parametrize("name", ["data_dir", "scratch_dir"])
-def test_a_run_that_would_write_where_its_history_is_not_is_refused(
-    name: str, instance: NestInstance, tmp_path: Path
-):
+def test_run_config_with_another_folder_is_refused(name: str, instance: NestInstance, tmp_path: Path):
     config = {"resources": {"workspace": {"config": {name: str(tmp_path / "other")}}}}
-    said = f"{name} cannot be set for one run.*Set NEST_{name.upper()} and start"
-    with pytest.raises(RefusedRunError, match=said):
+    message = f"{name} cannot be set for one run.*Set NEST_{name.upper()} and start"
+    with pytest.raises(RefusedRunError, match=message):
         job(Workspace()).execute_in_process(instance=instance, run_config=config)
-    with pytest.raises(NestError, match=said):
+    with pytest.raises(NestError, match=message):
         instance.create_run(run_config=config, tags={})
     assert instance.get_runs() == []
     assert not (tmp_path / "other").exists()
 
 
-def test_a_run_copied_from_another_does_not_count_as_holding_what_that_held(
-    instance: NestInstance, folder: Path
-):
-    copied = holder_tags(folder) | {ENVIRONMENT_TAG: "{}", "mine": "1"}
+def test_copied_run_drops_the_holder_tags_of_the_original(instance: NestInstance, folder: Path):
+    old_tags = holder_tags(folder) | {ENVIRONMENT_TAG: "{}", "mine": "1"}
     chain = job(Workspace())
-    run = instance.create_run_for_job(chain, tags=copied)
+    run = instance.create_run_for_job(chain, tags=old_tags)
     assert run.tags == {FOLDER_TAG: str(folder), "mine": "1"}
 
 
-def test_a_dead_run_does_not_keep_the_queue_waiting(instance: NestInstance, folder: Path):
+def test_dead_run_does_not_block_the_queue(instance: NestInstance, folder: Path):
     dead = create_run_for_test(instance, job_name="job", status=STARTED).run_id
     instance.add_run_tags(dead, holder_tags(folder))
     with another_writer(folder):
@@ -129,7 +126,7 @@ def test_a_dead_run_does_not_keep_the_queue_waiting(instance: NestInstance, fold
     assert [limit["key"] for limit in queue.tag_concurrency_limits] == [FOLDER_TAG]
 
 
-def test_a_run_that_died_before_it_began_does_not_keep_the_queue_waiting(
+def test_run_that_died_while_starting_does_not_block_the_queue(
     instance: NestInstance, monkeypatch: pytest.MonkeyPatch
 ):
     run = create_run_for_test(instance, job_name="job")
@@ -145,7 +142,7 @@ def test_a_run_that_died_before_it_began_does_not_keep_the_queue_waiting(
     assert statuses == [dg.DagsterRunStatus.STARTING, FAILURE]
 
 
-def test_a_run_on_record_waits_for_its_folder_and_says_so(instance: NestInstance, folder: Path):
+def test_recorded_run_waits_for_the_folder_and_logs_the_reason(instance: NestInstance, folder: Path):
     lines: list[str] = []
     context = SimpleNamespace(instance=instance, log=SimpleNamespace(info=lines.append))
     with another_writer(folder, seconds=1), _hold_folder(folder, context):
@@ -153,9 +150,7 @@ def test_a_run_on_record_waits_for_its_folder_and_says_so(instance: NestInstance
         assert is_held(folder)
 
 
-def test_a_run_whose_steps_use_no_settings_is_of_the_folder_of_the_environment(
-    instance: NestInstance, folder: Path
-):
+def test_run_without_a_workspace_uses_the_folder_of_the_environment(instance: NestInstance, folder: Path):
     @dg.op
     def nothing() -> None:
         pass

@@ -1,4 +1,4 @@
-"""What a run tells beside its numbers: where it was made, under which choices, and what a person would look for."""
+"""The metadata and messages of a run: data folder and settings, log lines, help, and errors without traceback."""
 
 import json
 import os
@@ -30,12 +30,12 @@ def checked(workspace: Workspace) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=True)
 
 
-def test_every_asset_says_in_which_folder_and_under_which_choices_it_was_made(tmp_path):
+def test_every_asset_records_data_folder_preset_and_seed(tmp_path):
     workspace = Workspace(data_dir=str(tmp_path), preset="paper", seed=7)
     run = dg.materialize([made, checked], resources={"workspace": workspace})
-    (told,) = run.asset_materializations_for_node("made")
+    (materialization,) = run.asset_materializations_for_node("made")
 
-    assert {name: value.value for name, value in told.metadata.items()} == {
+    assert {name: value.value for name, value in materialization.metadata.items()} == {
         "rows": 3,
         "data_folder": str(tmp_path),
         "preset": "paper",
@@ -43,12 +43,14 @@ def test_every_asset_says_in_which_folder_and_under_which_choices_it_was_made(tm
     }
 
 
-def test_a_few_shards_are_no_few_people():
-    told = card_metadata(StepCard(step="seqset", contract="seqset/1", counts={"shards": 3, "subjects": 3}))
-    assert (told["shards"].value, told["subjects"].value) == (3, "< 11")
+def test_small_count_of_shards_is_not_suppressed():
+    metadata = card_metadata(
+        StepCard(step="seqset", contract="seqset/1", counts={"shards": 3, "subjects": 3})
+    )
+    assert (metadata["shards"].value, metadata["subjects"].value) == (3, "< 11")
 
 
-def test_epochs_are_counted_from_one_wherever_people_look():
+def test_event_message_counts_epochs_from_one():
     assert (
         event_message({"event": "evaluation", "epoch": 0, "metrics": {"val_loss": 0.5}})
         == "epoch 1: val_loss 0.5"
@@ -56,7 +58,7 @@ def test_epochs_are_counted_from_one_wherever_people_look():
 
 
 @pytest.fixture
-def reported(tmp_path, monkeypatch):
+def report_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("NEST_DATA_DIR", str(tmp_path))
     folder = tmp_path / "mimic" / "reports" / "mimic"
     folder.mkdir(parents=True)
@@ -65,34 +67,34 @@ def reported(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_run_ends_by_naming_its_preset_seed_folder_and_the_ui_that_shows_it(reported):
+def test_results_name_preset_seed_data_folder_and_ui_command(report_folder):
     text = results("mimic")
     assert "Preset:      paper, seed 7\n" in text
-    assert f"Data:        {reported}\n" in text
-    assert f"In the UI:   NEST_DATA_DIR={reported} make ui, " in text
+    assert f"Data:        {report_folder}\n" in text
+    assert f"In the UI:   NEST_DATA_DIR={report_folder} make ui, " in text
 
 
-def test_help_shows_what_a_person_may_want_and_says_it_in_words(capsys):
+def test_predict_help_hides_internal_flags(capsys):
     with pytest.raises(SystemExit):
         parser().parse_args(["predict", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    assert "--die-with-parent" not in told
-    assert "left out: each patient's last stay, at the time the task predicts" in told
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--die-with-parent" not in text
+    assert "left out: each patient's last stay, at the time the task predicts" in text
 
 
-def test_no_documented_command_opens_with_a_warning_of_dagster_s():
+def test_documented_commands_show_no_dagster_warning():
     code = (
         "import nest_environment, warnings; nest_environment.settle(); warnings.warn("
         "'Function `job_execute_command` is superseded and its usage is discouraged.', FutureWarning)"
     )
-    beside = {"PYTHONPATH": str(ROOT / "assets" / "environment"), "PATH": ""}
-    told = subprocess.run(
-        [sys.executable, "-c", code], env=beside, capture_output=True, text=True, check=True
+    variables = {"PYTHONPATH": str(ROOT / "assets" / "environment"), "PATH": ""}
+    process = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
     )
-    assert told.stderr == ""
+    assert process.stderr == ""
 
 
-def test_the_last_lines_of_steps_that_end_at_once_reach_the_console(tmp_path):
+def test_last_lines_of_a_short_step_reach_the_console(tmp_path):
     code = """
 import signal
 import sys
@@ -104,11 +106,11 @@ for step in range(10):
     with mirror_stream_to_file(sys.stderr, f"{sys.argv[1]}/{step}.err"):
         print("unchanged", step, file=sys.stderr, flush=True)
 """
-    beside = {"PYTHONPATH": str(ROOT / "assets" / "environment"), "PATH": os.environ["PATH"]}
-    told = subprocess.run(
-        [sys.executable, "-c", code, tmp_path], env=beside, capture_output=True, text=True, check=True
+    variables = {"PYTHONPATH": str(ROOT / "assets" / "environment"), "PATH": os.environ["PATH"]}
+    process = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], env=variables, capture_output=True, text=True, check=True
     )
-    assert told.stderr.splitlines() == [f"unchanged {step}" for step in range(10)]
+    assert process.stderr.splitlines() == [f"unchanged {step}" for step in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -119,9 +121,9 @@ for step in range(10):
     ],
     ids=["job", "asset"],
 )
-def test_a_wrong_setting_is_one_message_and_no_traceback(command: tuple[str, ...], tmp_path):
-    found = run(*command, folder=tmp_path, NEST_PRESET="papr")
-    assert found.returncode != 0
-    assert "NEST_PRESET: Input should be 'default' or 'paper'" in found.output
-    assert "resource_fn" not in found.output
-    assert "File " not in found.output
+def test_invalid_setting_is_one_message_without_traceback(command: tuple[str, ...], tmp_path):
+    result = run(*command, folder=tmp_path, NEST_PRESET="papr")
+    assert result.returncode != 0
+    assert "NEST_PRESET: Input should be 'default' or 'paper'" in result.output
+    assert "resource_fn" not in result.output
+    assert "File " not in result.output

@@ -109,7 +109,7 @@ def on_disk(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_an_object_store_ends_up_with_the_bytes_a_folder_has(s3, tmp_path):
+def test_object_store_has_the_same_bytes_as_a_data_folder(s3, tmp_path):
     materialize(str(tmp_path / "local"), tmp_path)
     materialize(URL, tmp_path / "scratch")
     local = on_disk(tmp_path / "local")
@@ -117,20 +117,20 @@ def test_an_object_store_ends_up_with_the_bytes_a_folder_has(s3, tmp_path):
     assert contents(s3) == local
 
 
-def test_another_machine_finds_what_is_there_and_does_only_the_rest(s3, tmp_path):
+def test_another_machine_runs_only_the_steps_missing_in_the_store(s3, tmp_path):
     materialize(URL, tmp_path / "one", last="mimic_events")
-    there = contents(s3)
-    again = materialize(URL, tmp_path / "two")
-    assert [name for name, anew in again.items() if anew] == [
+    stored = contents(s3)
+    assets = materialize(URL, tmp_path / "two")
+    assert [name for name, was_run in assets.items() if was_run] == [
         "mimic_drug_lookup",
         "mimic_vocab",
         "mimic_seqset",
     ]
-    assert there.items() <= contents(s3).items()
+    assert stored.items() <= contents(s3).items()
 
 
 @pytest.mark.long
-def test_what_was_cut_short_on_the_way_up_is_done_again(s3, tmp_path):
+def test_step_with_an_incomplete_upload_is_run_again(s3, tmp_path):
     materialize(URL, tmp_path / "one", last="mimic_encounters")
     whole = contents(s3)
     s3.rm(f"{BUCKET}/nest/mimic/cards/encounters.card.json")  # a run killed before its card went up
@@ -142,19 +142,19 @@ def test_what_was_cut_short_on_the_way_up_is_done_again(s3, tmp_path):
 @pytest.mark.parametrize(
     "again", [False, pytest.param(True, marks=pytest.mark.long)], ids=["the first time", "a redo"]
 )
-def test_what_breaks_off_on_its_way_up_has_no_card_there(s3, tmp_path, monkeypatch, again):
+def test_interrupted_upload_leaves_no_card_in_the_store(s3, tmp_path, monkeypatch, is_redo):
     def went_up(last: str = "mimic_subjects", **settings: str) -> bool:
         return materialize(URL, tmp_path / "one", last=last, **settings)[last]
 
-    went_up(**({"last": "mimic_subjects", "preset": "paper"} if again else {"last": "mimic_raw"}))
+    went_up(**({"last": "mimic_subjects", "preset": "paper"} if is_redo else {"last": "mimic_raw"}))
     card = "mimic/cards/subjects.card.json"
-    assert (card in contents(s3)) is again
-    put = s3fs.S3FileSystem.put
+    assert (card in contents(s3)) is is_redo
+    original_put = s3fs.S3FileSystem.put
 
     def breaks_off(files, local: list[str], *rest, **options):
         if [Path(file).name for file in local] == ["buckets.parquet"]:  # the second of two
             raise ConnectionResetError("in mid publish")
-        return put(files, local, *rest, **options)
+        return original_put(files, local, *rest, **options)
 
     with monkeypatch.context() as broken:
         broken.setattr(s3fs.S3FileSystem, "put", breaks_off)
@@ -165,24 +165,24 @@ def test_what_breaks_off_on_its_way_up_has_no_card_there(s3, tmp_path, monkeypat
     assert card in contents(s3)
 
 
-def test_a_store_that_does_not_answer_is_one_message(s3, tmp_path, monkeypatch):
+def test_unreachable_store_is_one_message(s3, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     forget()
     with pytest.raises(NestError, match=r"s3://hospital/nest/mimic: the object store does not answer"):
         Workspace(data_dir=URL, scratch_dir=str(tmp_path)).pull("mimic")
 
 
-def test_a_file_system_nobody_knows_is_one_message(tmp_path):
-    said = r"NEST_DATA_DIR: nowhere:// cannot be used here; .* pip install -e '\.\[s3\]'"
-    with pytest.raises(NestError, match=said):
+def test_unknown_file_system_is_one_message(tmp_path):
+    message = r"NEST_DATA_DIR: nowhere:// cannot be used here; .* pip install -e '\.\[s3\]'"
+    with pytest.raises(NestError, match=message):
         Workspace(data_dir="nowhere://x/y", scratch_dir=str(tmp_path)).pull("mimic")
 
 
-def test_a_store_that_may_not_be_shown_is_told_without_its_password(tmp_path):
+def test_error_message_of_a_store_hides_the_password(tmp_path):
     url = f"ftp://nurse:hunter2@127.0.0.1:{free_port()}/nest"
-    with pytest.raises(NestError, match=r"ftp://127\.0\.0\.1:\d+/nest/mimic: the object store") as told:
+    with pytest.raises(NestError, match=r"ftp://127\.0\.0\.1:\d+/nest/mimic: the object store") as error:
         Workspace(data_dir=url, scratch_dir=str(tmp_path)).pull("mimic")
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(error.value)
 
 
 def publish_slowly(folder: Path, card_is_written, other_has_begun) -> None:
@@ -190,39 +190,43 @@ def publish_slowly(folder: Path, card_is_written, other_has_begun) -> None:
     layout = StoredLayout(folder, f"{URL}/mimic")
     layout.subjects.write_bytes(b"rows")
     StepCard(step="subjects", contract="any/1", outputs=["subjects.parquet"]).write(layout.cards)
-    put = s3fs.S3FileSystem.put
+    original_put = s3fs.S3FileSystem.put
 
     def slow_put(*arguments, **options):
         card_is_written.set()
         assert other_has_begun.wait(60)
-        return put(*arguments, **options)
+        return original_put(*arguments, **options)
 
     s3fs.S3FileSystem.put = slow_put
     layout.publish("subjects")
 
 
 @pytest.mark.long
-def test_a_step_that_begins_harms_none_that_is_on_its_way_up(s3, tmp_path):
+def test_starting_step_keeps_another_step_s_upload_intact(s3, tmp_path):
     workspace = Workspace(data_dir=URL, scratch_dir=str(tmp_path))
     workspace.pull("mimic")
     spawn = multiprocessing.get_context("spawn")
-    other = spawn.Process(
+    process = spawn.Process(
         target=publish_slowly,
-        args=(workspace.data_folder / "mimic", written := spawn.Event(), begun := spawn.Event()),
+        args=(
+            workspace.data_folder / "mimic",
+            card_is_written := spawn.Event(),
+            other_has_begun := spawn.Event(),
+        ),
     )
-    other.start()
-    assert written.wait(60)
+    process.start()
+    assert card_is_written.wait(60)
     layout = workspace.layout("mimic")  # what every step and check begins with
-    begun.set()
-    other.join()
-    assert other.exitcode == 0
+    other_has_begun.set()
+    process.join()
+    assert process.exitcode == 0
     assert (layout.cards / "subjects.card.json").exists()
     assert contents(s3)["mimic/subjects.parquet"] == b"rows"
     assert "mimic/cards/subjects.card.json" in contents(s3)
 
 
 @pytest.mark.long
-def test_planted_probabilities_of_a_synthetic_input_go_everywhere_when_a_real_one_comes(s3, tmp_path):
+def test_real_input_deletes_planted_probabilities_everywhere(s3, tmp_path):
     materialize(URL, tmp_path / "one", last="mimic_raw")
     materialize(URL, tmp_path / "two", last="mimic_raw")
     assert "mimic/planted.parquet" in contents(s3)
@@ -234,49 +238,49 @@ def test_planted_probabilities_of_a_synthetic_input_go_everywhere_when_a_real_on
     assert not list(tmp_path.glob("*/*/mimic/planted.parquet"))
 
 
-def test_a_full_scratch_disk_is_not_said_of_the_store(s3, tmp_path, monkeypatch):
+def test_full_scratch_disk_is_reported_as_a_write_error(s3, tmp_path, monkeypatch):
     materialize(URL, tmp_path / "one", last="mimic_subjects")
-    opened = Path.open
+    open_path = Path.open
 
     def full(path: Path, mode: str = "r", *rest, **options):
         if "w" in mode and path.name == ".subjects.parquet.part":
             raise OSError(28, "No space left on device")
-        return opened(path, mode, *rest, **options)
+        return open_path(path, mode, *rest, **options)
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(WriteError, match=r"subjects\.parquet: cannot be written \(No space left on device\)"):
         Workspace(data_dir=URL, scratch_dir=str(tmp_path / "two")).pull("mimic")
 
 
-def test_a_damaged_card_in_the_store_is_one_message(s3, tmp_path):
+def test_damaged_card_in_the_store_is_one_message(s3, tmp_path):
     materialize(URL, tmp_path / "one", last="mimic_subjects")
     s3.pipe_file(f"{BUCKET}/nest/mimic/cards/subjects.card.json", b'{"step": 918273')
-    with pytest.raises(NestError, match=r"subjects\.card\.json is not a valid step card; delete it") as told:
+    with pytest.raises(NestError, match=r"subjects\.card\.json is not a valid step card; delete it") as error:
         Workspace(data_dir=URL, scratch_dir=str(tmp_path / "two")).pull("mimic")
-    assert "918273" not in str(told.value)
+    assert "918273" not in str(error.value)
 
 
 @pytest.mark.long
-def test_a_killed_run_on_an_object_store_is_resumed_on_it(s3, tmp_path):
+def test_killed_run_on_an_object_store_is_resumed(s3, tmp_path):
     settings = {"NEST_DATA_DIR": URL, "NEST_SCRATCH_DIR": str(tmp_path / "scratch")}
     settings |= {"NEST_SYNTHETIC_PATIENTS": "60"}
     command = ("dagster", "asset", "materialize", "--select")
     chain = "mimic_raw,mimic_subjects,mimic_encounters,mimic_events"
-    killed = subprocess.Popen(
+    process = subprocess.Popen(
         [str(BIN / command[0]), *command[1:], chain], cwd=ROOT, env=environment(tmp_path, **settings),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     while not s3.exists(f"{BUCKET}/nest/mimic/cards/raw.card.json"):
-        assert killed.poll() is None, "it ended before it was killed"
+        assert process.poll() is None, "it ended before it was killed"
         time.sleep(0.05)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
-    resumed = run(
+    resumed_run = run(
         "python", "-m", "assets.resume", folder=tmp_path
     )  # told neither of the store nor of the scratch
 
-    assert resumed.returncode == 0, resumed.output[-3000:]
+    assert resumed_run.returncode == 0, resumed_run.output[-3000:]
     assert {"mimic/cards/events.card.json", "mimic/encounters.parquet"} <= set(contents(s3))
-    again = run(*command, chain, folder=tmp_path, **settings)
-    assert again.output.count("unchanged: nothing to do") == 4, "what was resumed was not discarded"
+    second_run = run(*command, chain, folder=tmp_path, **settings)
+    assert second_run.output.count("unchanged: nothing to do") == 4, "what was resumed was not discarded"

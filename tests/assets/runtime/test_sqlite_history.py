@@ -54,15 +54,15 @@ def write_a_line(file: Path) -> int:
         return connection.execute(sqlalchemy.text("PRAGMA synchronous")).scalar_one()
 
 
-def test_a_line_written_waits_for_no_disk_and_folds_no_log_in(wal_file: Path):
+def test_write_does_not_sync_or_checkpoint(wal_file: Path):
     log = wal_file.with_name(wal_file.name + "-wal")
     assert [write_a_line(wal_file) for _ in range(3)] == [NORMAL] * 3
     assert log.stat().st_size > 0
-    with sqlite3.connect(wal_file) as other:
-        assert other.execute("SELECT count(*) FROM events").fetchone() == (3,)
+    with sqlite3.connect(wal_file) as second_connection:
+        assert second_connection.execute("SELECT count(*) FROM events").fetchone() == (3,)
 
 
-def test_a_file_without_a_write_ahead_log_is_left_as_it_is(tmp_path: Path):
+def test_file_without_a_write_ahead_log_is_unchanged(tmp_path: Path):
     file = tmp_path / "history.db"
     with sqlite3.connect(file) as connection:
         connection.execute("CREATE TABLE events (line TEXT)")
@@ -70,28 +70,28 @@ def test_a_file_without_a_write_ahead_log_is_left_as_it_is(tmp_path: Path):
     assert not sqlite_history._open_connections
 
 
-def test_who_watches_a_run_sees_each_line_while_it_runs(tmp_path: Path):
-    run_id, seen = "0" * 8, []
+def test_watcher_of_a_run_gets_each_line_while_the_run_is_going_on(tmp_path: Path):
+    run_id, messages = "0" * 8, []
     sqlite_history.restore_sqlite_sync()
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         instance.report_engine_event("begun", job_name="job", run_id=run_id)
-        instance.watch_event_logs(run_id, None, lambda entry, _: seen.append(entry.dagster_event.message))
+        instance.watch_event_logs(run_id, None, lambda entry, _: messages.append(entry.dagster_event.message))
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITES_A_LINE_A_SECOND, str(tmp_path), run_id], stdin=subprocess.PIPE
         )
         try:
             deadline = time.monotonic() + 60
-            while "line 2" not in seen and time.monotonic() < deadline:
+            while "line 2" not in messages and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert writer.poll() is None, "the writer ended, which folds its log in"
-            assert [line for line in seen if line.startswith("line")] == ["line 0", "line 1", "line 2"]
+            assert [line for line in messages if line.startswith("line")] == ["line 0", "line 1", "line 2"]
         finally:
             instance.end_watch_event_logs(run_id, None)
             writer.kill()
             writer.wait()
 
 
-def test_no_more_files_are_kept_open_than_a_run_writes_to(tmp_path: Path):
+def test_number_of_open_history_files_is_limited(tmp_path: Path):
     for at in range(20):
         file = tmp_path / f"{at}.db"
         with sqlite3.connect(file) as connection:
@@ -101,11 +101,11 @@ def test_no_more_files_are_kept_open_than_a_run_writes_to(tmp_path: Path):
     assert len(sqlite_history._open_connections) == sqlite_history._MAX_OPEN_CONNECTIONS
 
 
-def test_a_history_that_is_locked_costs_its_lines_and_not_the_training(tmp_path: Path):
-    refused = []
+def test_locked_history_loses_lines_but_not_the_training(tmp_path: Path):
+    attempts = []
 
     def refuse(*_: object) -> None:
-        refused.append(1)
+        attempts.append(1)
         raise OperationalError("INSERT", {}, sqlite3.OperationalError("database is locked"))
 
     context = SimpleNamespace(
@@ -120,4 +120,4 @@ def test_a_history_that_is_locked_costs_its_lines_and_not_the_training(tmp_path:
         ]
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert tail.last["result"]["metrics"] == {"auroc": 0.5}
-    assert len(refused) == 1, "it is not waited for at every line"
+    assert len(attempts) == 1, "it is not waited for at every line"

@@ -1,4 +1,4 @@
-"""What makes a step do something, on assets of three lines."""
+"""When a cached step runs again, tested on three small assets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +23,8 @@ from schemas.settings import Settings
 from tests.support.commands import ROOT
 
 
-class World:
-    """Three assets, each a file that says what its inputs say and one word of its own."""
+class AssetChain:
+    """Three assets, each a file with the text of its inputs and a word of its own."""
 
     CHAIN = {"mimic_raw": [], "mimic_events": ["mimic_raw"], "mimic_vocab": ["mimic_raw", "mimic_events"]}
 
@@ -39,12 +39,12 @@ class World:
         return self.layout.root / asset
 
     def run(self, *assets: str) -> list[str]:
-        """Materialize these assets, or all, and return those that did something."""
-        done: list[str] = []
+        """Materialize these assets, or all, and return those that ran."""
+        steps_run: list[str] = []
 
         def asset(name: str, deps: list[str]) -> dg.AssetsDefinition:
             def make() -> StepCard:
-                done.append(name)
+                steps_run.append(name)
                 self.file(name).write_text("".join(self.file(dep).read_text() for dep in deps))
                 self.fault()
                 self.file(name).write_text(self.file(name).read_text() + self.words[name])
@@ -58,101 +58,99 @@ class World:
             return compute
 
         dg.materialize([asset(*pair) for pair in self.CHAIN.items()], selection=list(assets) or None)
-        return done
+        return steps_run
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
-    assert made.run() == list(World.CHAIN)
-    assert made.run() == []
-    return made
+def chain(tmp_path: Path) -> AssetChain:
+    asset_chain = AssetChain(tmp_path)
+    assert asset_chain.run() == list(AssetChain.CHAIN)
+    assert asset_chain.run() == []
+    return asset_chain
 
 
-def test_a_changed_setting_redoes_the_step_that_reads_it_and_what_hangs_on_it(world: World):
-    world.words["mimic_events"] = "other"
-    assert world.run() == ["mimic_events", "mimic_vocab"]
+def test_changed_setting_redoes_the_step_and_everything_downstream(chain: AssetChain):
+    chain.words["mimic_events"] = "other"
+    assert chain.run() == ["mimic_events", "mimic_vocab"]
 
 
-def test_changed_code_redoes_its_step_and_nothing_below_when_it_comes_to_the_same(world: World):
-    world.code["mimic_events"] = "2"
-    assert world.run() == ["mimic_events"]
+def test_changed_code_with_equal_output_redoes_only_the_step(chain: AssetChain):
+    chain.code["mimic_events"] = "2"
+    assert chain.run() == ["mimic_events"]
 
 
 @pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_text("wore")])
-def test_an_output_that_is_lost_or_damaged_is_made_again(world: World, damage: Callable[[Path], None]):
-    before = world.file("mimic_events").read_bytes()
-    damage(world.file("mimic_events"))
-    assert world.run() == ["mimic_events"]
-    assert world.file("mimic_events").read_bytes() == before
+def test_lost_or_damaged_output_is_made_again(chain: AssetChain, damage: Callable[[Path], None]):
+    content = chain.file("mimic_events").read_bytes()
+    damage(chain.file("mimic_events"))
+    assert chain.run() == ["mimic_events"]
+    assert chain.file("mimic_events").read_bytes() == content
 
 
-def test_a_step_whose_card_was_removed_is_done_again(world: World):
-    StepCard.remove(world.layout.cards, "events")
-    assert world.run() == ["mimic_events"]
+def test_step_without_a_card_is_run_again(chain: AssetChain):
+    StepCard.remove(chain.layout.cards, "events")
+    assert chain.run() == ["mimic_events"]
 
 
-def test_nothing_is_made_from_half_of_an_output(world: World):
+def test_step_refuses_an_incomplete_input(chain: AssetChain):
     def fault() -> None:
         raise OSError("the disk is full")
 
-    world.words["mimic_events"], world.fault = "other", fault
+    chain.words["mimic_events"], chain.fault = "other", fault
     with pytest.raises(OSError, match="full"):
-        world.run()
-    world.fault = lambda: None
+        chain.run()
+    chain.fault = lambda: None
     with pytest.raises(ContractError, match="materialize mimic_events first"):
-        world.run("mimic_vocab")
-    assert world.run() == ["mimic_events", "mimic_vocab"]
+        chain.run("mimic_vocab")
+    assert chain.run() == ["mimic_events", "mimic_vocab"]
 
 
-def test_nothing_is_made_from_an_output_whose_card_tells_no_content_yet(world: World):
-    card = StepCard.read(world.layout.cards, "events")
-    card.model_copy(update={"content": "", "key": ""}).write(world.layout.cards)
+def test_step_refuses_an_input_card_without_content(chain: AssetChain):
+    card = StepCard.read(chain.layout.cards, "events")
+    card.model_copy(update={"content": "", "key": ""}).write(chain.layout.cards)
     with pytest.raises(ContractError, match="mimic_events was not finished; materialize mimic_events again"):
-        world.run("mimic_vocab")
+        chain.run("mimic_vocab")
 
 
-def test_two_inputs_that_were_not_made_from_the_same_are_refused(world: World):
-    world.words["mimic_raw"] = "other"
-    assert world.run("mimic_raw") == ["mimic_raw"]
+def test_inputs_made_from_different_versions_are_refused(chain: AssetChain):
+    chain.words["mimic_raw"] = "other"
+    assert chain.run("mimic_raw") == ["mimic_raw"]
     with pytest.raises(ContractError, match="mimic_events was made before mimic_raw changed"):
-        world.run("mimic_vocab")
-    assert world.run() == ["mimic_events", "mimic_vocab"]
+        chain.run("mimic_vocab")
+    assert chain.run() == ["mimic_events", "mimic_vocab"]
 
 
-def test_the_hash_of_an_output_knows_no_place_no_log_and_no_temporary_file(tmp_path: Path):
+def test_output_hash_ignores_location_logs_and_temporary_files(tmp_path: Path):
     card = StepCard(step="events", contract="events/1")
     for name in ("a", "b"):
         (tmp_path / name / "events").mkdir(parents=True)
         (tmp_path / name / "events" / "part").write_text("rows")
-    one, other = tmp_path / "a" / "events", tmp_path / "b" / "events"
-    (other / "metrics.jsonl").write_text("seconds")
-    (other / ".part").write_text("half")
-    assert files_of([one], tmp_path / "a") == files_of([other], tmp_path / "b")
-    (other / "part").rename(other / "renamed")
-    assert files_of([one], tmp_path / "a") != files_of([other], tmp_path / "b")
+    first, second = tmp_path / "a" / "events", tmp_path / "b" / "events"
+    (second / "metrics.jsonl").write_text("seconds")
+    (second / ".part").write_text("half")
+    assert files_of([first], tmp_path / "a") == files_of([second], tmp_path / "b")
+    (second / "part").rename(second / "renamed")
+    assert files_of([first], tmp_path / "a") != files_of([second], tmp_path / "b")
     assert card.content_of({}) != card.model_copy(update={"counts": {"rows": 1}}).content_of({})
 
 
-def test_the_hash_and_the_stamps_of_an_input_see_what_lies_behind_links(tmp_path: Path):
-    data, other = tmp_path / "data", tmp_path / "other"
-    for folder in (data, other):
+def test_input_hash_and_stamps_follow_links(tmp_path: Path):
+    data, outside = tmp_path / "data", tmp_path / "other"
+    for folder in (data, outside):
         folder.mkdir()
         (folder / "rows").write_text(folder.name)
     content, stamps = files_of([data], tmp_path), stamps_of([data])
     for name, target in (("back", ".."), ("gone", "nowhere")):
         (data / name).symlink_to(target)
     assert (files_of([data], tmp_path), stamps_of([data])) == (content, stamps)
-    for name, target in (("again", "rows"), ("more", other)):
+    for name, target in (("again", "rows"), ("more", outside)):
         (data / name).symlink_to(target)
         assert files_of([data], tmp_path) != content
         assert stamps_of([data]) != stamps
         content, stamps = files_of([data], tmp_path), stamps_of([data])
 
 
-def test_the_version_of_the_code_follows_every_import_and_data_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_code_version_follows_every_import_and_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     texts = {
         "pipelines/__init__.py": "",
         "pipelines/step.py": "def step():\n    from schemas import rules, table\n    import polars",
@@ -164,20 +162,20 @@ def test_the_version_of_the_code_follows_every_import_and_data_file(
         "schemas/rules.py": "RULES = 5",
     }
 
-    def version(changed: str | None = None) -> str:
+    def version(edited_name: str | None = None) -> str:
         for name, text in texts.items():
             file = tmp_path / name
             file.parent.mkdir(exist_ok=True)
-            file.write_text(text + "#" * (name == changed))
+            file.write_text(text + "#" * (name == edited_name))
         code._imports.cache_clear()
         return code_version.__wrapped__("pipelines.step")
 
     monkeypatch.setattr(code, "ROOT", tmp_path)
-    before = version()
-    changed = {name for name in texts if version(name) != before}
+    first_version = version()
+    changed_names = {name for name in texts if version(name) != first_version}
     code._imports.cache_clear()
-    assert changed == set(texts) - {"pipelines/other.py", "schemas/rules.py"}, (
-        "a rule counts where it is read"
+    assert changed_names == set(texts) - {"pipelines/other.py", "schemas/rules.py"}, (
+        "rules count in the keys of the steps that read them"
     )
 
 
@@ -193,65 +191,67 @@ def test_extraction_does_not_depend_on_code_of_the_corpus(source: str):
     assert not corpus & extraction
 
 
-def test_every_asset_that_writes_has_a_version_of_its_code():
+def test_every_writing_asset_has_a_code_version():
     definitions = build(cohort_assets.COHORT_FOLDER)
     nodes = definitions.get_repository_def().asset_graph.asset_nodes
-    fetched = {key for asset in FETCHED_ASSETS for key in asset.keys}  # held against published sums instead
-    assert [node.key for node in nodes if not node.code_version and node.key not in fetched] == []
+    fetched_keys = {
+        key for asset in FETCHED_ASSETS for key in asset.keys
+    }  # verified by published checksums instead
+    assert [node.key for node in nodes if not node.code_version and node.key not in fetched_keys] == []
 
 
-def test_no_room_imports_by_a_relative_name():
-    """The version of the code would not see it."""
-    found = [
+def test_no_package_has_relative_imports():
+    """A code version does not follow relative imports."""
+    files = [
         file
         for room in code.ROOMS
         for file in (ROOT / room).rglob("*.py")
         if any(line.lstrip().startswith("from .") for line in file.read_text().splitlines())
     ]
-    assert found == []
+    assert files == []
 
 
-def test_no_step_reads_a_rule_its_key_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    seen: set[str] = set()
+def test_step_key_holds_every_rule_the_step_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rules_read: set[str] = set()
 
-    class Watched(DataRules):
+    class WatchedRules(DataRules):
         def __getattribute__(self, name: str):
             if name in DataRules.model_fields:
-                seen.add(name)
+                rules_read.add(name)
             return super().__getattribute__(name)
 
     steps: dict[str, tuple[set[str], set[str]]] = {}
 
-    def watching(layout, outputs, reads, make, **source):
-        def watched() -> StepCard:
-            seen.clear()
+    def watch_step(layout, outputs, reads, make, **source):
+        def make_watched() -> StepCard:
+            rules_read.clear()
             card = make()
-            steps[card.step] = (set(seen), set(reads))
+            steps[card.step] = (set(rules_read), set(reads))
             return card
 
-        return cached_step(layout, outputs, reads, watched, **source)
+        return cached_step(layout, outputs, reads, make_watched, **source)
 
-    monkeypatch.setattr(Settings, "rules", property(lambda _: Watched()))
-    monkeypatch.setattr(common, "cached_step", watching)
-    monkeypatch.setattr(cohort_assets, "cached_step", watching)
-    wanted = ("mimic_etl", "mimic_cohorts")
+    monkeypatch.setattr(Settings, "rules", property(lambda _: WatchedRules()))
+    monkeypatch.setattr(common, "cached_step", watch_step)
+    monkeypatch.setattr(cohort_assets, "cached_step", watch_step)
+    groups = ("mimic_etl", "mimic_cohorts")
     assets = [
         asset
         for asset in build(cohort_assets.COHORT_FOLDER).assets
-        if isinstance(asset, dg.AssetsDefinition) and set(asset.group_names_by_key.values()) <= set(wanted)
+        if isinstance(asset, dg.AssetsDefinition) and set(asset.group_names_by_key.values()) <= set(groups)
     ]
     dg.materialize(assets, resources={"workspace": Workspace(data_dir=str(tmp_path), synthetic_patients=60)})
 
     assert len(steps) == 13
     assert "top_labs" in steps["vocab"][0], "the rules were not watched"
-    assert {step: read - held for step, (read, held) in steps.items() if read - held} == {}
-    cut_rule_redoes = {step for step, (_, held) in steps.items() if "top_labs" in held}
-    assert cut_rule_redoes == {"vocab", "seqset"}, "a changed cut rule redoes more than hangs on it"
+    assert {step: read - key_rules for step, (read, key_rules) in steps.items() if read - key_rules} == {}
+    cut_rule_redoes = {step for step, (_, key_rules) in steps.items() if "top_labs" in key_rules}
+    assert cut_rule_redoes == {"vocab", "seqset"}, "a changed cut rule redoes steps that do not depend on it"
 
 
 @pytest.mark.parametrize("edited", [False, True])
-def test_a_folder_without_a_mark_is_taken_over_where_its_card_vouches_for_it(tmp_path: Path, edited: bool):
-    """As a folder that holds tables alone, or one of an earlier version, when its step is redone."""
+def test_unmarked_folder_is_adopted_when_content_matches_the_card(tmp_path: Path, is_edited: bool):
+    """Earlier versions wrote folders without a mark; they are found when the step runs again."""
     layout = Layout(tmp_path / "mimic")
     folder = layout.root / "model"
 
@@ -271,7 +271,7 @@ def test_a_folder_without_a_mark_is_taken_over_where_its_card_vouches_for_it(tmp
 
     assert run("1")
     assert read_mark(folder) is None
-    if edited:
+    if is_edited:
         (folder / "model.txt").write_text("a user's own")
     assert run("2")
-    assert (read_mark(folder) is None) == edited
+    assert (read_mark(folder) is None) == is_edited

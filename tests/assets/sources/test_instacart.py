@@ -20,27 +20,27 @@ INSTACART_CHECKS = source_checks("instacart", BASKET_SUITES)
 ETL = [asset for asset in INSTACART_ASSETS if asset.group_names_by_key[asset.key] == "instacart_etl"]
 
 
-def materialize(folder: Path, *, checked: bool = False, **settings: object) -> dg.ExecuteInProcessResult:
+def materialize(folder: Path, *, with_checks: bool = False, **settings: object) -> dg.ExecuteInProcessResult:
     """Run the steps to the shards in this process, on a data folder."""
     workspace = Workspace(data_dir=str(folder), **settings)
-    checks = INSTACART_CHECKS if checked else []
+    checks = INSTACART_CHECKS if with_checks else []
     return dg.materialize([*ETL, *checks], resources={"workspace": workspace}, raise_on_error=False)
 
 
-def test_the_synthetic_shop_goes_to_shards_through_every_check(tmp_path: Path):
-    result = materialize(tmp_path, checked=True, synthetic_users=800)
+def test_synthetic_shop_passes_every_check_up_to_the_shards(tmp_path: Path):
+    result = materialize(tmp_path, with_checks=True, synthetic_users=800)
     assert result.success
-    found = {
+    results = {
         (check.asset_key.to_user_string(), check.check_name): check.passed
         for check in result.get_asset_check_evaluations()
     }
-    assert {asset for asset, name in found if name == "contract"} == {
+    assert {asset for asset, name in results if name == "contract"} == {
         f"instacart_{table}" for table in BASKET_SUITES
     }
-    assert [key for key, passed in found.items() if not passed] == []
+    assert [key for key, is_passed in results.items() if not is_passed] == []
 
 
-def test_the_second_run_does_nothing_again(tmp_path: Path):
+def test_second_run_of_instacart_changes_nothing(tmp_path: Path):
     for times in range(2):
         result = materialize(tmp_path, synthetic_users=40)
         assert result.success
@@ -49,7 +49,7 @@ def test_the_second_run_does_nothing_again(tmp_path: Path):
             assert ("unchanged" in event.metadata) == bool(times)
 
 
-def test_a_shop_of_one_s_own_is_read_where_it_lies(tmp_path: Path):
+def test_user_s_instacart_files_are_read_in_place(tmp_path: Path):
     shop = {
         user: [Order(user, "prior", None, [1, 2]), Order(900 + user, "train", 3.0, [2])]
         for user in range(1, 31)
@@ -60,7 +60,7 @@ def test_a_shop_of_one_s_own_is_read_where_it_lies(tmp_path: Path):
     assert not (tmp_path / "data" / "instacart" / "raw").exists()
 
 
-def test_a_file_that_is_missing_is_one_message(tmp_path: Path):
+def test_missing_instacart_file_is_one_message(tmp_path: Path):
     raw = write_shop(tmp_path / "mine", {1: [Order(1, "train", None, [1])]})
     (raw / "orders.csv").unlink()
     result = materialize(tmp_path / "data", instacart_dir=str(raw))
@@ -69,7 +69,7 @@ def test_a_file_that_is_missing_is_one_message(tmp_path: Path):
     assert "orders: no such file" in failures[0].message
 
 
-def test_the_jobs_do_all_of_instacart_and_nothing_of_another_source():
+def test_instacart_jobs_select_all_instacart_assets_and_no_other():
     repository = defs().get_repository_def()
     further = {dg.AssetKey(["instacart_nest"]), dg.AssetKey(["instacart_next_basket"])}
     everything = {asset.key for asset in INSTACART_ASSETS} | further
@@ -87,7 +87,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.long
-def test_the_verbatim_command_ends_with_next_baskets_beside_plain_counting(full: Run):
+def test_instacart_full_scores_next_baskets_beside_the_most_frequent(full: Run):
     assert full.returncode == 0, full.output[-3000:]
     metrics = json.loads(
         (full.data / "instacart" / "reports" / "instacart_next_basket" / "metrics.json").read_text()
@@ -99,16 +99,20 @@ def test_the_verbatim_command_ends_with_next_baskets_beside_plain_counting(full:
 
 
 @pytest.mark.long
-def test_what_was_held_out_is_asked_for_without_training_again(full: Run):
-    before = (full.data / "instacart" / "models" / "instacart_nest" / "model.safetensors").stat().st_mtime_ns
-    again = run(
+def test_held_out_target_is_scored_without_training_again(full: Run):
+    old_mtime = (
+        (full.data / "instacart" / "models" / "instacart_nest" / "model.safetensors").stat().st_mtime_ns
+    )
+    second_run = run(
         "dagster", "job", "execute", "-j", "instacart_full",
         folder=full.data.parent, NEST_SYNTHETIC_USERS="150", NEST_INSTACART_TARGET="held_out",
     )  # fmt: skip
-    assert again.returncode == 0, again.output[-3000:]
+    assert second_run.returncode == 0, second_run.output[-3000:]
     metrics = json.loads(
         (full.data / "instacart" / "reports" / "instacart_next_basket" / "metrics.json").read_text()
     )
     assert metrics["target"] == "held_out"
-    after = (full.data / "instacart" / "models" / "instacart_nest" / "model.safetensors").stat().st_mtime_ns
-    assert after == before
+    new_mtime = (
+        (full.data / "instacart" / "models" / "instacart_nest" / "model.safetensors").stat().st_mtime_ns
+    )
+    assert new_mtime == old_mtime

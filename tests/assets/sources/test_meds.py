@@ -28,64 +28,69 @@ MIMIC_ASSETS = source_assets("mimic")
 
 
 @pytest.mark.long
-def test_meds_full_runs_on_any_dataset_and_says_what_it_did(tmp_path):
-    raw, written, rules = tmp_path / "raw", Layout(tmp_path / "mimic"), PRESETS["default"]
+def test_meds_full_runs_on_any_dataset_to_a_report(tmp_path):
+    raw, mimic_layout, rules = tmp_path / "raw", Layout(tmp_path / "mimic"), PRESETS["default"]
     write_mimic(raw, tmp_path / "planted.parquet", patients=120, seed=1, tokens_per_set_median=40)
-    run_all(find_source(raw, raw / "vocab"), written, rules)
-    write_meds(written)
-    done = run(
-        "dagster", "job", "execute", "-j", "meds_full", folder=tmp_path, NEST_MEDS_DIR=str(written.meds)
+    run_all(find_source(raw, raw / "vocab"), mimic_layout, rules)
+    write_meds(mimic_layout)
+    result = run(
+        "dagster", "job", "execute", "-j", "meds_full", folder=tmp_path, NEST_MEDS_DIR=str(mimic_layout.meds)
     )
-    assert done.returncode == 0, done.output
-    layout = Layout(done.data / "meds")
-    assert StepCard.read(layout.cards, "seqset").counts["sets"] == pl.read_parquet(written.encounters).height
+    assert result.returncode == 0, result.output
+    layout = Layout(result.data / "meds")
+    assert (
+        StepCard.read(layout.cards, "seqset").counts["sets"]
+        == pl.read_parquet(mimic_layout.encounters).height
+    )
     assert pl.read_parquet(layout.labels("meds_mortality")).height
     assert (layout.model("meds_nest") / "model.safetensors").exists()
     assert "meds_mortality" in (layout.report("meds") / "report.html").read_text()
 
 
-def test_the_events_of_a_dataset_are_shown_by_kind(tmp_path):
-    written = make_layout(tmp_path / "mimic", PRESETS["default"])
-    write_meds(written)
-    workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(written.meds))
+def test_meds_events_show_a_picture_of_events_by_kind(tmp_path):
+    mimic_layout = make_layout(tmp_path / "mimic", PRESETS["default"])
+    write_meds(mimic_layout)
+    workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(mimic_layout.meds))
     steps = MEDS_ASSETS[: MEDS_ASSETS.index(meds_events) + 1]
     result = dg.materialize(steps, resources={"workspace": workspace}, selection=steps)
     (event,) = result.asset_materializations_for_node("meds_events")
     assert "Events by kind" in event.metadata
 
 
-def test_a_dataset_that_is_written_says_its_rows_in_the_log(tmp_path):
+def test_exported_dataset_logs_the_number_of_rows(tmp_path):
     workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=20)
     read = [
         asset for asset in MIMIC_ASSETS if asset.key.to_user_string() not in ("mimic_vocab", "mimic_seqset")
     ]
     with dg.DagsterInstance.ephemeral() as instance:
         run = dg.materialize([*read, mimic_meds], instance=instance, resources={"workspace": workspace})
-        told = [line.user_message for line in instance.all_logs(run.run_id) if line.step_key == "mimic_meds"]
+        messages = [
+            line.user_message for line in instance.all_logs(run.run_id) if line.step_key == "mimic_meds"
+        ]
     rows = StepCard.read(Layout(tmp_path / "mimic").cards, "meds").counts["rows"]
-    assert f"{rows:,} rows under meds_data/1" in told
+    assert f"{rows:,} rows under meds_data/1" in messages
 
 
-def test_the_input_is_stale_when_mimic_meds_changes_and_waits_for_it_in_one_run(tmp_path):
+def test_meds_raw_depends_on_the_data_version_of_mimic_meds(tmp_path):
     workspace = Workspace(data_dir=str(tmp_path), synthetic_patients=20)
     read = [
         asset for asset in MIMIC_ASSETS if asset.key.to_user_string() not in ("mimic_vocab", "mimic_seqset")
     ]
     result = dg.materialize([*read, mimic_meds, meds_raw], resources={"workspace": workspace})
-    written, raw = (
+    meds_tags, raw_tags = (
         result.asset_materializations_for_node(name)[0].tags for name in ("mimic_meds", "meds_raw")
     )
-    assert raw["dagster/input_data_version/mimic_meds"] == written["dagster/data_version"]
+    assert raw_tags["dagster/input_data_version/mimic_meds"] == meds_tags["dagster/data_version"]
 
 
-def test_another_dataset_needs_no_mimic_meds(tmp_path):
+def test_other_dataset_needs_no_mimic_meds(tmp_path):
     root = dataset(tmp_path / "set", [(1, DAY, "A", None, 7)])
     workspace = Workspace(data_dir=str(tmp_path / "data"), meds_dir=str(root))
     assert done_by(workspace, meds_raw) == {"meds_raw"}
     assert done_by(workspace, meds_raw) == set()
 
 
-def test_without_a_dataset_the_user_is_told_which_to_give(tmp_path):
+def test_missing_meds_dataset_names_the_setting(tmp_path):
     message = "Set NEST_MEDS_DIR to the root of a MEDS dataset, or materialize mimic_meds first"
     with pytest.raises(InputError, match=message):
         steps_of(Workspace(data_dir=str(tmp_path)), "meds").raw().make()
@@ -102,10 +107,10 @@ def done_by(workspace: Workspace, last: dg.AssetsDefinition) -> set[str]:
     }
 
 
-def test_another_encounter_column_of_the_same_encounters_puts_the_events_into_them_anew(tmp_path):
+def test_changed_encounter_column_reassigns_the_events(tmp_path):
     rows = [
-        (1, DAY + timedelta(hours=at), code, None, one, 3 - one)
-        for at, code, one in ((0, "A", 1), (0, "B", 2), (5, "C", 1), (10, "D", 1), (10, "E", 2))
+        (1, DAY + timedelta(hours=at), code, None, encounter, 3 - encounter)
+        for at, code, encounter in ((0, "A", 1), (0, "B", 2), (5, "C", 1), (10, "D", 1), (10, "E", 2))
     ]
     root = dataset(tmp_path / "set", rows, columns=(*TYPES, "visit_id"))
 

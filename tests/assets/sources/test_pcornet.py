@@ -23,7 +23,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.long
-def test_pcornet_full_runs_to_its_report_and_a_page_for_each_of_three_cohorts(full: Run):
+def test_pcornet_full_writes_the_report_and_a_page_for_each_cohort(full: Run):
     assert full.returncode == 0, full.output[-3000:]
     layout = Layout(full.data / "pcornet")
     assert full.output.splitlines()[-1].endswith(f"done; see {layout.report('pcornet') / 'report.html'}")
@@ -34,21 +34,21 @@ def test_pcornet_full_runs_to_its_report_and_a_page_for_each_of_three_cohorts(fu
 
 
 @pytest.mark.long
-def test_what_too_few_children_can_teach_is_said_and_fails_nothing(full: Run):
+def test_untrainable_models_are_reported_and_fail_nothing(full: Run):
     layout = Layout(full.data / "pcornet")
     for cohort in COHORTS:
-        told = (layout.report(cohort) / "report.html").read_text()
+        page = (layout.report(cohort) / "report.html").read_text()
         for model in ("nest", "lightgbm"):
-            is_told = "not trainable: " in told
-            scored = (layout.report(f"{cohort}_{model}") / "predictions.parquet").exists()
-            assert scored or is_told
-    assert "The patients are synthetic" in told
+            is_told = "not trainable: " in page
+            has_predictions = (layout.report(f"{cohort}_{model}") / "predictions.parquet").exists()
+            assert has_predictions or is_told
+    assert "The patients are synthetic" in page
 
 
 @pytest.mark.long
-def test_the_job_of_one_cohort_runs_on_what_is_there(full: Run, tmp_path: Path):
+def test_job_of_one_cohort_reuses_existing_outputs(full: Run, tmp_path: Path):
     folder = full.data.parent
-    done = run(
+    result = run(
         "dagster",
         "job",
         "execute",
@@ -57,8 +57,8 @@ def test_the_job_of_one_cohort_runs_on_what_is_there(full: Run, tmp_path: Path):
         folder=folder,
         NEST_SYNTHETIC_CHILDREN="400",
     )
-    assert done.returncode == 0, done.output[-3000:]
-    assert set(re.findall(r"(\w+) - unchanged: nothing to do", done.output)) == {
-        f"pcornet_autism_{what}" for what in COHORT_STEPS
+    assert result.returncode == 0, result.output[-3000:]
+    assert set(re.findall(r"(\w+) - unchanged: nothing to do", result.output)) == {
+        f"pcornet_autism_{step}" for step in COHORT_STEPS
     }
-    assert done.output.splitlines()[-1].endswith("reports/pcornet_autism/report.html")
+    assert result.output.splitlines()[-1].endswith("reports/pcornet_autism/report.html")

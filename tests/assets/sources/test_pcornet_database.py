@@ -41,15 +41,15 @@ def server(cdm: Path) -> Iterator[Server]:
 @pytest.fixture
 def credentials(server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Set what the database is read with, and return it."""
-    told = {
+    variables = {
         "NEST_SITE_SALT": "correct horse battery staple",
         "NEST_DB_USER": USER,
         "NEST_DB_PASSWORD": PASSWORD,
         "NEST_DB_DSN": server.dsn,
     }
-    for name, value in told.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    return told
+    return variables
 
 
 def materialize(workspace: Workspace, *steps: str) -> set[str]:
@@ -66,13 +66,13 @@ def shards(data: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Layout(data / "pcornet").seqset.glob("*.parquet")}
 
 
-def test_a_database_gives_the_shards_its_dump_gives_and_is_asked_for_a_newer_refresh_alone(
+def test_database_and_dump_give_the_same_shards_and_refresh_re_extracts(
     cdm: Path, server: Server, credentials: dict[str, str], tmp_path: Path
 ):
     live = Workspace(data_dir=str(tmp_path / "live"), pcornet_database="postgres")
     assert materialize(live) == set(ALL)
-    dumped = Workspace(data_dir=str(tmp_path / "dumped"), pcornet_dir=str(cdm))
-    assert materialize(dumped) == set(ALL)
+    from_dump = Workspace(data_dir=str(tmp_path / "dumped"), pcornet_dir=str(cdm))
+    assert materialize(from_dump) == set(ALL)
     assert len(shards(tmp_path / "live")) > 0
     assert shards(tmp_path / "live") == shards(tmp_path / "dumped")
     layout = Layout(tmp_path / "live" / "pcornet")
@@ -87,35 +87,37 @@ def test_a_database_gives_the_shards_its_dump_gives_and_is_asked_for_a_newer_ref
         server.run("UPDATE harvest SET refresh_death_date = refresh_death_date - 1")
 
 
-def test_a_duckdb_file_is_a_database_as_any_other(cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_duckdb_file_is_read_as_a_database(cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
     load_duckdb(cdm, tmp_path / "cdm.duckdb")
     live = Workspace(data_dir=str(tmp_path / "live"), pcornet_database=str(tmp_path / "cdm.duckdb"))
-    dumped = Workspace(data_dir=str(tmp_path / "dumped"), pcornet_dir=str(cdm))
+    from_dump = Workspace(data_dir=str(tmp_path / "dumped"), pcornet_dir=str(cdm))
     first = ("pcornet_raw", "pcornet_subjects")
-    assert materialize(live, *first) == materialize(dumped, *first) == set(first)
-    made, wanted = (Layout(tmp_path / name / "pcornet").subjects.read_bytes() for name in ("live", "dumped"))
-    assert made == wanted
+    assert materialize(live, *first) == materialize(from_dump, *first) == set(first)
+    live_subjects, dump_subjects = (
+        Layout(tmp_path / name / "pcornet").subjects.read_bytes() for name in ("live", "dumped")
+    )
+    assert live_subjects == dump_subjects
     assert materialize(live, *first) == set()
 
 
 @pytest.mark.parametrize("address", ["postgresql://ada:canary@db/cdm", "ada/canary@db:1521/cdm"])
-def test_an_address_in_place_of_a_databases_name_is_refused_and_told_nowhere(address: str, tmp_path: Path):
-    with pytest.raises(NestError, match=r"NEST_PCORNET_DATABASE: .*NEST_DB_DSN") as told:
+def test_address_as_database_name_is_refused_without_the_password(address: str, tmp_path: Path):
+    with pytest.raises(NestError, match=r"NEST_PCORNET_DATABASE: .*NEST_DB_DSN") as error:
         Settings(pcornet_database=address)
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(error.value)
 
 
-def test_another_salt_is_told_and_the_right_one_goes_on_or_the_new_one_redoes_all(
+def test_changed_salt_is_refused_or_redoes_every_step(
     cdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     ours = Workspace(data_dir=str(tmp_path), pcornet_dir=str(cdm))
     monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
     materialize(ours, "pcornet_raw", "pcornet_subjects")
     monkeypatch.setenv("NEST_SITE_SALT", "incorrect horse battery staple")
-    with pytest.raises(Exception, match="NEST_SITE_SALT: is not the salt under which pcornet_raw") as told:
+    with pytest.raises(Exception, match="NEST_SITE_SALT: is not the salt under which pcornet_raw") as error:
         materialize(ours, "pcornet_encounters")
-    assert "horse" not in str(told.value)
+    assert "horse" not in str(error.value)
     monkeypatch.setenv("NEST_SITE_SALT", "correct horse battery staple")
     first = ("pcornet_raw", "pcornet_subjects", "pcornet_encounters")
     assert materialize(ours, *first) == {"pcornet_encounters"}
@@ -125,7 +127,7 @@ def test_another_salt_is_told_and_the_right_one_goes_on_or_the_new_one_redoes_al
     assert not set(pl.read_parquet(Layout(tmp_path / "pcornet").subjects)["subject_id"]) & set(ids)
 
 
-def test_a_database_is_a_server_by_its_name_or_a_path():
+def test_database_setting_is_a_server_name_or_a_path():
     assert Settings(pcornet_database="oracle").pcornet_database == "oracle"
     path = "/data/ada@site/dt=2026/cdm.duckdb"
     assert Settings(pcornet_database=path).pcornet_database == Path(path)
@@ -133,22 +135,20 @@ def test_a_database_is_a_server_by_its_name_or_a_path():
         Settings(pcornet_database="Postgres")
 
 
-def test_a_database_that_is_gone_is_told_and_what_came_of_it_still_serves(
+def test_unreachable_database_is_reported_and_extracted_tables_still_serve(
     credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     live = Workspace(data_dir=str(tmp_path), pcornet_database="postgres")
     assert materialize(live, "pcornet_raw") == {"pcornet_raw"}
     monkeypatch.setenv("NEST_DB_DSN", "postgresql://127.0.0.1:1/postgres")
-    with pytest.raises(Exception, match=r"PostgreSQL: .*(refused|answers)") as told:
+    with pytest.raises(Exception, match=r"PostgreSQL: .*(refused|answers)") as error:
         materialize(live, "pcornet_raw")
-    assert not isinstance(told.value, NestError), "it is told without a stack"
-    assert not any(secret in str(told.value) for secret in SECRETS)
+    assert not isinstance(error.value, NestError), "it is told without a stack"
+    assert not any(secret in str(error.value) for secret in SECRETS)
     assert materialize(live, "pcornet_subjects") == {"pcornet_subjects"}
 
 
-def test_a_table_that_was_changed_where_it_lies_is_refused_and_extracted_again(
-    credentials: dict[str, str], tmp_path: Path
-):
+def test_edited_extracted_table_is_refused_and_extracted_again(credentials: dict[str, str], tmp_path: Path):
     live = Workspace(data_dir=str(tmp_path), pcornet_database="postgres")
     materialize(live, "pcornet_raw")
     table = Layout(tmp_path / "pcornet").extracted / "vital.parquet"
@@ -164,7 +164,7 @@ def test_a_table_that_was_changed_where_it_lies_is_refused_and_extracted_again(
     assert pl.read_parquet(table).height == whole.height > 1
 
 
-def test_dates_in_no_calendar_are_told_of_the_input(
+def test_dates_outside_the_calendar_are_reported_on_the_card(
     server: Server, credentials: dict[str, str], tmp_path: Path
 ):
     server.run("CREATE TABLE death_kept AS TABLE death", "UPDATE death SET death_date = 'infinity'")
@@ -183,12 +183,14 @@ def refused(workspace: Workspace, message: str) -> None:
     assert not list(Layout(Path(workspace.data_dir) / "pcornet").extracted.glob("*.parquet"))
 
 
-def test_what_would_stop_the_run_later_stops_it_before_anything_is_read(
+def test_missing_vocab_folder_is_reported_before_the_extraction(
     server: Server, credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     live = Workspace(data_dir=str(tmp_path), pcornet_database="postgres")
-    lost = Workspace(data_dir=str(tmp_path), pcornet_database="postgres", vocab_dir=str(tmp_path / "none"))
-    refused(lost, "none: no such folder")
+    workspace = Workspace(
+        data_dir=str(tmp_path), pcornet_database="postgres", vocab_dir=str(tmp_path / "none")
+    )
+    refused(workspace, "none: no such folder")
     (tmp_path / "cdm.duckdb").touch()
     mistaken = Workspace(data_dir=str(tmp_path), pcornet_dir=str(tmp_path / "cdm.duckdb"))
     refused(
@@ -207,57 +209,53 @@ def test_what_would_stop_the_run_later_stops_it_before_anything_is_read(
     refused(live, "NEST_PCORNET_DATABASE is set but NEST_SITE_SALT is not")
 
 
-def test_a_folder_and_a_database_are_refused_unless_a_run_names_the_one_it_means(
+def test_folder_and_database_are_refused_unless_the_run_chooses(
     cdm: Path, credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("NEST_PCORNET_DIR", str(cdm))
-    named = Workspace(data_dir=str(tmp_path), pcornet_database="postgres").settings
-    assert (named.pcornet_dir, named.pcornet_database) == (None, "postgres")
+    settings = Workspace(data_dir=str(tmp_path), pcornet_database="postgres").settings
+    assert (settings.pcornet_dir, settings.pcornet_database) == (None, "postgres")
     monkeypatch.setenv("NEST_PCORNET_DATABASE", "postgres")
     refused(Workspace(data_dir=str(tmp_path)), "NEST_PCORNET_DIR and NEST_PCORNET_DATABASE are both set")
-    named = Workspace(data_dir=str(tmp_path), pcornet_dir=str(cdm)).settings
-    assert (named.pcornet_dir, named.pcornet_database) == (cdm, None)
+    settings = Workspace(data_dir=str(tmp_path), pcornet_dir=str(cdm)).settings
+    assert (settings.pcornet_dir, settings.pcornet_database) == (cdm, None)
 
 
 @pytest.mark.parametrize("kind", ["postgres", "oracle"])
 @pytest.mark.parametrize("allowed", [False, True])
-def test_another_host_is_spoken_to_without_tls_only_where_the_settings_allow_it(
-    kind: str, allowed: bool, credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_remote_host_without_tls_needs_the_plaintext_setting(
+    kind: str, is_allowed: bool, credentials: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """`.invalid` is no host's name: allowed, nobody is found there; else nobody is looked for."""
     dsn = {"postgres": "postgresql://nobody.invalid/cdm", "oracle": "nobody.invalid:1521/cdm"}[kind]
     monkeypatch.setenv("NEST_DB_DSN", f"{dsn}?sslmode=disable" if kind == "postgres" else dsn)
-    asked = Workspace(data_dir=str(tmp_path), pcornet_database=kind, db_allow_plaintext=allowed)
-    with pytest.raises(Exception) as told:
-        materialize(asked, "pcornet_raw")
-    assert ("NEST_DB_DSN: reaches another host without TLS" in str(told.value)) != allowed
-    assert not any(secret in str(told.value) for secret in SECRETS)
+    workspace = Workspace(data_dir=str(tmp_path), pcornet_database=kind, db_allow_plaintext=is_allowed)
+    with pytest.raises(Exception) as error:
+        materialize(workspace, "pcornet_raw")
+    assert ("NEST_DB_DSN: reaches another host without TLS" in str(error.value)) != is_allowed
+    assert not any(secret in str(error.value) for secret in SECRETS)
 
 
 @pytest.mark.long
-def test_a_run_that_broke_for_want_of_a_salt_is_resumed_with_the_one_that_is_set_now(
-    cdm: Path, tmp_path: Path
-):
+def test_run_that_lacked_a_salt_is_resumed_with_the_present_salt(cdm: Path, tmp_path: Path):
     first = ("--select", "pcornet_raw,pcornet_subjects")
     broken = run("dagster", "asset", "materialize", *first, folder=tmp_path, NEST_PCORNET_DIR=str(cdm))
     assert broken.returncode == 1
     assert "NEST_PCORNET_DIR is set but NEST_SITE_SALT is not" in broken.output
 
-    resumed = run(
+    resumed_run = run(
         "python", "-m", "assets.resume", folder=tmp_path, NEST_SITE_SALT="correct horse battery staple"
     )
 
-    assert resumed.returncode == 0, resumed.output[-2000:]
-    assert Layout(resumed.data / "pcornet").subjects.exists()
-    assert "horse" not in resumed.output
+    assert resumed_run.returncode == 0, resumed_run.output[-2000:]
+    assert Layout(resumed_run.data / "pcornet").subjects.exists()
+    assert "horse" not in resumed_run.output
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"horse" in path.read_bytes()]
 
 
 @pytest.mark.long
-def test_the_job_runs_on_a_live_database_and_its_password_is_nowhere(
-    credentials: dict[str, str], tmp_path: Path
-):
-    done = run(
+def test_job_on_a_live_database_shows_no_password(credentials: dict[str, str], tmp_path: Path):
+    result = run(
         "dagster",
         "job",
         "execute",
@@ -267,10 +265,10 @@ def test_the_job_runs_on_a_live_database_and_its_password_is_nowhere(
         NEST_PCORNET_DATABASE="postgres",
         **credentials,
     )
-    assert done.returncode == 0, done.output[-3000:]
-    assert len(shards(done.data)) > 0
+    assert result.returncode == 0, result.output[-3000:]
+    assert len(shards(result.data)) > 0
     for secret in (*SECRETS, "horse"):
-        assert secret not in done.output
+        assert secret not in result.output
         assert not [
             path.name
             for path in tmp_path.rglob("*")

@@ -20,28 +20,28 @@ PAPER = {  # Table 1: GFLOP per token, parameters in millions
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_formulas_give_every_digit_of_the_paper_s_table(model):
+def test_formulas_give_every_digit_of_table_1(model):
     gflop, millions = PAPER[model]
     assert round(flop_per_token(model, Sizes()) / 1e9, 4) == gflop
     assert round(parameters(model, Sizes()) / 1e6) == millions
 
 
 @pytest.mark.parametrize(("model", "millions"), [("bert", 77.04), ("longformer", 87.65), ("nest", 119.51)])
-def test_the_formulas_give_parameters_to_ten_thousand(model, millions):
+def test_formulas_give_parameters_to_ten_thousand(model, millions):
     assert round(parameters(model, Sizes()) / 1e6, 2) == millions
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_model_of_the_paper_s_sizes_has_as_many_weights_as_the_formula(model):
+def test_built_model_has_as_many_parameters_as_the_formula(model):
     weights = build(model, Sizes(), torch.device("meta")).parameters()
     assert sum(weight.numel() for weight in weights) == parameters(model, Sizes())
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_torch_counts_the_formula_s_flop_and_longformer_s_block_of_keys_outside_the_window(model):
+def test_torch_counts_the_flop_of_the_formula(model):
     network = build(model, SMALL, CPU)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # the eager copy
         network.token_logits(network(drawn().batch))
     outside = Longformer(SMALL).block if model == "longformer" else 0
-    computed = flop_per_token(model, SMALL) + SMALL.layers * 4 * SMALL.d_model * outside
-    assert counter.get_total_flops() == pytest.approx(computed * SMALL.rows, rel=1e-12)
+    expected_flop = flop_per_token(model, SMALL) + SMALL.layers * 4 * SMALL.d_model * outside
+    assert counter.get_total_flops() == pytest.approx(expected_flop * SMALL.rows, rel=1e-12)

@@ -24,11 +24,11 @@ def heads(sizes: Sizes = SMALL, seed: int = 0) -> tuple[Tensor, ...]:
     return torch.randn(shape, dtype=torch.float64, generator=generator).unbind(0)
 
 
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).norm() / expected.norm())
 
 
-def test_both_dense_cores_are_the_product_s_attention_inside_each_sequence():
+def test_dense_cores_equal_nest_attention_within_each_sequence():
     plan = plan_attention(offsets(torch.full((SMALL.subjects,), SMALL.length)))
     for core in (Explicit(SMALL), MemoryEfficient(SMALL)):
         torch.testing.assert_close(core.attend(*heads()), plan.attend(*heads()), **EXACT)
@@ -46,42 +46,42 @@ def longformer_beside_dense(sizes: Sizes) -> tuple[LongformerAttention, Attentio
     return ours, dense
 
 
-def test_longformer_with_a_full_window_is_dense_attention_and_so_are_its_gradients():
+def test_longformer_with_a_full_window_equals_dense_attention():
     full = replace(SMALL, window=2 * SMALL.length)
     ours, dense = longformer_beside_dense(full)
     places = torch.arange(full.length).repeat(full.subjects)
     turn = rotation(places, full.d_head, torch.float64)
     rows = torch.randn(full.rows, full.d_model, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(full.rows, full.d_model, dtype=torch.float64)
-    found, expected = ours(rows, Longformer(full), turn), dense(rows, Explicit(full), turn)
-    torch.testing.assert_close(found, expected, **EXACT)
-    gradients = (torch.autograd.grad((out * weight).sum(), rows)[0] for out in (found, expected))
+    actual, expected = ours(rows, Longformer(full), turn), dense(rows, Explicit(full), turn)
+    torch.testing.assert_close(actual, expected, **EXACT)
+    gradients = (torch.autograd.grad((out * weight).sum(), rows)[0] for out in (actual, expected))
     torch.testing.assert_close(*gradients, **EXACT)
 
 
 @pytest.mark.parametrize("window", [2, 4, 10])
-def test_longformer_s_rows_see_their_window_and_the_anchors_and_nothing_else(window):
+def test_longformer_rows_attend_to_the_window_and_the_anchors_only(window):
     sizes = replace(SMALL, window=window)
     query, key, value = heads(sizes)
     scores = torch.einsum("bqhd,bkhd->bhqk", *(part.unflatten(0, (2, -1)) for part in (query, key)))
     place = torch.arange(sizes.length)
-    apart = place - place[:, None]
-    seen = ((apart >= -window // 2) & (apart < window // 2)) | (place % sizes.set_rows == 0)
-    weights = (scores / sizes.d_head**0.5).masked_fill(~seen, -torch.inf).softmax(-1)
+    distance = place - place[:, None]
+    is_visible = ((distance >= -window // 2) & (distance < window // 2)) | (place % sizes.set_rows == 0)
+    weights = (scores / sizes.d_head**0.5).masked_fill(~is_visible, -torch.inf).softmax(-1)
     expected = torch.einsum("bhqk,bkhd->bqhd", weights, value.unflatten(0, (2, -1))).flatten(0, 1)
     torch.testing.assert_close(Longformer(sizes).attend(query, key, value), expected, **EXACT)
 
 
-def test_an_anchor_of_longformer_gathers_from_its_whole_sequence_and_from_no_other():
+def test_longformer_anchor_attends_to_exactly_one_sequence():
     attention = LongformerAttention(SMALL.d_model, SMALL.heads).double()
     turn = rotation(torch.arange(SMALL.length).repeat(2), SMALL.d_head, torch.float64)
     rows = torch.randn(SMALL.rows, SMALL.d_model, dtype=torch.float64, requires_grad=True)
     anchor = attention(rows, Longformer(SMALL), turn)[SMALL.length]  # the second sequence's first
-    reached = torch.autograd.grad(anchor.sum(), rows)[0].abs().sum(1) > 0
-    assert reached.tolist() == [False] * SMALL.length + [True] * SMALL.length
+    has_gradient = torch.autograd.grad(anchor.sum(), rows)[0].abs().sum(1) > 0
+    assert has_gradient.tolist() == [False] * SMALL.length + [True] * SMALL.length
 
 
-def test_performer_s_error_falls_with_the_square_root_of_its_features():
+def test_performer_error_falls_with_the_square_root_of_the_features():
     query, key, value = heads()
     query, key = query / 3, key / 3  # the features' variance grows with the exponential of these
     dense = Explicit(SMALL).attend(query, key, value)
@@ -91,12 +91,12 @@ def test_performer_s_error_falls_with_the_square_root_of_its_features():
         cores = [Performer(SMALL, features).double() for _ in range(10)]
         return sum(relative_error(core.attend(query, key, value), dense) for core in cores) / 10
 
-    few, more, many = error(16), error(256), error(4096)
-    assert few > 3 * more > 9 * many  # 4 times each, in the limit
-    assert many < 0.02
+    error_16, error_256, error_4096 = error(16), error(256), error(4096)
+    assert error_16 > 3 * error_256 > 9 * error_4096  # 4 times each, in the limit
+    assert error_4096 < 0.02
 
 
-def test_performer_s_directions_are_orthogonal_in_each_block_and_as_long_as_normal_ones():
+def test_performer_directions_are_orthogonal_with_normal_lengths():
     torch.manual_seed(0)
     directions = orthogonal(3 * 64 + 10, 64).double()
     assert directions.shape == (202, 64)
@@ -106,7 +106,7 @@ def test_performer_s_directions_are_orthogonal_in_each_block_and_as_long_as_norm
     assert directions.square().sum(1).mean() == pytest.approx(64, rel=0.05)
 
 
-def test_nystromformer_with_as_many_landmarks_as_rows_is_dense_attention_once_its_inverse_has_converged():
+def test_nystromformer_with_a_landmark_per_row_converges_to_dense():
     query, _, value = heads()
     key = 4 * query  # each row attends to itself most: the softmax matrix is far from singular
     dense = Explicit(SMALL).attend(query, key, value)
@@ -119,17 +119,17 @@ def test_nystromformer_with_as_many_landmarks_as_rows_is_dense_attention_once_it
     assert errors[2] < 1e-10
 
 
-def test_nystromformer_s_landmarks_are_the_means_of_the_sets():
+def test_nystromformer_landmarks_are_the_means_of_the_sets():
     query, key, value = heads()
     constant = [
         rows.unflatten(0, (-1, SMALL.set_rows)).mean(1).repeat_interleave(SMALL.set_rows, 0)
         for rows in (query, key)
     ]
-    found = Nystromformer(SMALL, iterations=60).attend(*constant, value)
-    torch.testing.assert_close(found, Explicit(SMALL).attend(*constant, value), rtol=0, atol=1e-8)
+    actual = Nystromformer(SMALL, iterations=60).attend(*constant, value)
+    torch.testing.assert_close(actual, Explicit(SMALL).attend(*constant, value), rtol=0, atol=1e-8)
 
 
-def test_the_iterations_converge_to_the_pseudo_inverse():
+def test_pseudo_inverse_iterations_converge():
     torch.manual_seed(0)
     matrix = torch.randn(3, 12, 12, dtype=torch.float64).add(4 * torch.eye(12)).softmax(-1)
     expected = torch.linalg.pinv(matrix)

@@ -13,7 +13,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
 
 
-def test_every_set_is_full_so_that_packed_rows_are_the_padded_ones():
+def test_every_random_set_is_full():
     batch = drawn().batch
     assert batch.set_offsets.diff().unique().tolist() == [SMALL.set_rows]
     assert batch.subject_offsets.diff().tolist() == [SMALL.sets] * SMALL.subjects
@@ -26,14 +26,14 @@ def test_every_set_is_full_so_that_packed_rows_are_the_padded_ones():
     assert (days.diff() > 0).all()
 
 
-def test_a_seed_draws_the_same_batches_again():
+def test_batches_are_determined_by_the_seed():
     assert torch.equal(drawn(seed=7).batch.tokens, drawn(seed=7).batch.tokens)
     assert not torch.equal(drawn(seed=7).batch.tokens, drawn(seed=8).batch.tokens)
 
 
 @pytest.mark.parametrize("name", ["B", "C", "D"])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_protocol_s_gradients_are_those_of_cross_entropy_on_the_rows_it_reads(model, name):
+def test_protocol_gradients_equal_those_of_cross_entropy(model, name):
     torch.manual_seed(0)
     network, batch, protocol = build(model, SMALL, CPU), drawn(), PROTOCOLS[name]
     rows = batch.read_rows if name == "C" else torch.arange(SMALL.rows)
@@ -44,15 +44,15 @@ def test_a_protocol_s_gradients_are_those_of_cross_entropy_on_the_rows_it_reads(
     )
     protocol.step(network, batch)
     protocol.step(network, batch)  # nothing is added to the gradients of the step before
-    found = [weight.grad for weight in network.parameters()]
-    distance = math.sqrt(sum(float((f - e).square().sum()) for f, e in zip(found, expected, strict=True)))
+    gradients = [weight.grad for weight in network.parameters()]
+    distance = math.sqrt(sum(float((f - e).square().sum()) for f, e in zip(gradients, expected, strict=True)))
     size = math.sqrt(sum(float(e.square().sum()) for e in expected))
     assert distance < size * (1e-5 if name == "D" else 0.05)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("model", MODELS)
-def test_forward_in_bf16_leaves_no_gradient_and_is_close_to_fp32(model, device):
+def test_protocol_a_leaves_no_gradient_and_is_close_to_fp32(model, device):
     torch.manual_seed(0)
     network, batch = build(model, SMALL, torch.device(device)), drawn().to(torch.device(device))
     with torch.no_grad():

@@ -22,7 +22,7 @@ PATIENTS = 7
 
 @pytest.mark.parametrize("set_position", ["hours", None])
 @pytest.mark.parametrize("attend", [literal, competent])
-def test_the_padded_forms_have_the_products_loss_and_gradients(attend, set_position):
+def test_padded_forms_have_the_loss_and_gradients_of_nest(attend, set_position):
     form = replace(FORMS["pruned_last_layer"], set_position=set_position)
     config, written_out = SMALL.config(form), SMALL.config(replace(form, shortcuts=FORMS["packed"].shortcuts))
     batch = draw_batch(PATIENTS, config, np.random.default_rng(3))
@@ -31,14 +31,16 @@ def test_the_padded_forms_have_the_products_loss_and_gradients(attend, set_posit
 
     expected = pretraining_loss(product, mask_batch(batch, Generator().manual_seed(5), config)).total
     expected.backward()
-    padded = PaddedBatch.of(mask_batch(batch, Generator().manual_seed(5), written_out), written_out)
+    padded_batch = PaddedBatch.of(mask_batch(batch, Generator().manual_seed(5), written_out), written_out)
     for heads_everywhere in (True, False):
         plain.zero_grad()
-        loss = padded_loss(plain, padded, attend, heads_everywhere=heads_everywhere)
+        loss = padded_loss(plain, padded_batch, attend, heads_everywhere=heads_everywhere)
         loss.backward()
         torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
-        for (name, weight), other in zip(plain.named_parameters(), product.parameters(), strict=True):
-            torch.testing.assert_close(weight.grad, other.grad, rtol=1e-9, atol=1e-12, msg=name)
+        for (name, weight), product_weight in zip(
+            plain.named_parameters(), product.parameters(), strict=True
+        ):
+            torch.testing.assert_close(weight.grad, product_weight.grad, rtol=1e-9, atol=1e-12, msg=name)
 
 
 def test_every_form_of_a_step_has_the_same_loss():
@@ -52,7 +54,7 @@ def test_every_form_of_a_step_has_the_same_loss():
         assert all(loss == pytest.approx(first, rel=1e-2 if bf16 else 1e-5) for bf16, loss in of_forms)
 
 
-def test_each_shortcut_leaves_no_more_to_compute_than_was_before_it():
+def test_each_shortcut_never_increases_the_computed_rows():
     steps = [prepare(form, SMALL, PATIENTS) for form in FORMS.values() if not form.padded_by]
     rows, head_rows = zip(*((step.rows, step.head_rows) for step in steps), strict=True)
     assert list(rows[:-2]) == sorted(rows[:-2], reverse=True)
@@ -60,23 +62,23 @@ def test_each_shortcut_leaves_no_more_to_compute_than_was_before_it():
     assert head_rows[0] > head_rows[-1]
 
 
-def test_the_patients_are_as_long_as_those_of_mimic():
+def test_random_patients_have_the_sizes_of_mimic():
     batch = draw_batch(5_000, Size(64, 1).config(FORMS["packed"]), np.random.default_rng(0))
     sets = batch.subject_offsets.diff().double()
     assert float((sets == 1).double().mean()) == pytest.approx(0.56, abs=0.02)
     assert 2.2 < float(sets.mean()) < 2.5  # 2.46 before the last eight are taken
     assert len(batch.tokens) / batch.subjects == pytest.approx(428, rel=0.05)
-    for timed, kept in ((True, 0.97), (False, 0.46)):  # of the rows of the open demo of 100 patients
-        merged, _ = merge_duplicates(batch, hours_matter=timed)
-        assert len(merged.tokens) / len(batch.tokens) == pytest.approx(kept, abs=0.03)
+    for is_timed, share in ((True, 0.97), (False, 0.46)):  # of the rows of the open demo of 100 patients
+        merged_batch, _ = merge_duplicates(batch, hours_matter=is_timed)
+        assert len(merged_batch.tokens) / len(batch.tokens) == pytest.approx(share, abs=0.03)
     assert torch.equal(batch.days[batch.subject_offsets[:-1]], torch.zeros(5_000, dtype=torch.float64))
 
 
 @pytest.mark.long
-def test_the_command_writes_a_table_and_its_figures(tmp_path, monkeypatch):
+def test_step_command_writes_a_table_and_the_figures(tmp_path, monkeypatch):
     monkeypatch.setitem(command.SIZES, "small", SMALL)
-    asked = ["--sizes", "small", "--forms", "competent", "unordered", "--rounds", "2", "--patients", "4"]
-    assert command.main([*asked, "--out", str(tmp_path), "--threads", str(torch.get_num_threads())]) == 0
+    flags = ["--sizes", "small", "--forms", "competent", "unordered", "--rounds", "2", "--patients", "4"]
+    assert command.main([*flags, "--out", str(tmp_path), "--threads", str(torch.get_num_threads())]) == 0
     forms = json.loads((tmp_path / "model.json").read_text())["sizes"]["small"]["forms"]
     assert forms["competent"]["times_as_fast_as_competent"] == 1
     assert len(forms["unordered"]["milliseconds_per_patient"]) == 2

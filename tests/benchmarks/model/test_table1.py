@@ -18,39 +18,41 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 FLAGS = "--device cpu --subjects 2 --sets 32 --set-rows 32 --vocab-size 64 --d-model 16 --heads 2 --d-ff 16"
 
 
-def test_the_pooled_sd_is_the_paper_s_formula():
+def test_pooled_sd_is_the_formula_of_the_paper():
     rates = np.array([[1.0, 3.0], [4.0, 8.0]])  # variances 2 and 8, means 2 and 6, their variance 8
     assert pooled_sd(rates) == pytest.approx(math.sqrt(5 + 8))
     assert pooled_sd(rates[:1]) == pytest.approx(math.sqrt(2))
     assert pooled_sd(rates[:, :1]) == pytest.approx(math.sqrt(4.5))
 
 
-def test_the_t_test_pairs_the_means_of_the_seeds():
-    others = np.array([[5.0, 7.0], [1.0, 1.0], [9.0, 7.0]])
-    rates = others + np.array([[0.0, 2.0], [2.0, 2.0], [5.0, 1.0]])  # means apart by 1, 2, 3: t = 2 √3
-    assert paired_p(rates, others) == pytest.approx(1 - math.sqrt(12 / 14))  # of t with 2 degrees of freedom
-    assert paired_p(rates[:1], others[:1]) is None
+def test_paired_p_pairs_the_means_of_the_seeds():
+    other_rates = np.array([[5.0, 7.0], [1.0, 1.0], [9.0, 7.0]])
+    rates = other_rates + np.array([[0.0, 2.0], [2.0, 2.0], [5.0, 1.0]])  # means apart by 1, 2, 3: t = 2 √3
+    assert paired_p(rates, other_rates) == pytest.approx(
+        1 - math.sqrt(12 / 14)
+    )  # of t with 2 degrees of freedom
+    assert paired_p(rates[:1], other_rates[:1]) is None
     assert paired_p(rates, rates) is None
 
 
-def test_the_command_writes_what_each_model_costs_and_memory_shows_the_scores_written_out(tmp_path):
+def test_table1_command_reports_throughput_and_memory_of_each_model(tmp_path):
     models = ["bert", "nest"]
     flags = ["--layers", "1", "--protocols", "D", "--batches", "2", "--seeds", "1", "2", "--models", *models]
     assert table1.main([*FLAGS.split(), *flags, "--out", str(tmp_path)]) == 0
     report = json.loads((tmp_path / "table1.json").read_text())
-    found = report["protocols"]["D"]["models"]
-    assert list(found) == models
-    assert all(figures["median_tokens_per_s"] > 0 for figures in found.values())
-    assert found["bert"]["nest_times_as_fast"] > 0
-    assert 0 < found["bert"]["paired_t_test_p"] <= 1
+    models_report = report["protocols"]["D"]["models"]
+    assert list(models_report) == models
+    assert all(figures["median_tokens_per_s"] > 0 for figures in models_report.values())
+    assert models_report["bert"]["nest_times_as_fast"] > 0
+    assert 0 < models_report["bert"]["paired_t_test_p"] <= 1
     scores = 2 * 2 * 1024**2 * 4  # subjects · heads · N² float32
-    assert found["bert"]["peak_bytes"] - found["nest"]["peak_bytes"] > scores
+    assert models_report["bert"]["peak_bytes"] - models_report["nest"]["peak_bytes"] > scores
     text = (tmp_path / "table1.md").read_text()
     assert all(f"| {MODELS[model].label} |" in text for model in models)
 
 
 @pytest.mark.long
-def test_the_scaling_command_writes_its_points_and_a_figure(tmp_path):
+def test_scaling_command_writes_points_and_a_figure(tmp_path):
     flags = ["--layers", "1", "--lengths", "64", "--batches", "1", "--models", "nystromformer", "nest"]
     assert scaling.main([*FLAGS.split(), *flags, "--out", str(tmp_path)]) == 0
     points = json.loads((tmp_path / "scaling.json").read_text())["points"]
@@ -63,16 +65,16 @@ def test_the_scaling_command_writes_its_points_and_a_figure(tmp_path):
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_length_that_is_no_whole_number_of_sets_is_refused(tmp_path, caplog):
+def test_length_with_a_fraction_of_a_set_is_refused(tmp_path, caplog):
     assert scaling.main([*FLAGS.split(), "--lengths", "100", "--out", str(tmp_path)]) == 2
     assert "100 must be a multiple of the 32 rows of a set" in caplog.text
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long
-def test_a_point_that_a_cpu_s_memory_has_no_room_for_is_empty_and_table_1_says_what_to_do(tmp_path, caplog):
-    one = ["--sets", "32768", "--subjects", "1", "--layers", "1", "--models", "bert"]
-    million = [*FLAGS.split(), *one]  # rows; 4 TiB of scores a head
+def test_point_too_large_for_memory_is_empty_and_table1_gives_advice(tmp_path, caplog):
+    size_flags = ["--sets", "32768", "--subjects", "1", "--layers", "1", "--models", "bert"]
+    million = [*FLAGS.split(), *size_flags]  # rows; 4 TiB of scores a head
     assert scaling.main([*million, "--lengths", str(1 << 20), "--out", str(tmp_path)]) == 0
     (point,) = json.loads((tmp_path / "scaling.json").read_text())["points"]
     assert (point["median_tokens_per_s"], point["peak_bytes"]) == (None, None)
@@ -85,8 +87,8 @@ def test_a_point_that_a_cpu_s_memory_has_no_room_for_is_empty_and_table_1_says_w
 @pytest.mark.parametrize(
     ("most", "measured"), [(1, ["bert", "nest", "performer"]), (0, ["nest", "performer"])]
 )
-def test_where_there_is_no_room_for_all_models_at_once_the_largest_is_measured_by_itself(
-    refusal, most, measured, tmp_path, monkeypatch
+def test_largest_model_is_measured_alone_when_memory_is_short(
+    refusal, most, measured_models, tmp_path, monkeypatch
 ):
     """As where the weights of all lie beside one model's steps; no test fills a machine so."""
     really = scaling.measure
@@ -103,15 +105,15 @@ def test_where_there_is_no_room_for_all_models_at_once_the_largest_is_measured_b
     assert scaling.main([*FLAGS.split(), *flags, "--out", str(tmp_path)]) == 0
     points = json.loads((tmp_path / "scaling.json").read_text())["points"]
     assert {point["model"]: point["peak_bytes"] for point in points} == peaks
-    assert [point["model"] for point in points if point["median_tokens_per_s"]] == measured
+    assert [point["model"] for point in points if point["median_tokens_per_s"]] == measured_models
 
 
-def test_an_odd_window_is_refused():
+def test_odd_window_is_refused():
     with pytest.raises(NestError, match="window must be even"):
         Sizes(window=31)
 
 
-def test_a_point_that_memory_had_no_room_for_ends_its_line():
+def test_empty_point_ends_the_line_in_the_scaling_figure():
     points = [
         {"model": name, "length": length, "median_tokens_per_s": 10.0 * length, "peak_bytes": length << 20}
         for name in MODELS
@@ -125,7 +127,7 @@ def test_a_point_that_memory_had_no_room_for_ends_its_line():
 
 
 @needs_cuda
-def test_on_cuda_peak_memory_holds_at_least_the_weights_and_time_runs():
+def test_peak_memory_and_time_are_positive_on_cuda():
     device = torch.device("cuda")
     assert peak_bytes("nest", SMALL, "A", device) > 0
     ones = torch.ones(2048, 2048, device=device)

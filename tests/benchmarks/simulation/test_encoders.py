@@ -15,87 +15,95 @@ EVERY = list(product(ARRANGEMENTS, ("sets", "rows")))
 ROWS = torch.randn(SUBJECTS, SETS, EVENTS, 32, generator=torch.Generator().manual_seed(0))
 
 
-def model(arrangement: str, pooled: str = "sets", layers: int = 2) -> Regressor:
-    return regressor(Trial("uniform", 0.5, layers, arrangement, pooled, seed=3))
+def model(arrangement: str, readout_rows: str = "sets", layers: int = 2) -> Regressor:
+    return regressor(Trial("uniform", 0.5, layers, arrangement, readout_rows, seed=3))
 
 
 def encoded(arrangement: str, events: torch.Tensor) -> torch.Tensor:
     """Every row after the last block, [subjects, sets, 1 + events, d_model]."""
-    seen = []
-    it = model(arrangement, "rows")
-    it.norm.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
-    it(events)
-    return seen[0].unflatten(0, (SUBJECTS, SETS, EVENTS + 1))
+    inputs = []
+    regression = model(arrangement, "rows")
+    regression.norm.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
+    regression(events)
+    return inputs[0].unflatten(0, (SUBJECTS, SETS, EVENTS + 1))
 
 
 @pytest.mark.parametrize("layers", [2, 4])
-def test_both_arrangements_have_the_same_parameters_and_start_from_the_same(layers):
+def test_arrangements_have_the_same_initial_parameters(layers):
     interleaved, sequential = (model(name, layers=layers).state_dict() for name in ARRANGEMENTS)
     assert list(interleaved) == list(sequential)
     assert all(torch.equal(value, sequential[name]) for name, value in interleaved.items())
 
 
 @pytest.mark.parametrize(("arrangement", "pooled"), EVERY)
-def test_every_parameter_is_learned(arrangement, pooled):
-    it = model(arrangement, pooled)
-    it(ROWS).square().sum().backward()
-    assert [name for name, value in it.named_parameters() if value.grad is None or not value.grad.any()] == []
+def test_every_parameter_is_learned(arrangement, readout_rows):
+    regression = model(arrangement, readout_rows)
+    regression(ROWS).square().sum().backward()
+    assert [
+        name for name, value in regression.named_parameters() if value.grad is None or not value.grad.any()
+    ] == []
 
 
 @pytest.mark.parametrize(("arrangement", "pooled"), EVERY)
-def test_the_order_of_a_set_s_events_changes_nothing(arrangement, pooled):
-    it = model(arrangement, pooled)
-    shuffled = ROWS[:, :, torch.tensor([3, 5, 0, 1, 4, 2])]
-    assert torch.allclose(it(shuffled), it(ROWS), atol=1e-5)
-    assert not torch.allclose(it(ROWS * 1.1), it(ROWS), atol=1e-3)
+def test_order_of_events_in_a_set_does_not_change_the_output(arrangement, readout_rows):
+    regression = model(arrangement, readout_rows)
+    permuted_rows = ROWS[:, :, torch.tensor([3, 5, 0, 1, 4, 2])]
+    assert torch.allclose(regression(permuted_rows), regression(ROWS), atol=1e-5)
+    assert not torch.allclose(regression(ROWS * 1.1), regression(ROWS), atol=1e-3)
 
 
-def test_of_one_layer_the_two_arrangements_are_one():
+def test_arrangements_with_one_layer_are_equal():
     interleaved, sequential = (model(name, layers=1)(ROWS) for name in ARRANGEMENTS)
     assert torch.equal(interleaved, sequential)
 
 
-def test_an_event_hears_of_other_sets_where_the_encoders_are_interleaved_and_there_alone():
-    other = ROWS.clone()
-    other[:, 1] = -other[:, 1]
-    heard = {name: encoded(name, ROWS)[:, 0] - encoded(name, other)[:, 0] for name in ARRANGEMENTS}
-    assert not heard["sequential"][:, 1:].any()
-    assert heard["interleaved"][:, 1:].abs().amin((0, 1)).max() > 1e-4
-    assert all(difference[:, 0].any() for difference in heard.values())  # [CLS] hears in both
+def test_events_depend_on_other_sets_only_when_interleaved():
+    changed_rows = ROWS.clone()
+    changed_rows[:, 1] = -changed_rows[:, 1]
+    differences = {
+        name: encoded(name, ROWS)[:, 0] - encoded(name, changed_rows)[:, 0] for name in ARRANGEMENTS
+    }
+    assert not differences["sequential"][:, 1:].any()
+    assert differences["interleaved"][:, 1:].abs().amin((0, 1)).max() > 1e-4
+    assert all(difference[:, 0].any() for difference in differences.values())  # [CLS] hears in both
 
 
-def test_no_subject_hears_of_another():
+def test_patients_do_not_depend_on_each_other():
     for name in ARRANGEMENTS:
-        it = model(name)
-        assert torch.allclose(it(ROWS[:2]), it(ROWS)[:2], atol=1e-5)
+        regression = model(name)
+        assert torch.allclose(regression(ROWS[:2]), regression(ROWS)[:2], atol=1e-5)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4])
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)
-def test_computing_nothing_but_what_is_pooled_changes_neither_number_nor_gradient(arrangement, layers):
-    pruned, whole = (model(arrangement, pooled, layers).double() for pooled in ("sets", "rows"))
-    whole.readout.register_forward_pre_hook(lambda _, given: (given[0][:, :: EVENTS + 1],))
-    computed = []
-    for it in (pruned, whole):
-        last = it.layers[-1].set_wise.feed_forward
-        last.register_forward_hook(lambda _, given, made: computed.append(len(made)))
-    found, expected = pruned(ROWS.double()), whole(ROWS.double())
-    assert computed == [SUBJECTS * SETS, SUBJECTS * SETS * (EVENTS + 1)]
-    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
-    for predicted in (found, expected):
-        predicted.square().sum().backward()
-    gradients = [[value.grad for value in it.parameters()] for it in (pruned, whole)]
+def test_pruned_last_block_keeps_outputs_and_gradients(arrangement, layers):
+    pruned_model, full_model = (
+        model(arrangement, readout_rows, layers).double() for readout_rows in ("sets", "rows")
+    )
+    full_model.readout.register_forward_pre_hook(lambda _, args: (args[0][:, :: EVENTS + 1],))
+    row_counts = []
+    for regression in (pruned_model, full_model):
+        last = regression.layers[-1].set_wise.feed_forward
+        last.register_forward_hook(lambda _, args, output: row_counts.append(len(output)))
+    actual, expected = pruned_model(ROWS.double()), full_model(ROWS.double())
+    assert row_counts == [SUBJECTS * SETS, SUBJECTS * SETS * (EVENTS + 1)]
+    assert torch.allclose(actual, expected, rtol=0, atol=1e-12)
+    for prediction in (actual, expected):
+        prediction.square().sum().backward()
+    gradients = [
+        [value.grad for value in regression.parameters()] for regression in (pruned_model, full_model)
+    ]
     assert all(torch.allclose(*pair, rtol=1e-12, atol=1e-12) for pair in zip(*gradients, strict=True))
 
 
-def test_the_interleaved_arrangement_is_nest():
-    it, count = model("interleaved"), SUBJECTS * SETS * EVENTS
+def test_interleaved_arrangement_equals_nest():
+    regression, count = model("interleaved"), SUBJECTS * SETS * EVENTS
     config = ModelConfig(len(SPECIALS) + count, d_model=32, heads=4, d_ff=64, set_position=None)
     nest = NestModel(config)
-    nest.layers.load_state_dict(it.layers.state_dict())
-    nest.norm.load_state_dict(it.norm.state_dict())
+    nest.layers.load_state_dict(regression.layers.state_dict())
+    nest.norm.load_state_dict(regression.norm.state_dict())
     with torch.no_grad():  # every event a token of its own
-        nest.embedding.weight[CLS] = it.cls
+        nest.embedding.weight[CLS] = regression.cls
         nest.embedding.weight[len(SPECIALS) :] = ROWS.flatten(0, 2)
     batch = PackedBatch.from_events(
         tokens=torch.arange(count) + len(SPECIALS),
@@ -104,4 +112,4 @@ def test_the_interleaved_arrangement_is_nest():
         sets_per_subject=torch.full((SUBJECTS,), SETS),
         days=torch.arange(SETS).repeat(SUBJECTS),
     )
-    assert torch.allclose(nest(batch), it.norm(encoded("interleaved", ROWS)).flatten(0, 2), atol=1e-5)
+    assert torch.allclose(nest(batch), regression.norm(encoded("interleaved", ROWS)).flatten(0, 2), atol=1e-5)

@@ -13,33 +13,33 @@ from nest_model.report.figures import png
 from nest_model.training.telemetry import Progress
 
 
-def test_a_short_training_learns():
+def test_short_training_learns():
     trial = Trial("non-uniform", 0.5, 1, "interleaved", "sets", seed=0)
     assert score(trial, steps=0) < 0.1 < 0.4 < score(trial, steps=80)
 
 
 @pytest.mark.long
-def test_the_same_seeds_give_the_same_files_in_other_processes_too(tmp_path: Path):
+def test_study_is_reproducible_across_processes(tmp_path: Path):
     assert main(["--out", str(tmp_path), "--layers", "1", "--seeds", "1", "--steps", "3"]) == 0
     trials = plan(layers=[1], sweep=[], readout_rows="sets", seeds=1)
     rows = json.loads((tmp_path / "simulation.json").read_text())["rows"]
-    found = {(row["codes"], name): row[name][0] for row in rows for name in ARRANGEMENTS}
-    scores = [found[trial.codes, trial.arrangement] for trial in trials]
+    r2 = {(row["codes"], name): row[name][0] for row in rows for name in ARRANGEMENTS}
+    scores = [r2[trial.codes, trial.arrangement] for trial in trials]
     assert summary(trials, scores) == rows
     assert scores[-1] == score(trials[-1], steps=3)
     assert (tmp_path / "simulation.md").read_text() == table(rows)
     assert (tmp_path / "simulation.png").read_bytes() == png(figure(rows))
-    told = [json.loads(line)["event"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert told.count("trial") == len(trials)
+    events = [json.loads(line)["event"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert events.count("trial") == len(trials)
 
 
-def test_the_plan_has_both_arrangements_of_everything_and_sweeps_the_least_depth():
+def test_study_plan_has_both_arrangements_and_sweeps_the_least_depth():
     trials = plan(layers=[4, 2], sweep=[1.0], readout_rows="sets", seeds=3)
     assert len(set(trials)) == len(trials) == 2 * 2 * 3 * (2 + 1)
     assert {(trial.noise, trial.layers) for trial in trials} == {(0.5, 2), (0.5, 4), (1.0, 2)}
 
 
-def test_the_gap_is_taken_seed_by_seed_and_shown_with_its_range():
+def test_gap_is_computed_per_seed_and_shown_with_the_range():
     trials = plan(layers=[2], sweep=[], readout_rows="sets", seeds=2)
     scores = [
         0.1 * trial.seed + (0.7 + 0.2 * trial.seed if trial.arrangement == "interleaved" else 0.6)
@@ -54,7 +54,7 @@ def test_the_gap_is_taken_seed_by_seed_and_shown_with_its_range():
 
 
 @pytest.mark.long
-def test_a_killed_worker_is_one_clear_message_and_ends_the_study(tmp_path: Path, monkeypatch, capsys):
+def test_killed_worker_ends_the_study_with_one_message(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(Progress, "advance", lambda *_: [child.kill() for child in active_children()])
     assert main(["--out", str(tmp_path), "--seeds", "1", "--steps", "100000"]) == 2
     assert "one of the 2 workers was killed" in capsys.readouterr().err
@@ -62,14 +62,14 @@ def test_a_killed_worker_is_one_clear_message_and_ends_the_study(tmp_path: Path,
 
 
 @pytest.mark.parametrize("flag", ["--seeds", "--steps", "--workers"])
-def test_a_count_below_one_is_refused_in_words(flag, tmp_path, capsys):
+def test_count_below_one_is_refused(flag, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--out", str(tmp_path), flag, "0"])
     assert "must be a positive whole number" in capsys.readouterr().err
 
 
 @pytest.mark.long
-def test_interleaved_wins_every_pair(tmp_path: Path):
+def test_interleaved_arrangement_wins_every_pair(tmp_path: Path):
     assert main(["--out", str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "simulation.json").read_text())["rows"]
     assert len(rows) == 4

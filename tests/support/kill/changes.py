@@ -38,8 +38,8 @@ def told(opener: Callable[..., Any]) -> Callable[..., Any]:
     """Let what opens a file outside Python raise the event that `open` raises, when the file is there and empty."""
 
     def open_and_tell(file: str | Path, *rest: Any, **options: Any) -> Any:
-        opened = opener(file, *rest, **options)
+        file_object = opener(file, *rest, **options)
         sys.audit("open", str(file), "wb", os.O_WRONLY)
-        return opened
+        return file_object
 
     return open_and_tell

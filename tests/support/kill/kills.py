@@ -41,7 +41,7 @@ class Kill:
 
 def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice: random.Random) -> bool:
     """Start a command, kill it, wait until nothing of it is left; return whether it was still running then."""
-    before = steps_begun(folder)
+    steps_before = steps_begun(folder)
     with (folder / "output").open("w") as output:
         run = subprocess.Popen(
             [str(BIN / command[0]), *command[1:]],
@@ -52,14 +52,14 @@ def kill_while_running(command: tuple[str, ...], folder: Path, kill: Kill, dice:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # so that all its processes are known by their session
         )
-    while run.poll() is None and steps_begun(folder) - before < kill.after_steps:
+    while run.poll() is None and steps_begun(folder) - steps_before < kill.after_steps:
         time.sleep(0.02)
     time.sleep(kill.then_seconds)
-    others = sorted(session(run.pid) - {run.pid})
-    running = run.poll() is None and (kill.whom != "one" or bool(others))
+    children = sorted(session(run.pid) - {run.pid})
+    running = run.poll() is None and (kill.whom != "one" or bool(children))
     if running:
-        killed = {"all": [run.pid, *others], "run": [run.pid], "one": [dice.choice(others or [run.pid])]}
-        for process in killed[kill.whom]:
+        targets = {"all": [run.pid, *children], "run": [run.pid], "one": [dice.choice(children or [run.pid])]}
+        for process in targets[kill.whom]:
             end(process)
     sys.stdout.write(f"{kill}: {'killed' if running else 'had ended'}\n")
     run.wait(timeout=1_800)
@@ -72,16 +72,16 @@ def temporary(folder: Path) -> Path:
 
     Not below `folder`: sockets lie in it, whose paths may have 107 characters.
     """
-    made = Path(tempfile.gettempdir()) / f"nest-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
-    made.mkdir(exist_ok=True)
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return made
+    path = Path(tempfile.gettempdir()) / f"nest-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+    path.mkdir(exist_ok=True)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
 
 
 def left_outside(folder: Path) -> list[str]:
     """Return the files that were left outside the data folder and may hold rows."""
-    found = (path for path in temporary(folder).rglob("*") if path.is_file())
-    return sorted(path.name for path in found if path.name not in OF_DAGSTER)
+    files = (path for path in temporary(folder).rglob("*") if path.is_file())
+    return sorted(path.name for path in files if path.name not in OF_DAGSTER)
 
 
 def steps_of_last_run(storage: Path, event: dg.DagsterEventType) -> set[str]:
@@ -99,25 +99,25 @@ def steps_begun(folder: Path) -> int:
 
 def session(leader: int) -> set[int]:
     """Return the living processes of a session."""
-    found = set()
+    processes = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # ended meanwhile
             state, _, _, of = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
             if state != "Z" and of == str(leader):
-                found.add(int(entry.name))
-    return found
+                processes.add(int(entry.name))
+    return processes
 
 
 def processes_writing_to(folder: Path) -> list[int]:
     """Return the processes whose command line names a folder."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
+                processes.append(int(entry.name))
         except OSError:  # ended meanwhile
             continue
-    return found
+    return processes
 
 
 def end(process: int) -> None:
@@ -128,14 +128,14 @@ def end(process: int) -> None:
 def wait_until_gone(leader: int, seconds: float = 20) -> None:
     """Fail when a process of the session outlives its run."""
     deadline = time.monotonic() + seconds
-    while left := session(leader):
-        assert time.monotonic() < deadline, f"{len(left)} processes outlived their run"
+    while survivors := session(leader):
+        assert time.monotonic() < deadline, f"{len(survivors)} processes outlived their run"
         time.sleep(0.05)
 
 
 def contents(data: Path) -> dict[str, str]:
     """Return every file of a data folder by its hash, but for the logs, which tell times; none may be temporary."""
-    found = {}
+    hashes = {}
     for path in data.rglob("*"):
         name = path.relative_to(data).as_posix()
         if path.name == MARK:  # it may know a file by what it was before, too
@@ -143,8 +143,8 @@ def contents(data: Path) -> dict[str, str]:
         assert not path.name.startswith(".") or name == ".gitignore", f"{name} was left behind"
         assert not name.endswith(TEMPORARY), f"{name} was left behind"
         if path.is_file() and path.suffix != ".jsonl" and path.parent.name != "tensorboard":
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            hashes[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashes
 
 
 def data_versions(storage: Path) -> dict[str, str]:
