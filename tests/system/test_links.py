@@ -29,7 +29,11 @@ def each_page(pages: list[Path]) -> pytest.MarkDecorator:
 @each_page(PAGES)
 def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
     broken = []
-    for link in re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", page.read_text()):
+    text = page.read_text()
+    links = re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", text) + re.findall(
+        r'<img src="([^"]+)"', text
+    )
+    for link in links:
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
         if not target.exists() or (anchor and anchor not in anchors(target)):
