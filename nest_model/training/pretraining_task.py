@@ -208,7 +208,8 @@ class Pretraining:
         return (
             f"{suppress_count(len(self._train))} patients, {suppress_count(self.rows.sum())} rows an epoch; the "
             f"context leaves out {self._cut.sets_share:.1%} of the sets, with them "
-            f"{self._cut.events_in_cut_sets_share:.1%} of the events, and {self._cut.events_in_long_sets_share:.1%} of the events in over-long sets"
+            f"{self._cut.events_in_cut_sets_share:.1%} of the events, and "
+            f"{self._cut.events_in_long_sets_share:.1%} of the events in over-long sets"
         )
 
     def micro_batches(self, examples: np.ndarray, step_seed: int) -> list[PretrainMicroBatch]:

@@ -1,19 +1,15 @@
 """Writes LAB_RESULT_CM, VITAL and IMMUNIZATION."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import polars as pl
 
 from pipelines.synthetic.catalog import Floats, Ints
 from pipelines.synthetic.columns import pick
+from pipelines.synthetic.pcornet.block import ChildBlock
 from pipelines.synthetic.pcornet.coded import minute_within, place_of, with_ids
 from pipelines.synthetic.pcornet.menu import draw_panels, draw_vaccines, table
 from pipelines.synthetic.pcornet.spoil import clocks, draw_faults, replace_where, round_to, without_some
 from pipelines.synthetic.pcornet.visits import REASON
-
-if TYPE_CHECKING:
-    from pipelines.synthetic.pcornet.tables import ChildBlock
 
 _MEASURED = {"WELL": 0.97, "SICK": 0.8, "AOM": 0.8, "CHRONIC": 0.8, "STAY": 0.9, "ED": 0.6, "BIRTH": 0.95}
 _AGE_YEARS = np.array([0, 0.25, 0.5, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 22])
@@ -22,7 +18,7 @@ _WEIGHT_POUNDS = np.array([7.5, 13, 17, 21.5, 27.5, 31.5, 36, 46, 57, 71, 90, 11
 _UNKNOWN_UNIT = "NI"
 
 
-def lab_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+def lab_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws, items = draw_panels(block.visits, rng), table("labs")
     count, place = len(draws.visit), place_of(block, draws.visit)
     minute = minute_within(block, draws.visit, rng)
@@ -70,7 +66,7 @@ def _values(line: Ints, rng: np.random.Generator) -> tuple[Floats, pl.Series]:
     return value, replace_where(unit, draw_faults("unit_unknown", len(line), rng), _UNKNOWN_UNIT)
 
 
-def vital_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+def vital_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     visits, children = block.visits, block.children
     shares = np.zeros(len(REASON))
     for reason, share in _MEASURED.items():
@@ -111,7 +107,7 @@ def _measured(
     return pl.Series(np.where(present, np.round(values, decimals), np.nan), nan_to_null=True)
 
 
-def imm_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+def imm_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_vaccines(block.visits, rng)
     count, place = len(draws.visit), place_of(block, draws.visit)
     day = minute_within(block, draws.visit, rng) // 1440

@@ -1,12 +1,11 @@
 """Writes DIAGNOSIS, PROCEDURES, MED_ADMIN and PRESCRIBING with codes from the menu."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import polars as pl
 
 from pipelines.synthetic.catalog import Bools, Ints
 from pipelines.synthetic.columns import pick
+from pipelines.synthetic.pcornet.block import ChildBlock
 from pipelines.synthetic.pcornet.menu import CodeDraws, codes, draw_codes
 from pipelines.synthetic.pcornet.spoil import (
     Place,
@@ -21,39 +20,36 @@ from pipelines.synthetic.pcornet.spoil import (
 )
 from pipelines.synthetic.pcornet.visits import REASON
 
-if TYPE_CHECKING:
-    from pipelines.synthetic.pcornet.tables import ChildBlock
-
 ICD10_FROM = day_of("2015-10-01")
 _ROW_ROOM = 8_000_000  # ids reserved for each table and block
 
 
-def place_of(block: "ChildBlock", visit: Ints) -> Place:
+def place_of(block: ChildBlock, visit: Ints) -> Place:
     """Return the children and encounters of these rows."""
     return Place(block.children, block.visits.child[visit], visit, block.encounter_ids)
 
 
-def minute_within(block: "ChildBlock", visit: Ints, rng: np.random.Generator) -> Ints:
+def minute_within(block: ChildBlock, visit: Ints, rng: np.random.Generator) -> Ints:
     """Draw a minute within the encounter, in minutes since the day of birth."""
     start, end = block.visits.start[visit], block.visits.end[visit]
     return start + (rng.random(len(visit)) * (end - start)).astype(np.int64)
 
 
-def _era(block: "ChildBlock", draws: CodeDraws) -> Bools:
+def _era(block: ChildBlock, draws: CodeDraws) -> Bools:
     """Return which rows are coded in ICD-10."""
     visits = block.visits
     admit = block.children.birth_day[visits.child[draws.visit]] + visits.start[draws.visit] // 1440
     return admit >= ICD10_FROM
 
 
-def _coded(kind: str, block: "ChildBlock", draws: CodeDraws) -> tuple[pl.Series, pl.Series]:
+def _coded(kind: str, block: ChildBlock, draws: CodeDraws) -> tuple[pl.Series, pl.Series]:
     """Return the codes and their types, in ICD-9 or ICD-10 by date."""
     lines, new = codes(kind), _era(block, draws)
     code = replace_where(lines["code9"][draws.line], new, lines["code10"][draws.line])
     return code, replace_where(lines["type9"][draws.line], new, lines["type10"][draws.line])
 
 
-def diagnosis_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+def diagnosis_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_codes("DX", block.children, block.visits, rng)
     code, kind = _coded("DX", block, draws)
     kind = replace_where(kind, draw_faults("icd10_as_09", len(code), rng), "09")
@@ -93,7 +89,7 @@ def with_ids(key: str, letter: str, block: int, table: pl.DataFrame) -> pl.DataF
     return table.with_columns(ids.alias(key))
 
 
-def procedure_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+def procedure_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_codes("PR", block.children, block.visits, rng)
     code, kind = _coded("PR", block, draws)
     place = place_of(block, draws.visit)
@@ -112,7 +108,7 @@ def procedure_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFra
     return with_ids("PROCEDURESID", "R", block.index, table)
 
 
-def administration_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+def administration_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_codes("MA", block.children, block.visits, rng)
     code, kind = _coded("MA", block, draws)
     place, minute = place_of(block, draws.visit), minute_within(block, draws.visit, rng)
@@ -129,7 +125,7 @@ def administration_table(block: "ChildBlock", rng: np.random.Generator) -> pl.Da
     return with_ids("MEDADMINID", "M", block.index, table)
 
 
-def prescribing_table(block: "ChildBlock", rng: np.random.Generator) -> pl.DataFrame:
+def prescribing_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_codes("RX", block.children, block.visits, rng)
     code, _ = _coded("RX", block, draws)
     place, minute = place_of(block, draws.visit), minute_within(block, draws.visit, rng)

@@ -1,8 +1,6 @@
 """Writes a block as the tables of a CDM: all columns that are read, and a few more."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -12,7 +10,8 @@ from pipelines.sources.pcornet.tables import TABLES
 from pipelines.synthetic.catalog import Floats, Ints
 from pipelines.synthetic.columns import pick
 from pipelines.synthetic.draw import stream
-from pipelines.synthetic.pcornet.children import END_OF_DATA, NEVER, Children, draw_children
+from pipelines.synthetic.pcornet.block import ChildBlock
+from pipelines.synthetic.pcornet.children import END_OF_DATA, NEVER
 from pipelines.synthetic.pcornet.clinical import imm_table, lab_table, vital_table
 from pipelines.synthetic.pcornet.coded import (
     administration_table,
@@ -20,7 +19,6 @@ from pipelines.synthetic.pcornet.coded import (
     prescribing_table,
     procedure_table,
 )
-from pipelines.synthetic.pcornet.menu import table as menu_table
 from pipelines.synthetic.pcornet.spoil import (
     as_dates,
     clocks,
@@ -30,7 +28,7 @@ from pipelines.synthetic.pcornet.spoil import (
     replace_where,
     without_some,
 )
-from pipelines.synthetic.pcornet.visits import REASON, Visits, draw_visits
+from pipelines.synthetic.pcornet.visits import REASON
 
 UNREAD: dict[str, dict[str, str | None]] = {  # columns of a real CDM that are not read
     "DEMOGRAPHIC": {"GENDER_IDENTITY": "NI", "RAW_SEX": "unread"},
@@ -71,37 +69,6 @@ _TYPES: dict[str, dict[str | None, float]] = {
     "STAY": {"IP": 40, "EI": 50, "OS": 10},
 }
 _STATUS: dict[str | None, float] = {"HO": 84, "HH": 7, "SN": 1, "RH": 1, "AM": 1, "NI": 3, "OT": 2, "": 1}
-_CHILD_ROOM, _VISIT_ROOM, _STRIDE = 4_096, 262_144, 7_368_787
-_CHILD_PRIME, _VISIT_PRIME = 9_999_991, 999_999_937
-
-
-@dataclass(frozen=True)
-class ChildBlock:
-    """A block of children with their encounters."""
-
-    index: int
-    children: Children
-    visits: Visits
-
-    @cached_property
-    def patids(self) -> pl.Series:
-        return _ids("P", self.index * _CHILD_ROOM, _CHILD_PRIME, self.children.count)
-
-    @cached_property
-    def encounter_ids(self) -> pl.Series:
-        return _ids("E", self.index * _VISIT_ROOM, _VISIT_PRIME, self.visits.count)
-
-
-def draw_block(index: int, count: int, seed: int) -> ChildBlock:
-    """Draw children and their encounters."""
-    weights = menu_table("conditions")["weight"].to_numpy()
-    children = draw_children(count, weights, stream(seed, index, "pcornet children"))
-    return ChildBlock(index, children, draw_visits(children, stream(seed, index, "pcornet visits")))
-
-
-def _ids(letter: str, first: int, prime: int, count: int) -> pl.Series:
-    """Return identifiers that reveal no order and are unique over all blocks."""
-    return letter + pl.Series((first + np.arange(count) + 1) * _STRIDE % prime + prime).cast(pl.String)
 
 
 def harvest() -> pa.Table:

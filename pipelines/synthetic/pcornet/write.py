@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from pipelines.engine.progress import StepProgress
 from pipelines.sources.pcornet.tables import TABLES
+from pipelines.synthetic.pcornet.block import draw_block
 from pipelines.synthetic.pcornet.children import CHILDREN_PER_BLOCK
-from pipelines.synthetic.pcornet.tables import cdm_tables, draw_block, harvest, planted_risks
+from pipelines.synthetic.pcornet.tables import cdm_tables, harvest, planted_risks
 from pipelines.synthetic.processes import map_in_order
 from schemas.errors import InputError
 from schemas.io.atomic import make_folder, writing
