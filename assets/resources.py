@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.runtime.object_store import StoredLayout
+from assets.object_store import StoredLayout
 from nest_model.options import FineTuningOptions, PretrainingOptions, preset_for
 from schemas.errors import NestError
 from schemas.io.atomic import writing

@@ -37,7 +37,7 @@ NO_HOME = (
 # a step forked from a process that has loaded the heavy imports starts in half a second
 PRELOADED = [
     "assets.runtime.dies_with_run",
-    "assets.runtime.preload",
+    "assets.preload",
     "schemas.expectations.validation",
     "nest_model.report.previews",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.runtime.object_store import StoredLayout
+from assets.object_store import StoredLayout
 from schemas.cards import StepCard, asset_of, belongs_to_source, files_of, stamps_of, step_of
 from schemas.errors import ContractError
 from schemas.io.outputs import mark_all, read_mark

@@ -14,8 +14,8 @@ import dagster as dg
 import pytest
 import s3fs
 
+from assets.object_store import StoredLayout, _file_system
 from assets.resources import Workspace
-from assets.runtime.object_store import StoredLayout, _file_system
 from assets.sources.common import source_assets
 from pipelines.synthetic.mimic.write import write_mimic
 from schemas.cards import StepCard
