@@ -66,7 +66,7 @@ def _apply_settings(arguments: Sequence[Any]) -> None:
     for workspace in arguments:
         if isinstance(workspace, Workspace) and (context := _asset_context()):
             settings = workspace.fetching
-            executor.use(settings.dask_scheduler)
+            executor.use_scheduler(settings.dask_scheduler)
             folder = redact_url(settings.store_url or str(settings.data_folder))
             context.add_asset_metadata(
                 {"data_folder": folder, "preset": settings.preset, "seed": settings.seed}

@@ -43,11 +43,11 @@ def _index_has(rows: pl.LazyFrame, condition: IndexHas, tables: Tables, column: 
     if condition.index_has == "end":
         return rows.with_columns(pl.col("end").is_not_null().alias(column))
     principal = tables.events.filter((pl.col("kind") == "DX") & (pl.col("rank") == 1))
-    return mark(rows, in_stay(principal), column)
+    return mark(rows, stays_of(principal), column)
 
 
 def _index_without(rows: pl.LazyFrame, condition: IndexWithout, tables: Tables, column: str) -> Candidates:
-    return mark(rows, in_stay(tables.events_of(condition.index_without)), column).with_columns(
+    return mark(rows, stays_of(tables.events_of(condition.index_without)), column).with_columns(
         ~pl.col(column)
     )
 
@@ -81,7 +81,7 @@ def _any_encounter(rows: pl.LazyFrame, condition: EncounterSeen, tables: Tables,
     return mark(rows, matches.filter(pl.col("encounter_id") != pl.col("index_encounter")), column)
 
 
-def in_stay(events: pl.LazyFrame) -> pl.LazyFrame:
+def stays_of(events: pl.LazyFrame) -> pl.LazyFrame:
     """Return the stays of events, with the encounter as `index_encounter`."""
     return events.filter(pl.col("encounter_id").is_not_null()).rename({"encounter_id": "index_encounter"})
 

@@ -61,7 +61,7 @@ def derive_part(cohort: Cohort, tables: Tables, rules: DataRules) -> LabelsPart:
     add_requirements(steps, cohort, tables, lenient=lenient)
     _add_outcome(steps, cohort.outcome, tables, lenient=lenient)
     rows = steps.rows.with_columns(index_start="start").collect()
-    index_rows = with_follow_up(rows.filter(steps.passed))
+    index_rows = with_follow_up(rows.filter(steps.passes_all))
     label_rows = _label(index_rows, cohort.outcome, tables)
     sorted_rows = label_rows.select(COLUMNS).sort("subject_id", "index_start", "index_encounter")
     class_rows = _class_rows(label_rows, rules)

@@ -49,7 +49,7 @@ def write_empty_labels(cohort: Cohort, layout: Layout, rules: DataRules, fault: 
     Later steps then report "not trainable" instead of showing results of an earlier version of the file.
     """
     kinds = kinds_to_read(cohort, layout)
-    no_patients = read_bucket(cohort, layout, kinds, 0).of_subjects(pl.lit(False))
+    no_patients = read_bucket(cohort, layout, kinds, 0).filter_subjects(pl.lit(False))
     labels = add_up(cohort, [derive_part(cohort, no_patients, rules)])
     codes = resolved_codes(cohort, [count_codes(cohort, no_patients)])
     lock = lock_of(cohort, labels, rules, codes, layout, kinds)

@@ -30,7 +30,7 @@ def task_of(cohort: Cohort, labels: CohortLabels, rules: DataRules) -> Task:
             clock=rules.clock,
             drop_from_index=rule.drop_from_index,
             drop_types=rule.drop_types,
-            **_since(rule.since),
+            **_since_fields(rule.since),
         ),
         predict_at=str(cohort.predict_at),
         predict_anchor=cast(Any, cohort.predict_at.anchor),
@@ -40,7 +40,7 @@ def task_of(cohort: Cohort, labels: CohortLabels, rules: DataRules) -> Task:
     )
 
 
-def _since(point: TimePoint | None) -> dict[str, Any]:
+def _since_fields(point: TimePoint | None) -> dict[str, Any]:
     """Return where features begin, as an offset before an anchor."""
     if point is None:
         return {}

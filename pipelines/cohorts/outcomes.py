@@ -7,7 +7,7 @@ import polars as pl
 
 from pipelines.cohorts.candidates import KEY, death_in_stay, time_of
 from pipelines.cohorts.chapters import CLASS_MAPS
-from pipelines.cohorts.conditions import in_stay, is_longer_than
+from pipelines.cohorts.conditions import is_longer_than, stays_of
 from pipelines.cohorts.episodes import episode_starts, reaching_rate
 from pipelines.cohorts.tables import Tables, encounter_starts, event_times, within_window
 from schemas.cohort import (
@@ -38,7 +38,7 @@ def classes_of(outcome: ClassOf | LabelsOf, tables: Tables) -> pl.LazyFrame:
 
     Of several diagnoses with one rank in a stay, the first by vocabulary and code counts.
     """
-    diagnoses = in_stay(tables.events.filter(pl.col("kind") == "DX"))
+    diagnoses = stays_of(tables.events.filter(pl.col("kind") == "DX"))
     if isinstance(outcome, ClassOf):
         diagnoses = diagnoses.filter(pl.col("rank") == outcome.rank)
         diagnoses = diagnoses.sort(*KEY, "vocab", "code").unique(KEY, keep="first")

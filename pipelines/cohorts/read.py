@@ -74,7 +74,7 @@ def read_patients(cohort: Cohort, layout: Layout) -> Tables:
 
 def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: int) -> Tables:
     """Return the tables of one bucket of patients, with only the events of these kinds that the cohort needs."""
-    inside = Buckets.read(layout).within(bucket)
+    inside = Buckets.read(layout).is_in(bucket)
     filters = [pl.lit(False), *map(matches, cohort.codes.values())]
     if reads_diagnoses(cohort):
         filters.append(pl.col("kind") == "DX")
@@ -93,10 +93,10 @@ def read_bucket(cohort: Cohort, layout: Layout, kinds: tuple[str, ...], bucket: 
 
 def codes_in_bucket(layout: Layout, kinds: tuple[str, ...], vocab: str, bucket: int) -> dict[str, int]:
     """Return the codes of a vocabulary (ATC: mapped codes) in a bucket, with the number of patients of each."""
-    of_vocab, code = pl.col("vocab") == vocab, "code"
+    in_vocabulary, code = pl.col("vocab") == vocab, "code"
     if vocab == "atc":
-        of_vocab, code = pl.col("kind") == "MED", "mapped"
-    events = _events(layout, kinds, bucket).filter(of_vocab & pl.col(code).is_not_null())
+        in_vocabulary, code = pl.col("kind") == "MED", "mapped"
+    events = _events(layout, kinds, bucket).filter(in_vocabulary & pl.col(code).is_not_null())
     counts = events.group_by(pl.col(code).alias("of")).agg(pl.col("subject_id").n_unique())
     return dict(counts.collect().iter_rows())
 

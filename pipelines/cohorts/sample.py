@@ -61,7 +61,7 @@ def _derive(cohort: Cohort, layout: Layout, rules: DataRules, subject_ids: pl.Se
     last = subject_ids[-1] if len(subject_ids) else 0
     buckets = np.unique(Buckets.read(layout).of(subject_ids)) if len(subject_ids) else [0]
     for bucket in buckets:
-        tables = read_bucket(cohort, layout, kinds, int(bucket)).of_subjects(pl.col("subject_id") <= last)
+        tables = read_bucket(cohort, layout, kinds, int(bucket)).filter_subjects(pl.col("subject_id") <= last)
         parts.append(derive_part(cohort, tables, rules))
         counts.append(count_codes(cohort, tables))
     labels, codes = add_up(cohort, parts), resolved_codes(cohort, counts)

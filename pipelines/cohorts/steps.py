@@ -3,7 +3,7 @@
 import polars as pl
 
 from pipelines.cohorts.candidates import time_of
-from pipelines.cohorts.conditions import add_condition, in_stay, mark
+from pipelines.cohorts.conditions import add_condition, mark, stays_of
 from pipelines.cohorts.tables import Tables
 from schemas.cohort import Cohort, EncounterFilter, IndexLongerThan, Keep, TimePoint
 from schemas.tables.attrition import AttritionStep
@@ -44,7 +44,7 @@ class Steps:
         self.add(name, self.rows.with_columns(holds.alias(self.next_column)), drops=drops)
 
     @property
-    def passed(self) -> pl.Expr:
+    def passes_all(self) -> pl.Expr:
         return pl.all_horizontal([pl.lit(True), *map(pl.col, self._columns.values())])
 
     def count(self, rows: pl.DataFrame) -> list[AttritionStep]:
@@ -72,7 +72,7 @@ def add_index_steps(steps: Steps, cohort: Cohort, tables: Tables) -> None:
     """Add the index steps in order: filter, end of stay, dates, age, keep."""
     index = cohort.index
     if index.encounter != EncounterFilter():
-        matches = in_stay(tables.encounters_of(index.encounter))
+        matches = stays_of(tables.encounters_of(index.encounter))
         steps.add("matches the index filter", mark(steps.rows, matches, steps.next_column))
     steps.add_expr("has an end after its start", pl.col("end").is_not_null())
     if index.from_ is not None:
@@ -101,7 +101,7 @@ def _keep_one(steps: Steps, keep: Keep) -> pl.LazyFrame:
     if keep.age is not None:
         distance = (pl.col("start") - time_of(TimePoint("birth", 1, keep.age))).abs()
     choices = (
-        steps.rows.filter(steps.passed)
+        steps.rows.filter(steps.passes_all)
         .with_columns(near=distance)
         .filter(pl.col("near").is_not_null())
         .sort("near", "start", "index_encounter")

@@ -20,7 +20,7 @@ class Tables:
     codes: Mapping[str, CodeList]
     end_of_data: datetime | None = None  # common to all; None: the last discharge of each patient
 
-    def of_subjects(self, is_included: pl.Expr) -> "Tables":
+    def filter_subjects(self, is_included: pl.Expr) -> "Tables":
         """Return the tables restricted to some subjects."""
         return replace(
             self,

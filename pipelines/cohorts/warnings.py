@@ -61,8 +61,8 @@ def _unmatched_patterns(
             present = codes[name].get(vocab, {})
             for pattern in patterns:
                 if not _is_matched(pattern, present) and not _is_matched(pattern, codes_in_data(vocab)):
-                    near = _nearest(pattern, vocab, codes_in_data(vocab))
-                    sentences.append(f"codes.{name}.{vocab}: '{pattern}' matches no event{near}")
+                    hint = _nearest(pattern, vocab, codes_in_data(vocab))
+                    sentences.append(f"codes.{name}.{vocab}: '{pattern}' matches no event{hint}")
     return sentences
 
 
@@ -74,9 +74,9 @@ def _is_matched(pattern: str, codes: Mapping[str, int]) -> bool:
 def _nearest(pattern: str, vocab: str, patients: Mapping[str, int]) -> str:
     """Name existing codes close to a pattern, but only codes with enough patients to be disclosed."""
     common = [code for code, count in patients.items() if count >= SMALLEST_SHOWN]
-    near = difflib.get_close_matches(pattern.removesuffix("*"), common, n=3, cutoff=0.5)
-    if near:
-        return f"; the nearest that exist are {', '.join(near)}"
+    similar_codes = difflib.get_close_matches(pattern.removesuffix("*"), common, n=3, cutoff=0.5)
+    if similar_codes:
+        return f"; the nearest that exist are {', '.join(similar_codes)}"
     return f"; the data hold no similar {vocab} code with at least {SMALLEST_SHOWN} patients"
 
 

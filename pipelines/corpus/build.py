@@ -57,8 +57,8 @@ def fit_vocab(
         by_unit: fit cuts for each item in each of its units, and write all of them as cuts/1.
     """
     ids = training_subjects(layout, rules)["subject_id"] if subjects is None else subjects
-    no_fit = pl.Series(dtype=pl.Int64) if excluded_encounters is None else excluded_encounters
-    count = partial(count_bucket, layout, ids.to_arrow(), no_fit.to_arrow(), by_unit, rules.min_count)
+    excluded = pl.Series(dtype=pl.Int64) if excluded_encounters is None else excluded_encounters
+    count = partial(count_bucket, layout, ids.to_arrow(), excluded.to_arrow(), by_unit, rules.min_count)
     counts = _CountSum(rules.min_count)
     for part in each_bucket("vocabulary", count, len(Buckets.read(layout))):
         counts.add(part)
@@ -282,7 +282,7 @@ def write_bucket(
     vocab = pl.DataFrame(read_table(vocab_layout.vocab, VOCAB))
     by_unit = is_written(vocab_layout.cuts)
     cuts = pl.DataFrame(read_table(vocab_layout.cuts, CUTS)) if by_unit else tokens.cuts_of(vocab)
-    lookup, inside = _drug_lookup(vocab_layout), Buckets.read(layout).within(bucket)
+    lookup, inside = _drug_lookup(vocab_layout), Buckets.read(layout).is_in(bucket)
     if rules.below_age is not None:
         inside &= pl.col("age_years") < rules.below_age
     sets = seqsets.number_sets(scan_table(layout.encounters, ENCOUNTERS).filter(inside)).collect()

@@ -53,17 +53,17 @@ def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame, *, by_code: bool = Fal
     Args:
         sets: from `number_sets`.
         tokens: set (row of `sets`), kind (u8, index into KINDS), time, available_at, token_id; kind after kind, each
-            in the order of `store.in_order`, i.e. by rank at equal times.
+            in the order of `store.sort_events`, i.e. by rank at equal times.
         by_code: the order within a set has no meaning; sort by kind and token id, which follows the code.
     """
-    of_set = tokens["set"].to_numpy()
+    set_row = tokens["set"].to_numpy()
     kind, time = tokens["kind"].to_numpy(), tokens["time"].to_physical().to_numpy()
     if by_code:
-        order = order_of([of_set * len(KINDS) + kind, tokens["token_id"].to_numpy().astype(np.int64)])
+        order = order_of([set_row * len(KINDS) + kind, tokens["token_id"].to_numpy().astype(np.int64)])
     else:
-        order = order_of([of_set * 2 + (kind != DX), time])
+        order = order_of([set_row * 2 + (kind != DX), time])
     times = time[order]
-    starts = sets["start"].to_physical().to_numpy()[of_set[order]]
+    starts = sets["start"].to_physical().to_numpy()[set_row[order]]
     lists = {
         "tokens": tokens["token_id"].to_numpy()[order],
         "kinds": kind[order],
@@ -71,7 +71,7 @@ def gather_sets(sets: pl.DataFrame, tokens: pl.DataFrame, *, by_code: bool = Fal
         "times": pa.array(times, pa.timestamp("us")),
         "available": tokens["available_at"].to_arrow().take(pa.array(order)),
     }
-    sizes = np.bincount(of_set, minlength=sets.height)
+    sizes = np.bincount(set_row, minlength=sets.height)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     rows = sets.to_arrow()
     for name, values in lists.items():

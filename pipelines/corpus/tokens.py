@@ -102,8 +102,8 @@ def _rows_by_unit(code: pa.DictionaryArray, unit: pa.DictionaryArray, cuts: pl.D
     row_of = {pair: row for row, pair in enumerate(cuts.select("code", "unit").iter_rows())}
     units = [*unit.dictionary.to_pylist(), None]
     table = [[row_of.get((item, name), -1) for name in units] for item in code.dictionary.to_pylist()]
-    of_unit = pc.fill_null(unit.indices, len(units) - 1).to_numpy()
-    rows: np.ndarray = np.array(table, dtype=np.int64)[code.indices.to_numpy(), of_unit]
+    unit_column = pc.fill_null(unit.indices, len(units) - 1).to_numpy()
+    rows: np.ndarray = np.array(table, dtype=np.int64)[code.indices.to_numpy(), unit_column]
     return rows
 
 
@@ -160,12 +160,14 @@ def patients_of(tokens: pa.DictionaryArray, subject_ids: pa.Array, *, most: int)
     place = tokens.indices.to_numpy().astype(np.int64)
     ids, subject = _dense_ids(subject_ids.to_numpy())
     if len(ids) * len(tokens.dictionary) <= _MOST_CELLS:
-        has = np.zeros((len(tokens.dictionary), len(ids)), dtype=bool)  # no sort, but one mark per event
+        has_token = np.zeros(
+            (len(tokens.dictionary), len(ids)), dtype=bool
+        )  # no sort, but one mark per event
         place *= len(ids)
         place += subject
-        has.reshape(-1)[place] = True
-        patients = [np.flatnonzero(of_token)[:most] for of_token in has]
-        place = np.arange(len(has)).repeat(np.fromiter(map(len, patients), dtype=np.int64))
+        has_token.reshape(-1)[place] = True
+        patients = [np.flatnonzero(flags)[:most] for flags in has_token]
+        place = np.arange(len(has_token)).repeat(np.fromiter(map(len, patients), dtype=np.int64))
         subject = np.concatenate([np.empty(0, dtype=np.int64), *patients])
     else:
         pairs = pl.DataFrame({"place": place, "subject": subject}).unique().sort("place", "subject")

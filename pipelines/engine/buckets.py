@@ -36,7 +36,8 @@ def write_buckets(subject_ids: pl.Series, layout: Layout, *, subjects_per_bucket
             f"split by them. Set it to {-(-subject_ids.len() // MOST_BUCKETS):,} or more."
         )
     sizes = [
-        min(subjects_per_bucket, subject_ids.len() - at * subjects_per_bucket) for at in range(len(firsts))
+        min(subjects_per_bucket, subject_ids.len() - number * subjects_per_bucket)
+        for number in range(len(firsts))
     ]
     table = pl.DataFrame({"bucket": range(len(firsts)), "first_subject_id": firsts, "subjects": sizes})
     write_table(table.to_arrow(), layout.buckets, BUCKETS, made_by="write_buckets")
@@ -69,7 +70,7 @@ class Buckets:
         # a narrow type, which numpy sorts by counting
         return runs.spread(np.maximum(bucket, 0).astype(np.min_scalar_type(len(self))))
 
-    def within(self, bucket: int) -> pl.Expr:
+    def is_in(self, bucket: int) -> pl.Expr:
         """Return an expression: whether subject_id lies in the range of the bucket."""
         inside = pl.lit(True)
         if bucket:
@@ -78,7 +79,7 @@ class Buckets:
             inside &= pl.col("subject_id") < int(self._firsts[bucket + 1])
         return inside
 
-    def in_order(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
+    def group_rows(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         """Return the rows sorted stably by bucket, and the offset at which each bucket begins.
 
         There is one more offset than buckets: the rows of bucket b are [begins[b] : begins[b + 1]].
@@ -92,7 +93,7 @@ class Buckets:
 
     def split(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """Yield the rows of each non-empty bucket, in their original order."""
-        rows_by_bucket, begins = self.in_order(rows)
+        rows_by_bucket, begins = self.group_rows(rows)
         for start, end in pairwise(begins.tolist()):
             if end > start:
                 yield rows_by_bucket[start:end]
@@ -115,7 +116,7 @@ class Spill:
         with ExitStack() as open_files:
             writer: pa.ipc.RecordBatchFileWriter | None = None
             for batch in batches:
-                rows, begins = self.buckets.in_order(batch)
+                rows, begins = self.buckets.group_rows(batch)
                 table = rows.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
                 if writer is None:
                     sink = open_files.enter_context(pa.OSFile(str(self._file(name)), "wb"))

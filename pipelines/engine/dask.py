@@ -87,25 +87,25 @@ def _results(
     If one fails, wait for those in flight: otherwise the next run would find the workers busy with them.
     """
     progress, ahead = StepProgress(step, "buckets", buckets), iter(range(buckets))
-    on_their_way: deque[Future[Any]] = deque()
+    in_flight: deque[Future[Any]] = deque()
     try:
         while True:
             threads = max(sum(client.nthreads().values()), 1)
-            room = BUCKETS_PER_THREAD * threads - sum(not future.done() for future in on_their_way)
+            room = BUCKETS_PER_THREAD * threads - sum(not future.done() for future in in_flight)
             for bucket in islice(ahead, max(room, 0)):
-                on_their_way.append(
+                in_flight.append(
                     client.submit(_run_bucket, work, bucket, pure=False, retries=TIMES_TRIED - 1)
                 )
-            if not on_their_way:
+            if not in_flight:
                 return
-            result = _wait_for(on_their_way[0], client, address, step)
-            on_their_way.popleft()
+            result = _wait_for(in_flight[0], client, address, step)
+            in_flight.popleft()
             if isinstance(result, _Fault):
                 raise result.fault
             yield result
             progress.advance(1)
     finally:
-        _wait_for_rest(client, step, [future for future in on_their_way if not future.done()])
+        _wait_for_rest(client, step, [future for future in in_flight if not future.done()])
 
 
 def _wait_for(future: "Future[Any]", client: Client, address: str, step: str) -> Any:

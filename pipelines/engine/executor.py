@@ -35,7 +35,7 @@ class LocalWorkers:
 _workers: Workers = LocalWorkers()
 
 
-def use(scheduler: str | None) -> None:
+def use_scheduler(scheduler: str | None) -> None:
     """Choose where this process runs its buckets: on the cluster of a scheduler address, or locally (None).
 
     Raises:

@@ -51,11 +51,11 @@ def _order_by_group(keys: Sequence[np.ndarray]) -> np.ndarray | None:
     if places is None:
         return None
     ends = places.cumsum()
-    to_place = np.empty_like(order)
-    to_place[order] = merged_groups.spread(ends - places - least)
-    row_at = np.full(ends[-1], -1)
-    row_at[numbers + groups.spread(to_place)] = np.arange(len(numbers))
-    order_by_place = row_at[row_at >= 0]
+    place_offset = np.empty_like(order)
+    place_offset[order] = merged_groups.spread(ends - places - least)
+    row_of_place = np.full(ends[-1], -1)
+    row_of_place[numbers + groups.spread(place_offset)] = np.arange(len(numbers))
+    order_by_place = row_of_place[row_of_place >= 0]
     return order_by_place if len(order_by_place) == len(numbers) else None
 
 

@@ -33,8 +33,8 @@ def clean_code(column: str) -> pl.Expr:
     return pl.col(column).str.replace_all(r"[.\s]", "").str.to_uppercase()
 
 
-def plain(codes: pl.Series) -> pl.Series:
-    """Return codes in plain letters: full-width letters, non-breaking blanks and zero-width characters are replaced.
+def to_plain_letters(codes: pl.Series) -> pl.Series:
+    """Return codes in plain letters, with full-width letters, non-breaking blanks and zero-width characters replaced.
 
     Look-alike letters of another alphabet, like a Cyrillic А, stay as they are and match no code pattern.
     """
@@ -49,7 +49,7 @@ def is_decimal(column: str) -> pl.Expr:
 
 
 def is_in_other_letters(column: str) -> pl.Expr:
-    """Return whether a code, after `plain`, still holds a character that no code has."""
+    """Return whether a code, after `to_plain_letters`, still holds a character that no code has."""
     return pl.col(column).str.contains(_NOT_ASCII)
 
 
@@ -57,7 +57,7 @@ def code_faults(column: str, system: Icd, *, is_nine: pl.Expr) -> dict[str, pl.E
     """Return the reasons why a row's cleaned `code` is not a valid ICD-9 or ICD-10 code.
 
     Args:
-        column: the code as recorded, in plain letters.
+        column: the code as recorded, in to_plain_letters letters.
         system: the patterns to check against.
         is_nine: whether a row's code is ICD-9; otherwise it is ICD-10.
 

@@ -95,7 +95,7 @@ class StayOwners:
             self._place_of = np.zeros(self._ids[-1] - self._ids[0] + 1, dtype=np.int32)
             self._place_of[self._ids - self._ids[0]] = np.arange(len(self._ids))
 
-    def foreign(self, rows: pl.DataFrame) -> pl.Series:
+    def is_foreign(self, rows: pl.DataFrame) -> pl.Series:
         """Return whether the encounter of a row is unknown or another patient's; false if the row has none.
 
         Args:
@@ -115,5 +115,5 @@ class StayOwners:
         """Return the position of each id among the stays; an arbitrary position for unknown ids."""
         if self._place_of is None:
             return np.searchsorted(self._ids, stay_ids).clip(max=len(self._ids) - 1)
-        near: np.ndarray = np.clip(stay_ids, self._ids[0], self._ids[-1]) - self._ids[0]
-        return np.take(self._place_of, near)
+        offsets: np.ndarray = np.clip(stay_ids, self._ids[0], self._ids[-1]) - self._ids[0]
+        return np.take(self._place_of, offsets)

@@ -16,12 +16,12 @@ from schemas.tables.events import EVENTS, KINDS
 _FIRST, _REST = ("subject_id", "time", "rank"), ("code", "encounter_id", "mapped", "value", "unit", "vocab")
 
 
-def in_order(events: pl.DataFrame) -> pl.DataFrame:
+def sort_events(events: pl.DataFrame) -> pl.DataFrame:
     """Sort by subject, time, rank (nulls last), then by all other columns, so that equal input gives equal bytes."""
-    return _in_order(events)[0]
+    return _sort_with_ties(events)[0]
 
 
-def _in_order(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
+def _sort_with_ties(events: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     """Return the sorted events, and whether some share subject, time and rank."""
     if events["value"].dtype.is_float():
         # -0.0 becomes 0.0, so that equal values have equal bytes; polars optimizes `+ 0.0` away
@@ -58,7 +58,7 @@ def _compare(keys: list[np.ndarray]) -> tuple[bool, bool]:
 def write_events(events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str) -> None:
     """Write the events of one kind and bucket, sorted, as events/1."""
     write_table(
-        in_order(events).to_arrow(),
+        sort_events(events).to_arrow(),
         events_file(folder, kind, bucket),
         EVENTS,
         made_by=made_by,
@@ -70,7 +70,7 @@ def write_numbered(
     events: pl.DataFrame, folder: Path, kind: str, bucket: int, *, made_by: str
 ) -> pl.DataFrame:
     """Write events whose `rank` is the source's row number, and return what was written: sorted, without copies."""
-    rows, has_ties = _in_order(events)
+    rows, has_ties = _sort_with_ties(events)
     if has_ties:
         first = pl.struct(pl.all()).is_first_distinct()
         rows = rows.filter(pl.col("rank").is_null() | first)

@@ -35,8 +35,8 @@ def find_file(folder: Path, table: str) -> Path | None:
     Raises:
         InputError: several of them exist, or the path is a folder, a pipe or a broken link.
     """
-    names_of = [f"{table}{suffix}" for suffix in SUFFIXES] + ([NATIVE[table]] if table in NATIVE else [])
-    paths = [path for name in names_of if os.path.lexists(path := folder / name)]
+    candidates = [f"{table}{suffix}" for suffix in SUFFIXES] + ([NATIVE[table]] if table in NATIVE else [])
+    paths = [path for name in candidates if os.path.lexists(path := folder / name)]
     if len(paths) > 1:
         names = ", ".join(path.name for path in paths)
         raise InputError(f"{table}: found {len(paths)} times, as {names} ({folder}). Keep one of them.")
@@ -59,12 +59,12 @@ def problem_at(path: Path) -> str | None:
         return LEADS_NOWHERE
     if leads_back(path):
         return LEADS_BACK
-    if not os.path.lexists(path) or (os.path.isdir(path) and not _may_be_listed(path)):
+    if not os.path.lexists(path) or (os.path.isdir(path) and not _is_listable(path)):
         return MAY_NOT_BE_READ
     return IS_A_FOLDER if os.path.isdir(path) else IS_NO_FILE
 
 
-def _may_be_listed(folder: Path) -> bool:
+def _is_listable(folder: Path) -> bool:
     try:
         with os.scandir(folder):
             return True

@@ -42,7 +42,7 @@ def count_rows(path: Path, numbers: Collection[str] = (), *, with_blank: bool = 
             blank += 0 if with_blank else _count_blank(batch, is_open=is_open)
             if has_quote.any():
                 quote_lines = batch.with_row_index("at", offset=lines).filter(has_quote)
-                judgements = _judge(quote_lines, row_pattern, is_open=is_open)
+                judgements = _check_quotes(quote_lines, row_pattern, is_open=is_open)
                 is_open = bool(judgements["ends_inside"][-1])
                 in_cells += int(
                     (judgements["at"] * (judgements["begins_inside"] - judgements["ends_inside"])).sum()
@@ -75,7 +75,7 @@ def _row_pattern(names: list[str], numbers: Collection[str]) -> str | None:
     return f'^[^,"]*,{",".join(fields[1:])}' if names[0] not in whole else f"^{','.join(fields)}"
 
 
-def _judge(lines: pl.DataFrame, row_pattern: str | None, *, is_open: bool) -> pl.DataFrame:
+def _check_quotes(lines: pl.DataFrame, row_pattern: str | None, *, is_open: bool) -> pl.DataFrame:
     """Add to lines with quotes whether they begin and end within a cell (0, 1), and whether they are faulty."""
     inside = (pl.col("line").str.count_matches('"', literal=True).cum_sum() + int(is_open)) % 2
     sections = lines.with_columns(

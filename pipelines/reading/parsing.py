@@ -41,7 +41,7 @@ def parse_lenient(column: pl.Expr, source: pl.DataType, target: pl.DataType) -> 
     """Return the column in the target type, parsed in all unambiguous formats; null where none fits."""
     if source != pl.String or target == TEXT:
         return parse_usual(column, source, target)
-    text = _trimmed(column)
+    text = _strip_missing(column)
     if target == INTEGER:
         return text.str.replace(r"^([+-]?\d+)\.0*$", "${1}").cast(INTEGER, strict=False)
     if target == NUMBER:
@@ -54,7 +54,7 @@ def parse_lenient(column: pl.Expr, source: pl.DataType, target: pl.DataType) -> 
 def is_fault(column: pl.Expr, source: pl.DataType, target: pl.DataType) -> pl.Expr:
     """Return whether a value is present but not of the target type in any format."""
     if source == pl.String:
-        present = _trimmed(column).is_not_null() if target != TEXT else pl.lit(False)
+        present = _strip_missing(column).is_not_null() if target != TEXT else pl.lit(False)
         return present & parse_lenient(column, source, target).is_null()
     if target == INTEGER and (source.is_float() or source.is_decimal()):
         number = column.cast(NUMBER).fill_nan(None)
@@ -69,7 +69,7 @@ def is_suspect(raw: pl.Series, parsed_values: pl.Series, target: pl.DataType) ->
     return is_cut or (target != TEXT and parsed_values.null_count() > raw.null_count())
 
 
-def _trimmed(column: pl.Expr) -> pl.Expr:
+def _strip_missing(column: pl.Expr) -> pl.Expr:
     """Return the text without surrounding blanks; null if it stands for a missing value."""
     text = column.str.strip_chars()
     return pl.when(~text.is_in(_NOTHING)).then(text)

@@ -164,7 +164,7 @@ def batches(path: Path, table: Table, *, rows: int | None = None) -> Iterator[pl
             if raw_batch is None:
                 break
             with translate_errors(path):
-                batch = tally.typed(raw_batch)
+                batch = tally.cast(raw_batch)
             if batch.height:
                 yield batch
         tally.refuse(rows)
@@ -196,7 +196,7 @@ def _collect(frame: pl.LazyFrame, names: Mapping[str, str]) -> Iterator[pl.DataF
 def _select(frame: pl.LazyFrame, names: Mapping[str, str]) -> pl.LazyFrame:
     """Return the columns under our names, with dictionary-encoded text as text."""
     dictionaries = cs.by_dtype(pl.Categorical, pl.Enum)
-    return frame.select(pl.col(name).alias(ours) for ours, name in names.items()).with_columns(
+    return frame.select(pl.col(name).alias(alias) for alias, name in names.items()).with_columns(
         dictionaries.cast(pl.String)
     )
 
@@ -232,7 +232,7 @@ class _Tally:
         self._faults, self._empty, self._years = Counter[str](), Counter[str](), Counter[str]()
         self._single_quotes = Counter[str]()
 
-    def typed(self, raw: pl.DataFrame) -> pl.DataFrame:
+    def cast(self, raw: pl.DataFrame) -> pl.DataFrame:
         """Return a batch in the declared types, without blank lines."""
         columns, source_types = self._table.columns, raw.schema
         self._parsed += raw.height
@@ -276,9 +276,9 @@ class _Tally:
                 f"{self._path.name}: {self._parsed:,} of {rows:,} rows were read "
                 f"({self._path}): the others vanished within a cell. Export it with every quote within a cell doubled."
             )
-        if self._without_ours and (of_others := self._without_ours - _rows_of_nothing(self._path)) > 0:
-            self._rows += of_others
-            self._empty.update(dict.fromkeys(self._table.required, of_others))
+        if self._without_ours and (num_other_rows := self._without_ours - _count_empty_rows(self._path)) > 0:
+            self._rows += num_other_rows
+            self._empty.update(dict.fromkeys(self._table.required, num_other_rows))
         if not self._rows:
             reason = format_problem(self._path) or "the table has no rows ({}). Give the whole table."
             raise InputError(f"{self._path.name}: {reason}".format(self._path))
@@ -302,7 +302,7 @@ class _Tally:
             )
 
 
-def _rows_of_nothing(path: Path) -> int:
+def _count_empty_rows(path: Path) -> int:
     """Return the number of rows that are null in all columns of the file: blank lines, or lines of commas only."""
     with translate_errors(path):
         nothing = _scan(path).select(pl.all_horizontal(pl.all().is_null()).sum())
@@ -334,8 +334,8 @@ def count_outside(times: pl.Series) -> int:
     first, end = (
         pl.Series([date(FIRST_YEAR, 1, 1), date(LAST_YEAR + 1, 1, 1)]).cast(times.dtype).to_physical()
     )
-    at = times.to_physical()  # as integers, because a year may be out of range for datetime
-    low, high = at.min(), at.max()
+    values = times.to_physical()  # as integers, because a year may be out of range for datetime
+    low, high = values.min(), values.max()
     if low is None or (low >= first and high < end):
         return 0
-    return int(((at < first) | (at >= end)).sum())
+    return int(((values < first) | (values >= end)).sum())

@@ -56,7 +56,7 @@ class CodeBook:
     has_target: Bools  # [K] has a target in the crosswalk (always true in version 10)
     at_least_hours: Floats  # [K] least duration stated by the code; NaN if it states none
     under_hours: Floats  # [K] upper bound of the duration, infinite if open; NaN if the code states none
-    of_men: Bools  # [K] only men have the condition
+    men_only: Bools  # [K] only men have the condition
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _code_books(name: str, crosswalk: str, conditions: list[str]) -> dict[int, C
             has_target=np.array([version == 10 or code in codes_with_target for code in codes]),
             at_least_hours=at_least,
             under_hours=np.where(np.isnan(at_least), np.nan, np.nan_to_num(under, nan=np.inf)),
-            of_men=np.array([name == "diagnoses" and code.startswith(OF_MEN) for code in codes]),
+            men_only=np.array([name == "diagnoses" and code.startswith(OF_MEN) for code in codes]),
         )
     return books
 
@@ -177,7 +177,7 @@ def _drugs(conditions: list[str]) -> DrugList:
         names=names,
         interval_hours=_floats(table, "interval_hours"),
         gsn_groups=groups,
-        atc=[[atc_of[group.split()[0]] for group in of_drug] for of_drug in groups],
+        atc=[[atc_of[group.split()[0]] for group in drug_groups] for drug_groups in groups],
         orders=table.select("route", "dose_val_rx", "dose_unit_rx", "form_rx"),
         weights=_weights(uses, names, "drug", conditions),
     )

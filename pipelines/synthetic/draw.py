@@ -20,7 +20,7 @@ def logit(share: Floats) -> Floats:
     return np.log(share / (1 - share))
 
 
-def one_of(weights: Floats, rng: np.random.Generator) -> Ints:
+def draw_column(weights: Floats, rng: np.random.Generator) -> Ints:
     """Draw one column per row with probability proportional to its weight; weights [rows, columns]."""
     cumulative = np.cumsum(weights, axis=1)
     return np.asarray((rng.random((len(weights), 1)) * cumulative[:, -1:] >= cumulative).sum(axis=1))
@@ -36,8 +36,8 @@ def running_sum(values: Floats, ordinal: Ints) -> Floats:
 def shift_rows(values: Floats, ordinal: Ints, by: int) -> Floats:
     """Return the value `by` rows earlier in the same run, NaN if there is none."""
     earlier = np.full_like(values, np.nan)
-    has = ordinal >= by
-    earlier[has] = values[np.flatnonzero(has) - by]
+    has_earlier = ordinal >= by
+    earlier[has_earlier] = values[np.flatnonzero(has_earlier) - by]
     return earlier
 
 
@@ -47,7 +47,7 @@ def any_before(flags: Bools, ordinal: Ints) -> Bools:
     return np.asarray(running_sum(counts, ordinal) - counts > 0)
 
 
-def spread(counts: Ints) -> tuple[Ints, Ints]:
+def expand_counts(counts: Ints) -> tuple[Ints, Ints]:
     """Return owner and index within the owner for `counts.sum()` children."""
     owner = np.repeat(np.arange(len(counts)), counts)
     start = np.cumsum(counts) - counts

@@ -84,10 +84,10 @@ def write(
     shutil.rmtree(layout.events, ignore_errors=True)
     ids = people["subject_id"].sort()
     for bucket in range(write_buckets(ids, layout, subjects_per_bucket=subjects_per_bucket)):
-        mine = rows.filter(Buckets.read(layout).within(bucket))
+        bucket_rows = rows.filter(Buckets.read(layout).is_in(bucket))
         for kind in {"DX", *rows["kind"]}:
             file = events_file(layout.events, kind, bucket)
-            write_table(mine.filter(kind=kind).to_arrow(), file, EVENTS, made_by="test")
+            write_table(bucket_rows.filter(kind=kind).to_arrow(), file, EVENTS, made_by="test")
 
 
 def mimic(task: str, *changes: tuple[str, str]) -> Cohort:

@@ -112,10 +112,10 @@ def make_tables(seed: int, patients: int = 60) -> dict[str, tuple[list[str], lis
             stays.append((subject, 1000 + len(stays), start, end))
             start += timedelta(minutes=chance.randint(-200, 60000) + 200)  # some overlap, some start together
     for subject, hadm, start, end in stays:
-        odd = hadm == 1007 and len(stays) > 100  # with fewer stays, one would exceed the bound
+        is_odd = hadm == 1007 and len(stays) > 100  # with fewer stays, one would exceed the bound
         backwards = start - timedelta(minutes=chance.choice([0, 30]))
         # odd stays end before they begin, or are open
-        discharge = end if not odd else backwards if seed % 2 else ""
+        discharge = end if not is_odd else backwards if seed % 2 else ""
         flag = int(chance.random() < 0.1)
         is_timed = flag and hadm % 5  # for the others, only the flag records the death
         dead = start + (end - start) * (hadm % 3) / 2 if is_timed else ""

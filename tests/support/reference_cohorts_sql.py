@@ -82,13 +82,13 @@ class CohortSql:
             self._step(f"age {young} to {old}", bounds)
         keep = index.get("keep", "every")
         if keep != "every":
-            near = "0"
+            distance = "0"
             if keep != "first":
-                near = f"abs(epoch_us(start) - epoch_us(birth_date + {_interval(keep.removeprefix('nearest '))}))"
+                distance = f"abs(epoch_us(start) - epoch_us(birth_date + {_interval(keep.removeprefix('nearest '))}))"
             ranking = f"""select encounter_id from (
                 select encounter_id, row_number() over (
-                    partition by subject_id order by {near}, start, encounter_id) as place
-                from {self.table} where {near} is not null) where place = 1"""
+                    partition by subject_id order by {distance}, start, encounter_id) as place
+                from {self.table} where {distance} is not null) where place = 1"""
             self._step(f"keep {keep}", f"c.encounter_id in ({ranking})")
 
     # --- the language's words

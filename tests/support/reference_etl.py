@@ -24,7 +24,7 @@ class Token:
 
 
 @dataclass
-class Derived:
+class ReferenceData:
     """The result of the rules: sets with tokens as written and as encoded, cuts, counts, drops."""
 
     subjects: dict[int, tuple]  # birth, death?, sex, split, pretrain_split
@@ -99,7 +99,7 @@ def derive(
     med_link="name",
     top=200,
     pretrain_split=(0.70, 0.85),
-) -> Derived:
+) -> ReferenceData:
     patients = rows(hosp, "patients")
     fit_subjects = {
         int(p["subject_id"])
@@ -107,7 +107,7 @@ def derive(
         if fit_on == "all" or split_of(int(p["subject_id"]), 0.70, 0.85) == "train"
     }
     subjects = {int(p["subject_id"]) for p in patients}
-    stays, of_subject, deaths, coded_at = {}, defaultdict(list), {}, {}
+    stays, stays_of, deaths, coded_at = {}, defaultdict(list), {}, {}
     for row in rows(hosp, "admissions"):
         start, end = at(row["admittime"]), at(row["dischtime"])
         coded_at[int(row["hadm_id"])] = NEVER if end is None else max(start, end)
@@ -115,7 +115,7 @@ def derive(
         deaths[int(row["hadm_id"])] = (row["hospital_expire_flag"] == "1", at(row["deathtime"]))
         stays[int(row["hadm_id"])] = (int(row["subject_id"]), int(row["hadm_id"]), start, end)
     for stay in sorted(stays.values(), key=lambda s: (s[0], s[2], s[1])):
-        of_subject[stay[0]].append(stay)
+        stays_of[stay[0]].append(stay)
 
     drop_counts: Counter = Counter()
     sets: dict[int, list[Token]] = {hadm: [] for hadm in stays}
@@ -188,7 +188,7 @@ def derive(
             drop_counts["MED", "no_atc"] += 1
             continue
         time = at(row["charttime"])
-        hadm = row["hadm_id"] or containing(of_subject[int(row["subject_id"])], time)
+        hadm = row["hadm_id"] or containing(stays_of[int(row["subject_id"])], time)
         if hadm is None:
             drop_counts["MED", "no_stay"] += 1
             continue
@@ -224,8 +224,8 @@ def derive(
             drop_counts["LAB", "not_top_lab"] += 1
             continue
         time, store_time = at(row["charttime"]), at(row["storetime"])
-        mine = of_subject[int(row["subject_id"])]
-        hadm = row["hadm_id"] or containing(mine, time) or soon(mine, time)
+        patient_stays = stays_of[int(row["subject_id"])]
+        hadm = row["hadm_id"] or containing(patient_stays, time) or soon(patient_stays, time)
         if hadm is None:
             drop_counts["LAB", "no_stay"] += 1
             continue
@@ -239,12 +239,12 @@ def derive(
     text_counts = Counter(
         t.text for hadm, tokens in sets.items() if stays[hadm][0] in fit_subjects for t in tokens
     )
-    patients_of, of_item = defaultdict(set), defaultdict(set)
+    patients_of, item_subjects = defaultdict(set), defaultdict(set)
     for hadm, tokens in sets.items():
         if stays[hadm][0] in fit_subjects:
             for token in tokens:
                 patients_of[token.text].add(stays[hadm][0])
-                of_item[token.text.partition("_Q")[0]].add(stays[hadm][0])
+                item_subjects[token.text.partition("_Q")[0]].add(stays[hadm][0])
     totals = Counter(text_counts)
     for token in sorted(
         {*text_counts, *(a for t in text_counts for a in ancestors(t))}, key=len, reverse=True
@@ -255,7 +255,7 @@ def derive(
 
     def is_common(token: str) -> bool:
         if token.startswith("LAB:"):  # the patients of a decile are those of its item
-            return totals[token] >= min_count and len(of_item[token.partition("_Q")[0]]) >= min_count
+            return totals[token] >= min_count and len(item_subjects[token.partition("_Q")[0]]) >= min_count
         return len(patients_of[token]) >= min_count
 
     kept_tokens = {token: count for token, count in totals.items() if count and is_common(token)}
@@ -263,9 +263,9 @@ def derive(
     def nearest(token):
         return next((t for t in (token, *ancestors(token)) if t in kept_tokens), None)
 
-    return Derived(
+    return ReferenceData(
         subjects={int(p["subject_id"]): person(p, pretrain_split) for p in patients},
-        stays=[stay for subject in sorted(of_subject) for stay in of_subject[subject]],
+        stays=[stay for subject in sorted(stays_of) for stay in stays_of[subject]],
         deaths=deaths,
         sets=sets,
         encoded={hadm: [nearest(t.text) or "[UNK]" for t in tokens] for hadm, tokens in sets.items()},

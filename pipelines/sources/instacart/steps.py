@@ -109,7 +109,7 @@ def extract_events(source: InstacartSource, layout: Layout) -> StepCard:
 
 def extract_bucket(layout: Layout, spill: Spill, folder: Path, bucket: int) -> int:
     """Write the events of one bucket and return their number."""
-    orders = scan_table(layout.encounters, ENCOUNTERS).filter(spill.buckets.within(bucket))
+    orders = scan_table(layout.encounters, ENCOUNTERS).filter(spill.buckets.is_in(bucket))
     lines = pl.concat(spill.read(table, bucket) for table in ORDER_PRODUCTS)
     events = transforms.item_events(lines, orders.select("encounter_id", "start").collect())
     write_events(events, folder, KIND, bucket, made_by="extract_events")

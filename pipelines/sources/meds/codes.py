@@ -14,7 +14,7 @@ from pipelines.events.code_mapping import (
     PROCEDURE_CODES,
     clean_code,
     code_faults,
-    plain,
+    to_plain_letters,
 )
 
 UNKNOWN = "UNK"  # stands for an unknown part of a composite code
@@ -169,10 +169,10 @@ def classify_codes(codes: pl.Series, numeric_codes: pl.Series) -> pl.DataFrame:
 
     Returns:
         meds_code, kind, vocab, code, mapped, unit (null); valued_kind …, the same for a row with a value; is_valued;
-        is_mended where letters were replaced by plain ones; fault, one of CODE_FAULTS or null.
+        is_mended where letters were replaced by to_plain_letters ones; fault, one of CODE_FAULTS or null.
     """
     code, legible = pl.col("meds_code"), pl.col("legible")
-    matches = pl.DataFrame({"meds_code": codes, "legible": plain(codes)}).with_columns(
+    matches = pl.DataFrame({"meds_code": codes, "legible": to_plain_letters(codes)}).with_columns(
         own_kind=_first_match(legible, {pattern: kind for pattern, kind, _ in CODE_PATTERNS}),
         vocab=_first_match(legible, {pattern: vocab for pattern, _, vocab in CODE_PATTERNS}).fill_null(
             OTHER_VOCAB

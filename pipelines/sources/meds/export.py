@@ -98,7 +98,7 @@ def write_bucket(layout: Layout, folder: Path, bucket: int) -> tuple[Counter[str
 
 def _bucket_rows(layout: Layout, bucket: int) -> pl.DataFrame:
     """Return a bucket's MEDS rows in MEDS order, with the split of their subject."""
-    inside = Buckets.read(layout).within(bucket)
+    inside = Buckets.read(layout).is_in(bucket)
     subjects, stays = (
         pl.LazyFrame(read_table(path, schema)).filter(inside)
         for path, schema in ((layout.subjects, SUBJECTS), (layout.encounters, ENCOUNTERS))

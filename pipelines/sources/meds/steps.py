@@ -223,7 +223,7 @@ def extract_bucket_events(
 ) -> tuple[Flow, Counter[str]]:
     """Write the events of one bucket into `folder`, and return the flow of its rows and the events of each kind."""
     rows = spill.read(ROWS, bucket)
-    stays = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)).filter(spill.buckets.within(bucket))
+    stays = pl.DataFrame(read_table(layout.encounters, ENCOUNTERS)).filter(spill.buckets.is_in(bucket))
     if code_table is None:
         events, flow = transforms.nest_events(rows, stays if dataset.encounter_column is None else None)
     else:

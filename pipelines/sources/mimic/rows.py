@@ -20,8 +20,8 @@ from pipelines.events.code_mapping import (
     Icd,
     clean_code,
     code_faults,
-    plain,
     to_icd10,
+    to_plain_letters,
     zeros_lost,
 )
 from pipelines.events.encounter_linking import StayOwners, attach, attachment_spans
@@ -245,7 +245,7 @@ def prescription_rows(rows: pl.DataFrame) -> RowsAndFlow:
 
 def prescriptions(rows: pl.DataFrame, owners: StayOwners) -> RowsAndFlow:
     """Drop prescriptions that name another patient's admission."""
-    return drop_rows(rows, {"foreign_hadm_id": pl.lit(owners.foreign(rows))})
+    return drop_rows(rows, {"foreign_hadm_id": pl.lit(owners.is_foreign(rows))})
 
 
 def pharmacy_atc(pharmacy_rows: pl.DataFrame, gsn_to_atc: pl.DataFrame) -> pl.DataFrame:
@@ -281,11 +281,11 @@ def _drop_foreign_stays(
     rows: pl.DataFrame, bucket: MimicBucket, reasons: dict[str, pl.Expr] | None = None
 ) -> RowsAndFlow:
     """Drop rows that name a stay of another subject, then rows by `reasons`."""
-    return drop_rows(rows, {"foreign_hadm_id": pl.lit(bucket.owners.foreign(rows)), **(reasons or {})})
+    return drop_rows(rows, {"foreign_hadm_id": pl.lit(bucket.owners.is_foreign(rows)), **(reasons or {})})
 
 
 def _icd_rows(rows: pl.DataFrame, system: Icd, reasons: dict[str, pl.Expr]) -> RowsAndFlow:
-    plain_codes = plain(rows["icd_code"])
+    plain_codes = to_plain_letters(rows["icd_code"])
     num_mended = int((plain_codes != rows["icd_code"]).sum())
     event_rows, flow = drop_rows(
         rows.with_columns(plain_codes).with_columns(code=clean_code("icd_code")),

@@ -188,7 +188,7 @@ def extract_bucket(
     bucket: int,
 ) -> dict[str, Flow]:
     """Write the events of one bucket, a file for each kind, and return the flows by table."""
-    inside = spill.buckets.within(bucket)
+    inside = spill.buckets.is_in(bucket)
     bucket_context = transforms.MimicBucket(
         subject_ids=scan_table(layout.subjects, SUBJECTS)
         .filter(inside)

@@ -17,7 +17,7 @@ from pipelines.events.code_mapping import (
     code_faults,
     is_decimal,
     is_in_other_letters,
-    plain,
+    to_plain_letters,
 )
 from pipelines.sources.pcornet.words import NO_INFORMATION, coded_value
 from schemas.cards import Flow
@@ -88,7 +88,7 @@ def normalize_letters(table: str, rows: pl.DataFrame) -> tuple[pl.DataFrame, int
     if table not in CODE_COLUMNS:
         return rows, 0
     raw_codes = rows[CODE_COLUMNS[table]]
-    codes = plain(raw_codes).str.strip_chars()
+    codes = to_plain_letters(raw_codes).str.strip_chars()
     return rows.with_columns(codes), int((codes != raw_codes).sum())
 
 

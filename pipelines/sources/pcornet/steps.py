@@ -263,7 +263,7 @@ def extract_bucket(
     layout: Layout, crosswalks: PcornetCrosswalks, spill: Spill, folder: Path, last: date, bucket: int
 ) -> dict[str, Flow]:
     """Write the events of one bucket, a file for each kind, and return the flows by table."""
-    inside = spill.buckets.within(bucket)
+    inside = spill.buckets.is_in(bucket)
     lives = scan_table(layout.subjects, SUBJECTS).filter(inside)
     bucket_context = PcornetBucket(
         people=lives.select("subject_id", "birth_date", "death_date").collect(),

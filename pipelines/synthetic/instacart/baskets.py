@@ -36,7 +36,7 @@ def draw_lines(orders: UserOrders, catalog: ProductCatalog, rng: np.random.Gener
     keys = np.unique(np.concatenate([usual, new]))
     order, product = keys // width, keys % width
     is_reorder = _is_reorder(orders.user[order], product, width)
-    return _in_carts(order, product, is_reorder, rng)
+    return _number_carts(order, product, is_reorder, rng)
 
 
 def _favourites(
@@ -85,7 +85,7 @@ def _is_reorder(user: NDArray[np.int64], product: NDArray[np.int64], width: int)
     return is_reorder
 
 
-def _in_carts(
+def _number_carts(
     order: NDArray[np.int64],
     product: NDArray[np.int64],
     is_reorder: NDArray[np.bool_],

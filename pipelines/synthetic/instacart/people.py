@@ -43,8 +43,8 @@ def draw_orders(per_user: NDArray[np.int64], rng: np.random.Generator) -> UserOr
     user = np.repeat(np.arange(users), per_user)
     rhythm = np.where(rng.random(users) < 0.4, 7.0, rng.uniform(2, 25, users))
     wait_days = rng.gamma(9.0, rhythm[user] / 9.0)
-    on_the_day = rng.random(len(user)) < 0.3
-    days = np.where(on_the_day, rhythm[user], wait_days).round().astype(np.int64)
+    is_punctual = rng.random(len(user)) < 0.3
+    days = np.where(is_punctual, rhythm[user], wait_days).round().astype(np.int64)
     hours = rng.choice(len(_HOUR_WEIGHTS), len(user), p=_HOUR_WEIGHTS / _HOUR_WEIGHTS.sum())
     days = np.minimum(days, LONGEST_GAP_DAYS)
     since_first = np.cumsum(days) - np.repeat(np.cumsum(days)[first], per_user)

@@ -105,9 +105,9 @@ def _write(
         }
         for name, slices in _carts(orders, lines):
             rows[name] = _write_table(parts[name], slices, gzip_file=gzip_files)
-    in_other_form = [folder / f"{name}{other_suffix}" for name in names]  # files of an earlier run
-    remove_outputs(*in_other_form)
-    remove_files(*map(part_of, in_other_form))
+    old_files = [folder / f"{name}{other_suffix}" for name in names]  # files of an earlier run
+    remove_outputs(*old_files)
+    remove_files(*map(part_of, old_files))
     return rows
 
 
@@ -115,17 +115,17 @@ def _carts(orders: pl.DataFrame, lines: pl.DataFrame) -> Iterator[tuple[str, Ite
     """Yield each file of order lines in slices, sorted like the download; one at a time, to hold only one copy."""
     eval_set = np.zeros(orders.height + 1, dtype=np.uint8)  # order ids are 1 … orders
     eval_set[orders["order_id"].to_numpy()] = orders["eval_set"].to_numpy()
-    of_line = pl.Series(eval_set[lines["order_id"].to_numpy()])
+    line_eval_set = pl.Series(eval_set[lines["order_id"].to_numpy()])
     for code, name in PRODUCT_FILES.items():
-        yield name, _slices(lines.filter(of_line == code))
+        yield name, _slices(lines.filter(line_eval_set == code))
 
 
 def _slices(table: pl.DataFrame) -> Iterator[pl.DataFrame]:
     by_cart = np.argsort(
         table["order_id"].to_numpy().astype(np.int64) * 256 + table["add_to_cart_order"].to_numpy()
     )
-    for at in range(0, max(len(by_cart), 1), ROWS_PER_WRITE):
-        yield table[by_cart[at : at + ROWS_PER_WRITE]]
+    for start in range(0, max(len(by_cart), 1), ROWS_PER_WRITE):
+        yield table[by_cart[start : start + ROWS_PER_WRITE]]
 
 
 def _publish_columns(orders: pl.DataFrame) -> pl.DataFrame:
@@ -141,7 +141,7 @@ def _publish_columns(orders: pl.DataFrame) -> pl.DataFrame:
 
 def _write_table(part_file: Path, slices: Iterable[pl.DataFrame], *, gzip_file: bool) -> int:
     rows = 0
-    with part_file.open("wb") as raw, _compressing(raw) if gzip_file else nullcontext(raw) as stream:
+    with part_file.open("wb") as raw, _gzip_stream(raw) if gzip_file else nullcontext(raw) as stream:
         for rows_slice in slices:
             # not write_csv(stream): the error of polars would not say why a disk refuses
             text = rows_slice.write_csv(include_header=rows == 0)
@@ -150,6 +150,6 @@ def _write_table(part_file: Path, slices: Iterable[pl.DataFrame], *, gzip_file: 
     return rows
 
 
-def _compressing(raw: BinaryIO) -> IO[bytes]:
+def _gzip_stream(raw: BinaryIO) -> IO[bytes]:
     # no name and time in the header, for equal bytes each time
     return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0))

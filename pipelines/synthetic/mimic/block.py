@@ -137,11 +137,11 @@ def _free_hours_before(stays: Stays, calendar: Calendar, hours: Floats) -> Float
 
 def planted_rows(block: PatientBlock) -> pl.DataFrame:
     """Return the rows of planted/3: one per index encounter of each cohort."""
-    odd = block.calendar.is_odd
+    is_odd = block.calendar.is_odd
     indexes = {
         "mimic_mortality": (block.deaths.happens & (block.stays.length != SHORT), block.deaths.probability),
         "mimic_long_stay": (block.deaths.happens & (block.stays.length == LONG), block.lengths.probability),
-        "mimic_readmission": (block.is_followed & ~odd, block.calendar.probability),
+        "mimic_readmission": (block.is_followed & ~is_odd, block.calendar.probability),
     }
     return pl.concat(
         pl.DataFrame(

@@ -108,8 +108,10 @@ def prescriptions_table(catalog: Catalog, block: PatientBlock, rng: np.random.Ge
     subject = subject_ids(block.index, patient)
     admit = block.calendar.admit_minute[stay]
     groups = catalog.drugs.gsn_groups
-    widest = max(len(of_drug) for of_drug in groups)
-    table = [group for of_drug in groups for group in (*of_drug, *[None] * (widest + 1 - len(of_drug)))]
+    widest = max(len(drug_groups) for drug_groups in groups)
+    table = [
+        group for drug_groups in groups for group in (*drug_groups, *[None] * (widest + 1 - len(drug_groups)))
+    ]
     gsn = pl.Series(table, dtype=pl.String)[
         drug * (widest + 1) + np.where(orders.group < 0, widest, orders.group)
     ]

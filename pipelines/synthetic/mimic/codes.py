@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.synthetic.catalog import Bools, Catalog, CodeBook, Floats, Ints, Texts
-from pipelines.synthetic.draw import one_of, spread
+from pipelines.synthetic.draw import draw_column, expand_counts
 from pipelines.synthetic.mimic.patients import Stays
 
 VENTILATED_OF_THE_DYING = 4.0  # odds of ventilation in fatal stays, relative to others
@@ -36,10 +36,10 @@ def draw_diagnoses(
     parts, readable_conditions = [], np.zeros((count, conditions), dtype=bool)
     for version, book in catalog.diagnoses.items():
         rows = np.flatnonzero(stays.icd_version == version)
-        can_have = ~(female[rows, None] & book.of_men)
+        can_have = ~(female[rows, None] & book.men_only)
         weights = stays.active[rows] @ (0.5 * volume * book.weights) * can_have
         has_code = rng.random(weights.shape) < np.minimum(weights, 0.9)
-        principal = one_of(book.weights[stays.acute[rows]] * can_have, rng)
+        principal = draw_column(book.weights[stays.acute[rows]] * can_have, rng)
         has_code[np.arange(len(rows)), principal] = ~stays.is_blank[rows]
         readable = (has_code & book.has_target).astype(np.float64) @ (book.weights[:-1] > 0).T.astype(
             np.float64
@@ -98,7 +98,7 @@ def _rank_codes(
     if principal is not None:
         key[column == principal[index]] = -1
     order = np.lexsort((key, index))
-    _, rank = spread(has_code.sum(axis=1))
+    _, rank = expand_counts(has_code.sum(axis=1))
     stay = rows[index[order]]
     return Codes(
         stay=stay, rank=rank + 1, code=book.codes[column[order]], day=np.zeros(len(stay), dtype=np.int64)

@@ -50,7 +50,7 @@ def compress_csv(table: pl.DataFrame, *, header: bool) -> bytes:
     """Return the table as CSV in a gzip member; the header of zlib carries no time."""
     member = _Member()
     table.write_csv(member, include_header=header)  # type: ignore[call-overload]  # the stub wants a file, but only `write` is used
-    return member.closed()
+    return member.finish()
 
 
 class _Member:
@@ -67,5 +67,5 @@ class _Member:
     def flush(self) -> None:
         """Do nothing: a flush would end a zlib block."""
 
-    def closed(self) -> bytes:
+    def finish(self) -> bytes:
         return b"".join([*self._parts, self._packer.flush()])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from pipelines.synthetic.catalog import Bools, Catalog, Floats, Ints
-from pipelines.synthetic.draw import spread
+from pipelines.synthetic.draw import expand_counts
 from pipelines.synthetic.mimic.patients import LONG, Stays
 
 EVENT_TEXTS = (
@@ -67,13 +67,13 @@ def draw_orders(catalog: Catalog, stays: Stays, density: float, rng: np.random.G
     """Draw the drug orders of each stay from its active conditions."""
     rates = stays.active @ catalog.drugs.weights
     rates *= 0.36 * np.minimum(stays.intensity, 2.5)[:, None]
-    stay, drug = np.nonzero(_lots(stays, rates.shape[1], rng) < 1 - np.exp(-rates))
+    stay, drug = np.nonzero(_patient_draws(stays, rates.shape[1], rng) < 1 - np.exp(-rates))
     count = len(stay)
     later = rng.random(count) < 0.3
     start = np.where(later, rng.uniform(6, 110, count), rng.exponential(5, count))
     interval = catalog.drugs.interval_hours[drug] / density
     duration = interval + rng.exponential(70, count)
-    groups = np.array([len(of_drug) for of_drug in catalog.drugs.gsn_groups])[drug]
+    groups = np.array([len(drug_groups) for drug_groups in catalog.drugs.gsn_groups])[drug]
     second = (rng.random(count) < 0.2) & (groups > 1)
     missing = (rng.random(count) < 0.08) | (groups == 0)
     return DrugOrders(
@@ -103,7 +103,7 @@ def prescription_rows(
     Returns:
         The rows of prescriptions, and the number of each: that of the order, or a new one for a renewal.
     """
-    owner, piece = spread(1 + renewals[rows])
+    owner, piece = expand_counts(1 + renewals[rows])
     row, is_new = rows[owner], piece > 0
     start, stop, times = orders.start_minute[row], orders.stop_minute[row], 1 + renewals[row]
     share = (np.minimum(stop, end_minute[row]) - start) // times
@@ -118,7 +118,7 @@ def early_administrations(orders: DrugOrders, stays: Stays, rng: np.random.Gener
     """Return the doses due in the first 48 hours of the stay."""
     end = (stays.first_hours[orders.stay] * 60).astype(np.int64)
     zeros = np.zeros(len(orders.stay), dtype=np.int64)
-    return _give(orders, zeros, _doses(orders, end), zeros, rng)
+    return _make_doses(orders, zeros, _doses(orders, end), zeros, rng)
 
 
 def late_administrations(
@@ -128,8 +128,8 @@ def late_administrations(
     begin = (stays.first_hours[orders.stay] * 60).astype(np.int64)
     early = _doses(orders, begin)
     total = _doses(orders, (hours[orders.stay] * 60).astype(np.int64))
-    stays_on = stays.length[orders.stay] == LONG
-    return _give(orders, early, np.where(stays_on, np.maximum(total, early), early), begin, rng)
+    is_long = stays.length[orders.stay] == LONG
+    return _make_doses(orders, early, np.where(is_long, np.maximum(total, early), early), begin, rng)
 
 
 def _doses(orders: DrugOrders, end_minute: Ints) -> Ints:
@@ -138,11 +138,11 @@ def _doses(orders: DrugOrders, end_minute: Ints) -> Ints:
     return np.asarray(np.maximum((end - orders.start_minute - 1) // orders.interval_minutes + 1, 0))
 
 
-def _give(
+def _make_doses(
     orders: DrugOrders, first: Ints, last: Ints, after_minute: Ints, rng: np.random.Generator
 ) -> Administrations:
     """Return doses first, …, last − 1 of each order, a little early but after `after_minute`."""
-    order, index = spread(last - first)
+    order, index = expand_counts(last - first)
     count = len(order)
     slack = np.minimum(orders.interval_minutes[order] // 3, 45)
     minute = orders.start_minute[order] + (first[order] + index) * orders.interval_minutes[order]
@@ -158,7 +158,7 @@ def _give(
     )
 
 
-def _lots(stays: Stays, drugs: int, rng: np.random.Generator) -> Floats:
+def _patient_draws(stays: Stays, drugs: int, rng: np.random.Generator) -> Floats:
     """Return [S, D] uniform draws, mostly the same in all stays of a patient, so that drugs continue."""
     patient_lots = rng.random((int(stays.patient[-1]) + 1, drugs))[stays.patient]
     stay_lots = rng.random(patient_lots.shape)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from pipelines.synthetic.catalog import FACTORS, Bools, Catalog, Floats, Ints
-from pipelines.synthetic.draw import logit, sigmoid, spread
+from pipelines.synthetic.draw import expand_counts, logit, sigmoid
 from pipelines.synthetic.mimic.patients import LONG, Stays
 
 NOT_STORED = np.iinfo(np.int64).min
@@ -49,10 +49,10 @@ def early_labs(catalog: Catalog, stays: Stays, density: float, rng: np.random.Ge
     count = len(stays.patient)
     mean_draws = 1.2 * density * stays.intensity * stays.first_hours / 48 + max(density - 1, 0)
     draws = np.where(stays.is_blank | (rng.random(count) < 0.04), 0, 1 + rng.poisson(mean_draws))
-    stay, index = spread(draws)
+    stay, index = expand_counts(draws)
     hour = np.where(index == 0, rng.uniform(0, 2, len(stay)), rng.uniform(0.5, stays.first_hours[stay]))
     emergency_stays = np.flatnonzero((rng.random(count) < 0.4) & ~stays.is_blank)
-    inside = rows_of_draws(
+    inside = draw_lab_rows(
         catalog,
         stays,
         stay,
@@ -64,7 +64,7 @@ def early_labs(catalog: Catalog, stays: Stays, density: float, rng: np.random.Ge
     )
     emergency_hour = -rng.uniform(0.2, 8, len(emergency_stays))
     no_hadm_id = np.zeros(len(emergency_stays), dtype=bool)
-    emergency = rows_of_draws(
+    emergency = draw_lab_rows(
         catalog,
         stays,
         emergency_stays,
@@ -82,11 +82,11 @@ def late_labs(
 ) -> Labs:
     """Draw the rows from 48 hours to the end of the stay; `hours` is its length."""
     span = np.where(stays.length == LONG, hours - 48, 0.0)
-    stay, _ = spread(rng.poisson(0.46 * density * stays.intensity * span / 24))
+    stay, _ = expand_counts(rng.poisson(0.46 * density * stays.intensity * span / 24))
     hour = 48 + rng.random(len(stay)) * span[stay]
     has_hadm_id = rng.random(len(stay)) > 0.06
     is_first = np.zeros(len(stay), dtype=bool)
-    return rows_of_draws(
+    return draw_lab_rows(
         catalog, stays, stay, hour, has_hadm_id=has_hadm_id, is_first=is_first, density=density, rng=rng
     )
 
@@ -112,7 +112,7 @@ def outside_labs(
     stay = np.concatenate([stays_before, stays_after])
     hour = np.concatenate([weeks_before, hours[stays_after] + rng.uniform(0.1, 6, len(stays_after))])
     has_hadm_id = np.arange(len(stay)) >= len(stays_before)
-    return rows_of_draws(
+    return draw_lab_rows(
         catalog, stays, stay, hour, has_hadm_id=has_hadm_id, is_first=~has_hadm_id, density=0.6, rng=rng
     )
 
@@ -122,16 +122,16 @@ def outpatient_labs(
 ) -> Labs:
     """Draw rows of outpatient visits in the year before each stay, `visits` on average; no task may use them."""
     has_room = free_hours_before > 30
-    stay, _ = spread(rng.poisson(np.where(has_room, visits, 0.0)))
+    stay, _ = expand_counts(rng.poisson(np.where(has_room, visits, 0.0)))
     span = np.minimum(free_hours_before[stay] - 2, 365 * 24) - 25
     hour = -(25 + rng.random(len(stay)) * span)
     no_hadm_id = np.zeros(len(stay), dtype=bool)
-    return rows_of_draws(
+    return draw_lab_rows(
         catalog, stays, stay, hour, has_hadm_id=no_hadm_id, is_first=~no_hadm_id, density=1.0, rng=rng
     )
 
 
-def rows_of_draws(
+def draw_lab_rows(
     catalog: Catalog,
     stays: Stays,
     stay: Ints,
@@ -149,7 +149,7 @@ def rows_of_draws(
     draw, panel = np.nonzero(rng.random(share.shape) < share)
     sizes = np.diff(labs.first_item)
     rare = len(sizes) - 1
-    owner, index = spread(np.where(panel == rare, 1, sizes[panel]))
+    owner, index = expand_counts(np.where(panel == rare, 1, sizes[panel]))
     item = labs.first_item[panel[owner]] + index
     is_rare = panel[owner] == rare
     item[is_rare] += np.minimum(rng.zipf(1.25, int(is_rare.sum())) - 1, sizes[rare] - 1)
@@ -173,7 +173,7 @@ def _measure(
     delay = np.where(rng.random(len(item)) < 0.02, delay * 30, delay).astype(np.int64)
     store_minute = np.where(rng.random(len(item)) < 0.01, NOT_STORED, minute + delay)
     rise = stays.slope[stay] * np.clip((hour - 20) / 24, -0.8, 1.2)
-    level = _expected(catalog, stays, stay, item)
+    level = _expected_level(catalog, stays, stay, item)
     level += 0.75 * rise * catalog.labs.loadings[:, _RISING].sum(axis=1)[item]
     level += stays.item_levels[stay, item] + rng.normal(0, 0.25, len(item))
     return Labs(
@@ -181,14 +181,14 @@ def _measure(
         item=item,
         minute=minute,
         stored_minute=store_minute,
-        value=_in_units(catalog, item, level),
+        value=_to_units(catalog, item, level),
         has_number=rng.random(len(item)) > 0.05,
         specimen=specimen,
         has_hadm_id=has_hadm_id,
     )
 
 
-def _expected(catalog: Catalog, stays: Stays, stay: Ints, item: Ints) -> Floats:
+def _expected_level(catalog: Catalog, stays: Stays, stay: Ints, item: Ints) -> Floats:
     """Return the expected level of each row from the factors of its stay; most items load on one or two of nine."""
     loadings = catalog.labs.loadings
     most = int((loadings != 0).sum(axis=1).max())
@@ -199,7 +199,7 @@ def _expected(catalog: Catalog, stays: Stays, stay: Ints, item: Ints) -> Floats:
     return level
 
 
-def _in_units(catalog: Catalog, item: Ints, level: Floats) -> Floats:
+def _to_units(catalog: Catalog, item: Ints, level: Floats) -> Floats:
     """Convert standard deviations into the unit of the item, rounded like the laboratory does."""
     labs = catalog.labs
     value = labs.mean[item] + labs.sd[item] * level

@@ -83,17 +83,17 @@ def draw_calendar(
     for ordinal in range(int(stays.ordinal.max()) + 1):
         rows = np.flatnonzero(stays.ordinal == ordinal)
         chance[rows] = sigmoid(base[rows] + RECENT_EFFECT * (recent[rows] - 0.3 * (ordinal > 0)))
-        goes_on = rows[patients.planned_stays[stays.patient[rows]] > ordinal + 1]
-        soon = draw[goes_on] < chance[goes_on]
-        gap = np.where(soon, soon_hours[goes_on], np.minimum(later_hours[goes_on], 1200 * 24))
-        end = admit[goes_on] + np.floor(lengths.hours[goes_on] * 60).astype(np.int64)
-        admit[goes_on + 1] = _at_time_of_day(end, gap, stays.admit_minute[goes_on + 1], soon)
-        days = (admit[goes_on + 1] - admit[goes_on]) / 1440
-        recent[goes_on + 1] = np.exp(-days / RECENT_DAYS)
-    return Calendar(probability=chance, admit_minute=admit, is_odd=_odd(stays, rng) & ~deaths.died)
+        has_next = rows[patients.planned_stays[stays.patient[rows]] > ordinal + 1]
+        is_soon = draw[has_next] < chance[has_next]
+        gap = np.where(is_soon, soon_hours[has_next], np.minimum(later_hours[has_next], 1200 * 24))
+        end = admit[has_next] + np.floor(lengths.hours[has_next] * 60).astype(np.int64)
+        admit[has_next + 1] = _at_time_of_day(end, gap, stays.admit_minute[has_next + 1], is_soon)
+        days = (admit[has_next + 1] - admit[has_next]) / 1440
+        recent[has_next + 1] = np.exp(-days / RECENT_DAYS)
+    return Calendar(probability=chance, admit_minute=admit, is_odd=_draw_odd_stays(stays, rng) & ~deaths.died)
 
 
-def _at_time_of_day(end: Ints, gap_hours: Floats, minute_of_day: Ints, soon: Bools) -> Ints:
+def _at_time_of_day(end: Ints, gap_hours: Floats, minute_of_day: Ints, is_soon: Bools) -> Ints:
     """Return the next admission at its own time of day: after 12 hours to 30 days if soon, else after 30 days.
 
     The time of day moves it by less than a day, and gaps that are not soon are at least 31 days.
@@ -101,12 +101,12 @@ def _at_time_of_day(end: Ints, gap_hours: Floats, minute_of_day: Ints, soon: Boo
     target = end + (gap_hours * 60).astype(np.int64)
     admit = target // 1440 * 1440 + minute_of_day
     admit = np.where(admit < end + 12 * 60, admit + 1440, admit)
-    return np.where(soon & (admit > end + 30 * 1440), admit - 1440, admit)
+    return np.where(is_soon & (admit > end + 30 * 1440), admit - 1440, admit)
 
 
-def _odd(stays: Stays, rng: np.random.Generator) -> Bools:
+def _draw_odd_stays(stays: Stays, rng: np.random.Generator) -> Bools:
     """Choose the odd stays among the short ones; none in a small block, where one would exceed the share."""
     short = np.flatnonzero(stays.length == SHORT)
-    odd = np.zeros(len(stays.patient), dtype=bool)
-    odd[rng.permutation(short)[: int(ODD_SHARE * len(odd))]] = True
-    return odd
+    is_odd = np.zeros(len(stays.patient), dtype=bool)
+    is_odd[rng.permutation(short)[: int(ODD_SHARE * len(is_odd))]] = True
+    return is_odd

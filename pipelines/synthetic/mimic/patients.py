@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.synthetic.catalog import FACTORS, Bools, Catalog, Floats, Ints
-from pipelines.synthetic.draw import logit, one_of, running_sum, sigmoid, spread, stream
+from pipelines.synthetic.draw import draw_column, expand_counts, logit, running_sum, sigmoid, stream
 
 MAX_STAYS = 60
 SHORT, MIDDLE, LONG = 0, 1, 2  # at most 24 h, 24–48 h, over 48 h
@@ -72,10 +72,10 @@ def draw_patients(catalog: Catalog, count: int, seed: int, block: int) -> Patien
 
 def draw_stays(catalog: Catalog, patients: Patients, seed: int, block: int) -> Stays:
     rng = stream(seed, block, "stays")
-    patient, ordinal = spread(patients.planned_stays)
+    patient, ordinal = expand_counts(patients.planned_stays)
     count = len(patient)
-    acute = one_of(_reasons(catalog, patients)[patient], rng)
-    active = _active(catalog, patients, patient, acute, rng)
+    acute = draw_column(_reasons(catalog, patients)[patient], rng)
+    active = _active_conditions(catalog, patients, patient, acute, rng)
     length = np.digitize(rng.random(count) + 0.06 * np.tanh(patients.frailty[patient]), [0.14, 0.28])
     first_hours = np.where(length == SHORT, rng.uniform(3, 24, count), rng.uniform(24.5, 47.5, count))
     early = rng.random(count) < 0.12
@@ -106,7 +106,7 @@ def _reasons(catalog: Catalog, patients: Patients) -> Floats:
     return np.asarray(np.where(patients.female[:, None] | ~conditions.female_only, weights, 0))
 
 
-def _active(
+def _active_conditions(
     catalog: Catalog, patients: Patients, patient: Ints, acute: Ints, rng: np.random.Generator
 ) -> Bools:
     """Return [S, C]: the active conditions of a stay; chronic ones are active in most stays."""

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.synthetic.catalog import Catalog, Ints
-from pipelines.synthetic.columns import choose, dates, mask_values, pick, providers, texts, times, years
+from pipelines.synthetic.columns import choose, dates, mask_values, pick, providers, text_column, times, years
 from pipelines.synthetic.mimic.block import PatientBlock
 from pipelines.synthetic.mimic.ids import hadm_ids, subject_ids
 from pipelines.synthetic.mimic.patients import MAX_STAYS
@@ -76,7 +76,7 @@ def patients_table(catalog: Catalog, block: PatientBlock, rng: np.random.Generat
             "gender": np.where(patients.female, "F", "M"),
             "anchor_age": np.where(age > 89, 91, age),
             "anchor_year": first_year + later,
-            "anchor_year_group": texts(np.array(YEAR_GROUPS, dtype=object)[group]),
+            "anchor_year_group": text_column(np.array(YEAR_GROUPS, dtype=object)[group]),
             "dod": dates(death, died | died_later),
         }
     )

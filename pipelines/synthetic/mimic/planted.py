@@ -191,8 +191,8 @@ def _class_drugs(catalog: Catalog, name: str) -> Bools:
 
 def _has_drug(record: Record, doses: Administrations, name: str) -> Floats:
     """Return [S]: 1 if a drug of the class was given."""
-    of_class = _class_drugs(record.catalog, name)[doses.drug]
-    return (np.bincount(doses.stay[of_class], minlength=len(record.stays.patient)) > 0).astype(np.float64)
+    in_class = _class_drugs(record.catalog, name)[doses.drug]
+    return (np.bincount(doses.stay[in_class], minlength=len(record.stays.patient)) > 0).astype(np.float64)
 
 
 def _set_effects(

@@ -7,7 +7,7 @@ import polars as pl
 
 from pipelines.engine.sort import order_of
 from pipelines.synthetic.catalog import Catalog
-from pipelines.synthetic.columns import dates, texts, with_texts
+from pipelines.synthetic.columns import dates, format_times, text_column
 from pipelines.synthetic.draw import stream
 from pipelines.synthetic.mimic.block import PatientBlock
 from pipelines.synthetic.mimic.charted import emar_table, labevents_table, prescriptions_table
@@ -33,10 +33,12 @@ def hosp_tables(catalog: Catalog, block: PatientBlock, seed: int) -> Iterator[tu
         table = make(catalog, block, stream(seed, block.index, f"{name} table"))
         if name not in OWNERS:
             table = _with_strays(table, order)
-        yield name, with_texts(table[_disorder(table, GROUP_COLUMNS.get(name, ()), order)])
+        yield name, format_times(table[_shuffle_rows(table, GROUP_COLUMNS.get(name, ()), order)])
 
 
-def _disorder(table: pl.DataFrame, group_columns: tuple[str, ...], rng: np.random.Generator) -> np.ndarray:
+def _shuffle_rows(
+    table: pl.DataFrame, group_columns: tuple[str, ...], rng: np.random.Generator
+) -> np.ndarray:
     """Return a random order of the rows, with rows equal in all `group_columns` (if any) kept adjacent."""
     rows: np.ndarray = rng.permutation(table.height)
     keys = [_numbers(table[column]) for column in group_columns]
@@ -86,7 +88,7 @@ def _codes(block: PatientBlock, codes: Codes) -> pl.DataFrame:
             "hadm_id": pl.Series(hadm_ids(block.index, stay)),
             "seq_num": pl.Series(codes.rank[keep]),
             "chartdate": dates(day),
-            "icd_code": texts(codes.code[keep]),
+            "icd_code": text_column(codes.code[keep]),
             "icd_version": pl.Series(block.stays.icd_version[stay]),
         }
     )

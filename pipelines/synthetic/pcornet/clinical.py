@@ -91,17 +91,17 @@ def vital_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
             "ENCOUNTERID": place.ids(rng),
             "MEASURE_DATE": place.dates(minute // 1440, rng),
             "MEASURE_TIME": clocks(minute, rng),
-            "HT": _measured(height, 1, has_height),
-            "WT": _measured(weight, 1, has_weight),
-            "SYSTOLIC": _measured(pressure, 0, has_pressure),
-            "DIASTOLIC": _measured(pressure * 0.62 + rng.normal(0, 4, count), 0, has_pressure),
-            "ORIGINAL_BMI": _measured(703 * weight / height**2, 1, has_bmi),
+            "HT": _round_present(height, 1, has_height),
+            "WT": _round_present(weight, 1, has_weight),
+            "SYSTOLIC": _round_present(pressure, 0, has_pressure),
+            "DIASTOLIC": _round_present(pressure * 0.62 + rng.normal(0, 4, count), 0, has_pressure),
+            "ORIGINAL_BMI": _round_present(703 * weight / height**2, 1, has_bmi),
         }
     )
     return with_ids("VITALID", "V", block.index, rows)
 
 
-def _measured(
+def _round_present(
     values: Floats, decimals: int, present: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> pl.Series:
     return pl.Series(np.where(present, np.round(values, decimals), np.nan), nan_to_null=True)
@@ -112,7 +112,7 @@ def imm_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     count, place = len(draws.visit), place_of(block, draws.visit)
     day = minute_within(block, draws.visit, rng) // 1440
     late = np.where(rng.random(count) < 0.1, rng.integers(1, 60, count), 0)  # reported later by a registry
-    not_given = draw_faults("vaccine_not_given", count, rng)
+    is_not_given = draw_faults("vaccine_not_given", count, rng)
     rows = pl.DataFrame(
         {
             "PATID": block.patids[place.child],
@@ -123,7 +123,7 @@ def imm_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
             "VX_CODE": without_some(table("vaccines")["cvx"][draws.line], rng),
             "VX_STATUS": replace_where(
                 pl.Series(["CP"]).new_from_index(0, count),
-                not_given,
+                is_not_given,
                 pick({"ER": 1, "IC": 1, "ND": 1}, count, rng),
             ),
         }

@@ -35,23 +35,23 @@ def minute_within(block: ChildBlock, visit: Ints, rng: np.random.Generator) -> I
     return start + (rng.random(len(visit)) * (end - start)).astype(np.int64)
 
 
-def _era(block: ChildBlock, draws: CodeDraws) -> Bools:
+def _is_icd10(block: ChildBlock, draws: CodeDraws) -> Bools:
     """Return which rows are coded in ICD-10."""
     visits = block.visits
     admit = block.children.birth_day[visits.child[draws.visit]] + visits.start[draws.visit] // 1440
     return admit >= ICD10_FROM
 
 
-def _coded(kind: str, block: ChildBlock, draws: CodeDraws) -> tuple[pl.Series, pl.Series]:
+def _codes_by_era(kind: str, block: ChildBlock, draws: CodeDraws) -> tuple[pl.Series, pl.Series]:
     """Return the codes and their types, in ICD-9 or ICD-10 by date."""
-    lines, new = codes(kind), _era(block, draws)
+    lines, new = codes(kind), _is_icd10(block, draws)
     code = replace_where(lines["code9"][draws.line], new, lines["code10"][draws.line])
     return code, replace_where(lines["type9"][draws.line], new, lines["type10"][draws.line])
 
 
 def diagnosis_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_codes("DX", block.children, block.visits, rng)
-    code, kind = _coded("DX", block, draws)
+    code, kind = _codes_by_era("DX", block, draws)
     kind = replace_where(kind, draw_faults("icd10_as_09", len(code), rng), "09")
     place, visits = place_of(block, draws.visit), block.visits
     admit_age = visits.start[draws.visit] // 1440
@@ -91,7 +91,7 @@ def with_ids(key: str, letter: str, block: int, table: pl.DataFrame) -> pl.DataF
 
 def procedure_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_codes("PR", block.children, block.visits, rng)
-    code, kind = _coded("PR", block, draws)
+    code, kind = _codes_by_era("PR", block, draws)
     place = place_of(block, draws.visit)
     day = minute_within(block, draws.visit, rng) // 1440
     table = pl.DataFrame(
@@ -110,7 +110,7 @@ def procedure_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame
 
 def administration_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_codes("MA", block.children, block.visits, rng)
-    code, kind = _coded("MA", block, draws)
+    code, kind = _codes_by_era("MA", block, draws)
     place, minute = place_of(block, draws.visit), minute_within(block, draws.visit, rng)
     table = pl.DataFrame(
         {
@@ -127,7 +127,7 @@ def administration_table(block: ChildBlock, rng: np.random.Generator) -> pl.Data
 
 def prescribing_table(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     draws = draw_codes("RX", block.children, block.visits, rng)
-    code, _ = _coded("RX", block, draws)
+    code, _ = _codes_by_era("RX", block, draws)
     place, minute = place_of(block, draws.visit), minute_within(block, draws.visit, rng)
     begins = minute + 1440 * (rng.random(len(code)) < 0.2)
     table = pl.DataFrame(

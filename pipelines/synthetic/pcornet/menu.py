@@ -50,22 +50,22 @@ def codes(kind: str) -> pl.DataFrame:
 def draw_codes(kind: str, children: Children, visits: Visits, rng: np.random.Generator) -> CodeDraws:
     """Draw the codes of one kind at every encounter, sorted by encounter."""
     months = visits.start / 1440 / MONTH
-    at: list[Ints] = []
-    lines: list[Ints] = []
+    visit_parts: list[Ints] = []
+    line_parts: list[Ints] = []
     for number, line in enumerate(table("menu").filter(kind=kind).iter_rows(named=True)):
         draws = _draw_line(line, children, visits, months, rng)
-        at.append(draws)
-        lines.append(np.full(len(draws), number))
+        visit_parts.append(draws)
+        line_parts.append(np.full(len(draws), number))
     if kind == "DX":
         conditions = _conditions(children, visits, rng)
-        at.append(conditions)
+        visit_parts.append(conditions)
         condition_lines = (
             table("menu").filter(kind=kind).height + children.condition[visits.child[conditions]]
         )
-        lines.append(condition_lines)
-    visit, line_of = np.concatenate(at), np.concatenate(lines)
-    order = np.lexsort((line_of, visit))
-    return CodeDraws(visit[order], line_of[order])
+        line_parts.append(condition_lines)
+    visit, lines = np.concatenate(visit_parts), np.concatenate(line_parts)
+    order = np.lexsort((lines, visit))
+    return CodeDraws(visit[order], lines[order])
 
 
 def _draw_line(
@@ -90,46 +90,50 @@ def _conditions(children: Children, visits: Visits, rng: np.random.Generator) ->
     share = np.zeros(len(REASON))
     for reason, value in CONDITION_SHARE.items():
         share[REASON[reason]] = value
-    has = children.traits["complex"][visits.child] & (rng.random(visits.count) < share[visits.reason])
-    return np.flatnonzero(has)
+    has_condition = children.traits["complex"][visits.child] & (
+        rng.random(visits.count) < share[visits.reason]
+    )
+    return np.flatnonzero(has_condition)
 
 
 def draw_panels(visits: Visits, rng: np.random.Generator) -> CodeDraws:
     """Draw laboratory rows: all items of the ordered panels, repeated every other day in long stays."""
     months = visits.start / 1440 / MONTH
-    at: list[Ints] = []
-    lines: list[Ints] = []
+    visit_parts: list[Ints] = []
+    line_parts: list[Ints] = []
     labs = table("labs")
     for line in table("panels").iter_rows(named=True):
         candidates = visits.of(line["reason"])
         candidates = candidates[rng.random(len(candidates)) < line["share"]]
         if line["from_month"] is not None:
-            months_of = months[candidates]
-            candidates = candidates[(months_of >= line["from_month"]) & (months_of < line["to_month"])]
+            candidate_months = months[candidates]
+            candidates = candidates[
+                (candidate_months >= line["from_month"]) & (candidate_months < line["to_month"])
+            ]
         days = (visits.end - visits.start)[candidates] // 1440
         draws = np.repeat(candidates, np.clip(days // 2, 1, 6))
         items = np.flatnonzero((labs["panel"] == line["panel"]).to_numpy())
-        at.append(np.repeat(draws, len(items)))
-        lines.append(np.tile(items, len(draws)))
-    visit, line_of = np.concatenate(at), np.concatenate(lines)
+        visit_parts.append(np.repeat(draws, len(items)))
+        line_parts.append(np.tile(items, len(draws)))
+    visit, lines = np.concatenate(visit_parts), np.concatenate(line_parts)
     order = np.argsort(visit, kind="stable")
-    return CodeDraws(visit[order], line_of[order])
+    return CodeDraws(visit[order], lines[order])
 
 
 def draw_vaccines(visits: Visits, rng: np.random.Generator) -> CodeDraws:
     """Draw vaccines: each line at the well-child visit (or birth) closest to its month of age."""
     months = visits.start / 1440 / MONTH
     well = np.union1d(visits.of("WELL"), visits.of("BIRTH"))
-    at: list[Ints] = []
-    lines: list[Ints] = []
+    visit_parts: list[Ints] = []
+    line_parts: list[Ints] = []
     for number, line in enumerate(table("vaccines").iter_rows(named=True)):
         slack = max(0.4, 0.12 * line["month"])
         candidates = well[np.abs(months[well] - line["month"] - 0.3) <= slack]
         # the first such visit of a child
         candidates = candidates[np.diff(visits.child[candidates], prepend=-1) != 0]
         candidates = candidates[rng.random(len(candidates)) < line["share"]]
-        at.append(candidates)
-        lines.append(np.full(len(candidates), number))
-    visit, line_of = np.concatenate(at), np.concatenate(lines)
-    order = np.lexsort((line_of, visit))
-    return CodeDraws(visit[order], line_of[order])
+        visit_parts.append(candidates)
+        line_parts.append(np.full(len(candidates), number))
+    visit, lines = np.concatenate(visit_parts), np.concatenate(line_parts)
+    order = np.lexsort((lines, visit))
+    return CodeDraws(visit[order], lines[order])

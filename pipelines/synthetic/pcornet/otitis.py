@@ -3,7 +3,7 @@
 import numpy as np
 
 from pipelines.synthetic.catalog import Floats, Ints
-from pipelines.synthetic.draw import sigmoid, spread
+from pipelines.synthetic.draw import expand_counts, sigmoid
 from pipelines.synthetic.pcornet.children import YEAR, Children
 
 _EVER = 0.42
@@ -30,7 +30,7 @@ def draw_otitis(
     )
     chance = sigmoid(likely)
     prone = rng.random(len(child)) < chance
-    owner, number = spread(
+    owner, number = expand_counts(
         1 + np.where(prone, 2 + rng.poisson(2.2, len(child)), rng.poisson(0.5, len(child)))
     )
     gap = np.where(number == 0, 0, 15 + rng.exponential(np.where(prone, *_GAP_DAYS)[owner]))

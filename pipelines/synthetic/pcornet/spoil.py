@@ -46,9 +46,9 @@ class Place:
     def ids(self, rng: np.random.Generator) -> pl.Series:
         """Return ENCOUNTERID: mostly correct, some null, unknown or of another patient."""
         count, num_encounters = len(self.child), len(self.encounter_ids)
-        of_another = (self.encounter + num_encounters // 2) % max(num_encounters, 1)
+        other_encounter = (self.encounter + num_encounters // 2) % max(num_encounters, 1)
         foreign = draw_faults("encounterid_of_another", count, rng)
-        ids = self.encounter_ids[np.where(foreign, of_another, self.encounter)]
+        ids = self.encounter_ids[np.where(foreign, other_encounter, self.encounter)]
         ids = replace_where(ids, draw_faults("encounterid_unknown", count, rng), "X" + ids)
         return replace_where(ids, draw_faults("encounterid_null", count, rng), None)
 

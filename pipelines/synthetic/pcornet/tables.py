@@ -80,7 +80,7 @@ def harvest() -> pa.Table:
         for name in TABLES["HARVEST"].names
         if name.startswith("REFRESH")
     }
-    return as_written("HARVEST", pl.DataFrame({**row, **days}))
+    return to_cdm_schema("HARVEST", pl.DataFrame({**row, **days}))
 
 
 def cdm_tables(block: ChildBlock, seed: int) -> dict[str, pa.Table]:
@@ -98,12 +98,12 @@ def cdm_tables(block: ChildBlock, seed: int) -> dict[str, pa.Table]:
         "DEATH": _death,
     }
     return {
-        name: as_written(name, make(block, stream(seed, block.index, f"pcornet {name}")))
+        name: to_cdm_schema(name, make(block, stream(seed, block.index, f"pcornet {name}")))
         for name, make in makers.items()
     }
 
 
-def as_written(name: str, rows: pl.DataFrame) -> pa.Table:
+def to_cdm_schema(name: str, rows: pl.DataFrame) -> pa.Table:
     """Add the unread columns, and cast each column to its declared type."""
     unread = UNREAD[name]
     table = rows.select(TABLES[name].names).to_arrow()
@@ -151,8 +151,8 @@ def _encounter(block: ChildBlock, rng: np.random.Generator) -> pl.DataFrame:
     days = np.maximum((end - start) // 1440, 1)
     # the second row overlaps
     start = np.where(np.arange(len(row)) >= visits.count, start + days * 360, start)
-    back = draw_faults("discharge_before_admit", len(row), rng)
-    end = np.where(back, start - 1440 * (1 + days), np.maximum(end, start))
+    ends_before_start = draw_faults("discharge_before_admit", len(row), rng)
+    end = np.where(ends_before_start, start - 1440 * (1 + days), np.maximum(end, start))
     is_open = is_stay & draw_faults("stay_open", len(row), rng)
     office = ~is_stay & (visits.reason[row] != REASON["ED"]) & (rng.random(len(row)) < 0.5)
     has_end = ~is_open & ~office

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.synthetic.catalog import Bools, Floats, Ints
-from pipelines.synthetic.draw import running_sum, sigmoid, spread
+from pipelines.synthetic.draw import expand_counts, running_sum, sigmoid
 from pipelines.synthetic.pcornet.children import NEVER, YEAR, Children
 from pipelines.synthetic.pcornet.otitis import draw_otitis
 
@@ -40,16 +40,21 @@ class Visits:
 
 def draw_visits(children: Children, rng: np.random.Generator) -> Visits:
     """Draw all encounters within the period in which a child is seen, and before its death."""
-    parts = [_well(children, rng), _births(children, rng), _autism(children, rng), _doubts(children, rng)]
+    parts = [
+        _well_visits(children, rng),
+        _birth_stays(children, rng),
+        _autism_visits(children, rng),
+        _suspicion_visits(children, rng),
+    ]
     parts += [_at_random(children, reason, rng) for reason in _PER_YEAR]
-    parts.append(_chronic(children, rng))
+    parts.append(_chronic_visits(children, rng))
     sick_before = parts[4]
     otitis = draw_otitis(children, sick_before.child, sick_before.start, rng)
     parts.append(_visits("AOM", *otitis, rng=rng))
-    stays = _in_order(_stays(children, rng))
+    stays = _sort_visits(_stays(children, rng))
     chance = _return_probability(children, stays)
-    parts += [_with(stays, chance), _returns(children, stays, chance, rng)]
-    return _in_order(_clip_to_record(children, _concat(parts)))
+    parts += [_with_probability(stays, chance), _returns(children, stays, chance, rng)]
+    return _sort_visits(_clip_to_record(children, _concat(parts)))
 
 
 def _visits(
@@ -65,7 +70,7 @@ def _office_minute(age_day: Floats | Ints, rng: np.random.Generator) -> Ints:
     return np.asarray(age_day, dtype=np.int64) * 1440 + rng.integers(8 * 60, 18 * 60, len(age_day))
 
 
-def _well(children: Children, rng: np.random.Generator) -> Visits:
+def _well_visits(children: Children, rng: np.random.Generator) -> Visits:
     shape = (children.count, len(WELL_MONTHS))
     keeps = sigmoid(np.log(_KEPT / (1 - _KEPT)) + 0.4 * children.frailty + 0.5)
     due = rng.random(shape) < keeps[:, None] * np.where(WELL_MONTHS < 31, 1.0, 0.6)
@@ -74,7 +79,7 @@ def _well(children: Children, rng: np.random.Generator) -> Visits:
     return _visits("WELL", child, _office_minute(WELL_MONTHS[month_index] * MONTH + late, rng), rng=rng)
 
 
-def _births(children: Children, rng: np.random.Generator) -> Visits:
+def _birth_stays(children: Children, rng: np.random.Generator) -> Visits:
     """Return the birth stays of children seen from birth on."""
     child = np.flatnonzero((children.enter_age == 0) & (rng.random(children.count) < 0.85))
     days = np.where(children.traits["premature"][child], rng.gamma(2.0, 5.0, len(child)), 1.0)
@@ -84,16 +89,16 @@ def _births(children: Children, rng: np.random.Generator) -> Visits:
     return Visits(child, reason, start, start + length, np.full(len(child), np.nan))
 
 
-def _autism(children: Children, rng: np.random.Generator) -> Visits:
+def _autism_visits(children: Children, rng: np.random.Generator) -> Visits:
     """Return the visits for autism: several, beginning at an age from 1.6 years on."""
     child = np.flatnonzero(children.has_asd)
     first = (1.6 + rng.gamma(2.0, 0.8, len(child))) * YEAR
-    owner, number = spread(2 + rng.poisson(4, len(child)))
+    owner, number = expand_counts(2 + rng.poisson(4, len(child)))
     day = first[owner] + np.where(number == 0, 0, rng.uniform(20, 900, len(owner)))
     return _visits("ASD", child[owner], _office_minute(day, rng), rng=rng)
 
 
-def _doubts(children: Children, rng: np.random.Generator) -> Visits:
+def _suspicion_visits(children: Children, rng: np.random.Generator) -> Visits:
     """Return single visits for an unconfirmed suspicion, which are no outcome."""
     child = np.flatnonzero(~children.has_asd & (rng.random(children.count) < 0.01))
     return _visits("DOUBT", child, _office_minute(rng.uniform(2, 6, len(child)) * YEAR, rng), rng=rng)
@@ -115,11 +120,11 @@ def _poisson_days(
 ) -> tuple[Ints, Floats]:
     """Return (child, age in days) of a Poisson process between two ages."""
     years = np.maximum(last - first, 0) / YEAR
-    child, _ = spread(rng.poisson(per_year * years))
+    child, _ = expand_counts(rng.poisson(per_year * years))
     return child, rng.uniform(first[child], np.maximum(last, first)[child])
 
 
-def _chronic(children: Children, rng: np.random.Generator) -> Visits:
+def _chronic_visits(children: Children, rng: np.random.Generator) -> Visits:
     rate = np.where(children.traits["complex"], _CHRONIC_PER_YEAR, 0.04)
     child, day = _poisson_days(rate, children.enter_age, children.leave_age, rng)
     return _visits("CHRONIC", child, _office_minute(day, rng), rng=rng)
@@ -142,9 +147,9 @@ def _return_probability(children: Children, stays: Visits) -> Floats:
     ordinal = _ordinal(stays.child)
     total = running_sum(np.ones(stays.count), ordinal)
     recent = np.zeros(stays.count)
-    for back in (1, 2):
-        has = np.flatnonzero(total > back)
-        recent[has] += stays.start[has] - stays.end[has - back] < 180 * 1440
+    for lag in (1, 2):
+        rows = np.flatnonzero(total > lag)
+        recent[rows] += stays.start[rows] - stays.end[rows - lag] < 180 * 1440
     days = (stays.end - stays.start) / 1440
     logit = -2.0 + 1.5 * children.traits["complex"][stays.child] + 0.9 * recent + 0.8 * (days > 5)
     return sigmoid(logit)
@@ -152,16 +157,16 @@ def _return_probability(children: Children, stays: Visits) -> Floats:
 
 def _returns(children: Children, stays: Visits, chance: Floats, rng: np.random.Generator) -> Visits:
     """Return the returns: half as emergency visits, half as another stay."""
-    back = np.flatnonzero(rng.random(stays.count) < chance)
-    start = stays.end[back] + rng.integers(600, (_RETURN_DAYS - 1) * 1440, len(back))
-    as_stay = rng.random(len(back)) < 0.5
-    readmissions = _stay(stays.child[back][as_stay], start[as_stay], rng)
+    returning = np.flatnonzero(rng.random(stays.count) < chance)
+    start = stays.end[returning] + rng.integers(600, (_RETURN_DAYS - 1) * 1440, len(returning))
+    is_stay = rng.random(len(returning)) < 0.5
+    readmissions = _stay(stays.child[returning][is_stay], start[is_stay], rng)
     readmission_chance = _return_probability(children, readmissions)
-    ed = _visits("ED", stays.child[back][~as_stay], start[~as_stay], rng=rng)
-    return _concat([_with(readmissions, readmission_chance), ed])
+    ed = _visits("ED", stays.child[returning][~is_stay], start[~is_stay], rng=rng)
+    return _concat([_with_probability(readmissions, readmission_chance), ed])
 
 
-def _with(visits: Visits, probability: Floats) -> Visits:
+def _with_probability(visits: Visits, probability: Floats) -> Visits:
     return Visits(visits.child, visits.reason, visits.start, visits.end, probability)
 
 
@@ -185,7 +190,7 @@ def _clip_to_record(children: Children, visits: Visits) -> Visits:
     return _take(Visits(visits.child, visits.reason, visits.start, ends, visits.probability), is_seen)
 
 
-def _in_order(visits: Visits) -> Visits:
+def _sort_visits(visits: Visits) -> Visits:
     return _take(visits, np.lexsort((visits.reason, visits.start, visits.child)))
 
 

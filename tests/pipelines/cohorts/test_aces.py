@@ -71,15 +71,15 @@ def side_by_side(layout: Layout, availability_meds: Path, task: str) -> pl.DataF
         str(out),
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=600)
-    at = pl.col("predict_at").cast(pl.Datetime("us"))
+    predict_at = pl.col("predict_at").cast(pl.Datetime("us"))
     labels = pl.read_parquet(layout.labels(f"mimic_{task}"))
-    ours = labels.select("subject_id", at, ours=pl.col("label").cast(pl.Boolean))
+    ours = labels.select("subject_id", predict_at, ours=pl.col("label").cast(pl.Boolean))
     theirs = pl.read_parquet(out).rename({"index_timestamp": "predict_at"})
-    theirs = theirs.select("subject_id", at, theirs=pl.col("label") > 0)
+    theirs = theirs.select("subject_id", predict_at, theirs=pl.col("label") > 0)
     return ours.join(theirs, on=["subject_id", "predict_at"], how="full", coalesce=True)
 
 
-def starts_of_stays_without_an_end(layout: Layout) -> pl.DataFrame:
+def open_stay_starts(layout: Layout) -> pl.DataFrame:
     stays = pl.read_parquet(layout.encounters)
     endless = stays.filter(pl.col("end").is_null() | (pl.col("end") <= pl.col("start")))
     return endless.select("subject_id", pl.col("start").cast(pl.Datetime("us")))
@@ -96,11 +96,11 @@ def test_labels_agree_with_aces_except_for_stays_without_an_end(
     assert joined.height == result["ours"].count() > 100
     assert (joined["ours"] == (joined["theirs"] ^ is_inverted)).all()
     assert joined["ours"].n_unique() == 2
-    alone = result.filter(pl.col("ours").is_null()).with_columns(
+    aces_only = result.filter(pl.col("ours").is_null()).with_columns(
         start=pl.col("predict_at") - pl.duration(hours=hours)
     )
-    endless = starts_of_stays_without_an_end(layout)
-    assert alone.join(endless, on=["subject_id", "start"], how="anti").height == 0
+    endless = open_stay_starts(layout)
+    assert aces_only.join(endless, on=["subject_id", "start"], how="anti").height == 0
 
 
 def test_readmission_labels_agree_with_aces_except_for_last_stays(layout, availability_meds):
@@ -109,9 +109,9 @@ def test_readmission_labels_agree_with_aces_except_for_last_stays(layout, availa
     assert joined.height == result["ours"].count() > 100
     assert (joined["ours"] == joined["theirs"]).all()
     assert joined["ours"].n_unique() == 2
-    alone = result.filter(pl.col("ours").is_null())
-    assert alone.height > 0
-    assert not alone["theirs"].any()
+    aces_only = result.filter(pl.col("ours").is_null())
+    assert aces_only.height > 0
+    assert not aces_only["theirs"].any()
     stays = pl.read_parquet(layout.encounters).select("subject_id", pl.col("start").cast(pl.Datetime("us")))
-    later = alone.join(stays, on="subject_id").filter(pl.col("start") > pl.col("predict_at"))
+    later = aces_only.join(stays, on="subject_id").filter(pl.col("start") > pl.col("predict_at"))
     assert later.height == 0

@@ -80,17 +80,17 @@ def test_ten_examples_have_distinct_names():
 
 @pytest.mark.parametrize("cohort", EXAMPLES, ids=lambda cohort: cohort.cohort)
 def test_example_runs_and_has_both_outcomes(cohort, tmp_path):
-    runs_to_labels_of_both_kinds(cohort, tmp_path)
+    assert_both_labels(cohort, tmp_path)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_new_file_runs_and_has_both_outcomes(source, tmp_path):
     cohort = parse_cohort(write_template("mine", source, tmp_path))
     assert (cohort.cohort, cohort.source) == ("mine", source)
-    runs_to_labels_of_both_kinds(cohort, tmp_path)
+    assert_both_labels(cohort, tmp_path)
 
 
-def runs_to_labels_of_both_kinds(cohort: Cohort, folder: Path) -> None:
+def assert_both_labels(cohort: Cohort, folder: Path) -> None:
     assert cohort.warnings() == []
     assert len(in_english(cohort)) >= 6
     layout = Layout(folder / cohort.source)

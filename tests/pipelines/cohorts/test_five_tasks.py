@@ -32,14 +32,14 @@ TASKS = {
 }
 
 
-def derived(task, subjects, encounters, events, preset="default"):
+def derive_task(task, subjects, encounters, events, preset="default"):
     cohort = TASKS[task]
     return derive(cohort, tables(subjects, encounters, events, cohort), RULES[preset])
 
 
-def labels_of(task, encounters, events=(), preset="default", **of_subject):
+def labels_of(task, encounters, events=(), preset="default", **subject_fields):
     """Return index_encounter -> label of patient 1."""
-    rows = derived(task, [subject(1, **of_subject)], list(encounters), list(events), preset).rows
+    rows = derive_task(task, [subject(1, **subject_fields)], list(encounters), list(events), preset).rows
     return dict(rows.select("index_encounter", "label").iter_rows())
 
 
@@ -57,7 +57,7 @@ def death_of(encounter):
     return min(times) if encounter["died"] and times else None
 
 
-def plain(task, subjects, encounters, events, preset):
+def plain_labels(task, subjects, encounters, events, preset):
     paper = preset == "paper"
     person = {row["subject_id"]: row for row in subjects}
     rows = []
@@ -122,8 +122,8 @@ def plain(task, subjects, encounters, events, preset):
 @given(data=patients())
 @settings(max_examples=30, deadline=None)
 def test_labels_agree_with_a_plain_derivation(task, preset, data):
-    result = derived(task, *data, preset)
-    assert result.rows.rows() == plain(task, *data, preset)
+    result = derive_task(task, *data, preset)
+    assert result.rows.rows() == plain_labels(task, *data, preset)
     assert result.rows.columns == list(COLUMNS)
 
 
@@ -132,20 +132,22 @@ def test_labels_agree_with_a_plain_derivation(task, preset, data):
 @settings(max_examples=15, deadline=None)
 def test_labels_of_a_patient_do_not_depend_on_other_patients(task, data):
     subjects, encounters, events = data
-    all_rows = derived(task, *data).rows
-    alone = [all_rows.clear()]
+    all_rows = derive_task(task, *data).rows
+    single_rows = [all_rows.clear()]
     for person in subjects:
         number = person["subject_id"]
-        mine = [[row for row in rows if row["subject_id"] == number] for rows in (encounters, events)]
-        alone.append(derived(task, [person], *mine).rows)
-    assert pl.concat(alone).equals(all_rows)
+        patient_tables = [
+            [row for row in rows if row["subject_id"] == number] for rows in (encounters, events)
+        ]
+        single_rows.append(derive_task(task, [person], *patient_tables).rows)
+    assert pl.concat(single_rows).equals(all_rows)
 
 
 @pytest.mark.parametrize("task", TASKS)
 @given(data=patients())
 @settings(max_examples=15, deadline=None)
 def test_attrition_accounts_for_every_encounter(task, data):
-    result = derived(task, *data)
+    result = derive_task(task, *data)
     assert result.steps[0].index_rows == len(data[1])
     assert result.steps[-1].index_rows == result.rows.height
     assert result.steps[-1].patients == result.rows["subject_id"].n_unique()
@@ -175,7 +177,7 @@ def test_admission_at_the_moment_of_discharge_is_no_readmission():
 def test_open_stay_is_a_readmission_but_never_an_index():
     encounters = [stay(1, DAY_ZERO, DAY_ZERO + DAY), stay(2, DAY_ZERO + 3 * DAY, None)]
     assert labels_of("readmission", encounters) == {1: True}
-    steps = derived("readmission", [subject(1)], encounters, []).steps
+    steps = derive_task("readmission", [subject(1)], encounters, []).steps
     assert [(step.step, step.dropped) for step in steps[:2]] == [
         ("all encounters", 0),
         ("has an end after its start", 1),
@@ -204,7 +206,7 @@ def test_patient_dead_by_the_prediction_is_no_index(died_after, expected):
 
 def test_patient_dead_by_the_prediction_is_kept_and_counted_under_paper():
     index = stay(1, DAY_ZERO, DAY_ZERO + 28 * HOUR, died=True, death_time=DAY_ZERO + 20 * HOUR)
-    result = derived("mortality", [subject(1)], [index], [], "paper")
+    result = derive_task("mortality", [subject(1)], [index], [], "paper")
     assert result.rows.select("label", "follow_up_days").rows() == [(True, 0.0)]
     assert result.lenient_counts == {"in hospital at 24 hours": 0, "no outcome by predict_at": 1}
 
@@ -215,19 +217,21 @@ def test_patient_dead_by_the_prediction_is_kept_and_counted_under_paper():
 def test_death_time_is_the_record_but_at_most_the_end_of_the_stay(died_after, expected):
     death = None if died_after is None else DAY_ZERO + died_after
     index = stay(1, DAY_ZERO, DAY_ZERO + 3 * DAY, died=True, death_time=death)
-    rows = derived("mortality", [subject(1)], [index], []).rows
+    rows = derive_task("mortality", [subject(1)], [index], []).rows
     assert rows["outcome_time"].to_list() == [DAY_ZERO + expected]
     assert rows["follow_up_days"].to_list() == [expected / DAY - 1]
 
 
 def test_death_time_in_a_survived_stay_is_ignored():
     index = stay(1, DAY_ZERO, DAY_ZERO + 3 * DAY, death_time=DAY_ZERO + 2 * DAY)
-    rows = derived("mortality", [subject(1)], [index], []).rows
+    rows = derive_task("mortality", [subject(1)], [index], []).rows
     assert rows.select("label", "outcome_time", "follow_up_days").rows() == [(False, None, 2.0)]
 
 
 def test_death_at_the_prediction_is_kept_and_counted_under_paper():
-    result = derived("mortality", [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + DAY, died=True)], [], "paper")
+    result = derive_task(
+        "mortality", [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + DAY, died=True)], [], "paper"
+    )
     assert result.rows["label"].to_list() == [True]
     assert [step.dropped for step in result.steps] == [0, 0, 0, 0]
     assert result.lenient_counts == {"in hospital at 24 hours": 1, "no outcome by predict_at": 1}
@@ -239,13 +243,13 @@ def test_stay_of_exactly_7_days_is_not_longer_than_7_days(length, label):
 
 
 def test_long_stay_outcome_time_is_the_seventh_day():
-    rows = derived("long_stay", [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + 9 * DAY)], []).rows
+    rows = derive_task("long_stay", [subject(1)], [stay(1, DAY_ZERO, DAY_ZERO + 9 * DAY)], []).rows
     assert rows["outcome_time"].to_list() == [DAY_ZERO + 7 * DAY]
 
 
 def test_follow_up_ends_with_the_day_of_death():
     encounters = [stay(1, DAY_ZERO, DAY_ZERO + DAY), stay(2, DAY_ZERO + 10 * DAY, DAY_ZERO + 11 * DAY)]
-    rows = derived("readmission", [subject(1, death_date=DAY_ZERO + 4 * DAY)], encounters, []).rows
+    rows = derive_task("readmission", [subject(1, death_date=DAY_ZERO + 4 * DAY)], encounters, []).rows
     assert rows["follow_up_days"].to_list() == [4.0]
 
 
@@ -279,7 +283,7 @@ def test_chapter_comes_from_the_mapped_code_or_the_icd9_range(code, target, voca
 def test_first_diagnosis_without_a_chapter_has_an_attrition_row():
     encounters = [stay(1, DAY_ZERO, DAY_ZERO + DAY), stay(2, DAY_ZERO, DAY_ZERO + DAY)]
     events = [diagnosis(1, "000", None), diagnosis(2, "I10", None, vocab="icd10cm")]
-    result = derived("icd_chapter", [subject(1)], encounters, events)
+    result = derive_task("icd_chapter", [subject(1)], encounters, events)
     assert result.rows.is_empty()
     assert (result.steps[-1].step, result.steps[-1].dropped) == ("its diagnosis has a class", 2)
     assert (result.classes[0], len(result.classes)) == ("I", 22)

@@ -37,7 +37,7 @@ def labels(changes, encounters=(INDEX, LAST), events=()):
     return dict(rows.select("index_encounter", "label").iter_rows())
 
 
-def seen(at, code="4019", of_stay=None):
+def event_at(at, code="4019", of_stay=None):
     return diagnosis(of_stay, code, None) | {"time": at, "available_at": at}
 
 
@@ -51,28 +51,30 @@ WINDOW = [(T, False), (T + MICROSECOND, True), (T + 30 * DAY, True), (T + 30 * D
 
 @pytest.mark.parametrize(("at", "expected"), WINDOW)
 def test_window_is_open_at_the_prediction_and_closed_at_the_end(at, expected):
-    assert labels({"outcome": {"any_event": "heart", "within": "30 days"}}, events=[seen(at)])[1] is expected
+    assert (
+        labels({"outcome": {"any_event": "heart", "within": "30 days"}}, events=[event_at(at)])[1] is expected
+    )
 
 
 @pytest.mark.parametrize(("at", "expected"), WINDOW)
 def test_until_is_inclusive(at, expected):
     outcome = {"any_event": "heart", "until": "index.end + 30 days"}
-    assert labels({"outcome": outcome}, events=[seen(at)])[1] is expected
+    assert labels({"outcome": outcome}, events=[event_at(at)])[1] is expected
 
 
 @pytest.mark.parametrize(("at", "expected"), [(T, True), (T + MICROSECOND, False)])
 def test_before_is_inclusive(at, expected):
-    assert fulfils({"event": "heart", "before": "predict_at"}, events=[seen(at)]) is expected
-    assert fulfils({"no_event": "heart", "before": "predict_at"}, events=[seen(at)]) is not expected
+    assert fulfils({"event": "heart", "before": "predict_at"}, events=[event_at(at)]) is expected
+    assert fulfils({"no_event": "heart", "before": "predict_at"}, events=[event_at(at)]) is not expected
 
 
 @pytest.mark.parametrize(("at", "expected"), [(T, False), (T + MICROSECOND, True)])
 def test_after_is_exclusive(at, expected):
-    assert fulfils({"event": "heart", "after": "index.end"}, events=[seen(at)]) is expected
+    assert fulfils({"event": "heart", "after": "index.end"}, events=[event_at(at)]) is expected
 
 
 def test_events_of_other_patients_do_not_count():
-    foreign_event = seen(T + DAY) | {"subject_id": 2}
+    foreign_event = event_at(T + DAY) | {"subject_id": 2}
     assert (
         labels({"outcome": {"any_event": "heart", "within": "30 days"}}, events=[foreign_event])[1] is False
     )
@@ -86,7 +88,7 @@ def test_index_encounter_does_not_count_as_another_encounter():
 
 def test_months_are_calendar_months():
     end_of_january = stay(1, datetime(2151, 1, 30), datetime(2151, 1, 31))
-    last_day, march = seen(datetime(2151, 2, 28)), seen(datetime(2151, 2, 28) + MICROSECOND)
+    last_day, march = event_at(datetime(2151, 2, 28)), event_at(datetime(2151, 2, 28) + MICROSECOND)
     outcome = {"outcome": {"any_event": "heart", "within": "1 month"}}
     assert labels(outcome, [end_of_january, LAST], [last_day])[1] is True
     assert labels(outcome, [end_of_january, LAST], [march])[1] is False
@@ -100,13 +102,15 @@ def test_data_until_includes_the_last_discharge(condition, expected):
 
 
 def test_index_without_looks_only_at_events_of_the_stay():
-    assert not fulfils({"index_without": "heart"}, events=[seen(DAY_ZERO, of_stay=1)])
-    assert fulfils({"index_without": "heart"}, events=[seen(DAY_ZERO, of_stay=99), seen(DAY_ZERO)])
+    assert not fulfils({"index_without": "heart"}, events=[event_at(DAY_ZERO, of_stay=1)])
+    assert fulfils({"index_without": "heart"}, events=[event_at(DAY_ZERO, of_stay=99), event_at(DAY_ZERO)])
 
 
 def test_index_filter_keeps_stays_with_an_event_of_the_list():
     index = {"index": {"encounter": {"with": "heart"}}}
-    assert list(labels(index, events=[seen(DAY_ZERO, of_stay=1), seen(DAY_ZERO, "25000", of_stay=99)])) == [1]
+    assert list(
+        labels(index, events=[event_at(DAY_ZERO, of_stay=1), event_at(DAY_ZERO, "25000", of_stay=99)])
+    ) == [1]
 
 
 @pytest.mark.parametrize(("age", "is_kept"), [("50 years", True), ("51 years", False)])
@@ -134,7 +138,7 @@ def test_keep_nearest_breaks_ties_by_the_earlier_encounter():
 
 def test_encounters_on_the_same_day_count_once_with_distinct_days():
     later = [stay(number, T + DAY + number * HOUR, T + 2 * DAY) for number in (2, 3)]
-    events = [seen(T, of_stay=number) for number in (2, 3)]
+    events = [event_at(T, of_stay=number) for number in (2, 3)]
     two = {"encounters_with": "heart", "at_least": 2, "within": "30 days"}
     assert labels({"outcome": two}, [INDEX, *later, LAST], events)[1] is True
     assert labels({"outcome": two | {"on_distinct_days": True}}, [INDEX, *later, LAST], events)[1] is False
@@ -148,7 +152,7 @@ def test_encounters_on_the_same_day_count_once_with_distinct_days():
 @settings(max_examples=40, deadline=None)
 def test_outcome_time_is_the_last_encounter_needed(starts, at_least, distinct):
     encounters = [stay(number, T + hours * HOUR, None) for number, hours in enumerate(starts, 2)]
-    events = [seen(T, of_stay=number) for number, _ in enumerate(starts, 2)]
+    events = [event_at(T, of_stay=number) for number, _ in enumerate(starts, 2)]
     outcome = {
         "encounters_with": "heart",
         "at_least": at_least,
@@ -182,7 +186,7 @@ def came_true(*days, outcome=EPISODES, length="3 years", has_code=True):
     """Return the day after 1 May on which visits on these days, with an index on 1 May, complete the outcome."""
     visits = [stay(2 + place, MAY + day * DAY, None) for place, day in enumerate(days)]
     index = stay(1, MAY, MAY + HOUR)
-    events = [seen(MAY, of_stay=row["encounter_id"]) for row in ([index] if has_code else []) + visits]
+    events = [event_at(MAY, of_stay=row["encounter_id"]) for row in ([index] if has_code else []) + visits]
     spec = BASE | {"outcome": {**outcome, "within": length}, "require": [{"one": {"index_without": "sugar"}}]}
     cohort = parse_text(yaml.safe_dump(spec, sort_keys=False), file="c.yaml")
     derived_labels = derive(
@@ -239,6 +243,6 @@ def test_months_between_episodes_are_calendar_months():
 def test_patient_with_all_episodes_by_the_prediction_is_no_index():
     visits = [stay(2 + place, MAY + day * DAY, None) for place, day in enumerate((20, 40))]
     index = stay(1, MAY, MAY + 50 * DAY)
-    events = [seen(MAY, of_stay=number) for number in (1, 2, 3)]
+    events = [event_at(MAY, of_stay=number) for number in (1, 2, 3)]
     outcome = {"outcome": {**EPISODES, "until": "end_of_data"}, "index": {"encounter": {"with": "heart"}}}
     assert labels(outcome, [index, *visits, LAST], events) == {}

@@ -27,21 +27,21 @@ from tests.support.reference_cohorts_sql import CohortSql
 SEEDS = st.integers(0, 2**32)
 
 
-def made_up(random, make=spec):
+def random_case(random, make=spec):
     return parse_text(yaml.safe_dump(make(random), sort_keys=False), file="made_up.yaml")
 
 
-def both(seed, preset, make=spec):
+def derive_both(seed, preset, make=spec):
     """Return the cohort, the tables, the labels of the pipeline and the derivation in SQL."""
     random = Random(seed)
     tables = world(random)
-    cohort, rules = made_up(random, make), PRESETS[preset]
+    cohort, rules = random_case(random, make), PRESETS[preset]
     labels = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), rules)
     return cohort, tables, labels, CohortSql(cohort.normalized(), *tables, rules.clock)
 
 
 def assert_agreement(seed, preset, make=spec):
-    _, _, labels, sql = both(seed, preset, make)
+    _, _, labels, sql = derive_both(seed, preset, make)
     steps = [(step.step, step.index_rows, step.patients, step.dropped) for step in labels.steps]
     assert steps == sql.attrition
     assert labels.rows.rows() == sql.labels
@@ -64,7 +64,7 @@ def test_episodes_of_many_close_visits_agree_with_sql(seed):
 @given(seed=SEEDS, patients=st.integers(1, 6))
 @settings(max_examples=10, deadline=None)
 def test_parts_of_any_bucket_size_add_up_to_the_whole_cohort(preset, seed, patients):
-    cohort, tables, whole, _ = both(seed, preset)
+    cohort, tables, whole, _ = derive_both(seed, preset)
     ids = pl.col("subject_id")
     buckets = [
         Tables(*(table.lazy().filter(ids > first, ids <= first + patients) for table in tables), cohort.codes)
@@ -88,7 +88,7 @@ def test_random_cohorts_exercise_every_outcome_both_ways():
     outcomes = set()
     for seed in range(80):
         random = Random(seed)
-        tables, cohort = world(random), made_up(random)
+        tables, cohort = world(random), random_case(random)
         labels = derive(cohort, Tables(*(table.lazy() for table in tables), cohort.codes), PRESETS["default"])
         outcomes |= {(type(cohort.outcome).__name__, bool(label)) for label in labels.rows["label"].to_list()}
     outcome_names = (
@@ -109,7 +109,7 @@ def test_random_cohorts_exercise_every_outcome_both_ways():
 @given(seed=SEEDS)
 @settings(max_examples=12, deadline=None)
 def test_events_visible_to_a_model_agree_with_sql(preset, seed):
-    cohort, (_, encounters, events), derived_labels, sql = both(seed, preset)
+    cohort, (_, encounters, events), derived_labels, sql = derive_both(seed, preset)
     with TemporaryDirectory() as folder:
         seqsets = read_rows(Path(folder), sets_of(encounters, events))
     labels, task = derived_labels.rows, task_of(cohort, derived_labels, PRESETS[preset])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.seqsets import KIND_CODE, gather_sets, number_sets
-from pipelines.events.store import in_order
+from pipelines.events.store import sort_events
 from schemas.tables.events import HIDDEN, KINDS
 from schemas.tables.seqset import NO_END, TARGET_HIDDEN
 
@@ -34,7 +34,7 @@ def sets_from(sets: pl.LazyFrame, rows: list[tuple]) -> pl.DataFrame:
     events = pl.DataFrame(event_rows, schema=columns, orient="row").with_columns(
         subject_id=1, encounter_id=7, available_at=ZERO, value=pl.lit(None, pl.Float64), **texts
     )
-    kinds = [in_order(events.filter(pl.col("kind") == kind)) for kind in KINDS]
+    kinds = [sort_events(events.filter(pl.col("kind") == kind)) for kind in KINDS]
     tokens = pl.concat(kinds).with_columns(KIND_CODE, set=pl.lit(0, pl.Int64))
     return pl.DataFrame(gather_sets(number_sets(sets).collect(), tokens))
 
@@ -113,6 +113,6 @@ event = st.tuples(st.sampled_from(KINDS[:4]), st.integers(0, 3), st.integers(0, 
 @given(st.lists(event, max_size=30), st.randoms())
 def test_shuffled_events_give_the_same_sets_and_keep_repeats(event_rows, chance):
     rows = [(*row, 5 + KINDS.index(row[0])) for row in event_rows]
-    in_order = tokens_in_order(rows)
-    assert tokens_in_order(chance.sample(rows, len(rows))) == in_order
-    assert sorted(in_order) == sorted(row[-1] for row in rows)
+    sort_events = tokens_in_order(rows)
+    assert tokens_in_order(chance.sample(rows, len(rows))) == sort_events
+    assert sorted(sort_events) == sorted(row[-1] for row in rows)

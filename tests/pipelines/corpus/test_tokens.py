@@ -86,8 +86,8 @@ def test_roll_up_loses_no_count(tokens, min_count):
     counts = pl.Series("token", tokens).value_counts()
     patients = patients_of(dictionary(tokens), pa.array(range(len(tokens)), pa.int64()), most=min_count)
     totals = roll_up(counts, patients, min_count=min_count)
-    at_rest = pl.col("is_common") | parent_token(pl.col("token")).is_null()
-    assert totals.filter(at_rest)["count"].sum() == len(tokens)
+    is_final = pl.col("is_common") | parent_token(pl.col("token")).is_null()
+    assert totals.filter(is_final)["count"].sum() == len(tokens)
     assert totals["token"].is_duplicated().sum() == 0
 
 
@@ -116,8 +116,8 @@ def test_vocabulary_is_the_same_from_several_parts(tokens, subject_ids, min_coun
     whole = vocab_of(tokens, min_count=min_count, subjects=subject_ids)
     patient_parts = []
     for part in range(parts):
-        mine = [k for k, subject in enumerate(subject_ids) if subject % parts == part]
-        texts, ids = [tokens[k] for k in mine], [subject_ids[k] for k in mine]
+        places = [k for k, subject in enumerate(subject_ids) if subject % parts == part]
+        texts, ids = [tokens[k] for k in places], [subject_ids[k] for k in places]
         patient_parts.append(patients_of(dictionary(texts), pa.array(ids, pa.int64()), most=min_count))
     patients = cap_patients(pl.concat(patient_parts), most=min_count)
     from_parts = fit_vocab(count_tokens(dictionary(tokens)), patients, NO_CUTS, min_count=min_count)

@@ -24,7 +24,7 @@ def test_buckets_partition_subjects_within_the_size_limit(tmp_path_factory, subj
     buckets = cut(tmp_path_factory.mktemp("cut"), subjects, per_bucket)
     rows = pl.DataFrame({"subject_id": subjects}, schema={"subject_id": pl.Int64})
     ids_per_bucket = [
-        rows.filter(buckets.within(bucket))["subject_id"].to_list() for bucket in range(len(buckets))
+        rows.filter(buckets.is_in(bucket))["subject_id"].to_list() for bucket in range(len(buckets))
     ]
     assert [subject for part in ids_per_bucket for subject in part] == subjects
     assert max(map(len, ids_per_bucket)) <= per_bucket
@@ -43,7 +43,7 @@ def test_spill_returns_all_rows_of_a_bucket_in_order(tmp_path_factory, subjects,
     spill = Spill(folder / "spill", buckets)
     spill.write("LAB", iter([rows[:20], rows[20:20], rows[20:]]))
     for bucket in range(len(buckets)):
-        assert spill.read("LAB", bucket).equals(rows.filter(buckets.within(bucket)))
+        assert spill.read("LAB", bucket).equals(rows.filter(buckets.is_in(bucket)))
 
 
 def test_buckets_assign_unknown_subjects_to_a_bucket(tmp_path):

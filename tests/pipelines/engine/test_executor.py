@@ -73,14 +73,14 @@ def cluster(tmp_path_factory):
 def second_cluster(tmp_path):
     running = LocalCluster(tmp_path, 2)
     yield running
-    executor.use(None)
+    executor.use_scheduler(None)
     running.stop()
 
 
 @pytest.fixture(autouse=True)
-def on_this_machine_again():
+def local_executor():
     yield
-    executor.use(None)
+    executor.use_scheduler(None)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def refuse(_: int) -> None:
 @pytest.mark.long
 def test_cluster_writes_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
     local_bytes = run_chain(raw, tmp_path / "here")
-    executor.use(cluster.address)
+    executor.use_scheduler(cluster.address)
     cluster_bytes = run_chain(raw, tmp_path / "there")
     # 12 buckets, and their cards
     assert len([name for name in local_bytes if name.startswith("seqset/shard-")]) == 24
@@ -119,11 +119,11 @@ def test_cluster_writes_the_same_bytes_as_this_machine(cluster, raw, tmp_path):
 def test_run_uses_the_scheduler_of_the_settings(cluster, raw, tmp_path, monkeypatch):
     calls, each = [], cluster_of_dask.Cluster.each
 
-    def noting(cluster_object, step, *work):
+    def recording_each(cluster_object, step, *work):
         calls.append((cluster_object.scheduler, step))
         return each(cluster_object, step, *work)
 
-    monkeypatch.setattr(cluster_of_dask.Cluster, "each", noting)
+    monkeypatch.setattr(cluster_of_dask.Cluster, "each", recording_each)
     steps = ["mimic_raw", "mimic_subjects", "mimic_encounters", "mimic_events"]
     for name, scheduler in (("here", None), ("there", cluster.address)):
         workspace = Workspace(
@@ -138,7 +138,7 @@ def test_run_uses_the_scheduler_of_the_settings(cluster, raw, tmp_path, monkeypa
 
 def test_cluster_result_is_unchanged_when_a_worker_is_killed(second_cluster, raw, tmp_path):
     local_bytes = run_chain(raw, tmp_path / "here", subjects_per_bucket=3)
-    executor.use(second_cluster.address)
+    executor.use_scheduler(second_cluster.address)
 
     def kill_when_some_are_written() -> None:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
@@ -216,19 +216,19 @@ def test_workers_of_a_killed_run_do_not_touch_the_next_run(cluster, tmp_path):
     with replace_folder(target) as aside:  # on this machine, so that the order of events is known
         list(executor.each_bucket("rules", partial(let_the_first_end, aside, signals, "later"), 3))
     rules = {f"shard-{bucket}.parquet": "later" for bucket in range(3)}
-    assert written_rules(target) == rules
+    assert read_rules(target) == rules
     (signals / "let-1").touch()
     wait_for(signals / "ended-earlier-1")
-    assert written_rules(target) == rules
+    assert read_rules(target) == rules
     assert [path.name for path in target.parent.iterdir()] == ["rules"]
 
-    executor.use(cluster.address)
+    executor.use_scheduler(cluster.address)
     with replace_folder(target) as aside:
         list(executor.each_bucket("rules", partial(write_rule, aside, signals, "last"), 2))
-    assert written_rules(target) == {"shard-0.parquet": "last", "shard-1.parquet": "last"}
+    assert read_rules(target) == {"shard-0.parquet": "last", "shard-1.parquet": "last"}
 
 
-def written_rules(folder: Path) -> dict[str, str]:
+def read_rules(folder: Path) -> dict[str, str]:
     return {path.name: read_table(path, RULE)["rule"][0].as_py() for path in folder.glob("*.parquet")}
 
 
@@ -255,19 +255,19 @@ def test_rerun_after_a_kill_on_a_cluster_follows_the_new_rules(cluster, raw, tmp
     client.kill()
     client.wait()
 
-    executor.use(cluster.address)
+    executor.use_scheduler(cluster.address)
     assert run_chain(raw, tmp_path / "there", rules=PRESETS["paper"]) == local_bytes
 
 
 def test_missing_scheduler_gives_a_single_message(monkeypatch):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_TO_ANSWER", 1)
-    executor.use(f"tcp://127.0.0.1:{free_port()}")
+    executor.use_scheduler(f"tcp://127.0.0.1:{free_port()}")
     with pytest.raises(NestError, match="no Dask scheduler answers at"):
         list(executor.each_bucket("refusals", refuse, 1))
 
 
 def test_worker_error_message_reaches_the_caller(cluster):
-    executor.use(cluster.address)
+    executor.use_scheduler(cluster.address)
     with pytest.raises(NestError, match="what is wrong, where, how many"):
         list(executor.each_bucket("refusals", refuse, 3))
 
@@ -283,7 +283,7 @@ def begin_end_and_refuse_the_first(folder: Path, bucket: int) -> int:
 
 
 def test_refused_bucket_is_tried_once_and_stops_the_step(cluster, tmp_path):
-    executor.use(cluster.address)
+    executor.use_scheduler(cluster.address)
     with pytest.raises(InputError, match="the first is refused"):
         list(executor.each_bucket("refusals", partial(begin_end_and_refuse_the_first, tmp_path), 40))
     started_buckets = sorted(file.name for file in tmp_path.glob("begun-*"))
@@ -301,7 +301,7 @@ def read_by(reader: Callable[[str], object], file: Path, bucket: int) -> None:
 
 
 def test_worker_without_the_file_names_the_file_not_the_scheduler(cluster, tmp_path):
-    executor.use(cluster.address)
+    executor.use_scheduler(cluster.address)
     message = (
         rf"{tmp_path}/rows\.arrow: cannot be used on the Dask worker .* All workers must see the data folder"
     )
@@ -326,7 +326,7 @@ def double(number: int) -> int:
 @pytest.mark.long
 def test_cluster_waits_for_the_first_worker_and_logs_the_wait(tmp_path, caplog):
     late = LocalCluster(tmp_path, 0)
-    executor.use(late.address)
+    executor.use_scheduler(late.address)
     starting = threading.Timer(3, lambda: late.workers.append(late.add_worker()))
     try:
         starting.start()
@@ -337,19 +337,19 @@ def test_cluster_waits_for_the_first_worker_and_logs_the_wait(tmp_path, caplog):
         )
     finally:
         starting.join()
-        executor.use(None)
+        executor.use_scheduler(None)
         late.stop()
 
 
 def test_cluster_without_workers_gives_a_single_message(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 1)
     empty = LocalCluster(tmp_path, 0)
-    executor.use(empty.address)
+    executor.use_scheduler(empty.address)
     try:
         with pytest.raises(NestError, match=r"has no workers\. Start some with `dask worker tcp://"):
             list(executor.each_bucket("doubles", double, 3))
     finally:
-        executor.use(None)
+        executor.use_scheduler(None)
         empty.stop()
 
 
@@ -376,7 +376,7 @@ def when_begun(folder: Path, act: Callable[[], None]) -> threading.Thread:
 def test_cluster_with_dying_workers_gives_a_single_message(second_cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_FOR_A_WORKER", 2)
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
-    executor.use(second_cluster.address)
+    executor.use_scheduler(second_cluster.address)
     killer = when_begun(tmp_path, lambda: [worker.kill() for worker in second_cluster.workers])
     with pytest.raises(NestError, match=r"has no workers\. Start some"):
         list(executor.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))
@@ -386,7 +386,7 @@ def test_cluster_with_dying_workers_gives_a_single_message(second_cluster, monke
 @pytest.mark.long
 def test_dying_scheduler_gives_a_single_message(second_cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_of_dask, "SECONDS_BETWEEN_LOOKS", 0.5)
-    executor.use(second_cluster.address)
+    executor.use_scheduler(second_cluster.address)
     killer = when_begun(tmp_path, second_cluster.scheduler.kill)
     with pytest.raises(NestError, match=r"went away\. Start it and its workers and run again"):
         list(executor.each_bucket("sleeps", partial(begin_and_sleep, tmp_path), 3))

@@ -6,27 +6,27 @@ from hypothesis import strategies as st
 from pipelines.events.code_mapping import (
     code_events,
     gsn_number,
-    plain,
     shortest_target,
     to_icd10,
+    to_plain_letters,
     zeros_lost,
 )
 from pipelines.sources.mimic.drug_lookup import count_prescriptions, fit_lookup
 
 
-def chosen(targets: list[str]) -> str | None:
+def target_of(targets: list[str]) -> str | None:
     crosswalk = pl.DataFrame({"icd_9": ["4.2"] * len(targets), "icd_10": targets})
     return shortest_target(crosswalk).row(0)[1]
 
 
 @given(st.lists(st.text("AB01", min_size=3, max_size=5), min_size=1))
 def test_shortest_target_wins_and_ties_go_by_the_alphabet(targets):
-    assert chosen(targets) == min(targets, key=lambda target: (len(target), target))
+    assert target_of(targets) == min(targets, key=lambda target: (len(target), target))
 
 
 def test_no_target_is_used_only_when_no_other_target_exists():
-    assert chosen(["NoDx"]) is None
-    assert chosen(["NoDx", "I2510"]) == "I2510"
+    assert target_of(["NoDx"]) is None
+    assert target_of(["NoDx", "I2510"]) == "I2510"
 
 
 def test_to_icd10_passes_version_ten_and_flags_codes_not_in_the_table():
@@ -37,7 +37,7 @@ def test_to_icd10_passes_version_ten_and_flags_codes_not_in_the_table():
     assert mapped_rows["in_crosswalk"].to_list() == [True, True, False, True]
 
 
-def looked_up(rows: list[tuple[str | None, str | None]]) -> dict[str, tuple[str, int]]:
+def lookup_of(rows: list[tuple[str | None, str | None]]) -> dict[str, tuple[str, int]]:
     table = pl.LazyFrame(rows, schema={"drug": pl.String, "gsn": pl.String}, orient="row")
     crosswalk = pl.LazyFrame({"gsn": ["1", "2", "2", "3"], "atc": ["B01", "A10", "A10", "C03"]})
     return {
@@ -47,19 +47,19 @@ def looked_up(rows: list[tuple[str | None, str | None]]) -> dict[str, tuple[str,
 
 
 def test_drug_name_takes_the_atc_of_most_prescription_rows():
-    assert looked_up([("x", "1"), ("X ", "2"), (" x", "2")]) == {"x": ("A10", 2)}
+    assert lookup_of([("x", "1"), ("X ", "2"), (" x", "2")]) == {"x": ("A10", 2)}
 
 
 def test_drug_lookup_breaks_ties_by_the_alphabet():
-    assert looked_up([("x", "1"), ("x", "2")]) == {"x": ("A10", 1)}
+    assert lookup_of([("x", "1"), ("x", "2")]) == {"x": ("A10", 1)}
 
 
 def test_row_with_several_gsn_counts_once_for_each_atc_code():
-    assert looked_up([("x", " 2  2 "), ("x", "2 3"), ("x", "3")]) == {"x": ("A10", 2)}
+    assert lookup_of([("x", " 2  2 "), ("x", "2 3"), ("x", "3")]) == {"x": ("A10", 2)}
 
 
 def test_drug_lookup_omits_names_without_a_known_gsn():
-    assert looked_up([("x", "99"), ("y", None), (None, "1"), ("  ", "1")]) == {}
+    assert lookup_of([("x", "99"), ("y", None), (None, "1"), ("  ", "1")]) == {}
 
 
 def test_code_events_fills_names_and_keeps_existing_mappings():
@@ -84,7 +84,7 @@ def test_zeros_lost_counts_codes_known_only_with_zeros():
 
 def test_plain_converts_full_width_letters_but_no_look_alikes():
     codes = pl.Series(["\uff25\uff11\uff11\uff19", "I10\u200b", "\u0415119", None])
-    assert plain(codes).to_list() == ["E119", "I10", "\u0415119", None]
+    assert to_plain_letters(codes).to_list() == ["E119", "I10", "\u0415119", None]
 
 
 @pytest.mark.parametrize("spelling", ["001234", "1234", "1234.0", " 001234 "])

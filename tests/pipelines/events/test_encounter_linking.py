@@ -24,8 +24,8 @@ def attach_rows(stays: list[tuple], rows: list[tuple], *, lookback_hours: int) -
     }
     encounters = pl.LazyFrame([(s, e, at(a), at(b)) for s, e, a, b in stays], schema=schema, orient="row")
     columns = {"subject_id": pl.Int64, "encounter_id": pl.Int64, "time": pl.Datetime("us"), "place": pl.Int64}
-    given_rows = [(s, e, at(t), place) for place, (s, e, t) in enumerate(rows)]
-    events = pl.DataFrame(given_rows, schema=columns, orient="row")
+    row_values = [(s, e, at(t), place) for place, (s, e, t) in enumerate(rows)]
+    events = pl.DataFrame(row_values, schema=columns, orient="row")
     spans = attachment_spans(encounters, lookback_hours=lookback_hours).collect()
     return attach(events, spans).sort("place")["encounter_id"].to_list()
 
@@ -74,8 +74,8 @@ def test_attach_agrees_with_a_scan_over_all_stays(stay_rows, moments):
     rows = [(subject, None, hour) for subject, hour in moments]
     expected = []
     for subject, hour in moments:
-        mine = sorted((s for s in stays if s[0] == subject), key=lambda s: (s[2], s[1]))
-        patient_stays = [(s, e, at(a), at(b)) for s, e, a, b in mine]
+        sorted_stays = sorted((s for s in stays if s[0] == subject), key=lambda s: (s[2], s[1]))
+        patient_stays = [(s, e, at(a), at(b)) for s, e, a, b in sorted_stays]
         inside = containing(patient_stays, at(hour))
         expected.append(soon(patient_stays, at(hour)) if inside is None else inside)
     assert attach_rows(stays, rows, lookback_hours=24) == expected
@@ -92,7 +92,7 @@ def test_foreign_rows_have_a_stay_of_another_patient_or_an_unknown_stay(stays, p
     )
     rows = pl.DataFrame(pairs, schema={"subject_id": pl.Int64, "encounter_id": pl.Int64}, orient="row")
     expected = [stay is not None and stays.get(stay) != subject for subject, stay in pairs]
-    assert StayOwners(encounters).foreign(rows).to_list() == expected
+    assert StayOwners(encounters).is_foreign(rows).to_list() == expected
 
 
 @given(
@@ -103,5 +103,5 @@ def test_foreign_agrees_with_a_plain_lookup(ids: list[int], rows: list[tuple]):
     owner = {encounter_id: 1 + at % 3 for at, encounter_id in enumerate(ids)}
     whole = {"subject_id": pl.Int64, "encounter_id": pl.Int64}
     stays = pl.DataFrame([(subject, stay) for stay, subject in owner.items()], schema=whole, orient="row")
-    foreign = StayOwners(stays).foreign(pl.DataFrame(rows, schema=whole, orient="row"))
+    foreign = StayOwners(stays).is_foreign(pl.DataFrame(rows, schema=whole, orient="row"))
     assert foreign.to_list() == [stay is not None and owner.get(stay) != subject for subject, stay in rows]

@@ -25,8 +25,8 @@ def test_split_bounds_belong_to_the_upper_split():
 @given(IDS)
 def test_split_of_a_patient_does_not_depend_on_other_patients(ids):
     joint_splits = assign_split(pl.Series(ids), 0.7, 0.85).to_list()
-    alone = [assign_split(pl.Series([subject]), 0.7, 0.85).item() for subject in ids]
-    assert joint_splits == alone
+    single_splits = [assign_split(pl.Series([subject]), 0.7, 0.85).item() for subject in ids]
+    assert joint_splits == single_splits
 
 
 @given(IDS)

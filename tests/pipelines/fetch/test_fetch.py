@@ -178,7 +178,7 @@ fetch_mimic_demo(sys.argv[1], Path(sys.argv[2]), Patience(silence_seconds=5))
 """
 
 
-def held_up(site: LoopbackSite, folder: Path) -> subprocess.Popen[bytes]:
+def slow_run(site: LoopbackSite, folder: Path) -> subprocess.Popen[bytes]:
     """Start a separate run that waits some seconds for a file and then retries."""
     site.mishaps["/demo/hosp/patients.csv.gz"] = [FallsSilent(num_bytes=1, seconds=2)]
     first = subprocess.Popen([sys.executable, "-c", CHILD, f"{site.url}/demo/", str(folder)], cwd=ROOT)
@@ -190,7 +190,7 @@ def held_up(site: LoopbackSite, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def test_second_concurrent_run_stops_and_the_first_completes(site: LoopbackSite, tmp_path: Path):
-    first = held_up(site, tmp_path)
+    first = slow_run(site, tmp_path)
     with pytest.raises(NestError, match=r"another run is writing there; wait for it"):
         demo_of(site, tmp_path)
     assert first.wait(timeout=60) == 0
@@ -198,7 +198,7 @@ def test_second_concurrent_run_stops_and_the_first_completes(site: LoopbackSite,
 
 
 def test_killed_run_releases_the_folder(site: LoopbackSite, tmp_path: Path):
-    first = held_up(site, tmp_path)
+    first = slow_run(site, tmp_path)
     first.kill()
     first.wait()
     demo_of(site, tmp_path)
@@ -362,36 +362,36 @@ def copy(site: LoopbackSite, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compared(copy: Path, mimic: str = "mimic"):
+def compare_copy(copy: Path, mimic: str = "mimic"):
     source = find_source(copy / mimic, copy / "vocab")
     return compare(source, {t: hashlib.sha256(source.path(t).read_bytes()).hexdigest() for t in TABLES})
 
 
 @pytest.mark.parametrize("mimic", ["mimic", "mimic/hosp"])
 def test_complete_copy_agrees_with_the_sums(copy: Path, mimic: str):
-    result = compared(copy, mimic)
+    result = compare_copy(copy, mimic)
     assert (result.matching, result.differ, result.unlisted) == (len(TABLES), (), ())
 
 
 def test_damaged_file_is_named(copy: Path):
     (copy / "mimic" / "hosp" / "emar.csv.gz").write_bytes(b"damaged")
-    assert compared(copy).differ == ("emar.csv.gz",)
+    assert compare_copy(copy).differ == ("emar.csv.gz",)
 
 
 def test_table_in_another_layout_is_not_in_the_list(copy: Path):
     (copy / "mimic" / "hosp" / "emar.csv.gz").rename(copy / "mimic" / "hosp" / "emar.csv")
-    assert compared(copy).unlisted == ("emar.csv",)
+    assert compare_copy(copy).unlisted == ("emar.csv",)
 
 
 def test_copy_without_a_list_is_not_compared(copy: Path):
     (copy / "mimic" / SUMS).unlink()
-    assert compared(copy).sums is None
+    assert compare_copy(copy).sums is None
 
 
 def test_list_without_a_sum_is_refused(copy: Path):
     (copy / "mimic" / SUMS).write_text("<html>Please log in</html>")
     with pytest.raises(InputError, match=r"SHA256SUMS\.txt: no line is a SHA-256"):
-        compared(copy)
+        compare_copy(copy)
 
 
 def test_read_sums_accepts_the_format_of_sha256sum():

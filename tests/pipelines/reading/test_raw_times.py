@@ -30,12 +30,14 @@ def repeat_flags(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Record for each batch whether times were parsed as repeating."""
     usual, ways = parsing.parse_usual, list[bool]()
 
-    def listened(column: pl.Expr, source: pl.DataType, target: pl.DataType, *, repeats: bool) -> pl.Expr:
+    def recording_parse(
+        column: pl.Expr, source: pl.DataType, target: pl.DataType, *, repeats: bool
+    ) -> pl.Expr:
         if target == TIME:
             ways.append(repeats)
         return usual(column, source, target, repeats=repeats)
 
-    monkeypatch.setattr(parsing, "parse_usual", listened)
+    monkeypatch.setattr(parsing, "parse_usual", recording_parse)
     return ways
 
 

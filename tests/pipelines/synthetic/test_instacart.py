@@ -96,8 +96,8 @@ def test_synthetic_instacart_matches_real_order_sizes_and_reorder_rates(raw: Pat
 
 
 def test_tastes_drift_so_the_recent_past_predicts_better(raw: Path):
-    mine = lines(raw).select("user_id", "order_number", "product_id")
-    long = mine.filter(pl.col("order_number").max().over("user_id") >= 40)
+    order_lines = lines(raw).select("user_id", "order_number", "product_id")
+    long = order_lines.filter(pl.col("order_number").max().over("user_id") >= 40)
 
     def share_bought_again(gap: int) -> float:
         later = long.with_columns(order_number=pl.col("order_number") - gap)

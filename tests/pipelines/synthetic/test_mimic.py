@@ -24,7 +24,7 @@ from sklearn.metrics import roc_auc_score
 from pipelines.synthetic import processes
 from pipelines.synthetic.__main__ import main
 from pipelines.synthetic.catalog import CROSSWALKS, catalog, read
-from pipelines.synthetic.draw import any_before, running_sum, shift_rows, spread
+from pipelines.synthetic.draw import any_before, expand_counts, running_sum, shift_rows
 from pipelines.synthetic.mimic import compress
 from pipelines.synthetic.mimic.block import PatientBlock, draw_block, planted_rows
 from pipelines.synthetic.mimic.drugs import prescription_rows
@@ -364,9 +364,9 @@ def test_renewals_split_the_time_of_an_order_under_new_numbers(full_block: Patie
     assert np.array_equal(number[first], rows)
     assert np.array_equal(rows_written.start_minute[first], orders.start_minute[rows])
     assert rows_written.stop_minute.max() == orders.stop_minute[rows].max()
-    alone, own_numbers = prescription_rows(orders, np.zeros_like(full_block.renewals), rows, end)
-    assert np.array_equal(own_numbers, rows)
-    assert np.array_equal(alone.stop_minute, orders.stop_minute[rows])
+    originals, original_numbers = prescription_rows(orders, np.zeros_like(full_block.renewals), rows, end)
+    assert np.array_equal(original_numbers, rows)
+    assert np.array_equal(originals.stop_minute, orders.stop_minute[rows])
 
 
 # ---- the patients
@@ -429,8 +429,11 @@ def test_laboratory_values_follow_the_diagnoses(tables: dict[str, pl.DataFrame])
         .unique()
     )
     creatinine = tables["labevents"].filter(pl.col("itemid") == 50912).drop_nulls(["hadm_id", "valuenum"])
-    has = creatinine["hadm_id"].is_in(renal.implode())
-    assert creatinine.filter(has)["valuenum"].median() > 1.3 * creatinine.filter(~has)["valuenum"].median()
+    has_renal_failure = creatinine["hadm_id"].is_in(renal.implode())
+    assert (
+        creatinine.filter(has_renal_failure)["valuenum"].median()
+        > 1.3 * creatinine.filter(~has_renal_failure)["valuenum"].median()
+    )
 
 
 # ---- the planted outcomes
@@ -547,7 +550,7 @@ def test_noise_after_the_prediction_keeps_the_planted_probability(small: Patient
         value=np.where(labs.available_minute > hour * 60, rng.uniform(0, 1e3, len(labs.value)), labs.value),
     )
     drugs = rng.integers(0, len(catalog().drugs.names), len(administrations.drug))
-    noisy_given = replace(
+    noisy_doses = replace(
         administrations, drug=np.where(administrations.minute > hour * 60, drugs, administrations.drug)
     )
     readable_conditions = record.readable_conditions.copy()
@@ -555,7 +558,7 @@ def test_noise_after_the_prediction_keeps_the_planted_probability(small: Patient
     readable_conditions[np.append(np.diff(record.stays.patient) > 0, True)] = (
         rng.random(readable_conditions.shape[1]) < 0.5
     )
-    noisy = replace(record, labs=noisy_labs, given=noisy_given, told=readable_conditions)
+    noisy = replace(record, labs=noisy_labs, given=noisy_doses, told=readable_conditions)
     assert _equal(parts_at_hour(record, hour), parts_at_hour(noisy, hour))
 
 
@@ -596,7 +599,7 @@ def test_recent_admission_makes_the_next_admission_likelier(block: PatientBlock)
 
 @given(st.lists(st.lists(st.integers(-9, 9), min_size=1, max_size=6), min_size=1, max_size=8))
 def test_helpers_over_runs_agree_with_plain_loops(runs: list[list[int]]):
-    owner, ordinal = spread(np.array([len(run) for run in runs]))
+    owner, ordinal = expand_counts(np.array([len(run) for run in runs]))
     values = np.array([float(value) for run in runs for value in run])
     assert owner.tolist() == [index for index, run in enumerate(runs) for _ in run]
     assert running_sum(values, ordinal).tolist() == [
